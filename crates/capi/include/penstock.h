@@ -1,0 +1,274 @@
+/* penstock.h - move bytes between files and GPU or host memory.
+ *
+ * Conventions
+ *   - Lengths and offsets are bytes. Every function may be called from any thread.
+ *   - A function returns a penstock_status. On anything but PENSTOCK_OK (and
+ *     PENSTOCK_PENDING) penstock_last_error() describes the failure on the calling thread.
+ *   - Structs that may grow start with struct_size: set it to sizeof the struct (the *_INIT
+ *     macros do), so that a program built against an older header keeps working.
+ *   - A pointer may be pageable, pinned, managed or device memory; Penstock asks the CUDA
+ *     driver which, and never guesses. Offset, length and pointer may have any alignment.
+ *   - The library never prints, exits or throws. It may not be used in a child made by fork()
+ *     after its first use: every call there returns PENSTOCK_ERR_FORKED.
+ */
+#ifndef PENSTOCK_H
+#define PENSTOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Raised when a struct or function changes in a way that an older caller would notice. */
+#define PENSTOCK_API_VERSION 1
+
+#if defined(__GNUC__)
+#define PENSTOCK_API __attribute__((visibility("default")))
+#else
+#define PENSTOCK_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum penstock_status {
+    PENSTOCK_OK = 0,
+    PENSTOCK_PENDING = 1,          /* the request is not finished yet: not an error */
+    PENSTOCK_ERR_INVALID = 2,      /* an argument is wrong */
+    PENSTOCK_ERR_NOT_FOUND = 3,    /* the file or its folder does not exist */
+    PENSTOCK_ERR_PERMISSION = 4,   /* the system refused access */
+    PENSTOCK_ERR_IO = 5,           /* a system call failed; see os_errno */
+    PENSTOCK_ERR_END_OF_FILE = 6,  /* the file ends before the range does */
+    PENSTOCK_ERR_NO_SPACE = 7,     /* the file system or a quota is full */
+    PENSTOCK_ERR_MEMORY = 8,       /* host, pinned or device memory could not be had */
+    PENSTOCK_ERR_GPU = 9,          /* a CUDA driver or cuFile call failed; see gpu_code */
+    PENSTOCK_ERR_UNAVAILABLE = 10, /* a library, device or route is not there */
+    PENSTOCK_ERR_CANCELLED = 11,   /* penstock_request_cancel took effect */
+    PENSTOCK_ERR_FORKED = 12,      /* called in a child of the process that used the library */
+    PENSTOCK_ERR_INTERNAL = 13     /* a defect of Penstock: please report it */
+} penstock_status;
+
+/* How bytes travel between the file and GPU memory. Host memory is always served by HOST. */
+typedef enum penstock_route {
+    PENSTOCK_ROUTE_DEFAULT = 0, /* whatever the next outer level of options says */
+    PENSTOCK_ROUTE_AUTO = 1,    /* chosen for each request */
+    PENSTOCK_ROUTE_HOST = 2,    /* straight between the file and host memory */
+    PENSTOCK_ROUTE_STAGED = 3,  /* through a ring of pinned slots */
+    PENSTOCK_ROUTE_MAPPED = 4,  /* cached pages pinned in place, pulled by the GPU; reads only */
+    PENSTOCK_ROUTE_GDS = 5      /* cuFile */
+} penstock_route;
+
+/* A setting with three values and "not set". */
+typedef enum penstock_choice {
+    PENSTOCK_CHOICE_DEFAULT = 0,
+    PENSTOCK_CHOICE_AUTO = 1,
+    PENSTOCK_CHOICE_NO = 2,
+    PENSTOCK_CHOICE_YES = 3
+} penstock_choice;
+
+/* Which mechanism issues the reads and writes of the host and staged routes. */
+typedef enum penstock_io {
+    PENSTOCK_IO_DEFAULT = 0,
+    PENSTOCK_IO_AUTO = 1,
+    PENSTOCK_IO_THREADS = 2, /* pread and pwrite on worker threads */
+    PENSTOCK_IO_URING = 3    /* io_uring with registered buffers */
+} penstock_io;
+
+/* Options of a file or of one call. Zero means "not set": the next outer level decides.
+ * Levels, inner first: call, file, environment (PENSTOCK_OPTIONS, read once), default. */
+typedef struct penstock_options {
+    size_t struct_size;
+    uint32_t threads;     /* workers that serve one request, at most 256 */
+    uint32_t queue_depth; /* reads or writes in flight per worker with io_uring, at most 256 */
+    uint64_t block;       /* bytes a worker moves at a time: 4 KiB to 1 GiB */
+    int32_t route;        /* penstock_route */
+    int32_t io;           /* penstock_io */
+    int32_t direct;       /* penstock_choice: O_DIRECT never, always, or where the pages are not cached */
+    int32_t durable;      /* penstock_choice (NO or YES): data and size are on the medium when a write is done */
+} penstock_options;
+#define PENSTOCK_OPTIONS_INIT { sizeof(penstock_options), 0, 0, 0, 0, 0, 0, 0 }
+
+/* What one finished request did. Byte counts are of the caller's bytes, by the path they took. */
+typedef struct penstock_report {
+    size_t struct_size;
+    int32_t route;              /* penstock_route that carried the most bytes */
+    int32_t device;             /* CUDA ordinal of the memory, -1 for host memory */
+    uint64_t bytes;             /* moved for the caller */
+    uint64_t host_buffered;     /* page cache <-> host memory */
+    uint64_t host_direct;       /* medium <-> host memory (O_DIRECT) */
+    uint64_t staged_buffered;   /* page cache <-> pinned slot <-> GPU */
+    uint64_t staged_direct;     /* medium <-> pinned slot <-> GPU (O_DIRECT) */
+    uint64_t mapped;            /* pinned page cache -> GPU */
+    uint64_t gds_p2p;           /* cuFile, storage <-> GPU over PCIe peer-to-peer, by its statistics */
+    uint64_t gds_nvfs;          /* cuFile through the nvidia-fs kernel module, by its statistics */
+    uint64_t gds_posix;         /* cuFile's own fallback through host memory, by its statistics */
+    uint64_t gds_unproven;      /* cuFile, but its statistics do not tell which way */
+    uint64_t elapsed_ns;        /* from submission to completion */
+    uint64_t io_calls;          /* reads, writes, mappings or cuFile calls issued */
+    uint64_t copies;            /* DMA or memory copies issued */
+    uint64_t block;             /* bytes a worker moved at a time */
+    uint32_t threads;           /* workers that took part */
+    uint32_t queue_depth;       /* greatest number of reads or writes in flight of one worker */
+    char note[256];             /* why the request took another way than asked for; "" if it did not */
+} penstock_report;
+#define PENSTOCK_REPORT_INIT { sizeof(penstock_report) }
+
+/* Strings live until the next Penstock call on this thread. */
+typedef struct penstock_error {
+    size_t struct_size;
+    int32_t status;      /* penstock_status */
+    int32_t os_errno;    /* 0 if no system call failed */
+    int32_t gpu_code;    /* CUresult or CUfileOpError, 0 if neither failed */
+    int32_t reserved;
+    uint64_t offset;     /* file offset and length of the part that failed */
+    uint64_t length;
+    const char *path;    /* "" where no file is concerned */
+    const char *cause;
+    const char *remedy;
+    const char *message; /* all of it in one sentence or two */
+} penstock_error;
+
+/* One piece of a vectored transfer. Ranges of one read may overlap in the file; the memory of a
+ * read and the file ranges of a write must not overlap each other. */
+typedef struct penstock_range {
+    uint64_t offset; /* in the file */
+    uint64_t length;
+    void *buffer;
+} penstock_range;
+
+typedef struct penstock_file penstock_file;
+typedef struct penstock_request penstock_request;
+typedef void *penstock_stream; /* a CUstream (cudaStream_t); NULL is the legacy default stream */
+
+/* -- the library ------------------------------------------------------------------------- */
+
+PENSTOCK_API int penstock_api_version(void);
+PENSTOCK_API const char *penstock_version(void);
+
+/* Fills *error with the last failure on this thread (status PENSTOCK_OK if there was none). */
+PENSTOCK_API int penstock_last_error(penstock_error *error);
+
+/* Reads "threads=8;block=4MiB;route=auto;io=auto;direct=auto;queue_depth=16;durable=no" into
+ * *options; keys may be left out. An unknown key or bad value is PENSTOCK_ERR_INVALID, naming it. */
+PENSTOCK_API int penstock_options_parse(const char *text, penstock_options *options);
+
+/* Sets the process-wide level between a file's options and the environment. NULL clears it. */
+PENSTOCK_API int penstock_set_default_options(const penstock_options *options);
+
+/* What the machine offers, and what holds for `path` (NULL: no file system is described), as a
+ * JSON object. Free the string with penstock_string_free. */
+PENSTOCK_API int penstock_describe(const char *path, char **json);
+PENSTOCK_API void penstock_string_free(char *string);
+
+/* Waits until no request is under way in this process. */
+PENSTOCK_API int penstock_drain(void);
+
+/* Writes spans of all I/O, copies and requests to `path` as Chrome trace JSON (Perfetto reads it)
+ * until penstock_trace_stop. The environment variable PENSTOCK_TRACE does so from the start. */
+PENSTOCK_API int penstock_trace_start(const char *path);
+PENSTOCK_API int penstock_trace_stop(void);
+
+/* -- files ------------------------------------------------------------------------------- */
+
+#define PENSTOCK_READ 1     /* open for reading */
+#define PENSTOCK_WRITE 2    /* open for writing; together with READ for both */
+#define PENSTOCK_CREATE 4   /* make the file if it does not exist (mode 0666 less the umask) */
+#define PENSTOCK_TRUNCATE 8 /* cut an existing file to length 0 */
+
+PENSTOCK_API int penstock_open(const char *path, int flags, const penstock_options *options,
+                               penstock_file **file);
+/* Waits for the file's requests, then closes it. */
+PENSTOCK_API int penstock_close(penstock_file *file);
+PENSTOCK_API int penstock_file_size(penstock_file *file, uint64_t *bytes);
+/* Sets the length of the file; new bytes read as zero. */
+PENSTOCK_API int penstock_truncate(penstock_file *file, uint64_t bytes);
+/* Data and size are on the medium when it returns. */
+PENSTOCK_API int penstock_sync(penstock_file *file);
+/* Replaces the file's options from the next request on. */
+PENSTOCK_API int penstock_set_options(penstock_file *file, const penstock_options *options);
+
+/* -- transfers, done when the call returns -------------------------------------------------- */
+
+/* `options` and `report` may be NULL. A read past the end of the file is
+ * PENSTOCK_ERR_END_OF_FILE; on any error the contents of the buffer are undefined, but nothing
+ * writes to it any more. GPU memory is complete for work that is submitted to any stream
+ * afterwards; work that must finish before (a kernel that makes the data of a write) has to be
+ * synchronised by the caller: penstock_submit orders with a stream instead. */
+PENSTOCK_API int penstock_read(penstock_file *file, void *buffer, uint64_t length, uint64_t offset,
+                               const penstock_options *options, penstock_report *report);
+PENSTOCK_API int penstock_write(penstock_file *file, const void *buffer, uint64_t length,
+                                uint64_t offset, const penstock_options *options,
+                                penstock_report *report);
+PENSTOCK_API int penstock_readv(penstock_file *file, const penstock_range *ranges, size_t count,
+                                const penstock_options *options, penstock_report *report);
+PENSTOCK_API int penstock_writev(penstock_file *file, const penstock_range *ranges, size_t count,
+                                 const penstock_options *options, penstock_report *report);
+
+/* Replaces the file `path` by the buffer, atomically: a reader finds the old file or the new one.
+ * With durable=yes the new one also survives a power failure. */
+PENSTOCK_API int penstock_save(const char *path, const void *buffer, uint64_t length,
+                               const penstock_options *options, penstock_report *report);
+
+/* -- requests ------------------------------------------------------------------------------ */
+
+typedef enum penstock_operation { PENSTOCK_OP_READ = 0, PENSTOCK_OP_WRITE = 1 } penstock_operation;
+
+/* The transfer starts when all work queued on `stream` before the call is done. */
+#define PENSTOCK_AFTER_STREAM 1
+/* Work queued on `stream` after the call starts when the transfer is finished or has failed. */
+#define PENSTOCK_STREAM_WAITS 2
+
+/* Starts a transfer and returns at once. The ranges are copied; the buffers and the file must
+ * stay until the request is finished. `stream` counts only with a flag. */
+PENSTOCK_API int penstock_submit(penstock_file *file, int operation, const penstock_range *ranges,
+                                 size_t count, const penstock_options *options,
+                                 penstock_stream stream, int flags, penstock_request **request);
+/* The asynchronous form of penstock_save. */
+PENSTOCK_API int penstock_save_submit(const char *path, const void *buffer, uint64_t length,
+                                      const penstock_options *options, penstock_stream stream,
+                                      int flags, penstock_request **request);
+
+/* Waits up to timeout_ns (negative: for ever). PENSTOCK_PENDING when the time is over first,
+ * else the outcome of the request; it can be asked for again. */
+PENSTOCK_API int penstock_request_wait(penstock_request *request, int64_t timeout_ns);
+/* As wait with a timeout of 0. */
+PENSTOCK_API int penstock_request_test(penstock_request *request);
+/* Asks a request to stop. It finishes with PENSTOCK_ERR_CANCELLED, or as if never asked when it
+ * was too late; wait for it in any case before the buffers are reused. */
+PENSTOCK_API int penstock_request_cancel(penstock_request *request);
+/* Bytes moved so far. */
+PENSTOCK_API int penstock_request_progress(penstock_request *request, uint64_t *bytes);
+/* PENSTOCK_PENDING until the request is finished. A failed request reports what it had moved. */
+PENSTOCK_API int penstock_request_report(penstock_request *request, penstock_report *report);
+/* A file descriptor that becomes readable when the request is finished, for poll and event
+ * loops. It belongs to the request: do not close it. */
+PENSTOCK_API int penstock_request_fd(penstock_request *request, int *fd);
+/* Makes later work on `stream` start only when the request is finished or has failed. */
+PENSTOCK_API int penstock_request_hold_stream(penstock_request *request, penstock_stream stream);
+/* Frees the request; one that is still under way is waited for first. NULL is allowed. */
+PENSTOCK_API void penstock_request_free(penstock_request *request);
+
+/* -- memory -------------------------------------------------------------------------------- */
+
+typedef enum penstock_memory {
+    PENSTOCK_MEMORY_HOST = 0,    /* pageable */
+    PENSTOCK_MEMORY_PINNED = 1,  /* page-locked host memory known to CUDA */
+    PENSTOCK_MEMORY_MANAGED = 2, /* migrates between host and device */
+    PENSTOCK_MEMORY_DEVICE = 3
+} penstock_memory;
+
+/* *device is the CUDA ordinal, -1 for pageable memory. */
+PENSTOCK_API int penstock_memory_kind(const void *pointer, int *kind, int *device);
+/* 0 devices (and PENSTOCK_OK) where there is no CUDA driver. */
+PENSTOCK_API int penstock_device_count(int *count);
+PENSTOCK_API int penstock_device_alloc(int device, uint64_t bytes, void **pointer);
+PENSTOCK_API int penstock_device_free(void *pointer);
+/* Page-locked host memory, for the devices of every context. */
+PENSTOCK_API int penstock_host_alloc(uint64_t bytes, void **pointer);
+PENSTOCK_API int penstock_host_free(void *pointer);
+/* Copies between any two kinds of memory; done when it returns. */
+PENSTOCK_API int penstock_copy(void *destination, const void *source, uint64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
