@@ -110,7 +110,7 @@ typedef struct penstock_report {
     uint32_t queue_depth;       /* greatest number of reads or writes in flight of one worker */
     char note[256];             /* why the request took another way than asked for; "" if it did not */
 } penstock_report;
-#define PENSTOCK_REPORT_INIT { sizeof(penstock_report) }
+#define PENSTOCK_REPORT_INIT { sizeof(penstock_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "" }
 
 /* Strings live until the next Penstock call on this thread. */
 typedef struct penstock_error {

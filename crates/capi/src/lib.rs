@@ -1,1 +1,14 @@
-//! capi
+//! The C surface of Penstock. `include/penstock.h` documents every function; the comments here
+//! say only what is not there.
+//!
+//! Each function is total: a null handle or pointer that may not be null is an error, and a panic
+//! ends as `PENSTOCK_ERR_INTERNAL` instead of crossing into C.
+
+mod error;
+mod file;
+mod library;
+mod memory;
+mod options;
+mod report;
+mod request;
+mod transfer;

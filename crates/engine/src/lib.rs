@@ -1,1 +1,29 @@
-//! engine
+//! The engine: moves bytes between files and GPU or host memory.
+//!
+//! The data's way is the order of the modules: a request is *planned* ([`plan`]), its blocks are
+//! *moved* along a *route* ([`routes`]) by workers ([`workers`]) through slots ([`staging`]) and
+//! copy queues ([`gpu`]), and its end is told to whoever waits ([`request`]).
+
+pub mod allocate;
+pub mod describe;
+mod engine;
+pub mod error;
+pub mod file;
+mod gpu;
+mod memory;
+pub mod options;
+mod plan;
+pub mod report;
+pub mod request;
+mod routes;
+mod save;
+mod staging;
+mod sync;
+pub mod trace;
+mod workers;
+
+pub use engine::{drain, refuse_fork, set_process_options};
+pub use gpu::stream::Stream;
+pub use memory::MemoryKind;
+pub use plan::Extent;
+pub use routes::fault;

@@ -1,0 +1,121 @@
+//! Status codes, and the details of the last failure of each thread.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use penstock_engine::error::{Error, Kind, Result};
+
+pub const OK: c_int = 0;
+pub const PENDING: c_int = 1;
+
+#[repr(C)]
+pub struct CError {
+    struct_size: usize,
+    status: i32,
+    os_errno: i32,
+    gpu_code: i32,
+    reserved: i32,
+    offset: u64,
+    length: u64,
+    path: *const c_char,
+    cause: *const c_char,
+    remedy: *const c_char,
+    message: *const c_char,
+}
+
+/// A failure with its strings in the form that C reads.
+#[derive(Default)]
+struct Last {
+    status: i32,
+    os_errno: i32,
+    gpu_code: i32,
+    offset: u64,
+    length: u64,
+    path: CString,
+    cause: CString,
+    remedy: CString,
+    message: CString,
+}
+
+thread_local! {
+    static LAST: RefCell<Last> = RefCell::default();
+}
+
+impl From<&Error> for Last {
+    fn from(error: &Error) -> Last {
+        Last {
+            status: error.kind() as i32,
+            os_errno: error.os_errno(),
+            gpu_code: error.gpu_code(),
+            offset: error.offset(),
+            length: error.length(),
+            path: c_string(&error.path().unwrap_or("".as_ref()).display().to_string()),
+            cause: c_string(error.cause()),
+            remedy: c_string(error.remedy_text()),
+            message: c_string(&error.to_string()),
+        }
+    }
+}
+
+/// A C string of the text; a NUL inside, which a path of the caller's cannot bear, is left out.
+fn c_string(text: &str) -> CString {
+    CString::new(text.replace('\0', "")).unwrap_or_default()
+}
+
+/// Runs the body of a C function: errors and panics become a status, with details kept.
+pub fn guard(body: impl FnOnce() -> Result<c_int>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(status)) => status,
+        Ok(Err(error)) => keep(&error),
+        Err(panic) => keep(&panicked(&*panic)),
+    }
+}
+
+fn keep(error: &Error) -> c_int {
+    LAST.with(|last| *last.borrow_mut() = Last::from(error));
+    error.kind() as c_int
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let what = panic
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_default();
+    Error::new(Kind::Internal, format!("the library panicked: {what}"))
+        .remedy("this is a defect of Penstock: please report it")
+}
+
+/// An argument that may not be null was.
+pub fn null(name: &str) -> Error {
+    Error::invalid(format!("the argument {name} is a null pointer"))
+}
+
+/// # Safety
+/// `error` is null or points to a `penstock_error` of at least `struct_size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_last_error(error: *mut CError) -> c_int {
+    if error.is_null() {
+        return Kind::Invalid as c_int;
+    }
+    LAST.with(|last| {
+        let last = last.borrow();
+        let filled = CError {
+            struct_size: size_of::<CError>(),
+            status: last.status,
+            os_errno: last.os_errno,
+            gpu_code: last.gpu_code,
+            reserved: 0,
+            offset: last.offset,
+            length: last.length,
+            path: last.path.as_ptr(),
+            cause: last.cause.as_ptr(),
+            remedy: last.remedy.as_ptr(),
+            message: last.message.as_ptr(),
+        };
+        // SAFETY: the caller vouches for `struct_size` bytes.
+        unsafe { crate::report::fill(error, filled) }
+    })
+}

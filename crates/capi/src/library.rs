@@ -1,0 +1,77 @@
+//! Functions about the library as a whole.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::path::Path;
+
+use penstock_engine::{describe, drain, trace};
+
+use crate::error::{OK, guard, null};
+use crate::file::path_of;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn penstock_api_version() -> c_int {
+    1
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn penstock_version() -> *const c_char {
+    const VERSION: &CStr =
+        match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+            Ok(version) => version,
+            Err(_) => c"",
+        };
+    VERSION.as_ptr()
+}
+
+/// # Safety
+/// `path` is null or a C string; `json` is a valid place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_describe(path: *const c_char, json: *mut *mut c_char) -> c_int {
+    guard(|| {
+        if json.is_null() {
+            return Err(null("json"));
+        }
+        let path: Option<&Path> = if path.is_null() {
+            None
+        } else {
+            // SAFETY: the caller gives a C string.
+            Some(unsafe { path_of(path)? })
+        };
+        let text = describe::describe(path).to_string();
+        let text = CString::new(text).unwrap_or_default();
+        // SAFETY: the caller vouches for the place.
+        unsafe { *json = text.into_raw() };
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `string` is null or came from `penstock_describe` and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_string_free(string: *mut c_char) {
+    if !string.is_null() {
+        // SAFETY: made by CString::into_raw in penstock_describe.
+        drop(unsafe { CString::from_raw(string) });
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn penstock_drain() -> c_int {
+    guard(|| drain().map(|()| OK))
+}
+
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_trace_start(path: *const c_char) -> c_int {
+    guard(|| {
+        // SAFETY: the caller gives a C string or null.
+        trace::start(unsafe { path_of(path)? })?;
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn penstock_trace_stop() -> c_int {
+    guard(|| trace::stop().map(|()| OK))
+}

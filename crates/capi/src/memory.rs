@@ -1,0 +1,106 @@
+//! Kinds of memory, allocation, copies.
+
+use std::ffi::{c_int, c_void};
+
+use penstock_engine::allocate;
+
+use crate::error::{OK, guard, null};
+
+/// # Safety
+/// `kind` and `device` are places for the answers; either may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_memory_kind(
+    pointer: *const c_void,
+    kind: *mut c_int,
+    device: *mut c_int,
+) -> c_int {
+    guard(|| {
+        let (found, ordinal) = allocate::memory_kind(pointer as usize)?;
+        // SAFETY: the caller vouches for pointers that are not null.
+        unsafe {
+            if let Some(kind) = kind.as_mut() {
+                *kind = found as c_int;
+            }
+            if let Some(device) = device.as_mut() {
+                *device = ordinal;
+            }
+        }
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `count` is a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_device_count(count: *mut c_int) -> c_int {
+    guard(|| {
+        // SAFETY: the caller vouches for a pointer that is not null.
+        *unsafe { count.as_mut() }.ok_or_else(|| null("count"))? = allocate::device_count()?;
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `pointer` is a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_device_alloc(
+    device: c_int,
+    bytes: u64,
+    pointer: *mut *mut c_void,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller vouches for a pointer that is not null.
+        let place = unsafe { pointer.as_mut() }.ok_or_else(|| null("pointer"))?;
+        *place = allocate::device_alloc(device, bytes)? as usize as *mut c_void;
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `pointer` came from `penstock_device_alloc`, and nothing uses the memory any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_device_free(pointer: *mut c_void) -> c_int {
+    guard(|| {
+        // SAFETY: passed on.
+        unsafe { allocate::device_free(pointer as u64)? };
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `pointer` is a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_host_alloc(bytes: u64, pointer: *mut *mut c_void) -> c_int {
+    guard(|| {
+        // SAFETY: the caller vouches for a pointer that is not null.
+        let place = unsafe { pointer.as_mut() }.ok_or_else(|| null("pointer"))?;
+        *place = allocate::host_alloc(bytes)?;
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `pointer` came from `penstock_host_alloc`, and nothing uses the memory any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_host_free(pointer: *mut c_void) -> c_int {
+    guard(|| {
+        // SAFETY: passed on.
+        unsafe { allocate::host_free(pointer)? };
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// Both are valid for `bytes` and do not overlap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_copy(
+    destination: *mut c_void,
+    source: *const c_void,
+    bytes: u64,
+) -> c_int {
+    guard(|| {
+        // SAFETY: passed on.
+        unsafe { allocate::copy(destination as usize, source as usize, bytes)? };
+        Ok(OK)
+    })
+}

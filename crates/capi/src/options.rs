@@ -1,0 +1,148 @@
+//! `penstock_options` and the engine's options.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use penstock_engine::error::{Error, Result};
+use penstock_engine::options::{Choice, IoMode, Options, RouteName};
+use penstock_engine::set_process_options;
+
+use crate::error::{OK, guard, null};
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct COptions {
+    struct_size: usize,
+    threads: u32,
+    queue_depth: u32,
+    block: u64,
+    route: i32,
+    io: i32,
+    direct: i32,
+    durable: i32,
+}
+
+/// The value behind a number of an enum in the header, whose 0 means "not set".
+fn named<T: Copy>(key: &str, number: i32, values: &[T]) -> Result<Option<T>> {
+    match usize::try_from(number) {
+        Ok(0) => Ok(None),
+        Ok(n) if n <= values.len() => Ok(Some(values[n - 1])),
+        _ => Err(Error::invalid(format!(
+            "option {key} is {number}, but must lie between 0 and {}",
+            values.len()
+        ))),
+    }
+}
+
+/// The number of a value in the header.
+fn number_of<T: PartialEq>(value: Option<T>, values: &[T]) -> i32 {
+    value.map_or(0, |v| {
+        values
+            .iter()
+            .position(|known| *known == v)
+            .map_or(0, |at| at as i32 + 1)
+    })
+}
+
+pub const ROUTES: [RouteName; 5] = [
+    RouteName::Auto,
+    RouteName::Host,
+    RouteName::Staged,
+    RouteName::Mapped,
+    RouteName::Gds,
+];
+const IOS: [IoMode; 3] = [IoMode::Auto, IoMode::Threads, IoMode::Uring];
+const CHOICES: [Choice; 3] = [Choice::Auto, Choice::No, Choice::Yes];
+
+/// The options behind a pointer that may be null.
+///
+/// # Safety
+/// A pointer that is not null points to a `penstock_options` of its `struct_size` bytes.
+pub unsafe fn read(options: *const COptions) -> Result<Options> {
+    if options.is_null() {
+        return Ok(Options::default());
+    }
+    // SAFETY: every version of the struct starts with its size.
+    let size = unsafe { (*options).struct_size };
+    if size < size_of::<usize>() || size > 4096 {
+        return Err(Error::invalid(format!(
+            "struct_size of penstock_options is {size}"
+        ))
+        .remedy("initialise options by PENSTOCK_OPTIONS_INIT"));
+    }
+    let mut known = COptions::default();
+    // SAFETY: `size` bytes can be read, and all bit patterns are valid in COptions.
+    unsafe {
+        std::ptr::copy_nonoverlapping(
+            options.cast::<u8>(),
+            (&raw mut known).cast::<u8>(),
+            size.min(size_of::<COptions>()),
+        );
+    }
+    let set = |n: u32| (n != 0).then_some(n);
+    let options = Options {
+        threads: set(known.threads),
+        queue_depth: set(known.queue_depth),
+        block: (known.block != 0).then_some(known.block),
+        route: named("route", known.route, &ROUTES)?,
+        io: named("io", known.io, &IOS)?,
+        direct: named("direct", known.direct, &CHOICES)?,
+        durable: match named("durable", known.durable, &CHOICES)? {
+            Some(Choice::Yes) => Some(true),
+            Some(Choice::No) => Some(false),
+            Some(Choice::Auto) | None => None,
+        },
+    };
+    options.check()?;
+    Ok(options)
+}
+
+fn write(options: &Options) -> COptions {
+    COptions {
+        struct_size: size_of::<COptions>(),
+        threads: options.threads.unwrap_or(0),
+        queue_depth: options.queue_depth.unwrap_or(0),
+        block: options.block.unwrap_or(0),
+        route: number_of(options.route, &ROUTES),
+        io: number_of(options.io, &IOS),
+        direct: number_of(options.direct, &CHOICES),
+        durable: number_of(
+            options
+                .durable
+                .map(|d| if d { Choice::Yes } else { Choice::No }),
+            &CHOICES,
+        ),
+    }
+}
+
+/// # Safety
+/// `text` is a C string; `options` points to a `penstock_options` with its size set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_options_parse(
+    text: *const c_char,
+    options: *mut COptions,
+) -> c_int {
+    guard(|| {
+        if text.is_null() {
+            return Err(null("text"));
+        }
+        if options.is_null() {
+            return Err(null("options"));
+        }
+        // SAFETY: the caller gives a C string.
+        let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+        let parsed = Options::parse(&text)?;
+        // SAFETY: the caller vouches for `struct_size` bytes.
+        Ok(unsafe { crate::report::fill(options, write(&parsed)) })
+    })
+}
+
+/// # Safety
+/// `options` is null or points to a `penstock_options`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_set_default_options(options: *const COptions) -> c_int {
+    guard(|| {
+        // SAFETY: passed on.
+        set_process_options(unsafe { read(options)? })?;
+        Ok(OK)
+    })
+}

@@ -1,0 +1,110 @@
+//! `penstock_report`, and the filling of structs that may have another size than ours.
+
+use std::ffi::{c_char, c_int};
+
+use penstock_engine::error::Kind;
+use penstock_engine::report::{Path, Report};
+
+use crate::error::OK;
+use crate::options::ROUTES;
+
+const NOTE: usize = 256;
+
+#[repr(C)]
+pub struct CReport {
+    struct_size: usize,
+    route: i32,
+    device: i32,
+    bytes: u64,
+    host_buffered: u64,
+    host_direct: u64,
+    staged_buffered: u64,
+    staged_direct: u64,
+    mapped: u64,
+    gds_p2p: u64,
+    gds_nvfs: u64,
+    gds_posix: u64,
+    gds_unproven: u64,
+    elapsed_ns: u64,
+    io_calls: u64,
+    copies: u64,
+    block: u64,
+    threads: u32,
+    queue_depth: u32,
+    note: [c_char; NOTE],
+}
+
+impl From<&Report> for CReport {
+    fn from(report: &Report) -> CReport {
+        let mut note = [0; NOTE];
+        // Cut at a character, with the last byte left as the end of the string.
+        let mut end = report.note.len().min(NOTE - 1);
+        while !report.note.is_char_boundary(end) {
+            end -= 1;
+        }
+        for (to, from) in note.iter_mut().zip(&report.note.as_bytes()[..end]) {
+            *to = *from as c_char;
+        }
+        CReport {
+            struct_size: size_of::<CReport>(),
+            route: ROUTES
+                .iter()
+                .position(|r| *r == report.route)
+                .map_or(0, |at| at as i32 + 1),
+            device: report.device,
+            bytes: report.bytes(),
+            host_buffered: report.bytes_by(Path::HostBuffered),
+            host_direct: report.bytes_by(Path::HostDirect),
+            staged_buffered: report.bytes_by(Path::StagedBuffered),
+            staged_direct: report.bytes_by(Path::StagedDirect),
+            mapped: report.bytes_by(Path::Mapped),
+            gds_p2p: report.bytes_by(Path::GdsP2p),
+            gds_nvfs: report.bytes_by(Path::GdsNvfs),
+            gds_posix: report.bytes_by(Path::GdsPosix),
+            gds_unproven: report.bytes_by(Path::GdsUnproven),
+            elapsed_ns: report.elapsed_ns,
+            io_calls: report.io_calls,
+            copies: report.copies,
+            block: report.block,
+            threads: report.threads,
+            queue_depth: report.queue_depth,
+            note,
+        }
+    }
+}
+
+/// Fills a struct of the caller's, which starts with its size, with as much of `value` as fits;
+/// the size itself stays the caller's.
+///
+/// # Safety
+/// `target` points to a struct of the same kind of at least `struct_size` bytes.
+pub unsafe fn fill<T>(target: *mut T, value: T) -> c_int {
+    let head = size_of::<usize>();
+    // SAFETY: every such struct starts with its size.
+    let size = unsafe { target.cast::<usize>().read() };
+    if size < head {
+        return Kind::Invalid as c_int;
+    }
+    let bytes = size.min(size_of::<T>()) - head;
+    // SAFETY: the caller vouches for `size` bytes; `value` has at least as many.
+    unsafe {
+        std::ptr::copy_nonoverlapping(
+            (&raw const value).cast::<u8>().add(head),
+            target.cast::<u8>().add(head),
+            bytes,
+        );
+    }
+    OK
+}
+
+/// Gives a report to a caller who may not want it.
+///
+/// # Safety
+/// `target` is null or as for [`fill`].
+pub unsafe fn give(target: *mut CReport, report: &Report) -> c_int {
+    if target.is_null() {
+        return OK;
+    }
+    // SAFETY: passed on.
+    unsafe { fill(target, CReport::from(report)) }
+}

@@ -1,0 +1,223 @@
+//! Transfers under way.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::time::Duration;
+
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::position::Operation;
+use penstock_engine::request::{Order, Request, StreamOrder, submit, submit_save};
+use penstock_engine::{Stream, refuse_fork};
+
+use crate::error::{OK, PENDING, guard, null};
+use crate::file::{CFile, file_of, path_of};
+use crate::options::{self, COptions};
+use crate::report::{CReport, give};
+use crate::transfer::{CRange, extents_of};
+
+const AFTER_STREAM: c_int = 1;
+const STREAM_WAITS: c_int = 2;
+
+pub struct CRequest(Request);
+
+/// # Safety
+/// `stream` is a stream handle if a flag says that it counts.
+unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Option<StreamOrder>> {
+    if flags & !(AFTER_STREAM | STREAM_WAITS) != 0 {
+        return Err(Error::invalid(format!("unknown submit flags in {flags:#x}")));
+    }
+    Ok((flags != 0).then(|| StreamOrder {
+        // SAFETY: the caller vouches for the stream.
+        stream: unsafe { Stream::from_raw(stream) },
+        after: flags & AFTER_STREAM != 0,
+        before: flags & STREAM_WAITS != 0,
+    }))
+}
+
+/// # Safety
+/// `place` is null or a place for a pointer.
+unsafe fn place_of<'a>(place: *mut *mut CRequest) -> Result<&'a mut *mut CRequest> {
+    // SAFETY: the caller vouches for it.
+    unsafe { place.as_mut() }.ok_or_else(|| null("request"))
+}
+
+/// # Safety
+/// `request` is null or a live handle.
+unsafe fn request_of<'a>(request: *mut CRequest) -> Result<&'a Request> {
+    refuse_fork()?;
+    // SAFETY: the caller gives a live handle or null.
+    unsafe { request.as_ref() }
+        .map(|r| &r.0)
+        .ok_or_else(|| null("request"))
+}
+
+fn status(outcome: Option<Result<()>>) -> Result<c_int> {
+    match outcome {
+        None => Ok(PENDING),
+        Some(outcome) => outcome.map(|()| OK),
+    }
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_submit(
+    file: *mut CFile,
+    operation: c_int,
+    ranges: *const CRange,
+    count: usize,
+    options: *const COptions,
+    stream: *mut c_void,
+    flags: c_int,
+    request: *mut *mut CRequest,
+) -> c_int {
+    // SAFETY: the caller vouches for all of it.
+    guard(|| unsafe {
+        let place = place_of(request)?;
+        let operation = match operation {
+            0 => Operation::Read,
+            1 => Operation::Write,
+            other => return Err(Error::invalid(format!("unknown operation {other}"))),
+        };
+        let extents = extents_of(ranges, count)?;
+        let order = Order::new(operation, &extents, options::read(options)?);
+        let made = submit(file_of(file)?, order, order_of(stream, flags)?, None)?;
+        *place = Box::into_raw(Box::new(CRequest(made)));
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_save_submit(
+    path: *const c_char,
+    buffer: *const c_void,
+    length: u64,
+    options: *const COptions,
+    stream: *mut c_void,
+    flags: c_int,
+    request: *mut *mut CRequest,
+) -> c_int {
+    // SAFETY: the caller vouches for all of it.
+    guard(|| unsafe {
+        refuse_fork()?;
+        let place = place_of(request)?;
+        let made = submit_save(
+            path_of(path)?,
+            buffer as usize,
+            length,
+            options::read(options)?,
+            order_of(stream, flags)?,
+            None,
+        )?;
+        *place = Box::into_raw(Box::new(CRequest(made)));
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `request` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_request_wait(request: *mut CRequest, timeout_ns: i64) -> c_int {
+    guard(|| {
+        // A negative time means for ever.
+        let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
+        // SAFETY: the caller vouches for the handle.
+        status(unsafe { request_of(request)? }.wait(limit))
+    })
+}
+
+/// # Safety
+/// `request` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_request_test(request: *mut CRequest) -> c_int {
+    // SAFETY: the caller vouches for the handle.
+    guard(|| status(unsafe { request_of(request)? }.test()))
+}
+
+/// # Safety
+/// `request` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_request_cancel(request: *mut CRequest) -> c_int {
+    guard(|| {
+        // SAFETY: the caller vouches for the handle.
+        unsafe { request_of(request)? }.cancel();
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `request` is a live handle; `bytes` is a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_request_progress(
+    request: *mut CRequest,
+    bytes: *mut u64,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller vouches for both.
+        let (request, bytes) = unsafe { (request_of(request)?, bytes.as_mut()) };
+        *bytes.ok_or_else(|| null("bytes"))? = request.moved();
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `request` is a live handle; `report` points to a report with its size set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_request_report(
+    request: *mut CRequest,
+    report: *mut CReport,
+) -> c_int {
+    guard(|| {
+        if report.is_null() {
+            return Err(null("report"));
+        }
+        // SAFETY: the caller vouches for both.
+        Ok(match unsafe { request_of(request)? }.report() {
+            None => PENDING,
+            // SAFETY: the caller vouches for the report.
+            Some(done) => unsafe { give(report, &done) },
+        })
+    })
+}
+
+/// # Safety
+/// `request` is a live handle; `fd` is a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_request_fd(request: *mut CRequest, fd: *mut c_int) -> c_int {
+    guard(|| {
+        // SAFETY: the caller vouches for both.
+        let (request, fd) = unsafe { (request_of(request)?, fd.as_mut()) };
+        *fd.ok_or_else(|| null("fd"))? = request.descriptor()?;
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `request` is a live handle and `stream` a live stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_request_hold_stream(
+    request: *mut CRequest,
+    stream: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller vouches for both.
+    guard(|| unsafe {
+        request_of(request)?.hold_stream(Stream::from_raw(stream))?;
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `request` is null or a live handle, which is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
+    guard(|| {
+        if !request.is_null() {
+            // SAFETY: the caller gives the handle up.
+            let request = unsafe { Box::from_raw(request) };
+            // The outcome was there to be asked for; here only the end counts.
+            let _ = request.0.wait(None);
+        }
+        Ok(OK)
+    });
+}

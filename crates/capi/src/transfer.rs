@@ -1,0 +1,151 @@
+//! Transfers that are done when the call returns.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use penstock_engine::error::Result;
+use penstock_engine::file::position::Operation;
+use penstock_engine::request::{Order, run, save};
+use penstock_engine::{Extent, refuse_fork};
+
+use crate::error::{guard, null};
+use crate::file::{CFile, file_of, path_of};
+use crate::options::{self, COptions};
+use crate::report::{CReport, give};
+
+#[repr(C)]
+pub struct CRange {
+    offset: u64,
+    length: u64,
+    buffer: *mut c_void,
+}
+
+/// # Safety
+/// `ranges` points to `count` ranges, or is null and `count` is 0.
+pub unsafe fn extents_of(ranges: *const CRange, count: usize) -> Result<Vec<Extent>> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if ranges.is_null() {
+        return Err(null("ranges"));
+    }
+    // SAFETY: the caller vouches for `count` ranges.
+    let ranges = unsafe { std::slice::from_raw_parts(ranges, count) };
+    Ok(ranges
+        .iter()
+        .map(|r| Extent {
+            offset: r.offset,
+            length: r.length,
+            memory: r.buffer as usize,
+        })
+        .collect())
+}
+
+/// # Safety
+/// As the functions below; the memory of the extents is valid until the call returns.
+unsafe fn transfer(
+    file: *mut CFile,
+    operation: Operation,
+    extents: &[Extent],
+    options: *const COptions,
+    report: *mut CReport,
+) -> Result<c_int> {
+    // SAFETY: the caller vouches for handle, options, report and memory.
+    unsafe {
+        let order = Order::new(operation, extents, options::read(options)?);
+        let done = run(file_of(file)?, order)?;
+        Ok(give(report, &done))
+    }
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_read(
+    file: *mut CFile,
+    buffer: *mut c_void,
+    length: u64,
+    offset: u64,
+    options: *const COptions,
+    report: *mut CReport,
+) -> c_int {
+    let extent = Extent {
+        offset,
+        length,
+        memory: buffer as usize,
+    };
+    // SAFETY: the caller vouches for all of it.
+    guard(|| unsafe { transfer(file, Operation::Read, &[extent], options, report) })
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_write(
+    file: *mut CFile,
+    buffer: *const c_void,
+    length: u64,
+    offset: u64,
+    options: *const COptions,
+    report: *mut CReport,
+) -> c_int {
+    let extent = Extent {
+        offset,
+        length,
+        memory: buffer as usize,
+    };
+    // SAFETY: the caller vouches for all of it.
+    guard(|| unsafe { transfer(file, Operation::Write, &[extent], options, report) })
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_readv(
+    file: *mut CFile,
+    ranges: *const CRange,
+    count: usize,
+    options: *const COptions,
+    report: *mut CReport,
+) -> c_int {
+    // SAFETY: the caller vouches for all of it.
+    guard(|| unsafe {
+        let extents = extents_of(ranges, count)?;
+        transfer(file, Operation::Read, &extents, options, report)
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_writev(
+    file: *mut CFile,
+    ranges: *const CRange,
+    count: usize,
+    options: *const COptions,
+    report: *mut CReport,
+) -> c_int {
+    // SAFETY: the caller vouches for all of it.
+    guard(|| unsafe {
+        let extents = extents_of(ranges, count)?;
+        transfer(file, Operation::Write, &extents, options, report)
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_save(
+    path: *const c_char,
+    buffer: *const c_void,
+    length: u64,
+    options: *const COptions,
+    report: *mut CReport,
+) -> c_int {
+    // SAFETY: the caller vouches for all of it.
+    guard(|| unsafe {
+        refuse_fork()?;
+        let options = options::read(options)?;
+        let done = save(path_of(path)?, buffer as usize, length, options)?;
+        Ok(give(report, &done))
+    })
+}

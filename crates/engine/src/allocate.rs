@@ -1,0 +1,145 @@
+//! Memory for callers without a GPU library of their own: device memory, pinned memory, copies.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use penstock_sys::cuda;
+
+use crate::error::{Error, Kind, Result};
+use crate::gpu::{self, Context};
+use crate::memory::{Memory, MemoryKind};
+
+/// Kind and CUDA ordinal (-1 for pageable memory) of the memory at an address.
+pub fn memory_kind(address: usize) -> Result<(MemoryKind, i32)> {
+    crate::refuse_fork()?;
+    let memory = Memory::at(address)?;
+    Ok((memory.kind, memory.device))
+}
+
+/// Number of CUDA devices; 0 where there is no driver.
+pub fn device_count() -> Result<i32> {
+    crate::refuse_fork()?;
+    match gpu::driver() {
+        Ok(driver) => driver.device_count(),
+        Err(_) => Ok(0),
+    }
+}
+
+fn context(device: i32) -> Result<Arc<Context>> {
+    crate::refuse_fork()?;
+    let count = gpu::driver()?.device_count()?;
+    if !(0..count).contains(&device) {
+        return Err(Error::new(
+            Kind::Unavailable,
+            format!("there is no CUDA device {device}: {count} can be seen"),
+        )
+        .remedy("see nvidia-smi and CUDA_VISIBLE_DEVICES"));
+    }
+    Context::primary(device)
+}
+
+/// Device memory in the device's primary context. 0 bytes give the address 0.
+pub fn device_alloc(device: i32, bytes: u64) -> Result<u64> {
+    let context = context(device)?;
+    if bytes == 0 {
+        return Ok(0);
+    }
+    let _entered = context.enter()?;
+    let mut address = 0;
+    // SAFETY: `address` is a valid place for the answer.
+    let code = unsafe { (context.driver.cuda.cuMemAlloc)(&mut address, bytes as usize) };
+    context
+        .driver
+        .check(code, &format!("cuMemAlloc of {bytes} bytes"))?;
+    Ok(address)
+}
+
+/// Frees what [`device_alloc`] gave.
+///
+/// # Safety
+/// Nothing uses the memory any more.
+pub unsafe fn device_free(address: u64) -> Result<()> {
+    if address == 0 {
+        return Ok(());
+    }
+    crate::refuse_fork()?;
+    let Some(context) = Memory::at(address as usize)?.context else {
+        return Err(Error::invalid("the address is not of device memory"));
+    };
+    let _entered = context.enter()?;
+    // SAFETY: the caller vouches that nothing uses the memory.
+    let code = unsafe { (context.driver.cuda.cuMemFree)(address) };
+    context.driver.check(code, "cuMemFree")
+}
+
+/// Page-locked memory for the devices of every context. 0 bytes give a null pointer.
+pub fn host_alloc(bytes: u64) -> Result<*mut c_void> {
+    let context = context(0)?;
+    if bytes == 0 {
+        return Ok(ptr::null_mut());
+    }
+    let _entered = context.enter()?;
+    let mut address = ptr::null_mut();
+    // SAFETY: `address` is a valid place for the answer.
+    let code = unsafe {
+        (context.driver.cuda.cuMemHostAlloc)(
+            &mut address,
+            bytes as usize,
+            cuda::CU_MEMHOSTALLOC_PORTABLE,
+        )
+    };
+    context
+        .driver
+        .check(code, &format!("cuMemHostAlloc of {bytes} bytes"))?;
+    Ok(address)
+}
+
+/// Frees what [`host_alloc`] gave.
+///
+/// # Safety
+/// Nothing uses the memory any more.
+pub unsafe fn host_free(address: *mut c_void) -> Result<()> {
+    if address.is_null() {
+        return Ok(());
+    }
+    let context = context(0)?;
+    let _entered = context.enter()?;
+    // SAFETY: the caller vouches that nothing uses the memory.
+    let code = unsafe { (context.driver.cuda.cuMemFreeHost)(address) };
+    context.driver.check(code, "cuMemFreeHost")
+}
+
+/// Copies between any two kinds of memory; done on return. It is not ordered with any stream
+/// but the legacy default one.
+///
+/// # Safety
+/// Both are valid for `bytes` and do not overlap.
+pub unsafe fn copy(to: usize, from: usize, bytes: u64) -> Result<()> {
+    crate::refuse_fork()?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    if to == 0 || from == 0 {
+        return Err(Error::invalid("the buffer is a null pointer"));
+    }
+    let (target, source) = (Memory::at(to)?, Memory::at(from)?);
+    let Some(context) = target.context.or(source.context) else {
+        // SAFETY: both are host memory, valid and apart, as the caller vouches.
+        unsafe {
+            ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes as usize);
+        }
+        return Ok(());
+    };
+    let _entered = context.enter()?;
+    let cuda = context.driver.cuda;
+    // SAFETY: the driver finds out the kinds by the unified addresses; the caller vouches for both.
+    // cuMemcpy returns before a copy between two places on devices is done, so the stream that it
+    // runs on is waited for.
+    let (copied, done) = unsafe {
+        let copied = (cuda.cuMemcpy)(to as u64, from as u64, bytes as usize);
+        (copied, (cuda.cuStreamSynchronize)(cuda::CU_STREAM_LEGACY))
+    };
+    context.driver.check(copied, "cuMemcpy")?;
+    context.driver.check(done, "cuStreamSynchronize")
+}

@@ -1,0 +1,232 @@
+//! What went wrong, where in which file, and what the caller can do about it.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The classes of failure that a caller can act on differently. The numbers are those of
+/// `penstock_status` in `penstock.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Kind {
+    Invalid = 2,
+    NotFound = 3,
+    Permission = 4,
+    Io = 5,
+    EndOfFile = 6,
+    NoSpace = 7,
+    Memory = 8,
+    Gpu = 9,
+    Unavailable = 10,
+    Cancelled = 11,
+    Forked = 12,
+    Internal = 13,
+}
+
+/// A failure with its file, range, cause and remedy.
+///
+/// Boxed inside, so that a `Result` on the I/O path stays one pointer wide.
+#[derive(Clone, Debug)]
+pub struct Error(Box<Details>);
+
+#[derive(Clone, Debug)]
+struct Details {
+    kind: Kind,
+    os_errno: i32,
+    gpu_code: i32,
+    path: Option<PathBuf>,
+    offset: u64,
+    length: u64,
+    cause: String,
+    remedy: String,
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub fn new(kind: Kind, cause: impl Into<String>) -> Self {
+        Error(Box::new(Details {
+            kind,
+            os_errno: 0,
+            gpu_code: 0,
+            path: None,
+            offset: 0,
+            length: 0,
+            cause: cause.into(),
+            remedy: String::new(),
+        }))
+    }
+
+    pub fn invalid(cause: impl Into<String>) -> Self {
+        Error::new(Kind::Invalid, cause)
+    }
+
+    /// A failed system call: `action` names what was tried, in the form "cannot open the file".
+    pub fn os(error: &io::Error, action: &str) -> Self {
+        let code = error.raw_os_error().unwrap_or(0);
+        let (kind, remedy) = match code {
+            libc::ENOENT | libc::ENOTDIR => (
+                Kind::NotFound,
+                "check the path, and that the folder exists on this machine",
+            ),
+            libc::EACCES | libc::EPERM | libc::EROFS => (
+                Kind::Permission,
+                "check the owner and mode of the file and its folder, and whether the file system is mounted read-only",
+            ),
+            libc::ENOSPC | libc::EDQUOT => (
+                Kind::NoSpace,
+                "free space on the file system or raise the quota, then write again",
+            ),
+            libc::ENOMEM => (
+                Kind::Memory,
+                "free memory, or use fewer threads or a smaller block",
+            ),
+            libc::EIO => (
+                Kind::Io,
+                "the medium or the connection to it failed: look at the kernel log (dmesg)",
+            ),
+            libc::EMFILE | libc::ENFILE => (
+                Kind::Io,
+                "close files, or raise the limit of open files (ulimit -n)",
+            ),
+            libc::EISDIR => (Kind::Io, "give the path of a file, not of a folder"),
+            libc::EBADF => (
+                Kind::Io,
+                "open the file for this kind of access: reading, writing or both",
+            ),
+            _ => (Kind::Io, ""),
+        };
+        let mut made = Error::new(kind, format!("{action}: {error}"));
+        made.0.os_errno = code;
+        made.0.remedy = remedy.to_owned();
+        made
+    }
+
+    /// The last failed system call of this thread.
+    pub fn last_os(action: &str) -> Self {
+        Error::os(&io::Error::last_os_error(), action)
+    }
+
+    /// A failed CUDA driver or cuFile call.
+    pub fn gpu(code: i32, cause: impl Into<String>) -> Self {
+        let mut made = Error::new(Kind::Gpu, cause);
+        made.0.gpu_code = code;
+        made
+    }
+
+    /// Device or pinned memory could not be had.
+    pub fn gpu_memory(code: i32, cause: impl Into<String>) -> Self {
+        let mut made = Error::gpu(code, cause);
+        made.0.kind = Kind::Memory;
+        made.remedy("free GPU memory, or use fewer threads, a smaller block or a smaller array")
+    }
+
+    pub fn end_of_file(wanted_end: u64, file_size: u64) -> Self {
+        Error::new(
+            Kind::EndOfFile,
+            format!(
+                "the file ends at byte {file_size}, before the end of the range at {wanted_end}"
+            ),
+        )
+        .remedy("check offset, shape and dtype against the file, and whether another process truncated it")
+    }
+
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.0.remedy = remedy.into();
+        self
+    }
+
+    /// Adds the file unless one is named already: the innermost place knows best.
+    pub fn in_file(mut self, path: &Path) -> Self {
+        if self.0.path.is_none() {
+            self.0.path = Some(path.to_owned());
+        }
+        self
+    }
+
+    /// Adds file and range unless they are set already.
+    pub fn at(mut self, path: &Path, offset: u64, length: u64) -> Self {
+        if self.0.path.is_none() {
+            self.0.path = Some(path.to_owned());
+            self.0.offset = offset;
+            self.0.length = length;
+        }
+        self
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+    /// The `errno` of the failed system call, 0 if none failed.
+    pub fn os_errno(&self) -> i32 {
+        self.0.os_errno
+    }
+    /// The `CUresult` or `CUfileOpError`, 0 if neither failed.
+    pub fn gpu_code(&self) -> i32 {
+        self.0.gpu_code
+    }
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+    /// File offset of the part that failed.
+    pub fn offset(&self) -> u64 {
+        self.0.offset
+    }
+    /// Length of the part that failed; 0 if the failure concerns no range.
+    pub fn length(&self) -> u64 {
+        self.0.length
+    }
+    pub fn cause(&self) -> &str {
+        &self.0.cause
+    }
+    pub fn remedy_text(&self) -> &str {
+        &self.0.remedy
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let details = &self.0;
+        if let Some(path) = &details.path {
+            write!(f, "{}", path.display())?;
+            if details.length > 0 {
+                write!(f, " (offset {}, {} bytes)", details.offset, details.length)?;
+            }
+            write!(f, ": ")?;
+        }
+        f.write_str(&details.cause)?;
+        if !details.remedy.is_empty() {
+            write!(f, "; remedy: {}", details.remedy)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_file_range_cause_and_remedy() {
+        let error = Error::os(&io::Error::from_raw_os_error(libc::EIO), "cannot read").at(
+            Path::new("/data/a.bin"),
+            4096,
+            512,
+        );
+        let text = error.to_string();
+        assert!(text.starts_with("/data/a.bin (offset 4096, 512 bytes): cannot read: "));
+        assert!(text.contains("remedy: the medium"));
+        assert_eq!(error.os_errno(), libc::EIO);
+    }
+
+    #[test]
+    fn the_innermost_place_is_kept() {
+        let error = Error::invalid("x")
+            .at(Path::new("inner"), 1, 2)
+            .at(Path::new("outer"), 3, 4);
+        assert_eq!(error.path(), Some(Path::new("inner")));
+        assert_eq!((error.offset(), error.length()), (1, 2));
+    }
+}

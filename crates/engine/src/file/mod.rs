@@ -1,0 +1,263 @@
+//! An open file: two descriptors (through the page cache, and past it), and what its file system
+//! says about direct I/O and striping.
+
+pub mod position;
+pub(crate) mod residency;
+pub mod system;
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock};
+
+use crate::error::{Error, Kind, Result};
+use crate::options::Options;
+use system::FileSystem;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    pub read: bool,
+    pub write: bool,
+    pub create: bool,
+    pub truncate: bool,
+}
+
+#[derive(Debug)]
+pub struct File {
+    path: PathBuf,
+    access: Access,
+    buffered: OwnedFd,
+    /// Opened when a request first wants it; `None` inside when the file system refuses.
+    direct: OnceLock<Option<OwnedFd>>,
+    system: FileSystem,
+    options: Mutex<Options>,
+    /// cuFile's handle, made when a request first takes that route.
+    pub(crate) cufile: crate::routes::gds::HandleCell,
+}
+
+impl File {
+    pub fn open(path: &Path, access: Access, options: Options) -> Result<File> {
+        options.check()?;
+        let flags = match (access.read, access.write) {
+            (true, true) => libc::O_RDWR,
+            (false, true) => libc::O_WRONLY,
+            (true, false) => libc::O_RDONLY,
+            (false, false) => {
+                return Err(
+                    Error::invalid("a file must be opened for reading or writing").in_file(path),
+                );
+            }
+        };
+        if access.create && !access.write || access.truncate && !access.write {
+            return Err(Error::invalid("create and truncate need write access").in_file(path));
+        }
+        let mut flags = flags | libc::O_CLOEXEC;
+        if access.create {
+            flags |= libc::O_CREAT;
+        }
+        if access.truncate {
+            flags |= libc::O_TRUNC;
+        }
+        // A FIFO without a peer would block for ever; it is refused below instead.
+        let buffered = open_fd(path, flags | libc::O_NONBLOCK)
+            .map_err(|e| Error::os(&e, "cannot open the file").in_file(path))?;
+        let file = File {
+            system: FileSystem::of(buffered.as_raw_fd()),
+            path: path.to_owned(),
+            access,
+            buffered,
+            direct: OnceLock::new(),
+            options: Mutex::new(options),
+            cufile: Default::default(),
+        };
+        file.refuse_unseekable()?;
+        // io_uring would answer EAGAIN instead of waiting for the medium.
+        // SAFETY: fcntl with F_SETFL on an open descriptor touches no memory.
+        unsafe { libc::fcntl(file.buffered_fd(), libc::F_SETFL, 0) };
+        Ok(file)
+    }
+
+    fn refuse_unseekable(&self) -> Result<()> {
+        let stat = self.stat()?;
+        let what = match stat.st_mode & libc::S_IFMT {
+            libc::S_IFREG | libc::S_IFBLK => return Ok(()),
+            libc::S_IFDIR => "a folder",
+            libc::S_IFIFO => "a FIFO",
+            libc::S_IFSOCK => "a socket",
+            _ => "a character device",
+        };
+        Err(
+            Error::invalid(format!("the path is {what}, which has no byte ranges"))
+                .remedy("give a regular file or a block device")
+                .in_file(&self.path),
+        )
+    }
+
+    fn stat(&self) -> Result<libc::stat> {
+        // SAFETY: stat is plain data, for which all zero bytes are a valid value.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the descriptor is open and `stat` is a valid place for the answer.
+        match unsafe { libc::fstat(self.buffered.as_raw_fd(), &mut stat) } {
+            0 => Ok(stat),
+            _ => Err(Error::last_os("cannot read the file's status").in_file(&self.path)),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+    pub fn access(&self) -> Access {
+        self.access
+    }
+    pub fn system(&self) -> &FileSystem {
+        &self.system
+    }
+    pub fn options(&self) -> Options {
+        *self.options.lock().unwrap_or_else(|e| e.into_inner())
+    }
+    pub fn set_options(&self, options: Options) -> Result<()> {
+        options.check()?;
+        *self.options.lock().unwrap_or_else(|e| e.into_inner()) = options;
+        Ok(())
+    }
+
+    /// The file's present length in bytes.
+    pub fn size(&self) -> Result<u64> {
+        let stat = self.stat()?;
+        if stat.st_mode & libc::S_IFMT == libc::S_IFBLK {
+            // SAFETY: lseek on an open descriptor touches no memory. The engine reads and writes
+            // by position, so moving the file offset disturbs nobody.
+            let end = unsafe { libc::lseek(self.buffered.as_raw_fd(), 0, libc::SEEK_END) };
+            return u64::try_from(end)
+                .map_err(|_| Error::last_os("cannot find the device's size").in_file(&self.path));
+        }
+        Ok(stat.st_size as u64)
+    }
+
+    /// Sets the length of the file; new bytes read as zero.
+    pub fn truncate(&self, bytes: u64) -> Result<()> {
+        let length = libc::off_t::try_from(bytes).map_err(|_| {
+            Error::invalid(format!("{bytes} bytes are more than a file can have"))
+                .in_file(&self.path)
+        })?;
+        // SAFETY: ftruncate on an open descriptor touches no memory of this process.
+        match unsafe { libc::ftruncate(self.buffered.as_raw_fd(), length) } {
+            0 => Ok(()),
+            _ => Err(Error::last_os("cannot set the file's length").in_file(&self.path)),
+        }
+    }
+
+    /// Data and size are on the medium when it returns.
+    pub fn sync(&self) -> Result<()> {
+        // SAFETY: fdatasync on an open descriptor touches no memory of this process.
+        match unsafe { libc::fdatasync(self.buffered.as_raw_fd()) } {
+            0 => Ok(()),
+            _ => Err(Error::last_os("cannot bring the data to the medium").in_file(&self.path)),
+        }
+    }
+
+    /// Allocates blocks for a range, and makes the file at least that long. Returns whether the
+    /// file system did so: some cannot, which is no failure.
+    pub(crate) fn allocate(&self, offset: u64, length: u64) -> Result<bool> {
+        // SAFETY: fallocate on an open descriptor touches no memory of this process.
+        let status = unsafe {
+            libc::fallocate(
+                self.buffered.as_raw_fd(),
+                0,
+                offset as libc::off_t,
+                length as libc::off_t,
+            )
+        };
+        if status == 0 {
+            return Ok(true);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR | libc::ENODEV) => Ok(false),
+            _ => Err(Error::os(&error, "cannot allocate room in the file")
+                .at(&self.path, offset, length)),
+        }
+    }
+
+    pub(crate) fn buffered_fd(&self) -> RawFd {
+        self.buffered.as_raw_fd()
+    }
+
+    /// The descriptor that bypasses the page cache, if the file system has such a way.
+    pub(crate) fn direct_fd(&self) -> Option<RawFd> {
+        self.direct
+            .get_or_init(|| {
+                self.system.direct?;
+                let access = match (self.access.read, self.access.write) {
+                    (true, true) => libc::O_RDWR,
+                    (false, true) => libc::O_WRONLY,
+                    _ => libc::O_RDONLY,
+                };
+                let flags = access | libc::O_DIRECT | libc::O_CLOEXEC;
+                // Through /proc it is surely the same file, also when it was renamed or unlinked.
+                let same = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
+                open_fd(&same, flags).ok()
+            })
+            .as_ref()
+            .map(AsRawFd::as_raw_fd)
+    }
+
+    /// Offset and length of an O_DIRECT transfer must be multiples of this, in bytes. At least a
+    /// page, so that no page is reached both directly and through the page cache at a time.
+    pub(crate) fn direct_alignment(&self) -> u64 {
+        let asked = self.system.direct.map_or(1, |d| u64::from(d.offset));
+        asked.max(page_size())
+    }
+
+    /// Alignment of memory addresses for O_DIRECT.
+    pub(crate) fn direct_memory_alignment(&self) -> u64 {
+        self.system.direct.map_or(1, |d| u64::from(d.memory)).max(1)
+    }
+
+    pub(crate) fn must_be_readable(&self) -> Result<()> {
+        if self.access.read {
+            return Ok(());
+        }
+        Err(self.wrong_access("reading"))
+    }
+
+    pub(crate) fn must_be_writable(&self) -> Result<()> {
+        if self.access.write {
+            return Ok(());
+        }
+        Err(self.wrong_access("writing"))
+    }
+
+    fn wrong_access(&self, what: &str) -> Error {
+        Error::new(Kind::Invalid, format!("the file is not open for {what}"))
+            .remedy(format!("open it for {what}"))
+            .in_file(&self.path)
+    }
+}
+
+pub(crate) fn open_fd(path: &Path, flags: i32) -> io::Result<OwnedFd> {
+    let name = CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    loop {
+        // SAFETY: `name` is a C string that outlives the call.
+        let fd = unsafe { libc::open(name.as_ptr(), flags, 0o666) };
+        if fd >= 0 {
+            // SAFETY: open has just returned this descriptor, and nobody else owns it.
+            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// The system's page size in bytes.
+pub fn page_size() -> u64 {
+    static SIZE: OnceLock<u64> = OnceLock::new();
+    // SAFETY: sysconf reads a constant of the system.
+    *SIZE.get_or_init(|| unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64)
+}

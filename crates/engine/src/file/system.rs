@@ -1,0 +1,146 @@
+//! What the file system under a file is, and what it asks of direct I/O and striping.
+
+use std::ffi::CStr;
+use std::os::fd::RawFd;
+
+/// Alignments that O_DIRECT asks for, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectAlignment {
+    pub memory: u32,
+    pub offset: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystem {
+    /// `f_type` of statfs(2); 0 if it could not be read.
+    pub magic: u64,
+    /// `None` where the file system says that it has no direct I/O.
+    pub direct: Option<DirectAlignment>,
+    /// Bytes of a stripe, where the file system has stripes (Lustre).
+    pub stripe: Option<u64>,
+}
+
+const LUSTRE: u64 = 0x0BD0_0BD0;
+
+/// Names of statfs magic numbers, from statfs(2) and linux/magic.h.
+const NAMES: &[(u64, &str)] = &[
+    (0xEF53, "ext4"),
+    (0x5846_5342, "xfs"),
+    (0x9123_683E, "btrfs"),
+    (0x0102_1994, "tmpfs"),
+    (0x794C_7630, "overlay"),
+    (0x6969, "nfs"),
+    (LUSTRE, "lustre"),
+    (0x4750_4653, "gpfs"),
+    (0x1983_0326, "fhgfs"),
+    (0x6573_5546, "fuse"),
+    (0xFE53_4D42, "smb2"),
+    (0x00C3_6400, "ceph"),
+    (0x2FC1_2FC1, "zfs"),
+    (0xF2F5_2010, "f2fs"),
+    (0x8584_58F6, "ramfs"),
+    (0x9584_58F6, "hugetlbfs"),
+    (0x0102_1997, "9p"),
+    (0x6573_5543, "fusectl"),
+];
+
+impl FileSystem {
+    /// Describes the file system of an open file. What cannot be found out is left at "unknown".
+    pub fn of(fd: RawFd) -> FileSystem {
+        // SAFETY: statfs is plain data, for which all zero bytes are a valid value.
+        let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+        // SAFETY: `stat` is a valid place for the answer.
+        let known = unsafe { libc::fstatfs(fd, &mut stat) } == 0;
+        let magic = if known { stat.f_type as u64 } else { 0 };
+        FileSystem {
+            magic,
+            direct: direct_alignment(fd),
+            stripe: (magic == LUSTRE).then(|| lustre_stripe(fd)).flatten(),
+        }
+    }
+
+    pub fn name(&self) -> &'static str {
+        NAMES
+            .iter()
+            .find(|(magic, _)| *magic == self.magic)
+            .map_or("unknown", |(_, name)| name)
+    }
+}
+
+/// From STATX_DIOALIGN (Linux 6.1) where the file system answers it; else whether O_DIRECT can be
+/// opened at all, with the alignment that every block device takes.
+fn direct_alignment(fd: RawFd) -> Option<DirectAlignment> {
+    const STATX_DIOALIGN: u32 = 0x2000;
+    // SAFETY: statx is plain data, for which all zero bytes are a valid value.
+    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+    let empty = c"";
+    // SAFETY: with AT_EMPTY_PATH the descriptor itself is asked; `stat` takes the answer.
+    let status = unsafe {
+        libc::statx(
+            fd,
+            empty.as_ptr(),
+            libc::AT_EMPTY_PATH,
+            STATX_DIOALIGN,
+            &mut stat,
+        )
+    };
+    if status == 0 && stat.stx_mask & STATX_DIOALIGN != 0 {
+        return (stat.stx_dio_offset_align != 0).then_some(DirectAlignment {
+            memory: stat.stx_dio_mem_align,
+            offset: stat.stx_dio_offset_align,
+        });
+    }
+    let same = std::path::PathBuf::from(format!("/proc/self/fd/{fd}"));
+    super::open_fd(&same, libc::O_RDONLY | libc::O_DIRECT | libc::O_CLOEXEC)
+        .ok()
+        .map(|_| DirectAlignment {
+            memory: 4096,
+            offset: 4096,
+        })
+}
+
+/// Stripe size out of the `lustre.lov` attribute: little-endian, magic at byte 0, stripe size at
+/// byte 24 in versions 1 and 3 (lustre_user.h). Composite layouts are left alone.
+fn lustre_stripe(fd: RawFd) -> Option<u64> {
+    let mut blob = [0u8; 4096];
+    let name: &CStr = c"lustre.lov";
+    // SAFETY: the buffer is writable for the length given.
+    let length =
+        unsafe { libc::fgetxattr(fd, name.as_ptr(), blob.as_mut_ptr().cast(), blob.len()) };
+    parse_stripe(blob.get(..usize::try_from(length).ok()?)?)
+}
+
+fn parse_stripe(blob: &[u8]) -> Option<u64> {
+    let word = |at: usize| {
+        let bytes = blob.get(at..at + 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    };
+    match word(0)? {
+        0x0BD1_0BD0 | 0x0BD3_0BD0 => word(24).filter(|s| *s > 0).map(u64::from),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_lustre_layout_gives_its_stripe_size() {
+        let mut blob = vec![0u8; 56];
+        blob[..4].copy_from_slice(&0x0BD1_0BD0u32.to_le_bytes());
+        blob[24..28].copy_from_slice(&(4u32 << 20).to_le_bytes());
+        assert_eq!(parse_stripe(&blob), Some(4 << 20));
+        assert_eq!(parse_stripe(&blob[..20]), None);
+        assert_eq!(parse_stripe(b"not a layout at all....."), None);
+    }
+
+    #[test]
+    fn proc_has_no_direct_io_and_a_temporary_file_has_a_known_type() {
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        assert_eq!(FileSystem::of(file.as_raw_fd()).direct, None);
+        let file = tempfile::tempfile().unwrap();
+        assert_ne!(FileSystem::of(file.as_raw_fd()).magic, 0);
+    }
+}

@@ -1,0 +1,117 @@
+//! CUDA contexts: whose memory a request touches, and the copy queues kept for each.
+
+use std::ptr;
+use std::sync::{Arc, Mutex};
+
+use penstock_sys::cuda::{self, CUcontext};
+
+use super::{CopyQueue, Driver, driver};
+use crate::error::Result;
+
+/// A CUDA context that the engine works in. Kept for the life of the process.
+pub(crate) struct Context {
+    handle: CUcontext,
+    pub device: i32,
+    /// Host NUMA node nearest to the device.
+    pub node: Option<u32>,
+    /// Whether pages mapped read-only can be registered, as the mapped route does.
+    pub registers_read_only: bool,
+    pub driver: &'static Driver,
+    queues: Mutex<Vec<CopyQueue>>,
+}
+
+// SAFETY: a CUcontext may be used from any thread; the driver locks it itself.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+static CONTEXTS: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
+static PRIMARY: Mutex<Vec<(i32, Arc<Context>)>> = Mutex::new(Vec::new());
+
+impl Context {
+    /// The device's primary context, the one that the CUDA runtime, PyTorch and CuPy use.
+    pub fn primary(device: i32) -> Result<Arc<Context>> {
+        let mut known = PRIMARY.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((_, context)) = known.iter().find(|(d, _)| *d == device) {
+            return Ok(Arc::clone(context));
+        }
+        let driver = driver()?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: `handle` is a valid place for the answer. The context is kept for good: other
+        // parts of the process share it, and streams and pinned memory of ours live in it.
+        driver.check(
+            unsafe { (driver.cuda.cuDevicePrimaryCtxRetain)(&mut handle, device) },
+            "cuDevicePrimaryCtxRetain",
+        )?;
+        let context = Context::of(handle, device)?;
+        known.push((device, Arc::clone(&context)));
+        Ok(context)
+    }
+
+    /// The context with this handle, which belongs to `device`.
+    pub fn of(handle: CUcontext, device: i32) -> Result<Arc<Context>> {
+        let driver = driver()?;
+        let mut known = CONTEXTS.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(context) = known.iter().find(|c| c.handle == handle) {
+            return Ok(Arc::clone(context));
+        }
+        let read_only = cuda::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
+        let context = Arc::new(Context {
+            handle,
+            device,
+            node: driver.numa_node(device),
+            registers_read_only: driver.attribute(device, read_only) != 0,
+            driver,
+            queues: Mutex::default(),
+        });
+        known.push(Arc::clone(&context));
+        Ok(context)
+    }
+
+    pub fn handle(&self) -> CUcontext {
+        self.handle
+    }
+
+    /// Makes the context current on this thread until the answer is dropped.
+    pub fn enter(&self) -> Result<Entered<'_>> {
+        // SAFETY: the handle is of a live context: primary ones are retained, and others live as
+        // long as the caller's memory in them.
+        self.driver.check(
+            unsafe { (self.driver.cuda.cuCtxPushCurrent)(self.handle) },
+            "cuCtxPushCurrent",
+        )?;
+        Ok(Entered { context: self })
+    }
+
+    /// A copy queue for the sole use of the caller; an idle one if there is. The context must be
+    /// current.
+    pub fn queue(self: &Arc<Self>) -> Result<CopyQueue> {
+        let idle = self.queues.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        match idle {
+            Some(queue) => Ok(queue),
+            None => CopyQueue::new(Arc::clone(self)),
+        }
+    }
+
+    /// Takes back a queue that has no work left.
+    pub fn keep(&self, queue: CopyQueue) {
+        self.queues
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .push(queue);
+    }
+}
+
+/// A context being current on this thread.
+pub(crate) struct Entered<'a> {
+    context: &'a Context,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let mut popped = ptr::null_mut();
+        // SAFETY: undoes the push of `enter`, on the same thread since `Entered` holds a raw
+        // handle through `Context` only by reference and is never sent.
+        unsafe { (self.context.driver.cuda.cuCtxPopCurrent)(&mut popped) };
+    }
+}

@@ -1,0 +1,175 @@
+//! A stream for copies, with reusable events that say how far it has come.
+
+use std::ptr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use penstock_sys::cuda::{self, CUevent, CUstream};
+
+use super::Context;
+use crate::error::Result;
+
+/// Which way a copy goes between host memory and the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    ToGpu,
+    FromGpu,
+}
+
+/// A non-blocking stream of one context and a growing set of events on it. Used by one worker at
+/// a time, with the context current.
+pub(crate) struct CopyQueue {
+    pub context: Arc<Context>,
+    stream: CUstream,
+    events: Vec<CUevent>,
+    /// Copies may be under way: set by each copy, cleared by [`finish`](Self::finish).
+    busy: bool,
+}
+
+// SAFETY: streams and events may be used from any thread; `CopyQueue` is used by one at a time.
+unsafe impl Send for CopyQueue {}
+
+/// How long a worker looks at an event again and again before it lets the driver put it to
+/// sleep: about the time of one block's DMA, so that waiting costs no wake-up in the steady state.
+const SPIN: Duration = Duration::from_micros(30);
+
+impl CopyQueue {
+    pub fn new(context: Arc<Context>) -> Result<CopyQueue> {
+        let driver = context.driver;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: both are valid places for the answers.
+        driver.check(
+            unsafe { (driver.cuda.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) },
+            "cuCtxGetStreamPriorityRange",
+        )?;
+        let mut stream = ptr::null_mut();
+        // The greatest priority keeps these streams off the hardware queues of streams with
+        // ordinary priority, one of which may be waiting for this very request.
+        // SAFETY: `stream` is a valid place for the answer.
+        driver.check(
+            unsafe {
+                (driver.cuda.cuStreamCreateWithPriority)(
+                    &mut stream,
+                    cuda::CU_STREAM_NON_BLOCKING,
+                    greatest,
+                )
+            },
+            "cuStreamCreateWithPriority",
+        )?;
+        Ok(CopyQueue {
+            context,
+            stream,
+            events: Vec::new(),
+            busy: false,
+        })
+    }
+
+    /// Queues a copy between host memory and GPU memory.
+    ///
+    /// # Safety
+    /// Both are valid for `bytes`, and stay so and are not touched in a conflicting way until an
+    /// event recorded later, or [`finish`](Self::finish), says that the copy is done.
+    pub unsafe fn copy(
+        &mut self,
+        direction: Direction,
+        host: *mut u8,
+        gpu: u64,
+        bytes: u64,
+    ) -> Result<()> {
+        let driver = self.context.driver;
+        self.busy = true;
+        // SAFETY: the caller vouches for both ends; the driver checks GPU addresses itself.
+        let (code, call) = unsafe {
+            match direction {
+                Direction::ToGpu => (
+                    (driver.cuda.cuMemcpyHtoDAsync)(gpu, host.cast(), bytes as usize, self.stream),
+                    "cuMemcpyHtoDAsync",
+                ),
+                Direction::FromGpu => (
+                    (driver.cuda.cuMemcpyDtoHAsync)(host.cast(), gpu, bytes as usize, self.stream),
+                    "cuMemcpyDtoHAsync",
+                ),
+            }
+        };
+        driver.check(code, call)
+    }
+
+    /// Marks the present end of the stream by the event numbered `index`.
+    pub fn mark(&mut self, index: usize) -> Result<()> {
+        let driver = self.context.driver;
+        while self.events.len() <= index {
+            let mut event = ptr::null_mut();
+            let flags = cuda::CU_EVENT_DISABLE_TIMING | cuda::CU_EVENT_BLOCKING_SYNC;
+            // SAFETY: `event` is a valid place for the answer.
+            driver.check(
+                unsafe { (driver.cuda.cuEventCreate)(&mut event, flags) },
+                "cuEventCreate",
+            )?;
+            self.events.push(event);
+        }
+        // SAFETY: event and stream are live and of the same context.
+        driver.check(
+            unsafe { (driver.cuda.cuEventRecord)(self.events[index], self.stream) },
+            "cuEventRecord",
+        )
+    }
+
+    /// Whether all work before the mark `index` is done.
+    pub fn passed(&self, index: usize) -> Result<bool> {
+        let driver = self.context.driver;
+        // SAFETY: the event is live: it was made by `mark`.
+        match unsafe { (driver.cuda.cuEventQuery)(self.events[index]) } {
+            cuda::CUDA_ERROR_NOT_READY => Ok(false),
+            code => driver.check(code, "cuEventQuery").map(|()| true),
+        }
+    }
+
+    /// Waits until all work before the mark `index` is done.
+    pub fn wait(&self, index: usize) -> Result<()> {
+        if self.passed(index)? {
+            return Ok(());
+        }
+        let start = Instant::now();
+        while start.elapsed() < SPIN {
+            std::hint::spin_loop();
+            if self.passed(index)? {
+                return Ok(());
+            }
+        }
+        let driver = self.context.driver;
+        // SAFETY: as in `passed`.
+        driver.check(
+            unsafe { (driver.cuda.cuEventSynchronize)(self.events[index]) },
+            "cuEventSynchronize",
+        )
+    }
+
+    /// Waits until no copy of this queue is under way. Also after an error: when it returns,
+    /// nothing that this queue started touches any memory.
+    pub fn finish(&mut self) -> Result<()> {
+        if !self.busy {
+            return Ok(());
+        }
+        self.busy = false;
+        let driver = self.context.driver;
+        // SAFETY: the stream is live.
+        driver.check(
+            unsafe { (driver.cuda.cuStreamSynchronize)(self.stream) },
+            "cuStreamSynchronize",
+        )
+    }
+}
+
+impl Drop for CopyQueue {
+    fn drop(&mut self) {
+        // After a failure the context may be gone, so results are of no use here.
+        let _ = self.finish();
+        let cuda = self.context.driver.cuda;
+        for event in self.events.drain(..) {
+            // SAFETY: made by `mark`, and used by nobody else.
+            unsafe { (cuda.cuEventDestroy)(event) };
+        }
+        // SAFETY: made by `new`, and used by nobody else.
+        unsafe { (cuda.cuStreamDestroy)(self.stream) };
+    }
+}

@@ -1,0 +1,229 @@
+//! Order between requests and the caller's streams.
+//!
+//! A request that comes after a stream is started by a host function on that stream. A stream
+//! that comes after a request waits for a flag in pinned memory, which the request raises: the
+//! wait is queued before the request has queued its copies, so an event could not express it.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use penstock_sys::cuda::{self, CUstream};
+
+use super::{Context, Driver, driver};
+use crate::error::{Error, Kind, Result};
+
+/// A stream of the caller's. The caller keeps it alive until the request is finished.
+#[derive(Clone, Copy)]
+pub struct Stream(CUstream);
+
+// SAFETY: a CUstream may be used from any thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// # Safety
+    /// `handle` is a live CUstream, or 0, 1 or 2 for the default streams.
+    pub unsafe fn from_raw(handle: *mut c_void) -> Stream {
+        Stream(handle)
+    }
+
+    /// Does `act` in the stream's context. The default streams belong to whatever context is
+    /// current; without one, to that of the memory.
+    fn in_context<T>(
+        self,
+        fallback: &Arc<Context>,
+        act: impl FnOnce(&'static Driver) -> Result<T>,
+    ) -> Result<T> {
+        let driver = fallback.driver;
+        let mut current = ptr::null_mut();
+        // SAFETY: `current` is a valid place for the answer.
+        driver.check(
+            unsafe { (driver.cuda.cuCtxGetCurrent)(&mut current) },
+            "cuCtxGetCurrent",
+        )?;
+        let default = self.0.is_null()
+            || self.0 == cuda::CU_STREAM_LEGACY
+            || self.0 == cuda::CU_STREAM_PER_THREAD;
+        if default && !current.is_null() {
+            return act(driver);
+        }
+        if default {
+            let _entered = fallback.enter()?;
+            return act(driver);
+        }
+        let mut handle = ptr::null_mut();
+        // SAFETY: the stream is live, as `from_raw` asks.
+        driver.check(
+            unsafe { (driver.cuda.cuStreamGetCtx)(self.0, &mut handle) },
+            "cuStreamGetCtx",
+        )?;
+        if handle == current {
+            return act(driver);
+        }
+        let context = Context::of(handle, fallback.device)?;
+        let _entered = context.enter()?;
+        act(driver)
+    }
+
+    fn refuse_capture(self, driver: &Driver) -> Result<()> {
+        let mut status = cuda::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: `status` is a valid place for the answer.
+        let code = unsafe { (driver.cuda.cuStreamIsCapturing)(self.0, &mut status) };
+        if code == cuda::CUDA_SUCCESS && status == cuda::CU_STREAM_CAPTURE_STATUS_NONE {
+            return Ok(());
+        }
+        Err(Error::new(
+            Kind::Invalid,
+            "the stream is being captured into a CUDA graph",
+        )
+        .remedy("file I/O cannot be part of a graph: submit it outside of the capture"))
+    }
+
+    /// Calls `start` when all work queued on the stream so far is done, on a thread of the driver
+    /// that must not call CUDA.
+    pub(crate) fn then(self, memory: &Arc<Context>, start: Box<dyn FnOnce() + Send>) -> Result<()> {
+        unsafe extern "C" fn run(data: *mut c_void) {
+            // SAFETY: `data` is the box leaked below, and the driver calls this once.
+            let start = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) };
+            // A panic must not reach the driver; starting only queues tasks.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(start));
+        }
+        self.in_context(memory, |driver| {
+            self.refuse_capture(driver)?;
+            let data = Box::into_raw(Box::new(start)).cast::<c_void>();
+            // SAFETY: `run` takes the box back.
+            let code = unsafe { (driver.cuda.cuLaunchHostFunc)(self.0, run, data) };
+            if code != cuda::CUDA_SUCCESS {
+                // SAFETY: the driver refused, so it will not call `run`.
+                drop(unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) });
+            }
+            driver.check(code, "cuLaunchHostFunc")
+        })
+    }
+
+    /// The error that the stream is stuck in, if any: then it never comes to its host functions.
+    pub(crate) fn broken(self, memory: &Arc<Context>) -> Option<Error> {
+        self.in_context(memory, |driver| {
+            // SAFETY: the stream is live, as `from_raw` asks.
+            match unsafe { (driver.cuda.cuStreamQuery)(self.0) } {
+                cuda::CUDA_ERROR_NOT_READY => Ok(()),
+                code => driver.check(code, "the stream before the request"),
+            }
+        })
+        .err()
+    }
+
+    /// Makes work queued on the stream from now on wait until the flag is raised.
+    pub(crate) fn wait_for(self, memory: &Arc<Context>, flag: &Flag) -> Result<()> {
+        self.in_context(memory, |driver| {
+            self.refuse_capture(driver)?;
+            let wait = driver.cuda.cuStreamWaitValue32.ok_or_else(|| {
+                Error::new(
+                    Kind::Unavailable,
+                    "this CUDA driver has no cuStreamWaitValue32",
+                )
+                .remedy("wait for the request on the host, or update the driver")
+            })?;
+            // SAFETY: the flag lies in pinned memory that is never freed.
+            let code = unsafe {
+                wait(
+                    self.0,
+                    flag.place.device,
+                    flag.value,
+                    cuda::CU_STREAM_WAIT_VALUE_GEQ,
+                )
+            };
+            driver.check(code, "cuStreamWaitValue32")
+        })
+    }
+}
+
+/// A word of pinned memory that streams can wait for, good for one request at a time.
+///
+/// Its value only ever grows (modulo 2^32, as GEQ compares), so a stream that still waits for an
+/// earlier request is not stopped again by a later one that uses the same word.
+pub(crate) struct Flag {
+    place: Place,
+    value: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    word: &'static AtomicU32,
+    device: u64,
+}
+
+static IDLE: Mutex<Vec<Place>> = Mutex::new(Vec::new());
+
+impl Flag {
+    /// A lowered flag.
+    pub fn new(context: &Arc<Context>) -> Result<Flag> {
+        let idle = IDLE.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let place = match idle {
+            Some(place) => place,
+            None => {
+                let mut made = Place::page(context)?;
+                let first = made
+                    .pop()
+                    .ok_or_else(|| Error::new(Kind::Internal, "a page of flags holds no flag"))?;
+                IDLE.lock().unwrap_or_else(|e| e.into_inner()).extend(made);
+                first
+            }
+        };
+        let value = place.word.load(Ordering::Relaxed).wrapping_add(1);
+        Ok(Flag { place, value })
+    }
+
+    /// Lets the streams go on; dropping the flag does so too.
+    pub fn raise(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        // However a request ends, no stream may be left waiting.
+        self.place.word.store(self.value, Ordering::Release);
+        IDLE.lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .push(self.place);
+    }
+}
+
+impl Place {
+    /// A page of words, pinned for all contexts and kept for good.
+    fn page(context: &Arc<Context>) -> Result<Vec<Place>> {
+        const BYTES: usize = 4096;
+        let _entered = context.enter()?;
+        let driver = driver()?;
+        let mut host: *mut c_void = ptr::null_mut();
+        let flags = cuda::CU_MEMHOSTALLOC_PORTABLE | cuda::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: `host` is a valid place for the answer.
+        driver.check(
+            unsafe { (driver.cuda.cuMemHostAlloc)(&mut host, BYTES, flags) },
+            "cuMemHostAlloc of flags",
+        )?;
+        let mut device = 0;
+        // SAFETY: `host` was allocated just now.
+        driver.check(
+            unsafe { (driver.cuda.cuMemHostGetDevicePointer)(&mut device, host, 0) },
+            "cuMemHostGetDevicePointer",
+        )?;
+        // SAFETY: the page is writable, aligned, and never freed.
+        let words: &'static [AtomicU32] = unsafe {
+            ptr::write_bytes(host.cast::<u8>(), 0, BYTES);
+            std::slice::from_raw_parts(host.cast(), BYTES / size_of::<AtomicU32>())
+        };
+        Ok(words
+            .iter()
+            .enumerate()
+            .map(|(i, word)| Place {
+                word,
+                device: device + (i * size_of::<AtomicU32>()) as u64,
+            })
+            .collect())
+    }
+}

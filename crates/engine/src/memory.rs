@@ -1,0 +1,126 @@
+//! What kind of memory an address is: asked of the CUDA driver, never guessed.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ops::Range;
+use std::ptr;
+use std::sync::Arc;
+
+use penstock_sys::cuda::{self, CUcontext};
+
+use crate::error::Result;
+use crate::gpu::{self, Context};
+
+/// The numbers are those of `penstock_memory` in `penstock.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum MemoryKind {
+    /// Pageable host memory.
+    Host = 0,
+    /// Page-locked host memory that CUDA knows.
+    Pinned = 1,
+    /// Migrates between host and device.
+    Managed = 2,
+    Device = 3,
+}
+
+/// A kind of memory and the context it belongs to.
+#[derive(Clone)]
+pub(crate) struct Memory {
+    pub kind: MemoryKind,
+    /// The context for copies; `None` exactly for host and pinned memory, which the CPU reaches.
+    pub context: Option<Arc<Context>>,
+    /// CUDA ordinal, -1 for pageable memory.
+    pub device: i32,
+    /// The addresses of the allocation, where CUDA knows it.
+    pub range: Option<Range<usize>>,
+}
+
+impl Memory {
+    pub const HOST: Memory = Memory {
+        kind: MemoryKind::Host,
+        context: None,
+        device: -1,
+        range: None,
+    };
+
+    /// Whether two pieces of memory can be served by one worker in one go.
+    pub fn same_place(&self, other: &Memory) -> bool {
+        match (&self.context, &other.context) {
+            (None, None) => true,
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+
+    /// Asks the driver about an address. A process that never loaded the CUDA driver has no GPU
+    /// memory, and is not made to load it by this question.
+    pub fn at(address: usize) -> Result<Memory> {
+        if !cuda::cuda_is_loaded() {
+            return Ok(Memory::HOST);
+        }
+        let Ok(driver) = gpu::driver() else {
+            return Ok(Memory::HOST);
+        };
+        let mut kind: c_uint = 0;
+        let mut managed: c_uint = 0;
+        let mut device: c_int = -1;
+        let mut context: CUcontext = ptr::null_mut();
+        let mut start: u64 = 0;
+        let mut bytes: usize = 0;
+        let mut names = [
+            cuda::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            cuda::CU_POINTER_ATTRIBUTE_IS_MANAGED,
+            cuda::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+            cuda::CU_POINTER_ATTRIBUTE_CONTEXT,
+            cuda::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+            cuda::CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        ];
+        let mut places: [*mut c_void; 6] = [
+            (&raw mut kind).cast(),
+            (&raw mut managed).cast(),
+            (&raw mut device).cast(),
+            (&raw mut context).cast(),
+            (&raw mut start).cast(),
+            (&raw mut bytes).cast(),
+        ];
+        // SAFETY: each place has the size that its attribute takes; the address is only asked
+        // about. For memory unknown to CUDA the call succeeds and leaves zeros.
+        let code = unsafe {
+            (driver.cuda.cuPointerGetAttributes)(
+                names.len() as c_uint,
+                names.as_mut_ptr(),
+                places.as_mut_ptr(),
+                address as u64,
+            )
+        };
+        if code != cuda::CUDA_SUCCESS || kind == 0 {
+            return Ok(Memory::HOST);
+        }
+        let kind = match (kind, managed != 0) {
+            (_, true) => MemoryKind::Managed,
+            (cuda::CU_MEMORYTYPE_HOST, false) => MemoryKind::Pinned,
+            _ => MemoryKind::Device,
+        };
+        let range = (bytes > 0).then(|| start as usize..start as usize + bytes);
+        if kind == MemoryKind::Pinned {
+            return Ok(Memory {
+                kind,
+                context: None,
+                device,
+                range,
+            });
+        }
+        // Pool memory (cudaMallocAsync) belongs to a device, not to a context.
+        let context = if context.is_null() {
+            Context::primary(device.max(0))?
+        } else {
+            Context::of(context, device)?
+        };
+        Ok(Memory {
+            kind,
+            device: context.device,
+            context: Some(context),
+            range,
+        })
+    }
+}

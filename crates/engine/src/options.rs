@@ -1,0 +1,242 @@
+//! Options as values: call > file > process > environment > default, merged once per request.
+
+use crate::error::{Error, Result};
+
+/// How bytes travel between the file and GPU memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RouteName {
+    Auto,
+    Host,
+    Staged,
+    Mapped,
+    Gds,
+}
+
+/// Which mechanism issues reads and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoMode {
+    Auto,
+    Threads,
+    Uring,
+}
+
+/// A setting that can be left to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    Auto,
+    No,
+    Yes,
+}
+
+pub const MAX_THREADS: u32 = 256;
+pub const MAX_QUEUE_DEPTH: u32 = 256;
+pub const MIN_BLOCK: u64 = 4 << 10;
+pub const MAX_BLOCK: u64 = 1 << 30;
+
+/// One level of options. `None` means "not set here".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Workers that serve one request.
+    pub threads: Option<u32>,
+    /// Reads or writes in flight per worker with io_uring.
+    pub queue_depth: Option<u32>,
+    /// Bytes a worker moves at a time.
+    pub block: Option<u64>,
+    pub route: Option<RouteName>,
+    pub io: Option<IoMode>,
+    /// O_DIRECT: always, never, or where the pages are not cached.
+    pub direct: Option<Choice>,
+    /// Data and size are on the medium when a write is done.
+    pub durable: Option<bool>,
+}
+
+impl Options {
+    /// This level's settings, with those that it leaves open taken from `outer`.
+    pub fn or(self, outer: Options) -> Options {
+        Options {
+            threads: self.threads.or(outer.threads),
+            queue_depth: self.queue_depth.or(outer.queue_depth),
+            block: self.block.or(outer.block),
+            route: self.route.or(outer.route),
+            io: self.io.or(outer.io),
+            direct: self.direct.or(outer.direct),
+            durable: self.durable.or(outer.durable),
+        }
+    }
+
+    pub fn check(&self) -> Result<()> {
+        let within = |key: &str, value: Option<u64>, low: u64, high: u64| match value {
+            Some(v) if v < low || v > high => Err(Error::invalid(format!(
+                "option {key} is {v}, but must lie between {low} and {high}"
+            ))),
+            _ => Ok(()),
+        };
+        within(
+            "threads",
+            self.threads.map(u64::from),
+            1,
+            MAX_THREADS.into(),
+        )?;
+        within(
+            "queue_depth",
+            self.queue_depth.map(u64::from),
+            1,
+            MAX_QUEUE_DEPTH.into(),
+        )?;
+        within("block", self.block, MIN_BLOCK, MAX_BLOCK)
+    }
+
+    /// Reads "threads=8;block=4MiB;route=auto;io=auto;direct=auto;queue_depth=16;durable=no".
+    /// Keys may be left out; spaces around keys and values are allowed.
+    pub fn parse(text: &str) -> Result<Options> {
+        let mut options = Options::default();
+        for item in text.split(';').map(str::trim).filter(|i| !i.is_empty()) {
+            let (key, value) = item.split_once('=').ok_or_else(|| {
+                Error::invalid(format!("option {item:?} has no value"))
+                    .remedy("write key=value, separated by semicolons")
+            })?;
+            options.set(key.trim(), value.trim())?;
+        }
+        options.check()?;
+        Ok(options)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "threads" => self.threads = Some(number(key, value)?),
+            "queue_depth" => self.queue_depth = Some(number(key, value)?),
+            "block" => self.block = Some(parse_size(key, value)?),
+            "route" => {
+                self.route = Some(word(
+                    key,
+                    value,
+                    &[
+                        ("auto", RouteName::Auto),
+                        ("host", RouteName::Host),
+                        ("staged", RouteName::Staged),
+                        ("mapped", RouteName::Mapped),
+                        ("gds", RouteName::Gds),
+                    ],
+                )?);
+            }
+            "io" => {
+                self.io = Some(word(
+                    key,
+                    value,
+                    &[
+                        ("auto", IoMode::Auto),
+                        ("threads", IoMode::Threads),
+                        ("uring", IoMode::Uring),
+                    ],
+                )?);
+            }
+            "direct" => {
+                self.direct = Some(word(
+                    key,
+                    value,
+                    &[
+                        ("auto", Choice::Auto),
+                        ("no", Choice::No),
+                        ("yes", Choice::Yes),
+                    ],
+                )?);
+            }
+            "durable" => {
+                self.durable = Some(word(key, value, &[("no", false), ("yes", true)])?);
+            }
+            _ => {
+                return Err(Error::invalid(format!("unknown option {key:?}")).remedy(
+                    "known options: threads, block, route, io, direct, queue_depth, durable",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn number(key: &str, value: &str) -> Result<u32> {
+    value.parse().map_err(|_| {
+        Error::invalid(format!(
+            "option {key} must be a whole number, not {value:?}"
+        ))
+    })
+}
+
+fn word<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T> {
+    words
+        .iter()
+        .find(|(name, _)| *name == value)
+        .map(|(_, meaning)| *meaning)
+        .ok_or_else(|| {
+            let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+            Error::invalid(format!(
+                "option {key} must be one of {}, not {value:?}",
+                names.join(", ")
+            ))
+        })
+}
+
+/// Reads "4096", "64KiB", "4MiB", "1GiB" (powers of two) and "4MB" (powers of ten).
+pub fn parse_size(key: &str, value: &str) -> Result<u64> {
+    let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: u64 = match value[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        _ => 0,
+    };
+    digits
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .filter(|_| unit != 0)
+        .and_then(|n| n.checked_mul(unit))
+        .ok_or_else(|| {
+            Error::invalid(format!(
+                "option {key} must be a size like 4194304, 64KiB, 4MiB or 1GiB, not {value:?}"
+            ))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_string_sets_the_keys_it_names() {
+        let options = Options::parse("threads=8; block=4MiB;route=mapped;durable=yes").unwrap();
+        assert_eq!(options.threads, Some(8));
+        assert_eq!(options.block, Some(4 << 20));
+        assert_eq!(options.route, Some(RouteName::Mapped));
+        assert_eq!(options.durable, Some(true));
+        assert_eq!(options.io, None);
+    }
+
+    #[test]
+    fn a_malformed_string_is_an_error_that_names_the_key() {
+        for (text, key) in [
+            ("threads=many", "threads"),
+            ("block=4parsecs", "block"),
+            ("block=1", "block"),
+            ("route=warp", "route"),
+            ("colour=red", "colour"),
+            ("threads", "threads"),
+            ("threads=0", "threads"),
+        ] {
+            let error = Options::parse(text).unwrap_err();
+            assert!(error.cause().contains(key), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_inner_level_wins() {
+        let inner = Options::parse("threads=2").unwrap();
+        let outer = Options::parse("threads=4;block=1MiB").unwrap();
+        let merged = inner.or(outer);
+        assert_eq!((merged.threads, merged.block), (Some(2), Some(1 << 20)));
+    }
+}

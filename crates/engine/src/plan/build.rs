@@ -1,0 +1,366 @@
+//! Cutting the caller's ranges into blocks.
+
+use super::{Block, Copy, Extent, Plan, Span};
+use crate::error::{Error, Kind, Result};
+
+/// How to cut.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// Greatest number of slot bytes of a block; a multiple of `align`. Ranges are cut at file
+    /// offsets that are multiples of it, so that blocks line up with stripes and pages.
+    pub block: u64,
+    /// Reads whose ranges are at most this far apart in the file become one. 0 for writes: they
+    /// must not touch the bytes between.
+    pub gap: u64,
+    /// Spans start in the slot at the same remainder modulo `align` as in the file, with room for
+    /// the aligned pages around them, as O_DIRECT asks. 1 packs them without gaps.
+    pub align: u64,
+    /// Leave heads and tails that are not whole aligned pages to [`Plan::edges`].
+    pub edges: bool,
+    /// The ranges are written: they must not overlap in the file.
+    pub write: bool,
+}
+
+/// Spans of one block at most, so that blocks of tiny ranges still spread over the workers.
+const MAX_SPANS: u32 = 1024;
+
+/// Plans `extents`, which are put in the order of the file.
+pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
+    debug_assert!(cut.block.is_multiple_of(cut.align));
+    extents.retain(|e| e.length > 0);
+    if let Some(e) = extents.iter().find(|e| e.end_checked().is_none()) {
+        return Err(Error::invalid(format!(
+            "a range of {} bytes at file offset {} is larger than any file or memory",
+            e.length, e.offset
+        )));
+    }
+    if !extents.is_sorted_by_key(|e| e.offset) {
+        extents.sort_by_key(|e| e.offset);
+    }
+    if cut.write {
+        refuse_overlap(&extents)?;
+    }
+
+    let mut builder = Builder {
+        plan: Plan::default(),
+        cut,
+        used: 0,
+        end_of_span: 0,
+    };
+    for extent in extents {
+        builder.plan.bytes += extent.length;
+        let middle = if cut.edges {
+            builder.take_edges(extent)
+        } else {
+            extent
+        };
+        builder.add(middle)?;
+    }
+    builder.close_block();
+    Ok(builder.plan)
+}
+
+fn refuse_overlap(extents: &[Extent]) -> Result<()> {
+    match extents.windows(2).find(|w| w[0].end() > w[1].offset) {
+        Some(pair) => Err(Error::invalid(format!(
+            "two ranges of one write overlap in the file at offset {}",
+            pair[1].offset
+        ))
+        .remedy("write overlapping ranges by separate calls, in the order that is meant")),
+        None => Ok(()),
+    }
+}
+
+struct Builder {
+    plan: Plan,
+    cut: Cut,
+    /// Slot bytes used by the open block; 0 if none is open.
+    used: u64,
+    /// File offset where the open span ends.
+    end_of_span: u64,
+}
+
+impl Builder {
+    /// Puts head and tail aside; returns the aligned middle, which may be empty.
+    fn take_edges(&mut self, e: Extent) -> Extent {
+        let align = self.cut.align;
+        let start = e.offset.next_multiple_of(align).min(e.end());
+        let end = (e.end() / align * align).max(start);
+        let part = |from: u64, to: u64| Extent {
+            offset: from,
+            length: to - from,
+            memory: e.memory + (from - e.offset) as usize,
+        };
+        for edge in [part(e.offset, start), part(end, e.end())] {
+            if edge.length > 0 {
+                self.plan.edges.push(edge);
+            }
+        }
+        part(start, end)
+    }
+
+    fn add(&mut self, e: Extent) -> Result<()> {
+        let mut at = e.offset;
+        while at < e.end() {
+            let next_cut = (at / self.cut.block + 1) * self.cut.block;
+            let end = e.end().min(next_cut);
+            self.add_piece(Extent {
+                offset: at,
+                length: end - at,
+                memory: e.memory + (at - e.offset) as usize,
+            })?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn add_piece(&mut self, piece: Extent) -> Result<()> {
+        let index = u32::try_from(self.plan.pieces.len()).map_err(|_| {
+            Error::new(Kind::Invalid, "a request has more than 4 billion pieces")
+                .remedy("split the request")
+        })?;
+        if !self.extend_span(&piece, index) {
+            self.open_span(&piece, index);
+        }
+        self.plan.pieces.push(piece);
+        Ok(())
+    }
+
+    /// Lets the open span serve the piece too, if that keeps the block within its size.
+    fn extend_span(&mut self, piece: &Extent, index: u32) -> bool {
+        if self.used == 0 || piece.offset > self.end_of_span.saturating_add(self.cut.gap) {
+            return false;
+        }
+        let Some(span) = self.plan.spans.last_mut() else {
+            return false;
+        };
+        // A range that overlaps an earlier, longer one starts behind spans already cut from that.
+        if piece.offset < span.offset {
+            return false;
+        }
+        let end = piece.end().max(self.end_of_span);
+        let room = self.cut.room(span.offset, end);
+        let start = span.slot_offset - span.offset % self.cut.align;
+        if start + room > self.cut.block {
+            return false;
+        }
+        span.length = end - span.offset;
+        span.pieces.end = index + 1;
+        self.end_of_span = end;
+        self.used = start + room;
+        true
+    }
+
+    fn open_span(&mut self, piece: &Extent, index: u32) {
+        let room = self.cut.room(piece.offset, piece.end());
+        let spans = self.plan.spans.len() as u32;
+        let full = self.used + room > self.cut.block
+            || self
+                .plan
+                .blocks
+                .last()
+                .is_some_and(|b| spans - b.spans.start >= MAX_SPANS);
+        if self.used > 0 && full {
+            self.close_block();
+        }
+        if self.used == 0 {
+            let copies = self.plan.copies.len() as u32;
+            self.plan.blocks.push(Block {
+                spans: spans..spans,
+                copies: copies..copies,
+                bytes: 0,
+            });
+        }
+        self.plan.spans.push(Span {
+            offset: piece.offset,
+            length: piece.length,
+            slot_offset: self.used + piece.offset % self.cut.align,
+            pieces: index..index + 1,
+        });
+        self.used += room;
+        self.end_of_span = piece.end();
+    }
+
+    fn close_block(&mut self) {
+        if self.used == 0 {
+            return;
+        }
+        let plan = &mut self.plan;
+        plan.slot_bytes = plan.slot_bytes.max(self.used);
+        self.used = 0;
+        let Some(block) = plan.blocks.last_mut() else {
+            return;
+        };
+        block.spans.end = plan.spans.len() as u32;
+        for span in &plan.spans[block.spans.start as usize..] {
+            for piece in &plan.pieces[span.pieces.start as usize..span.pieces.end as usize] {
+                block.bytes += piece.length;
+                let copy = Copy {
+                    slot_offset: span.slot_offset + (piece.offset - span.offset),
+                    length: piece.length,
+                    memory: piece.memory,
+                };
+                let first_of_block = plan.copies.len() as u32 == block.copies.start;
+                match plan.copies.last_mut() {
+                    Some(last) if !first_of_block && last.runs_on(&copy) => {
+                        last.length += copy.length;
+                    }
+                    _ => plan.copies.push(copy),
+                }
+            }
+        }
+        block.copies.end = plan.copies.len() as u32;
+    }
+}
+
+impl Cut {
+    /// Slot bytes for the aligned pages around a range of the file.
+    fn room(&self, start: u64, end: u64) -> u64 {
+        end.next_multiple_of(self.align) - start / self.align * self.align
+    }
+}
+
+impl Copy {
+    fn runs_on(&self, next: &Copy) -> bool {
+        self.slot_offset + self.length == next.slot_offset
+            && self.memory + self.length as usize == next.memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PAGE: u64 = 4096;
+
+    fn cut(block: u64, gap: u64, align: u64) -> Cut {
+        Cut {
+            block,
+            gap,
+            align,
+            edges: false,
+            write: false,
+        }
+    }
+
+    fn extent(offset: u64, length: u64, memory: usize) -> Extent {
+        Extent {
+            offset,
+            length,
+            memory,
+        }
+    }
+
+    /// (memory byte, file byte) of everything that a list of pieces moves.
+    fn bytes_of(pieces: impl Iterator<Item = Extent>) -> Vec<(usize, u64)> {
+        let mut all: Vec<(usize, u64)> = pieces
+            .flat_map(|p| (0..p.length).map(move |i| (p.memory + i as usize, p.offset + i)))
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn a_large_range_is_cut_at_multiples_of_the_block() {
+        let plan = build(vec![extent(100, 3 * PAGE, 0)], cut(PAGE, 0, PAGE)).unwrap();
+        let starts: Vec<u64> = plan.blocks.iter().map(|b| plan.stretch(b).0).collect();
+        assert_eq!(starts, [100, PAGE, 2 * PAGE, 3 * PAGE]);
+    }
+
+    #[test]
+    fn near_small_reads_become_one_span_and_far_ones_share_a_block() {
+        let near = vec![extent(0, 10, 0), extent(50, 10, 500)];
+        let plan = build(near, cut(PAGE, 64, 1)).unwrap();
+        assert_eq!(plan.spans.len(), 1);
+        assert_eq!(plan.copies.len(), 2);
+        let far = vec![extent(0, 10, 0), extent(9000, 10, 500)];
+        let plan = build(far, cut(PAGE, 64, 1)).unwrap();
+        assert_eq!((plan.spans.len(), plan.blocks.len()), (2, 1));
+    }
+
+    #[test]
+    fn reads_far_apart_in_the_file_but_next_to_each_other_in_memory_are_one_copy() {
+        let plan = build(
+            vec![extent(0, 512, 1000), extent(1 << 20, 512, 1512)],
+            cut(PAGE, 0, 1),
+        )
+        .unwrap();
+        assert_eq!((plan.spans.len(), plan.copies.len()), (2, 1));
+    }
+
+    #[test]
+    fn overlapping_writes_are_refused() {
+        let mut how = cut(PAGE, 0, 1);
+        how.write = true;
+        let error = build(vec![extent(0, 10, 0), extent(9, 10, 100)], how).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+    }
+
+    #[test]
+    fn a_range_past_the_largest_file_offset_is_refused() {
+        assert!(build(vec![extent(u64::MAX - 1, 10, 0)], cut(PAGE, 0, 1)).is_err());
+        assert!(build(vec![extent(i64::MAX as u64, 1, 0)], cut(PAGE, 0, 1)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_planned_exactly_once_and_fits_its_slot(
+            ranges in prop::collection::vec((0u64..14_000, 0u64..7_000), 0..8),
+            block_pages in 1u64..5,
+            gap in 0u64..6000,
+            aligned: bool,
+            edges: bool,
+        ) {
+            let align = if aligned || edges { PAGE } else { 1 };
+            // An aligned block needs room for the page before and after a span.
+            let how = Cut { block: block_pages * PAGE, gap: if edges { 0 } else { gap },
+                            align, edges, write: false };
+            let mut memory = 0;
+            let extents: Vec<Extent> = ranges.iter().map(|&(offset, length)| {
+                let e = extent(offset, length, memory);
+                memory += length as usize + 7;
+                e
+            }).collect();
+            let plan = build(extents.clone(), how).unwrap();
+
+            let planned = plan.blocks.iter()
+                .flat_map(|b| plan.block_pieces(b).iter().copied())
+                .chain(plan.edges.iter().copied());
+            prop_assert_eq!(bytes_of(planned), bytes_of(extents.iter().copied()));
+            prop_assert_eq!(plan.bytes, extents.iter().map(|e| e.length).sum::<u64>());
+            prop_assert!(plan.slot_bytes <= how.block);
+
+            for block in &plan.blocks {
+                let mut last_end = 0;
+                for span in plan.spans(block) {
+                    prop_assert_eq!(span.slot_offset % align, span.offset % align);
+                    let start = span.slot_offset / align * align;
+                    prop_assert!(start >= last_end);
+                    last_end = (span.slot_offset + span.length).next_multiple_of(align);
+                    prop_assert!(last_end <= plan.slot_bytes);
+                    if edges {
+                        prop_assert_eq!((span.offset % align, span.length % align), (0, 0));
+                    }
+                    for piece in plan.pieces(span) {
+                        prop_assert!(piece.offset >= span.offset && piece.end() <= span.end());
+                    }
+                }
+                // The copies move the same bytes as the pieces, through the slot.
+                let through_slot = plan.copies(block).iter().flat_map(|c| {
+                    (0..c.length).map(move |i| (c.memory + i as usize, c.slot_offset + i))
+                });
+                let mut through_slot: Vec<(usize, u64)> = through_slot.collect();
+                through_slot.sort_unstable();
+                let mut expected: Vec<(usize, u64)> = plan.spans(block).iter().flat_map(|s| {
+                    plan.pieces(s).iter().flat_map(move |p| {
+                        (0..p.length).map(move |i| (
+                            p.memory + i as usize, s.slot_offset + (p.offset - s.offset) + i))
+                    })
+                }).collect();
+                expected.sort_unstable();
+                prop_assert_eq!(through_slot, expected);
+            }
+        }
+    }
+}

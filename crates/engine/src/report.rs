@@ -1,0 +1,132 @@
+//! What a request did: bytes by path, time, workers. Counted where the bytes move.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::options::RouteName;
+
+/// A way that bytes can take. Each byte of a request is counted on exactly one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    HostBuffered,
+    HostDirect,
+    StagedBuffered,
+    StagedDirect,
+    Mapped,
+    GdsP2p,
+    GdsNvfs,
+    GdsPosix,
+    GdsUnproven,
+}
+
+pub const PATHS: [Path; 9] = [
+    Path::HostBuffered,
+    Path::HostDirect,
+    Path::StagedBuffered,
+    Path::StagedDirect,
+    Path::Mapped,
+    Path::GdsP2p,
+    Path::GdsNvfs,
+    Path::GdsPosix,
+    Path::GdsUnproven,
+];
+
+impl Path {
+    fn route(self) -> RouteName {
+        match self {
+            Path::HostBuffered | Path::HostDirect => RouteName::Host,
+            Path::StagedBuffered | Path::StagedDirect => RouteName::Staged,
+            Path::Mapped => RouteName::Mapped,
+            _ => RouteName::Gds,
+        }
+    }
+}
+
+/// Counters of a request under way, shared by its workers.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    bytes: [AtomicU64; PATHS.len()],
+    io_calls: AtomicU64,
+    copies: AtomicU64,
+    threads: AtomicU32,
+    queue_depth: AtomicU32,
+    note: Mutex<String>,
+}
+
+impl Counters {
+    pub fn moved(&self, path: Path, bytes: u64) {
+        self.bytes[path as usize].fetch_add(bytes, Relaxed);
+    }
+    pub fn io_call(&self) {
+        self.io_calls.fetch_add(1, Relaxed);
+    }
+    pub fn copy(&self) {
+        self.copies.fetch_add(1, Relaxed);
+    }
+    pub fn joined(&self) {
+        self.threads.fetch_add(1, Relaxed);
+    }
+    pub fn in_flight(&self, depth: u32) {
+        self.queue_depth.fetch_max(depth, Relaxed);
+    }
+    /// Keeps the first note: it is the cause, later ones are consequences.
+    pub fn note(&self, text: &str) {
+        let mut note = self.note.lock().unwrap_or_else(|e| e.into_inner());
+        if note.is_empty() {
+            note.push_str(text);
+        }
+    }
+    pub fn total(&self) -> u64 {
+        self.bytes.iter().map(|b| b.load(Relaxed)).sum()
+    }
+
+    pub fn report(&self, asked: RouteName, device: i32, block: u64, elapsed_ns: u64) -> Report {
+        let bytes = PATHS.map(|path| self.bytes[path as usize].load(Relaxed));
+        let route = PATHS
+            .iter()
+            .max_by_key(|path| bytes[**path as usize])
+            .filter(|path| bytes[**path as usize] > 0)
+            .map_or(asked, |path| path.route());
+        Report {
+            route,
+            device,
+            bytes,
+            elapsed_ns,
+            io_calls: self.io_calls.load(Relaxed),
+            copies: self.copies.load(Relaxed),
+            block,
+            threads: self.threads.load(Relaxed),
+            queue_depth: self.queue_depth.load(Relaxed),
+            note: self.note.lock().unwrap_or_else(|e| e.into_inner()).clone(),
+        }
+    }
+}
+
+/// What one finished request did.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The route that carried the most bytes; the chosen one if there were none.
+    pub route: RouteName,
+    /// CUDA ordinal of the memory, -1 for host memory.
+    pub device: i32,
+    bytes: [u64; PATHS.len()],
+    /// From submission to completion.
+    pub elapsed_ns: u64,
+    pub io_calls: u64,
+    pub copies: u64,
+    pub block: u64,
+    pub threads: u32,
+    pub queue_depth: u32,
+    /// Why the request took another way than asked for; empty if it did not.
+    pub note: String,
+}
+
+impl Report {
+    /// The caller's bytes that took this path.
+    pub fn bytes_by(&self, path: Path) -> u64 {
+        self.bytes[path as usize]
+    }
+    pub fn bytes(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+}

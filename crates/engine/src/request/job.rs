@@ -1,0 +1,209 @@
+//! A submitted plan: what the workers of one request share, and what each of them does.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+use super::progress::Progress;
+use super::signal::Signals;
+use crate::engine::Engine;
+use crate::error::{Error, Kind, Result};
+use crate::file::File;
+use crate::file::position::Operation;
+use crate::memory::Memory;
+use crate::options::RouteName;
+use crate::plan::{Block, Plan};
+use crate::report::{Counters, Report};
+use crate::routes::{Direct, Route, Work};
+use crate::save;
+use crate::trace;
+
+/// The extents of a request that lie in one place, and how they travel.
+pub(crate) struct Part {
+    pub plan: Plan,
+    pub memory: Memory,
+    pub route: Arc<dyn Route>,
+    pub direct: Direct,
+    /// The next block that no worker has taken.
+    pub next: AtomicUsize,
+}
+
+/// What the last worker does when all bytes are moved.
+pub(crate) enum Ending {
+    Nothing,
+    /// Data and size go to the medium.
+    Sync,
+    /// The finished temporary file takes the place of `target`.
+    Publish {
+        target: PathBuf,
+        durable: bool,
+    },
+}
+
+pub(crate) struct Job {
+    pub file: Arc<File>,
+    pub operation: Operation,
+    pub parts: Vec<Part>,
+    pub asked: RouteName,
+    pub block: u64,
+    pub queue_depth: u32,
+    pub ending: Ending,
+    pub engine: &'static Engine,
+    pub progress: Progress<Error>,
+    pub counters: Counters,
+    pub signals: Signals,
+    pub submitted: Instant,
+    /// Set when the job is finished; 0 before.
+    pub elapsed_ns: std::sync::atomic::AtomicU64,
+    /// What must stay alive until no worker touches the buffers: the submitter's keepalive.
+    pub owner: std::sync::Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl Part {
+    fn take(&self) -> Option<&Block> {
+        // Checked first, so that workers that come late do not push the count on without end.
+        if self.next.load(Relaxed) >= self.plan.blocks.len() {
+            return None;
+        }
+        self.plan.blocks.get(self.next.fetch_add(1, Relaxed))
+    }
+
+    fn has_more(&self) -> bool {
+        self.next.load(Relaxed) < self.plan.blocks.len()
+    }
+}
+
+impl Job {
+    fn work<'a>(&'a self, part: &'a Part) -> Work<'a> {
+        Work {
+            file: &self.file,
+            operation: self.operation,
+            plan: &part.plan,
+            memory: &part.memory,
+            direct: part.direct,
+            queue_depth: self.queue_depth,
+            counters: &self.counters,
+            gate: None,
+            ring: &self.engine.ring,
+        }
+    }
+
+    /// One worker's share: blocks until none is left, an error, or a cancellation. The last
+    /// worker to come out concludes the request.
+    pub fn serve(self: &Arc<Self>) {
+        let run = catch_unwind(AssertUnwindSafe(|| self.serve_parts()));
+        match run {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.progress.fail(error),
+            Err(panic) => self.progress.fail(internal(&*panic)),
+        }
+        if self.progress.leave() {
+            self.conclude();
+        }
+    }
+
+    fn serve_parts(&self) -> Result<()> {
+        let mut joined = false;
+        for part in &self.parts {
+            if self.progress.stopping() || !part.has_more() {
+                continue;
+            }
+            if !joined {
+                self.counters.joined();
+                joined = true;
+            }
+            let mut lane = part.route.lane(self.work(part))?;
+            while !self.progress.stopping() {
+                let Some(block) = part.take() else { break };
+                let span = trace::span(|| {
+                    let (offset, length) = part.plan.stretch(block);
+                    trace::Block {
+                        operation: self.operation,
+                        route: part.route.name(),
+                        offset,
+                        length,
+                    }
+                });
+                lane.carry(block).map_err(|e| self.placed(e, part, block))?;
+                drop(span);
+            }
+            lane.drain().map_err(|e| e.in_file(self.file.path()))?;
+        }
+        Ok(())
+    }
+
+    fn placed(&self, error: Error, part: &Part, block: &Block) -> Error {
+        let (offset, length) = part.plan.stretch(block);
+        error.at(self.file.path(), offset, length)
+    }
+
+    fn conclude(&self) {
+        let stopped = self.progress.seal();
+        let ending = catch_unwind(AssertUnwindSafe(|| match &stopped {
+            None => self.end_well(),
+            Some(_) => {
+                self.clean_up();
+                Ok(())
+            }
+        }));
+        match ending {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                self.clean_up();
+                self.progress.fail(error.in_file(self.file.path()));
+            }
+            Err(panic) => self.progress.fail(internal(&*panic)),
+        }
+        let owner = self.owner.lock().unwrap_or_else(|e| e.into_inner()).take();
+        drop(owner);
+        let elapsed = self.submitted.elapsed().as_nanos() as u64;
+        self.elapsed_ns.store(elapsed.max(1), Relaxed);
+        trace::request(self.operation, self.submitted, self.counters.total());
+        self.progress.finish();
+        self.signals.fire();
+        self.engine.end();
+    }
+
+    fn end_well(&self) -> Result<()> {
+        for part in &self.parts {
+            super::edges::write(&self.work(part))?;
+        }
+        match &self.ending {
+            Ending::Nothing => Ok(()),
+            Ending::Sync => self.file.sync(),
+            Ending::Publish { target, durable } => save::publish(&self.file, target, *durable),
+        }
+    }
+
+    fn clean_up(&self) {
+        if let Ending::Publish { .. } = self.ending {
+            save::discard(&self.file);
+        }
+    }
+
+    pub fn report(&self) -> Report {
+        let device = self.parts.iter().map(|p| match p.memory.context {
+            Some(_) => p.memory.device,
+            None => -1,
+        });
+        let elapsed = match self.elapsed_ns.load(Relaxed) {
+            0 => self.submitted.elapsed().as_nanos() as u64,
+            finished => finished,
+        };
+        self.counters
+            .report(self.asked, device.max().unwrap_or(-1), self.block, elapsed)
+    }
+}
+
+fn internal(panic: &(dyn Any + Send)) -> Error {
+    let what = panic
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "unknown".to_owned());
+    Error::new(Kind::Internal, format!("a worker panicked: {what}"))
+        .remedy("this is a defect of Penstock: please report it with the trace of the request")
+}

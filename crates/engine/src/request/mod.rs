@@ -1,0 +1,395 @@
+//! Requests: from a caller's ranges to workers, and back to the caller.
+
+pub(crate) mod edges;
+mod job;
+mod prepare;
+mod progress;
+mod signal;
+
+use std::any::Any;
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::engine::{Engine, engine, refuse_fork};
+use crate::error::{Error, Kind, Result};
+use crate::file::File;
+use crate::file::position::Operation;
+use crate::gpu::Context;
+use crate::gpu::stream::{Flag, Stream};
+use crate::memory::Memory;
+use crate::options::Options;
+use crate::plan::Extent;
+use crate::report::{Counters, Report};
+use crate::routes::fault::Decide;
+use crate::save;
+use crate::workers::Task;
+use job::{Ending, Job};
+use prepare::Prepared;
+use progress::Progress;
+use signal::Signals;
+
+/// What a caller asks for.
+pub struct Order<'a> {
+    pub operation: Operation,
+    pub extents: &'a [Extent],
+    pub options: Options,
+    /// Faults to inject, for tests.
+    pub faults: Option<Box<Decide>>,
+}
+
+impl<'a> Order<'a> {
+    pub fn new(operation: Operation, extents: &'a [Extent], options: Options) -> Self {
+        Order {
+            operation,
+            extents,
+            options,
+            faults: None,
+        }
+    }
+}
+
+/// Order with a stream of the caller's.
+#[derive(Clone, Copy)]
+pub struct StreamOrder {
+    pub stream: Stream,
+    /// The transfer starts when all work queued on the stream so far is done.
+    pub after: bool,
+    /// Work queued on the stream later starts when the transfer is finished or has failed.
+    pub before: bool,
+}
+
+/// Carries out an order on the calling thread and as many workers as it takes.
+///
+/// # Safety
+/// The memory of each extent is valid (for writing, if the operation is a read), and nobody
+/// else touches it in a conflicting way, until the call returns.
+pub unsafe fn run(file: &Arc<File>, order: Order<'_>) -> Result<Report> {
+    let engine = engine()?;
+    if let Some(done) = prepare::small(engine, file, &order) {
+        return done;
+    }
+    let job = Submission::of_file(engine, file, order)?.into_job(None);
+    run_here(engine, job)
+}
+
+/// Writes `length` bytes at `memory` as the whole new contents of the file `target`, atomically.
+///
+/// # Safety
+/// As for [`run`].
+pub unsafe fn save(target: &Path, memory: usize, length: u64, options: Options) -> Result<Report> {
+    let engine = engine()?;
+    let job = Submission::of_save(engine, target, memory, length, options)?.into_job(None);
+    run_here(engine, job)
+}
+
+/// Starts an order and returns at once. `owner` is dropped when the buffers are no longer touched.
+///
+/// # Safety
+/// As for [`run`], but until the request is finished. A stream given lives until then, too.
+pub unsafe fn submit(
+    file: &Arc<File>,
+    order: Order<'_>,
+    stream: Option<StreamOrder>,
+    owner: Option<Box<dyn Any + Send>>,
+) -> Result<Request> {
+    let engine = engine()?;
+    let submission = Submission::of_file(engine, file, order)?;
+    start(engine, submission.into_job(owner), stream)
+}
+
+/// The asynchronous form of [`save`].
+///
+/// # Safety
+/// As for [`submit`].
+pub unsafe fn submit_save(
+    target: &Path,
+    memory: usize,
+    length: u64,
+    options: Options,
+    stream: Option<StreamOrder>,
+    owner: Option<Box<dyn Any + Send>>,
+) -> Result<Request> {
+    let engine = engine()?;
+    let submission = Submission::of_save(engine, target, memory, length, options)?;
+    start(engine, submission.into_job(owner), stream)
+}
+
+/// A checked and planned order.
+struct Submission {
+    engine: &'static Engine,
+    file: Arc<File>,
+    operation: Operation,
+    prepared: Prepared,
+    ending: Ending,
+    submitted: Instant,
+}
+
+impl Submission {
+    fn of_file(engine: &'static Engine, file: &Arc<File>, order: Order<'_>) -> Result<Self> {
+        let submitted = Instant::now();
+        let operation = order.operation;
+        let prepared = prepare::prepare(engine, file, order).map_err(|e| e.in_file(file.path()))?;
+        let durable = prepared.durable && operation == Operation::Write;
+        Ok(Submission {
+            engine,
+            file: Arc::clone(file),
+            operation,
+            prepared,
+            ending: if durable {
+                Ending::Sync
+            } else {
+                Ending::Nothing
+            },
+            submitted,
+        })
+    }
+
+    fn of_save(
+        engine: &'static Engine,
+        target: &Path,
+        memory: usize,
+        length: u64,
+        options: Options,
+    ) -> Result<Self> {
+        let file = Arc::new(save::temporary(target, options)?);
+        let extents = [Extent {
+            offset: 0,
+            length,
+            memory,
+        }];
+        let order = Order::new(Operation::Write, &extents, options);
+        let mut submission =
+            Submission::of_file(engine, &file, order).inspect_err(|_| save::discard(&file))?;
+        submission.ending = Ending::Publish {
+            target: target.to_owned(),
+            durable: submission.prepared.durable,
+        };
+        Ok(submission)
+    }
+
+    fn into_job(self, owner: Option<Box<dyn Any + Send>>) -> (Arc<Job>, usize) {
+        let lanes = self.prepared.lanes();
+        self.engine.begin();
+        let job = Job {
+            engine: self.engine,
+            file: self.file,
+            operation: self.operation,
+            asked: self.prepared.asked,
+            block: self.prepared.block,
+            queue_depth: self.prepared.queue_depth,
+            parts: self.prepared.parts,
+            ending: self.ending,
+            progress: Progress::new(lanes),
+            counters: Counters::default(),
+            signals: Signals::default(),
+            submitted: self.submitted,
+            elapsed_ns: AtomicU64::new(0),
+            owner: std::sync::Mutex::new(owner),
+        };
+        (Arc::new(job), lanes)
+    }
+}
+
+/// Serves a job with this thread as one of its workers.
+fn run_here(engine: &Engine, (job, lanes): (Arc<Job>, usize)) -> Result<Report> {
+    if lanes > 1
+        && engine
+            .workers
+            .submit(tasks(&job, lanes - 1), lanes)
+            .is_err()
+    {
+        // Without further threads this one does all the work.
+        for _ in 1..lanes {
+            job.progress.leave();
+        }
+    }
+    job.serve();
+    job.progress.wait()?;
+    Ok(job.report())
+}
+
+fn tasks(job: &Arc<Job>, count: usize) -> impl Iterator<Item = Task> + use<> {
+    let job = Arc::clone(job);
+    (0..count).map(move |_| {
+        let job = Arc::clone(&job);
+        Box::new(move || job.serve()) as Task
+    })
+}
+
+fn start(
+    engine: &'static Engine,
+    (job, lanes): (Arc<Job>, usize),
+    order: Option<StreamOrder>,
+) -> Result<Request> {
+    let launch = Arc::new(Launch {
+        job: Arc::clone(&job),
+        lanes,
+        engine,
+        begun: AtomicBool::new(false),
+    });
+    let mut request = Request {
+        job,
+        after: None,
+        launch: Arc::clone(&launch),
+    };
+    let Some(order) = order else {
+        launch.begin();
+        return Ok(request);
+    };
+    let ordered = || -> Result<Option<(Stream, Arc<Context>)>> {
+        let context = request.context()?;
+        if order.after {
+            let begin = Arc::clone(&launch);
+            order
+                .stream
+                .then(&context, Box::new(move || begin.begin()))?;
+        }
+        if order.before {
+            request.hold(order.stream, &context)?;
+        }
+        Ok(order.after.then_some((order.stream, context)))
+    };
+    match ordered() {
+        Ok(after) => {
+            if after.is_none() {
+                launch.begin();
+            }
+            request.after = after;
+            Ok(request)
+        }
+        Err(error) => {
+            launch.abandon(error.clone());
+            let _ = request.wait(None);
+            Err(error)
+        }
+    }
+}
+
+/// The start of a request's workers, which may come from the caller or from a stream.
+struct Launch {
+    job: Arc<Job>,
+    lanes: usize,
+    engine: &'static Engine,
+    begun: AtomicBool,
+}
+
+impl Launch {
+    fn begin(&self) {
+        if self.begun.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let tasks = tasks(&self.job, self.lanes);
+        if let Err(error) = self.engine.workers.submit(tasks, self.lanes) {
+            self.give_up(error);
+        }
+    }
+
+    /// Ends a request whose workers have not begun, and now never will.
+    fn abandon(&self, error: Error) {
+        if !self.begun.swap(true, Ordering::AcqRel) {
+            self.give_up(error);
+        }
+    }
+
+    fn give_up(&self, error: Error) {
+        self.job.progress.fail(error);
+        // Each finds nothing to do but to leave; the last one concludes.
+        for _ in 0..self.lanes {
+            self.job.serve();
+        }
+    }
+}
+
+/// A transfer under way. Dropping it lets the transfer go on: the caller's promise about the
+/// buffers holds until it is finished.
+pub struct Request {
+    job: Arc<Job>,
+    after: Option<(Stream, Arc<Context>)>,
+    launch: Arc<Launch>,
+}
+
+/// How often a wait looks whether the stream that the request comes after has failed.
+const STREAM_CHECK: Duration = Duration::from_millis(50);
+
+impl Request {
+    /// The outcome; `None` when `limit` is over first.
+    pub fn wait(&self, limit: Option<Duration>) -> Option<Result<()>> {
+        if let Err(forked) = refuse_fork() {
+            return Some(Err(forked));
+        }
+        let Some((stream, context)) = &self.after else {
+            return match limit {
+                None => Some(self.job.progress.wait()),
+                Some(limit) => self.job.progress.wait_for(limit),
+            };
+        };
+        let end = limit.and_then(|l| Instant::now().checked_add(l));
+        loop {
+            let left = end.map(|e| e.saturating_duration_since(Instant::now()));
+            let step = left.map_or(STREAM_CHECK, |l| l.min(STREAM_CHECK));
+            if let Some(outcome) = self.job.progress.wait_for(step) {
+                return Some(outcome);
+            }
+            if !self.launch.begun.load(Ordering::Acquire)
+                && let Some(error) = stream.broken(context)
+            {
+                self.launch.abandon(error);
+            } else if left.is_some_and(|l| l <= step) {
+                return None;
+            }
+        }
+    }
+
+    /// The outcome, if the request is finished.
+    pub fn test(&self) -> Option<Result<()>> {
+        if let Err(forked) = refuse_fork() {
+            return Some(Err(forked));
+        }
+        self.job.progress.outcome()
+    }
+
+    /// Asks the request to stop at the next block of each worker.
+    pub fn cancel(&self) {
+        self.job.progress.cancel(
+            Error::new(Kind::Cancelled, "the request was cancelled").in_file(self.job.file.path()),
+        );
+    }
+
+    /// Bytes moved so far.
+    pub fn moved(&self) -> u64 {
+        self.job.counters.total()
+    }
+
+    /// What the request did, once it is finished.
+    pub fn report(&self) -> Option<Report> {
+        self.job.progress.outcome().map(|_| self.job.report())
+    }
+
+    /// A descriptor that is readable once the request is finished; it lives as long as this.
+    pub fn descriptor(&self) -> Result<RawFd> {
+        self.job.signals.descriptor()
+    }
+
+    /// Makes work queued on the stream from now on wait for the end of this request.
+    pub fn hold_stream(&self, stream: Stream) -> Result<()> {
+        self.hold(stream, &self.context()?)
+    }
+
+    fn hold(&self, stream: Stream, context: &Arc<Context>) -> Result<()> {
+        self.job
+            .signals
+            .with_flag(|| Flag::new(context), |flag| stream.wait_for(context, flag))
+    }
+
+    /// The context of the request's GPU memory; of device 0 for host memory.
+    fn context(&self) -> Result<Arc<Context>> {
+        let of = |memory: &Memory| memory.context.clone();
+        match self.job.parts.iter().find_map(|p| of(&p.memory)) {
+            Some(context) => Ok(context),
+            None => Context::primary(0),
+        }
+    }
+}

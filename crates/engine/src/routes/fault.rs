@@ -1,0 +1,66 @@
+//! Fault injection: a route that carries by another one, and makes data system calls fail, stop
+//! short, or find the file changed. For tests of this engine and of what stands on it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::{Lane, Route, Work};
+use crate::error::Result;
+use crate::file::position::{Call, Gate};
+use crate::options::RouteName;
+
+/// What to do to a system call, by its number (from 0) among those that the request makes.
+pub type Decide = dyn Fn(u64, Call) -> Fault + Send + Sync;
+
+/// What happens to one system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    /// The call fails with this errno.
+    Errno(i32),
+    /// The call moves at most this many bytes (at least 1).
+    Short(u64),
+}
+
+pub(crate) struct Faults {
+    decide: Box<Decide>,
+    calls: AtomicU64,
+}
+
+impl Faults {
+    pub fn new(decide: Box<Decide>) -> Self {
+        Faults {
+            decide,
+            calls: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Gate for Faults {
+    fn before(&self, call: Call) -> io::Result<u64> {
+        match (self.decide)(self.calls.fetch_add(1, Relaxed), call) {
+            Fault::None => Ok(call.length),
+            Fault::Errno(code) => Err(io::Error::from_raw_os_error(code)),
+            Fault::Short(most) => Ok(most.clamp(1, call.length)),
+        }
+    }
+}
+
+/// Wraps a route; `inner` sees the same work, through the gate.
+pub(crate) struct Faulty {
+    pub inner: Arc<dyn Route>,
+    pub faults: Arc<Faults>,
+}
+
+impl Route for Faulty {
+    fn name(&self) -> RouteName {
+        self.inner.name()
+    }
+    fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
+        self.inner.lane(Work {
+            gate: Some(&*self.faults),
+            ..work
+        })
+    }
+}

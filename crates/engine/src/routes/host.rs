@@ -1,0 +1,201 @@
+//! `host`: straight between the file and host memory, by positional reads and writes.
+
+use super::{Lane, Route, Work};
+use crate::error::Result;
+use crate::file::position::Operation;
+use crate::options::RouteName;
+use crate::plan::{Block, Extent};
+use crate::report::Path;
+use crate::staging::Slot;
+
+pub(crate) struct Host;
+
+impl Route for Host {
+    fn name(&self) -> RouteName {
+        RouteName::Host
+    }
+    fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
+        Ok(Box::new(HostLane::new(work)))
+    }
+}
+
+struct HostLane<'a> {
+    work: Work<'a>,
+    /// For O_DIRECT between a file and memory that is not aligned alike.
+    slot: Option<Slot>,
+    vector: Vec<libc::iovec>,
+}
+
+impl<'a> HostLane<'a> {
+    fn new(work: Work<'a>) -> Self {
+        HostLane {
+            work,
+            slot: None,
+            vector: Vec::new(),
+        }
+    }
+}
+
+/// Vectors that one system call takes (IOV_MAX of Linux).
+const MAX_VECTORS: usize = 1024;
+
+impl Lane for HostLane<'_> {
+    fn carry(&mut self, block: &Block) -> Result<()> {
+        if self.work.goes_direct(block) {
+            return self.carry_direct(block);
+        }
+        let pieces = self.work.plan.block_pieces(block);
+        let mut rest = pieces;
+        while let Some(first) = rest.first() {
+            let run = 1 + rest
+                .windows(2)
+                .take(MAX_VECTORS - 1)
+                .take_while(|w| w[0].end() == w[1].offset)
+                .count();
+            if run == 1 {
+                self.move_piece(first)?;
+            } else {
+                self.move_run(&rest[..run])?;
+            }
+            rest = &rest[run..];
+        }
+        self.work.counters.moved(Path::HostBuffered, block.bytes);
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl HostLane<'_> {
+    fn move_piece(&self, piece: &Extent) -> Result<()> {
+        let memory = piece.memory as *mut u8;
+        // SAFETY: the submitter vouches for the memory of each extent until the request is
+        // finished, and pieces do not overlap.
+        unsafe { self.work.move_buffered(memory, piece.offset, piece.length) }
+    }
+
+    /// Pieces that follow each other in the file but not in memory, by one system call.
+    fn move_run(&mut self, run: &[Extent]) -> Result<()> {
+        // A gate wants to see each range by itself.
+        if self.work.gate.is_some() {
+            return run.iter().try_for_each(|piece| self.move_piece(piece));
+        }
+        self.vector.clear();
+        self.vector.extend(run.iter().map(|piece| libc::iovec {
+            iov_base: piece.memory as *mut libc::c_void,
+            iov_len: piece.length as usize,
+        }));
+        let fd = self.work.file.buffered_fd();
+        let (vector, count) = (self.vector.as_ptr(), self.vector.len() as libc::c_int);
+        let position = run[0].offset as libc::off_t;
+        self.work.counters.io_call();
+        // SAFETY: the vectors describe memory that the submitter vouches for.
+        let moved = unsafe {
+            match self.work.operation {
+                Operation::Read => libc::preadv(fd, vector, count, position),
+                Operation::Write => libc::pwritev(fd, vector, count, position),
+            }
+        };
+        // A short or failed call goes on piece by piece, which knows how to say what is wrong.
+        let mut left = u64::try_from(moved).unwrap_or(0);
+        for piece in run {
+            let done = left.min(piece.length);
+            left -= done;
+            if done < piece.length {
+                self.move_piece(&Extent {
+                    offset: piece.offset + done,
+                    length: piece.length - done,
+                    memory: piece.memory + done as usize,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_direct(&mut self, block: &Block) -> Result<()> {
+        for piece in self.work.plan.block_pieces(block) {
+            let shift = piece.memory as u64 % self.work.file.direct_memory_alignment();
+            let alike = shift == piece.offset % self.work.file.direct_memory_alignment();
+            if alike {
+                self.move_in_place(piece)?;
+            } else {
+                self.move_by_slot(piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Memory and file are aligned alike: whole pages go direct, the ends through the page cache.
+    /// A write has no such ends here: the planner left them to the edges.
+    fn move_in_place(&self, piece: &Extent) -> Result<()> {
+        let align = self.work.file.direct_alignment();
+        let start = piece.offset.next_multiple_of(align).min(piece.end());
+        let end = (piece.end() / align * align).max(start);
+        let at = |offset: u64| (piece.memory + (offset - piece.offset) as usize) as *mut u8;
+        let mut direct = 0;
+        // SAFETY: parts of a piece, for which the submitter vouches; the middle is aligned.
+        unsafe {
+            if start > piece.offset {
+                self.work
+                    .move_buffered(at(piece.offset), piece.offset, start - piece.offset)?;
+            }
+            if end > start {
+                let length = end - start;
+                if self.work.move_direct(at(start), start, length, length)? {
+                    direct = length;
+                }
+            }
+            if piece.end() > end {
+                self.work.move_buffered(at(end), end, piece.end() - end)?;
+            }
+        }
+        self.count(direct, piece.length - direct);
+        Ok(())
+    }
+
+    fn move_by_slot(&mut self, piece: &Extent) -> Result<()> {
+        let align = self.work.file.direct_alignment();
+        let head = piece.offset % align;
+        let needed = head + piece.length;
+        let whole = needed.next_multiple_of(align);
+        if self
+            .slot
+            .as_ref()
+            .is_none_or(|s| (s.bytes() as u64) < whole)
+        {
+            // The old slot goes back first: a worker that waits for a slot must hold none.
+            self.slot = None;
+            self.slot = Some(self.work.ring.slot(whole, None)?);
+        }
+        let Some(slot) = &self.slot else {
+            return Ok(());
+        };
+        let memory = piece.memory as *mut u8;
+        // SAFETY: the slot has room for `whole`; the piece is the submitter's, and the two do not
+        // overlap.
+        let direct = unsafe {
+            let in_slot = slot.start().add(head as usize);
+            if self.work.operation == Operation::Write {
+                std::ptr::copy_nonoverlapping(memory, in_slot, piece.length as usize);
+            }
+            let direct = self
+                .work
+                .move_direct(slot.start(), piece.offset - head, whole, needed)?;
+            if self.work.operation == Operation::Read {
+                std::ptr::copy_nonoverlapping(in_slot, memory, piece.length as usize);
+            }
+            direct
+        };
+        self.work.counters.copy();
+        let bytes = if direct { piece.length } else { 0 };
+        self.count(bytes, piece.length - bytes);
+        Ok(())
+    }
+
+    fn count(&self, direct: u64, buffered: u64) {
+        self.work.counters.moved(Path::HostDirect, direct);
+        self.work.counters.moved(Path::HostBuffered, buffered);
+    }
+}

@@ -1,0 +1,218 @@
+//! `staged`: workers fill pinned slots and the copy engine drains them, or the other way round.
+//!
+//! A lane has two slots, so that one is with the file while the other is with the GPU.
+
+use super::{Lane, Route, Work};
+use crate::error::Result;
+use crate::file::position::Operation;
+use crate::gpu::{Context, CopyQueue, Direction, Entered};
+use crate::options::RouteName;
+use crate::plan::Block;
+use crate::report::Path;
+use crate::staging::Slot;
+use std::sync::Arc;
+
+pub(crate) struct Staged;
+
+impl Route for Staged {
+    fn name(&self) -> RouteName {
+        RouteName::Staged
+    }
+    fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
+        Ok(Box::new(StagedLane::new(work)?))
+    }
+}
+
+/// A copy queue on loan from its context, and the context current on this thread. Every lane that
+/// works with the GPU holds one.
+pub(crate) struct Lent<'a> {
+    queue: Option<CopyQueue>,
+    // After the queue: it is given back while the context is still current.
+    _entered: Entered<'a>,
+    context: &'a Arc<Context>,
+}
+
+impl<'a> Lent<'a> {
+    pub fn new(context: &'a Arc<Context>) -> Result<Self> {
+        let entered = context.enter()?;
+        Ok(Lent {
+            queue: Some(context.queue()?),
+            _entered: entered,
+            context,
+        })
+    }
+
+    pub fn queue(&mut self) -> Result<&mut CopyQueue> {
+        match &mut self.queue {
+            Some(queue) => Ok(queue),
+            none => Ok(none.insert(self.context.queue()?)),
+        }
+    }
+
+    pub fn context(&self) -> &'a Arc<Context> {
+        self.context
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        // Waits for what is under way, also when the lane failed. A queue that cannot finish is
+        // broken, and not kept.
+        if let Some(mut queue) = self.queue.take()
+            && queue.finish().is_ok()
+        {
+            self.context.keep(queue);
+        }
+    }
+}
+
+/// Two slots and what is going on in them.
+struct StagedLane<'a> {
+    work: Work<'a>,
+    // Dropped first: ends all copies before the slots go back to the ring.
+    lent: Lent<'a>,
+    slots: [Option<Slot>; 2],
+    /// What the copy under way in each slot is about.
+    under_way: [Option<Loaded>; 2],
+    turn: usize,
+}
+
+/// A block whose copy between slot and GPU has been queued.
+struct Loaded {
+    block: Block,
+    /// How the file's side of it went, for a read; to be gone, for a write.
+    direct: bool,
+}
+
+impl<'a> StagedLane<'a> {
+    fn new(work: Work<'a>) -> Result<Self> {
+        let context = work.gpu_context()?;
+        Ok(StagedLane {
+            work,
+            lent: Lent::new(context)?,
+            slots: [None, None],
+            under_way: [None, None],
+            turn: 0,
+        })
+    }
+
+    /// The slot whose turn it is, with nothing under way in it.
+    fn next_slot(&mut self) -> Result<usize> {
+        let mut index = self.turn;
+        if self.slots[index].is_none() {
+            let bytes = self.work.plan.slot_bytes;
+            let context = Some(self.lent.context());
+            if self.slots.iter().all(Option::is_none) {
+                self.slots[index] = Some(self.work.ring.slot(bytes, context)?);
+            } else {
+                // Holding one slot, a lane must not wait for another; it can do with one.
+                match self.work.ring.further_slot(bytes, context)? {
+                    Some(slot) => self.slots[index] = Some(slot),
+                    None => index = 1 - index,
+                }
+            }
+        }
+        self.settle(index)?;
+        self.turn = 1 - index;
+        Ok(index)
+    }
+
+    /// Finishes what is under way in a slot: for a read the copy to the GPU; for a write the copy
+    /// from the GPU, and then the file gets the bytes.
+    fn settle(&mut self, index: usize) -> Result<()> {
+        let Some(loaded) = self.under_way[index].take() else {
+            return Ok(());
+        };
+        self.lent.queue()?.wait(index)?;
+        let mut direct = loaded.direct;
+        if self.work.operation == Operation::Write {
+            direct = self.move_spans(index, &loaded.block, direct)?;
+        }
+        let path = if direct {
+            Path::StagedDirect
+        } else {
+            Path::StagedBuffered
+        };
+        self.work.counters.moved(path, loaded.block.bytes);
+        Ok(())
+    }
+
+    /// The file's side of a block. Returns whether all of it went past the page cache.
+    fn move_spans(&self, index: usize, block: &Block, direct: bool) -> Result<bool> {
+        let start = self.slot_start(index);
+        let mut all_direct = direct;
+        for span in self.work.plan.spans(block) {
+            // SAFETY: the slot is this lane's, has room for the block, and no copy is under way
+            // in it: `settle` or the event before saw to that.
+            all_direct &= unsafe { self.work.move_span(direct, span, start)? };
+        }
+        Ok(all_direct)
+    }
+
+    fn slot_start(&self, index: usize) -> *mut u8 {
+        self.slots[index]
+            .as_ref()
+            .map_or(std::ptr::null_mut(), Slot::start)
+    }
+
+    fn queue_copies(&mut self, index: usize, block: &Block, direction: Direction) -> Result<()> {
+        let start = self.slot_start(index);
+        let queue = self.lent.queue()?;
+        for copy in self.work.plan.copies(block) {
+            self.work.counters.copy();
+            // SAFETY: the slot part is within the slot, which is not touched before `settle` has
+            // waited for the mark below; the submitter vouches for the GPU memory.
+            unsafe {
+                let host = start.add(copy.slot_offset as usize);
+                queue.copy(direction, host, copy.memory as u64, copy.length)?;
+            }
+        }
+        queue.mark(index)
+    }
+}
+
+impl Lane for StagedLane<'_> {
+    fn carry(&mut self, block: &Block) -> Result<()> {
+        let index = self.next_slot()?;
+        let direct = self.work.goes_direct(block);
+        let direct = match self.work.operation {
+            Operation::Read => {
+                let direct = self.move_spans(index, block, direct)?;
+                self.queue_copies(index, block, Direction::ToGpu)?;
+                direct
+            }
+            Operation::Write => {
+                self.queue_copies(index, block, Direction::FromGpu)?;
+                direct
+            }
+        };
+        self.under_way[index] = Some(Loaded {
+            block: block.clone(),
+            direct,
+        });
+        if self.work.operation == Operation::Write {
+            // While this block comes from the GPU, the one before goes to the file.
+            self.settle(1 - index)?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        let first = self.turn;
+        self.settle(first)?;
+        self.settle(1 - first)?;
+        self.lent.queue()?.finish()
+    }
+}
+
+impl<'a> Work<'a> {
+    /// The context of GPU memory; the routes that need one are chosen for such memory only.
+    pub(super) fn gpu_context(&self) -> Result<&'a Arc<Context>> {
+        self.memory.context.as_ref().ok_or_else(|| {
+            crate::error::Error::new(
+                crate::error::Kind::Internal,
+                "a GPU route was chosen for host memory",
+            )
+        })
+    }
+}

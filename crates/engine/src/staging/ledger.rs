@@ -1,0 +1,234 @@
+//! Who has which slot: a capped account of slots, made when first needed and kept for reuse.
+
+use crate::sync::{Condvar, Mutex, lock};
+
+/// Hands out items of several kinds, at most `capacity` bytes of them all together.
+///
+/// Making and unmaking an item (pinning memory takes milliseconds and enters the driver) happens
+/// without the lock. A thread that waits here must hold no item: then the ones that others hold
+/// always come back.
+pub(crate) struct Ledger<K, T> {
+    state: Mutex<State<K, T>>,
+    returned: Condvar,
+    capacity: u64,
+}
+
+struct State<K, T> {
+    idle: Vec<Item<K, T>>,
+    /// Bytes of all items, idle and out, and of those being made.
+    bytes: u64,
+    waiting: usize,
+}
+
+pub(crate) struct Item<K, T> {
+    pub kind: K,
+    pub bytes: u64,
+    pub value: T,
+}
+
+enum Step<K, T> {
+    Take(Item<K, T>),
+    Make,
+    Unmake(Item<K, T>),
+    Full,
+}
+
+impl<K: Copy + PartialEq, T> Ledger<K, T> {
+    pub fn new(capacity: u64) -> Self {
+        Ledger {
+            state: Mutex::new(State {
+                idle: Vec::new(),
+                bytes: 0,
+                waiting: 0,
+            }),
+            returned: Condvar::new(),
+            capacity,
+        }
+    }
+
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// An item of this kind: an idle one, or one that `make` makes. Waits while the capacity is
+    /// used up; idle items of other kinds are given up for it first.
+    pub fn acquire<E>(
+        &self,
+        kind: K,
+        bytes: u64,
+        make: impl Fn() -> Result<T, E>,
+    ) -> Result<Item<K, T>, E> {
+        loop {
+            match self.step(kind, bytes, true) {
+                Step::Take(item) => return Ok(item),
+                Step::Make => return self.make(kind, bytes, make),
+                Step::Unmake(item) => self.unmake(item),
+                Step::Full => {}
+            }
+        }
+    }
+
+    /// As [`acquire`](Self::acquire), but `None` instead of waiting.
+    pub fn try_acquire<E>(
+        &self,
+        kind: K,
+        bytes: u64,
+        make: impl Fn() -> Result<T, E>,
+    ) -> Option<Result<Item<K, T>, E>> {
+        loop {
+            match self.step(kind, bytes, false) {
+                Step::Take(item) => return Some(Ok(item)),
+                Step::Make => return Some(self.make(kind, bytes, make)),
+                Step::Unmake(item) => self.unmake(item),
+                Step::Full => return None,
+            }
+        }
+    }
+
+    pub fn release(&self, item: Item<K, T>) {
+        let mut state = lock(&self.state);
+        state.idle.push(item);
+        self.tell(&state);
+    }
+
+    fn step(&self, kind: K, bytes: u64, wait: bool) -> Step<K, T> {
+        let mut state = lock(&self.state);
+        // The latest one back is the one most likely in the CPU's cache.
+        if let Some(at) = state
+            .idle
+            .iter()
+            .rposition(|i| i.kind == kind && i.bytes == bytes)
+        {
+            return Step::Take(state.idle.swap_remove(at));
+        }
+        // One item is always allowed, or a slot above the capacity could never be had.
+        if state.bytes == 0 || state.bytes + bytes <= self.capacity {
+            state.bytes += bytes;
+            return Step::Make;
+        }
+        if let Some(item) = state.idle.pop() {
+            return Step::Unmake(item);
+        }
+        if wait {
+            state.waiting += 1;
+            state = self.returned.wait(state).unwrap_or_else(|e| e.into_inner());
+            state.waiting -= 1;
+        }
+        Step::Full
+    }
+
+    fn make<E>(
+        &self,
+        kind: K,
+        bytes: u64,
+        make: impl Fn() -> Result<T, E>,
+    ) -> Result<Item<K, T>, E> {
+        match make() {
+            Ok(value) => Ok(Item { kind, bytes, value }),
+            Err(e) => {
+                self.forget(bytes);
+                Err(e)
+            }
+        }
+    }
+
+    fn unmake(&self, item: Item<K, T>) {
+        let bytes = item.bytes;
+        drop(item);
+        self.forget(bytes);
+    }
+
+    fn forget(&self, bytes: u64) {
+        let mut state = lock(&self.state);
+        state.bytes -= bytes;
+        self.tell(&state);
+    }
+
+    fn tell(&self, state: &State<K, T>) {
+        // All of them, as they may wait for items of different kinds.
+        if state.waiting > 0 {
+            self.returned.notify_all();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn make() -> Result<u32, ()> {
+        Ok(7)
+    }
+
+    #[test]
+    fn an_item_given_back_is_handed_out_again() {
+        let ledger: Ledger<u8, u32> = Ledger::new(100);
+        let item = ledger.acquire(1, 60, make).unwrap();
+        ledger.release(item);
+        let again = ledger.acquire(1, 60, || Err::<u32, &str>("made anew"));
+        assert_eq!(again.map(|i| i.value), Ok(7));
+    }
+
+    #[test]
+    fn idle_items_of_another_kind_make_room() {
+        let ledger: Ledger<u8, u32> = Ledger::new(100);
+        let item = ledger.acquire(1, 60, make).unwrap();
+        ledger.release(item);
+        assert!(ledger.try_acquire(2, 60, make).is_some());
+        assert!(ledger.try_acquire(2, 60, make).is_none());
+    }
+
+    #[test]
+    fn a_failure_to_make_gives_the_room_back() {
+        let ledger: Ledger<u8, u32> = Ledger::new(100);
+        assert!(ledger.acquire(1, 100, || Err::<u32, ()>(())).is_err());
+        assert!(ledger.try_acquire(1, 100, make).is_some());
+    }
+
+    #[test]
+    fn one_item_above_the_capacity_can_be_had() {
+        let ledger: Ledger<u8, u32> = Ledger::new(10);
+        assert!(ledger.try_acquire(1, 100, make).is_some());
+        assert!(ledger.try_acquire(1, 1, make).is_none());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+
+    #[test]
+    fn a_waiting_thread_always_gets_a_slot_that_comes_back() {
+        loom::model(|| {
+            let ledger: Arc<Ledger<u8, ()>> = Arc::new(Ledger::new(1));
+            let threads: Vec<_> = (0..2)
+                .map(|kind| {
+                    let ledger = Arc::clone(&ledger);
+                    loom::thread::spawn(move || {
+                        let item = ledger.acquire(kind, 1, || Ok::<(), ()>(())).unwrap();
+                        ledger.release(item);
+                    })
+                })
+                .collect();
+            for t in threads {
+                t.join().unwrap();
+            }
+            assert!(lock(&ledger.state).bytes <= 1);
+        });
+    }
+
+    #[test]
+    fn a_failure_to_make_wakes_those_who_wait() {
+        loom::model(|| {
+            let ledger: Arc<Ledger<u8, ()>> = Arc::new(Ledger::new(1));
+            let other = Arc::clone(&ledger);
+            let thread = loom::thread::spawn(move || {
+                let _ = other.acquire(0, 1, || Err::<(), ()>(()));
+            });
+            let item = ledger.acquire(1, 1, || Ok::<(), ()>(())).unwrap();
+            ledger.release(item);
+            thread.join().unwrap();
+        });
+    }
+}

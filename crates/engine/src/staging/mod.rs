@@ -1,0 +1,7 @@
+//! The ring: page-aligned slots that persist between requests, pinned for the GPU where it needs
+//! them, near the GPU's NUMA node, capped in total.
+
+mod ledger;
+mod slot;
+
+pub(crate) use slot::{Ring, Slot};

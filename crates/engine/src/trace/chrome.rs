@@ -1,0 +1,90 @@
+//! The file of a trace: Chrome's JSON array format, complete at every close.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock};
+use std::time::Instant;
+
+use crate::error::{Error, Result};
+
+struct Sink {
+    path: PathBuf,
+    out: BufWriter<File>,
+    first: bool,
+    failed: Option<std::io::Error>,
+}
+
+static SINK: Mutex<Option<Sink>> = Mutex::new(None);
+
+fn sink() -> MutexGuard<'static, Option<Sink>> {
+    SINK.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Times in a trace count from here.
+fn epoch() -> Instant {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    *EPOCH.get_or_init(Instant::now)
+}
+
+pub(super) fn open(path: &Path) -> Result<()> {
+    unsafe extern "C" fn at_exit() {
+        // The process ends; there is nobody left to tell about a failure.
+        let _ = super::stop();
+    }
+    static AT_EXIT: Once = Once::new();
+    close()?;
+    epoch();
+    let file = File::create(path)
+        .map_err(|e| Error::os(&e, "cannot create the trace file").in_file(path))?;
+    let mut out = BufWriter::new(file);
+    out.write_all(b"[")
+        .map_err(|e| Error::os(&e, "cannot write the trace").in_file(path))?;
+    *sink() = Some(Sink {
+        path: path.to_owned(),
+        out,
+        first: true,
+        failed: None,
+    });
+    // SAFETY: the handler may run at any time until the process is gone.
+    AT_EXIT.call_once(|| unsafe {
+        libc::atexit(std::mem::transmute::<unsafe extern "C" fn(), extern "C" fn()>(at_exit));
+    });
+    Ok(())
+}
+
+pub(super) fn close() -> Result<()> {
+    let Some(mut sink) = sink().take() else {
+        return Ok(());
+    };
+    let ended = sink.out.write_all(b"\n]\n").and_then(|()| sink.out.flush());
+    let failed = sink.failed.take().or(ended.err());
+    match failed {
+        None => Ok(()),
+        Some(e) => Err(Error::os(&e, "cannot write the trace").in_file(&sink.path)),
+    }
+}
+
+/// A complete event ("ph":"X") from `start` until now, on this thread's row.
+pub(super) fn event(name: &str, category: &str, start: Instant, numbers: &[(&str, u64)]) {
+    let begin = start.saturating_duration_since(epoch()).as_nanos() as f64 / 1e3;
+    let length = start.elapsed().as_nanos() as f64 / 1e3;
+    // SAFETY: gettid has no preconditions.
+    let thread = unsafe { libc::gettid() };
+    let arguments: serde_json::Map<String, serde_json::Value> = numbers
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).into()))
+        .collect();
+    let line = serde_json::json!({
+        "name": name, "cat": category, "ph": "X", "ts": begin, "dur": length,
+        "pid": std::process::id(), "tid": thread, "args": arguments,
+    });
+    let mut guard = sink();
+    let Some(sink) = guard.as_mut() else { return };
+    let separator = if sink.first { "\n" } else { ",\n" };
+    sink.first = false;
+    // A failure shows when the trace is ended: it must not disturb the transfer.
+    if let Err(e) = write!(sink.out, "{separator}{line}") {
+        sink.failed.get_or_insert(e);
+    }
+}

@@ -1,0 +1,111 @@
+//! Spans of requests and blocks: as Chrome trace JSON, which Perfetto reads, and as NVTX ranges
+//! where that library is present.
+
+mod chrome;
+
+use std::ffi::CString;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
+
+use penstock_sys::nvtx::{self, Nvtx};
+
+use crate::error::Result;
+use crate::file::position::Operation;
+use crate::options::RouteName;
+
+/// What a worker does for one block.
+pub(crate) struct Block {
+    pub operation: Operation,
+    pub route: RouteName,
+    pub offset: u64,
+    pub length: u64,
+}
+
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// Begins to write spans to `path`; a trace under way is ended first.
+pub fn start(path: &Path) -> Result<()> {
+    chrome::open(path)?;
+    ON.store(true, Relaxed);
+    Ok(())
+}
+
+/// Ends the trace: the file is complete JSON when it returns.
+pub fn stop() -> Result<()> {
+    ON.store(false, Relaxed);
+    chrome::close()
+}
+
+fn ranges() -> Option<&'static Nvtx> {
+    static NVTX: OnceLock<Option<&'static Nvtx>> = OnceLock::new();
+    *NVTX.get_or_init(|| {
+        // A profiler injects itself by this variable; without one, ranges would reach nobody.
+        std::env::var_os("NVTX_INJECTION64_PATH")?;
+        nvtx::nvtx().ok()
+    })
+}
+
+/// Opens a span on this thread, which ends when the answer is dropped. Costs two loads when
+/// nobody watches.
+pub(crate) fn span(describe: impl FnOnce() -> Block) -> Option<Span> {
+    let nvtx = ranges();
+    let traced = ON.load(Relaxed);
+    if nvtx.is_none() && !traced {
+        return None;
+    }
+    let block = describe();
+    if let Some(nvtx) = nvtx
+        && let Ok(name) = CString::new(format!("penstock {}", word(block.operation)))
+    {
+        // SAFETY: the name is a C string that outlives the call, which copies it.
+        unsafe { (nvtx.nvtxRangePushA)(name.as_ptr()) };
+    }
+    Some(Span {
+        block,
+        start: Instant::now(),
+        nvtx,
+        traced,
+    })
+}
+
+pub(crate) struct Span {
+    block: Block,
+    start: Instant,
+    nvtx: Option<&'static Nvtx>,
+    traced: bool,
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        if let Some(nvtx) = self.nvtx {
+            // SAFETY: ends the range that `span` began on this thread.
+            unsafe { (nvtx.nvtxRangePop)() };
+        }
+        if self.traced {
+            let name = format!("{} {:?}", word(self.block.operation), self.block.route);
+            chrome::event(
+                &name.to_lowercase(),
+                "block",
+                self.start,
+                &[("offset", self.block.offset), ("bytes", self.block.length)],
+            );
+        }
+    }
+}
+
+/// Records a finished request.
+pub(crate) fn request(operation: Operation, start: Instant, bytes: u64) {
+    if ON.load(Relaxed) {
+        let name = format!("{} request", word(operation));
+        chrome::event(&name, "request", start, &[("bytes", bytes)]);
+    }
+}
+
+fn word(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Read => "read",
+        Operation::Write => "write",
+    }
+}

@@ -1,0 +1,129 @@
+//! The engine's threads. They live as long as the process and serve all requests in turn.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::sync::{Condvar, Mutex, lock};
+
+pub(crate) type Task = Box<dyn FnOnce() + Send>;
+
+/// A first-in-first-out queue of tasks, and threads that are started when a task finds none idle.
+/// A task may block on I/O but never on another task.
+pub(crate) struct Workers {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    tasks: VecDeque<Task>,
+    idle: usize,
+    threads: usize,
+    limit: usize,
+}
+
+impl Workers {
+    pub fn new() -> Self {
+        Workers {
+            shared: Arc::new(Shared {
+                queue: Mutex::new(Queue::default()),
+                arrived: Condvar::new(),
+            }),
+        }
+    }
+
+    /// Queues tasks. `threads` is how many of them the submitter wants to run at a time: the
+    /// engine keeps as many threads as the most demanding request so far wanted.
+    pub fn submit(&self, tasks: impl IntoIterator<Item = Task>, threads: usize) -> Result<()> {
+        let mut queue = lock(&self.shared.queue);
+        queue.limit = queue.limit.max(threads);
+        let before = queue.tasks.len();
+        queue.tasks.extend(tasks);
+        let added = queue.tasks.len() - before;
+        let wanted = queue
+            .tasks
+            .len()
+            .saturating_sub(queue.idle)
+            .min(queue.limit.saturating_sub(queue.threads));
+        for _ in 0..wanted {
+            queue.threads += 1;
+            if let Err(e) = self.start_thread() {
+                queue.threads -= 1;
+                if queue.threads > 0 {
+                    break;
+                }
+                queue.tasks.truncate(before);
+                return Err(Error::os(&e, "cannot start a worker thread")
+                    .remedy("raise the limit of processes (ulimit -u) or stop other ones"));
+            }
+        }
+        drop(queue);
+        for _ in 0..added {
+            self.shared.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    fn start_thread(&self) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        std::thread::Builder::new()
+            .name("penstock".into())
+            .spawn(move || shared.serve())
+            .map(drop)
+    }
+}
+
+impl Shared {
+    fn serve(&self) {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(task) = queue.tasks.pop_front() {
+                drop(queue);
+                // Tasks report their own panics; the thread must live on for the other requests.
+                let _ = catch_unwind(AssertUnwindSafe(task));
+                queue = lock(&self.queue);
+            } else {
+                queue.idle += 1;
+                queue = self.arrived.wait(queue).unwrap_or_else(|e| e.into_inner());
+                queue.idle -= 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn tasks_that_outnumber_the_threads_all_run() {
+        let workers = Workers::new();
+        let (sender, receiver) = mpsc::channel();
+        let tasks = (0..100).map(|i| {
+            let sender = sender.clone();
+            Box::new(move || sender.send(i).unwrap()) as Task
+        });
+        workers.submit(tasks, 3).unwrap();
+        let mut seen: Vec<i32> = receiver.iter().take(100).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..100).collect::<Vec<_>>());
+        assert!(lock(&workers.shared.queue).threads <= 3);
+    }
+
+    #[test]
+    fn a_panicking_task_does_not_take_its_thread_along() {
+        let workers = Workers::new();
+        let (sender, receiver) = mpsc::channel();
+        let bad: Task = Box::new(|| panic!("expected by this test"));
+        let good: Task = Box::new(move || sender.send(1).unwrap());
+        workers.submit([bad, good], 1).unwrap();
+        assert_eq!(receiver.recv(), Ok(1));
+    }
+}

@@ -1,0 +1,413 @@
+//! The CUDA driver API.
+//!
+//! Fields of [`Cuda`] carry the names of the driver API without version suffix. All of them are the
+//! legacy-default-stream variants: stream 0 is the stream that synchronises with blocking streams.
+
+use std::ffi::{CStr, CString, OsStr, c_char, c_float, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::library::{Absent, Search, override_from, table};
+
+pub type CUresult = c_int;
+pub type CUdevice = c_int;
+pub type CUdeviceptr = u64;
+pub type CUcontext = *mut c_void;
+pub type CUstream = *mut c_void;
+pub type CUevent = *mut c_void;
+#[allow(non_camel_case_types)]
+pub type CUdevice_attribute = c_int;
+#[allow(non_camel_case_types)]
+pub type CUpointer_attribute = c_int;
+pub type CUstreamCaptureStatus = c_int;
+/// Runs on a thread of the driver, which must not call CUDA from it.
+pub type CUhostFn = unsafe extern "C" fn(user_data: *mut c_void);
+
+pub const CUDA_SUCCESS: CUresult = 0;
+pub const CUDA_ERROR_INVALID_VALUE: CUresult = 1;
+pub const CUDA_ERROR_OUT_OF_MEMORY: CUresult = 2;
+pub const CUDA_ERROR_NOT_INITIALIZED: CUresult = 3;
+/// The driver is shutting down, as it does while the process exits.
+pub const CUDA_ERROR_DEINITIALIZED: CUresult = 4;
+pub const CUDA_ERROR_STUB_LIBRARY: CUresult = 34;
+pub const CUDA_ERROR_NO_DEVICE: CUresult = 100;
+pub const CUDA_ERROR_INVALID_DEVICE: CUresult = 101;
+pub const CUDA_ERROR_INVALID_CONTEXT: CUresult = 201;
+pub const CUDA_ERROR_MAP_FAILED: CUresult = 205;
+pub const CUDA_ERROR_OPERATING_SYSTEM: CUresult = 304;
+pub const CUDA_ERROR_INVALID_HANDLE: CUresult = 400;
+pub const CUDA_ERROR_NOT_FOUND: CUresult = 500;
+/// Not a failure: the stream or event has work left.
+pub const CUDA_ERROR_NOT_READY: CUresult = 600;
+pub const CUDA_ERROR_ILLEGAL_ADDRESS: CUresult = 700;
+pub const CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE: CUresult = 708;
+pub const CUDA_ERROR_CONTEXT_IS_DESTROYED: CUresult = 709;
+pub const CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: CUresult = 712;
+pub const CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED: CUresult = 713;
+pub const CUDA_ERROR_LAUNCH_FAILED: CUresult = 719;
+pub const CUDA_ERROR_NOT_PERMITTED: CUresult = 800;
+pub const CUDA_ERROR_NOT_SUPPORTED: CUresult = 801;
+pub const CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: CUresult = 803;
+pub const CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: CUresult = 900;
+pub const CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: CUresult = 906;
+pub const CUDA_ERROR_UNKNOWN: CUresult = 999;
+
+pub const CU_MEMORYTYPE_HOST: c_uint = 1;
+pub const CU_MEMORYTYPE_DEVICE: c_uint = 2;
+pub const CU_MEMORYTYPE_ARRAY: c_uint = 3;
+pub const CU_MEMORYTYPE_UNIFIED: c_uint = 4;
+
+// What each query writes: CONTEXT a CUcontext; MEMORY_TYPE, IS_MANAGED and MAPPED 4 bytes;
+// DEVICE_ORDINAL a c_int; BUFFER_ID 8 bytes; the pointers, RANGE_START_ADDR and RANGE_SIZE 8 bytes.
+pub const CU_POINTER_ATTRIBUTE_CONTEXT: CUpointer_attribute = 1;
+pub const CU_POINTER_ATTRIBUTE_MEMORY_TYPE: CUpointer_attribute = 2;
+pub const CU_POINTER_ATTRIBUTE_DEVICE_POINTER: CUpointer_attribute = 3;
+pub const CU_POINTER_ATTRIBUTE_HOST_POINTER: CUpointer_attribute = 4;
+pub const CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: CUpointer_attribute = 6;
+pub const CU_POINTER_ATTRIBUTE_BUFFER_ID: CUpointer_attribute = 7;
+pub const CU_POINTER_ATTRIBUTE_IS_MANAGED: CUpointer_attribute = 8;
+pub const CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: CUpointer_attribute = 9;
+pub const CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: CUpointer_attribute = 11;
+pub const CU_POINTER_ATTRIBUTE_RANGE_SIZE: CUpointer_attribute = 12;
+pub const CU_POINTER_ATTRIBUTE_MAPPED: CUpointer_attribute = 13;
+pub const CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: CUpointer_attribute = 15;
+
+pub const CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: CUdevice_attribute = 16;
+pub const CU_DEVICE_ATTRIBUTE_INTEGRATED: CUdevice_attribute = 18;
+pub const CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY: CUdevice_attribute = 19;
+pub const CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: CUdevice_attribute = 33;
+pub const CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: CUdevice_attribute = 34;
+pub const CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: CUdevice_attribute = 40;
+pub const CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING: CUdevice_attribute = 41;
+pub const CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: CUdevice_attribute = 50;
+pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: CUdevice_attribute = 75;
+pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: CUdevice_attribute = 76;
+pub const CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY: CUdevice_attribute = 83;
+pub const CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS: CUdevice_attribute = 88;
+pub const CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS: CUdevice_attribute = 89;
+pub const CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: CUdevice_attribute = 91;
+pub const CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED: CUdevice_attribute = 99;
+pub const CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES: CUdevice_attribute =
+    100;
+pub const CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: CUdevice_attribute = 113;
+pub const CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: CUdevice_attribute = 116;
+pub const CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: CUdevice_attribute = 124;
+/// The host NUMA node nearest to the device; -1 if unknown.
+pub const CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: CUdevice_attribute = 134;
+
+pub const CU_MEM_ATTACH_GLOBAL: c_uint = 1;
+pub const CU_MEMHOSTALLOC_PORTABLE: c_uint = 1;
+pub const CU_MEMHOSTALLOC_DEVICEMAP: c_uint = 2;
+pub const CU_MEMHOSTALLOC_WRITECOMBINED: c_uint = 4;
+pub const CU_MEMHOSTREGISTER_PORTABLE: c_uint = 1;
+pub const CU_MEMHOSTREGISTER_DEVICEMAP: c_uint = 2;
+/// Lets a mapping without PROT_WRITE be registered, where the device supports it.
+pub const CU_MEMHOSTREGISTER_READ_ONLY: c_uint = 8;
+
+pub const CU_STREAM_DEFAULT: c_uint = 0;
+pub const CU_STREAM_NON_BLOCKING: c_uint = 1;
+/// The legacy default stream, as null is.
+pub const CU_STREAM_LEGACY: CUstream = ptr::without_provenance_mut(1);
+pub const CU_STREAM_PER_THREAD: CUstream = ptr::without_provenance_mut(2);
+pub const CU_STREAM_CAPTURE_STATUS_NONE: CUstreamCaptureStatus = 0;
+pub const CU_STREAM_CAPTURE_STATUS_ACTIVE: CUstreamCaptureStatus = 1;
+pub const CU_STREAM_CAPTURE_STATUS_INVALIDATED: CUstreamCaptureStatus = 2;
+pub const CU_STREAM_WAIT_VALUE_GEQ: c_uint = 0;
+pub const CU_STREAM_WAIT_VALUE_EQ: c_uint = 1;
+pub const CU_STREAM_WRITE_VALUE_DEFAULT: c_uint = 0;
+
+pub const CU_EVENT_DEFAULT: c_uint = 0;
+pub const CU_EVENT_BLOCKING_SYNC: c_uint = 1;
+pub const CU_EVENT_DISABLE_TIMING: c_uint = 2;
+
+table! {
+    /// The CUDA driver API. Calling a function is under the driver's own contract; most need
+    /// `cuInit` before and a context that is current on the calling thread.
+    Cuda {
+        required {
+            fn cuInit(flags: c_uint) -> CUresult;
+            fn cuDriverGetVersion(version: *mut c_int) -> CUresult;
+            fn cuGetErrorName(error: CUresult, name: *mut *const c_char) -> CUresult;
+            fn cuGetErrorString(error: CUresult, text: *mut *const c_char) -> CUresult;
+
+            fn cuDeviceGetCount(count: *mut c_int) -> CUresult;
+            fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult;
+            fn cuDeviceGetName(name: *mut c_char, len: c_int, device: CUdevice) -> CUresult;
+            fn cuDeviceGetAttribute(
+                value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice
+            ) -> CUresult;
+            fn cuDeviceTotalMem = "cuDeviceTotalMem_v2"(
+                bytes: *mut usize, device: CUdevice
+            ) -> CUresult;
+            fn cuDeviceGetPCIBusId(id: *mut c_char, len: c_int, device: CUdevice) -> CUresult;
+
+            fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult;
+            fn cuDevicePrimaryCtxRelease = "cuDevicePrimaryCtxRelease_v2"(
+                device: CUdevice
+            ) -> CUresult;
+            fn cuDevicePrimaryCtxGetState(
+                device: CUdevice, flags: *mut c_uint, active: *mut c_int
+            ) -> CUresult;
+            fn cuCtxGetCurrent(context: *mut CUcontext) -> CUresult;
+            fn cuCtxSetCurrent(context: CUcontext) -> CUresult;
+            fn cuCtxPushCurrent = "cuCtxPushCurrent_v2"(context: CUcontext) -> CUresult;
+            fn cuCtxPopCurrent = "cuCtxPopCurrent_v2"(context: *mut CUcontext) -> CUresult;
+            fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
+            fn cuCtxSynchronize() -> CUresult;
+            fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) -> CUresult;
+
+            fn cuMemAlloc = "cuMemAlloc_v2"(address: *mut CUdeviceptr, bytes: usize) -> CUresult;
+            fn cuMemFree = "cuMemFree_v2"(address: CUdeviceptr) -> CUresult;
+            fn cuMemGetInfo = "cuMemGetInfo_v2"(free: *mut usize, total: *mut usize) -> CUresult;
+            fn cuMemAllocManaged(
+                address: *mut CUdeviceptr, bytes: usize, flags: c_uint
+            ) -> CUresult;
+            fn cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, flags: c_uint) -> CUresult;
+            fn cuMemFreeHost(address: *mut c_void) -> CUresult;
+            fn cuMemHostRegister = "cuMemHostRegister_v2"(
+                address: *mut c_void, bytes: usize, flags: c_uint
+            ) -> CUresult;
+            fn cuMemHostUnregister(address: *mut c_void) -> CUresult;
+            fn cuMemHostGetDevicePointer = "cuMemHostGetDevicePointer_v2"(
+                device: *mut CUdeviceptr, host: *mut c_void, flags: c_uint
+            ) -> CUresult;
+            fn cuMemGetAddressRange = "cuMemGetAddressRange_v2"(
+                base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr
+            ) -> CUresult;
+            fn cuPointerGetAttribute(
+                value: *mut c_void, attribute: CUpointer_attribute, address: CUdeviceptr
+            ) -> CUresult;
+            fn cuPointerGetAttributes(
+                count: c_uint,
+                attributes: *mut CUpointer_attribute,
+                values: *mut *mut c_void,
+                address: CUdeviceptr
+            ) -> CUresult;
+
+            fn cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CUresult;
+            fn cuMemcpyAsync(
+                to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream
+            ) -> CUresult;
+            fn cuMemcpyHtoD = "cuMemcpyHtoD_v2"(
+                to: CUdeviceptr, from: *const c_void, bytes: usize
+            ) -> CUresult;
+            fn cuMemcpyDtoH = "cuMemcpyDtoH_v2"(
+                to: *mut c_void, from: CUdeviceptr, bytes: usize
+            ) -> CUresult;
+            fn cuMemcpyHtoDAsync = "cuMemcpyHtoDAsync_v2"(
+                to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream
+            ) -> CUresult;
+            fn cuMemcpyDtoHAsync = "cuMemcpyDtoHAsync_v2"(
+                to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream
+            ) -> CUresult;
+            fn cuMemcpyDtoDAsync = "cuMemcpyDtoDAsync_v2"(
+                to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream
+            ) -> CUresult;
+            fn cuMemsetD8 = "cuMemsetD8_v2"(to: CUdeviceptr, value: u8, bytes: usize) -> CUresult;
+            fn cuMemsetD8Async(
+                to: CUdeviceptr, value: u8, bytes: usize, stream: CUstream
+            ) -> CUresult;
+
+            fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> CUresult;
+            fn cuStreamCreateWithPriority(
+                stream: *mut CUstream, flags: c_uint, priority: c_int
+            ) -> CUresult;
+            fn cuStreamDestroy = "cuStreamDestroy_v2"(stream: CUstream) -> CUresult;
+            fn cuStreamSynchronize(stream: CUstream) -> CUresult;
+            fn cuStreamQuery(stream: CUstream) -> CUresult;
+            fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) -> CUresult;
+            fn cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) -> CUresult;
+            fn cuStreamIsCapturing(
+                stream: CUstream, status: *mut CUstreamCaptureStatus
+            ) -> CUresult;
+            fn cuLaunchHostFunc(
+                stream: CUstream, function: CUhostFn, user_data: *mut c_void
+            ) -> CUresult;
+
+            fn cuEventCreate(event: *mut CUevent, flags: c_uint) -> CUresult;
+            fn cuEventDestroy = "cuEventDestroy_v2"(event: CUevent) -> CUresult;
+            fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult;
+            fn cuEventQuery(event: CUevent) -> CUresult;
+            fn cuEventSynchronize(event: CUevent) -> CUresult;
+            fn cuEventElapsedTime = "cuEventElapsedTime_v2" | "cuEventElapsedTime"(
+                milliseconds: *mut c_float, start: CUevent, end: CUevent
+            ) -> CUresult;
+        }
+        optional {
+            fn cuStreamWaitValue32 = "cuStreamWaitValue32_v2"(
+                stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint
+            ) -> CUresult;
+            fn cuStreamWriteValue32 = "cuStreamWriteValue32_v2"(
+                stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint
+            ) -> CUresult;
+        }
+    }
+}
+
+impl Cuda {
+    /// The driver's name for a result, such as `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn error_name(&self, code: CUresult) -> String {
+        text_of(self.cuGetErrorName, code).unwrap_or_else(|| format!("CUDA error {code}"))
+    }
+
+    /// The driver's sentence for a result.
+    pub fn error_text(&self, code: CUresult) -> String {
+        text_of(self.cuGetErrorString, code).unwrap_or_else(|| "unrecognized error code".to_owned())
+    }
+}
+
+fn text_of(
+    query: unsafe extern "C" fn(CUresult, *mut *const c_char) -> CUresult,
+    code: CUresult,
+) -> Option<String> {
+    let mut text = ptr::null();
+    // SAFETY: both queries take any code, need no initialised driver and only write `text`.
+    let result = unsafe { query(code, &mut text) };
+    if result != CUDA_SUCCESS || text.is_null() {
+        return None;
+    }
+    // SAFETY: on success `text` is a NUL-terminated constant of the driver.
+    let text = unsafe { CStr::from_ptr(text) };
+    Some(text.to_string_lossy().into_owned())
+}
+
+const OVERRIDE: &str = "PENSTOCK_CUDA_LIBRARY";
+const NAMES: &[&str] = &["libcuda.so.1"];
+/// Where Windows puts the driver of a Linux guest, outside of the loader's folders.
+const WSL_FOLDER: &str = "/usr/lib/wsl/lib";
+
+static CUDA: OnceLock<Result<Cuda, Absent>> = OnceLock::new();
+
+/// The CUDA driver API, opened on the first call. `PENSTOCK_CUDA_LIBRARY` names another library.
+/// It does not initialise CUDA.
+pub fn cuda() -> Result<&'static Cuda, Absent> {
+    CUDA.get_or_init(|| {
+        let search = Search {
+            title: "CUDA driver library",
+            variable: OVERRIDE,
+            names: NAMES,
+            folders: vec![WSL_FOLDER.into()],
+        };
+        Cuda::open(&search, override_from(OVERRIDE).as_deref())
+    })
+    .as_ref()
+    .map_err(Absent::clone)
+}
+
+/// Whether this process has the CUDA driver library loaded, by us or by anyone. While it has not,
+/// no pointer can be a device pointer, and a program that uses host memory only need not open it.
+///
+/// Cheap enough to ask on each request: the loader is searched again only after it has loaded
+/// something since the last answer.
+pub fn cuda_is_loaded() -> bool {
+    static LOADED: AtomicBool = AtomicBool::new(false);
+    /// The loader's count of loads at the last answer "no"; no count is as high at the start.
+    static LOADS_SEEN: AtomicU64 = AtomicU64::new(u64::MAX);
+
+    if LOADED.load(Ordering::Relaxed) {
+        return true;
+    }
+    if matches!(CUDA.get(), Some(Ok(_))) {
+        LOADED.store(true, Ordering::Relaxed);
+        return true;
+    }
+    let loads = loads_so_far();
+    if LOADS_SEEN.load(Ordering::Relaxed) == loads {
+        return false;
+    }
+    let loaded = NAMES.iter().any(|name| is_loaded(OsStr::new(name)))
+        || override_from(OVERRIDE).is_some_and(|path| is_loaded(&path));
+    if loaded {
+        LOADED.store(true, Ordering::Relaxed);
+    } else {
+        LOADS_SEEN.store(loads, Ordering::Relaxed);
+    }
+    loaded
+}
+
+/// How many objects the loader has loaded since the process started.
+fn loads_so_far() -> u64 {
+    unsafe extern "C" fn first_only(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        loads: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader passes a valid `info`, and `loads` is the u64 given below.
+        unsafe { *loads.cast::<u64>() = (*info).dlpi_adds };
+        1
+    }
+    let mut loads = 0_u64;
+    // SAFETY: the callback has the expected signature and `loads` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(first_only), (&raw mut loads).cast()) };
+    loads
+}
+
+/// Whether `name`, a soname or a path, is loaded. A library found this way stays loaded for good, so
+/// that the answer "yes" may be kept.
+fn is_loaded(name: &OsStr) -> bool {
+    let Ok(name) = CString::new(name.as_bytes()) else {
+        return false;
+    };
+    // SAFETY: with RTLD_NOLOAD nothing is loaded and no initialiser runs.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
+    !handle.is_null()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_without_the_driver_api_is_absent_and_says_what_it_lacks() {
+        let search = Search {
+            title: "CUDA driver library",
+            variable: OVERRIDE,
+            names: &[],
+            folders: Vec::new(),
+        };
+        let absent = Cuda::open(&search, Some(OsStr::new("libm.so.6"))).err();
+        assert_eq!(
+            absent.expect("libm is no CUDA driver").what,
+            "libm.so.6: opened, but it does not export cuInit"
+        );
+    }
+
+    #[test]
+    fn a_loaded_library_is_recognised_by_soname_and_a_missing_one_is_not() {
+        assert!(is_loaded(OsStr::new("libc.so.6")));
+        assert!(!is_loaded(OsStr::new("libpenstock-none.so.1")));
+    }
+
+    #[test]
+    fn a_library_loaded_later_raises_the_count_of_loads() {
+        let before = loads_so_far();
+        assert!(before > 0);
+        // A library of the C library's own that this program does not need.
+        let name = c"libutil.so.1";
+        // SAFETY: this library has no initialiser of note.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
+        assert!(!handle.is_null());
+        assert!(loads_so_far() > before);
+    }
+
+    #[test]
+    fn asking_twice_gives_one_table_or_one_reason() {
+        match (cuda(), cuda()) {
+            (Ok(first), Ok(second)) => {
+                assert!(std::ptr::eq(first, second));
+                assert!(cuda_is_loaded());
+                assert_eq!(
+                    first.error_name(CUDA_ERROR_OUT_OF_MEMORY),
+                    "CUDA_ERROR_OUT_OF_MEMORY"
+                );
+            }
+            (Err(first), Err(second)) => {
+                assert!(first.what.starts_with("CUDA driver library: "), "{first}");
+                assert_eq!(first, second);
+            }
+            _ => panic!("the answer changed"),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! cuFile's statistics, the proof of which path carried which bytes.
+
+use std::mem::{offset_of, size_of};
+use std::ptr;
+
+use crate::cufile::{CUfileError, CuFile};
+
+pub const CUFILE_GPU_UUID_LEN: usize = 16;
+pub const CUFILE_MAX_GPUS: usize = 16;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CUfileOpCounter {
+    pub ok: u64,
+    pub err: u64,
+}
+
+/// Operations and bytes of the whole process. The fields from `readv_ops` on exist since 1.19.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CUfileStatsLevel1 {
+    pub read_ops: CUfileOpCounter,
+    pub write_ops: CUfileOpCounter,
+    pub hdl_register_ops: CUfileOpCounter,
+    pub hdl_deregister_ops: CUfileOpCounter,
+    pub buf_register_ops: CUfileOpCounter,
+    pub buf_deregister_ops: CUfileOpCounter,
+    pub read_bytes: u64,
+    pub write_bytes: u64,
+    pub read_bw_bytes_per_sec: u64,
+    pub write_bw_bytes_per_sec: u64,
+    pub read_lat_avg_us: u64,
+    pub write_lat_avg_us: u64,
+    pub read_ops_per_sec: u64,
+    pub write_ops_per_sec: u64,
+    pub read_lat_sum_us: u64,
+    pub write_lat_sum_us: u64,
+    pub batch_submit_ops: CUfileOpCounter,
+    pub batch_complete_ops: CUfileOpCounter,
+    pub batch_setup_ops: CUfileOpCounter,
+    pub batch_cancel_ops: CUfileOpCounter,
+    pub batch_destroy_ops: CUfileOpCounter,
+    pub batch_enqueued_ops: CUfileOpCounter,
+    pub batch_posix_enqueued_ops: CUfileOpCounter,
+    pub batch_processed_ops: CUfileOpCounter,
+    pub batch_posix_processed_ops: CUfileOpCounter,
+    pub batch_nvfs_submit_ops: CUfileOpCounter,
+    pub batch_p2p_submit_ops: CUfileOpCounter,
+    pub batch_aio_submit_ops: CUfileOpCounter,
+    pub batch_iouring_submit_ops: CUfileOpCounter,
+    pub batch_mixed_io_submit_ops: CUfileOpCounter,
+    pub batch_total_submit_ops: CUfileOpCounter,
+    pub batch_read_bytes: u64,
+    pub batch_write_bytes: u64,
+    pub batch_read_bw_bytes: u64,
+    pub batch_write_bw_bytes: u64,
+    pub batch_submit_lat_avg_us: u64,
+    pub batch_completion_lat_avg_us: u64,
+    pub batch_submit_ops_per_sec: u64,
+    pub batch_complete_ops_per_sec: u64,
+    pub batch_submit_lat_sum_us: u64,
+    pub batch_completion_lat_sum_us: u64,
+    pub last_batch_read_bytes: u64,
+    pub last_batch_write_bytes: u64,
+    pub readv_ops: CUfileOpCounter,
+    pub writev_ops: CUfileOpCounter,
+    pub readv_bytes: u64,
+    pub writev_bytes: u64,
+    pub readv_bw_bytes_per_sec: u64,
+    pub writev_bw_bytes_per_sec: u64,
+    pub readv_lat_avg_us: u64,
+    pub writev_lat_avg_us: u64,
+    pub readv_ops_per_sec: u64,
+    pub writev_ops_per_sec: u64,
+    pub readv_lat_sum_us: u64,
+    pub writev_lat_sum_us: u64,
+}
+
+/// Level 1 and histograms of operation sizes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CUfileStatsLevel2 {
+    pub basic: CUfileStatsLevel1,
+    pub read_size_kb_hist: [u64; 32],
+    pub write_size_kb_hist: [u64; 32],
+}
+
+/// The operations of one GPU, by the path that they took: PCIe peer-to-peer, nvidia-fs, or cuFile's
+/// own POSIX fallback.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CUfilePerGpuStats {
+    pub uuid: [u8; CUFILE_GPU_UUID_LEN],
+    pub read_bytes: u64,
+    pub read_bw_bytes_per_sec: u64,
+    pub read_utilization: u64,
+    pub read_duration_us: u64,
+    pub n_total_reads: u64,
+    pub n_p2p_reads: u64,
+    pub n_nvfs_reads: u64,
+    pub n_posix_reads: u64,
+    pub n_unaligned_reads: u64,
+    pub n_dr_reads: u64,
+    pub n_sparse_regions: u64,
+    pub n_inline_regions: u64,
+    pub n_reads_err: u64,
+    /// Spelled so in the header.
+    pub writes_bytes: u64,
+    pub write_bw_bytes_per_sec: u64,
+    pub write_utilization: u64,
+    pub write_duration_us: u64,
+    pub n_total_writes: u64,
+    pub n_p2p_writes: u64,
+    pub n_nvfs_writes: u64,
+    pub n_posix_writes: u64,
+    pub n_unaligned_writes: u64,
+    pub n_dr_writes: u64,
+    pub n_writes_err: u64,
+    pub n_mmap: u64,
+    pub n_mmap_ok: u64,
+    pub n_mmap_err: u64,
+    pub n_mmap_free: u64,
+    pub reg_bytes: u64,
+}
+
+/// Level 2 and the share of each GPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CUfileStatsLevel3 {
+    pub detailed: CUfileStatsLevel2,
+    pub num_gpus: u32,
+    pub per_gpu_stats: [CUfilePerGpuStats; CUFILE_MAX_GPUS],
+}
+
+impl CUfileStatsLevel3 {
+    /// The entries that are in use.
+    pub fn gpus(&self) -> &[CUfilePerGpuStats] {
+        &self.per_gpu_stats[..(self.num_gpus as usize).min(CUFILE_MAX_GPUS)]
+    }
+}
+
+/// Where 1.19 put the `readv`/`writev` fields in, and how many bytes of them.
+const VECTOR_FIELDS_AT: usize = offset_of!(CUfileStatsLevel1, readv_ops);
+const VECTOR_FIELDS_LEN: usize = size_of::<CUfileStatsLevel1>() - VECTOR_FIELDS_AT;
+
+/// Room for a library whose struct has grown again: it must not write past our memory.
+#[repr(C)]
+struct Received {
+    stats: CUfileStatsLevel3,
+    slack: [u64; 512],
+}
+
+impl CuFile {
+    /// The statistics so far; `Ok(None)` where this cuFile has none. They count only after
+    /// `cuFileSetStatsLevel(3)` and `cuFileStatsStart`.
+    ///
+    /// Before 1.19 the library writes a struct without the `readv`/`writev` fields, so all that
+    /// follows them lies lower; that is put right here. `cuFileReadv` came with those fields, so its
+    /// presence tells the two layouts apart.
+    pub fn stats_level3(&self) -> Result<Option<Box<CUfileStatsLevel3>>, CUfileError> {
+        let Some(query) = self.cuFileGetStatsL3 else {
+            return Ok(None);
+        };
+        let mut received = Box::new(Received {
+            stats: CUfileStatsLevel3::default(),
+            slack: [0; 512],
+        });
+        // SAFETY: the pointer comes from the whole of `received`, which is longer than the struct of
+        // any known version, so the library stays inside of it.
+        let result = unsafe { query((&raw mut *received).cast()) };
+        if !result.is_success() {
+            return Err(result);
+        }
+        if self.cuFileReadv.is_none() {
+            insert_vector_fields(&mut received.stats);
+        }
+        Ok(Some(Box::new(received.stats)))
+    }
+}
+
+/// Turns a struct as filled by a version before 1.19 into the present layout, with zeros for the
+/// fields that it lacked.
+fn insert_vector_fields(stats: &mut CUfileStatsLevel3) {
+    let bytes = (&raw mut *stats).cast::<u8>();
+    let moved = size_of::<CUfileStatsLevel3>() - VECTOR_FIELDS_AT - VECTOR_FIELDS_LEN;
+    // SAFETY: both ranges lie inside of `stats`, which consists of integers, for which all bytes
+    // are valid.
+    unsafe {
+        let at = bytes.add(VECTOR_FIELDS_AT);
+        ptr::copy(at, at.add(VECTOR_FIELDS_LEN), moved);
+        ptr::write_bytes(at, 0, VECTOR_FIELDS_LEN);
+    }
+}
+
+// As a C compiler lays out the structs of cufile.h of 1.19 and 1.20 on 64-bit Linux. Those of 1.15
+// to 1.18 are the same without the last 112 bytes of level 1.
+const _: () = {
+    assert!(VECTOR_FIELDS_AT == 512 && VECTOR_FIELDS_LEN == 112);
+
+    assert!(size_of::<CUfileOpCounter>() == 16);
+    assert!(size_of::<CUfileStatsLevel1>() == 624);
+    assert!(offset_of!(CUfileStatsLevel1, read_bytes) == 96);
+    assert!(offset_of!(CUfileStatsLevel1, batch_submit_ops) == 176);
+    assert!(offset_of!(CUfileStatsLevel1, batch_read_bytes) == 416);
+    assert!(offset_of!(CUfileStatsLevel1, last_batch_write_bytes) == 504);
+    assert!(offset_of!(CUfileStatsLevel1, writev_lat_sum_us) == 616);
+
+    assert!(size_of::<CUfileStatsLevel2>() == 1136);
+    assert!(offset_of!(CUfileStatsLevel2, read_size_kb_hist) == 624);
+    assert!(offset_of!(CUfileStatsLevel2, write_size_kb_hist) == 880);
+
+    assert!(size_of::<CUfilePerGpuStats>() == 248);
+    assert!(offset_of!(CUfilePerGpuStats, read_bytes) == 16);
+    assert!(offset_of!(CUfilePerGpuStats, n_p2p_reads) == 56);
+    assert!(offset_of!(CUfilePerGpuStats, n_nvfs_reads) == 64);
+    assert!(offset_of!(CUfilePerGpuStats, n_posix_reads) == 72);
+    assert!(offset_of!(CUfilePerGpuStats, writes_bytes) == 120);
+    assert!(offset_of!(CUfilePerGpuStats, n_p2p_writes) == 160);
+    assert!(offset_of!(CUfilePerGpuStats, n_nvfs_writes) == 168);
+    assert!(offset_of!(CUfilePerGpuStats, n_posix_writes) == 176);
+    assert!(offset_of!(CUfilePerGpuStats, n_writes_err) == 200);
+    assert!(offset_of!(CUfilePerGpuStats, reg_bytes) == 240);
+
+    assert!(size_of::<CUfileStatsLevel3>() == 5112);
+    assert!(offset_of!(CUfileStatsLevel3, num_gpus) == 1136);
+    assert!(offset_of!(CUfileStatsLevel3, per_gpu_stats) == 1144);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_of_an_older_cufile_land_in_the_right_fields() {
+        let mut stats = CUfileStatsLevel3::default();
+        stats.detailed.basic.read_bytes = 11;
+        let bytes = (&raw mut stats).cast::<u8>();
+        // The offsets are those of the header of 1.18.
+        // SAFETY: each lies inside of `stats` and is aligned for what is written.
+        unsafe {
+            bytes.add(512).cast::<u64>().write(22);
+            bytes.add(1024).cast::<u32>().write(2);
+            bytes.add(1032 + 248 + 72).cast::<u64>().write(33);
+            bytes.add(1032 + 15 * 248 + 240).cast::<u64>().write(44);
+        }
+        insert_vector_fields(&mut stats);
+        assert_eq!(stats.detailed.basic.read_bytes, 11);
+        assert_eq!(stats.detailed.basic.readv_ops, CUfileOpCounter::default());
+        assert_eq!(stats.detailed.read_size_kb_hist[0], 22);
+        assert_eq!(stats.gpus().len(), 2);
+        assert_eq!(stats.gpus()[1].n_posix_reads, 33);
+        assert_eq!(stats.per_gpu_stats[15].reg_bytes, 44);
+    }
+
+    #[test]
+    fn a_count_of_gpus_beyond_the_table_is_cut() {
+        let stats = CUfileStatsLevel3 {
+            num_gpus: 99,
+            ..Default::default()
+        };
+        assert_eq!(stats.gpus().len(), CUFILE_MAX_GPUS);
+    }
+}

@@ -1,0 +1,429 @@
+//! Finding and opening a shared library by a list of candidate names.
+
+use std::env;
+use std::ffi::{CStr, OsStr, OsString, c_void};
+use std::fmt;
+use std::mem;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
+
+/// Why a library cannot be used: which names were tried and what the loader said of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absent {
+    pub what: String,
+}
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Absent {}
+
+static EXTRA_FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Adds folders to search for cuFile and NVTX: folders that hold libraries, or Python
+/// `site-packages` folders, under which the `nvidia/*/lib` folders of NVIDIA's wheels are searched.
+///
+/// Call it before the first use of [`cufile`](crate::cufile::cufile) or
+/// [`nvtx`](crate::nvtx::nvtx); their answers, absence included, are kept for the process.
+pub fn add_library_folders(folders: &[PathBuf]) {
+    let mut extra = EXTRA_FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+    for folder in folders {
+        if !extra.contains(folder) {
+            extra.push(folder.clone());
+        }
+    }
+}
+
+/// The value of an overriding environment variable; empty counts as unset.
+pub(crate) fn override_from(variable: &str) -> Option<OsString> {
+    env::var_os(variable).filter(|value| !value.is_empty())
+}
+
+/// Where a library may be. `names` are given to the loader as they are and then looked for in each
+/// of `folders`.
+pub(crate) struct Search<'a> {
+    /// What to call the library in [`Absent`].
+    pub title: &'a str,
+    /// The environment variable that overrides the search.
+    pub variable: &'a str,
+    pub names: &'a [&'a str],
+    pub folders: Vec<PathBuf>,
+}
+
+/// An open library. Dropping it does not close it: the foreign library may have started threads or
+/// registered exit handlers whose code must stay mapped, and tables hold its function pointers.
+pub(crate) struct Library {
+    handle: mem::ManuallyDrop<Handle>,
+    path: PathBuf,
+}
+
+impl Search<'_> {
+    /// Opens the first candidate that loads. With `override_path`, that is the only candidate.
+    ///
+    /// A plain name also finds a copy that the process has already loaded from elsewhere, because
+    /// the loader compares sonames before it searches folders.
+    pub fn open(&self, override_path: Option<&OsStr>) -> Result<Library, Absent> {
+        if let Some(path) = override_path {
+            return Library::open(Path::new(path)).map_err(|reason| Absent {
+                what: format!(
+                    "{}: {}={}: {reason}",
+                    self.title,
+                    self.variable,
+                    path.display()
+                ),
+            });
+        }
+        let mut refused = Vec::new();
+        for name in self.names {
+            match Library::open(Path::new(name)) {
+                Ok(library) => return Ok(library),
+                Err(reason) => refused.push(reason),
+            }
+        }
+        let mut without = Vec::new();
+        for folder in &self.folders {
+            let mut is_without = true;
+            for path in self.names.iter().map(|name| folder.join(name)) {
+                if !path.exists() {
+                    continue;
+                }
+                is_without = false;
+                match Library::open(&path) {
+                    Ok(library) => return Ok(library),
+                    Err(reason) => refused.push(reason),
+                }
+            }
+            if is_without {
+                without.push(folder.display().to_string());
+            }
+        }
+        let mut what = format!("{}: tried {}", self.title, refused.join("; "));
+        if !without.is_empty() {
+            what.push_str("; not in the folders ");
+            what.push_str(&without.join(", "));
+        }
+        Err(Absent { what })
+    }
+}
+
+impl Library {
+    /// Opens `path` with symbols kept local, so that they cannot stand in for those of another copy.
+    /// The error is the loader's text, with the path in it.
+    fn open(path: &Path) -> Result<Self, String> {
+        // SAFETY: loading runs the library's initialisers. The candidates are vendor libraries and
+        // what the user named; their initialisers make no demand on the calling thread.
+        match unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) } {
+            Ok(handle) => Ok(Self {
+                handle: mem::ManuallyDrop::new(handle),
+                path: path.to_owned(),
+            }),
+            Err(error) => {
+                let reason = match &error {
+                    libloading::Error::DlOpen { source } => source.to_string(),
+                    other => other.to_string(),
+                };
+                let shown = path.display().to_string();
+                if reason.contains(&shown) {
+                    Err(reason)
+                } else {
+                    Err(format!("{shown}: {reason}"))
+                }
+            }
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The function exported under the first of `symbols` that exists.
+    ///
+    /// # Safety
+    /// `F` must be a function pointer type with the signature of each of `symbols`.
+    pub unsafe fn optional<F: Copy>(&self, symbols: &[&str]) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        symbols.iter().find_map(|symbol| {
+            // SAFETY: the type is only used as an address here.
+            let found = unsafe { self.handle.get::<*mut c_void>(symbol.as_bytes()) };
+            let address = found.ok()?.as_raw_ptr();
+            // SAFETY: the address is not null and the caller vouches for the signature; the library
+            // is never closed, so the function stays mapped.
+            (!address.is_null()).then(|| unsafe { mem::transmute_copy(&address) })
+        })
+    }
+
+    /// As [`Library::optional`], but a table without this function is of no use.
+    ///
+    /// # Safety
+    /// As for [`Library::optional`].
+    pub unsafe fn required<F: Copy>(&self, symbols: &[&str]) -> Result<F, Absent> {
+        // SAFETY: same contract.
+        unsafe { self.optional(symbols) }.ok_or_else(|| Absent {
+            what: format!(
+                "{}: opened, but it does not export {}",
+                self.path.display(),
+                symbols.join(" or ")
+            ),
+        })
+    }
+}
+
+/// Declares a table of foreign functions: each one once, by field name, by the symbols that provide
+/// it in order of preference (the field name itself if none is given), and by signature. Functions
+/// under `required` must all exist for the table to open; those under `optional` are an `Option`.
+macro_rules! table {
+    (
+        $(#[$meta:meta])*
+        $Table:ident {
+            required { $(
+                $(#[$required_meta:meta])*
+                fn $required:ident $(= $($required_symbol:literal)|+)?
+                    ($($required_arg:ident: $required_type:ty),*) $(-> $required_return:ty)?;
+            )* }
+            optional { $(
+                $(#[$optional_meta:meta])*
+                fn $optional:ident $(= $($optional_symbol:literal)|+)?
+                    ($($optional_arg:ident: $optional_type:ty),*) $(-> $optional_return:ty)?;
+            )* }
+        }
+    ) => {
+        $(#[$meta])*
+        #[allow(non_snake_case, clippy::type_complexity)]
+        pub struct $Table {
+            $(
+                $(#[$required_meta])*
+                pub $required:
+                    unsafe extern "C" fn($($required_arg: $required_type),*) $(-> $required_return)?,
+            )*
+            $(
+                $(#[$optional_meta])*
+                pub $optional: Option<
+                    unsafe extern "C" fn($($optional_arg: $optional_type),*) $(-> $optional_return)?,
+                >,
+            )*
+            path: ::std::path::PathBuf,
+        }
+
+        impl $Table {
+            fn open(
+                search: &$crate::library::Search<'_>,
+                override_path: Option<&::std::ffi::OsStr>,
+            ) -> Result<Self, $crate::library::Absent> {
+                let library = search.open(override_path)?;
+                Ok(Self {
+                    $(
+                        // SAFETY: the signature is the one that the library's header gives.
+                        $required: unsafe {
+                            library.required($crate::library::symbols!(
+                                $required $(= $($required_symbol)|+)?
+                            ))?
+                        },
+                    )*
+                    $(
+                        // SAFETY: the signature is the one that the library's header gives.
+                        $optional: unsafe {
+                            library.optional($crate::library::symbols!(
+                                $optional $(= $($optional_symbol)|+)?
+                            ))
+                        },
+                    )*
+                    path: library.path().to_owned(),
+                })
+            }
+
+            /// The name or path by which the library was opened.
+            pub fn library_path(&self) -> &::std::path::Path {
+                &self.path
+            }
+        }
+    };
+}
+pub(crate) use table;
+
+macro_rules! symbols {
+    ($field:ident) => {
+        &[stringify!($field)]
+    };
+    ($field:ident = $($symbol:literal)|+) => {
+        &[$($symbol),+]
+    };
+}
+pub(crate) use symbols;
+
+/// Folders to search after the loader's own: CUDA toolkits, the folders given to
+/// [`add_library_folders`], and NVIDIA's wheels in the `site-packages` that Penstock is in.
+/// `wheel_folders` are the places under `site-packages` where a wheel puts the library.
+pub(crate) fn vendor_folders(wheel_folders: &[&str]) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    let mut add = |folder: PathBuf| {
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    };
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"]
+        .into_iter()
+        .filter_map(override_from)
+        .map(PathBuf::from)
+        .chain([PathBuf::from("/usr/local/cuda")]);
+    for toolkit in toolkits {
+        add(toolkit.join("lib64"));
+        add(toolkit.join(TOOLKIT_TARGET).join("lib"));
+    }
+    let extra = EXTRA_FOLDERS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    for folder in extra {
+        add(folder.clone());
+        for wheel in wheel_folders {
+            add(folder.join(wheel));
+        }
+    }
+    if let Some(packages) = own_path().as_deref().and_then(site_packages_of) {
+        for wheel in wheel_folders {
+            add(packages.join(wheel));
+        }
+    }
+    folders
+}
+
+const TOOLKIT_TARGET: &str = if cfg!(target_arch = "aarch64") {
+    "targets/sbsa-linux"
+} else {
+    "targets/x86_64-linux"
+};
+
+/// The file that this code was loaded from.
+fn own_path() -> Option<PathBuf> {
+    // SAFETY: `Dl_info` is plain data for which all zeros is a valid value.
+    let mut info: libc::Dl_info = unsafe { mem::zeroed() };
+    // SAFETY: `dladdr` only looks the address up and fills `info`.
+    let found = unsafe { libc::dladdr(own_path as *const c_void, &mut info) };
+    if found == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: on success the loader gives a NUL-terminated name that lives as long as this code is
+    // loaded.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+}
+
+/// `S` for a library at `S/penstock/lib/libpenstock.so`.
+fn site_packages_of(library: &Path) -> Option<&Path> {
+    let lib = library.parent()?;
+    let package = lib.parent()?;
+    let is_package = lib.file_name()? == "lib" && package.file_name()? == "penstock";
+    is_package.then(|| package.parent()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search<'a>(names: &'a [&'a str], folders: Vec<PathBuf>) -> Search<'a> {
+        Search {
+            title: "test library",
+            variable: "PENSTOCK_TEST_LIBRARY",
+            names,
+            folders,
+        }
+    }
+
+    #[test]
+    fn an_absent_library_names_everything_that_was_tried() {
+        let names = ["libpenstock-none.so.1", "libpenstock-none.so"];
+        let absent = search(&names, vec![PathBuf::from("/penstock-no-folder")])
+            .open(None)
+            .err()
+            .expect("no such library exists");
+        for part in [
+            "test library",
+            "libpenstock-none.so.1: cannot open shared object file",
+            "libpenstock-none.so: cannot open shared object file",
+            "not in the folders /penstock-no-folder",
+        ] {
+            assert!(absent.what.contains(part), "{part:?} not in {absent}");
+        }
+    }
+
+    #[test]
+    fn an_override_that_does_not_open_has_no_fallback() {
+        let path = OsStr::new("/penstock-no-folder/override.so");
+        let absent = search(&["libm.so.6"], Vec::new())
+            .open(Some(path))
+            .err()
+            .expect("libm must not stand in for the override");
+        assert!(
+            absent
+                .what
+                .contains("PENSTOCK_TEST_LIBRARY=/penstock-no-folder/override.so"),
+            "{absent}"
+        );
+        assert!(!absent.what.contains("libm"), "{absent}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_absent_with_the_loaders_reason() {
+        let path = env::current_exe().unwrap().with_extension("not-a-library");
+        std::fs::write(&path, b"text").unwrap();
+        let absent = search(&[], Vec::new()).open(Some(path.as_os_str())).err();
+        std::fs::remove_file(&path).unwrap();
+        let what = absent.expect("a text file cannot be loaded").what;
+        assert!(
+            what.contains("file too short") || what.contains("ELF"),
+            "{what}"
+        );
+    }
+
+    #[test]
+    fn functions_come_from_the_first_symbol_that_exists() {
+        let library = search(&["libm.so.6"], Vec::new()).open(None).unwrap();
+        // SAFETY: `cos` has this signature in libm.
+        let cos: unsafe extern "C" fn(f64) -> f64 =
+            unsafe { library.required(&["cos_v9", "cos"]) }.unwrap();
+        // SAFETY: any number may be given to `cos`.
+        assert_eq!(unsafe { cos(0.0) }, 1.0);
+        // SAFETY: no such function exists, so nothing can be called by a wrong signature.
+        let missing = unsafe { library.required::<unsafe extern "C" fn()>(&["cos_v9"]) };
+        assert_eq!(
+            missing.unwrap_err().what,
+            "libm.so.6: opened, but it does not export cos_v9"
+        );
+    }
+
+    #[test]
+    fn added_folders_are_searched_themselves_and_as_site_packages() {
+        add_library_folders(&[PathBuf::from("/penstock-added")]);
+        let folders = vendor_folders(&["nvidia/cufile/lib"]);
+        assert!(folders.contains(&PathBuf::from("/penstock-added")));
+        assert!(folders.contains(&PathBuf::from("/penstock-added/nvidia/cufile/lib")));
+    }
+
+    #[test]
+    fn site_packages_is_found_only_for_an_installed_library() {
+        assert_eq!(
+            site_packages_of(Path::new("/v/site-packages/penstock/lib/libpenstock.so")),
+            Some(Path::new("/v/site-packages"))
+        );
+        assert_eq!(
+            site_packages_of(Path::new("/src/target/release/libpenstock.so")),
+            None
+        );
+        assert_eq!(site_packages_of(Path::new("libpenstock.so")), None);
+    }
+
+    #[test]
+    fn this_code_knows_the_file_it_was_loaded_from() {
+        let own = own_path().expect("dladdr knows this function");
+        assert_eq!(
+            own.canonicalize().unwrap(),
+            env::current_exe().unwrap().canonicalize().unwrap()
+        );
+    }
+}
