@@ -1,0 +1,118 @@
+//! Primary contexts and the stack of current ones.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::store;
+use crate::device::{self, device};
+use crate::status::{INVALID_VALUE, code};
+use crate::stream::{GREATEST_PRIORITY, LEAST_PRIORITY};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(
+    context: *mut *mut c_void,
+    ordinal: c_int,
+) -> c_int {
+    code(device(ordinal).and_then(|found| {
+        if context.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        found.retain()?;
+        // SAFETY: the client's pointer is valid.
+        unsafe { store(context, found.handle()) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuDevicePrimaryCtxRelease_v2(ordinal: c_int) -> c_int {
+    code(device(ordinal).and_then(|context| context.release()))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuDevicePrimaryCtxRelease(ordinal: c_int) -> c_int {
+    cuDevicePrimaryCtxRelease_v2(ordinal)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxGetState(
+    ordinal: c_int,
+    flags: *mut c_uint,
+    active: *mut c_int,
+) -> c_int {
+    code(device(ordinal).and_then(|context| {
+        // SAFETY: the client's pointers are null or valid.
+        unsafe {
+            store(flags, 0)?;
+            store(active, context.is_active().into())
+        }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut *mut c_void) -> c_int {
+    code(device::top().and_then(|top| {
+        let handle = top.map_or(std::ptr::null_mut(), |found| found.handle());
+        // SAFETY: the client's pointer is null or valid.
+        unsafe { store(context, handle) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxSetCurrent(context: *mut c_void) -> c_int {
+    if context.is_null() {
+        return code(device::top().map(|_| device::set_current(None)));
+    }
+    code(device::by_handle(context).map(|found| device::set_current(Some(found))))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxPushCurrent_v2(context: *mut c_void) -> c_int {
+    code(device::by_handle(context).map(device::push))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxPushCurrent(context: *mut c_void) -> c_int {
+    // SAFETY: the same function under its older name.
+    unsafe { cuCtxPushCurrent_v2(context) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut *mut c_void) -> c_int {
+    code(device::pop().map(|popped| {
+        if !context.is_null() {
+            // SAFETY: the client's pointer is valid.
+            unsafe { context.write(popped.handle()) };
+        }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxPopCurrent(context: *mut *mut c_void) -> c_int {
+    // SAFETY: the same function under its older name.
+    unsafe { cuCtxPopCurrent_v2(context) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetDevice(ordinal: *mut c_int) -> c_int {
+    // SAFETY: the client's pointer is null or valid.
+    code(device::current_or_failed().and_then(|found| unsafe { store(ordinal, found.ordinal()) }))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuCtxSynchronize() -> c_int {
+    code(device::current().and_then(|context| context.synchronize()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetStreamPriorityRange(
+    least: *mut c_int,
+    greatest: *mut c_int,
+) -> c_int {
+    code(device::current().map(|_| {
+        for (place, value) in [(least, LEAST_PRIORITY), (greatest, GREATEST_PRIORITY)] {
+            if !place.is_null() {
+                // SAFETY: the client's pointer is valid.
+                unsafe { place.write(value) };
+            }
+        }
+    }))
+}

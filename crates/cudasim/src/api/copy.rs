@@ -1,0 +1,145 @@
+//! Copies and fills.
+
+use std::ffi::{c_int, c_void};
+
+use crate::copy::{Direction, copy, fill};
+use crate::status::{Result, code};
+use crate::stream::{LEGACY, resolve_current};
+
+/// The stream of the calls that have no stream argument.
+const DEFAULT: *mut c_void = LEGACY as *mut c_void;
+
+fn queue(
+    (destination, source): (u64, u64),
+    size: usize,
+    direction: Direction,
+    (stream, wait): (*mut c_void, bool),
+) -> Result {
+    let stream = resolve_current(stream)?;
+    copy(
+        &stream,
+        destination as usize,
+        source as usize,
+        size,
+        direction,
+        wait,
+    )
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpy(destination: u64, source: u64, size: usize) -> c_int {
+    code(queue(
+        (destination, source),
+        size,
+        Direction::Any,
+        (DEFAULT, true),
+    ))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyAsync(
+    destination: u64,
+    source: u64,
+    size: usize,
+    stream: *mut c_void,
+) -> c_int {
+    code(queue(
+        (destination, source),
+        size,
+        Direction::Any,
+        (stream, false),
+    ))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyHtoD_v2(
+    destination: u64,
+    source: *const c_void,
+    size: usize,
+) -> c_int {
+    code(queue(
+        (destination, source as u64),
+        size,
+        Direction::HostToDevice,
+        (DEFAULT, true),
+    ))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyDtoH_v2(
+    destination: *mut c_void,
+    source: u64,
+    size: usize,
+) -> c_int {
+    code(queue(
+        (destination as u64, source),
+        size,
+        Direction::DeviceToHost,
+        (DEFAULT, true),
+    ))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
+    destination: u64,
+    source: *const c_void,
+    size: usize,
+    stream: *mut c_void,
+) -> c_int {
+    code(queue(
+        (destination, source as u64),
+        size,
+        Direction::HostToDevice,
+        (stream, false),
+    ))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
+    destination: *mut c_void,
+    source: u64,
+    size: usize,
+    stream: *mut c_void,
+) -> c_int {
+    code(queue(
+        (destination as u64, source),
+        size,
+        Direction::DeviceToHost,
+        (stream, false),
+    ))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
+    destination: u64,
+    source: u64,
+    size: usize,
+    stream: *mut c_void,
+) -> c_int {
+    code(queue(
+        (destination, source),
+        size,
+        Direction::DeviceToDevice,
+        (stream, false),
+    ))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD8_v2(destination: u64, value: u8, size: usize) -> c_int {
+    code(
+        resolve_current(DEFAULT)
+            .and_then(|stream| fill(&stream, destination as usize, value, size)),
+    )
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD8Async(
+    destination: u64,
+    value: u8,
+    size: usize,
+    stream: *mut c_void,
+) -> c_int {
+    code(
+        resolve_current(stream).and_then(|stream| fill(&stream, destination as usize, value, size)),
+    )
+}

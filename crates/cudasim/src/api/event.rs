@@ -1,0 +1,76 @@
+//! Events.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::store;
+use crate::device::{self, current};
+use crate::status::{INVALID_VALUE, code};
+use crate::stream::resolve_current;
+use crate::{event, failure};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventCreate(handle: *mut *mut c_void, flags: c_uint) -> c_int {
+    code(current().and_then(|context| {
+        if handle.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        let created = event::create(context, flags)?;
+        // SAFETY: the client's pointer is valid.
+        unsafe { store(handle, created) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventDestroy_v2(handle: *mut c_void) -> c_int {
+    code(device::current_or_failed().and_then(|context| {
+        let destroyed = event::destroy(handle);
+        context.check().and(destroyed)
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventDestroy(handle: *mut c_void) -> c_int {
+    // SAFETY: the same function under its older name.
+    unsafe { cuEventDestroy_v2(handle) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventRecord(handle: *mut c_void, stream: *mut c_void) -> c_int {
+    code(resolve_current(stream).and_then(|stream| event::resolve(handle)?.record(&stream)))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventQuery(handle: *mut c_void) -> c_int {
+    code(current().and_then(|_| event::resolve(handle)?.query()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventSynchronize(handle: *mut c_void) -> c_int {
+    code(current().and_then(|_| {
+        failure::check(failure::Kind::Synchronize)?;
+        event::resolve(handle)?.synchronize()
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventElapsedTime_v2(
+    milliseconds: *mut f32,
+    start: *mut c_void,
+    end: *mut c_void,
+) -> c_int {
+    code(current().and_then(|_| {
+        let elapsed = event::resolve(end)?.elapsed_since(&*event::resolve(start)?)?;
+        // SAFETY: the client's pointer is null or valid.
+        unsafe { store(milliseconds, elapsed) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventElapsedTime(
+    milliseconds: *mut f32,
+    start: *mut c_void,
+    end: *mut c_void,
+) -> c_int {
+    // SAFETY: the same function under its older name.
+    unsafe { cuEventElapsedTime_v2(milliseconds, start, end) }
+}

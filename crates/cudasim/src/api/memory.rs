@@ -1,0 +1,141 @@
+//! Allocation and registration. In a failed context the calls that end something still end it, and
+//! then return the failure.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::store;
+use crate::device::{self, current};
+use crate::memory;
+use crate::status::{INVALID_VALUE, NOT_FOUND, Result, code};
+
+fn checked<T>(place: *mut T) -> Result {
+    if place.is_null() {
+        Err(INVALID_VALUE)
+    } else {
+        Ok(())
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, size: usize) -> c_int {
+    code(current().and_then(|context| {
+        checked(address)?;
+        let allocated = memory::allocate_device(context, size)?;
+        // SAFETY: the client's pointer is valid.
+        unsafe { store(address, allocated as u64) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAllocManaged(address: *mut u64, size: usize, flags: c_uint) -> c_int {
+    code(current().and_then(|context| {
+        checked(address)?;
+        let allocated = memory::allocate_managed(context, size, flags)?;
+        // SAFETY: the client's pointer is valid.
+        unsafe { store(address, allocated as u64) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemFree_v2(address: u64) -> c_int {
+    code(end(|| memory::free_device(address as usize)))
+}
+
+fn end(release: impl FnOnce() -> Result) -> Result {
+    let context = device::current_or_failed()?;
+    let released = release();
+    context.check().and(released)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int {
+    code(current().and_then(|context| {
+        // SAFETY: the client's pointers are null or valid.
+        unsafe {
+            store(free, context.arena().free())?;
+            store(total, context.arena().capacity())
+        }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostAlloc(
+    address: *mut *mut c_void,
+    size: usize,
+    flags: c_uint,
+) -> c_int {
+    code(current().and_then(|context| {
+        checked(address)?;
+        let allocated = memory::allocate_host(context, size, flags)?;
+        // SAFETY: the client's pointer is valid.
+        unsafe { store(address, allocated as *mut c_void) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemFreeHost(address: *mut c_void) -> c_int {
+    code(end(|| memory::free_host(address as usize)))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostRegister_v2(
+    address: *mut c_void,
+    size: usize,
+    flags: c_uint,
+) -> c_int {
+    code(
+        current().and_then(|context| memory::register_host(context, address as usize, size, flags)),
+    )
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostRegister(
+    address: *mut c_void,
+    size: usize,
+    flags: c_uint,
+) -> c_int {
+    // SAFETY: the same function under its older name.
+    unsafe { cuMemHostRegister_v2(address, size, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostUnregister(address: *mut c_void) -> c_int {
+    code(end(|| memory::unregister_host(address as usize)))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
+    device: *mut u64,
+    host: *mut c_void,
+    flags: c_uint,
+) -> c_int {
+    code(current().and_then(|_| {
+        let known = memory::find(host as usize).is_some_and(|region| region.is_host());
+        if flags != 0 || !known {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: the client's pointer is null or valid.
+        unsafe { store(device, host as u64) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetAddressRange_v2(
+    base: *mut u64,
+    size: *mut usize,
+    address: u64,
+) -> c_int {
+    code(current().and_then(|_| {
+        let region = memory::find(address as usize).ok_or(NOT_FOUND)?;
+        // SAFETY: the client's pointers are null or valid; either may be left out.
+        unsafe {
+            if !base.is_null() {
+                base.write(region.base as u64);
+            }
+            if !size.is_null() {
+                size.write(region.size);
+            }
+        }
+        Ok(())
+    }))
+}

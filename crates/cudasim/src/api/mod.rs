@@ -1,0 +1,69 @@
+//! The entry points of the driver, and those of the stand-in itself in [`control`].
+//!
+//! Each function has the contract of the driver function of its name, so its documentation and
+//! safety conditions are NVIDIA's and not repeated here.
+#![allow(clippy::missing_safety_doc)]
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::status::{INVALID_VALUE, Result};
+
+pub mod context;
+pub mod control;
+pub mod copy;
+pub mod device;
+pub mod event;
+pub mod legacy;
+pub mod memory;
+pub mod pointer;
+pub mod stream;
+
+/// A handle that no other object ever had. It is no address of anything.
+pub(crate) fn new_handle() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0x5000_0000_0000);
+    NEXT.fetch_add(0x10, Ordering::Relaxed)
+}
+
+/// Stores a result of a call.
+///
+/// # Safety
+/// `place` is null or valid for a `T`.
+unsafe fn store<T>(place: *mut T, value: T) -> Result {
+    if place.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    // SAFETY: by contract of this function.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// Stores a text with its NUL into `length` bytes, cut if it does not fit.
+///
+/// # Safety
+/// `place` is null or valid for `length` bytes.
+unsafe fn store_text(place: *mut std::ffi::c_char, length: i32, text: &[u8]) -> Result {
+    let room = usize::try_from(length).map_err(|_| INVALID_VALUE)?;
+    if place.is_null() || room == 0 {
+        return Err(INVALID_VALUE);
+    }
+    let kept = text.len().min(room - 1);
+    // SAFETY: by contract of this function there is room for `kept` bytes and the NUL.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), place, kept);
+        place.add(kept).write(0);
+    }
+    Ok(())
+}
+
+/// A pointer that the client moves to another thread with the call.
+struct Sent(*mut c_void);
+
+// SAFETY: the driver's contract lets the pointer be used on a thread of the driver.
+unsafe impl Send for Sent {}
+
+impl Sent {
+    fn get(&self) -> *mut c_void {
+        self.0
+    }
+}

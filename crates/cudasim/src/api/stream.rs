@@ -1,0 +1,166 @@
+//! Streams. The default streams are those of the current context.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::{Sent, store};
+use crate::device::{self, current};
+use crate::status::{INVALID_VALUE, NOT_READY, Result, code};
+use crate::stream::{self, resolve_current};
+use crate::{config, copy, event, failure};
+
+const CAPTURE_STATUS_NONE: c_int = 0;
+
+type HostFunction = unsafe extern "C" fn(*mut c_void);
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamCreate(handle: *mut *mut c_void, flags: c_uint) -> c_int {
+    // SAFETY: the client's pointer is null or valid.
+    unsafe { cuStreamCreateWithPriority(handle, flags, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamCreateWithPriority(
+    handle: *mut *mut c_void,
+    flags: c_uint,
+    priority: c_int,
+) -> c_int {
+    code(current().and_then(|context| {
+        if handle.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        let created = stream::create(context, flags, priority)?;
+        // SAFETY: the client's pointer is valid.
+        unsafe { store(handle, created) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamDestroy_v2(handle: *mut c_void) -> c_int {
+    code(device::current_or_failed().and_then(|context| {
+        let destroyed = stream::destroy(handle);
+        context.check().and(destroyed)
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamDestroy(handle: *mut c_void) -> c_int {
+    // SAFETY: the same function under its older name.
+    unsafe { cuStreamDestroy_v2(handle) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamSynchronize(handle: *mut c_void) -> c_int {
+    code(resolve_current(handle).and_then(|stream| {
+        failure::check(failure::Kind::Synchronize)?;
+        stream.synchronize()
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamQuery(handle: *mut c_void) -> c_int {
+    code(resolve_current(handle).and_then(|stream| {
+        let idle = stream.is_idle()?;
+        stream.context.check()?;
+        if idle { Ok(()) } else { Err(NOT_READY) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamGetCtx(handle: *mut c_void, context: *mut *mut c_void) -> c_int {
+    code(resolve_current(handle).and_then(|stream| {
+        // SAFETY: the client's pointer is null or valid.
+        unsafe { store(context, stream.context.handle()) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamIsCapturing(handle: *mut c_void, status: *mut c_int) -> c_int {
+    code(resolve_current(handle).and_then(|_| {
+        // SAFETY: the client's pointer is null or valid.
+        unsafe { store(status, CAPTURE_STATUS_NONE) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamWaitEvent(
+    handle: *mut c_void,
+    event: *mut c_void,
+    flags: c_uint,
+) -> c_int {
+    code(resolve_current(handle).and_then(|stream| {
+        if flags > 1 {
+            return Err(INVALID_VALUE);
+        }
+        event::resolve(event)?.hold(&stream)
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLaunchHostFunc(
+    handle: *mut c_void,
+    function: Option<HostFunction>,
+    data: *mut c_void,
+) -> c_int {
+    code(launch(handle, function, data))
+}
+
+/// Runs the function on the stream's thread, and not at all once the context has failed.
+fn launch(handle: *mut c_void, function: Option<HostFunction>, data: *mut c_void) -> Result {
+    let stream = resolve_current(handle)?;
+    let function = function.ok_or(INVALID_VALUE)?;
+    failure::check(failure::Kind::Launch)?;
+    let data = Sent(data);
+    stream.submit(config::launch_time(), move |_| {
+        stream::call_host_function(function, data.get());
+        Ok(())
+    })?;
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamWaitValue32_v2(
+    handle: *mut c_void,
+    address: u64,
+    value: u32,
+    flags: c_uint,
+) -> c_int {
+    code(
+        resolve_current(handle)
+            .and_then(|stream| copy::wait_value(&stream, address as usize, value, flags)),
+    )
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamWaitValue32(
+    handle: *mut c_void,
+    address: u64,
+    value: u32,
+    flags: c_uint,
+) -> c_int {
+    // SAFETY: the same function under its older name.
+    unsafe { cuStreamWaitValue32_v2(handle, address, value, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamWriteValue32_v2(
+    handle: *mut c_void,
+    address: u64,
+    value: u32,
+    flags: c_uint,
+) -> c_int {
+    code(
+        resolve_current(handle)
+            .and_then(|stream| copy::write_value(&stream, address as usize, value, flags)),
+    )
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamWriteValue32(
+    handle: *mut c_void,
+    address: u64,
+    value: u32,
+    flags: c_uint,
+) -> c_int {
+    // SAFETY: the same function under its older name.
+    unsafe { cuStreamWriteValue32_v2(handle, address, value, flags) }
+}

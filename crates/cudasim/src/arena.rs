@@ -1,0 +1,171 @@
+//! The memory of one device: a sparse memory file, mapped without access for the pointers that
+//! clients hold and with access for the stand-in itself.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::status::{OUT_OF_MEMORY, Result};
+
+pub const PAGE: usize = 4096;
+
+/// Address space per byte of memory. Freed addresses come back only after the whole range was
+/// used once, so that a stale pointer meets nothing.
+const SPREAD: usize = 8;
+
+/// Allocations below this start off a page boundary, as the driver's own small ones may.
+const SMALL: usize = 1 << 20;
+const SMALL_ALIGNMENT: usize = 256;
+
+pub struct Arena {
+    file: libc::c_int,
+    pointers: usize,
+    access: usize,
+    extent: usize,
+    capacity: usize,
+    used: AtomicUsize,
+    spans: Mutex<Spans>,
+}
+
+/// Address ranges that may not be handed out, by offset, each with the guard page that ends it.
+struct Spans {
+    taken: BTreeMap<usize, usize>,
+    next: usize,
+}
+
+impl Arena {
+    pub fn new(capacity: usize) -> Result<Arena> {
+        let capacity = capacity.next_multiple_of(PAGE);
+        let extent = capacity.checked_mul(SPREAD).ok_or(OUT_OF_MEMORY)?;
+        // SAFETY: the name is a C string; the descriptor stays open as long as the process.
+        let file = unsafe { libc::memfd_create(c"cudasim".as_ptr(), libc::MFD_CLOEXEC) };
+        // SAFETY: only sets the size of the descriptor just made, which touches no memory.
+        if file < 0 || unsafe { libc::ftruncate(file, extent as libc::off_t) } != 0 {
+            return Err(OUT_OF_MEMORY);
+        }
+        let map = |access| {
+            let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+            // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+            let at = unsafe { libc::mmap(std::ptr::null_mut(), extent, access, flags, file, 0) };
+            if at == libc::MAP_FAILED {
+                Err(OUT_OF_MEMORY)
+            } else {
+                Ok(at as usize)
+            }
+        };
+        Ok(Arena {
+            file,
+            pointers: map(libc::PROT_NONE)?,
+            access: map(libc::PROT_READ | libc::PROT_WRITE)?,
+            extent,
+            capacity,
+            used: AtomicUsize::new(0),
+            spans: Mutex::new(Spans {
+                taken: BTreeMap::new(),
+                next: 0,
+            }),
+        })
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Whether an address is one of this device, allocated or not.
+    pub fn contains(&self, address: usize) -> bool {
+        (self.pointers..self.pointers + self.extent).contains(&address)
+    }
+
+    pub fn free(&self) -> usize {
+        self.capacity - self.used.load(Ordering::Relaxed)
+    }
+
+    /// Counts `size` bytes as used, or fails if the device has not so many left.
+    pub fn charge(&self, size: usize) -> Result {
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(size).filter(|&sum| sum <= self.capacity)
+            })
+            .map(drop)
+            .map_err(|_| OUT_OF_MEMORY)
+    }
+
+    pub fn refund(&self, size: usize) {
+        self.used.fetch_sub(size, Ordering::Relaxed);
+    }
+
+    /// A device address with `size` bytes behind it, at least one page away from any other.
+    pub fn reserve(&self, size: usize) -> Result<usize> {
+        let lead = if size < SMALL { SMALL_ALIGNMENT } else { 0 };
+        let length = (lead + size).next_multiple_of(PAGE) + PAGE;
+        let mut spans = self.spans.lock().unwrap();
+        let start = spans
+            .gap(spans.next, self.extent, length)
+            .or_else(|| spans.gap(0, self.extent, length))
+            .ok_or(OUT_OF_MEMORY)?;
+        spans.taken.insert(start, length);
+        spans.next = start + length;
+        Ok(self.pointers + start + lead)
+    }
+
+    /// Gives an address of `reserve` back, and the pages that it used.
+    pub fn release(&self, address: usize) {
+        let start = (address - self.pointers) / PAGE * PAGE;
+        let mut spans = self.spans.lock().unwrap();
+        let length = spans
+            .taken
+            .remove(&start)
+            .expect("released address was reserved");
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: the range lies in the file and no region uses it any more. If the kernel keeps
+        // the pages after all, the next owner finds old bytes instead of poison, no more.
+        unsafe { libc::fallocate(self.file, mode, start as libc::off_t, length as libc::off_t) };
+    }
+
+    /// Where the stand-in itself reaches the bytes of a device address.
+    pub fn access(&self, address: usize) -> *mut u8 {
+        (address - self.pointers + self.access) as *mut c_void as *mut u8
+    }
+}
+
+impl Spans {
+    /// The first free offset of `length` bytes between `from` and `end`.
+    fn gap(&self, from: usize, end: usize, length: usize) -> Option<usize> {
+        let before = self.taken.range(..from).next_back();
+        let mut start = before.map_or(from, |(&start, &length)| from.max(start + length));
+        for (&taken, &taken_length) in self.taken.range(from..) {
+            if start + length <= taken {
+                break;
+            }
+            start = taken + taken_length;
+        }
+        (start.checked_add(length)? <= end).then_some(start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Arena;
+
+    #[test]
+    fn freed_addresses_come_back_last() {
+        let arena = Arena::new(1 << 20).unwrap();
+        let first = arena.reserve(100).unwrap();
+        arena.release(first);
+        let mut again = 0;
+        while arena.reserve(100).unwrap() != first {
+            again += 1;
+        }
+        assert!(again > 1000, "address came back after {again} allocations");
+    }
+
+    #[test]
+    fn the_device_counts_what_it_has_left() {
+        let arena = Arena::new(1 << 20).unwrap();
+        arena.charge(1 << 19).unwrap();
+        assert!(arena.charge((1 << 19) + 1).is_err());
+        arena.refund(1 << 19);
+        assert_eq!(arena.free(), arena.capacity());
+    }
+}

@@ -1,0 +1,256 @@
+//! Copies, fills, and operations on single words: checked in the call, done by the stream.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::device::Context;
+use crate::memory::{self, POISON};
+use crate::region::{Kind, Region, Use};
+use crate::status::{ILLEGAL_ADDRESS, INVALID_VALUE, Result};
+use crate::stream::Stream;
+use crate::{config, failure};
+
+/// Pageable sources up to this size are staged, so the call returns at once; a larger one makes
+/// the call wait, as the driver does.
+const STAGED: usize = 64 << 10;
+
+/// What a call says about its two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    HostToDevice,
+    DeviceToHost,
+    DeviceToDevice,
+    /// Found from the addresses.
+    Any,
+}
+
+/// Where one side of an operation lies.
+enum Place {
+    Known { region: Arc<Region>, address: usize },
+    Pageable(usize),
+    Staged(Vec<u8>),
+}
+
+/// Bytes that may be touched as long as the region is held.
+struct Bytes<'a> {
+    at: *mut u8,
+    poisoned: bool,
+    _held: Option<Use<'a>>,
+}
+
+impl Place {
+    fn locate(context: &Context, address: usize, size: usize) -> Result<Place> {
+        if address == 0 {
+            return Err(INVALID_VALUE);
+        }
+        Ok(match memory::find_range(address, size)? {
+            // Memory that another context pinned for itself is pageable here.
+            Some(region) if region.portable || std::ptr::eq(region.context, context) => {
+                Place::Known { region, address }
+            }
+            _ => Place::Pageable(address),
+        })
+    }
+
+    fn region(&self) -> Option<&Region> {
+        match self {
+            Place::Known { region, .. } => Some(region),
+            _ => None,
+        }
+    }
+
+    fn is_device(&self) -> bool {
+        self.region()
+            .is_some_and(|region| region.kind == Kind::Device)
+    }
+
+    /// Fails if the memory was freed or unregistered since the call.
+    fn bytes(&mut self) -> Result<Bytes<'_>> {
+        Ok(match self {
+            Place::Known { region, address } => Bytes {
+                at: region.access(*address),
+                poisoned: region.kind == Kind::Device,
+                _held: Some(region.enter().ok_or(ILLEGAL_ADDRESS)?),
+            },
+            Place::Pageable(address) => Bytes {
+                at: *address as *mut u8,
+                poisoned: false,
+                _held: None,
+            },
+            Place::Staged(bytes) => Bytes {
+                at: bytes.as_mut_ptr(),
+                poisoned: false,
+                _held: None,
+            },
+        })
+    }
+}
+
+/// Queues a copy. It is complete on return where the driver promises so: with `wait`, unless both
+/// sides are device memory, and whenever pageable memory cannot be staged.
+pub fn copy(
+    stream: &Arc<Stream>,
+    destination: usize,
+    source: usize,
+    size: usize,
+    direction: Direction,
+    wait: bool,
+) -> Result {
+    if size == 0 {
+        return Ok(());
+    }
+    let to = Place::locate(stream.context, destination, size)?;
+    let mut from = Place::locate(stream.context, source, size)?;
+    let fits = match direction {
+        Direction::HostToDevice => to.region().is_some() && !from.is_device(),
+        Direction::DeviceToHost => from.region().is_some() && !to.is_device(),
+        Direction::DeviceToDevice => to.region().is_some() && from.region().is_some(),
+        Direction::Any => true,
+    };
+    if !fits || to.region().is_some_and(|region| region.read_only) {
+        return Err(INVALID_VALUE);
+    }
+    failure::check(failure::Kind::Copy)?;
+    let mut wait = wait && !(to.is_device() && from.is_device());
+    wait |= matches!(to, Place::Pageable(_));
+    if let Place::Pageable(address) = from {
+        if size <= STAGED && !wait {
+            let mut staged = vec![0u8; size];
+            // SAFETY: the client of the call owns `size` readable bytes there during the call.
+            unsafe {
+                std::ptr::copy_nonoverlapping(address as *const u8, staged.as_mut_ptr(), size)
+            };
+            from = Place::Staged(staged);
+        } else {
+            wait = true;
+        }
+    }
+    let ticket = stream.submit(config::copy_time(size), move |_| execute(to, from, size))?;
+    if wait {
+        ticket.wait();
+        stream.context.check()?;
+    }
+    Ok(())
+}
+
+fn execute(mut to: Place, mut from: Place, size: usize) -> Result {
+    failure::check(failure::Kind::CopyExec)?;
+    let (to, from) = (to.bytes()?, from.bytes()?);
+    // SAFETY: both ranges were checked against their regions, which are held until the copy is
+    // done; the client keeps pageable memory valid because the call waits for this.
+    unsafe { move_bytes(to.at, from.at, size, to.poisoned != from.poisoned) };
+    Ok(())
+}
+
+/// Copies, and turns stored device bytes into plain ones or back where `poisoned`.
+///
+/// # Safety
+/// Both ranges are valid for `size` bytes.
+pub unsafe fn move_bytes(to: *mut u8, from: *const u8, size: usize, poisoned: bool) {
+    if !poisoned {
+        // SAFETY: by contract of this function; the ranges may overlap.
+        unsafe { std::ptr::copy(from, to, size) };
+        return;
+    }
+    const WORD: usize = size_of::<u64>();
+    const POISON_WORD: u64 = u64::from_ne_bytes([POISON; WORD]);
+    let words = size / WORD;
+    for index in 0..words {
+        // SAFETY: the word lies inside the ranges, which hold `words` whole ones.
+        unsafe {
+            let word = from.cast::<u64>().add(index).read_unaligned();
+            to.cast::<u64>()
+                .add(index)
+                .write_unaligned(word ^ POISON_WORD);
+        }
+    }
+    for index in words * WORD..size {
+        // SAFETY: `index` is below `size`.
+        unsafe { to.add(index).write(from.add(index).read() ^ POISON) };
+    }
+}
+
+/// Queues a fill with one byte value.
+pub fn fill(stream: &Arc<Stream>, destination: usize, value: u8, size: usize) -> Result {
+    if size == 0 {
+        return Ok(());
+    }
+    let mut to = Place::locate(stream.context, destination, size)?;
+    if to.region().is_none_or(|region| region.read_only) {
+        return Err(INVALID_VALUE);
+    }
+    failure::check(failure::Kind::Memset)?;
+    stream.submit(config::copy_time(size), move |_| {
+        let to = to.bytes()?;
+        let stored = if to.poisoned { value ^ POISON } else { value };
+        // SAFETY: the range was checked against its region, which is held until this is done.
+        unsafe { to.at.write_bytes(stored, size) };
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// A 32-bit word that streams wait for and write.
+struct Word(Place);
+
+impl Word {
+    fn locate(context: &Context, address: usize) -> Result<Word> {
+        let place = Place::locate(context, address, size_of::<u32>())?;
+        let known = place
+            .region()
+            .is_some_and(|region| region.kind != Kind::Managed);
+        if !known || !address.is_multiple_of(size_of::<u32>()) {
+            return Err(INVALID_VALUE);
+        }
+        Ok(Word(place))
+    }
+
+    /// Hands the word and what its bytes are combined with to `touch`.
+    fn with<T>(&mut self, touch: impl FnOnce(&AtomicU32, u32) -> T) -> Result<T> {
+        let bytes = self.0.bytes()?;
+        let mask = if bytes.poisoned {
+            u32::from_ne_bytes([POISON; 4])
+        } else {
+            0
+        };
+        // SAFETY: four bytes of a region that is held, aligned as checked by `locate`; pinned and
+        // stored device memory both keep a pointer's alignment.
+        Ok(touch(unsafe { AtomicU32::from_ptr(bytes.at.cast()) }, mask))
+    }
+}
+
+/// Queues a wait until a word compares with `value` as the flags of `cuStreamWaitValue32` say.
+pub fn wait_value(stream: &Arc<Stream>, address: usize, value: u32, flags: u32) -> Result {
+    const FLUSH: u32 = 1 << 30;
+    let reached: fn(u32, u32) -> bool = match flags & !FLUSH {
+        0 => |word, value| word.wrapping_sub(value) as i32 >= 0,
+        1 => |word, value| word == value,
+        2 => |word, value| word & value != 0,
+        3 => |word, value| !(word | value) != 0,
+        _ => return Err(INVALID_VALUE),
+    };
+    let mut word = Word::locate(stream.context, address)?;
+    stream.submit(config::launch_time(), move |stream| {
+        while !word.with(|word, mask| reached(word.load(Ordering::Acquire) ^ mask, value))? {
+            if stream.is_doomed() {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+pub fn write_value(stream: &Arc<Stream>, address: usize, value: u32, flags: u32) -> Result {
+    const NO_MEMORY_BARRIER: u32 = 1;
+    if flags & !NO_MEMORY_BARRIER != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let mut word = Word::locate(stream.context, address)?;
+    stream.submit(config::launch_time(), move |_| {
+        word.with(|word, mask| word.store(value ^ mask, Ordering::Release))
+    })?;
+    Ok(())
+}

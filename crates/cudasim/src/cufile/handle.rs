@@ -1,0 +1,120 @@
+//! Registered files.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::sync::{Arc, RwLock};
+
+use penstock_sys::cufile::*;
+
+use super::{Failure, Result, session, statistics};
+use crate::failure;
+
+pub struct Registered {
+    /// The client's descriptor, which it must keep open.
+    descriptor: i32,
+    /// Device and inode of the file behind it.
+    identity: (u64, u64),
+    /// The same file, with the page cache.
+    pub file: File,
+    /// Whether the client opened it with `O_DIRECT`, without which bytes never go straight.
+    pub direct: bool,
+}
+
+static HANDLES: RwLock<Option<HashMap<usize, Arc<Registered>>>> = RwLock::new(None);
+
+pub fn register(descriptor: i32) -> Result<*mut c_void> {
+    let registered = try_register(descriptor);
+    statistics::count(|basic| &mut basic.hdl_register_ops, registered.is_ok());
+    registered
+}
+
+fn try_register(descriptor: i32) -> Result<*mut c_void> {
+    session::ensure_open()?;
+    if let Some(code) = failure::code(failure::Kind::CufileHandle) {
+        return Err(Failure::injected(code));
+    }
+    let flags = status_flags(descriptor).ok_or(Failure::Operation(CU_FILE_INVALID_VALUE))?;
+    let access = flags & libc::O_ACCMODE;
+    let file = OpenOptions::new()
+        .read(access != libc::O_WRONLY)
+        .write(access != libc::O_RDONLY)
+        .open(format!("/proc/self/fd/{descriptor}"))
+        .map_err(|_| Failure::Operation(CU_FILE_GETNEWFD_FAILED))?;
+    let metadata = file
+        .metadata()
+        .map_err(|_| Failure::Operation(CU_FILE_INVALID_FILE_TYPE))?;
+    if !metadata.is_file() && !metadata.file_type().is_block_device() {
+        return Err(Failure::Operation(CU_FILE_INVALID_FILE_TYPE));
+    }
+    let identity = (metadata.dev(), metadata.ino());
+    let direct = flags & libc::O_DIRECT != 0;
+    let mut handles = HANDLES.write().unwrap();
+    let handles = handles.get_or_insert_default();
+    if handles
+        .values()
+        .any(|other| other.descriptor == descriptor && other.is_open())
+    {
+        return Err(Failure::Operation(CU_FILE_HANDLE_ALREADY_REGISTERED));
+    }
+    let handle = crate::api::new_handle();
+    handles.insert(
+        handle,
+        Arc::new(Registered {
+            descriptor,
+            identity,
+            file,
+            direct,
+        }),
+    );
+    Ok(handle as *mut c_void)
+}
+
+fn status_flags(descriptor: i32) -> Option<i32> {
+    // SAFETY: only asks; a number that is no descriptor is an error.
+    let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+    (flags >= 0).then_some(flags)
+}
+
+pub fn deregister(handle: *mut c_void) {
+    let removed = HANDLES
+        .write()
+        .unwrap()
+        .as_mut()
+        .and_then(|all| all.remove(&(handle as usize)));
+    statistics::count(|basic| &mut basic.hdl_deregister_ops, removed.is_some());
+}
+
+pub fn remove_all() {
+    *HANDLES.write().unwrap() = None;
+}
+
+pub fn find(handle: *mut c_void) -> Result<Arc<Registered>> {
+    let handles = HANDLES.read().unwrap();
+    handles
+        .as_ref()
+        .and_then(|all| all.get(&(handle as usize)))
+        .cloned()
+        .ok_or(Failure::Operation(CU_FILE_HANDLE_NOT_REGISTERED))
+}
+
+/// Handles registered and not deregistered.
+pub fn count() -> usize {
+    HANDLES.read().unwrap().as_ref().map_or(0, HashMap::len)
+}
+
+impl Registered {
+    /// False if the client has closed its descriptor, or uses the number for another file now.
+    pub fn is_open(&self) -> bool {
+        let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: `status` has room for the answer, which is read only if there is one.
+        let status = unsafe {
+            if libc::fstat(self.descriptor, status.as_mut_ptr()) != 0 {
+                return false;
+            }
+            status.assume_init()
+        };
+        (status.st_dev, status.st_ino) == self.identity
+    }
+}

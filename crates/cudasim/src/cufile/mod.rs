@@ -1,0 +1,78 @@
+//! cuFile, in one of the ways in which the real one may find itself on a machine.
+//!
+//! The files that it moves are read and written through descriptors of its own, without
+//! `O_DIRECT`, so any alignment works; which path the real library would have taken is counted in
+//! [`statistics`].
+
+use penstock_sys::cufile::{
+    CU_FILE_CUDA_DRIVER_ERROR, CU_FILE_DRIVER_NOT_INITIALIZED, CU_FILE_SUCCESS, CUfileError,
+};
+
+use crate::status::CudaError;
+
+pub mod api;
+
+mod batch;
+mod buffer;
+mod handle;
+mod parameter;
+mod session;
+mod statistics;
+mod stream;
+mod transfer;
+
+pub use buffer::count as count_buffers;
+pub use handle::count as count_handles;
+
+/// Why a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// A `CUfileOpError`.
+    Operation(i32),
+    /// An `errno`.
+    System(i32),
+    Cuda(CudaError),
+}
+
+type Result<T = ()> = std::result::Result<T, Failure>;
+
+impl From<CudaError> for Failure {
+    fn from(error: CudaError) -> Failure {
+        Failure::Cuda(error)
+    }
+}
+
+impl Failure {
+    /// From what a failure specification asks for.
+    fn injected(code: i32) -> Failure {
+        if code < CU_FILE_DRIVER_NOT_INITIALIZED {
+            Failure::System(code)
+        } else {
+            Failure::Operation(code)
+        }
+    }
+
+    /// As `cuFileRead` returns it; sets `errno` where that belongs to it.
+    fn into_count(self) -> isize {
+        match self {
+            Failure::Operation(code) => -(code as isize),
+            Failure::Cuda(_) => -(CU_FILE_CUDA_DRIVER_ERROR as isize),
+            Failure::System(number) => {
+                // SAFETY: the location of this thread's errno is always valid.
+                unsafe { *libc::__errno_location() = number };
+                -1
+            }
+        }
+    }
+}
+
+/// The `CUfileError` of a call.
+fn status(result: Result) -> CUfileError {
+    let (err, cu_err) = match result {
+        Ok(()) => (CU_FILE_SUCCESS, 0),
+        Err(Failure::Operation(code)) => (code, 0),
+        Err(Failure::System(_)) => (penstock_sys::cufile::CU_FILE_IO_ERROR, 0),
+        Err(Failure::Cuda(CudaError(code))) => (CU_FILE_CUDA_DRIVER_ERROR, code),
+    };
+    CUfileError { err, cu_err }
+}

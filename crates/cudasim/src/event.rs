@@ -1,0 +1,155 @@
+//! Events: marks in a stream that others query, wait for and measure between.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::time::Instant;
+
+use crate::device::Context;
+use crate::failure;
+use crate::status::{INVALID_HANDLE, INVALID_VALUE, NOT_READY, Result};
+use crate::stream::Stream;
+
+const DISABLE_TIMING: u32 = 0x2;
+const INTERPROCESS: u32 = 0x4;
+const KNOWN_FLAGS: u32 = 0x7;
+
+static EVENTS: RwLock<Option<HashMap<usize, Arc<Event>>>> = RwLock::new(None);
+
+pub struct Event {
+    context: &'static Context,
+    flags: u32,
+    latest: Mutex<Option<Arc<Mark>>>,
+}
+
+/// One recording of an event. An event that is recorded again leaves the old mark to those that
+/// wait for it.
+#[derive(Default)]
+pub struct Mark {
+    reached: Mutex<Option<Instant>>,
+    changed: Condvar,
+}
+
+impl Mark {
+    pub fn reach(&self) {
+        *self.reached.lock().unwrap() = Some(Instant::now());
+        self.changed.notify_all();
+    }
+
+    pub fn wait(&self) {
+        let mut reached = self.reached.lock().unwrap();
+        while reached.is_none() {
+            reached = self.changed.wait(reached).unwrap();
+        }
+    }
+
+    fn time(&self) -> Option<Instant> {
+        *self.reached.lock().unwrap()
+    }
+}
+
+pub fn create(context: &'static Context, flags: u32) -> Result<*mut c_void> {
+    let interprocess_with_timing = flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS;
+    if flags & !KNOWN_FLAGS != 0 || interprocess_with_timing {
+        return Err(INVALID_VALUE);
+    }
+    failure::check(failure::Kind::Event)?;
+    let handle = crate::api::new_handle();
+    let event = Arc::new(Event {
+        context,
+        flags,
+        latest: Mutex::new(None),
+    });
+    EVENTS
+        .write()
+        .unwrap()
+        .get_or_insert_default()
+        .insert(handle, event);
+    Ok(handle as *mut c_void)
+}
+
+pub fn destroy(handle: *mut c_void) -> Result {
+    let mut events = EVENTS.write().unwrap();
+    events
+        .as_mut()
+        .and_then(|events| events.remove(&(handle as usize)))
+        .ok_or(INVALID_HANDLE)?;
+    Ok(())
+}
+
+pub fn remove_all(context: &Context) {
+    if let Some(events) = EVENTS.write().unwrap().as_mut() {
+        events.retain(|_, event| !std::ptr::eq(event.context, context));
+    }
+}
+
+pub fn resolve(handle: *mut c_void) -> Result<Arc<Event>> {
+    let events = EVENTS.read().unwrap();
+    events
+        .as_ref()
+        .and_then(|all| all.get(&(handle as usize)))
+        .cloned()
+        .ok_or(INVALID_HANDLE)
+}
+
+pub fn count() -> usize {
+    EVENTS.read().unwrap().as_ref().map_or(0, HashMap::len)
+}
+
+impl Event {
+    pub fn record(&self, stream: &Arc<Stream>) -> Result {
+        if !std::ptr::eq(self.context, stream.context) {
+            return Err(INVALID_HANDLE);
+        }
+        failure::check(failure::Kind::Record)?;
+        let mark = Arc::new(Mark::default());
+        let reached = mark.clone();
+        stream.submit_always(move || reached.reach())?;
+        *self.latest.lock().unwrap() = Some(mark);
+        Ok(())
+    }
+
+    /// Makes later work of `stream` wait for the latest recording, if there is one.
+    pub fn hold(&self, stream: &Arc<Stream>) -> Result {
+        if let Some(mark) = self.latest() {
+            stream.submit_always(move || mark.wait())?;
+        }
+        Ok(())
+    }
+
+    pub fn query(&self) -> Result {
+        self.context.check()?;
+        match self.latest() {
+            Some(mark) if mark.time().is_none() => Err(NOT_READY),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn synchronize(&self) -> Result {
+        if let Some(mark) = self.latest() {
+            mark.wait();
+        }
+        self.context.check()
+    }
+
+    /// Milliseconds from `start` to this event.
+    pub fn elapsed_since(&self, start: &Event) -> Result<f32> {
+        let marks = (start.timed_mark()?, self.timed_mark()?);
+        match (marks.0.time(), marks.1.time()) {
+            (Some(from), Some(to)) if to >= from => Ok((to - from).as_secs_f32() * 1e3),
+            (Some(from), Some(to)) => Ok((from - to).as_secs_f32() * -1e3),
+            _ => Err(NOT_READY),
+        }
+    }
+
+    fn timed_mark(&self) -> Result<Arc<Mark>> {
+        if self.flags & DISABLE_TIMING != 0 {
+            return Err(INVALID_HANDLE);
+        }
+        self.latest().ok_or(INVALID_HANDLE)
+    }
+
+    fn latest(&self) -> Option<Arc<Mark>> {
+        self.latest.lock().unwrap().clone()
+    }
+}

@@ -1,0 +1,146 @@
+//! Calls that are told to fail.
+//!
+//! A specification is a list of `KIND:WHICH[:CODE]`, split by commas. `WHICH` is the number of the
+//! call of that kind, counted over the process from 1: `3` is the third, `3+` the third and all
+//! later ones, `*` all. `CODE` replaces the error that fits the kind: a `CUresult`, or for cuFile a
+//! `CUfileOpError` (from 5000) or an `errno` (below).
+//!
+//! Example: `alloc:3,copy:10+,hostregister:*,cufileread:5:5021`.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::config;
+use crate::status::{self, CudaError};
+
+/// What can be told to fail. `copy` fails in the call, `copyexec` when the stream executes the
+/// copy, which fails the whole context as an asynchronous failure does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Init,
+    Retain,
+    Alloc,
+    HostAlloc,
+    HostRegister,
+    Copy,
+    CopyExec,
+    Memset,
+    Launch,
+    Stream,
+    Event,
+    Record,
+    Synchronize,
+    Pointer,
+    CufileOpen,
+    CufileHandle,
+    CufileBuffer,
+    CufileRead,
+    CufileWrite,
+    CufileBatch,
+}
+
+const KINDS: [(Kind, &str, i32); 20] = [
+    (Kind::Init, "init", status::NO_DEVICE.0),
+    (Kind::Retain, "retain", status::OUT_OF_MEMORY.0),
+    (Kind::Alloc, "alloc", status::OUT_OF_MEMORY.0),
+    (Kind::HostAlloc, "hostalloc", status::OUT_OF_MEMORY.0),
+    (Kind::HostRegister, "hostregister", status::OUT_OF_MEMORY.0),
+    (Kind::Copy, "copy", status::UNKNOWN.0),
+    (Kind::CopyExec, "copyexec", status::ILLEGAL_ADDRESS.0),
+    (Kind::Memset, "memset", status::UNKNOWN.0),
+    (Kind::Launch, "launch", status::LAUNCH_FAILED.0),
+    (Kind::Stream, "stream", status::OUT_OF_MEMORY.0),
+    (Kind::Event, "event", status::OUT_OF_MEMORY.0),
+    (Kind::Record, "record", status::UNKNOWN.0),
+    (Kind::Synchronize, "synchronize", status::UNKNOWN.0),
+    (Kind::Pointer, "pointer", status::UNKNOWN.0),
+    (Kind::CufileOpen, "cufileopen", 5001),
+    (Kind::CufileHandle, "cufilehandle", 5008),
+    (Kind::CufileBuffer, "cufilebuffer", 5036),
+    (Kind::CufileRead, "cufileread", libc::EIO),
+    (Kind::CufileWrite, "cufilewrite", libc::EIO),
+    (Kind::CufileBatch, "cufilebatch", 5035),
+];
+
+static CALLS: [AtomicU64; KINDS.len()] = [const { AtomicU64::new(0) }; KINDS.len()];
+
+/// What `cudasim_fail` asked for; once it was called the environment no longer counts.
+static SPECIFICATION: Mutex<Option<String>> = Mutex::new(None);
+
+/// Counts one call of a CUDA kind and says whether it must fail.
+pub fn check(kind: Kind) -> status::Result {
+    match code(kind) {
+        Some(code) => Err(CudaError(code)),
+        None => Ok(()),
+    }
+}
+
+/// Counts one call and gives the code it must fail with.
+pub fn code(kind: Kind) -> Option<i32> {
+    let call = CALLS[kind as usize].fetch_add(1, Ordering::Relaxed) + 1;
+    let wanted = {
+        let specification = SPECIFICATION.lock().unwrap();
+        match &*specification {
+            Some(text) => matching(text, kind, call),
+            None => config::variable("CUDASIM_FAIL").and_then(|text| matching(&text, kind, call)),
+        }
+    };
+    if let Some(code) = wanted {
+        config::log(format_args!(
+            "call {call} of {kind:?} fails with {code} as told"
+        ));
+    }
+    wanted
+}
+
+/// Replaces the specification and counts from 1 again.
+pub fn set(specification: String) {
+    *SPECIFICATION.lock().unwrap() = Some(specification);
+    for calls in &CALLS {
+        calls.store(0, Ordering::Relaxed);
+    }
+}
+
+fn matching(specification: &str, kind: Kind, call: u64) -> Option<i32> {
+    let (_, name, fitting) = KINDS[kind as usize];
+    specification.split(',').find_map(|entry| {
+        let mut parts = entry.trim().split(':');
+        let (entry_name, which) = (parts.next()?, parts.next()?);
+        let hit = entry_name == name
+            && match which.strip_suffix('+') {
+                Some(first) => call >= first.parse().ok()?,
+                None => which == "*" || which.parse() == Ok(call),
+            };
+        hit.then(|| {
+            parts
+                .next()
+                .and_then(|code| code.parse().ok())
+                .unwrap_or(fitting)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KINDS, Kind, matching};
+
+    #[test]
+    fn every_kind_stands_at_its_own_place_in_the_table() {
+        for (place, (kind, ..)) in KINDS.iter().enumerate() {
+            assert_eq!(*kind as usize, place);
+        }
+    }
+
+    #[test]
+    fn a_specification_names_one_call_all_later_ones_or_all() {
+        let text = "alloc:3, copy:2+,launch:*,cufileread:5:5021";
+        assert_eq!(matching(text, Kind::Alloc, 2), None);
+        assert_eq!(matching(text, Kind::Alloc, 3), Some(2));
+        assert_eq!(matching(text, Kind::Alloc, 4), None);
+        assert_eq!(matching(text, Kind::Copy, 1), None);
+        assert_eq!(matching(text, Kind::Copy, 9), Some(999));
+        assert_eq!(matching(text, Kind::Launch, 1), Some(719));
+        assert_eq!(matching(text, Kind::CufileRead, 5), Some(5021));
+        assert_eq!(matching(text, Kind::CufileWrite, 5), None);
+    }
+}

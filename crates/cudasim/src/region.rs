@@ -1,0 +1,137 @@
+//! One range of memory that the driver knows: device, managed, or pinned host memory.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+use crate::arena::Arena;
+use crate::device::Context;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Device,
+    Managed,
+    /// By `cuMemHostAlloc`: owned here, ended by `cuMemFreeHost`.
+    HostAllocated,
+    /// By `cuMemHostRegister`: owned by the client.
+    HostRegistered,
+}
+
+pub struct Region {
+    pub kind: Kind,
+    pub base: usize,
+    pub size: usize,
+    pub context: &'static Context,
+    /// Never given to two regions of a process.
+    pub identity: u64,
+    /// The GPU may not write to it.
+    pub read_only: bool,
+    /// Pinned for contexts other than its own too.
+    pub portable: bool,
+    /// The device memory that `Device` and `Managed` are counted against.
+    arena: &'static Arena,
+    usage: Mutex<Usage>,
+    unused: Condvar,
+}
+
+/// A region is retired once; from then on nobody starts to use it.
+struct Usage {
+    retired: bool,
+    users: usize,
+}
+
+/// Keeps a region's bytes in place while they are being touched.
+pub struct Use<'a>(&'a Region);
+
+impl Region {
+    pub fn new(
+        kind: Kind,
+        base: usize,
+        size: usize,
+        context: &'static Context,
+        read_only: bool,
+        portable: bool,
+    ) -> Arc<Region> {
+        static IDENTITY: AtomicU64 = AtomicU64::new(1);
+        Arc::new(Region {
+            kind,
+            base,
+            size,
+            context,
+            identity: IDENTITY.fetch_add(1, Ordering::Relaxed),
+            read_only,
+            portable,
+            arena: context.arena(),
+            usage: Mutex::new(Usage {
+                retired: false,
+                users: 0,
+            }),
+            unused: Condvar::new(),
+        })
+    }
+
+    pub fn contains(&self, address: usize) -> bool {
+        address
+            .checked_sub(self.base)
+            .is_some_and(|offset| offset < self.size)
+    }
+
+    /// Bytes from `address` to the end of the region.
+    pub fn rest(&self, address: usize) -> usize {
+        self.base + self.size - address
+    }
+
+    pub fn is_host(&self) -> bool {
+        matches!(self.kind, Kind::HostAllocated | Kind::HostRegistered)
+    }
+
+    /// Where the stand-in reaches the bytes of `address`.
+    pub fn access(&self, address: usize) -> *mut u8 {
+        match self.kind {
+            Kind::Device => self.arena.access(address),
+            _ => address as *mut u8,
+        }
+    }
+
+    /// `None` once the region is freed or unregistered.
+    pub fn enter(&self) -> Option<Use<'_>> {
+        let mut usage = self.usage.lock().unwrap();
+        if usage.retired {
+            return None;
+        }
+        usage.users += 1;
+        Some(Use(self))
+    }
+
+    /// Lets nobody in any more and waits until the last user has left, so that the client may
+    /// unmap the memory. False if it was retired before.
+    pub fn retire(&self) -> bool {
+        let mut usage = self.usage.lock().unwrap();
+        if std::mem::replace(&mut usage.retired, true) {
+            return false;
+        }
+        while usage.users > 0 {
+            usage = self.unused.wait(usage).unwrap();
+        }
+        if matches!(self.kind, Kind::Device | Kind::Managed) {
+            self.arena.refund(self.size);
+        }
+        true
+    }
+}
+
+impl Drop for Use<'_> {
+    fn drop(&mut self) {
+        self.0.usage.lock().unwrap().users -= 1;
+        self.0.unused.notify_all();
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        match self.kind {
+            Kind::Device => self.arena.release(self.base),
+            Kind::Managed | Kind::HostAllocated => crate::memory::unmap_host(self.base, self.size),
+            Kind::HostRegistered => {}
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Streams: queues of operations, each served by a thread of its own.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_void;
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::time::Duration;
+
+use crate::device::{self, Context};
+use crate::failure;
+use crate::status::{INVALID_HANDLE, INVALID_VALUE, OPERATING_SYSTEM, Result};
+
+pub const LEGACY: usize = 0x1;
+pub const PER_THREAD: usize = 0x2;
+pub const NON_BLOCKING: u32 = 0x1;
+pub const GREATEST_PRIORITY: i32 = -5;
+pub const LEAST_PRIORITY: i32 = 0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The default stream: ordered before and after all work of blocking streams.
+    Legacy,
+    Blocking,
+    NonBlocking,
+}
+
+pub struct Stream {
+    pub context: &'static Context,
+    pub kind: Kind,
+    pub priority: i32,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Operation>,
+    submitted: u64,
+    completed: u64,
+    has_thread: bool,
+    /// No operation is accepted; the thread ends when the queue is empty.
+    closed: bool,
+    /// The context is gone: what waits is dropped.
+    abandoned: bool,
+}
+
+type Work = Box<dyn FnOnce(&Stream) + Send>;
+
+struct Operation {
+    after: Vec<Ticket>,
+    /// Runs even in a failed context: others wait for it.
+    always: bool,
+    work: Work,
+}
+
+/// A place in a stream's queue.
+pub struct Ticket {
+    stream: Arc<Stream>,
+    number: u64,
+}
+
+static STREAMS: RwLock<Option<HashMap<usize, Arc<Stream>>>> = RwLock::new(None);
+
+thread_local! {
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+    /// This thread's own default stream in each context.
+    static OWN: RefCell<Vec<OwnStream>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Ends with its thread.
+struct OwnStream(Arc<Stream>);
+
+impl Drop for OwnStream {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+pub fn in_host_function() -> bool {
+    IN_HOST_FUNCTION.get()
+}
+
+/// Calls `function` as the driver does from a stream: it may not call the driver.
+pub fn call_host_function(function: unsafe extern "C" fn(*mut c_void), data: *mut c_void) {
+    IN_HOST_FUNCTION.set(true);
+    // SAFETY: the client of cuLaunchHostFunc promises that function and data fit together.
+    unsafe { function(data) };
+    IN_HOST_FUNCTION.set(false);
+}
+
+pub fn create(context: &'static Context, flags: u32, priority: i32) -> Result<*mut c_void> {
+    if flags & !NON_BLOCKING != 0 {
+        return Err(INVALID_VALUE);
+    }
+    failure::check(failure::Kind::Stream)?;
+    let kind = if flags & NON_BLOCKING != 0 {
+        Kind::NonBlocking
+    } else {
+        Kind::Blocking
+    };
+    let priority = priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY);
+    let stream = Stream::new(context, kind, priority);
+    context.add_stream(&stream)?;
+    let handle = crate::api::new_handle();
+    STREAMS
+        .write()
+        .unwrap()
+        .get_or_insert_default()
+        .insert(handle, stream);
+    Ok(handle as *mut c_void)
+}
+
+/// Work already submitted still runs.
+pub fn destroy(handle: *mut c_void) -> Result {
+    let stream = STREAMS
+        .write()
+        .unwrap()
+        .as_mut()
+        .and_then(|streams| streams.remove(&(handle as usize)))
+        .ok_or(INVALID_HANDLE)?;
+    stream.close();
+    Ok(())
+}
+
+/// The stream of a handle; the default streams are those of `context`.
+pub fn resolve(context: &'static Context, handle: *mut c_void) -> Result<Arc<Stream>> {
+    match handle as usize {
+        0 | LEGACY => context.legacy_stream(),
+        PER_THREAD => own(context),
+        handle => {
+            let streams = STREAMS.read().unwrap();
+            streams
+                .as_ref()
+                .and_then(|all| all.get(&handle))
+                .cloned()
+                .ok_or(INVALID_HANDLE)
+        }
+    }
+}
+
+fn own(context: &'static Context) -> Result<Arc<Stream>> {
+    OWN.with_borrow_mut(|own| {
+        own.retain(|stream| !stream.0.queue.lock().unwrap().abandoned);
+        if let Some(found) = own
+            .iter()
+            .find(|stream| std::ptr::eq(stream.0.context, context))
+        {
+            return Ok(found.0.clone());
+        }
+        let stream = Stream::new(context, Kind::Blocking, 0);
+        context.add_stream(&stream)?;
+        own.push(OwnStream(stream.clone()));
+        Ok(stream)
+    })
+}
+
+/// Streams created and not destroyed.
+pub fn count() -> usize {
+    STREAMS.read().unwrap().as_ref().map_or(0, HashMap::len)
+}
+
+impl Stream {
+    pub fn new(context: &'static Context, kind: Kind, priority: i32) -> Arc<Stream> {
+        let (queue, changed) = Default::default();
+        Arc::new(Stream {
+            context,
+            kind,
+            priority,
+            queue,
+            changed,
+        })
+    }
+
+    pub fn flags(&self) -> u32 {
+        if self.kind == Kind::NonBlocking {
+            NON_BLOCKING
+        } else {
+            0
+        }
+    }
+
+    /// Queues an operation that occupies the stream for `time` and then does `work`, unless the
+    /// context has failed by then. What `work` returns as an error fails the context.
+    pub fn submit(
+        self: &Arc<Stream>,
+        time: Duration,
+        work: impl FnOnce(&Stream) -> Result + Send + 'static,
+    ) -> Result<Ticket> {
+        let work = move |stream: &Stream| {
+            std::thread::sleep(time);
+            if stream.context.check().is_ok()
+                && let Err(error) = work(stream)
+            {
+                stream.context.fail(error);
+            }
+        };
+        self.enqueue(false, Box::new(work))
+    }
+
+    /// Queues something that others wait for: it runs whatever happened before.
+    pub fn submit_always(
+        self: &Arc<Stream>,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<Ticket> {
+        self.enqueue(true, Box::new(move |_| work()))
+    }
+
+    fn enqueue(self: &Arc<Stream>, always: bool, work: Work) -> Result<Ticket> {
+        let after = self.predecessors()?;
+        let mut queue = self.queue.lock().unwrap();
+        if queue.closed {
+            return Err(INVALID_HANDLE);
+        }
+        if !queue.has_thread {
+            let stream = self.clone();
+            let thread = std::thread::Builder::new().name("cudasim-stream".into());
+            thread
+                .spawn(move || stream.serve())
+                .map_err(|_| OPERATING_SYSTEM)?;
+            queue.has_thread = true;
+        }
+        queue.submitted += 1;
+        queue.waiting.push_back(Operation {
+            after,
+            always,
+            work,
+        });
+        self.changed.notify_all();
+        Ok(Ticket {
+            stream: self.clone(),
+            number: queue.submitted,
+        })
+    }
+
+    /// What the next operation comes after, besides its own stream's. It is all submitted already,
+    /// so no two operations can wait for each other.
+    fn predecessors(&self) -> Result<Vec<Ticket>> {
+        match self.kind {
+            Kind::NonBlocking => Ok(Vec::new()),
+            Kind::Blocking => Ok(self.context.legacy_stream()?.last().into_iter().collect()),
+            Kind::Legacy => {
+                let streams = self.context.streams();
+                let blocking = streams
+                    .iter()
+                    .filter(|stream| stream.kind == Kind::Blocking);
+                Ok(blocking.filter_map(Stream::last).collect())
+            }
+        }
+    }
+
+    /// The last operation, if it is not complete.
+    pub fn last(self: &Arc<Stream>) -> Option<Ticket> {
+        let queue = self.queue.lock().unwrap();
+        let pending = queue.completed < queue.submitted;
+        pending.then(|| Ticket {
+            stream: self.clone(),
+            number: queue.submitted,
+        })
+    }
+
+    pub fn is_idle(self: &Arc<Stream>) -> Result<bool> {
+        Ok(self.last().is_none() && self.predecessors()?.is_empty())
+    }
+
+    /// Waits for all work submitted so far.
+    pub fn synchronize(self: &Arc<Stream>) -> Result {
+        let before = if self.kind == Kind::Legacy {
+            self.predecessors()?
+        } else {
+            Vec::new()
+        };
+        for ticket in before.into_iter().chain(self.last()) {
+            ticket.wait();
+        }
+        self.context.check()
+    }
+
+    /// True when there is no point in waiting for anything any more.
+    pub fn is_doomed(&self) -> bool {
+        self.context.check().is_err() || self.queue.lock().unwrap().abandoned
+    }
+
+    fn close(&self) {
+        self.queue.lock().unwrap().closed = true;
+        self.changed.notify_all();
+        if self.is_empty() {
+            self.context.remove_stream(self);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let queue = self.queue.lock().unwrap();
+        queue.completed == queue.submitted
+    }
+
+    /// Drops what waits; the stream is of no more use.
+    pub fn abandon(&self) {
+        {
+            let mut queue = self.queue.lock().unwrap();
+            queue.closed = true;
+            queue.abandoned = true;
+        }
+        self.changed.notify_all();
+        if let Some(streams) = STREAMS.write().unwrap().as_mut() {
+            streams.retain(|_, stream| !std::ptr::eq(Arc::as_ptr(stream), self));
+        }
+    }
+
+    fn serve(self: Arc<Stream>) {
+        // SAFETY: only makes the sleeps of this thread precise.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000 as libc::c_ulong) };
+        while let Some((operation, abandoned)) = self.next() {
+            if !abandoned {
+                for ticket in &operation.after {
+                    ticket.wait();
+                }
+            }
+            if operation.always || !abandoned {
+                (operation.work)(&self);
+            }
+            self.queue.lock().unwrap().completed += 1;
+            self.changed.notify_all();
+        }
+        self.context.remove_stream(&self);
+    }
+
+    fn next(&self) -> Option<(Operation, bool)> {
+        let mut queue = self.queue.lock().unwrap();
+        loop {
+            if let Some(operation) = queue.waiting.pop_front() {
+                return Some((operation, queue.abandoned));
+            }
+            if queue.closed {
+                return None;
+            }
+            queue = self.changed.wait(queue).unwrap();
+        }
+    }
+}
+
+impl Ticket {
+    pub fn wait(&self) {
+        let mut queue = self.stream.queue.lock().unwrap();
+        while queue.completed < self.number {
+            queue = self.stream.changed.wait(queue).unwrap();
+        }
+    }
+}
+
+/// The stream of a handle, with the current context fit for use.
+pub fn resolve_current(handle: *mut c_void) -> Result<Arc<Stream>> {
+    let stream = resolve(device::current()?, handle)?;
+    stream.context.check()?;
+    Ok(stream)
+}
