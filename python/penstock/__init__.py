@@ -1,0 +1,82 @@
+"""Arrays between files and GPU or host memory: HDF5 and raw tensors, asynchronous, measured.
+
+>>> import penstock as ps
+>>> t = ps.load("w.bin", dtype="float32", shape=(4096, 4096), device="cuda")
+>>> ps.save("w.bin", t, durable=True)
+>>> with ps.File("run.h5") as f:
+...     x = f["group/rho"].read(device="cuda")
+"""
+
+from penstock._native import lib as _lib
+from penstock._native import text as _text
+from penstock._options import OptionKeys, options
+from penstock.device_array import DeviceArray
+from penstock.errors import (
+    CancelledError,
+    EndOfFileError,
+    Error,
+    ForkedError,
+    GpuError,
+    IncompatibleError,
+    InternalError,
+    InvalidError,
+    IOFailure,
+    NoSpaceError,
+    NotFoundError,
+    OutOfMemoryError,
+    PermissionDeniedError,
+    UnavailableError,
+    WaitTimeout,
+)
+from penstock.hdf5 import read, write
+from penstock.hdf5_file import Dataset, File, Group
+from penstock.machine import describe, devices, drain, memory_kind, trace
+from penstock.paths import cmake_dir, include_dir, library, plugin_dir
+from penstock.report import Report, last_report
+from penstock.request import Request
+from penstock.transfer import load, load_async, save, save_async
+
+__version__: str = _text(_lib.penstock_version())
+
+__all__ = [
+    "CancelledError",
+    "Dataset",
+    "DeviceArray",
+    "EndOfFileError",
+    "Error",
+    "File",
+    "ForkedError",
+    "GpuError",
+    "Group",
+    "IOFailure",
+    "IncompatibleError",
+    "InternalError",
+    "InvalidError",
+    "NoSpaceError",
+    "NotFoundError",
+    "OptionKeys",
+    "OutOfMemoryError",
+    "PermissionDeniedError",
+    "Report",
+    "Request",
+    "UnavailableError",
+    "WaitTimeout",
+    "__version__",
+    "cmake_dir",
+    "describe",
+    "devices",
+    "drain",
+    "include_dir",
+    "last_report",
+    "library",
+    "load",
+    "load_async",
+    "memory_kind",
+    "options",
+    "plugin_dir",
+    "read",
+    "save",
+    "save_async",
+    "trace",
+    "write",
+]

@@ -1,0 +1,83 @@
+"""The C API of libpenstock.so, opened by cffi from the declarations of its own header."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeAlias
+
+from cffi import FFI
+
+from penstock import paths
+
+CData: TypeAlias = Any
+"""A cffi object: a pointer to or a struct of the C API."""
+
+
+def declarations(header: str) -> str:
+    """The part of ``penstock.h`` that cffi parses: no preprocessor but integer constants."""
+    text = re.sub(r"/\*.*?\*/", " ", header, flags=re.DOTALL)
+    text = re.sub(r"^#ifdef __cplusplus$.*?^#endif$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^#(?!define PENSTOCK_\w+ \d+\s*$).*$", "", text, flags=re.MULTILINE)
+    return text.replace("PENSTOCK_API ", "")
+
+
+def _open() -> tuple[Any, Any]:
+    ffi: Any = FFI()
+    header = paths.include_dir() / "penstock.h"
+    ffi.cdef(declarations(header.read_text(encoding="utf-8")))
+    path = paths.library()
+    try:
+        library: Any = ffi.dlopen(str(path))
+    except OSError as error:
+        raise ImportError(
+            f"penstock cannot open its native library {path}: {error}. Reinstall the package, or "
+            "set PENSTOCK_LIBRARY to a libpenstock.so"
+        ) from error
+    version = library.penstock_api_version()
+    if version != library.PENSTOCK_API_VERSION:
+        raise ImportError(
+            f"{path} has API version {version}, and {header} declares "
+            f"{library.PENSTOCK_API_VERSION}: they belong to different releases of penstock"
+        )
+    return ffi, library
+
+
+ffi, lib = _open()
+NULL: CData = ffi.NULL
+
+_REPORT = ffi.typeof("penstock_report *")
+_REPORT_SIZE = ffi.sizeof("penstock_report")
+_OPTIONS_SIZE = ffi.sizeof("penstock_options")
+_ERROR_SIZE = ffi.sizeof("penstock_error")
+
+
+def new_report() -> CData:
+    """An empty ``penstock_report`` for a call to fill."""
+    report = ffi.new(_REPORT)
+    report.struct_size = _REPORT_SIZE
+    return report
+
+
+def new_options() -> CData:
+    """A ``penstock_options`` that sets nothing."""
+    options = ffi.new("penstock_options *")
+    options.struct_size = _OPTIONS_SIZE
+    return options
+
+
+def last_error() -> CData:
+    """The failure of the last call on this thread; its strings live until the next call."""
+    error = ffi.new("penstock_error *")
+    error.struct_size = _ERROR_SIZE
+    lib.penstock_last_error(error)
+    return error
+
+
+def text(string: CData) -> str:
+    """A ``const char *`` as str; path bytes that are no UTF-8 survive as by ``os.fsdecode``."""
+    return "" if string == NULL else str(ffi.string(string).decode("utf-8", "surrogateescape"))
+
+
+def pointer(address: int) -> CData:
+    """An address as ``void *``."""
+    return ffi.cast("void *", address)

@@ -1,0 +1,88 @@
+"""Options of calls: keyword arguments of a call first, then ``ps.options``, then the library's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from penstock._native import NULL, CData, lib, new_options
+from penstock.errors import InvalidError, check
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class OptionKeys(TypedDict, total=False):
+    """The options of a call; a key that is left out or ``None`` is decided further out."""
+
+    threads: int | None
+    """Workers that serve one request."""
+    block: int | str | None
+    """Bytes that a worker moves at a time: a number, or text such as ``"8MiB"``."""
+    route: Literal["auto", "host", "staged", "mapped", "gds"] | None
+    """How bytes travel between the file and GPU memory."""
+    io: Literal["auto", "threads", "uring"] | None
+    """Which mechanism issues the reads and writes."""
+    direct: bool | Literal["auto", "no", "yes"] | None
+    """O_DIRECT: never, always, or where the pages are not cached."""
+    queue_depth: int | None
+    """Reads or writes in flight per worker with io_uring."""
+    durable: bool | Literal["no", "yes"] | None
+    """Data and size are on the medium when a write is done."""
+
+
+_Items = tuple[tuple[str, str], ...]
+_current: ContextVar[_Items] = ContextVar("penstock_options", default=())
+
+
+@contextmanager
+def options(**keys: Unpack[OptionKeys]) -> Iterator[None]:
+    """Set options of all calls of this thread or asyncio task within a ``with`` block.
+
+    The keys are those of :class:`OptionKeys`. Blocks nest, and the inner one wins key by key.
+    An unknown key or a bad value raises :class:`InvalidError`.
+
+    >>> with ps.options(threads=4, block="8MiB", route="staged"):
+    ...     t = ps.load("w.bin", device="cuda")
+    """
+    merged = _merge(_current.get(), keys)
+    _parse(merged)
+    token = _current.set(merged)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def resolve(keys: Mapping[str, Any]) -> CData:
+    """The ``penstock_options *`` of a call with these keyword arguments, or NULL for none."""
+    current = _current.get()
+    return _parse(_merge(current, keys) if keys else current)
+
+
+def _merge(outer: _Items, keys: Mapping[str, Any]) -> _Items:
+    inner = {key: _text(key, value) for key, value in keys.items() if value is not None}
+    return tuple(sorted((dict(outer) | inner).items()))
+
+
+def _text(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = str(value)
+    if ";" in text:
+        raise InvalidError(f"option {key} has a bad value {text!r}")
+    return text
+
+
+@lru_cache(maxsize=256)
+def _parse(items: _Items) -> CData:
+    """The library's own parser judges keys and values, so that there is one set of rules."""
+    if not items:
+        return NULL
+    parsed = new_options()
+    text = ";".join(f"{key}={value}" for key, value in items)
+    check(lib.penstock_options_parse(text.encode(), parsed))
+    return parsed

@@ -1,0 +1,308 @@
+"""Arrays of other libraries as memory: where it is, how long, and whether it may be written.
+
+Looked at in this order: NumPy, torch, ``__cuda_array_interface__``, ``__array_interface__`` and
+the buffer protocol, DLPack.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock import dlpack, frameworks
+from penstock._native import ffi
+from penstock.device_array import DeviceArray, element_of
+from penstock.dtypes import ElementType, element_type, numpy_dtype
+from penstock.errors import IncompatibleError, InvalidError
+from penstock.memory import HOST, kind_of
+from penstock.streams import normal
+
+
+@dataclass(slots=True)
+class View:
+    """The memory of an array. It is valid as long as the view is referred to."""
+
+    pointer: int
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: ElementType
+    array: Any
+    """The array as the caller gave it, or NumPy's view of it."""
+    framework: str = "numpy"
+    """Who copies it where a copy is needed: numpy, torch, cupy, or other for nobody."""
+    device: int = -1
+    """The CUDA ordinal, -1 for host memory."""
+    contiguous: bool = True
+    readonly: bool = False
+    stream: int | None = None
+    """Work queued on this stream must be done before the memory is touched."""
+    keep: Any = None
+    """What else keeps the memory alive."""
+
+
+def view(array: Any, stream: int | None = None) -> View:
+    """The memory of any supported array, ordered after ``stream`` where the caller gave one."""
+    found = _view(array, stream)
+    if stream is not None:
+        found.stream = stream
+    return found
+
+
+def _view(array: Any, stream: int | None) -> View:
+    if isinstance(array, np.ndarray):
+        return _of_numpy(array)
+    if isinstance(array, DeviceArray):
+        return View(
+            array.data_ptr,
+            array.nbytes,
+            array.shape,
+            element_of(array),
+            array,
+            framework="other",
+            device=array.device,
+        )
+    if frameworks.is_torch(array):
+        return _of_torch(array)
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is not None:
+        return _of_cuda_interface(array, interface)
+    if hasattr(array, "__array_interface__"):
+        found = _of_numpy(np.asarray(array))
+        # NumPy's scalars give the memory of a copy, in which they would not see a write.
+        found.readonly |= isinstance(array, np.generic)
+        return found
+    try:
+        return _of_numpy(np.asarray(memoryview(array)))
+    except TypeError:
+        pass
+    if hasattr(array, "__dlpack__"):
+        return _of_dlpack(array, stream)
+    raise IncompatibleError(
+        f"a {type(array).__name__} is not an array",
+        remedy="pass an array that speaks DLPack, __cuda_array_interface__, __array_interface__ "
+        "or the buffer protocol",
+    )
+
+
+def source(array: Any, stream: int | None = None) -> View:
+    """The memory of an array to read from: C-contiguous, copied where the array is not."""
+    found = view(array, stream)
+    return found if found.contiguous else _contiguous_copy(found)
+
+
+def destination(array: Any, stream: int | None = None) -> tuple[View, Callable[[], None] | None]:
+    """The memory of an array to write to: C-contiguous.
+
+    For an array that is not, this is a temporary, and the second value, to be called when the
+    data are there, copies it into the array.
+    """
+    found = view(array, stream)
+    if found.readonly:
+        raise InvalidError(f"out is read-only: {_named(found)}")
+    if found.contiguous:
+        return found, None
+    temporary = _empty_like(found)
+    temporary.stream = found.stream if temporary.stream is None else temporary.stream
+
+    def finish() -> None:
+        with frameworks.on_stream(found.framework, stream, found.device):
+            if found.framework == "torch":
+                found.array.detach().copy_(temporary.array)
+            else:
+                found.array[...] = temporary.array
+
+    return temporary, finish
+
+
+def contiguous_destination(array: Any, stream: int | None = None) -> View:
+    """The memory of an array to write to while the caller goes on: it must be C-contiguous."""
+    found = view(array, stream)
+    if found.readonly:
+        raise InvalidError(f"out is read-only: {_named(found)}")
+    if not found.contiguous:
+        raise _strided(found)
+    return found
+
+
+def note_write(found: View) -> None:
+    """Tell torch's autograd that a tensor's contents are no longer what it may have saved."""
+    if found.framework == "torch":
+        torch = frameworks.loaded("torch")
+        assert torch is not None
+        increment = getattr(torch.autograd.graph, "increment_version", None)
+        if increment is not None and not found.array.is_inference():
+            increment(found.array)
+
+
+def host_array(found: View) -> np.ndarray[Any, np.dtype[Any]]:
+    """A C-contiguous view of host memory as a NumPy array that shares it."""
+    if isinstance(found.array, np.ndarray):
+        return found.array
+    buffer = ffi.buffer(ffi.cast("char *", found.pointer), found.nbytes)
+    array: np.ndarray[Any, np.dtype[Any]] = np.ndarray(
+        found.shape, numpy_dtype(found.dtype), buffer
+    )
+    return array
+
+
+def _of_numpy(array: np.ndarray[Any, np.dtype[Any]]) -> View:
+    if isinstance(array, np.ma.MaskedArray):
+        raise IncompatibleError(
+            "a masked array holds more than its data", remedy="pass its .data or .filled()"
+        )
+    address, readonly = array.__array_interface__["data"]
+    return View(
+        address,
+        array.nbytes,
+        array.shape,
+        element_type(array.dtype),
+        array,
+        contiguous=array.flags.c_contiguous,
+        readonly=readonly,
+    )
+
+
+def _of_torch(tensor: Any) -> View:
+    torch = frameworks.loaded("torch")
+    assert torch is not None
+    kind = tensor.device.type
+    if tensor.layout != torch.strided or kind not in ("cpu", "cuda"):
+        raise IncompatibleError(
+            f"a torch tensor of layout {tensor.layout} on {tensor.device} has no memory of its "
+            "own that a file could fill",
+            remedy="pass a strided tensor on the CPU or on a CUDA device",
+        )
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+        lazy = True
+    else:
+        lazy = False
+    device = tensor.device.index if kind == "cuda" else -1
+    return View(
+        tensor.data_ptr(),
+        tensor.numel() * tensor.element_size(),
+        tuple(tensor.shape),
+        element_type(tensor.dtype),
+        tensor,
+        framework="torch",
+        device=device,
+        contiguous=tensor.is_contiguous(),
+        readonly=lazy,  # the memory is that of a copy, in which the tensor would not see a write
+        stream=frameworks.torch_pending(device) if device >= 0 else None,
+    )
+
+
+def _of_cuda_interface(array: Any, interface: dict[str, Any]) -> View:
+    if interface.get("mask") is not None:
+        raise IncompatibleError("a masked array holds more than its data")
+    address, readonly = interface["data"]
+    shape = tuple(interface["shape"])
+    dtype = element_type(np.dtype(interface["typestr"]))
+    stream = interface.get("stream")
+    kind, ordinal = kind_of(address) if address else (HOST, 0)
+    return View(
+        address,
+        math.prod(shape) * dtype.itemsize,
+        shape,
+        dtype,
+        array,
+        framework="cupy" if frameworks.is_cupy(array) else "other",
+        device=max(ordinal, 0) if address == 0 or kind != HOST else -1,
+        contiguous=is_c_contiguous(shape, interface.get("strides"), dtype.itemsize),
+        readonly=bool(readonly),
+        stream=None if stream is None else normal(stream),
+        keep=interface,
+    )
+
+
+def _of_dlpack(array: Any, stream: int | None) -> View:
+    after = frameworks.LEGACY_DEFAULT_STREAM if stream is None else stream
+    imported = dlpack.import_array(array, after)
+    gpu = imported.device_type in (dlpack.CUDA, dlpack.CUDA_MANAGED)
+    if not gpu and imported.device_type not in dlpack.HOST_MEMORY:
+        raise IncompatibleError(
+            f"{type(array).__name__} is on DLPack device type {imported.device_type}",
+            remedy="only host memory and CUDA devices are served",
+        )
+    return View(
+        imported.pointer,
+        math.prod(imported.shape) * imported.dtype.itemsize,
+        imported.shape,
+        imported.dtype,
+        array,
+        framework="other",
+        device=imported.device_id if gpu else -1,
+        contiguous=is_c_contiguous(imported.shape, imported.strides, 1),
+        # JAX arrays never change, but only new versions of DLPack can say so.
+        readonly=imported.readonly or type(array).__module__.partition(".")[0] in ("jax", "jaxlib"),
+        stream=after if gpu else None,
+        keep=imported.capsule,
+    )
+
+
+def is_c_contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsize: int) -> bool:
+    """Whether these strides, in units of which ``itemsize`` make an element, are those of C."""
+    if strides is None or 0 in shape:
+        return True
+    expected = itemsize
+    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if length != 1 and stride != expected:
+            return False
+        expected *= length
+    return True
+
+
+def _contiguous_copy(found: View) -> View:
+    array = found.array
+    with frameworks.on_stream(found.framework, found.stream, found.device):
+        if found.framework == "numpy":
+            return _of_numpy(np.ascontiguousarray(array).reshape(found.shape))
+        if found.framework == "torch":
+            copy = _of_torch(array.detach().contiguous())
+        elif found.framework == "cupy":
+            cupy = frameworks.loaded("cupy")
+            assert cupy is not None
+            copy = _of_cuda_interface(*_with_interface(cupy.ascontiguousarray(array)))
+        else:
+            raise _strided(found)
+    copy.stream = found.stream if copy.stream is None else copy.stream
+    return copy
+
+
+def _empty_like(found: View) -> View:
+    """Contiguous memory of the same framework, shape, type and device."""
+    if found.framework == "numpy":
+        return _of_numpy(np.empty(found.shape, found.array.dtype))
+    with frameworks.on_stream(found.framework, found.stream, found.device):
+        if found.framework == "torch":
+            torch = frameworks.loaded("torch")
+            assert torch is not None
+            return _of_torch(
+                torch.empty(found.shape, dtype=found.array.dtype, device=found.array.device)
+            )
+        if found.framework == "cupy":
+            cupy = frameworks.loaded("cupy")
+            assert cupy is not None
+            with cupy.cuda.Device(found.device):
+                made = cupy.empty(found.shape, dtype=found.array.dtype)
+            return _of_cuda_interface(*_with_interface(made))
+    raise _strided(found)
+
+
+def _with_interface(array: Any) -> tuple[Any, dict[str, Any]]:
+    return array, array.__cuda_array_interface__
+
+
+def _strided(found: View) -> IncompatibleError:
+    return IncompatibleError(
+        f"{_named(found)} is not C-contiguous, and cannot go through a copy here",
+        remedy="pass a C-contiguous array",
+    )
+
+
+def _named(found: View) -> str:
+    return f"{type(found.array).__name__} of shape {found.shape} and type {found.dtype.name}"

@@ -1,0 +1,43 @@
+"""The `penstock` command: one module a subcommand, gathered here."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from penstock import Error
+from penstock.cli import demo, install, read, report
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        """Turn what Penstock raises into one message and exit status 1.
+
+        Here and not around the whole program: the layer between takes an EOFError, which an
+        EndOfFileError is, for the end of the user's typing.
+        """
+        try:
+            return super().invoke(ctx)
+        except (Error, OSError) as error:
+            print(f"penstock: {error}", file=sys.stderr)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Move arrays between files and GPU memory.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.callback(invoke_without_command=True)(install.answer)
+app.command("demo")(demo.demo)
+app.command("read")(read.read)
+app.command("report")(report.report)
+
+
+def main() -> None:
+    app(prog_name="penstock")

@@ -1,0 +1,166 @@
+"""`penstock demo`: read many kinds of data, check every byte, and compare with h5py's rate."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.table import Table
+
+import penstock as ps
+from penstock.cli import devices, samples
+from penstock.cli.output import AsJson, messages, print_json, results
+from penstock.cli.units import gigabytes_per_second, parse_size, size
+
+ROUNDS = 5
+
+
+def demo(
+    total: Annotated[
+        int,
+        typer.Option(
+            "--size", parser=parse_size, metavar="SIZE", help="Bytes of all files together."
+        ),
+    ] = parse_size("256MiB"),
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Where the files are made; a temporary folder by default."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cuda, cuda:N or cpu; the first GPU by default.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make files, read each into GPU memory, check every byte, compare the rate with h5py's."""
+    if total < 1 << 20:
+        raise typer.BadParameter("the files need at least 1MiB", param_hint="--size")
+    target = devices.choose(device)
+    with tempfile.TemporaryDirectory(prefix="penstock-demo-", dir=folder) as name:
+        free = shutil.disk_usage(name).free
+        if total * 1.1 > free:
+            raise typer.BadParameter(
+                f"{size(total)} do not fit: {name} has {size(free)} left", param_hint="--size"
+            )
+        rows = _measure_all(Path(name), total, target)
+    verified = all(row["verified"] for row in rows)
+    peer = rows[0]["peer"]
+    if as_json:
+        print_json(
+            {
+                "device": target.device,
+                "memory": target.description,
+                "reason": target.reason,
+                "peer": peer,
+                "rounds": ROUNDS,
+                "rows": rows,
+                "verified": verified,
+            }
+        )
+    else:
+        _print(rows, target, peer)
+    if not verified:
+        messages.print("Bytes differ from what h5py reads: this is a defect of Penstock.")
+        raise typer.Exit(1)
+
+
+def _measure_all(folder: Path, total: int, target: devices.Target) -> list[dict[str, Any]]:
+    with messages.status(f"Writing {size(total)} of files"):
+        samples.write(folder, total)
+    rows = []
+    with samples.opened(folder, target.on_gpu) as found, messages.status("") as status:
+        for sample in found:
+            status.update(f"Reading {sample.name} ({sample.layout})")
+            rows.append(_measure(sample, target.device))
+    return rows
+
+
+def _measure(sample: samples.Sample, device: str) -> dict[str, Any]:
+    expected = devices.native(sample.peer())
+    ours = sample.read(device)
+    report = ps.last_report()
+    assert report is not None
+    verified = _same_bytes(devices.native(devices.to_host(ours)), expected)
+    copied_by, copy = devices.usual_copy(ours)
+    del ours
+    seconds, peer_seconds = _alternate(lambda: sample.read(device), lambda: copy(sample.peer()))
+    return {
+        "dataset": sample.name,
+        "layout": sample.layout,
+        "bytes": expected.nbytes,
+        "route": report.route,
+        "paths": report.paths,
+        "note": report.note,
+        "peer": sample.peer_name + copied_by,
+        "gb_per_s": gigabytes_per_second(expected.nbytes, seconds),
+        "peer_gb_per_s": gigabytes_per_second(expected.nbytes, peer_seconds),
+        "ratio": peer_seconds / seconds,
+        "verified": verified,
+    }
+
+
+def _same_bytes(ours: NDArray[Any], expected: NDArray[Any]) -> bool:
+    if ours.dtype != expected.dtype or ours.shape != expected.shape:
+        return False
+    # As bytes: NaN equals itself, and -0.0 is not 0.0.
+    return np.array_equal(_as_bytes(ours), _as_bytes(expected))
+
+
+def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _alternate(ours: Callable[[], object], peer: Callable[[], object]) -> tuple[float, float]:
+    """Median seconds of both, in turns, so that neither has the quieter or the warmer machine."""
+    peer()
+    ours()
+    pairs = [(_seconds(ours), _seconds(peer)) for _ in range(ROUNDS)]
+    first, second = zip(*pairs, strict=True)
+    return statistics.median(first), statistics.median(second)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    result = work()
+    elapsed = time.perf_counter() - start
+    # Giving the memory back is no part of reading.
+    del result
+    return elapsed
+
+
+def _print(rows: list[dict[str, Any]], target: devices.Target, peer: str) -> None:
+    table = Table(
+        title=f"Files, cached, into {target.description}",
+        caption=f"Median of {ROUNDS} reads each, in turns with {peer}; "
+        "the tensor file is read by NumPy instead of h5py.",
+        title_justify="left",
+        caption_justify="left",
+    )
+    for heading in ("Data", "Layout"):
+        table.add_column(heading)
+    table.add_column("Bytes", justify="right")
+    table.add_column("Route")
+    for heading in ("GB/s", f"{peer} GB/s", "Ratio"):
+        table.add_column(heading, justify="right")
+    table.add_column("Verified")
+    for row in rows:
+        table.add_row(
+            row["dataset"],
+            row["layout"],
+            f"{row['bytes']:,}",
+            row["route"],
+            f"{row['gb_per_s']:.2f}",
+            f"{row['peer_gb_per_s']:.2f}",
+            f"{row['ratio']:.2f}",
+            "yes" if row["verified"] else "[red]NO[/red]",
+        )
+    results.print(table)
+    if target.reason:
+        results.print("There is no GPU here: penstock report says what was looked for.")

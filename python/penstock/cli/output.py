@@ -1,0 +1,27 @@
+"""Where a command's words go: results to standard output, all else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+# Logs have no width of their own: folding tables at 80 columns would only harm them.
+results = Console(width=None if sys.stdout.isatty() else 132)
+messages = Console(stderr=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def plain(*texts: str) -> list[Text]:
+    """Cells of a table whose text is not ours: a bracket in it is no markup."""
+    return [Text(text) for text in texts]
+
+
+def print_json(value: Any) -> None:
+    """Print without rich, which would fold long lines."""
+    typer.echo(json.dumps(value, indent=2))

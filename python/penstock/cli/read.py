@@ -1,0 +1,235 @@
+"""`penstock read`: bring one file or dataset into memory, and account for how it went."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import h5py
+import typer
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+import penstock as ps
+from penstock import hdf5_raw
+from penstock.cli import devices
+from penstock.cli.output import AsJson, messages, plain, print_json, results
+from penstock.cli.units import parse_size, rate, size
+
+_BYTES = {"parser": parse_size, "metavar": "SIZE"}
+
+
+def read(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE[:DATASET]",
+            help="A file of plain bytes, or a dataset of an HDF5 file. An HDF5 file alone: its "
+            "datasets are listed.",
+        ),
+    ],
+    device: Annotated[
+        str | None, typer.Option(help="cuda, cuda:N or cpu; the first GPU by default.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Save what was read to this file, as plain bytes.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Record every step as Chrome trace JSON (Perfetto).")
+    ] = None,
+    offset: Annotated[int | None, typer.Option(help="Bytes of the file to skip.", **_BYTES)] = None,
+    length: Annotated[
+        int | None, typer.Option(help="Bytes to read; all that follow by default.", **_BYTES)
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Workers that take part.")] = None,
+    block: Annotated[
+        int | None, typer.Option(help="Bytes that a worker moves at a time.", **_BYTES)
+    ] = None,
+    queue_depth: Annotated[
+        int | None, typer.Option(help="Reads in flight per worker with io_uring.")
+    ] = None,
+    route: Annotated[str | None, typer.Option(help="auto, host, staged, mapped or gds.")] = None,
+    io: Annotated[str | None, typer.Option(help="auto, threads or uring.")] = None,
+    direct: Annotated[
+        str | None, typer.Option(help="Bypass the page cache: auto, no or yes.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read a file or an HDF5 dataset into GPU memory and report how the bytes went."""
+    path, dataset = locate(source)
+    whole = offset is None and length is None
+    if dataset is None and whole and path.is_file() and h5py.is_hdf5(path):
+        _list_datasets(path, as_json)
+        return
+    if dataset is not None and not whole:
+        raise typer.BadParameter("--offset and --length are for plain bytes, not for a dataset")
+
+    target = devices.choose(device)
+    options: dict[str, Any] = {
+        "threads": threads,
+        "block": block,
+        "queue_depth": queue_depth,
+        "route": route,
+        "io": io,
+        "direct": direct,
+    }
+    with ExitStack() as stack:
+        stack.enter_context(ps.options(**options))
+        if trace is not None:
+            stack.enter_context(ps.trace(trace))
+        if dataset is None:
+            array, report = _read_bytes(path, offset or 0, length, target.device)
+        else:
+            array, report = _read_dataset(path, dataset, target.device)
+    if out is not None:
+        ps.save(out, array)
+    _print_report(source, target, report, out, as_json)
+
+
+def locate(source: str) -> tuple[Path, str | None]:
+    """Split FILE:DATASET, where both may hold colons: the file is the part that exists."""
+    if Path(source).exists():
+        return Path(source), None
+    parts = source.split(":")
+    for count in range(len(parts) - 1, 0, -1):
+        path = Path(":".join(parts[:count]))
+        if path.is_file():
+            return path, ":".join(parts[count:])
+    return Path(source), None
+
+
+def _read_bytes(path: Path, offset: int, length: int | None, device: str) -> tuple[Any, ps.Report]:
+    shape = -1 if length is None else length
+    request = ps.load_async(path, dtype="uint8", shape=shape, offset=offset, device=device)
+    return _follow(request, request.array.nbytes, path.name)
+
+
+def _read_dataset(path: Path, name: str, device: str) -> tuple[Any, ps.Report]:
+    with ps.File(path) as file:
+        dataset = file.h5py.get(name)
+        if not isinstance(dataset, h5py.Dataset):
+            raise typer.BadParameter(f"{path} has no dataset {name!r}", param_hint="FILE[:DATASET]")
+        raw = hdf5_raw.locate(dataset)
+        if isinstance(raw, hdf5_raw.RawDataset) and dataset.dtype.isnative:
+            request = ps.load_async(
+                path, dtype=dataset.dtype, shape=raw.shape, offset=raw.offset, device=device
+            )
+            return _follow(request, raw.nbytes, name)
+        # HDF5 reads in one call that tells nothing on the way.
+        with messages.status(Text(f"Reading {name} through h5py")):
+            array = ps.read(dataset, device=device)
+    report = ps.last_report()
+    assert report is not None
+    return array, report
+
+
+def _follow(request: ps.Request[Any], total: int, name: str) -> tuple[Any, ps.Report]:
+    """Show a bar until the request is finished; Ctrl-C stops the request before the command."""
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+        console=messages,
+    ) as progress:
+        task = progress.add_task(name, total=total)
+        try:
+            while not request.done():
+                progress.update(task, completed=request.progress())
+                time.sleep(0.02)
+        except KeyboardInterrupt:
+            request.cancel()
+            raise
+        array = request.wait()
+        progress.update(task, completed=request.progress())
+    return array, request.report
+
+
+def _list_datasets(path: Path, as_json: bool) -> None:
+    found: list[dict[str, Any]] = []
+
+    def add(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset):
+            found.append(
+                {
+                    "name": name,
+                    "dtype": str(item.dtype),
+                    "shape": None if item.shape is None else list(item.shape),
+                    "bytes": item.nbytes,
+                    "layout": _layout(item),
+                }
+            )
+
+    with h5py.File(path) as file:
+        file.visititems(add)
+    if as_json:
+        print_json({"file": str(path), "datasets": found})
+        return
+    table = Table(title=Text(f"Datasets of {path}"), title_justify="left")
+    for heading in ("Name", "Type", "Shape", "Layout"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("Size", justify="right")
+    for row in found:
+        shape = "null" if row["shape"] is None else " x ".join(map(str, row["shape"])) or "scalar"
+        table.add_row(*plain(row["name"], row["dtype"], shape, row["layout"], size(row["bytes"])))
+    results.print(table)
+    results.print(f"Read one with: penstock read {path}:NAME", markup=False, highlight=False)
+
+
+def _layout(dataset: Any) -> str:
+    properties = dataset.id.get_create_plist()
+    name = _LAYOUTS.get(properties.get_layout(), "virtual")
+    filters = [properties.get_filter(i)[3].decode() for i in range(properties.get_nfilters())]
+    return ", ".join([name, *filters])
+
+
+_LAYOUTS = {
+    h5py.h5d.COMPACT: "compact",
+    h5py.h5d.CONTIGUOUS: "contiguous",
+    h5py.h5d.CHUNKED: "chunked",
+}
+
+
+def _print_report(
+    source: str, target: devices.Target, report: ps.Report, out: Path | None, as_json: bool
+) -> None:
+    if as_json:
+        print_json(
+            {
+                **asdict(report),
+                "source": source,
+                "device": target.device,
+                "out": None if out is None else str(out),
+                "paths": report.paths,
+                "gb_per_s": report.gbps,
+            }
+        )
+        return
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_row(*plain("Read", f"{report.bytes:,} bytes into {target.description}"))
+    table.add_row("Route", report.route)
+    for path, count in report.paths.items():
+        table.add_row("", f"{path}: {count:,} bytes")
+    table.add_row("Time", f"{report.seconds * 1e3:.2f} ms, {rate(report.bytes, report.seconds)}")
+    table.add_row(
+        "Work",
+        f"{report.threads} thread(s), {report.io_calls} I/O calls, {report.copies} copies, "
+        f"blocks of {size(report.block)}",
+    )
+    if report.note:
+        table.add_row(*plain("Note", report.note))
+    if out is not None:
+        table.add_row(*plain("Saved", str(out)))
+    results.print(table)

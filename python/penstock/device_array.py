@@ -1,0 +1,196 @@
+"""An array in GPU memory for programs that have neither torch nor CuPy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from penstock import dlpack
+from penstock._native import NULL, ffi, lib
+from penstock.dtypes import ElementType, element_type, numpy_dtype
+from penstock.errors import IncompatibleError, InvalidError, check
+from penstock.memory import copy_bytes
+
+
+class DeviceArray:
+    """A C-contiguous array that owns memory of one GPU.
+
+    It holds data and hands it on: by DLPack (``torch.from_dlpack(a)``), by
+    ``__cuda_array_interface__`` (``cupy.asarray(a)``) and, copied, by :meth:`numpy`. The memory
+    is not initialised, and is freed when the last user of it is gone.
+
+    Args:
+        shape: Lengths of the dimensions; an integer for one dimension.
+        dtype: Anything that ``numpy.dtype`` takes, or the name of an ml_dtypes type.
+        device: The CUDA ordinal.
+
+    Raises:
+        OutOfMemoryError: The GPU does not have that much memory left.
+        UnavailableError: There is no such GPU.
+
+    >>> a = ps.DeviceArray.from_numpy(np.arange(6.0).reshape(2, 3))
+    >>> a.numpy().sum()
+    15.0
+    """
+
+    __slots__ = ("__weakref__", "_device", "_element", "_memory", "_pointer", "_shape")
+
+    def __init__(
+        self, shape: int | tuple[int, ...], dtype: object = "uint8", device: int = 0
+    ) -> None:
+        self._shape = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+        if any(n < 0 for n in self._shape):
+            raise InvalidError(f"shape {self._shape} has a negative length")
+        self._element = element_type(dtype)
+        self._device = device
+        self._memory = _allocate(device, self.nbytes)
+        self._pointer = 0 if self._memory is None else int(ffi.cast("uintptr_t", self._memory))
+
+    @classmethod
+    def from_numpy(cls, array: Any, device: int = 0) -> DeviceArray:
+        """A copy on the GPU of a NumPy array or of what ``numpy.asarray`` takes."""
+        source = np.asarray(array, order="C")
+        made = cls(source.shape, source.dtype, device)
+        address = source.__array_interface__["data"][0]
+        copy_bytes(made.data_ptr, address, made.nbytes)
+        return made
+
+    def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
+        """A copy in host memory."""
+        copy = np.empty(self._shape, numpy_dtype(self._element))
+        address = copy.__array_interface__["data"][0]
+        copy_bytes(address, self._pointer, self.nbytes)
+        return copy
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the dimensions."""
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The data type as NumPy has it."""
+        return numpy_dtype(self._element)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next in each dimension."""
+        lengths = [max(n, 1) for n in self._shape]
+        return tuple(
+            math.prod(lengths[i + 1 :]) * self._element.itemsize for i in range(len(lengths))
+        )
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions there are."""
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements there are."""
+        return math.prod(self._shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Length in bytes."""
+        return self.size * self._element.itemsize
+
+    @property
+    def device(self) -> int:
+        """The CUDA ordinal."""
+        return self._device
+
+    @property
+    def data_ptr(self) -> int:
+        """The device address of the first element; 0 if there is none."""
+        return self._pointer
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        dtype = self._element.numpy
+        if dtype is None or dtype.kind == "V":
+            raise AttributeError(
+                f"the CUDA array interface has no type for {self._element.name}; use DLPack"
+            )
+        return {
+            "shape": self._shape,
+            "typestr": dtype.str,
+            "data": (self._pointer, False),
+            "strides": None,
+            "stream": None,  # no work of ours is under way on the memory
+            "version": 3,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.CUDA, self._device
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        versioned = max_version is not None and max_version[0] >= 1
+        if dl_device is not None and dl_device[0] == dlpack.CPU:
+            if copy is False:
+                raise BufferError("GPU memory cannot be used by the CPU without a copy")
+            host = self.numpy()
+            return dlpack.export_array(
+                host.__array_interface__["data"][0],
+                self._shape,
+                self._element,
+                (dlpack.CPU, 0),
+                host,
+                versioned=versioned,
+                copied=True,
+            )
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the array is on cuda:{self._device}, not on {dl_device}")
+        owner = self._copy() if copy else self
+        return dlpack.export_array(
+            owner.data_ptr,
+            self._shape,
+            self._element,
+            self.__dlpack_device__(),
+            owner,
+            versioned=versioned,
+            copied=bool(copy),
+        )
+
+    def _copy(self) -> DeviceArray:
+        made = DeviceArray(self._shape, self._element.numpy or self._element.name, self._device)
+        copy_bytes(made.data_ptr, self._pointer, self.nbytes)
+        return made
+
+    def __array__(self, *_: object, **__: object) -> Any:
+        raise IncompatibleError("a DeviceArray is not copied to the host unasked: use .numpy()")
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise IncompatibleError("len() of an array without dimensions")
+        return self._shape[0]
+
+    def __repr__(self) -> str:
+        return (
+            f"DeviceArray(shape={self._shape}, dtype={self._element.name}, "
+            f"device='cuda:{self._device}')"
+        )
+
+
+def _allocate(device: int, nbytes: int) -> Any:
+    """Device memory that is freed when the returned object is collected; ``None`` for 0 bytes."""
+    if nbytes == 0:
+        return None
+    address = ffi.new("void **")
+    check(lib.penstock_device_alloc(device, nbytes, address))
+    assert address[0] != NULL
+    return ffi.gc(address[0], lib.penstock_device_free)
+
+
+def element_of(array: DeviceArray) -> ElementType:
+    """The element type, also where NumPy cannot express it."""
+    return array._element

@@ -1,0 +1,82 @@
+"""Element types by one name, whether NumPy, torch or ml_dtypes spells them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock.errors import IncompatibleError
+
+# Types that NumPy has only with the package ml_dtypes (complex32 not even then).
+_EXTENDED = {
+    "bfloat16": 2,
+    "complex32": 4,
+    "float8_e4m3fn": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1,
+}
+
+
+class ElementType(NamedTuple):
+    """The type of an array's elements."""
+
+    name: str
+    itemsize: int
+    numpy: np.dtype[Any] | None
+    """``None`` where NumPy cannot express the type in this environment."""
+
+
+def element_type(dtype: object) -> ElementType:
+    """The element type that a NumPy or torch dtype, a type or a name stands for."""
+    try:
+        return _element_type(dtype)
+    except TypeError:
+        if getattr(dtype, "__hash__", None) is None:
+            return _element_type.__wrapped__(dtype)  # a list of fields, for example
+        raise
+
+
+@lru_cache(maxsize=256)
+def _element_type(dtype: object) -> ElementType:
+    if isinstance(dtype, np.dtype):
+        return _of_numpy(dtype)
+    name = dtype if isinstance(dtype, str) else ""
+    if type(dtype).__module__ == "torch":
+        name = str(dtype).removeprefix("torch.")
+    if name in _EXTENDED:
+        return ElementType(name, _EXTENDED[name], _ml_dtype(name))
+    try:
+        return _of_numpy(np.dtype(name or dtype))  # type: ignore[call-overload]
+    except TypeError as error:
+        raise IncompatibleError(f"{dtype!r} is not a data type: {error}") from None
+
+
+def _of_numpy(dtype: np.dtype[Any]) -> ElementType:
+    if dtype.hasobject:
+        raise IncompatibleError(
+            f"arrays of data type {dtype} hold Python objects, not bytes that a file can hold"
+        )
+    return ElementType(dtype.name, dtype.itemsize, dtype)
+
+
+def _ml_dtype(name: str) -> np.dtype[Any] | None:
+    try:
+        import ml_dtypes
+    except ImportError:
+        return None
+    kind = getattr(ml_dtypes, name, None)
+    return None if kind is None else np.dtype(kind)
+
+
+def numpy_dtype(element: ElementType) -> np.dtype[Any]:
+    """The NumPy dtype of an element type, or the error that says how to get it."""
+    if element.numpy is None:
+        raise IncompatibleError(
+            f"NumPy has no data type {element.name} here",
+            remedy="install ml_dtypes, or load it into a torch tensor on the GPU",
+        )
+    return element.numpy

@@ -1,0 +1,64 @@
+"""Files of the native library."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, TypeAlias
+
+from penstock._native import NULL, CData, ffi, lib
+from penstock.errors import InvalidError, check
+
+Path: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
+
+READ: int = lib.PENSTOCK_READ
+WRITE: int = lib.PENSTOCK_WRITE
+
+_open = lib.penstock_open
+_close = lib.penstock_close
+
+
+def encode(path: Path) -> bytes:
+    """A path as the bytes that the system takes."""
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:
+        raise InvalidError(f"the path {os.fsdecode(encoded)!r} holds a null byte")
+    return encoded
+
+
+class NativeFile:
+    """An open file. It is closed by :meth:`close`, or when nobody refers to it."""
+
+    __slots__ = ("__weakref__", "_lock", "handle")
+
+    handle: CData
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._lock = threading.Lock()
+        self.handle = NULL
+        opened = ffi.new("penstock_file **")
+        check(_open(encode(path), flags, NULL, opened))
+        self.handle = opened[0]
+
+    def size(self) -> int:
+        """The length of the file in bytes."""
+        size = ffi.new("uint64_t *")
+        check(lib.penstock_file_size(self.handle, size))
+        return int(size[0])
+
+    def close(self) -> None:
+        """Wait for the file's requests and close it. Closing again does nothing."""
+        with self._lock:
+            handle, self.handle = self.handle, NULL
+        if handle != NULL:
+            check(_close(handle))
+
+    def __enter__(self) -> NativeFile:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", NULL) != NULL:
+            _close(self.handle)

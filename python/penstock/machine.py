@@ -1,0 +1,70 @@
+"""What this machine offers, and the state of the library."""
+
+from __future__ import annotations
+
+import atexit
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, cast
+
+from penstock import arrays, memory
+from penstock._native import NULL, ffi, lib, text
+from penstock.errors import check
+from penstock.files import Path, encode
+
+
+def devices() -> list[str]:
+    """The GPUs that can be used, as ``["cuda:0", ...]``; empty where there is none."""
+    count = ffi.new("int *")
+    check(lib.penstock_device_count(count))
+    return [f"cuda:{ordinal}" for ordinal in range(count[0])]
+
+
+def describe(path: Path | None = None) -> dict[str, Any]:
+    """What the machine offers: GPUs, driver, cuFile and whether it would start, io_uring.
+
+    With a ``path``, also what holds for its file system.
+    """
+    description = ffi.new("char **")
+    check(lib.penstock_describe(NULL if path is None else encode(path), description))
+    try:
+        return cast("dict[str, Any]", json.loads(text(description[0])))
+    finally:
+        lib.penstock_string_free(description[0])
+
+
+def memory_kind(array: Any) -> Literal["host", "pinned", "managed", "device"]:
+    """The kind of memory that an array lies in, as the CUDA driver knows it."""
+    found = arrays.view(array)
+    if not found.pointer:
+        return "device" if found.device >= 0 else "host"
+    kind, _ = memory.kind_of(found.pointer)
+    return cast("Literal['host', 'pinned', 'managed', 'device']", memory.KINDS[kind])
+
+
+def drain() -> None:
+    """Wait until no request is under way in this process."""
+    check(lib.penstock_drain())
+
+
+@contextmanager
+def trace(path: Path) -> Iterator[None]:
+    """Write spans of all I/O, copies and requests within a ``with`` block to a file.
+
+    The file is Chrome trace JSON, which https://ui.perfetto.dev shows.
+
+    >>> with ps.trace("t.json"):
+    ...     ps.load("w.bin", device="cuda")
+    """
+    check(lib.penstock_trace_start(encode(path)))
+    try:
+        yield
+    finally:
+        check(lib.penstock_trace_stop())
+
+
+@atexit.register
+def _drain_at_exit() -> None:
+    """Requests that nobody waited for finish before the memory they use goes away."""
+    lib.penstock_drain()

@@ -1,0 +1,138 @@
+"""What a finished transfer did: which path carried how many bytes, and how fast."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+
+from penstock._native import CData, ffi, lib, text
+
+_ROUTES = {
+    lib.PENSTOCK_ROUTE_DEFAULT: "auto",
+    lib.PENSTOCK_ROUTE_AUTO: "auto",
+    lib.PENSTOCK_ROUTE_HOST: "host",
+    lib.PENSTOCK_ROUTE_STAGED: "staged",
+    lib.PENSTOCK_ROUTE_MAPPED: "mapped",
+    lib.PENSTOCK_ROUTE_GDS: "gds",
+}
+_PATHS = (
+    "host_buffered",
+    "host_direct",
+    "staged_buffered",
+    "staged_direct",
+    "mapped",
+    "gds_p2p",
+    "gds_nvfs",
+    "gds_posix",
+    "gds_unproven",
+    "h5py",
+)
+_COUNTS = ("elapsed_ns", "io_calls", "copies", "block", "threads", "queue_depth")
+
+
+@dataclass(frozen=True)
+class Report:
+    """The account of one finished transfer. Counts of bytes are of the caller's bytes.
+
+    >>> x = ps.load("w.bin", device="cuda")
+    >>> report = ps.last_report()
+    >>> report.route, report.paths, report.gbps
+    ('mapped', {'mapped': 67108864}, 31.4)
+    """
+
+    route: str
+    """Which route carried the most bytes: host, staged, mapped, gds, or h5py."""
+    device: int = -1
+    """The CUDA ordinal of the memory, -1 for host memory."""
+    bytes: int = 0
+    """Moved for the caller."""
+    host_buffered: int = 0
+    """Bytes between the page cache and host memory."""
+    host_direct: int = 0
+    """Bytes between the medium and host memory (O_DIRECT)."""
+    staged_buffered: int = 0
+    """Bytes between the page cache, a pinned slot and the GPU."""
+    staged_direct: int = 0
+    """Bytes between the medium, a pinned slot and the GPU (O_DIRECT)."""
+    mapped: int = 0
+    """Bytes that the GPU pulled from pinned pages of the page cache."""
+    gds_p2p: int = 0
+    """cuFile, between storage and GPU over PCIe peer-to-peer, by its statistics."""
+    gds_nvfs: int = 0
+    """cuFile through the nvidia-fs kernel module, by its statistics."""
+    gds_posix: int = 0
+    """cuFile's own fallback through host memory, by its statistics."""
+    gds_unproven: int = 0
+    """cuFile, where its statistics do not tell which way."""
+    h5py: int = 0
+    """Bytes that HDF5 itself read or wrote in host memory."""
+    elapsed_ns: int = 0
+    """From submission to completion."""
+    io_calls: int = 0
+    """Reads, writes, mappings or cuFile calls issued."""
+    copies: int = 0
+    """DMA or memory copies issued."""
+    block: int = 0
+    """Bytes that a worker moved at a time."""
+    threads: int = 0
+    """Workers that took part."""
+    queue_depth: int = 0
+    """The greatest number of reads or writes in flight of one worker."""
+    note: str = ""
+    """Why the transfer took another way than the direct one; empty if it did not."""
+
+    @property
+    def paths(self) -> dict[str, int]:
+        """Bytes by the path they took, without the paths that carried none."""
+        return {name: count for name in _PATHS if (count := getattr(self, name))}
+
+    @property
+    def seconds(self) -> float:
+        """From submission to completion."""
+        return self.elapsed_ns / 1e9
+
+    @property
+    def gbps(self) -> float:
+        """Gigabytes (10**9 bytes) a second; 0.0 where nothing was timed."""
+        return self.bytes / self.elapsed_ns if self.elapsed_ns else 0.0
+
+
+# A native report is turned into a Report when it is asked for: small reads do not pay for it.
+_last: ContextVar[Report | CData | None] = ContextVar("penstock_last_report", default=None)
+
+
+def last_report() -> Report | None:
+    """The report of the last synchronous transfer of this thread or asyncio task.
+
+    ``None`` if there was none. Requests carry their own: :attr:`penstock.Request.report`.
+    """
+    last = _last.get()
+    if last is None or isinstance(last, Report):
+        return last
+    report = from_native(last)
+    _last.set(report)
+    return report
+
+
+def remember(report: Report | CData) -> None:
+    """Make this the last report of the thread or task."""
+    _last.set(report)
+
+
+def remember_note(note: str) -> None:
+    """Add why the last transfer took another way to its report."""
+    last = last_report()
+    if last is not None:
+        _last.set(replace(last, note=f"{last.note}; {note}" if last.note else note))
+
+
+def from_native(native: CData) -> Report:
+    """The Report with the contents of a ``penstock_report``."""
+    counts = {name: getattr(native, name) for name in (*_PATHS[:-1], *_COUNTS)}
+    return Report(
+        route=_ROUTES.get(native.route, "unknown"),
+        device=native.device,
+        bytes=native.bytes,
+        note=text(ffi.cast("char *", native.note)),
+        **counts,
+    )

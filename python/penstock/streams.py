@@ -1,0 +1,38 @@
+"""CUDA streams as callers have them: torch's, CuPy's, any with ``__cuda_stream__``, or integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.errors import IncompatibleError, InvalidError
+
+_LEGACY = 1  # CU_STREAM_LEGACY, the same stream as the handle 0
+
+
+def stream_handle(stream: Any) -> int | None:
+    """The CUstream handle of a stream, ``None`` for ``None``."""
+    if stream is None:
+        return None
+    if hasattr(stream, "__cuda_stream__"):
+        version, handle = stream.__cuda_stream__()
+        if version != 0:
+            raise IncompatibleError(f"version {version} of __cuda_stream__ is not known")
+    elif hasattr(stream, "cuda_stream"):  # torch.cuda.Stream
+        handle = stream.cuda_stream
+    elif hasattr(stream, "ptr"):  # cupy.cuda.Stream
+        handle = stream.ptr
+    elif hasattr(stream, "__index__") and not isinstance(stream, bool):
+        handle = stream
+    else:
+        raise IncompatibleError(
+            f"a {type(stream).__name__} is not a CUDA stream",
+            remedy="pass a torch or CuPy stream, an object with __cuda_stream__, or its handle",
+        )
+    return normal(int(handle))
+
+
+def normal(handle: int) -> int:
+    """The handle with one spelling of the legacy default stream."""
+    if handle < 0:
+        raise InvalidError(f"{handle} is not the handle of a CUDA stream")
+    return 0 if handle == _LEGACY else handle

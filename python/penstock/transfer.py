@@ -1,0 +1,344 @@
+"""Loading and saving arrays as the plain bytes of a file."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock import arrays, report, request
+from penstock._native import NULL, CData, lib, new_report, pointer
+from penstock._options import OptionKeys, resolve
+from penstock.dtypes import ElementType, element_type
+from penstock.errors import EndOfFileError, InvalidError, check
+from penstock.files import READ, NativeFile, Path, encode
+from penstock.placement import HOST, Device, allocate, parse_device
+from penstock.request import Request
+from penstock.streams import stream_handle
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+A = TypeVar("A")
+
+# Longer transfers run as requests, whose wait Ctrl-C can interrupt.
+_INTERRUPTIBLE = 64 << 20
+
+_read = lib.penstock_read
+
+
+def load(
+    path: Path,
+    *,
+    dtype: object = None,
+    shape: int | tuple[int, ...] | None = None,
+    offset: int = 0,
+    device: Device = None,
+    out: Any = None,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> Any:
+    """Read an array from the plain bytes of a file.
+
+    Args:
+        path: The file.
+        dtype: Data type of the elements, ``"uint8"`` if not given. NumPy's and torch's types
+            and names such as ``"bfloat16"`` are understood.
+        shape: Lengths of the dimensions in C order; one may be -1. If not given, all of the
+            file from ``offset`` on is read, as one dimension.
+        offset: Bytes of the file to skip.
+        device: ``"cpu"`` (the default) for a NumPy array; ``"cuda"`` or ``"cuda:1"`` for a torch
+            tensor if torch can use the GPU, else a CuPy array, else a
+            :class:`penstock.DeviceArray`. ``PENSTOCK_ARRAYS=torch|cupy|device`` chooses one.
+        out: An array to fill, instead of a new one on ``device``. Its length says how much is
+            read. One that is not C-contiguous is filled through a temporary.
+        stream: A CUDA stream whose queued work must be done before the memory is touched. By
+            default that is the current stream of torch or CuPy, where the array is theirs.
+        **options: See :class:`penstock.OptionKeys`.
+
+    Returns:
+        ``out``, or the new array. It is complete: work on any stream may use it.
+
+    Raises:
+        NotFoundError: There is no such file.
+        EndOfFileError: The file ends before the array does.
+        InvalidError: ``out`` is read-only, does not match ``dtype`` or ``shape``, or the rest of
+            the file is not a whole number of elements.
+        IncompatibleError: ``out`` is no array, or has a type or layout that cannot be filled.
+
+    >>> t = ps.load("w.bin", dtype="float32", shape=(4096, 4096), device="cuda")
+    >>> ps.load("w.bin", out=t, offset=4096)
+    """
+    after = stream_handle(stream)
+    native_options = resolve(options)
+    start = _offset(offset)
+    with NativeFile(path, READ) as file:
+        if out is None:
+            out = _new_array(file, path, dtype, shape, start, device, after)
+        else:
+            check_device(out, device)
+        view, finish = arrays.destination(out, after)
+        _check_shape(view, dtype, shape)
+        read_into(file, view, start, native_options)
+    complete(view, finish)
+    return out
+
+
+def save(
+    path: Path,
+    array: Any,
+    *,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> None:
+    """Replace a file by the plain bytes of an array, in C order.
+
+    A reader finds the old file or the new one, never a part. With ``durable=True`` the new file
+    also survives a power failure.
+
+    Args:
+        path: The file.
+        array: Any array on the CPU or a GPU. One that is not C-contiguous is copied first.
+        stream: A CUDA stream whose queued work makes the array. By default that is the current
+            stream of torch or CuPy, where the array is theirs.
+        **options: See :class:`penstock.OptionKeys`.
+
+    Raises:
+        NotFoundError: The folder does not exist.
+        NoSpaceError: The file system is full. The old file is still there.
+        IncompatibleError: ``array`` is no array, or holds Python objects.
+
+    >>> ps.save("w.bin", t, durable=True)
+    """
+    native_options = resolve(options)
+    view = arrays.source(array, stream_handle(stream))
+    if view.stream is None and view.nbytes <= _INTERRUPTIBLE:
+        done = new_report()
+        source = pointer(view.pointer)
+        check(lib.penstock_save(encode(path), source, view.nbytes, native_options, done))
+        report.remember(done)
+    else:
+        _finish(_save_request(path, view, native_options, array))
+
+
+def load_async(
+    path: Path,
+    *,
+    dtype: object = None,
+    shape: int | tuple[int, ...] | None = None,
+    offset: int = 0,
+    device: Device = None,
+    out: Any = None,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> Request[Any]:
+    """Start what :func:`load` does, and return at once.
+
+    With a ``stream``, the transfer starts after the work queued there, and work queued there
+    later starts after the transfer: the host need not wait. ``out`` must be C-contiguous.
+
+    >>> r = ps.load_async("w.bin", out=t, stream=torch.cuda.current_stream())
+    >>> model(t)        # queued on the same stream: sees the data
+    >>> r.wait()        # raises if the transfer failed
+    """
+    after = stream_handle(stream)
+    native_options = resolve(options)
+    start = _offset(offset)
+    file = NativeFile(path, READ)
+    if out is None:
+        out = _new_array(file, path, dtype, shape, start, device, after)
+    else:
+        check_device(out, device)
+    view = arrays.contiguous_destination(out, after)
+    _check_shape(view, dtype, shape)
+    made = request.submit(
+        file,
+        request.READ,
+        request.one_range(start, view.pointer, view.nbytes),
+        1,
+        native_options,
+        stream=view.stream,
+        flags=_flags(view.stream, explicit=stream is not None),
+        array=out,
+        keep=view,
+        owns_file=True,
+    )
+    arrays.note_write(view)
+    return made
+
+
+def save_async(
+    path: Path,
+    array: A,
+    *,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> Request[A]:
+    """Start what :func:`save` does, and return at once. The array must not change meanwhile.
+
+    With a ``stream``, the transfer starts after the work queued there, and work queued there
+    later starts after the transfer.
+
+    >>> r = ps.save_async("w.bin", t)
+    >>> r.wait()
+    """
+    view = arrays.source(array, stream_handle(stream))
+    return _save_request(path, view, resolve(options), array, explicit=stream is not None)
+
+
+def read_into(file: NativeFile, view: arrays.View, offset: int, options: CData) -> None:
+    """Fill contiguous memory from one place of a file."""
+    if view.stream is None and view.nbytes <= _INTERRUPTIBLE:
+        done = new_report()
+        check(_read(file.handle, pointer(view.pointer), view.nbytes, offset, options, done))
+        report.remember(done)
+    else:
+        move(
+            file,
+            request.READ,
+            request.one_range(offset, view.pointer, view.nbytes),
+            1,
+            view,
+            options,
+        )
+
+
+def move(
+    file: NativeFile, operation: int, ranges: CData, count: int, view: arrays.View, options: CData
+) -> None:
+    """Move ranges between a file and the memory of a view."""
+    if view.stream is None and view.nbytes <= _INTERRUPTIBLE:
+        done = new_report()
+        call = lib.penstock_readv if operation == request.READ else lib.penstock_writev
+        check(call(file.handle, ranges, count, options, done))
+        report.remember(done)
+        return
+    made = request.submit(
+        file,
+        operation,
+        ranges,
+        count,
+        options,
+        stream=view.stream,
+        flags=_flags(view.stream, explicit=False),
+        array=None,
+        keep=view,
+        owns_file=False,
+    )
+    _finish(made)
+
+
+def complete(view: arrays.View, finish: Any) -> None:
+    """What is left to do after a destination was filled."""
+    if finish is not None:
+        finish()
+        report.remember_note("the array is not C-contiguous: filled through a temporary")
+    else:
+        arrays.note_write(view)
+
+
+def _finish(made: Request[Any]) -> None:
+    try:
+        made.wait()
+    except KeyboardInterrupt:
+        made.cancel()
+        raise
+    report.remember(made.native_report())
+
+
+def _save_request(
+    path: Path, view: arrays.View, options: CData, array: A, *, explicit: bool = False
+) -> Request[A]:
+    encoded = encode(path)
+    stream = NULL if view.stream is None else pointer(view.stream)
+    flags = _flags(view.stream, explicit=explicit)
+    return request.submit_with(
+        lambda made: int(
+            lib.penstock_save_submit(
+                encoded, pointer(view.pointer), view.nbytes, options, stream, flags, made
+            )
+        ),
+        array,
+        view,
+    )
+
+
+def _flags(stream: int | None, *, explicit: bool) -> int:
+    if stream is None:
+        return 0
+    return request.AFTER_STREAM | (request.STREAM_WAITS if explicit else 0)
+
+
+def _offset(offset: int) -> int:
+    start = operator.index(offset)
+    if start < 0:
+        raise InvalidError(f"offset {offset} is negative")
+    return start
+
+
+def _new_array(
+    file: NativeFile,
+    path: Path,
+    dtype: object,
+    shape: int | tuple[int, ...] | None,
+    offset: int,
+    device: Device,
+    stream: int | None,
+) -> Any:
+    element = element_type("uint8" if dtype is None else dtype)
+    lengths = (-1,) if shape is None else _lengths(shape)
+    if -1 in lengths:
+        lengths = _infer(lengths, element, file.size(), offset, path)
+    return allocate(lengths, element, device, stream)
+
+
+def _lengths(shape: int | tuple[int, ...]) -> tuple[int, ...]:
+    given = shape if isinstance(shape, Sequence) else (shape,)
+    lengths = tuple(operator.index(n) for n in given)
+    if any(n < -1 for n in lengths) or lengths.count(-1) > 1:
+        raise InvalidError(f"shape {shape} is not a shape")
+    return lengths
+
+
+def _infer(
+    lengths: tuple[int, ...], element: ElementType, size: int, offset: int, path: Path
+) -> tuple[int, ...]:
+    """Put the number for -1 that takes all of the file from ``offset`` on."""
+    available = size - offset
+    if available < 0:
+        raise EndOfFileError(
+            f"{os.fsdecode(path)} has {size} bytes and ends before offset {offset}",
+            path=os.fsdecode(path),
+            offset=offset,
+        )
+    unit = math.prod(n for n in lengths if n != -1) * element.itemsize
+    if unit == 0 or available % unit:
+        raise InvalidError(
+            f"{available} bytes are not a whole number of {unit}-byte units "
+            f"({element.name}, shape {lengths})",
+            path=os.fsdecode(path),
+            remedy="give the shape, or another dtype or offset",
+        )
+    return tuple(available // unit if n == -1 else n for n in lengths)
+
+
+def check_device(out: Any, device: Device) -> None:
+    """An ``out`` must be where ``device`` says, where that is given as well."""
+    if device is not None and (parse_device(device) == HOST) != (arrays.view(out).device < 0):
+        raise InvalidError(f"out is not on device {device}", remedy="give out or device, not both")
+
+
+def _check_shape(view: arrays.View, dtype: object, shape: int | tuple[int, ...] | None) -> None:
+    """An ``out`` must be what ``dtype`` and ``shape`` say, where they are given."""
+    if dtype is not None and element_type(dtype) != view.dtype:
+        raise InvalidError(f"out has data type {view.dtype.name}, not {element_type(dtype).name}")
+    if shape is not None and not _matches(_lengths(shape), view.shape):
+        raise InvalidError(f"out has shape {view.shape}, not {_lengths(shape)}")
+
+
+def _matches(wanted: tuple[int, ...], actual: tuple[int, ...]) -> bool:
+    return len(wanted) == len(actual) and all(
+        w in (-1, n) for w, n in zip(wanted, actual, strict=True)
+    )

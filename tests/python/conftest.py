@@ -1,0 +1,170 @@
+"""Fixtures: memory of each kind, and the frameworks where they are installed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock._native import ffi, lib
+from penstock.errors import check
+
+MEMORY_KINDS = ("host", "pinned", "device")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "gpu: needs a GPU, or the stand-in of scripts/standin-gpu")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if ps.devices():
+        return
+    skip = pytest.mark.skip(reason="no GPU: run on one, or under scripts/standin-gpu")
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(skip)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes ``memory`` runs once for each kind of memory."""
+    if "memory" in metafunc.fixturenames:
+        kinds = [
+            pytest.param(kind, marks=[] if kind == "host" else pytest.mark.gpu)
+            for kind in MEMORY_KINDS
+        ]
+        metafunc.parametrize("memory", kinds, indirect=True)
+
+
+class CudaInterface:
+    """An array that speaks nothing but ``__cuda_array_interface__``."""
+
+    def __init__(self, array: Any, **changes: Any) -> None:
+        self._array = array
+        self.__cuda_array_interface__ = {**array.__cuda_array_interface__, **changes}
+
+
+class Memory:
+    """Makes and looks into arrays of one kind of memory."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any = "uint8") -> Any:
+        if self.kind == "device":
+            return ps.DeviceArray(shape, dtype)
+        if self.kind == "pinned":
+            return np.asarray(_Pinned(shape, dtype))
+        return np.empty(shape, dtype)
+
+    def array(self, contents: np.ndarray[Any, Any]) -> Any:
+        if self.kind == "device":
+            return ps.DeviceArray.from_numpy(contents)
+        made = self.empty(contents.shape, contents.dtype)
+        made[...] = contents
+        return made
+
+    def misaligned(self, length: int, by: int) -> tuple[Any, Callable[[], np.ndarray[Any, Any]]]:
+        """Bytes at an address that is ``by`` off, and a function that looks into them."""
+        whole = self.empty(length + by)
+        if self.kind != "device":
+            return whole[by:], lambda: whole[by:]
+        address = whole.data_ptr + by if whole.data_ptr else 0
+        part = CudaInterface(whole, shape=(length,), data=(address, False))
+        return part, lambda: whole.numpy()[by:]
+
+    def numpy(self, array: Any) -> np.ndarray[Any, Any]:
+        return array.numpy() if self.kind == "device" else array
+
+
+class _Pinned:
+    """Page-locked memory, freed when the last array that shares it is gone."""
+
+    def __init__(self, shape: int | tuple[int, ...], dtype: Any) -> None:
+        lengths = (shape,) if isinstance(shape, int) else tuple(shape)
+        kind = np.dtype(dtype)
+        address = ffi.new("void **")
+        check(lib.penstock_host_alloc(max(math.prod(lengths) * kind.itemsize, 1), address))
+        self._owned = ffi.gc(address[0], lib.penstock_host_free)
+        self.__array_interface__ = {
+            "shape": lengths,
+            "typestr": kind.str,
+            "data": (int(ffi.cast("uintptr_t", self._owned)), False),
+            "version": 3,
+        }
+
+
+class DLPackOnly:
+    """An array that speaks nothing but DLPack, with or without versions."""
+
+    def __init__(self, array: Any, *, versioned: bool) -> None:
+        self._array = array
+        self._versioned = versioned
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+    def __dlpack__(self, **arguments: Any) -> object:
+        if not self._versioned and "max_version" in arguments:
+            raise TypeError("unexpected keyword argument 'max_version'")
+        return self._array.__dlpack__(**arguments)
+
+
+@pytest.fixture
+def memory(request: pytest.FixtureRequest) -> Memory:
+    return Memory(request.param)
+
+
+@pytest.fixture
+def cuda_interface() -> type[CudaInterface]:
+    return CudaInterface
+
+
+@pytest.fixture
+def dlpack_only() -> type[DLPackOnly]:
+    return DLPackOnly
+
+
+@pytest.fixture
+def penstock_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New GPU arrays are DeviceArrays, whatever is installed."""
+    monkeypatch.setenv("PENSTOCK_ARRAYS", "device")
+
+
+@pytest.fixture(scope="session")
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+@pytest.fixture(scope="session")
+def torch_cuda(torch: Any) -> Any:
+    if not torch.cuda.is_available():
+        pytest.skip("torch has no GPU")
+    return torch
+
+
+@pytest.fixture(scope="session")
+def cupy() -> Any:
+    module = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if not module.cuda.is_available():
+        pytest.skip("CuPy has no GPU")
+    return module
+
+
+@pytest.fixture
+def noise() -> Callable[[int], np.ndarray[Any, Any]]:
+    """Bytes without a pattern, the same for the same length."""
+    return lambda count: np.random.default_rng(count).integers(0, 256, count, np.uint8)
+
+
+@pytest.fixture
+def slow_file(tmp_path: Any) -> Iterator[Any]:
+    """A file whose read, with one thread and small blocks, takes a while."""
+    path = tmp_path / "slow.bin"
+    with open(path, "wb") as file:
+        file.truncate(128 << 20)
+    with ps.options(threads=1, block="4KiB", io="threads", direct="no"):
+        yield path

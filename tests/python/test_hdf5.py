@@ -1,0 +1,410 @@
+"""HDF5 datasets, with h5py as the oracle."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import penstock as ps
+from penstock import selection
+
+FUNCTION_FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+BIG = np.arange(60_000, dtype="f4").reshape(200, 300)  # more than HDF5's sieve buffer holds
+
+
+@pytest.fixture
+def h5(tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        yield file
+
+
+@st.composite
+def shapes_and_selections(draw):
+    shape = draw(hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=6))
+    parts = []
+    for length in shape:
+        start = draw(st.integers(0, length))
+        stop = draw(st.integers(start, length))
+        step = draw(st.integers(1, 3))
+        index = draw(st.integers(-length, length - 1))
+        parts.append(draw(st.sampled_from([index, slice(start, stop, step), slice(None)])))
+    parts = parts[: draw(st.integers(0, len(parts)))]
+    if draw(st.booleans()):
+        at = draw(st.integers(0, len(parts)))
+        # What follows an ellipsis selects from the last dimensions: whole ones always fit.
+        parts = [*parts[:at], Ellipsis, *[slice(None)] * (len(parts) - at)]
+    return shape, tuple(parts)
+
+
+@settings(max_examples=100, deadline=None)
+@given(shapes_and_selections())
+def test_runs_are_the_elements_that_numpy_selects(case):
+    shape, chosen = case
+    numbers = np.arange(np.prod(shape)).reshape(shape)
+    slab = selection.parse(chosen, shape)
+    assert slab is not None
+    pieces = selection.runs(slab, shape)
+    found = [int(first) + i for first in pieces.first for i in range(pieces.length)]
+    np.testing.assert_array_equal(np.reshape(found, slab.shape), numbers[chosen])
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=FUNCTION_FIXTURES)
+@given(
+    case=shapes_and_selections(),
+    dtype=st.sampled_from(["u1", "f4", "f8", "i2", "c16", "?", ">i4", "S3"]),
+    layout=st.sampled_from(["contiguous", "chunked", "compact"]),
+    user_block=st.sampled_from([0, 512, 4096]),
+    reopened=st.booleans(),
+)
+def test_a_selection_reads_as_by_h5py(tmp_path, case, dtype, layout, user_block, reopened):
+    shape, chosen = case
+    contents = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    path = tmp_path / "f.h5"
+    file = h5py.File(path, "w", userblock_size=user_block)
+    try:
+        make_dataset(file, "x", contents, layout)
+        if reopened:
+            file.close()
+            file = h5py.File(path)
+        expected = file["x"][chosen]
+        found = ps.read(file["x"], chosen)
+        assert type(found) is type(expected)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+        raw = layout == "contiguous" and np.dtype(dtype).isnative
+        assert (ps.last_report().route == "h5py") == (not raw)
+    finally:
+        file.close()
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=FUNCTION_FIXTURES)
+@given(
+    rows=st.tuples(st.integers(0, 200), st.integers(0, 200), st.integers(1, 3)),
+    columns=st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(1, 3)),
+    layout=st.sampled_from(["contiguous", "chunked"]),
+    before=st.booleans(),
+)
+def test_reads_and_writes_of_both_see_each_other(tmp_path, memory, rows, columns, layout, before):
+    """Whatever HDF5 holds in its buffers: small h5py reads and writes surround ours."""
+    chosen = (
+        slice(*sorted(rows[:2]), rows[2]),
+        slice(*sorted(columns[:2]), columns[2]),
+    )
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        dataset = make_dataset(file, "x", BIG, layout)
+        expected = BIG.copy()
+        if before:
+            dataset[0, :3] = expected[0, :3] = -1  # stays in the sieve buffer
+            _ = dataset[199, 5]
+        part = np.full(expected[chosen].shape, 7, "f4")
+        expected[chosen] = part
+        ps.write(dataset, memory.array(part), chosen)
+        np.testing.assert_array_equal(dataset[0:2, :5], expected[0:2, :5])
+        np.testing.assert_array_equal(dataset[...], expected)
+        dataset[100, 100] = expected[100, 100] = 9
+        out = memory.empty(expected.shape, "f4")
+        ps.read(dataset, out=out)
+        np.testing.assert_array_equal(memory.numpy(out), expected)
+    with h5py.File(tmp_path / "f.h5") as file:
+        np.testing.assert_array_equal(file["x"][...], expected)
+
+
+def make_dataset(file, name, contents, layout):
+    if layout == "chunked":
+        chunks = tuple(max(1, n // 2) for n in contents.shape)
+        return file.create_dataset(name, data=contents, chunks=chunks)
+    if layout == "compact":
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_layout(h5py.h5d.COMPACT)
+        space = h5py.h5s.create_simple(contents.shape)
+        kind = h5py.h5t.py_create(contents.dtype, logical=True)
+        dataset = h5py.Dataset(h5py.h5d.create(file.id, name.encode(), kind, space, properties))
+        dataset[...] = contents
+        return dataset
+    return file.create_dataset(name, data=contents)
+
+
+def test_a_raw_write_is_seen_through_the_sieve_buffer(h5):
+    dataset = h5.create_dataset("x", data=BIG)
+    h5.flush()
+    np.testing.assert_array_equal(dataset[0, :10], BIG[0, :10])  # fills the sieve buffer
+    ps.write(dataset, np.zeros(300, "f4"), np.s_[0])
+    assert ps.last_report().route != "h5py"
+    assert not dataset[0, :10].any()
+    dataset[0, 0] = 5  # a small write must not bring back what the buffer held
+    h5.flush()
+    np.testing.assert_array_equal(ps.read(dataset, np.s_[0, :3]), [5, 0, 0])
+
+
+def test_a_dataset_that_fits_into_the_sieve_buffer_is_written_by_h5py(h5):
+    dataset = h5.create_dataset("x", data=np.arange(10))
+    assert dataset[3] == 3
+    ps.write(dataset, np.zeros(10, int))
+    assert (ps.last_report().route, ps.last_report().paths) == ("h5py", {"h5py": 80})
+    assert not dataset[...].any()
+
+
+def test_storage_that_is_not_allocated_reads_as_the_fill_value(tmp_path):
+    for user_block in (0, 512):
+        with h5py.File(tmp_path / "f.h5", "w", userblock_size=user_block) as file:
+            dataset = file.create_dataset("x", (300, 300), "f4", fillvalue=3)
+            assert (ps.read(dataset) == 3).all()
+            assert "allocated" in ps.last_report().note
+            ps.write(dataset, np.ones((300, 300), "f4"))
+            ps.write(dataset, np.zeros(300, "f4"), np.s_[1])  # allocated by now
+            assert ps.last_report().route != "h5py"
+            assert dataset[0, 0] == 1
+            assert dataset[1, 0] == 0
+
+
+def test_other_layouts_and_types_say_why_they_went_through_h5py(tmp_path, h5):
+    external = [(str(tmp_path / "e.bin"), 0, h5py.h5f.UNLIMITED)]
+    layout = h5py.VirtualLayout((4,), "f4")
+    layout[:] = h5py.VirtualSource(h5.filename, "chunked", (4,))
+    four = np.arange(4, dtype="f4")
+    compound = np.array([(1, 2.5)], [("a", "i4"), ("b", "f8")])
+    datasets = {
+        "chunked": h5.create_dataset("chunked", data=four, chunks=(2,)),
+        "zipped": h5.create_dataset("zipped", data=four, compression="gzip"),
+        "virtual": h5.create_virtual_dataset("virtual", layout),
+        "external": h5.create_dataset("external", data=four, external=external),
+        "big-endian": h5.create_dataset("be", data=four.astype(">f4")),
+        "compound": h5.create_dataset("compound", data=compound),
+        "strings": h5.create_dataset("strings", data=["a", "bcd"]),
+    }
+    for name, dataset in datasets.items():
+        np.testing.assert_array_equal(ps.read(dataset), dataset[()], err_msg=name)
+        report = ps.last_report()
+        assert report.route == "h5py", name
+        assert report.note, name
+        assert set(report.paths) == {"h5py"}, name
+
+
+@pytest.mark.parametrize("key", [[0, 2], np.array([True, False, True, False]), ([1], slice(2))])
+def test_fancy_selections_are_those_of_h5py(h5, key):
+    dataset = h5.create_dataset("x", data=BIG[:4])
+    np.testing.assert_array_equal(ps.read(dataset, key), dataset[key])
+
+
+@pytest.mark.parametrize("key", [np.s_[::-1], 1000, np.s_[0, 0, 0], None, "name", np.s_[..., ...]])
+def test_what_h5py_refuses_is_refused(h5, key):
+    dataset = h5.create_dataset("x", data=BIG)
+    with pytest.raises((ValueError, TypeError, IndexError)):
+        ps.read(dataset, key)
+
+
+def test_scalars_and_empty_datasets_are_those_of_h5py(h5):
+    h5["scalar"] = 3.5
+    h5["null"] = h5py.Empty("f4")
+    h5["none"] = np.zeros((3, 0))
+    h5["text"] = "hello"
+    for name in h5:
+        expected = h5[name][()]
+        found = ps.read(h5[name])
+        assert type(found) is type(expected), name
+        np.testing.assert_equal(found, expected)
+    zero_dimensional = ps.read(h5["scalar"], ...)
+    assert isinstance(zero_dimensional, np.ndarray)
+    assert zero_dimensional.shape == ()
+    ps.write(h5["scalar"], 4.5)
+    ps.write(h5["none"], np.zeros((3, 0)))
+    assert ps.read(h5["scalar"]) == 4.5
+
+
+def test_a_type_is_converted_on_the_way(h5):
+    dataset = h5.create_dataset("x", data=BIG)
+    found = ps.read(dataset, np.s_[:2], dtype="f8")
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, BIG[:2])
+    assert "converted" in ps.last_report().note
+    out = np.empty((2, 300), "i4")
+    ps.read(dataset, np.s_[:2], out=out)
+    np.testing.assert_array_equal(out, BIG[:2])
+    ps.write(dataset, np.ones((200, 300), "i4"))
+    assert (dataset[...] == 1).all()
+
+
+def test_an_out_of_another_shape_is_refused_and_both_are_named(h5):
+    dataset = h5.create_dataset("x", data=BIG)
+    with pytest.raises(ValueError, match=r"\(3, 300\).*\(2, 300\)"):
+        ps.read(dataset, np.s_[:2], out=np.empty((3, 300), "f4"))
+    chunked = h5.create_dataset("c", data=BIG, chunks=True)
+    with pytest.raises(ValueError, match=r"\(3, 300\).*\(2, 300\)"):
+        ps.read(chunked, np.s_[:2], out=np.empty((3, 300), "f4"))
+
+
+def test_an_out_that_is_not_contiguous_is_filled(h5):
+    dataset = h5.create_dataset("x", data=BIG)
+    out = np.zeros((300, 200), "f4")
+    ps.read(dataset, out=out.T)
+    np.testing.assert_array_equal(out.T, BIG)
+
+
+def test_a_value_that_h5py_broadcasts_is_broadcast(h5):
+    dataset = h5.create_dataset("x", data=BIG)
+    ps.write(dataset, np.full(300, 2, "f4"))
+    assert (dataset[...] == 2).all()
+    ps.write(dataset, 3.0, np.s_[0])
+    assert (dataset[0] == 3).all()
+
+
+def test_a_file_that_is_open_for_reading_is_not_written(tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = BIG
+    with h5py.File(tmp_path / "f.h5") as file, pytest.raises(OSError, match=r"[Cc]an't"):
+        ps.write(file["x"], BIG)
+
+
+@pytest.mark.parametrize("arguments", [{"driver": "core"}, {"driver": "stdio"}])
+def test_files_of_other_drivers_are_read_and_written_by_hdf5(tmp_path, arguments):
+    with h5py.File(tmp_path / "f.h5", "w", **arguments) as file:
+        dataset = file.create_dataset("x", data=BIG)
+        np.testing.assert_array_equal(ps.read(dataset), BIG)
+        assert "driver" in ps.last_report().note
+        ps.write(dataset, BIG + 1)
+        np.testing.assert_array_equal(dataset[...], BIG + 1)
+
+
+def test_a_page_buffer_is_left_to_hdf5(tmp_path):
+    options = {"fs_strategy": "page", "fs_page_size": 4096, "page_buf_size": 1 << 20}
+    with h5py.File(tmp_path / "f.h5", "w", **options) as file:
+        dataset = file.create_dataset("x", data=BIG)
+        ps.write(dataset, BIG + 1)
+        np.testing.assert_array_equal(ps.read(dataset), dataset[...])
+        assert "page buffer" in ps.last_report().note
+
+
+def test_a_file_that_was_renamed_or_removed_is_still_the_one_that_is_open(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with h5py.File("f.h5", "w") as file:
+        file["x"] = BIG
+    for change in (lambda: os.rename("f.h5", "g.h5"), lambda: os.remove("g.h5")):
+        name = "f.h5" if os.path.exists("f.h5") else "g.h5"
+        with h5py.File(name) as file:
+            change()
+            (tmp_path / name).write_bytes(bytes(1 << 20))
+            np.testing.assert_array_equal(ps.read(file["x"]), BIG)
+            assert ps.last_report().route == "host"
+        if name == "f.h5":
+            os.remove("f.h5")
+
+
+def test_two_files_of_one_name_in_turn_are_not_confused(tmp_path):
+    for value in (1, 2, 3):
+        with h5py.File(tmp_path / "f.h5", "w") as file:
+            file["x"] = np.full(1000, value)
+            file.flush()
+            assert (ps.read(file["x"]) == value).all()
+
+
+def test_a_deleted_dataset_is_not_confused_with_its_successor(h5):
+    for value in range(5):
+        h5["x"] = np.full((100, 100), value)
+        assert (ps.read(h5["x"]) == value).all()
+        del h5["x"]
+
+
+def test_raw_files_close_with_their_datasets(tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = BIG
+    before = len(os.listdir("/proc/self/fd"))
+    file = h5py.File(tmp_path / "f.h5")
+    ps.read(file["x"])
+    file.close()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_closed_dataset_is_refused(tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        dataset = file.create_dataset("x", data=BIG)
+        ps.read(dataset)
+    with pytest.raises(ValueError, match="closed"):
+        ps.read(dataset)
+    with pytest.raises(TypeError, match=r"h5py\.Dataset"):
+        ps.read(BIG)
+
+
+def test_a_penstock_file_wraps_h5py(tmp_path):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        file.h5py["group/rho"] = BIG
+        file.h5py.attrs["time"] = 1.5
+        file["group/rho"].write(BIG * 2)
+    with ps.File(tmp_path / "f.h5") as file:
+        rho = file["group/rho"]
+        assert isinstance(rho, ps.Dataset)
+        assert (rho.shape, rho.dtype, rho.name) == ((200, 300), np.float32, "/group/rho")
+        np.testing.assert_array_equal(rho.read(), BIG * 2)
+        group = file["group"]
+        assert isinstance(group, ps.Group)
+        assert (list(group), "rho" in group, len(group)) == (["rho"], True, 1)
+        np.testing.assert_array_equal(group["rho"].read(np.s_[3]), BIG[3] * 2)
+        with pytest.raises(KeyError):
+            file["nothing"]
+    assert not file.h5py
+    file.close()
+
+
+def test_the_file_closes_when_the_block_raises(tmp_path):
+    with pytest.raises(KeyError), ps.File(tmp_path / "f.h5", "w") as file:
+        raise KeyError
+    assert not file.h5py
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+@pytest.mark.parametrize("layout", ["contiguous", "chunked"])
+@pytest.mark.parametrize("dtype", ["f4", ">f4"])
+def test_a_dataset_is_read_into_gpu_memory(h5, layout, dtype):
+    dataset = make_dataset(h5, "x", BIG.astype(dtype), layout)
+    found = ps.read(dataset, np.s_[5:150, 3:], device="cuda")
+    assert isinstance(found, ps.DeviceArray)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found.numpy(), BIG[5:150, 3:])
+    report = ps.last_report()
+    assert report.device == 0
+    raw = layout == "contiguous" and dtype == "f4"
+    assert (report.route == "h5py") == (not raw)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+def test_gpu_memory_is_converted_on_the_way(h5):
+    dataset = h5.create_dataset("x", data=BIG)
+    found = ps.read(dataset, dtype="f8", device="cuda")
+    np.testing.assert_array_equal(found.numpy(), BIG.astype("f8"))
+    out = ps.DeviceArray(BIG.shape, "i4")
+    ps.read(dataset, out=out, stream=0)
+    np.testing.assert_array_equal(out.numpy(), BIG)
+    ps.write(dataset, ps.DeviceArray.from_numpy(np.ones((300,), "i8")), np.s_[7], stream=0)
+    assert (dataset[7] == 1).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+def test_strings_and_empty_datasets_cannot_go_to_the_gpu(h5):
+    h5["text"] = ["a", "bcd"]
+    h5["null"] = h5py.Empty("f4")
+    for name in h5:
+        with pytest.raises(TypeError):
+            ps.read(h5[name], device="cuda")
+
+
+def test_torch_tensors_are_read_and_written(h5, torch_cuda):
+    torch = torch_cuda
+    dataset = h5.create_dataset("x", data=BIG)
+    chunked = h5.create_dataset("c", data=BIG, chunks=(50, 300))
+    for source in (dataset, chunked):
+        t = ps.read(source, device="cuda")
+        assert isinstance(t, torch.Tensor)
+        for _ in range(20):
+            t = t * 1
+        ps.write(source, t + 1)
+        np.testing.assert_array_equal(source[...], BIG + 1)
