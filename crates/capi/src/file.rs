@@ -17,8 +17,7 @@ const WRITE: c_int = 2;
 const CREATE: c_int = 4;
 const TRUNCATE: c_int = 8;
 
-/// What a `penstock_file *` points to. Requests hold the file too, so its descriptors stay open
-/// until the last of them is finished.
+/// What a `penstock_file *` points to. Jobs under way hold the file, too.
 pub struct CFile(pub Arc<File>);
 
 /// # Safety
@@ -84,9 +83,16 @@ pub unsafe extern "C" fn penstock_close(file: *mut CFile) -> c_int {
         }
         // SAFETY: the caller gives the handle up.
         let file = unsafe { Box::from_raw(file) };
-        if refuse_fork().is_ok() && Arc::strong_count(&file.0) > 1 {
-            // Somebody's request still uses the file; the header promises to wait for it.
+        if refuse_fork().is_err() {
+            return Ok(OK);
+        }
+        // Requests that still use the file are waited for, and then the worker that finished
+        // last, which is about to let go of it.
+        if Arc::strong_count(&file.0) > 1 {
             drain()?;
+        }
+        while Arc::strong_count(&file.0) > 1 {
+            std::thread::yield_now();
         }
         Ok(OK)
     })
@@ -130,10 +136,7 @@ pub unsafe extern "C" fn penstock_sync(file: *mut CFile) -> c_int {
 /// # Safety
 /// `file` is an open handle; `options` is null or points to options.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_set_options(
-    file: *mut CFile,
-    options: *const COptions,
-) -> c_int {
+pub unsafe extern "C" fn penstock_set_options(file: *mut CFile, options: *const COptions) -> c_int {
     guard(|| {
         // SAFETY: the caller vouches for both.
         unsafe { file_of(file)?.set_options(options::read(options)?)? };

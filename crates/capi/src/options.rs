@@ -64,10 +64,10 @@ pub unsafe fn read(options: *const COptions) -> Result<Options> {
     // SAFETY: every version of the struct starts with its size.
     let size = unsafe { (*options).struct_size };
     if size < size_of::<usize>() || size > 4096 {
-        return Err(Error::invalid(format!(
-            "struct_size of penstock_options is {size}"
-        ))
-        .remedy("initialise options by PENSTOCK_OPTIONS_INIT"));
+        return Err(
+            Error::invalid(format!("struct_size of penstock_options is {size}"))
+                .remedy("initialise options by PENSTOCK_OPTIONS_INIT"),
+        );
     }
     let mut known = COptions::default();
     // SAFETY: `size` bytes can be read, and all bit patterns are valid in COptions.

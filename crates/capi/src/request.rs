@@ -23,7 +23,9 @@ pub struct CRequest(Request);
 /// `stream` is a stream handle if a flag says that it counts.
 unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Option<StreamOrder>> {
     if flags & !(AFTER_STREAM | STREAM_WAITS) != 0 {
-        return Err(Error::invalid(format!("unknown submit flags in {flags:#x}")));
+        return Err(Error::invalid(format!(
+            "unknown submit flags in {flags:#x}"
+        )));
     }
     Ok((flags != 0).then(|| StreamOrder {
         // SAFETY: the caller vouches for the stream.

@@ -1,7 +1,414 @@
-//! What the machine offers.
-use std::path::Path;
+//! What the machine offers, and what holds for a path, as JSON: everything that decides which
+//! route a request takes, with the reason where something is missing.
 
-/// Placeholder until the real one lands.
-pub fn describe(_path: Option<&Path>) -> serde_json::Value {
-    serde_json::json!({})
+use std::ffi::CStr;
+use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use penstock_sys::{cuda, cufile};
+use serde_json::{Value, json};
+
+use crate::engine::engine;
+use crate::error::{Error, Kind, Result};
+use crate::file::residency::has_cachestat;
+use crate::file::system::FileSystem;
+use crate::file::{Access, File, open_fd, page_size};
+use crate::gpu::{self, Driver};
+use crate::options::{Choice, IoMode, Options, RouteName};
+use crate::refuse_fork;
+use crate::request::{DEFAULT_QUEUE_DEPTH, MAX_AUTO_THREADS};
+use crate::routes::gds::{self, Mode};
+use crate::routes::uring;
+
+/// Raised when a struct or function of the C interface changes, as `PENSTOCK_API_VERSION` is.
+pub const API_VERSION: i32 = 1;
+
+/// Describes the machine and, given a path, the file system there. Opens the CUDA driver and
+/// cuFile if they are installed, since only that tells whether they start.
+pub fn describe(path: Option<&Path>) -> Value {
+    let place = path.map(Place::find);
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "api_version": API_VERSION,
+        "cpu": {
+            "cores": cores(),
+            "numa_nodes": numa_nodes(),
+        },
+        "memory": {
+            "page_size": page_size(),
+            "memlock_limit": memlock_limit(),
+        },
+        "kernel": kernel(),
+        "cuda": describe_cuda(),
+        "cufile": describe_cufile(place.as_ref()),
+        "io_uring": describe_io_uring(),
+        "cachestat": cachestat(),
+        "file_system": place.as_ref().map(Place::describe),
+        "options": describe_options(),
+    })
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn numa_nodes() -> usize {
+    let is_node = |name: &str| {
+        name.strip_prefix("node")
+            .is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    let nodes = fs::read_dir("/sys/devices/system/node").map_or(0, |entries| {
+        entries
+            .flatten()
+            .filter(|entry| entry.file_name().to_str().is_some_and(is_node))
+            .count()
+    });
+    // A kernel without NUMA has no such folder.
+    nodes.max(1)
+}
+
+/// Bytes that an unprivileged process may pin; `None` for no limit.
+fn memlock_limit() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: `limit` is a valid place for the answer.
+    unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+fn kernel() -> String {
+    // SAFETY: utsname is plain data, for which all zero bytes are a valid value.
+    let mut name: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: `name` is a valid place for the answer.
+    if unsafe { libc::uname(&mut name) } != 0 {
+        return String::new();
+    }
+    // SAFETY: uname ends each field with NUL.
+    let release = unsafe { CStr::from_ptr(name.release.as_ptr()) };
+    release.to_string_lossy().into_owned()
+}
+
+fn cachestat() -> bool {
+    // Any regular file will do, and this one is always there.
+    open_fd(
+        Path::new("/proc/self/exe"),
+        libc::O_RDONLY | libc::O_CLOEXEC,
+    )
+    .is_ok_and(|file| has_cachestat(file.as_raw_fd()))
+}
+
+// -- CUDA ---------------------------------------------------------------------------------
+
+fn cuda_driver() -> Result<&'static Driver> {
+    refuse_fork()?;
+    gpu::driver()
+}
+
+fn describe_cuda() -> Value {
+    let library = cuda::cuda().ok().map(|c| c.library_path().to_owned());
+    let driver = cuda_driver();
+    let devices = driver.as_ref().map_err(Error::clone).and_then(|driver| {
+        let count = driver.device_count()?;
+        Ok((0..count).map(|ordinal| device(driver, ordinal)).collect())
+    });
+    let (devices, reason): (Vec<Value>, _) = match devices {
+        Ok(devices) => (devices, None),
+        Err(e) => (Vec::new(), Some(e.to_string())),
+    };
+    let version = driver.ok().and_then(Driver::version);
+    json!({
+        "available": reason.is_none(),
+        "library": library,
+        "driver_version": version.map(|(major, minor)| format!("{major}.{minor}")),
+        "reason": reason,
+        "devices": devices,
+    })
+}
+
+fn device(driver: &Driver, ordinal: i32) -> Value {
+    let attribute = |name| driver.attribute(ordinal, name);
+    let capability = (
+        attribute(cuda::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+        attribute(cuda::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+    );
+    json!({
+        "ordinal": ordinal,
+        "name": driver.device_name(ordinal),
+        "memory_bytes": driver.device_memory(ordinal),
+        "compute_capability": format!("{}.{}", capability.0, capability.1),
+        "pci_bus_id": driver.pci_bus_id(ordinal),
+        "numa_node": driver.numa_node(ordinal),
+    })
+}
+
+// -- cuFile -------------------------------------------------------------------------------
+
+fn describe_cufile(place: Option<&Place>) -> Value {
+    let library = cufile::cufile();
+    let started = start_cufile();
+    let taken = match (&started, place) {
+        (Ok(_), Some(place)) => place.register(),
+        _ => Ok(()),
+    };
+    let mode = match (&started, &taken) {
+        (Ok(driver), Ok(())) => Some(match driver.mode {
+            Mode::PeerToPeer => "p2p",
+            Mode::NvidiaFs => "nvfs",
+            Mode::Compat => "compat",
+        }),
+        _ => None,
+    };
+    let reason = match (&library, &started, &taken) {
+        (Err(absent), ..) => Some(absent.to_string()),
+        (_, Err(e), _) | (_, _, Err(e)) => Some(e.to_string()),
+        _ => None,
+    };
+    json!({
+        "available": library.is_ok(),
+        "library": library.as_ref().ok().map(|c| c.library_path()),
+        "version": library.ok().and_then(cufile_version),
+        "starts": started.is_ok(),
+        "mode": mode,
+        "reason": reason,
+    })
+}
+
+/// Opens cuFile's driver, but only where CUDA works: elsewhere the call would not return.
+fn start_cufile() -> Result<&'static gds::Driver> {
+    match cuda_driver() {
+        Ok(_) => gds::driver(),
+        Err(e) => Err(Error::new(
+            Kind::Unavailable,
+            format!("cuFile needs a CUDA driver: {}", e.cause()),
+        )),
+    }
+}
+
+fn cufile_version(cufile: &cufile::CuFile) -> Option<String> {
+    let mut number = 0;
+    // SAFETY: `number` is a valid place for the answer.
+    let asked = unsafe { (cufile.cuFileGetVersion?)(&mut number) };
+    asked
+        .is_success()
+        .then(|| format!("{}.{}", number / 1000, number % 1000 / 10))
+}
+
+// -- io_uring -----------------------------------------------------------------------------
+
+fn describe_io_uring() -> Value {
+    let reason = uring::availability().err().map(|e| e.to_string());
+    json!({ "available": reason.is_none(), "reason": reason })
+}
+
+// -- file system --------------------------------------------------------------------------
+
+/// What exists at a path or nearest above it, opened to be asked about.
+struct Place {
+    path: PathBuf,
+    /// A regular file there; `None` if no file can be opened or made.
+    file: Option<OwnedFd>,
+    /// Why the answer is about something other than the path itself, or not complete.
+    reason: Option<String>,
+}
+
+impl Place {
+    fn find(wanted: &Path) -> Place {
+        let mut reason = None;
+        let mut path = fs::canonicalize(wanted).unwrap_or_else(|e| {
+            reason = Some(format!("{}: {e}", wanted.display()));
+            nearest_folder(wanted)
+        });
+        if !path.is_dir() {
+            let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
+            match open_fd(&path, flags) {
+                Ok(fd) => {
+                    let file = Some(fd);
+                    return Place { path, file, reason };
+                }
+                Err(e) => {
+                    reason = Some(format!("{}: {e}", path.display()));
+                    path = nearest_folder(&path);
+                }
+            }
+        }
+        let file = temporary_in(&path)
+            .map_err(|e| {
+                let unknown = format!("no file can be made in {}: {e}", path.display());
+                reason = Some(match reason.take() {
+                    Some(first) => format!("{first}; {unknown}"),
+                    None => unknown,
+                });
+            })
+            .ok();
+        Place { path, file, reason }
+    }
+
+    fn describe(&self) -> Value {
+        let folder;
+        let fd = match &self.file {
+            Some(file) => file.as_raw_fd(),
+            None => match open_fd(&self.path, libc::O_RDONLY | libc::O_CLOEXEC) {
+                Ok(fd) => {
+                    folder = fd;
+                    folder.as_raw_fd()
+                }
+                Err(_) => -1,
+            },
+        };
+        let mut system = FileSystem::of(fd);
+        if self.file.is_none() {
+            // A folder's own answer says nothing about the files in it.
+            system.direct = None;
+        }
+        json!({
+            "path": self.path,
+            "type": system.name(),
+            "magic": format!("0x{:X}", system.magic),
+            "direct_io": system.direct.is_some(),
+            "memory_alignment": system.direct.map(|d| d.memory),
+            "offset_alignment": system.direct.map(|d| d.offset),
+            "stripe_size": system.stripe,
+            "reason": self.reason,
+        })
+    }
+
+    /// Whether cuFile takes files of this place: the file itself, or an empty one beside it.
+    fn register(&self) -> Result<()> {
+        let Some(fd) = &self.file else {
+            return Err(Error::invalid(
+                "cuFile starts, but there is no file here to try it on",
+            ));
+        };
+        let same = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        let access = Access {
+            read: true,
+            ..Access::default()
+        };
+        let file = File::open(&same, access, Options::default())?;
+        file.cufile
+            .get(gds::driver()?, &file, false)
+            .map(drop)
+            .map_err(|e| {
+                Error::new(e.kind(), e.cause())
+                    .remedy(e.remedy_text())
+                    .in_file(&self.path)
+            })
+    }
+}
+
+/// The nearest folder above a path that exists.
+fn nearest_folder(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from("/"));
+    absolute
+        .ancestors()
+        .skip(1)
+        .find(|folder| folder.is_dir())
+        .map_or_else(|| PathBuf::from("/"), Path::to_owned)
+}
+
+/// An empty file in a folder, without a name where the file system can do that.
+fn temporary_in(folder: &Path) -> std::io::Result<OwnedFd> {
+    let flags = libc::O_RDWR | libc::O_CLOEXEC;
+    open_fd(folder, flags | libc::O_TMPFILE).or_else(|_| {
+        let path = folder.join(format!(".penstock-describe-{}", std::process::id()));
+        let fd = open_fd(&path, flags | libc::O_CREAT | libc::O_EXCL)?;
+        fs::remove_file(&path)?;
+        Ok(fd)
+    })
+}
+
+// -- options ------------------------------------------------------------------------------
+
+/// The options of a request that sets none.
+fn describe_options() -> Value {
+    let outer = match engine() {
+        Ok(engine) => engine.outer_options(),
+        Err(e) => return json!({ "reason": e.to_string() }),
+    };
+    let threads = cores().clamp(1, MAX_AUTO_THREADS);
+    let text = |value: Option<String>, default: &str| value.unwrap_or_else(|| default.to_owned());
+    json!({
+        "threads": text(outer.threads.map(|n| n.to_string()), &format!("auto ({threads})")),
+        "queue_depth": outer.queue_depth.unwrap_or(DEFAULT_QUEUE_DEPTH).to_string(),
+        "block": text(outer.block.map(|n| n.to_string()), "auto"),
+        "route": match outer.route.unwrap_or(RouteName::Auto) {
+            RouteName::Auto => "auto",
+            RouteName::Host => "host",
+            RouteName::Staged => "staged",
+            RouteName::Mapped => "mapped",
+            RouteName::Gds => "gds",
+        },
+        "io": match outer.io.unwrap_or(IoMode::Auto) {
+            IoMode::Auto => "auto",
+            IoMode::Threads => "threads",
+            IoMode::Uring => "uring",
+        },
+        "direct": match outer.direct.unwrap_or(Choice::Auto) {
+            Choice::Auto => "auto",
+            Choice::No => "no",
+            Choice::Yes => "yes",
+        },
+        "durable": if outer.durable.unwrap_or(false) { "yes" } else { "no" },
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_has_a_reason_and_what_is_there_has_none() {
+        let said = describe(None);
+        for part in ["cuda", "io_uring"] {
+            let part = &said[part];
+            assert_eq!(
+                part["available"] == true,
+                part["reason"].is_null(),
+                "{part}"
+            );
+        }
+        let cufile = &said["cufile"];
+        assert_eq!(
+            cufile["starts"] == true,
+            cufile["reason"].is_null(),
+            "{cufile}"
+        );
+        if said["cuda"]["available"] == false {
+            assert_eq!(cufile["starts"], false);
+            assert_eq!(said["cuda"]["devices"], json!([]));
+        }
+        assert!(said["file_system"].is_null());
+    }
+
+    #[test]
+    fn a_file_is_described_by_its_own_file_system() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let said = describe(Some(file.path()));
+        let system = &said["file_system"];
+        let known = FileSystem::of(file.as_raw_fd());
+        assert_eq!(system["path"], json!(file.path().canonicalize().unwrap()));
+        assert_eq!(system["type"], known.name());
+        assert_eq!(system["direct_io"], known.direct.is_some());
+        assert!(system["reason"].is_null());
+    }
+
+    #[test]
+    fn a_path_that_does_not_exist_is_described_by_the_nearest_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let system = describe(Some(&folder.path().join("no/such.bin")))["file_system"].take();
+        assert_eq!(system["path"], json!(folder.path()));
+        assert!(system["reason"].as_str().unwrap().contains("no/such.bin"));
+        assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn a_folder_in_which_no_file_can_be_made_is_described_with_the_reason() {
+        let system = describe(Some(Path::new("/proc")))["file_system"].take();
+        assert_eq!(system["magic"], "0x9FA0");
+        assert_eq!(system["direct_io"], false);
+        assert!(system["reason"].as_str().unwrap().contains("/proc"));
+    }
 }

@@ -121,6 +121,13 @@ impl Error {
         made.remedy("free GPU memory, or use fewer threads, a smaller block or a smaller array")
     }
 
+    /// A CUDA driver or cuFile call said that what it stands for is not to be had here.
+    pub fn gpu_unavailable(code: i32, cause: impl Into<String>) -> Self {
+        let mut made = Error::gpu(code, cause);
+        made.0.kind = Kind::Unavailable;
+        made
+    }
+
     pub fn end_of_file(wanted_end: u64, file_size: u64) -> Self {
         Error::new(
             Kind::EndOfFile,

@@ -26,4 +26,5 @@ pub use engine::{drain, refuse_fork, set_process_options};
 pub use gpu::stream::Stream;
 pub use memory::MemoryKind;
 pub use plan::Extent;
+pub use request::StreamOrder;
 pub use routes::fault;

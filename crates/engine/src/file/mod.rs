@@ -27,6 +27,9 @@ pub struct Access {
 
 #[derive(Debug)]
 pub struct File {
+    /// cuFile's handles, made when a request first takes that route. The first field, so that
+    /// they are given up before the descriptors close that they stand for.
+    pub(crate) cufile: crate::routes::gds::HandleCell,
     path: PathBuf,
     access: Access,
     buffered: OwnedFd,
@@ -34,8 +37,6 @@ pub struct File {
     direct: OnceLock<Option<OwnedFd>>,
     system: FileSystem,
     options: Mutex<Options>,
-    /// cuFile's handle, made when a request first takes that route.
-    pub(crate) cufile: crate::routes::gds::HandleCell,
 }
 
 impl File {
@@ -51,7 +52,7 @@ impl File {
                 );
             }
         };
-        if access.create && !access.write || access.truncate && !access.write {
+        if (access.create || access.truncate) && !access.write {
             return Err(Error::invalid("create and truncate need write access").in_file(path));
         }
         let mut flags = flags | libc::O_CLOEXEC;
@@ -84,7 +85,10 @@ impl File {
         let stat = self.stat()?;
         let what = match stat.st_mode & libc::S_IFMT {
             libc::S_IFREG | libc::S_IFBLK => return Ok(()),
-            libc::S_IFDIR => "a folder",
+            libc::S_IFDIR => {
+                let error = io::Error::from_raw_os_error(libc::EISDIR);
+                return Err(Error::os(&error, "cannot open the file").in_file(&self.path));
+            }
             libc::S_IFIFO => "a FIFO",
             libc::S_IFSOCK => "a socket",
             _ => "a character device",
@@ -96,7 +100,7 @@ impl File {
         )
     }
 
-    fn stat(&self) -> Result<libc::stat> {
+    pub(crate) fn stat(&self) -> Result<libc::stat> {
         // SAFETY: stat is plain data, for which all zero bytes are a valid value.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: the descriptor is open and `stat` is a valid place for the answer.

@@ -39,10 +39,8 @@ impl Context {
         let mut handle = ptr::null_mut();
         // SAFETY: `handle` is a valid place for the answer. The context is kept for good: other
         // parts of the process share it, and streams and pinned memory of ours live in it.
-        driver.check(
-            unsafe { (driver.cuda.cuDevicePrimaryCtxRetain)(&mut handle, device) },
-            "cuDevicePrimaryCtxRetain",
-        )?;
+        let code = unsafe { (driver.cuda.cuDevicePrimaryCtxRetain)(&mut handle, device) };
+        driver.check(code, "cuDevicePrimaryCtxRetain")?;
         let context = Context::of(handle, device)?;
         known.push((device, Arc::clone(&context)));
         Ok(context)
@@ -68,18 +66,12 @@ impl Context {
         Ok(context)
     }
 
-    pub fn handle(&self) -> CUcontext {
-        self.handle
-    }
-
     /// Makes the context current on this thread until the answer is dropped.
     pub fn enter(&self) -> Result<Entered<'_>> {
         // SAFETY: the handle is of a live context: primary ones are retained, and others live as
         // long as the caller's memory in them.
-        self.driver.check(
-            unsafe { (self.driver.cuda.cuCtxPushCurrent)(self.handle) },
-            "cuCtxPushCurrent",
-        )?;
+        let code = unsafe { (self.driver.cuda.cuCtxPushCurrent)(self.handle) };
+        self.driver.check(code, "cuCtxPushCurrent")?;
         Ok(Entered { context: self })
     }
 

@@ -4,7 +4,7 @@ mod context;
 mod queue;
 pub(crate) mod stream;
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
 use penstock_sys::cuda::{self, CUresult, Cuda};
@@ -74,10 +74,8 @@ impl Driver {
     pub fn device_count(&self) -> Result<i32> {
         let mut count: c_int = 0;
         // SAFETY: `count` is a valid place for the answer.
-        self.check(
-            unsafe { (self.cuda.cuDeviceGetCount)(&mut count) },
-            "cuDeviceGetCount",
-        )?;
+        let code = unsafe { (self.cuda.cuDeviceGetCount)(&mut count) };
+        self.check(code, "cuDeviceGetCount")?;
         Ok(count)
     }
 
@@ -89,19 +87,48 @@ impl Driver {
         if code == cuda::CUDA_SUCCESS { value } else { 0 }
     }
 
+    /// The version of CUDA that the driver is for, as (major, minor).
+    pub fn version(&self) -> Option<(i32, i32)> {
+        let mut number: c_int = 0;
+        // SAFETY: `number` is a valid place for the answer.
+        let code = unsafe { (self.cuda.cuDriverGetVersion)(&mut number) };
+        (code == cuda::CUDA_SUCCESS).then_some((number / 1000, number % 1000 / 10))
+    }
+
+    pub fn device_name(&self, device: i32) -> Option<String> {
+        // SAFETY: passed on with the buffer as long as said.
+        text(|buffer, length| unsafe { (self.cuda.cuDeviceGetName)(buffer, length, device) })
+    }
+
+    pub fn device_memory(&self, device: i32) -> Option<u64> {
+        let mut bytes = 0usize;
+        // SAFETY: `bytes` is a valid place for the answer.
+        let code = unsafe { (self.cuda.cuDeviceTotalMem)(&mut bytes, device) };
+        (code == cuda::CUDA_SUCCESS).then_some(bytes as u64)
+    }
+
+    /// Where the device is on the PCI bus, in the form of sysfs: "0000:3b:00.0".
+    pub fn pci_bus_id(&self, device: i32) -> Option<String> {
+        // SAFETY: passed on with the buffer as long as said.
+        text(|buffer, length| unsafe { (self.cuda.cuDeviceGetPCIBusId)(buffer, length, device) })
+            .map(|id| id.to_lowercase())
+    }
+
     /// The host NUMA node nearest to a device, where the system has several.
     pub fn numa_node(&self, device: i32) -> Option<u32> {
-        let mut id = [0u8; 32];
-        // SAFETY: the buffer is as long as said.
-        let code = unsafe {
-            (self.cuda.cuDeviceGetPCIBusId)(id.as_mut_ptr().cast(), id.len() as c_int, device)
-        };
-        if code != cuda::CUDA_SUCCESS {
-            return None;
-        }
-        let text = std::str::from_utf8(&id).ok()?.trim_end_matches('\0');
-        let path = format!("/sys/bus/pci/devices/{}/numa_node", text.to_lowercase());
+        let id = self.pci_bus_id(device)?;
+        let path = format!("/sys/bus/pci/devices/{id}/numa_node");
         // -1 means that the firmware does not tell.
         std::fs::read_to_string(path).ok()?.trim().parse().ok()
     }
+}
+
+/// The text that a query of the driver writes into a buffer of the length that it is told.
+fn text(query: impl FnOnce(*mut c_char, c_int) -> CUresult) -> Option<String> {
+    let mut bytes = [0u8; 256];
+    if query(bytes.as_mut_ptr().cast(), bytes.len() as c_int) != cuda::CUDA_SUCCESS {
+        return None;
+    }
+    let text = CStr::from_bytes_until_nul(&bytes).ok()?;
+    Some(text.to_string_lossy().into_owned())
 }

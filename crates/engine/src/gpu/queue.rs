@@ -38,24 +38,20 @@ impl CopyQueue {
         let driver = context.driver;
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: both are valid places for the answers.
-        driver.check(
-            unsafe { (driver.cuda.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) },
-            "cuCtxGetStreamPriorityRange",
-        )?;
+        let code = unsafe { (driver.cuda.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) };
+        driver.check(code, "cuCtxGetStreamPriorityRange")?;
         let mut stream = ptr::null_mut();
         // The greatest priority keeps these streams off the hardware queues of streams with
         // ordinary priority, one of which may be waiting for this very request.
         // SAFETY: `stream` is a valid place for the answer.
-        driver.check(
-            unsafe {
-                (driver.cuda.cuStreamCreateWithPriority)(
-                    &mut stream,
-                    cuda::CU_STREAM_NON_BLOCKING,
-                    greatest,
-                )
-            },
-            "cuStreamCreateWithPriority",
-        )?;
+        let code = unsafe {
+            (driver.cuda.cuStreamCreateWithPriority)(
+                &mut stream,
+                cuda::CU_STREAM_NON_BLOCKING,
+                greatest,
+            )
+        };
+        driver.check(code, "cuStreamCreateWithPriority")?;
         Ok(CopyQueue {
             context,
             stream,
@@ -101,17 +97,13 @@ impl CopyQueue {
             let mut event = ptr::null_mut();
             let flags = cuda::CU_EVENT_DISABLE_TIMING | cuda::CU_EVENT_BLOCKING_SYNC;
             // SAFETY: `event` is a valid place for the answer.
-            driver.check(
-                unsafe { (driver.cuda.cuEventCreate)(&mut event, flags) },
-                "cuEventCreate",
-            )?;
+            let code = unsafe { (driver.cuda.cuEventCreate)(&mut event, flags) };
+            driver.check(code, "cuEventCreate")?;
             self.events.push(event);
         }
         // SAFETY: event and stream are live and of the same context.
-        driver.check(
-            unsafe { (driver.cuda.cuEventRecord)(self.events[index], self.stream) },
-            "cuEventRecord",
-        )
+        let code = unsafe { (driver.cuda.cuEventRecord)(self.events[index], self.stream) };
+        driver.check(code, "cuEventRecord")
     }
 
     /// Whether all work before the mark `index` is done.
@@ -138,10 +130,8 @@ impl CopyQueue {
         }
         let driver = self.context.driver;
         // SAFETY: as in `passed`.
-        driver.check(
-            unsafe { (driver.cuda.cuEventSynchronize)(self.events[index]) },
-            "cuEventSynchronize",
-        )
+        let code = unsafe { (driver.cuda.cuEventSynchronize)(self.events[index]) };
+        driver.check(code, "cuEventSynchronize")
     }
 
     /// Waits until no copy of this queue is under way. Also after an error: when it returns,
@@ -153,10 +143,8 @@ impl CopyQueue {
         self.busy = false;
         let driver = self.context.driver;
         // SAFETY: the stream is live.
-        driver.check(
-            unsafe { (driver.cuda.cuStreamSynchronize)(self.stream) },
-            "cuStreamSynchronize",
-        )
+        let code = unsafe { (driver.cuda.cuStreamSynchronize)(self.stream) };
+        driver.check(code, "cuStreamSynchronize")
     }
 }
 

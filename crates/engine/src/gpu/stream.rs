@@ -13,6 +13,7 @@ use penstock_sys::cuda::{self, CUstream};
 
 use super::{Context, Driver, driver};
 use crate::error::{Error, Kind, Result};
+use crate::routes::Hold;
 
 /// A stream of the caller's. The caller keeps it alive until the request is finished.
 #[derive(Clone, Copy)]
@@ -40,10 +41,8 @@ impl Stream {
         let driver = fallback.driver;
         let mut current = ptr::null_mut();
         // SAFETY: `current` is a valid place for the answer.
-        driver.check(
-            unsafe { (driver.cuda.cuCtxGetCurrent)(&mut current) },
-            "cuCtxGetCurrent",
-        )?;
+        let code = unsafe { (driver.cuda.cuCtxGetCurrent)(&mut current) };
+        driver.check(code, "cuCtxGetCurrent")?;
         let default = self.0.is_null()
             || self.0 == cuda::CU_STREAM_LEGACY
             || self.0 == cuda::CU_STREAM_PER_THREAD;
@@ -56,10 +55,8 @@ impl Stream {
         }
         let mut handle = ptr::null_mut();
         // SAFETY: the stream is live, as `from_raw` asks.
-        driver.check(
-            unsafe { (driver.cuda.cuStreamGetCtx)(self.0, &mut handle) },
-            "cuStreamGetCtx",
-        )?;
+        let code = unsafe { (driver.cuda.cuStreamGetCtx)(self.0, &mut handle) };
+        driver.check(code, "cuStreamGetCtx")?;
         if handle == current {
             return act(driver);
         }
@@ -148,6 +145,8 @@ impl Stream {
 pub(crate) struct Flag {
     place: Place,
     value: u32,
+    /// Dropped after the word is raised.
+    _hold: Hold,
 }
 
 #[derive(Clone, Copy)]
@@ -174,7 +173,11 @@ impl Flag {
             }
         };
         let value = place.word.load(Ordering::Relaxed).wrapping_add(1);
-        Ok(Flag { place, value })
+        Ok(Flag {
+            place,
+            value,
+            _hold: Hold::new(),
+        })
     }
 
     /// Lets the streams go on; dropping the flag does so too.
@@ -202,16 +205,12 @@ impl Place {
         let mut host: *mut c_void = ptr::null_mut();
         let flags = cuda::CU_MEMHOSTALLOC_PORTABLE | cuda::CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: `host` is a valid place for the answer.
-        driver.check(
-            unsafe { (driver.cuda.cuMemHostAlloc)(&mut host, BYTES, flags) },
-            "cuMemHostAlloc of flags",
-        )?;
+        let code = unsafe { (driver.cuda.cuMemHostAlloc)(&mut host, BYTES, flags) };
+        driver.check(code, "cuMemHostAlloc of flags")?;
         let mut device = 0;
         // SAFETY: `host` was allocated just now.
-        driver.check(
-            unsafe { (driver.cuda.cuMemHostGetDevicePointer)(&mut device, host, 0) },
-            "cuMemHostGetDevicePointer",
-        )?;
+        let code = unsafe { (driver.cuda.cuMemHostGetDevicePointer)(&mut device, host, 0) };
+        driver.check(code, "cuMemHostGetDevicePointer")?;
         // SAFETY: the page is writable, aligned, and never freed.
         let words: &'static [AtomicU32] = unsafe {
             ptr::write_bytes(host.cast::<u8>(), 0, BYTES);

@@ -3,20 +3,16 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
 
-use super::progress::Progress;
-use super::signal::Signals;
+use super::tracker::Tracker;
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
 use crate::file::File;
 use crate::file::position::Operation;
 use crate::memory::Memory;
-use crate::options::RouteName;
 use crate::plan::{Block, Plan};
-use crate::report::{Counters, Report};
 use crate::routes::{Direct, Route, Work};
 use crate::save;
 use crate::trace;
@@ -44,22 +40,15 @@ pub(crate) enum Ending {
 }
 
 pub(crate) struct Job {
+    pub engine: &'static Engine,
     pub file: Arc<File>,
     pub operation: Operation,
     pub parts: Vec<Part>,
-    pub asked: RouteName,
-    pub block: u64,
     pub queue_depth: u32,
     pub ending: Ending,
-    pub engine: &'static Engine,
-    pub progress: Progress<Error>,
-    pub counters: Counters,
-    pub signals: Signals,
-    pub submitted: Instant,
-    /// Set when the job is finished; 0 before.
-    pub elapsed_ns: std::sync::atomic::AtomicU64,
+    pub tracker: Arc<Tracker>,
     /// What must stay alive until no worker touches the buffers: the submitter's keepalive.
-    pub owner: std::sync::Mutex<Option<Box<dyn Any + Send>>>,
+    pub owner: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 impl Part {
@@ -85,7 +74,7 @@ impl Job {
             memory: &part.memory,
             direct: part.direct,
             queue_depth: self.queue_depth,
-            counters: &self.counters,
+            counters: &self.tracker.counters,
             gate: None,
             ring: &self.engine.ring,
         }
@@ -97,10 +86,10 @@ impl Job {
         let run = catch_unwind(AssertUnwindSafe(|| self.serve_parts()));
         match run {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => self.progress.fail(error),
-            Err(panic) => self.progress.fail(internal(&*panic)),
+            Ok(Err(error)) => self.tracker.progress.fail(error),
+            Err(panic) => self.tracker.progress.fail(internal(&*panic)),
         }
-        if self.progress.leave() {
+        if self.tracker.progress.leave() {
             self.conclude();
         }
     }
@@ -108,15 +97,15 @@ impl Job {
     fn serve_parts(&self) -> Result<()> {
         let mut joined = false;
         for part in &self.parts {
-            if self.progress.stopping() || !part.has_more() {
+            if self.tracker.progress.stopping() || !part.has_more() {
                 continue;
             }
             if !joined {
-                self.counters.joined();
+                self.tracker.counters.joined();
                 joined = true;
             }
             let mut lane = part.route.lane(self.work(part))?;
-            while !self.progress.stopping() {
+            while !self.tracker.progress.stopping() {
                 let Some(block) = part.take() else { break };
                 let span = trace::span(|| {
                     let (offset, length) = part.plan.stretch(block);
@@ -141,7 +130,7 @@ impl Job {
     }
 
     fn conclude(&self) {
-        let stopped = self.progress.seal();
+        let stopped = self.tracker.progress.seal();
         let ending = catch_unwind(AssertUnwindSafe(|| match &stopped {
             None => self.end_well(),
             Some(_) => {
@@ -153,17 +142,15 @@ impl Job {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 self.clean_up();
-                self.progress.fail(error.in_file(self.file.path()));
+                self.tracker.progress.fail(error.in_file(self.file.path()));
             }
-            Err(panic) => self.progress.fail(internal(&*panic)),
+            Err(panic) => self.tracker.progress.fail(internal(&*panic)),
         }
         let owner = self.owner.lock().unwrap_or_else(|e| e.into_inner()).take();
         drop(owner);
-        let elapsed = self.submitted.elapsed().as_nanos() as u64;
-        self.elapsed_ns.store(elapsed.max(1), Relaxed);
-        trace::request(self.operation, self.submitted, self.counters.total());
-        self.progress.finish();
-        self.signals.fire();
+        let tracker = &self.tracker;
+        trace::request(self.operation, tracker.submitted, tracker.counters.total());
+        tracker.finish();
         self.engine.end();
     }
 
@@ -182,19 +169,6 @@ impl Job {
         if let Ending::Publish { .. } = self.ending {
             save::discard(&self.file);
         }
-    }
-
-    pub fn report(&self) -> Report {
-        let device = self.parts.iter().map(|p| match p.memory.context {
-            Some(_) => p.memory.device,
-            None => -1,
-        });
-        let elapsed = match self.elapsed_ns.load(Relaxed) {
-            0 => self.submitted.elapsed().as_nanos() as u64,
-            finished => finished,
-        };
-        self.counters
-            .report(self.asked, device.max().unwrap_or(-1), self.block, elapsed)
     }
 }
 

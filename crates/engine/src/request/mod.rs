@@ -1,16 +1,17 @@
 //! Requests: from a caller's ranges to workers, and back to the caller.
 
+mod choose;
 pub(crate) mod edges;
 mod job;
 mod prepare;
 mod progress;
 mod signal;
+mod tracker;
 
 use std::any::Any;
 use std::os::fd::RawFd;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, engine, refuse_fork};
@@ -19,17 +20,17 @@ use crate::file::File;
 use crate::file::position::Operation;
 use crate::gpu::Context;
 use crate::gpu::stream::{Flag, Stream};
-use crate::memory::Memory;
 use crate::options::Options;
 use crate::plan::Extent;
-use crate::report::{Counters, Report};
+use crate::report::Report;
 use crate::routes::fault::Decide;
 use crate::save;
 use crate::workers::Task;
+pub(crate) use choose::MAX_AUTO_THREADS;
 use job::{Ending, Job};
+pub(crate) use prepare::DEFAULT_QUEUE_DEPTH;
 use prepare::Prepared;
-use progress::Progress;
-use signal::Signals;
+use tracker::Tracker;
 
 /// What a caller asks for.
 pub struct Order<'a> {
@@ -38,6 +39,9 @@ pub struct Order<'a> {
     pub options: Options,
     /// Faults to inject, for tests.
     pub faults: Option<Box<Decide>>,
+    /// The caller goes on meanwhile, maybe with work on the same GPU: the mapped route, which
+    /// waits for the GPU to be idle, is then taken only if asked for.
+    background: bool,
 }
 
 impl<'a> Order<'a> {
@@ -47,6 +51,7 @@ impl<'a> Order<'a> {
             extents,
             options,
             faults: None,
+            background: false,
         }
     }
 }
@@ -96,6 +101,10 @@ pub unsafe fn submit(
     owner: Option<Box<dyn Any + Send>>,
 ) -> Result<Request> {
     let engine = engine()?;
+    let order = Order {
+        background: true,
+        ..order
+    };
     let submission = Submission::of_file(engine, file, order)?;
     start(engine, submission.into_job(owner), stream)
 }
@@ -172,22 +181,24 @@ impl Submission {
 
     fn into_job(self, owner: Option<Box<dyn Any + Send>>) -> (Arc<Job>, usize) {
         let lanes = self.prepared.lanes();
+        let parts = self.prepared.parts;
+        let context = parts.iter().find_map(|p| p.memory.context.clone());
+        let path = self.file.path().to_owned();
+        let mut tracker = Tracker::new(path, self.submitted, lanes);
+        tracker.asked = self.prepared.asked;
+        tracker.block = self.prepared.block;
+        tracker.device = context.as_ref().map_or(-1, |c| c.device);
+        tracker.context = context;
         self.engine.begin();
         let job = Job {
             engine: self.engine,
             file: self.file,
             operation: self.operation,
-            asked: self.prepared.asked,
-            block: self.prepared.block,
+            parts,
             queue_depth: self.prepared.queue_depth,
-            parts: self.prepared.parts,
             ending: self.ending,
-            progress: Progress::new(lanes),
-            counters: Counters::default(),
-            signals: Signals::default(),
-            submitted: self.submitted,
-            elapsed_ns: AtomicU64::new(0),
-            owner: std::sync::Mutex::new(owner),
+            tracker: Arc::new(tracker),
+            owner: Mutex::new(owner),
         };
         (Arc::new(job), lanes)
     }
@@ -203,12 +214,12 @@ fn run_here(engine: &Engine, (job, lanes): (Arc<Job>, usize)) -> Result<Report> 
     {
         // Without further threads this one does all the work.
         for _ in 1..lanes {
-            job.progress.leave();
+            job.tracker.progress.leave();
         }
     }
     job.serve();
-    job.progress.wait()?;
-    Ok(job.report())
+    job.tracker.progress.wait()?;
+    Ok(job.tracker.report())
 }
 
 fn tasks(job: &Arc<Job>, count: usize) -> impl Iterator<Item = Task> + use<> {
@@ -224,14 +235,14 @@ fn start(
     (job, lanes): (Arc<Job>, usize),
     order: Option<StreamOrder>,
 ) -> Result<Request> {
+    let tracker = Arc::clone(&job.tracker);
     let launch = Arc::new(Launch {
-        job: Arc::clone(&job),
-        lanes,
         engine,
-        begun: AtomicBool::new(false),
+        lanes,
+        job: Mutex::new(Some(job)),
     });
     let mut request = Request {
-        job,
+        tracker,
         after: None,
         launch: Arc::clone(&launch),
     };
@@ -270,35 +281,44 @@ fn start(
 
 /// The start of a request's workers, which may come from the caller or from a stream.
 struct Launch {
-    job: Arc<Job>,
-    lanes: usize,
     engine: &'static Engine,
-    begun: AtomicBool,
+    lanes: usize,
+    /// Taken by whoever starts or abandons it.
+    job: Mutex<Option<Arc<Job>>>,
 }
 
 impl Launch {
+    fn take(&self) -> Option<Arc<Job>> {
+        self.job.lock().unwrap_or_else(|e| e.into_inner()).take()
+    }
+
+    fn has_begun(&self) -> bool {
+        self.job.lock().unwrap_or_else(|e| e.into_inner()).is_none()
+    }
+
     fn begin(&self) {
-        if self.begun.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let tasks = tasks(&self.job, self.lanes);
-        if let Err(error) = self.engine.workers.submit(tasks, self.lanes) {
-            self.give_up(error);
+        if let Some(job) = self.take()
+            && let Err(error) = self
+                .engine
+                .workers
+                .submit(tasks(&job, self.lanes), self.lanes)
+        {
+            self.give_up(&job, error);
         }
     }
 
     /// Ends a request whose workers have not begun, and now never will.
     fn abandon(&self, error: Error) {
-        if !self.begun.swap(true, Ordering::AcqRel) {
-            self.give_up(error);
+        if let Some(job) = self.take() {
+            self.give_up(&job, error);
         }
     }
 
-    fn give_up(&self, error: Error) {
-        self.job.progress.fail(error);
+    fn give_up(&self, job: &Arc<Job>, error: Error) {
+        job.tracker.progress.fail(error);
         // Each finds nothing to do but to leave; the last one concludes.
         for _ in 0..self.lanes {
-            self.job.serve();
+            job.serve();
         }
     }
 }
@@ -306,7 +326,7 @@ impl Launch {
 /// A transfer under way. Dropping it lets the transfer go on: the caller's promise about the
 /// buffers holds until it is finished.
 pub struct Request {
-    job: Arc<Job>,
+    tracker: Arc<Tracker>,
     after: Option<(Stream, Arc<Context>)>,
     launch: Arc<Launch>,
 }
@@ -322,18 +342,18 @@ impl Request {
         }
         let Some((stream, context)) = &self.after else {
             return match limit {
-                None => Some(self.job.progress.wait()),
-                Some(limit) => self.job.progress.wait_for(limit),
+                None => Some(self.tracker.progress.wait()),
+                Some(limit) => self.tracker.progress.wait_for(limit),
             };
         };
         let end = limit.and_then(|l| Instant::now().checked_add(l));
         loop {
             let left = end.map(|e| e.saturating_duration_since(Instant::now()));
             let step = left.map_or(STREAM_CHECK, |l| l.min(STREAM_CHECK));
-            if let Some(outcome) = self.job.progress.wait_for(step) {
+            if let Some(outcome) = self.tracker.progress.wait_for(step) {
                 return Some(outcome);
             }
-            if !self.launch.begun.load(Ordering::Acquire)
+            if !self.launch.has_begun()
                 && let Some(error) = stream.broken(context)
             {
                 self.launch.abandon(error);
@@ -348,29 +368,32 @@ impl Request {
         if let Err(forked) = refuse_fork() {
             return Some(Err(forked));
         }
-        self.job.progress.outcome()
+        self.tracker.progress.outcome()
     }
 
     /// Asks the request to stop at the next block of each worker.
     pub fn cancel(&self) {
-        self.job.progress.cancel(
-            Error::new(Kind::Cancelled, "the request was cancelled").in_file(self.job.file.path()),
+        self.tracker.progress.cancel(
+            Error::new(Kind::Cancelled, "the request was cancelled").in_file(&self.tracker.path),
         );
     }
 
     /// Bytes moved so far.
     pub fn moved(&self) -> u64 {
-        self.job.counters.total()
+        self.tracker.counters.total()
     }
 
     /// What the request did, once it is finished.
     pub fn report(&self) -> Option<Report> {
-        self.job.progress.outcome().map(|_| self.job.report())
+        self.tracker
+            .progress
+            .outcome()
+            .map(|_| self.tracker.report())
     }
 
     /// A descriptor that is readable once the request is finished; it lives as long as this.
     pub fn descriptor(&self) -> Result<RawFd> {
-        self.job.signals.descriptor()
+        self.tracker.signals.descriptor()
     }
 
     /// Makes work queued on the stream from now on wait for the end of this request.
@@ -379,16 +402,15 @@ impl Request {
     }
 
     fn hold(&self, stream: Stream, context: &Arc<Context>) -> Result<()> {
-        self.job
+        self.tracker
             .signals
             .with_flag(|| Flag::new(context), |flag| stream.wait_for(context, flag))
     }
 
     /// The context of the request's GPU memory; of device 0 for host memory.
     fn context(&self) -> Result<Arc<Context>> {
-        let of = |memory: &Memory| memory.context.clone();
-        match self.job.parts.iter().find_map(|p| of(&p.memory)) {
-            Some(context) => Ok(context),
+        match &self.tracker.context {
+            Some(context) => Ok(Arc::clone(context)),
             None => Context::primary(0),
         }
     }

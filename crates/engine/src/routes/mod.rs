@@ -7,7 +7,7 @@ mod host;
 mod mapped;
 mod resident;
 mod staged;
-mod uring;
+pub(crate) mod uring;
 
 use std::io;
 use std::sync::Arc;
@@ -24,13 +24,14 @@ use crate::staging::Ring;
 
 pub(crate) use gds::Gds;
 pub(crate) use host::Host;
-pub(crate) use mapped::Mapped;
+pub(crate) use mapped::{Hold, Mapped};
 pub(crate) use resident::Resident;
 pub(crate) use staged::Lent;
 pub(crate) use staged::Staged;
 pub(crate) use uring::{HostUring, StagedUring};
 
 /// The routes keep nothing, so each exists once and may be borrowed for good.
+pub(crate) static HOST: Host = Host;
 pub(crate) static STAGED: Staged = Staged;
 pub(crate) static MAPPED: Mapped = Mapped;
 

@@ -92,9 +92,10 @@ fn fitness(context: Option<&Arc<Context>>) -> Fitness {
     }
 }
 
-/// Powers of two, so that requests with different blocks share slots.
+/// Few sizes, so that requests with different blocks share slots: pinning new memory takes far
+/// longer than moving a small block.
 fn slot_size(bytes: u64) -> u64 {
-    bytes.max(64 << 10).next_power_of_two()
+    bytes.max(1 << 20).next_power_of_two()
 }
 
 impl Slot {

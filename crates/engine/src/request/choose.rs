@@ -1,0 +1,295 @@
+//! Which route, block, number of workers and way past the page cache serve a request best.
+//!
+//! What the caller asked for is taken; the rest follows from the kind of memory, the size, the
+//! shape of the request, and how much of the file is cached. docs/performance.md has the
+//! measurements behind the constants.
+
+use std::sync::Arc;
+
+use crate::engine::Engine;
+use crate::error::{Error, Kind, Result};
+use crate::file::File;
+use crate::file::position::Operation;
+use crate::file::residency::residency;
+use crate::memory::Memory;
+use crate::options::{Choice, IoMode, Options, RouteName};
+use crate::plan::{Cut, Extent};
+use crate::routes::{
+    Direct, Gds, Host, HostUring, Mapped, Resident, Route, Staged, StagedUring, gds,
+};
+
+/// How much there is to move, in how large ranges.
+#[derive(Clone, Copy)]
+pub(super) struct Load {
+    bytes: u64,
+    /// Bytes of an average range.
+    average: u64,
+}
+
+impl Load {
+    pub fn of(extents: &[Extent]) -> Load {
+        let bytes = extents.iter().map(|e| e.length).sum();
+        Load {
+            bytes,
+            average: bytes / extents.len().max(1) as u64,
+        }
+    }
+    /// Many small ranges, for which the number of calls counts more than their bytes.
+    fn is_scattered(&self) -> bool {
+        self.average < 1 << 20 && self.bytes > self.average
+    }
+}
+
+/// What a request, or one part of it, gets.
+pub(super) struct Chosen {
+    pub route: Arc<dyn Route>,
+    pub cut: Cut,
+    pub direct: Direct,
+    pub threads: usize,
+}
+
+/// What the choice depends on.
+pub(super) struct Chooser<'a> {
+    pub engine: &'a Engine,
+    pub file: &'a File,
+    pub operation: Operation,
+    pub memory: &'a Memory,
+    pub options: &'a Options,
+    pub load: Load,
+    /// The caller goes on meanwhile, maybe with work on the same GPU.
+    pub background: bool,
+}
+
+/// Reads that are not cached go past the cache from this size on.
+const DIRECT_READ_GPU: u64 = 4 << 20;
+/// For host memory later: a program that reads a file into host memory often reads it again, and
+/// then finds it cached.
+const DIRECT_READ_HOST: u64 = 1 << 30;
+/// Durable writes go past the cache from this size on. Others are done when the cache has them,
+/// which no medium can beat.
+const DIRECT_WRITE: u64 = 64 << 20;
+
+/// From this many workers on, their copies out of the page cache keep up with the link.
+const ENOUGH_COPIERS: usize = 4;
+pub(crate) const MAX_AUTO_THREADS: usize = 8;
+/// Pinning pages costs more than copying them below this size.
+const MAPPED_FROM: u64 = 4 << 20;
+/// Waking another worker costs about as much time as copying this much.
+const BYTES_PER_THREAD: u64 = 8 << 20;
+
+const STAGED_BLOCK: u64 = 8 << 20;
+const MAPPED_BLOCK: u64 = 32 << 20;
+const GDS_BLOCK: u64 = 16 << 20;
+
+impl Chooser<'_> {
+    pub fn choose(&self, extents: &[Extent]) -> Result<Chosen> {
+        let cached = self.cached_share(extents);
+        let direct = self.direct(cached)?;
+        let threads = self.threads(cached);
+        let route = self.route(cached)?;
+        let block = self.block(route.name(), threads)?;
+        let align = if direct == Direct::Never {
+            1
+        } else {
+            self.file.direct_alignment()
+        };
+        let gap = match (self.operation, route.name()) {
+            (Operation::Write, _) | (_, RouteName::Host) => 0,
+            (_, RouteName::Mapped | RouteName::Auto) => 1 << 20,
+            (_, RouteName::Gds) => 0,
+            _ if direct == Direct::Never => 4 << 10,
+            _ => 16 << 10,
+        };
+        let edges = self.operation == Operation::Write
+            && direct != Direct::Never
+            && route.name() != RouteName::Gds;
+        if edges {
+            self.allocate(extents)?;
+        }
+        Ok(Chosen {
+            route,
+            cut: Cut {
+                block,
+                gap,
+                align,
+                edges,
+                write: self.operation == Operation::Write,
+            },
+            direct,
+            threads,
+        })
+    }
+
+    /// Which share of the ranges is in the page cache, by a few samples.
+    fn cached_share(&self, extents: &[Extent]) -> f64 {
+        const SAMPLES: u64 = 16;
+        const WINDOW: u64 = 64 << 10;
+        if self.operation == Operation::Write || self.load.bytes < (512 << 10) {
+            return 1.0;
+        }
+        let fd = self.file.buffered_fd();
+        let share_of = |offset: u64, length: u64| residency(fd, offset, length).unwrap_or(1.0);
+        let sum: f64 = match extents {
+            [one] => (0..SAMPLES)
+                .map(|i| {
+                    let at = one.offset + one.length / SAMPLES * i;
+                    share_of(at, WINDOW.min(one.offset + one.length - at))
+                })
+                .sum(),
+            many => (0..SAMPLES)
+                .map(|i| {
+                    let e = &many[(many.len() as u64 * i / SAMPLES) as usize];
+                    share_of(e.offset, e.length.min(WINDOW))
+                })
+                .sum(),
+        };
+        sum / SAMPLES as f64
+    }
+
+    fn direct(&self, cached: f64) -> Result<Direct> {
+        match self.options.direct.unwrap_or(Choice::Auto) {
+            Choice::No => Ok(Direct::Never),
+            Choice::Yes if self.file.direct_fd().is_some() => Ok(Direct::Always),
+            Choice::Yes => Err(Error::new(
+                Kind::Unavailable,
+                format!(
+                    "the file system ({}) has no direct I/O for this file",
+                    self.file.system().name()
+                ),
+            )
+            .remedy("use direct=auto or direct=no")),
+            Choice::Auto if self.operation == Operation::Write => {
+                let large = self.load.bytes >= DIRECT_WRITE && !self.load.is_scattered();
+                let durable = self.options.durable == Some(true);
+                Ok(if large && durable && self.file.direct_fd().is_some() {
+                    Direct::Preferred
+                } else {
+                    Direct::Never
+                })
+            }
+            Choice::Auto => {
+                let from = if self.memory.context.is_some() {
+                    DIRECT_READ_GPU
+                } else {
+                    DIRECT_READ_HOST
+                };
+                // Scattered ranges are judged together: packing them tightly pays only if none
+                // of them has to be read in whole pages.
+                let wanted = self.load.bytes >= from
+                    && (!self.load.is_scattered() || cached < 0.95)
+                    && self.file.direct_fd().is_some();
+                Ok(if wanted {
+                    Direct::WhereCold
+                } else {
+                    Direct::Never
+                })
+            }
+        }
+    }
+
+    fn threads(&self, cached: f64) -> usize {
+        if let Some(threads) = self.options.threads {
+            return threads as usize;
+        }
+        // Threads that wait for a medium need no core of their own.
+        if cached < 0.5 {
+            return MAX_AUTO_THREADS;
+        }
+        let worthwhile = if self.load.is_scattered() {
+            MAX_AUTO_THREADS
+        } else {
+            self.load.bytes.div_ceil(BYTES_PER_THREAD) as usize
+        };
+        worthwhile.clamp(1, self.copiers().min(MAX_AUTO_THREADS))
+    }
+
+    /// How many workers could copy at the same time.
+    fn copiers(&self) -> usize {
+        match self.options.threads {
+            Some(threads) => threads as usize,
+            None => self.engine.cores,
+        }
+    }
+
+    fn route(&self, cached: f64) -> Result<Arc<dyn Route>> {
+        let uring = match self.options.io.unwrap_or(IoMode::Auto) {
+            IoMode::Uring => true,
+            IoMode::Threads => false,
+            // A medium answers scattered reads best when it has many of them at a time.
+            IoMode::Auto => cached < 0.5 && self.load.is_scattered(),
+        };
+        if self.memory.context.is_none() {
+            return Ok(if uring {
+                Arc::new(HostUring)
+            } else {
+                Arc::new(Host)
+            });
+        }
+        let staged = || -> Arc<dyn Route> {
+            if uring {
+                Arc::new(StagedUring)
+            } else {
+                Arc::new(Staged)
+            }
+        };
+        Ok(match self.options.route.unwrap_or(RouteName::Auto) {
+            RouteName::Staged => staged(),
+            RouteName::Mapped => Arc::new(Mapped),
+            RouteName::Gds => Arc::new(Gds),
+            RouteName::Host => {
+                return Err(Error::invalid("the host route does not reach GPU memory")
+                    .remedy("use route=auto, staged, mapped or gds for GPU memory"));
+            }
+            RouteName::Auto if gds::is_peer_to_peer(self.file) => Arc::new(Gds),
+            RouteName::Auto
+                if self.operation == Operation::Read
+                    && !self.background
+                    && cached > 0.5
+                    && self.copiers() < ENOUGH_COPIERS
+                    && self.load.bytes >= MAPPED_FROM
+                    && !self.load.is_scattered()
+                    && self.options.io != Some(IoMode::Uring) =>
+            {
+                Arc::new(Resident)
+            }
+            RouteName::Auto => staged(),
+        })
+    }
+
+    /// Bytes of a block: as asked for, or the route's best, smaller where there would not be
+    /// enough blocks to keep all workers busy.
+    fn block(&self, route: RouteName, threads: usize) -> Result<u64> {
+        let align = self.file.direct_alignment();
+        let (best, least) = match route {
+            RouteName::Mapped | RouteName::Auto => (MAPPED_BLOCK, 4 << 20),
+            RouteName::Gds => (GDS_BLOCK, 1 << 20),
+            _ => (STAGED_BLOCK, 256 << 10),
+        };
+        let block = match (self.options.block, self.file.system().stripe) {
+            (Some(block), _) => block,
+            (None, Some(stripe)) if route != RouteName::Auto => stripe.clamp(1 << 20, 16 << 20),
+            (None, _) => {
+                let share = self.load.bytes / (threads as u64 * 4);
+                share.next_multiple_of(64 << 10).clamp(least, best)
+            }
+        };
+        // Two slots of each worker, and the aligned pages around a span, must fit the ring.
+        let most = (self.engine.ring.capacity() / 2).max(align);
+        Ok(block.min(most).next_multiple_of(align))
+    }
+
+    /// Allocates what a direct write will write beyond the present end of the file: extending it
+    /// write by write would make the file system serialise them.
+    fn allocate(&self, extents: &[Extent]) -> Result<()> {
+        let size = self.file.size()?;
+        let end = extents.iter().map(|e| e.offset + e.length).max();
+        let start = extents.iter().map(|e| e.offset).min();
+        if let (Some(start), Some(end)) = (start, end)
+            && end > size
+        {
+            let start = start.max(size);
+            self.file.allocate(start, end - start)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! cuFile's driver: opened once, when the route is first used, and what it then says of itself.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use penstock_sys::cufile::{
+    self, CU_FILE_P2P_SUPPORTED, CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE, CUfileDrvProps,
+    CUfileError, CuFile,
+};
+
+use crate::error::{Error, Kind, Result};
+use crate::gpu;
+
+/// How cuFile says that it would move bytes, for file systems that it supports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// By PCIe peer-to-peer, without a kernel module of its own.
+    PeerToPeer,
+    /// By the nvidia-fs kernel module.
+    NvidiaFs,
+    /// Through host memory.
+    Compat,
+}
+
+/// An open cuFile.
+pub(crate) struct Driver {
+    pub cufile: &'static CuFile,
+    pub mode: Mode,
+}
+
+static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
+
+/// cuFile's driver, opened at the first call; or why it does not open, which is asked once only.
+/// It stays open: other parts of the process may use it, and cuFile closes it at exit itself.
+pub(crate) fn driver() -> Result<&'static Driver> {
+    DRIVER.get_or_init(open).as_ref().map_err(Error::clone)
+}
+
+/// Whether cuFile is open already, or the machine has what lets it go straight to the GPU.
+pub(super) fn is_worth_asking() -> bool {
+    static HAS_NVIDIA_FS: OnceLock<bool> = OnceLock::new();
+    match DRIVER.get() {
+        Some(opened) => opened.is_ok(),
+        None => *HAS_NVIDIA_FS.get_or_init(|| Path::new("/proc/driver/nvidia-fs").exists()),
+    }
+}
+
+fn open() -> Result<Driver> {
+    // Without CUDA and a device, cuFileDriverOpen would not return.
+    if gpu::driver()?.device_count()? == 0 {
+        return Err(
+            unavailable("cuFile needs a CUDA device, and none can be seen")
+                .remedy("see nvidia-smi and CUDA_VISIBLE_DEVICES"),
+        );
+    }
+    let cufile = cufile::cufile().map_err(|absent| {
+        unavailable(absent.to_string()).remedy(
+            "install cuFile (the wheel nvidia-cufile, or the CUDA toolkit), or use route=auto, which does without it; PENSTOCK_CUFILE_LIBRARY can name the library",
+        )
+    })?;
+    prepare(cufile);
+    // SAFETY: CUDA is initialised, which is all that the call asks for.
+    let opened = unsafe { (cufile.cuFileDriverOpen)() };
+    if !opened.is_success() {
+        return Err(refused("cuFile does not start: cuFileDriverOpen", opened));
+    }
+    if let Some(start) = cufile.cuFileStatsStart {
+        // SAFETY: cuFile is open. If it keeps no statistics, no path can be proven: no failure.
+        let _ = unsafe { start() };
+    }
+    Ok(Driver {
+        cufile,
+        mode: mode(cufile),
+    })
+}
+
+/// Asks for what can only be set before cuFile opens. All of it may be refused: by an old
+/// version, or because another part of the process has opened cuFile.
+fn prepare(cufile: &CuFile) {
+    if let Some(set) = cufile.cuFileSetParameterBool {
+        // SAFETY: the parameter is of this type.
+        let _ = unsafe { set(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE, true) };
+    }
+    if let Some(set) = cufile.cuFileSetStatsLevel {
+        // SAFETY: takes any number.
+        let _ = unsafe { set(3) };
+    }
+}
+
+fn mode(cufile: &CuFile) -> Mode {
+    let mut properties = CUfileDrvProps::default();
+    // SAFETY: `properties` is a valid place for the answer.
+    let asked = unsafe { (cufile.cuFileDriverGetProperties)(&mut properties) };
+    if !asked.is_success() {
+        return Mode::Compat;
+    }
+    // Without a supported kind of storage neither way leads anywhere.
+    let supports_any = properties.nvfs.dstatusflags != 0;
+    if supports_any && properties.nvfs.major_version > 0 {
+        Mode::NvidiaFs
+    } else if supports_any && properties.fflags & (1 << CU_FILE_P2P_SUPPORTED) != 0 {
+        Mode::PeerToPeer
+    } else {
+        Mode::Compat
+    }
+}
+
+fn unavailable(cause: impl Into<String>) -> Error {
+    Error::new(Kind::Unavailable, cause)
+}
+
+/// What makes cuFile refuse where it is installed is nearly always one of these.
+pub(super) fn refused(what: &str, error: CUfileError) -> Error {
+    let cause = format!("{what} answers {error} ({})", error.err);
+    Error::gpu_unavailable(error.err, cause).remedy(
+        "cuFile refuses a file system whose device udev does not know: run udev, or let a container see the host's /run/udev; its log (cufile.log) says more; for GPUDirect load the nvidia-fs module; or use route=auto, which does without cuFile",
+    )
+}

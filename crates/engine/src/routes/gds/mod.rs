@@ -1,0 +1,288 @@
+//! `gds`: cuFile, which brings bytes straight between storage and GPU memory where the machine
+//! can, and through host memory where it cannot. Which of the two it was is never taken for
+//! granted: the report says what cuFile's own statistics prove.
+
+mod driver;
+mod handle;
+mod proof;
+
+use std::io;
+
+use penstock_sys::cufile::{CUfileHandle, op_error_name};
+
+use super::{Direct, Lane, Route, STAGED, Work};
+use crate::error::{Error, Result};
+use crate::file::File;
+use crate::file::position::{Call, Operation};
+use crate::gpu::Entered;
+use crate::memory::MemoryKind;
+use crate::options::RouteName;
+use crate::plan::{Block, Extent};
+use crate::report::Path;
+use proof::Witness;
+
+pub(crate) use driver::{Driver, Mode, driver};
+pub(crate) use handle::HandleCell;
+
+pub(crate) struct Gds;
+
+impl Route for Gds {
+    fn name(&self) -> RouteName {
+        RouteName::Gds
+    }
+
+    fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
+        let context = work.gpu_context()?;
+        if work.memory.kind == MemoryKind::Managed {
+            work.counters
+                .note("cuFile does not take managed memory; moved by the staged route");
+            // The planner left the ends of direct writes to cuFile; only the page cache takes
+            // them as they are.
+            let direct = match work.operation {
+                Operation::Read => work.direct,
+                Operation::Write => Direct::Never,
+            };
+            return STAGED.lane(Work { direct, ..work });
+        }
+        let entered = context.enter()?;
+        let driver = driver().map_err(|e| e.in_file(work.file.path()))?;
+        Ok(Box::new(GdsLane {
+            work,
+            driver,
+            witness: Witness::new(driver, work.operation),
+            _entered: entered,
+        }))
+    }
+}
+
+/// Whether requests that leave the route open should take this one: bytes of this file go
+/// straight to the GPU. Opens cuFile only on machines that have the nvidia-fs module, or where
+/// the process uses cuFile already.
+pub(crate) fn is_peer_to_peer(file: &File) -> bool {
+    if !driver::is_worth_asking() {
+        return false;
+    }
+    driver().is_ok_and(|driver| {
+        proof::may_go_straight(driver, file) && file.cufile.get(driver, file, true).is_ok()
+    })
+}
+
+/// Makes one cuFile call after another: each is done when it returns.
+struct GdsLane<'a> {
+    work: Work<'a>,
+    driver: &'static Driver,
+    witness: Witness,
+    // cuFile works in the context that is current.
+    _entered: Entered<'a>,
+}
+
+impl Lane for GdsLane<'_> {
+    fn carry(&mut self, block: &Block) -> Result<()> {
+        let pieces = self.work.plan.block_pieces(block);
+        let Some(direct) = self.direct_handle(block)? else {
+            return self.move_buffered(pieces);
+        };
+        // cuFile reads at any alignment. To write part of a page past the page cache it would
+        // read the page, change it and write it back, and undo what another worker puts into the
+        // same page meanwhile; so only whole pages are written that way.
+        let (straight, ends) = match self.work.operation {
+            Operation::Read => (pieces.to_vec(), Vec::new()),
+            Operation::Write => split_at_pages(pieces, self.work.file.direct_alignment()),
+        };
+        match self.move_all(direct, &straight) {
+            Ok(path) => proof::remember(self.driver, self.work.file, path),
+            Err(e) if self.is_refusal(&e) => self.move_buffered(&straight)?,
+            Err(e) => return Err(e),
+        }
+        self.move_buffered(&ends)
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl GdsLane<'_> {
+    /// The handle that goes past the page cache, for a block that should. Bytes that can go
+    /// straight to the GPU always should; what cuFile brings through host memory is worth it
+    /// only where the other routes would do the same.
+    fn direct_handle(&self, block: &Block) -> Result<Option<CUfileHandle>> {
+        let file = self.work.file;
+        let wanted = proof::may_go_straight(self.driver, file) || self.work.goes_direct(block);
+        if !wanted || file.direct_fd().is_none() {
+            return Ok(None);
+        }
+        match file.cufile.get(self.driver, file, true) {
+            Ok(handle) => Ok(Some(handle)),
+            Err(e) if self.work.direct == Direct::Always => Err(e),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn is_refusal(&self, error: &Error) -> bool {
+        let os_error = io::Error::from_raw_os_error(error.os_errno());
+        self.work.may_fall_back(&os_error)
+    }
+
+    fn move_buffered(&mut self, pieces: &[Extent]) -> Result<()> {
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let handle = self
+            .work
+            .file
+            .cufile
+            .get(self.driver, self.work.file, false)?;
+        self.move_all(handle, pieces).map(drop)
+    }
+
+    /// Moves pieces through one handle, counts them on the path that they took, and tells it.
+    fn move_all(&mut self, handle: CUfileHandle, pieces: &[Extent]) -> Result<Path> {
+        let mut calls = 0;
+        for piece in pieces {
+            calls += self.move_piece(handle, piece)?;
+        }
+        let path = self.witness.path_of_last(calls);
+        let bytes = pieces.iter().map(|p| p.length).sum();
+        self.work.counters.moved(path, bytes);
+        Ok(path)
+    }
+
+    /// Moves one piece; returns how many calls of cuFile moved something.
+    fn move_piece(&self, handle: CUfileHandle, piece: &Extent) -> Result<u64> {
+        let mut done = 0;
+        let mut calls = 0;
+        while done < piece.length {
+            let call = Call {
+                operation: self.work.operation,
+                offset: piece.offset + done,
+                length: piece.length - done,
+            };
+            let failed = |e: &io::Error| self.work.failed(e, call.offset, call.length);
+            let allowed = match self.work.gate.map_or(Ok(call.length), |g| g.before(call)) {
+                Ok(allowed) => allowed.min(call.length),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(failed(&e)),
+            };
+            self.work.counters.io_call();
+            match self.call(handle, piece, done, allowed) {
+                // -1 means that errno says why; it is asked for before anything can change it.
+                -1 => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(failed(&error));
+                    }
+                }
+                0 if call.operation == Operation::Read => {
+                    return Err(self.work.ended(call.offset, call.length));
+                }
+                // Trying again could go on for ever.
+                0 => return Err(failed(&io::Error::from_raw_os_error(libc::EIO))),
+                moved if moved > 0 => {
+                    done += moved as u64;
+                    calls += 1;
+                }
+                code => {
+                    let error = refused(code, call.operation);
+                    return Err(error.at(self.work.file.path(), call.offset, call.length));
+                }
+            }
+        }
+        Ok(calls)
+    }
+
+    /// One call for `length` bytes of a piece, from byte `done` on; as cuFile answers it.
+    fn call(&self, handle: CUfileHandle, piece: &Extent, done: u64, length: u64) -> isize {
+        let cufile = self.driver.cufile;
+        let base = piece.memory as *mut std::ffi::c_void;
+        let (size, into_buffer) = (length as usize, done as libc::off_t);
+        let offset = (piece.offset + done) as libc::off_t;
+        // SAFETY: `done + length` is at most the piece's length, for whose memory the submitter
+        // vouches until the request is finished; the handle lives as long as the file, and the
+        // memory's context is current.
+        unsafe {
+            match self.work.operation {
+                Operation::Read => (cufile.cuFileRead)(handle, base, size, offset, into_buffer),
+                Operation::Write => (cufile.cuFileWrite)(handle, base, size, offset, into_buffer),
+            }
+        }
+    }
+}
+
+/// What a call's negated code means.
+fn refused(code: isize, operation: Operation) -> Error {
+    let code = i32::try_from(code.saturating_neg()).unwrap_or(i32::MAX);
+    let call = match operation {
+        Operation::Read => "cuFileRead",
+        Operation::Write => "cuFileWrite",
+    };
+    let name = op_error_name(code).unwrap_or("an error that its header does not name");
+    Error::gpu(code, format!("{call} failed with {name} ({code})"))
+        .remedy("look at cuFile's log (cufile.log), or use route=auto, which does without cuFile")
+}
+
+/// The whole pages of some pieces, and the ragged ends of these.
+fn split_at_pages(pieces: &[Extent], page: u64) -> (Vec<Extent>, Vec<Extent>) {
+    let mut whole = Vec::with_capacity(pieces.len());
+    let mut ends = Vec::new();
+    for piece in pieces {
+        let start = piece.offset.next_multiple_of(page).min(piece.end());
+        let end = (piece.end() / page * page).max(start);
+        let part = |from: u64, to: u64| Extent {
+            offset: from,
+            length: to - from,
+            memory: piece.memory + (from - piece.offset) as usize,
+        };
+        whole.push(part(start, end));
+        ends.extend([part(piece.offset, start), part(end, piece.end())]);
+    }
+    whole.retain(|e| e.length > 0);
+    ends.retain(|e| e.length > 0);
+    (whole, ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_and_ends_make_up_the_piece() {
+        let piece = |offset, length, memory| Extent {
+            offset,
+            length,
+            memory,
+        };
+        let (whole, ends) = split_at_pages(
+            &[
+                piece(100, 10_000, 1000),
+                piece(8192, 8192, 0),
+                piece(5, 7, 1),
+                piece(4095, 2, 7),
+            ],
+            4096,
+        );
+        assert_eq!(whole, [piece(4096, 4096, 4996), piece(8192, 8192, 0)]);
+        assert_eq!(
+            ends,
+            [
+                piece(100, 3996, 1000),
+                piece(8192, 1908, 9092),
+                piece(5, 7, 1),
+                piece(4095, 1, 7),
+                piece(4096, 1, 8),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_refusal_of_cufile_is_named_with_its_code() {
+        let error = refused(-5030, Operation::Write);
+        assert_eq!(error.gpu_code(), 5030);
+        assert!(
+            error
+                .cause()
+                .contains("cuFileWrite failed with CU_FILE_INTERNAL_ERROR (5030)")
+        );
+        assert!(refused(-5999, Operation::Read).cause().contains("(5999)"));
+    }
+}

@@ -1,0 +1,149 @@
+//! Which way bytes took, by cuFile's statistics.
+
+use std::sync::Mutex;
+
+use penstock_sys::cufile::CuFile;
+
+use super::driver::{Driver, Mode};
+use crate::file::File;
+use crate::file::position::Operation;
+use crate::report::Path;
+
+/// Operations that cuFile has counted since it opened, by the way they took, on all GPUs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    p2p: u64,
+    nvfs: u64,
+    posix: u64,
+}
+
+/// Watches the counters around the calls of one lane.
+///
+/// They are the whole process's, so the calls of others are among what it sees. That makes no
+/// claim wrong: where nothing but one way was taken by anybody, this lane took it, too. Where
+/// ways mix, none is claimed.
+pub(super) struct Witness {
+    cufile: &'static CuFile,
+    operation: Operation,
+    before: Option<Tally>,
+}
+
+impl Witness {
+    pub fn new(driver: &Driver, operation: Operation) -> Witness {
+        Witness {
+            cufile: driver.cufile,
+            operation,
+            before: Tally::now(driver.cufile, operation),
+        }
+    }
+
+    /// The path of the `calls` that this lane has made since the last question.
+    pub fn path_of_last(&mut self, calls: u64) -> Path {
+        let now = Tally::now(self.cufile, self.operation);
+        let before = std::mem::replace(&mut self.before, now);
+        match (before, now) {
+            (Some(before), Some(now)) => now.path_since(before, calls),
+            _ => Path::GdsUnproven,
+        }
+    }
+}
+
+impl Tally {
+    /// `None` if this cuFile keeps no statistics of that kind.
+    fn now(cufile: &CuFile, operation: Operation) -> Option<Tally> {
+        let stats = cufile.stats_level3().ok()??;
+        let mut tally = Tally::default();
+        for gpu in stats.gpus() {
+            let (p2p, nvfs, posix) = match operation {
+                Operation::Read => (gpu.n_p2p_reads, gpu.n_nvfs_reads, gpu.n_posix_reads),
+                Operation::Write => (gpu.n_p2p_writes, gpu.n_nvfs_writes, gpu.n_posix_writes),
+            };
+            tally.p2p += p2p;
+            tally.nvfs += nvfs;
+            tally.posix += posix;
+        }
+        Some(tally)
+    }
+
+    fn path_since(self, before: Tally, calls: u64) -> Path {
+        // A reset of the statistics by another part of the process makes them go back.
+        let grown = |now: u64, before: u64| now.checked_sub(before);
+        let ways = (
+            grown(self.p2p, before.p2p),
+            grown(self.nvfs, before.nvfs),
+            grown(self.posix, before.posix),
+        );
+        let calls = calls.max(1);
+        match ways {
+            (Some(n), Some(0), Some(0)) if n >= calls => Path::GdsP2p,
+            (Some(0), Some(n), Some(0)) if n >= calls => Path::GdsNvfs,
+            (Some(0), Some(0), Some(n)) if n >= calls => Path::GdsPosix,
+            _ => Path::GdsUnproven,
+        }
+    }
+}
+
+/// Devices that hold file systems, and whether bytes of theirs went straight to the GPU.
+static PROVEN: Mutex<Vec<(libc::dev_t, bool)>> = Mutex::new(Vec::new());
+
+/// Keeps what a transfer past the page cache has proven about its file system.
+pub(super) fn remember(driver: &Driver, file: &File, path: Path) {
+    let straight = match path {
+        Path::GdsP2p | Path::GdsNvfs => true,
+        Path::GdsPosix => false,
+        _ => return,
+    };
+    if driver.mode == Mode::Compat {
+        return;
+    }
+    let Ok(stat) = file.stat() else { return };
+    let mut proven = PROVEN.lock().unwrap_or_else(|e| e.into_inner());
+    match proven.iter_mut().find(|(device, _)| *device == stat.st_dev) {
+        // Some files of a file system may be fit for it and others not (inline, compressed).
+        Some((_, known)) => *known |= straight,
+        None => proven.push((stat.st_dev, straight)),
+    }
+}
+
+/// Whether cuFile may bring bytes of this file straight to the GPU: nothing has shown yet that
+/// it does not.
+pub(super) fn may_go_straight(driver: &Driver, file: &File) -> bool {
+    if driver.mode == Mode::Compat || file.direct_fd().is_none() {
+        return false;
+    }
+    let Ok(stat) = file.stat() else { return false };
+    let proven = PROVEN.lock().unwrap_or_else(|e| e.into_inner());
+    let known = proven.iter().find(|(device, _)| *device == stat.st_dev);
+    known.is_none_or(|(_, straight)| *straight)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(p2p: u64, nvfs: u64, posix: u64) -> Tally {
+        Tally { p2p, nvfs, posix }
+    }
+
+    #[test]
+    fn one_way_alone_is_proof() {
+        let before = tally(5, 6, 7);
+        assert_eq!(tally(8, 6, 7).path_since(before, 3), Path::GdsP2p);
+        assert_eq!(tally(5, 9, 7).path_since(before, 3), Path::GdsNvfs);
+        assert_eq!(tally(5, 6, 99).path_since(before, 3), Path::GdsPosix);
+    }
+
+    #[test]
+    fn mixed_missing_or_reset_counts_prove_nothing() {
+        let before = tally(5, 6, 7);
+        for now in [
+            tally(6, 7, 7),
+            tally(5, 6, 7),
+            tally(6, 6, 7),
+            tally(0, 0, 0),
+        ] {
+            assert_eq!(now.path_since(before, 2), Path::GdsUnproven, "{now:?}");
+        }
+        assert_eq!(before.path_since(before, 0), Path::GdsUnproven);
+    }
+}

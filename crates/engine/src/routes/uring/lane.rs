@@ -1,0 +1,358 @@
+//! The lane of both io_uring routes: blocks pass through stages, which are slots with something
+//! going on in them, or go straight between the file and host memory.
+//!
+//! A block that is read is with the kernel first and with the GPU (or, for host memory, `memcpy`)
+//! second; a block that is written the other way round. Taking on a block never waits for that
+//! block, only for those before it.
+
+use std::collections::VecDeque;
+use std::ptr;
+
+use super::transfers::{Done, Transfer, Transfers};
+use crate::error::Result;
+use crate::file::position::Operation;
+use crate::gpu::Direction;
+use crate::plan::{Block, Extent, Span};
+use crate::report::Path;
+use crate::routes::staged::Lent;
+use crate::routes::{Direct, Lane, Work};
+use crate::staging::Slot;
+
+pub(super) struct UringLane<'a> {
+    work: Work<'a>,
+    // The order of the next three matters when the lane is dropped, be it after an error or with
+    // blocks under way: first the kernel lets go of slots and host memory, then the GPU of slots
+    // and its memory, and only then the slots go back to the ring.
+    io: Transfers<'a>,
+    /// `None` for host memory.
+    gpu: Option<Lent<'a>>,
+    stages: Vec<Stage>,
+    idle: Vec<usize>,
+    /// Stages whose copies are with the GPU, in the order in which they were queued.
+    copying: VecDeque<usize>,
+    /// Greatest number of stages.
+    most: usize,
+    /// The kernel has refused a fixed buffer, and is not asked again.
+    plain: bool,
+}
+
+/// A slot and the block in it.
+struct Stage {
+    slot: Slot,
+    block: Block,
+    /// Whether the file's side of the block goes, and so far went, past the page cache.
+    direct: bool,
+    /// Transfers of the block that are not done.
+    left: usize,
+    /// Blocks that have used it.
+    uses: u64,
+    /// The slot is a fixed buffer of the kernel ring.
+    fixed: bool,
+}
+
+/// One lane may take this share of the ring, but always two slots: other requests need some, too.
+const SHARE: u64 = 16;
+
+impl<'a> UringLane<'a> {
+    pub fn of_host(work: Work<'a>, io: Transfers<'a>) -> Self {
+        UringLane::new(work, io, None)
+    }
+
+    pub fn of_gpu(work: Work<'a>, io: Transfers<'a>) -> Result<Self> {
+        let gpu = Lent::new(work.gpu_context()?)?;
+        Ok(UringLane::new(work, io, Some(gpu)))
+    }
+
+    fn new(work: Work<'a>, io: Transfers<'a>, gpu: Option<Lent<'a>>) -> Self {
+        let affordable = work.ring.capacity() / SHARE / work.plan.slot_bytes.max(1);
+        let most = affordable.min(work.queue_depth.into()).max(2) as usize;
+        UringLane {
+            work,
+            io,
+            gpu,
+            stages: Vec::new(),
+            idle: Vec::new(),
+            copying: VecDeque::new(),
+            most,
+            plain: work.direct == Direct::Never,
+        }
+    }
+
+    /// Notes what has happened, and starts what can start, without waiting.
+    fn advance(&mut self) -> Result<()> {
+        self.io.advance()?;
+        while let Some(done) = self.io.next_done() {
+            self.transferred(&done)?;
+        }
+        while let (Some(&index), Some(gpu)) = (self.copying.front(), &mut self.gpu) {
+            if !gpu.queue()?.passed(index)? {
+                break;
+            }
+            self.copying.pop_front();
+            self.copied(index);
+        }
+        self.io.start()
+    }
+
+    /// As [`advance`](Self::advance), but waits until something has happened: a transfer, when
+    /// others wait for its place, and otherwise the copy that is due next.
+    fn wait(&mut self) -> Result<()> {
+        match (self.copying.front(), &mut self.gpu) {
+            (Some(&index), Some(gpu)) if !self.io.is_crowded() => gpu.queue()?.wait(index)?,
+            _ => self.io.wait()?,
+        }
+        self.advance()
+    }
+
+    fn transferred(&mut self, done: &Done) -> Result<()> {
+        let Some(index) = done.stage else {
+            self.work.counters.moved(self.path(done.direct), done.bytes);
+            return Ok(());
+        };
+        let stage = &mut self.stages[index];
+        stage.left -= 1;
+        stage.direct &= done.direct;
+        if stage.left > 0 {
+            return Ok(());
+        }
+        match self.work.operation {
+            Operation::Read => self.start_copies(index),
+            Operation::Write => {
+                self.retire(index);
+                Ok(())
+            }
+        }
+    }
+
+    fn copied(&mut self, index: usize) {
+        match self.work.operation {
+            Operation::Read => self.retire(index),
+            Operation::Write => self.start_transfers(index),
+        }
+    }
+
+    /// A block is where it belongs.
+    fn retire(&mut self, index: usize) {
+        let stage = &self.stages[index];
+        let path = self.path(stage.direct);
+        self.work.counters.moved(path, stage.block.bytes);
+        self.idle.push(index);
+    }
+
+    fn path(&self, direct: bool) -> Path {
+        match (&self.gpu, direct) {
+            (None, false) => Path::HostBuffered,
+            (None, true) => Path::HostDirect,
+            (Some(_), false) => Path::StagedBuffered,
+            (Some(_), true) => Path::StagedDirect,
+        }
+    }
+
+    /// A stage with nothing going on in it.
+    fn idle_stage(&mut self) -> Result<usize> {
+        loop {
+            if let Some(index) = self.idle.pop() {
+                return Ok(index);
+            }
+            if self.stages.len() < self.most
+                && let Some(slot) = self.further_slot()?
+            {
+                self.stages.push(Stage {
+                    slot,
+                    block: Block {
+                        spans: 0..0,
+                        copies: 0..0,
+                        bytes: 0,
+                    },
+                    direct: false,
+                    left: 0,
+                    uses: 0,
+                    fixed: false,
+                });
+                return Ok(self.stages.len() - 1);
+            }
+            self.wait()?;
+        }
+    }
+
+    /// Waits for the first slot only: holding one, a lane must not wait for another.
+    fn further_slot(&self) -> Result<Option<Slot>> {
+        let bytes = self.work.plan.slot_bytes;
+        let context = self.gpu.as_ref().map(Lent::context);
+        if self.stages.is_empty() {
+            self.work.ring.slot(bytes, context).map(Some)
+        } else {
+            self.work.ring.further_slot(bytes, context)
+        }
+    }
+
+    /// Starts the file's side of the block in a stage.
+    fn start_transfers(&mut self, index: usize) {
+        let stage = &mut self.stages[index];
+        // Fixing a buffer costs about what the kernel saves at one use of it, so the first use
+        // goes without.
+        if stage.direct && stage.uses == 1 && !self.plain {
+            // SAFETY: the slot goes back after `io` is dropped; nothing is under way in it.
+            stage.fixed = unsafe {
+                self.io
+                    .attach(index, stage.slot.start(), stage.slot.bytes())
+            };
+            self.plain = !stage.fixed;
+        }
+        stage.uses += 1;
+        let spans = self.work.plan.spans(&stage.block);
+        stage.left = spans.len();
+        for span in spans {
+            let transfer = of_span(&self.work, index, stage, span);
+            // SAFETY: the planner keeps spans, and the aligned pages around them, within the
+            // slot, which goes back after `io` is dropped. `left` keeps everyone else from the
+            // slot until then.
+            unsafe { self.io.add(transfer) };
+        }
+    }
+
+    /// Starts the memory's side of the block in a stage. For host memory it is done on return.
+    fn start_copies(&mut self, index: usize) -> Result<()> {
+        let stage = &self.stages[index];
+        let start = stage.slot.start();
+        let reads = self.work.operation == Operation::Read;
+        let copies = self.work.plan.copies(&stage.block);
+        let Some(gpu) = &mut self.gpu else {
+            for copy in copies {
+                self.work.counters.copy();
+                let (memory, bytes) = (copy.memory as *mut u8, copy.length as usize);
+                // SAFETY: the copy's part of the slot is within the slot, with which neither the
+                // kernel nor anyone else is busy; the submitter vouches for its own memory.
+                unsafe {
+                    let staged = start.add(copy.slot_offset as usize);
+                    if reads {
+                        ptr::copy_nonoverlapping(staged, memory, bytes);
+                    } else {
+                        ptr::copy_nonoverlapping(memory, staged, bytes);
+                    }
+                }
+            }
+            self.copied(index);
+            return Ok(());
+        };
+        let direction = if reads {
+            Direction::ToGpu
+        } else {
+            Direction::FromGpu
+        };
+        let queue = gpu.queue()?;
+        for copy in copies {
+            self.work.counters.copy();
+            // SAFETY: within the slot, which is not touched before the mark below has passed, and
+            // goes back after `gpu` is dropped; the submitter vouches for the GPU memory.
+            unsafe {
+                let staged = start.add(copy.slot_offset as usize);
+                queue.copy(direction, staged, copy.memory as u64, copy.length)?;
+            }
+        }
+        queue.mark(index)?;
+        self.copying.push_back(index);
+        Ok(())
+    }
+
+    /// Whether a block of host memory needs no slot: every piece lies in memory as O_DIRECT asks.
+    fn lies_aligned(&self, block: &Block) -> bool {
+        let align = self.work.file.direct_memory_alignment();
+        let pieces = self.work.plan.block_pieces(block);
+        pieces
+            .iter()
+            .all(|p| p.memory as u64 % align == p.offset % align)
+    }
+
+    fn start_in_place(&mut self, block: &Block, direct: bool) {
+        for piece in self.work.plan.block_pieces(block) {
+            if !direct {
+                self.add_in_place(piece, piece.offset, piece.end(), false);
+                continue;
+            }
+            // Whole pages go direct, the ends through the page cache.
+            let align = self.work.file.direct_alignment();
+            let start = piece.offset.next_multiple_of(align).min(piece.end());
+            let end = (piece.end() / align * align).max(start);
+            self.add_in_place(piece, piece.offset, start, false);
+            self.add_in_place(piece, start, end, true);
+            self.add_in_place(piece, end, piece.end(), false);
+        }
+    }
+
+    /// Adds the part of a piece from one file offset to another.
+    fn add_in_place(&mut self, piece: &Extent, from: u64, to: u64, direct: bool) {
+        if from == to {
+            return;
+        }
+        let transfer = Transfer {
+            stage: None,
+            buffer: (piece.memory + (from - piece.offset) as usize) as *mut u8,
+            offset: from,
+            length: to - from,
+            needed: to - from,
+            direct: direct && self.work.file.direct_fd().is_some(),
+            fixed: false,
+        };
+        // SAFETY: the submitter vouches for the memory of each extent until the request is
+        // finished, which it is only after the lane, and so `io`, is dropped.
+        unsafe { self.io.add(transfer) };
+    }
+}
+
+/// The transfer between a span of the file and its place in a stage.
+fn of_span(work: &Work<'_>, index: usize, stage: &Stage, span: &Span) -> Transfer {
+    let direct = stage.direct && work.file.direct_fd().is_some();
+    let (head, whole) = if direct {
+        let align = work.file.direct_alignment();
+        let head = span.offset % align;
+        (head, (head + span.length).next_multiple_of(align))
+    } else {
+        (0, span.length)
+    };
+    let in_slot = (span.slot_offset - head) as usize;
+    Transfer {
+        stage: Some(index),
+        buffer: stage.slot.start().wrapping_add(in_slot),
+        offset: span.offset - head,
+        length: whole,
+        needed: head + span.length,
+        direct,
+        fixed: stage.fixed,
+    }
+}
+
+impl Lane for UringLane<'_> {
+    fn carry(&mut self, block: &Block) -> Result<()> {
+        // A block taken on before it can start would be missed by the other workers.
+        while self.io.is_full() {
+            self.io.wait()?;
+            self.advance()?;
+        }
+        let direct = self.work.goes_direct(block);
+        if self.gpu.is_none() && (!direct || self.lies_aligned(block)) {
+            self.start_in_place(block, direct);
+            return self.advance();
+        }
+        let index = self.idle_stage()?;
+        let stage = &mut self.stages[index];
+        stage.block = block.clone();
+        stage.direct = direct;
+        match self.work.operation {
+            Operation::Read => self.start_transfers(index),
+            Operation::Write => self.start_copies(index)?,
+        }
+        self.advance()
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        self.advance()?;
+        while !self.io.is_empty() || !self.copying.is_empty() {
+            self.wait()?;
+        }
+        match &mut self.gpu {
+            Some(gpu) => gpu.queue()?.finish(),
+            None => Ok(()),
+        }
+    }
+}
