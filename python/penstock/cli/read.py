@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -116,7 +117,7 @@ def _read_bytes(path: Path, offset: int, length: int | None, device: str) -> tup
 
 
 def _read_dataset(path: Path, name: str, device: str) -> tuple[Any, ps.Report]:
-    with ps.File(path) as file:
+    with _errors_of_h5py(path, name), ps.File(path) as file:
         dataset = file.h5py.get(name)
         if not isinstance(dataset, h5py.Dataset):
             raise typer.BadParameter(f"{path} has no dataset {name!r}", param_hint="FILE[:DATASET]")
@@ -132,6 +133,18 @@ def _read_dataset(path: Path, name: str, device: str) -> tuple[Any, ps.Report]:
     report = ps.last_report()
     assert report is not None
     return array, report
+
+
+@contextmanager
+def _errors_of_h5py(path: Path, name: str) -> Iterator[None]:
+    """What h5py raises for a dataset (a filter or type it lacks) as an error of this command."""
+    try:
+        yield
+    except ps.Error:
+        raise
+    except (OSError, TypeError, ValueError) as error:
+        message = f"h5py cannot read {name} of {path}: {error}"
+        raise ps.UnavailableError(message, path=str(path)) from error
 
 
 def _follow(request: ps.Request[Any], total: int, name: str) -> tuple[Any, ps.Report]:
@@ -161,16 +174,20 @@ def _list_datasets(path: Path, as_json: bool) -> None:
     found: list[dict[str, Any]] = []
 
     def add(name: str, item: object) -> None:
-        if isinstance(item, h5py.Dataset):
-            found.append(
-                {
-                    "name": name,
-                    "dtype": str(item.dtype),
-                    "shape": None if item.shape is None else list(item.shape),
-                    "bytes": item.nbytes,
-                    "layout": _layout(item),
-                }
-            )
+        if not isinstance(item, h5py.Dataset):
+            return
+        try:
+            known = {"dtype": str(item.dtype), "bytes": item.nbytes}
+        except (TypeError, ValueError):
+            known = {"dtype": None, "bytes": None}  # HDF5 has types that NumPy has not
+        found.append(
+            {
+                "name": name,
+                **known,
+                "shape": None if item.shape is None else list(item.shape),
+                "layout": _layout(item),
+            }
+        )
 
     with h5py.File(path) as file:
         file.visititems(add)
@@ -183,7 +200,9 @@ def _list_datasets(path: Path, as_json: bool) -> None:
     table.add_column("Size", justify="right")
     for row in found:
         shape = "null" if row["shape"] is None else " x ".join(map(str, row["shape"])) or "scalar"
-        table.add_row(*plain(row["name"], row["dtype"], shape, row["layout"], size(row["bytes"])))
+        dtype = row["dtype"] or "not a type of NumPy"
+        length = "" if row["bytes"] is None else size(row["bytes"])
+        table.add_row(*plain(row["name"], dtype, shape, row["layout"], length))
     results.print(table)
     results.print(f"Read one with: penstock read {path}:NAME", markup=False, highlight=False)
 

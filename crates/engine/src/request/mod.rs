@@ -189,6 +189,9 @@ impl Submission {
         tracker.block = self.prepared.block;
         tracker.device = context.as_ref().map_or(-1, |c| c.device);
         tracker.context = context;
+        if let Some(note) = self.prepared.note {
+            tracker.counters.note(note);
+        }
         self.engine.begin();
         let job = Job {
             engine: self.engine,

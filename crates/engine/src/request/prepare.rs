@@ -16,6 +16,7 @@ use crate::options::{Choice, IoMode, Options, RouteName};
 use crate::plan::{self, Extent};
 use crate::report::{Counters, Path, Report};
 use crate::routes::fault::{Faults, Faulty};
+use crate::trace;
 
 pub(super) struct Prepared {
     pub parts: Vec<Part>,
@@ -23,6 +24,8 @@ pub(super) struct Prepared {
     pub block: u64,
     pub queue_depth: u32,
     pub durable: bool,
+    /// Why the request goes another way than asked for.
+    pub note: Option<&'static str>,
     threads: usize,
 }
 
@@ -40,7 +43,8 @@ const SMALL: u64 = 512 << 10;
 /// Serves a small order on host memory at once, without a job. `None` if it is not one.
 pub(super) fn small(engine: &Engine, file: &File, order: &Order<'_>) -> Option<Result<Report>> {
     let [extent] = order.extents else { return None };
-    if extent.length > SMALL || extent.end_checked().is_none() || order.faults.is_some() {
+    let odd = extent.memory == 0 || extent.end_checked().is_none() || order.faults.is_some();
+    if extent.length > SMALL || odd {
         return None;
     }
     let options = merged(engine, file, order.options);
@@ -59,6 +63,10 @@ pub(super) fn small(engine: &Engine, file: &File, order: &Order<'_>) -> Option<R
     let result = check_access(file, order.operation)
         .and_then(|()| move_small(file, order.operation, extent));
     Some(result.map(|counters| {
+        trace::request(order.operation, submitted, extent.length);
+        if let Some(note) = note_for_host(&options) {
+            counters.note(note);
+        }
         let elapsed = submitted.elapsed().as_nanos() as u64;
         counters.report(RouteName::Host, -1, extent.length, elapsed.max(1))
     }))
@@ -103,6 +111,14 @@ fn merged(engine: &Engine, file: &File, call: Options) -> Options {
     call.or(file.options()).or(engine.outer_options())
 }
 
+/// Host memory has one route, whatever was asked for.
+fn note_for_host(options: &Options) -> Option<&'static str> {
+    match options.route {
+        None | Some(RouteName::Auto | RouteName::Host) => None,
+        Some(_) => Some("host memory is served by the host route"),
+    }
+}
+
 fn check_access(file: &File, operation: Operation) -> Result<()> {
     match operation {
         Operation::Read => file.must_be_readable(),
@@ -123,6 +139,7 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
         block: 0,
         queue_depth: options.queue_depth.unwrap_or(DEFAULT_QUEUE_DEPTH),
         durable: options.durable.unwrap_or(false),
+        note: None,
         threads: 1,
     };
     let faults = order.faults.map(Faults::new).map(Arc::new);
@@ -137,6 +154,9 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
             background: order.background,
         }
         .choose(&extents)?;
+        if memory.context.is_none() {
+            prepared.note = note_for_host(&options);
+        }
         prepared.threads = prepared.threads.max(choice.threads);
         prepared.block = prepared.block.max(choice.cut.block);
         let route = match &faults {

@@ -1,0 +1,67 @@
+# `make demo` and `make test` each set up all they need, in .venv and target, on a machine with
+# Python >= 3.10, cargo, a C and C++ compiler, make, CMake and git. Repeated runs are quick: the
+# package is built and installed again only when a file that goes into it has changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+SOURCES := pyproject.toml hatch_build.py Cargo.toml Cargo.lock README.md LICENSE \
+	$(shell find crates packaging python -type f -not -name '*.pyc')
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: build demo test lint fmt test-rust test-loom test-python test-c test-packaging \
+	test-standin clean
+# The parts share one cargo target folder and one terminal.
+.NOTPARALLEL:
+
+build: $(INSTALLED)
+
+demo: build
+	$(BIN)/penstock demo
+
+test: lint test-rust test-loom test-python test-c test-packaging test-standin
+	@echo "make test: everything passed"
+
+lint: build
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+fmt: build
+	cargo fmt --all
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+test-rust:
+	scripts/standin-gpu cargo test --workspace --locked
+
+# Loom swaps the synchronisation primitives at compile time, so its build has a folder of its own.
+test-loom:
+	RUSTFLAGS="--cfg loom" cargo test --release --locked -p penstock-engine --lib model \
+		--target-dir target/loom
+
+test-python: build
+	$(PYTEST) tests/python tests/cli
+
+test-c: build
+	$(PYTEST) tests/c
+
+test-packaging: build
+	$(PYTEST) tests/packaging
+
+# What can differ with a GPU, once more on the stand-in.
+test-standin: build
+	scripts/standin-gpu $(PYTEST) tests/python tests/cli tests/c
+
+clean:
+	rm -rf target $(VENV) dist
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(INSTALLED): $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet '.[test]'
+	touch $@

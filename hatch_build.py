@@ -1,0 +1,59 @@
+"""Builds the native library and places it, its header and its build-system files in the wheel."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        root = Path(self.root)
+        self.generated = tempfile.TemporaryDirectory(prefix="penstock-wheel-")
+        pkg_config = self.fill(root / "packaging" / "penstock.pc.in")
+        cmake_version = self.fill(root / "packaging" / "penstock-config-version.cmake.in")
+
+        # The library has a C ABI and is opened by cffi, so one wheel serves every Python.
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{platform}"
+        build_data["force_include"] |= {
+            build_library(root): "penstock/lib/libpenstock.so",
+            str(root / "crates/capi/include/penstock.h"): "penstock/include/penstock.h",
+            pkg_config: "penstock/lib/pkgconfig/penstock.pc",
+            str(root / "packaging/penstock-config.cmake"): (
+                "penstock/lib/cmake/penstock/penstock-config.cmake"
+            ),
+            cmake_version: "penstock/lib/cmake/penstock/penstock-config-version.cmake",
+        }
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        self.generated.cleanup()
+
+    def fill(self, template: Path) -> str:
+        filled = Path(self.generated.name) / template.stem
+        filled.write_text(template.read_text().replace("@VERSION@", self.metadata.version))
+        return str(filled)
+
+
+def build_library(root: Path) -> str:
+    """Compile libpenstock.so and return where cargo, by its own word, has put it."""
+    command = ["cargo", "build", "--release", "--locked", "-p", "penstock-capi"]
+    messages = subprocess.run(
+        [*command, "--message-format=json-render-diagnostics"],
+        cwd=root,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    for line in messages.splitlines():
+        message = json.loads(line)
+        if message["reason"] == "compiler-artifact" and message["target"]["name"] == "penstock":
+            return next(name for name in message["filenames"] if name.endswith(".so"))
+    raise RuntimeError("cargo built penstock-capi without naming a shared object")

@@ -1,0 +1,54 @@
+"""Compiles C, C++ and Fortran against the installed package, found the way a user finds it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+
+def run(*command: str | Path, **options: object) -> str:
+    """Return the standard output; a failure shows both streams."""
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=240, **options
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What `penstock --cmake-dir` and its siblings answer."""
+
+    cmake_dir: Path
+    include_dir: Path
+    library: Path
+    pkg_config_dir: Path
+
+    def pkg_config(self, *arguments: str) -> list[str]:
+        environment = os.environ | {"PKG_CONFIG_PATH": str(self.pkg_config_dir)}
+        return run("pkg-config", *arguments, "penstock", env=environment).split()
+
+    def compile(self, compiler: str, output: Path, *arguments: str | Path) -> Path:
+        """Compile and link with the flags that pkg-config gives, or skip without the compiler."""
+        for tool in (compiler, "pkg-config"):
+            if shutil.which(tool) is None:
+                pytest.skip(f"{tool} is not installed")
+        flags = self.pkg_config("--cflags", "--libs")
+        run(compiler, *arguments, *flags, "-pthread", "-o", output, cwd=output.parent)
+        return output
+
+
+@pytest.fixture(scope="session")
+def installed() -> Installed:
+    def ask(option: str) -> Path:
+        return Path(run(sys.executable, "-m", "penstock.cli", option).strip())
+
+    return Installed(
+        ask("--cmake-dir"), ask("--include-dir"), ask("--library"), ask("--pkg-config-dir")
+    )

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+
+class Command:
+    """Runs `penstock ...` in a process of its own, as a shell does."""
+
+    def __call__(self, *arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock.cli", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    def json(self, *arguments: object) -> Any:
+        return json.loads(self(*arguments, "--json").stdout)
+
+
+@pytest.fixture(scope="session")
+def penstock() -> Command:
+    return Command()
+
+
+@pytest.fixture(scope="session")
+def on_gpu(penstock: Command) -> bool:
+    return bool(penstock.json("report")["cuda"]["devices"])

@@ -1,0 +1,39 @@
+"""The options by which build systems find Penstock."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("option", "file"),
+    [
+        ("--include-dir", "penstock.h"),
+        ("--cmake-dir", "penstock-config.cmake"),
+        ("--cmake-dir", "penstock-config-version.cmake"),
+        ("--pkg-config-dir", "penstock.pc"),
+    ],
+)
+def test_folder_that_is_printed_holds_the_file(penstock, option, file):
+    folder = Path(penstock(option).stdout.strip())
+    assert folder.is_absolute()
+    assert (folder / file).is_file()
+
+
+def test_library_that_is_printed_is_a_shared_object(penstock):
+    library = Path(penstock("--library").stdout.strip())
+    assert library.name == "libpenstock.so"
+    assert library.read_bytes()[:4] == b"\x7fELF"
+
+
+def test_version_is_that_of_the_package(penstock):
+    assert penstock("--version").stdout == version("penstock") + "\n"
+
+
+def test_no_arguments_show_the_commands(penstock):
+    shown = penstock(status=2)
+    for command in ("demo", "read", "report"):
+        assert command in shown.stdout + shown.stderr

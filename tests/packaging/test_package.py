@@ -1,0 +1,165 @@
+"""A checkout, the source distribution and the wheel install the same package."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEADER = "penstock/include/penstock.h"
+LIBRARY = "penstock/lib/libpenstock.so"
+
+# What every Linux process has: the C library with its parts, the loader, and the unwinder.
+EVERYWHERE = {
+    "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1",
+    "libc.so.6",
+    "libdl.so.2",
+    "libgcc_s.so.1",
+    "libm.so.6",
+    "libpthread.so.0",
+    "librt.so.1",
+}
+
+
+def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def sdist(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sdist")
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", folder)
+    return next(folder.glob("penstock-*.tar.gz"))
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", folder)
+    return next(folder.glob("penstock-*.whl"))
+
+
+@pytest.fixture(scope="session")
+def wheel_from_sdist(sdist, tmp_path_factory):
+    """What `pip install` of the source distribution installs."""
+    folder = tmp_path_factory.mktemp("wheel-from-sdist")
+    target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
+    environment = os.environ | {"CARGO_TARGET_DIR": str(Path(ROOT, target))}
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", folder, sdist]
+    run(*command, env=environment)
+    return next(folder.glob("penstock-*.whl"))
+
+
+@pytest.fixture(scope="session")
+def unpacked(wheel, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def contents(wheel: Path) -> dict[str, str]:
+    """The digest of each file, less the two whose bytes follow from where cargo ran."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {
+            name: "built"
+            if name == LIBRARY or name.endswith("/RECORD")
+            else hashlib.sha256(archive.read(name)).hexdigest()
+            for name in archive.namelist()
+        }
+
+
+def exported(library: Path) -> set[str]:
+    lines = run("readelf", "--dyn-syms", "--wide", library).splitlines()
+    fields = [line.split() for line in lines]
+    return {f[7] for f in fields if len(f) == 8 and f[4] == "GLOBAL" and f[6].isdigit()}
+
+
+def declared(header: Path) -> set[str]:
+    calls = re.findall(r"^PENSTOCK_API\b[^(]*?\b(penstock_\w+)\(", header.read_text(), re.M)
+    assert calls
+    return set(calls)
+
+
+def test_checkout_and_sdist_give_the_same_wheel(wheel, wheel_from_sdist, tmp_path):
+    assert wheel.name == wheel_from_sdist.name
+    assert contents(wheel) == contents(wheel_from_sdist)
+    for number, built in enumerate([wheel, wheel_from_sdist]):
+        with zipfile.ZipFile(built) as archive:
+            archive.extract(LIBRARY, tmp_path / str(number))
+    assert exported(tmp_path / "0" / LIBRARY) == exported(tmp_path / "1" / LIBRARY)
+
+
+def test_wheel_serves_every_python_of_its_platform(wheel):
+    assert re.fullmatch(r"penstock-[\d.]+-py3-none-linux_\w+\.whl", wheel.name)
+
+
+def test_wheel_holds_the_native_parts(unpacked):
+    for name in (
+        HEADER,
+        LIBRARY,
+        "penstock/lib/pkgconfig/penstock.pc",
+        "penstock/lib/cmake/penstock/penstock-config.cmake",
+        "penstock/lib/cmake/penstock/penstock-config-version.cmake",
+        "penstock/py.typed",
+    ):
+        assert (unpacked / name).is_file(), name
+    assert (unpacked / HEADER).read_bytes() == (
+        ROOT / "crates/capi/include/penstock.h"
+    ).read_bytes()
+
+
+def test_wheel_holds_neither_test_double_nor_placeholder(unpacked):
+    names = [path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*")]
+    assert [name for name in names if name.endswith(".so")] == [LIBRARY]
+    assert "@VERSION@" not in (unpacked / "penstock/lib/pkgconfig/penstock.pc").read_text()
+
+
+def test_library_needs_nothing_that_is_not_everywhere(unpacked):
+    dynamic = run("readelf", "--dynamic", "--wide", unpacked / LIBRARY)
+    needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic))
+    assert needed <= EVERYWHERE
+    assert re.findall(r"\(SONAME\).*\[(.+)\]", dynamic) == ["libpenstock.so"]
+    assert not re.search(r"\((RPATH|RUNPATH)\)", dynamic)
+
+
+def test_library_exports_what_the_header_declares_and_no_more(unpacked):
+    assert exported(unpacked / LIBRARY) == declared(unpacked / HEADER)
+
+
+@pytest.mark.parametrize("source", ["checkout", "wheel_from_sdist", "wheel"])
+def test_install_gives_the_same_files(source, request, wheel, tmp_path):
+    """The dependencies are those of this interpreter: only Penstock itself is in question."""
+    what = ROOT if source == "checkout" else request.getfixturevalue(source)
+    target = tmp_path / "site"
+    run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", target, what)
+    package = target / "penstock"
+    found = {
+        path.relative_to(target).as_posix()
+        for path in package.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    assert found == {name for name in contents(wheel) if name.startswith("penstock/")}
+
+
+def test_package_works_from_where_it_is_moved_to(unpacked, tmp_path):
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(unpacked, moved)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import penstock, pathlib;"
+        "assert pathlib.Path(penstock.__file__).is_relative_to(sys.argv[1]);"
+        "print(penstock.describe()['version'])"
+    )
+    version = run(sys.executable, "-c", code, str(moved), cwd=tmp_path).strip()
+    assert version in next(moved.glob("*.dist-info")).name
