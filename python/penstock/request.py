@@ -18,6 +18,7 @@ READ: int = lib.PENSTOCK_OP_READ
 WRITE: int = lib.PENSTOCK_OP_WRITE
 AFTER_STREAM: int = lib.PENSTOCK_AFTER_STREAM
 STREAM_WAITS: int = lib.PENSTOCK_STREAM_WAITS
+CALLER_WAITS: int = lib.PENSTOCK_CALLER_WAITS
 
 # A blocking call of the library cannot be interrupted; between two of them Ctrl-C gets through.
 _SLICE_NS = 100_000_000

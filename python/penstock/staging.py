@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from penstock import arrays, paths, request
-from penstock._native import NULL
-from penstock.device_array import DeviceArray
+from penstock import arrays
+from penstock._native import lib, pointer
 from penstock.dtypes import numpy_dtype
-from penstock.files import READ, NativeFile
+from penstock.errors import check
 from penstock.memory import copy_bytes
 
 
@@ -37,29 +35,5 @@ def from_host(view: arrays.View, host: np.ndarray[Any, np.dtype[Any]]) -> None:
 
 
 def _wait_for_stream(view: arrays.View) -> None:
-    """Wait until the work queued on the view's stream is done.
-
-    The C API orders transfers with streams, so the one that is waited for here is the shortest
-    there is: one byte, of a file that is always there, into the device that the stream is of.
-    """
-    if view.stream is None:
-        return
-    scratch = arrays.view(_scratch(max(view.device, 0)))
-    with NativeFile(paths.library(), READ) as file:
-        request.submit(
-            file,
-            request.READ,
-            request.one_range(0, scratch.pointer, scratch.nbytes),
-            1,
-            NULL,
-            stream=view.stream,
-            flags=request.AFTER_STREAM,
-            array=None,
-            keep=scratch,
-            owns_file=False,
-        ).wait()
-
-
-@lru_cache
-def _scratch(device: int) -> DeviceArray:
-    return DeviceArray(1, "uint8", device)
+    if view.stream is not None:
+        check(lib.penstock_stream_wait(max(view.device, 0), pointer(view.stream)))

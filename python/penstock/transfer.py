@@ -222,7 +222,7 @@ def move(
         count,
         options,
         stream=view.stream,
-        flags=_flags(view.stream, explicit=False),
+        flags=_flags(view.stream, explicit=False) | request.CALLER_WAITS,
         array=None,
         keep=view,
         owns_file=False,

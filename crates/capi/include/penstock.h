@@ -217,8 +217,12 @@ typedef enum penstock_operation { PENSTOCK_OP_READ = 0, PENSTOCK_OP_WRITE = 1 } 
 /* Work queued on `stream` after the call starts when the transfer is finished or has failed. */
 #define PENSTOCK_STREAM_WAITS 2
 
+/* The caller does nothing but wait for the request: a route that waits for all work of the GPU
+ * (mapped) may be chosen for it, as for a transfer that is done when the call returns. */
+#define PENSTOCK_CALLER_WAITS 4
+
 /* Starts a transfer and returns at once. The ranges are copied; the buffers and the file must
- * stay until the request is finished. `stream` counts only with a flag. */
+ * stay until the request is finished. `stream` counts only with one of the first two flags. */
 PENSTOCK_API int penstock_submit(penstock_file *file, int operation, const penstock_range *ranges,
                                  size_t count, const penstock_options *options,
                                  penstock_stream stream, int flags, penstock_request **request);
@@ -265,6 +269,8 @@ PENSTOCK_API int penstock_device_free(void *pointer);
 /* Page-locked host memory, for the devices of every context. */
 PENSTOCK_API int penstock_host_alloc(uint64_t bytes, void **pointer);
 PENSTOCK_API int penstock_host_free(void *pointer);
+/* Waits until the work queued on a stream is done. `device` tells whose default stream is meant. */
+PENSTOCK_API int penstock_stream_wait(int device, penstock_stream stream);
 /* Copies between any two kinds of memory; done when it returns. */
 PENSTOCK_API int penstock_copy(void *destination, const void *source, uint64_t bytes);
 

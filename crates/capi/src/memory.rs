@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use penstock_engine::allocate;
+use penstock_engine::{Stream, allocate};
 
 use crate::error::{OK, guard, null};
 
@@ -101,6 +101,17 @@ pub unsafe extern "C" fn penstock_copy(
     guard(|| {
         // SAFETY: passed on.
         unsafe { allocate::copy(destination as usize, source as usize, bytes)? };
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `stream` is a live stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_stream_wait(device: c_int, stream: *mut c_void) -> c_int {
+    guard(|| {
+        // SAFETY: passed on.
+        unsafe { Stream::from_raw(stream) }.synchronize(device)?;
         Ok(OK)
     })
 }

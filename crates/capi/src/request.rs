@@ -16,18 +16,20 @@ use crate::transfer::{CRange, extents_of};
 
 const AFTER_STREAM: c_int = 1;
 const STREAM_WAITS: c_int = 2;
+const CALLER_WAITS: c_int = 4;
 
 pub struct CRequest(Request);
 
 /// # Safety
 /// `stream` is a stream handle if a flag says that it counts.
 unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Option<StreamOrder>> {
-    if flags & !(AFTER_STREAM | STREAM_WAITS) != 0 {
+    if flags & !(AFTER_STREAM | STREAM_WAITS | CALLER_WAITS) != 0 {
         return Err(Error::invalid(format!(
             "unknown submit flags in {flags:#x}"
         )));
     }
-    Ok((flags != 0).then(|| StreamOrder {
+    let counts = flags & (AFTER_STREAM | STREAM_WAITS) != 0;
+    Ok(counts.then(|| StreamOrder {
         // SAFETY: the caller vouches for the stream.
         stream: unsafe { Stream::from_raw(stream) },
         after: flags & AFTER_STREAM != 0,
@@ -81,7 +83,8 @@ pub unsafe extern "C" fn penstock_submit(
             other => return Err(Error::invalid(format!("unknown operation {other}"))),
         };
         let extents = extents_of(ranges, count)?;
-        let order = Order::new(operation, &extents, options::read(options)?);
+        let mut order = Order::new(operation, &extents, options::read(options)?);
+        order.background = flags & CALLER_WAITS == 0;
         let made = submit(file_of(file)?, order, order_of(stream, flags)?, None)?;
         *place = Box::into_raw(Box::new(CRequest(made)));
         Ok(OK)

@@ -65,6 +65,17 @@ impl Stream {
         act(driver)
     }
 
+    /// Waits until the work queued on the stream is done. `device` tells whose default stream
+    /// is meant.
+    pub fn synchronize(self, device: i32) -> Result<()> {
+        crate::refuse_fork()?;
+        self.in_context(&Context::primary(device)?, |driver| {
+            // SAFETY: the stream is live, as `from_raw` asks.
+            let code = unsafe { (driver.cuda.cuStreamSynchronize)(self.0) };
+            driver.check(code, "cuStreamSynchronize")
+        })
+    }
+
     fn refuse_capture(self, driver: &Driver) -> Result<()> {
         let mut status = cuda::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: `status` is a valid place for the answer.

@@ -41,7 +41,7 @@ pub struct Order<'a> {
     pub faults: Option<Box<Decide>>,
     /// The caller goes on meanwhile, maybe with work on the same GPU: the mapped route, which
     /// waits for the GPU to be idle, is then taken only if asked for.
-    background: bool,
+    pub background: bool,
 }
 
 impl<'a> Order<'a> {
@@ -101,10 +101,6 @@ pub unsafe fn submit(
     owner: Option<Box<dyn Any + Send>>,
 ) -> Result<Request> {
     let engine = engine()?;
-    let order = Order {
-        background: true,
-        ..order
-    };
     let submission = Submission::of_file(engine, file, order)?;
     start(engine, submission.into_job(owner), stream)
 }
