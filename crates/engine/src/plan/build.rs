@@ -19,12 +19,15 @@ pub(crate) struct Cut {
     pub edges: bool,
     /// The ranges are written: they must not overlap in the file.
     pub write: bool,
+    /// Ranges that follow each other in memory are worth being together in a slot, since each
+    /// copy out of it costs more than a read of the file.
+    pub pack: bool,
 }
 
 /// Spans of one block at most, so that blocks of tiny ranges still spread over the workers.
 const MAX_SPANS: u32 = 1024;
 
-/// Plans `extents`, which are put in the order of the file.
+/// Plans `extents`, which are put in the order of the file, unless they are packed by memory.
 pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
     debug_assert!(cut.block.is_multiple_of(cut.align));
     extents.retain(|e| e.length > 0);
@@ -34,10 +37,15 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
             e.length, e.offset
         )));
     }
+    let packed = cut.pack && cut.align == 1 && is_packed(&extents);
     if !extents.is_sorted_by_key(|e| e.offset) {
+        let in_memory_order = packed.then(|| extents.clone());
         extents.sort_by_key(|e| e.offset);
-    }
-    if cut.write {
+        if cut.write {
+            refuse_overlap(&extents)?;
+        }
+        extents = in_memory_order.unwrap_or(extents);
+    } else if cut.write {
         refuse_overlap(&extents)?;
     }
 
@@ -59,6 +67,12 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
     }
     builder.close_block();
     Ok(builder.plan)
+}
+
+/// Whether most ranges follow each other in memory, in the order given.
+fn is_packed(extents: &[Extent]) -> bool {
+    let runs_on = |w: &[Extent]| w[0].memory + w[0].length as usize == w[1].memory;
+    2 * extents.windows(2).filter(|w| runs_on(w)).count() > extents.len()
 }
 
 fn refuse_overlap(extents: &[Extent]) -> Result<()> {
@@ -140,7 +154,7 @@ impl Builder {
         };
         // Read by a call of its own, it lies in the slot as in memory: one call more, but one
         // copy less, which costs more.
-        let packed = self.cut.align == 1 && self.last_memory_end == piece.memory;
+        let packed = self.cut.pack && self.cut.align == 1 && self.last_memory_end == piece.memory;
         if packed && piece.offset > self.end_of_span {
             return false;
         }
@@ -251,6 +265,7 @@ mod tests {
             align,
             edges: false,
             write: false,
+            pack: true,
         }
     }
 
@@ -307,11 +322,25 @@ mod tests {
     }
 
     #[test]
+    fn random_reads_into_consecutive_memory_are_one_copy_a_block() {
+        let reads = [5u64, 2, 9, 1, 7].iter().enumerate();
+        let reads = reads
+            .map(|(i, at)| extent(at * 10_000, 512, 512 * i))
+            .collect();
+        let plan = build(reads, cut(PAGE, 64, 1)).unwrap();
+        assert_eq!((plan.spans.len(), plan.copies.len()), (5, 1));
+    }
+
+    #[test]
     fn overlapping_writes_are_refused() {
         let mut how = cut(PAGE, 0, 1);
         how.write = true;
-        let error = build(vec![extent(0, 10, 0), extent(9, 10, 100)], how).unwrap_err();
-        assert_eq!(error.kind(), Kind::Invalid);
+        for ranges in [
+            vec![extent(0, 10, 0), extent(9, 10, 100)],
+            vec![extent(9, 10, 0), extent(30, 10, 10), extent(0, 10, 20)],
+        ] {
+            assert_eq!(build(ranges, how).unwrap_err().kind(), Kind::Invalid);
+        }
     }
 
     #[test]
@@ -328,11 +357,12 @@ mod tests {
             gap in 0u64..6000,
             aligned: bool,
             edges: bool,
+            pack: bool,
         ) {
             let align = if aligned || edges { PAGE } else { 1 };
             // An aligned block needs room for the page before and after a span.
             let how = Cut { block: block_pages * PAGE, gap: if edges { 0 } else { gap },
-                            align, edges, write: false };
+                            align, edges, write: false, pack };
             let mut memory = 0;
             let extents: Vec<Extent> = ranges.iter().map(|&(offset, length)| {
                 let e = extent(offset, length, memory);

@@ -114,6 +114,7 @@ impl Chooser<'_> {
                 align,
                 edges,
                 write: self.operation == Operation::Write,
+                pack: self.memory.context.is_some(),
             },
             direct,
             threads,
