@@ -1,6 +1,5 @@
 //! Status codes, and the details of the last failure of each thread.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -69,23 +68,13 @@ pub fn guard(body: impl FnOnce() -> Result<c_int>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(status)) => status,
         Ok(Err(error)) => keep(&error),
-        Err(panic) => keep(&panicked(&*panic)),
+        Err(panic) => keep(&Error::panicked(&*panic)),
     }
 }
 
 fn keep(error: &Error) -> c_int {
     LAST.with(|last| *last.borrow_mut() = Last::from(error));
     error.kind() as c_int
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> Error {
-    let what = panic
-        .downcast_ref::<&str>()
-        .map(|s| (*s).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_default();
-    Error::new(Kind::Internal, format!("the library panicked: {what}"))
-        .remedy("this is a defect of Penstock: please report it")
 }
 
 /// An argument that may not be null was.

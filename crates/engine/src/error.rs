@@ -1,5 +1,6 @@
 //! What went wrong, where in which file, and what the caller can do about it.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -126,6 +127,17 @@ impl Error {
         let mut made = Error::gpu(code, cause);
         made.0.kind = Kind::Unavailable;
         made
+    }
+
+    /// A panic that was caught: the payload of `catch_unwind`.
+    pub fn panicked(payload: &(dyn Any + Send)) -> Self {
+        let what = payload
+            .downcast_ref::<&str>()
+            .map(|s| (*s).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_default();
+        Error::new(Kind::Internal, format!("the library panicked: {what}"))
+            .remedy("this is a defect of Penstock: please report it with what the program did")
     }
 
     pub fn end_of_file(wanted_end: u64, file_size: u64) -> Self {

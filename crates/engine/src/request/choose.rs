@@ -174,10 +174,12 @@ impl Chooser<'_> {
                 } else {
                     DIRECT_READ_HOST
                 };
-                // Scattered ranges are judged together: packing them tightly pays only if none
-                // of them has to be read in whole pages.
+                // What all samples found cached is not asked about again block by block. Scattered
+                // ranges are judged together: packing them tightly pays only if hardly any of
+                // them has to be read in whole pages.
+                let cached_enough = if self.load.is_scattered() { 0.95 } else { 1.0 };
                 let wanted = self.load.bytes >= from
-                    && (!self.load.is_scattered() || cached < 0.95)
+                    && cached < cached_enough
                     && self.file.direct_fd().is_some();
                 Ok(if wanted {
                     Direct::WhereCold

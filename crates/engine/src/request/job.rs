@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use super::tracker::Tracker;
 use crate::engine::Engine;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::position::Operation;
 use crate::memory::Memory;
@@ -87,7 +87,7 @@ impl Job {
         match run {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.tracker.progress.fail(error),
-            Err(panic) => self.tracker.progress.fail(internal(&*panic)),
+            Err(panic) => self.tracker.progress.fail(Error::panicked(&*panic)),
         }
         if self.tracker.progress.leave() {
             self.conclude();
@@ -144,7 +144,7 @@ impl Job {
                 self.clean_up();
                 self.tracker.progress.fail(error.in_file(self.file.path()));
             }
-            Err(panic) => self.tracker.progress.fail(internal(&*panic)),
+            Err(panic) => self.tracker.progress.fail(Error::panicked(&*panic)),
         }
         let owner = self.owner.lock().unwrap_or_else(|e| e.into_inner()).take();
         drop(owner);
@@ -170,14 +170,4 @@ impl Job {
             save::discard(&self.file);
         }
     }
-}
-
-fn internal(panic: &(dyn Any + Send)) -> Error {
-    let what = panic
-        .downcast_ref::<&str>()
-        .map(|s| (*s).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "unknown".to_owned());
-    Error::new(Kind::Internal, format!("a worker panicked: {what}"))
-        .remedy("this is a defect of Penstock: please report it with the trace of the request")
 }

@@ -1,6 +1,11 @@
 //! Files, memory of each kind, and oracles for the engine's tests.
 #![allow(dead_code, reason = "each test program uses its own share")]
 
+pub mod process;
+pub mod standin;
+pub mod stream;
+
+use std::any::Any;
 use std::ffi::c_void;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -92,6 +97,22 @@ pub enum Place {
     Device,
 }
 
+/// Asks again and again, for at most five seconds, whether something has come true.
+pub fn eventually(mut is_true: impl FnMut() -> bool) -> bool {
+    let start = std::time::Instant::now();
+    while start.elapsed() < std::time::Duration::from_secs(5) {
+        if is_true() {
+            return true;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    is_true()
+}
+
+pub fn options(text: &str) -> Options {
+    Options::parse(text).unwrap()
+}
+
 pub fn gpu_places() -> impl Strategy<Value = Place> {
     prop::sample::select(vec![Place::Device, Place::Device, Place::Pinned])
 }
@@ -126,6 +147,16 @@ impl Place {
         let frame = vec![FRAME; length];
         // SAFETY: both have `length` bytes.
         unsafe { allocate::copy(start, frame.as_ptr() as usize, bytes).unwrap() };
+        memory
+    }
+}
+
+impl Place {
+    /// At least `length` bytes, and the buffer starts at a page as O_DIRECT likes it.
+    pub fn aligned(self, length: usize) -> Memory {
+        let page = penstock_engine::file::page_size() as usize;
+        let mut memory = self.memory(length + page, 0);
+        memory.shift = memory.start.next_multiple_of(page) - memory.start;
         memory
     }
 }
@@ -215,11 +246,41 @@ impl Memory {
         options: Options,
         stream: Option<StreamOrder>,
     ) -> Result<Request> {
-        let extents = self.extents(pieces);
-        let order = Order::new(operation, &extents, options);
-        // SAFETY: the test keeps the buffer until it has waited.
-        unsafe { submit(file, order, stream, None) }
+        self.start_with(
+            file,
+            operation,
+            pieces,
+            options,
+            Extras {
+                stream,
+                ..Extras::default()
+            },
+        )
     }
+
+    /// As [`start`](Self::start), with what few tests need.
+    pub fn start_with(
+        &self,
+        file: &Arc<File>,
+        operation: Operation,
+        pieces: &[(u64, u64, u64)],
+        options: Options,
+        extras: Extras,
+    ) -> Result<Request> {
+        let extents = self.extents(pieces);
+        let mut order = Order::new(operation, &extents, options);
+        order.faults = extras.faults;
+        // SAFETY: the test keeps the buffer until it has waited.
+        unsafe { submit(file, order, extras.stream, extras.owner) }
+    }
+}
+
+/// What may come with a request.
+#[derive(Default)]
+pub struct Extras {
+    pub faults: Option<Box<Decide>>,
+    pub stream: Option<StreamOrder>,
+    pub owner: Option<Box<dyn Any + Send>>,
 }
 
 impl Drop for Memory {
