@@ -36,6 +36,9 @@ enum Place {
 struct Bytes<'a> {
     at: *mut u8,
     poisoned: bool,
+    /// Pages of a file, which may be cut off. A GPU goes on reading what it has pinned, but the
+    /// CPU would get SIGBUS.
+    may_vanish: bool,
     _held: Option<Use<'a>>,
 }
 
@@ -71,16 +74,19 @@ impl Place {
             Place::Known { region, address } => Bytes {
                 at: region.access(*address),
                 poisoned: region.kind == Kind::Device,
+                may_vanish: region.read_only,
                 _held: Some(region.enter().ok_or(ILLEGAL_ADDRESS)?),
             },
             Place::Pageable(address) => Bytes {
                 at: *address as *mut u8,
                 poisoned: false,
+                may_vanish: false,
                 _held: None,
             },
             Place::Staged(bytes) => Bytes {
                 at: bytes.as_mut_ptr(),
                 poisoned: false,
+                may_vanish: false,
                 _held: None,
             },
         })
@@ -137,10 +143,49 @@ pub fn copy(
 fn execute(mut to: Place, mut from: Place, size: usize) -> Result {
     failure::check(failure::Kind::CopyExec)?;
     let (to, from) = (to.bytes()?, from.bytes()?);
+    let poisoned = to.poisoned != from.poisoned;
     // SAFETY: both ranges were checked against their regions, which are held until the copy is
     // done; the client keeps pageable memory valid because the call waits for this.
-    unsafe { move_bytes(to.at, from.at, size, to.poisoned != from.poisoned) };
+    unsafe {
+        if from.may_vanish {
+            move_pages(to.at, from.at, size, poisoned);
+        } else {
+            move_bytes(to.at, from.at, size, poisoned);
+        }
+    }
     Ok(())
+}
+
+/// As [`move_bytes`], with the kernel reading the source, so that pages that are gone read as zero.
+///
+/// # Safety
+/// `to` is valid for `size` bytes, and `from` is mapped.
+unsafe fn move_pages(to: *mut u8, from: *const u8, size: usize, poisoned: bool) {
+    let mut chunk = vec![0u8; size.min(256 << 10)];
+    for start in (0..size).step_by(chunk.len().max(1)) {
+        let length = chunk.len().min(size - start);
+        chunk.fill(0);
+        let part = |base: *mut u8| libc::iovec {
+            iov_base: base.cast(),
+            iov_len: length,
+        };
+        let (local, remote) = (
+            part(chunk.as_mut_ptr()),
+            part(from.wrapping_add(start).cast_mut()),
+        );
+        // SAFETY: the kernel checks the source; the chunk has `length` bytes, and so has `to` from
+        // `start` on. Where this process may not ask the kernel, it reads the source itself.
+        unsafe {
+            let read = libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0);
+            let refused = std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT);
+            let source = if read < 0 && refused {
+                from.add(start)
+            } else {
+                chunk.as_ptr()
+            };
+            move_bytes(to.add(start), source, length, poisoned);
+        }
+    }
 }
 
 /// Copies, and turns stored device bytes into plain ones or back where `poisoned`.

@@ -163,6 +163,12 @@ impl Error {
         self
     }
 
+    /// Names another file than the failure itself does: the one that the caller knows of.
+    pub fn of_file(mut self, path: &Path) -> Self {
+        self.0.path = Some(path.to_owned());
+        self
+    }
+
     /// Adds file and range unless they are set already.
     pub fn at(mut self, path: &Path, offset: u64, length: u64) -> Self {
         if self.0.path.is_none() {

@@ -93,7 +93,16 @@ impl Memory {
                 address as u64,
             )
         };
-        if code != cuda::CUDA_SUCCESS || kind == 0 {
+        match code {
+            cuda::CUDA_SUCCESS => {}
+            // The process exits, or never could use CUDA.
+            cuda::CUDA_ERROR_DEINITIALIZED | cuda::CUDA_ERROR_INVALID_VALUE => {
+                return Ok(Memory::HOST);
+            }
+            // A device pointer taken for host memory would crash the process.
+            _ => driver.check(code, "cuPointerGetAttributes")?,
+        }
+        if kind == 0 {
             return Ok(Memory::HOST);
         }
         let kind = match (kind, managed != 0) {

@@ -49,14 +49,19 @@ pub(crate) fn temporary(target: &Path, options: Options) -> Result<File> {
     }
 }
 
-/// Where a chain of symbolic links ends; the path itself if it is none.
+/// Where a chain of symbolic links ends, be there a file or not; the path itself if it is none.
 pub(crate) fn resolved(target: &Path) -> PathBuf {
-    let is_link = fs::symlink_metadata(target).is_ok_and(|m| m.is_symlink());
-    if is_link {
-        fs::canonicalize(target).unwrap_or_else(|_| target.to_owned())
-    } else {
-        target.to_owned()
+    /// As the kernel has it.
+    const MAX_LINKS: usize = 40;
+    let mut path = target.to_owned();
+    for _ in 0..MAX_LINKS {
+        match fs::read_link(&path) {
+            // Relative to the folder of the link; an absolute one replaces it all.
+            Ok(next) => path = path.with_file_name("").join(next),
+            Err(_) => break,
+        }
     }
+    path
 }
 
 /// Puts the written temporary file in the place of `target`.

@@ -140,11 +140,12 @@ impl CopyQueue {
         if !self.busy {
             return Ok(());
         }
-        self.busy = false;
         let driver = self.context.driver;
         // SAFETY: the stream is live.
         let code = unsafe { (driver.cuda.cuStreamSynchronize)(self.stream) };
-        driver.check(code, "cuStreamSynchronize")
+        driver.check(code, "cuStreamSynchronize")?;
+        self.busy = false;
+        Ok(())
     }
 }
 

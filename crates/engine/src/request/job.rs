@@ -75,7 +75,7 @@ impl Job {
             direct: part.direct,
             queue_depth: self.queue_depth,
             counters: &self.tracker.counters,
-            gate: None,
+            gate: part.route.gate(),
             ring: &self.engine.ring,
         }
     }
@@ -86,7 +86,7 @@ impl Job {
         let run = catch_unwind(AssertUnwindSafe(|| self.serve_parts()));
         match run {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => self.tracker.progress.fail(error),
+            Ok(Err(error)) => self.tracker.progress.fail(self.named(error)),
             Err(panic) => self.tracker.progress.fail(Error::panicked(&*panic)),
         }
         if self.tracker.progress.leave() {
@@ -129,6 +129,14 @@ impl Job {
         error.at(self.file.path(), offset, length)
     }
 
+    /// An error that names the file which the caller knows.
+    fn named(&self, error: Error) -> Error {
+        match &self.ending {
+            Ending::Publish { target, .. } => error.of_file(target),
+            _ => error.in_file(self.file.path()),
+        }
+    }
+
     fn conclude(&self) {
         let stopped = self.tracker.progress.seal();
         let ending = catch_unwind(AssertUnwindSafe(|| match &stopped {
@@ -142,9 +150,12 @@ impl Job {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 self.clean_up();
-                self.tracker.progress.fail(error.in_file(self.file.path()));
+                self.tracker.progress.fail(self.named(error));
             }
-            Err(panic) => self.tracker.progress.fail(Error::panicked(&*panic)),
+            Err(panic) => {
+                self.clean_up();
+                self.tracker.progress.fail(Error::panicked(&*panic));
+            }
         }
         let owner = self.owner.lock().unwrap_or_else(|e| e.into_inner()).take();
         drop(owner);

@@ -167,7 +167,10 @@ impl Submission {
         }];
         let order = Order::new(Operation::Write, &extents, options);
         let mut submission =
-            Submission::of_file(engine, &file, order).inspect_err(|_| save::discard(&file))?;
+            Submission::of_file(engine, &file, order).map_err(|error| {
+                save::discard(&file);
+                error.of_file(target)
+            })?;
         submission.ending = Ending::Publish {
             target: target.to_owned(),
             durable: submission.prepared.durable,
@@ -179,7 +182,11 @@ impl Submission {
         let lanes = self.prepared.lanes();
         let parts = self.prepared.parts;
         let context = parts.iter().find_map(|p| p.memory.context.clone());
-        let path = self.file.path().to_owned();
+        let path = match &self.ending {
+            Ending::Publish { target, .. } => target,
+            _ => self.file.path(),
+        };
+        let path = path.to_owned();
         let mut tracker = Tracker::new(path, self.submitted, lanes);
         tracker.asked = self.prepared.asked;
         tracker.block = self.prepared.block;
@@ -339,12 +346,12 @@ impl Request {
         if let Err(forked) = refuse_fork() {
             return Some(Err(forked));
         }
-        let Some((stream, context)) = &self.after else {
+        if self.after.is_none() {
             return match limit {
                 None => Some(self.tracker.progress.wait()),
                 Some(limit) => self.tracker.progress.wait_for(limit),
             };
-        };
+        }
         let end = limit.and_then(|l| Instant::now().checked_add(l));
         loop {
             let left = end.map(|e| e.saturating_duration_since(Instant::now()));
@@ -352,11 +359,7 @@ impl Request {
             if let Some(outcome) = self.tracker.progress.wait_for(step) {
                 return Some(outcome);
             }
-            if !self.launch.has_begun()
-                && let Some(error) = stream.broken(context)
-            {
-                self.launch.abandon(error);
-            } else if left.is_some_and(|l| l <= step) {
+            if !self.notice_broken_stream() && left.is_some_and(|l| l <= step) {
                 return None;
             }
         }
@@ -367,14 +370,30 @@ impl Request {
         if let Err(forked) = refuse_fork() {
             return Some(Err(forked));
         }
+        self.notice_broken_stream();
         self.tracker.progress.outcome()
     }
 
+    /// Fails a request that waits for a stream which, broken, never comes to start it. Returns
+    /// whether it did so.
+    fn notice_broken_stream(&self) -> bool {
+        if let Some((stream, context)) = &self.after
+            && !self.launch.has_begun()
+            && let Some(error) = stream.broken(context)
+        {
+            self.launch.abandon(error);
+            return true;
+        }
+        false
+    }
+
     /// Asks the request to stop at the next block of each worker.
+    /// One that still waits for a stream is finished at once.
     pub fn cancel(&self) {
-        self.tracker.progress.cancel(
-            Error::new(Kind::Cancelled, "the request was cancelled").in_file(&self.tracker.path),
-        );
+        let cancelled =
+            Error::new(Kind::Cancelled, "the request was cancelled").in_file(&self.tracker.path);
+        self.tracker.progress.cancel(cancelled.clone());
+        self.launch.abandon(cancelled);
     }
 
     /// Bytes moved so far.

@@ -57,10 +57,10 @@ impl Route for Faulty {
     fn name(&self) -> RouteName {
         self.inner.name()
     }
+    fn gate(&self) -> Option<&dyn Gate> {
+        Some(&*self.faults)
+    }
     fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
-        self.inner.lane(Work {
-            gate: Some(&*self.faults),
-            ..work
-        })
+        self.inner.lane(work)
     }
 }

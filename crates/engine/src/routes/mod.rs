@@ -39,6 +39,11 @@ pub(crate) static MAPPED: Mapped = Mapped;
 pub(crate) trait Route: Send + Sync {
     fn name(&self) -> RouteName;
 
+    /// What the data system calls of its work pass through.
+    fn gate(&self) -> Option<&dyn Gate> {
+        None
+    }
+
     /// One worker's pass over a piece of work.
     fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>>;
 }

@@ -1,0 +1,1 @@
+"""What the benchmarks share: contestants in turns, cold and warm files, GPU memory, results."""

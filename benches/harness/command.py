@@ -1,0 +1,101 @@
+"""The command line that all benchmarks share."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import gettempdir
+
+import penstock as ps
+
+from . import machine
+from .measure import ROUNDS, Row
+from .result import Result, Target, markdown, targets_table
+
+_FACTORS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much a benchmark does."""
+
+    folder: Path
+    size: int
+    rounds: int
+    quick: bool
+
+
+@dataclass
+class Found:
+    """What a benchmark saw."""
+
+    rows: list[Row]
+    targets: list[Target]
+    screening: list[Row]
+
+
+def main(title: str, measure: Callable[[Plan], Found], *, size: str, quick_size: str) -> None:
+    """Parse the arguments, measure, print and save.
+
+    The exit status tells whether Penstock worked: a peer's failure and a target that is missed
+    are results.
+    """
+    benchmark = Path(sys.argv[0]).stem
+    parser = argparse.ArgumentParser(prog=f"python -m benches.{benchmark}", description=title)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
+    parser.add_argument("--size", type=_size, help=f"bytes that are moved, {size} by default")
+    parser.add_argument("--quick", action="store_true", help="only show that it runs")
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=Path(gettempdir()) / "penstock-bench",
+        help="folder of the files, on the file system to be measured; kept for the next benchmark",
+    )
+    given = parser.parse_args()
+    if not ps.devices():
+        parser.exit(2, "There is no GPU: run this on one, or under scripts/standin-gpu.\n")
+    given.dir.mkdir(parents=True, exist_ok=True)
+    plan = Plan(
+        folder=given.dir,
+        size=given.size or _size(quick_size if given.quick else size),
+        rounds=1 if given.quick else ROUNDS,
+        quick=given.quick,
+    )
+    found = measure(plan)
+    result = Result(
+        benchmark,
+        title,
+        found.rows,
+        found.targets,
+        machine.environment(plan.folder),
+        found.screening,
+        plan.quick,
+    )
+    if given.json:
+        result.save(given.json)
+    seen = result.as_json()
+    print(markdown(seen))
+    if found.targets:
+        print("\n".join(targets_table([seen])) + "\n")
+    broken = [row for row in found.rows if row.name.startswith("Penstock") and row.error]
+    for row in broken:
+        print(f"{row.name}, {row.setting}: {row.error}", file=sys.stderr)
+    sys.exit(1 if broken else 0)
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+) ?([KMG]iB)?", text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: write for example 256MiB")
+    return int(match[1]) * _FACTORS[match[2] or ""]
+
+
+def size_in_words(count: int) -> str:
+    for unit in ("GiB", "MiB", "KiB"):
+        if count >= _FACTORS[unit] and count % _FACTORS[unit] == 0:
+            return f"{count // _FACTORS[unit]} {unit}"
+    return f"{count} bytes"

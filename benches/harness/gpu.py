@@ -1,0 +1,139 @@
+"""GPU and pinned memory, of torch where it is installed, else of Penstock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+from penstock._native import ffi, lib, pointer
+from penstock.errors import check
+from penstock.frameworks import with_gpu
+from penstock.memory import copy_bytes
+
+from .measure import Contestant
+
+torch: Any = with_gpu("torch")
+
+_LINK_CHUNK = 1 << 30
+
+
+class Slice:
+    """A part of a buffer for peers that take the CUDA array interface."""
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+class Buffer:
+    """GPU memory."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.array: Any = (
+            torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+            if torch
+            else ps.DeviceArray(nbytes)
+        )
+        self.address = address_of(self.array)
+        synchronize()
+
+    def part(self, nbytes: int, offset: int = 0) -> Slice:
+        assert offset + nbytes <= self.nbytes
+        return Slice(self.address + offset, nbytes)
+
+    def view(self, nbytes: int) -> Any:
+        """The first bytes, as an array that Penstock takes as ``out``."""
+        return self.array[:nbytes] if torch else self.part(nbytes)
+
+    def fill_with_noise(self) -> None:
+        step = min(self.nbytes, 64 << 20)
+        noise = np.random.default_rng(2).integers(0, 256, step, np.uint8)
+        for start in range(0, self.nbytes, step):
+            put(self.address + start, noise[: min(step, self.nbytes - start)])
+
+
+def address_of(array: Any) -> int:
+    """The device address of a torch tensor or a DeviceArray."""
+    return int(array.data_ptr() if callable(array.data_ptr) else array.data_ptr)
+
+
+def put(address: int, host: np.ndarray[Any, Any]) -> None:
+    copy_bytes(address, host.__array_interface__["data"][0], host.nbytes)
+
+
+def get(address: int, nbytes: int) -> np.ndarray[Any, Any]:
+    host = np.empty(nbytes, np.uint8)
+    copy_bytes(host.__array_interface__["data"][0], address, nbytes)
+    return host
+
+
+def synchronize() -> None:
+    if torch:
+        torch.cuda.synchronize()
+
+
+def to_gpu(host: np.ndarray[Any, Any]) -> Any:
+    """What a program does with data in host memory: torch's ``.cuda()``, done on return."""
+    if torch:
+        copied = torch.from_numpy(host).cuda()
+        synchronize()
+        return copied
+    return ps.DeviceArray.from_numpy(host)
+
+
+def to_host(array: Any) -> np.ndarray[Any, Any]:
+    copied: np.ndarray[Any, Any] = array.cpu().numpy() if torch else array.numpy()
+    return copied
+
+
+COPIED_BY = "torch" if torch else "one copy"
+
+
+def link(buffer: Buffer, nbytes: int, *, to_device: bool = True) -> Contestant:
+    """The rate of the link: copies between pinned host memory and the GPU, back to back."""
+    chunk = min(nbytes, _LINK_CHUNK)
+    copy = _torch_link(buffer, chunk, to_device) if torch else _plain_link(buffer, chunk, to_device)
+    pieces = [(start, min(chunk, nbytes - start)) for start in range(0, nbytes, chunk)]
+
+    def run() -> None:
+        for start, length in pieces:
+            copy(start, length)
+        synchronize()
+
+    direction = "to GPU" if to_device else "to host"
+    return Contestant(f"link, {direction}", f"pinned memory, {COPIED_BY}", nbytes, run)
+
+
+def _torch_link(buffer: Buffer, chunk: int, to_device: bool) -> Callable[[int, int], None]:
+    pinned = torch.empty(chunk, dtype=torch.uint8, pin_memory=True)
+
+    def copy(start: int, length: int) -> None:
+        host, device = pinned[:length], buffer.array[start : start + length]
+        if to_device:
+            device.copy_(host, non_blocking=True)
+        else:
+            host.copy_(device, non_blocking=True)
+
+    return copy
+
+
+def _plain_link(buffer: Buffer, chunk: int, to_device: bool) -> Callable[[int, int], None]:
+    allocated = ffi.new("void **")
+    check(lib.penstock_host_alloc(chunk, allocated))
+    pinned = ffi.gc(allocated[0], lib.penstock_host_free)
+
+    def copy(start: int, length: int) -> None:
+        device = pointer(buffer.address + start)
+        target, source = (device, pinned) if to_device else (pinned, device)
+        check(lib.penstock_copy(target, source, length))
+
+    return copy

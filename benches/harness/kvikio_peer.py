@@ -1,0 +1,116 @@
+"""KvikIO as its documentation uses it: a CuFile that is open, futures, the process's defaults.
+
+It runs in its compatibility mode, POSIX reads and copies by its own threads, which is faster than
+cuFile's own where there is no GPUDirect Storage.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .files import DataFile
+from .gpu import Buffer
+
+THREADS = (1, 2, 4, 8, 16)
+_WARM_UP = 256 << 20
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Values of ``kvikio.defaults``; ``None`` leaves KvikIO's own."""
+
+    num_threads: int
+    task_size: int | None = None
+    auto_direct_io_read: bool | None = None
+    auto_direct_io_write: bool | None = None
+    gds_threshold: int | None = None
+
+    def __str__(self) -> str:
+        words = [f"{self.num_threads} thread{'s' if self.num_threads > 1 else ''}"]
+        if self.task_size is not None:
+            words.append(f"task size {self.task_size >> 20} MiB")
+        if self.gds_threshold is not None:
+            words.append(f"gds_threshold {self.gds_threshold}")
+        for direct in (self.auto_direct_io_read, self.auto_direct_io_write):
+            if direct is not None:
+                words.append("direct" if direct else "buffered")
+        return ", ".join(words)
+
+
+_applied: Setting | None = None
+_original: dict[str, Any] = {}
+
+
+def apply(setting: Setting, warm_up: Callable[[], object] | None = None) -> None:
+    """Set the defaults of the process.
+
+    New threads make their streams and bounce buffers in their first task; ``warm_up`` spares them
+    that in a timed one.
+    """
+    global _applied
+    if setting == _applied:
+        return
+    import kvikio
+    import kvikio.defaults
+
+    wanted = {**vars(setting)}
+    for key, value in wanted.items():
+        _original.setdefault(key, kvikio.defaults.get(key))
+        if value is None:
+            wanted[key] = _original[key]
+    kvikio.defaults.set({"compat_mode": kvikio.CompatMode.ON, **wanted})
+    if warm_up is not None:
+        warm_up()
+    _applied = setting
+
+
+class Reader:
+    """An open file that is read into the start of a buffer."""
+
+    def __init__(self, file: DataFile, buffer: Buffer) -> None:
+        self.file = file
+        self.buffer = buffer
+        self._handle: Any = None
+
+    @property
+    def handle(self) -> Any:
+        """Opened when first asked for, so that a missing KvikIO fails its contestants only."""
+        if self._handle is None:
+            import kvikio
+
+            apply(Setting(1))
+            self._handle = kvikio.CuFile(self.file.path, "r")
+        return self._handle
+
+    def prepare(self, setting: Setting) -> Callable[[], None]:
+        nbytes = min(_WARM_UP, self.file.nbytes, self.buffer.nbytes)
+        return lambda: apply(setting, lambda: self.read(nbytes))
+
+    def read(self, nbytes: int, offset: int = 0) -> None:
+        """Read from the data's start plus ``offset`` and wait."""
+        target = self.buffer.part(nbytes)
+        moved = self.handle.pread(target, nbytes, self.file.offset + offset).get()
+        if moved != nbytes:
+            raise OSError(f"{moved} bytes of {nbytes} were read")
+
+    def read_many(self, pieces: list[tuple[int, int, Any]]) -> None:
+        """Start a read of each (offset in the file, length, target), then wait for all."""
+        pread = self.handle.pread
+        futures = [pread(target, length, offset) for offset, length, target in pieces]
+        for future in futures:
+            future.get()
+
+
+def write(path: os.PathLike[str], buffer: Buffer, *, sync: bool) -> None:
+    """Write a buffer to a new file and, with ``sync``, wait until it is on the medium."""
+    import kvikio
+
+    with kvikio.CuFile(os.fspath(path), "w") as file:
+        moved = file.write(buffer.part(buffer.nbytes))
+        if moved != buffer.nbytes:
+            raise OSError(f"{moved} bytes of {buffer.nbytes} were written")
+        if sync:
+            os.fsync(file.fileno())

@@ -1,0 +1,141 @@
+"""Contestants run in turns, so that none has the quieter or the warmer machine."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+ROUNDS = 5
+
+
+def nothing() -> None:
+    pass
+
+
+def no_check(_: object) -> None:
+    pass
+
+
+def no_detail() -> str:
+    return ""
+
+
+@dataclass(eq=False)
+class Contestant:
+    """One way to do a piece of work."""
+
+    name: str
+    setting: str
+    amount: float
+    """What one run does, in bytes, operations or calls; the row's value is made of it."""
+    run: Callable[[], object]
+    """The timed part. What it returns is let go of outside of the timing."""
+    before: Callable[[], None] = nothing
+    """Untimed, before each run: dropping a cache, setting a thread count."""
+    poison: Callable[[], None] = nothing
+    """Untimed, before the warm-up run: makes bytes that the run does not deliver visible."""
+    check: Callable[[object], None] = no_check
+    """Untimed, after the warm-up run, with its result: raises if a byte is wrong."""
+    after: Callable[[], None] = nothing
+    """Untimed, after each run."""
+    detail: Callable[[], str] = no_detail
+    """What the last run did, for the table."""
+
+
+@dataclass
+class Row:
+    """What was seen of one contestant."""
+
+    name: str
+    setting: str
+    group: str
+    amount: float
+    unit: str
+    seconds: list[float] = field(default_factory=list)
+    detail: str = ""
+    error: str = ""
+
+    @property
+    def median(self) -> float | None:
+        return statistics.median(self.seconds) if self.seconds and not self.error else None
+
+    @property
+    def value(self) -> float | None:
+        """The median in the row's unit."""
+        if (median := self.median) is None:
+            return None
+        if self.unit == "us":
+            return median / self.amount * 1e6
+        return self.amount / median / {"GB/s": 1e9, "kIOPS": 1e3}[self.unit]
+
+    def better_than(self, other: Row) -> float | None:
+        """How many times better this row is than another one; greater is better."""
+        mine, theirs = self.value, other.value
+        if not mine or not theirs:
+            return None
+        return theirs / mine if self.unit == "us" else mine / theirs
+
+    def as_json(self) -> dict[str, Any]:
+        return {**vars(self), "value": self.value}
+
+
+def race(
+    contestants: Iterable[Contestant], unit: str, *, rounds: int = ROUNDS, group: str = ""
+) -> list[Row]:
+    """Warm up and check each contestant, then time all of them in turns.
+
+    One that fails, in whatever way, ends as a row with its error; the others go on.
+    """
+    pairs = [(c, Row(c.name, c.setting, group, c.amount, unit)) for c in contestants]
+    for number in range(rounds + 1):
+        for contestant, row in pairs:
+            if row.error:
+                continue
+            try:
+                seconds = _once(contestant, warm_up=number == 0)
+                if number:
+                    row.seconds.append(seconds)
+                    row.detail = contestant.detail()
+            except Exception as error:
+                row.error = f"{type(error).__name__}: {error}".split("\n")[0][:300]
+    return [row for _, row in pairs]
+
+
+def shortlist(
+    contestants: list[Contestant], unit: str, *, keep: int = 1, group: str = ""
+) -> tuple[list[Contestant], list[Row]]:
+    """The fastest settings of one peer, by a single timed run after a warm-up.
+
+    They still have to run against the others: the best of many single runs is also the luckiest.
+    If all fail, the first is kept, so that its failure becomes a row.
+    """
+    rows = race(contestants, unit, rounds=1, group=group)
+    ranked = sorted(
+        (row.median / row.amount, index) for index, row in enumerate(rows) if row.median is not None
+    )
+    best = [contestants[index] for _, index in ranked[:keep]]
+    return best or contestants[:1], rows
+
+
+def _once(contestant: Contestant, *, warm_up: bool) -> float:
+    if warm_up:
+        contestant.poison()
+    contestant.before()
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        start = time.perf_counter()
+        result = contestant.run()
+        seconds = time.perf_counter() - start
+    finally:
+        if collecting:
+            gc.enable()
+    if warm_up:
+        contestant.check(result)
+    del result
+    contestant.after()
+    return seconds

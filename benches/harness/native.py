@@ -1,0 +1,66 @@
+"""Penstock's C API through cffi, with a file that is opened once as the peers open theirs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import penstock as ps
+from penstock._native import ffi, lib, new_report, pointer
+from penstock._options import resolve
+from penstock.errors import check
+from penstock.files import NativeFile
+from penstock.report import Report, from_native
+
+READ: int = lib.PENSTOCK_READ
+NEW_FILE: int = lib.PENSTOCK_WRITE | lib.PENSTOCK_CREATE | lib.PENSTOCK_TRUNCATE
+
+
+class OpenFile(NativeFile):
+    """A file and the report of its last transfer."""
+
+    def __init__(self, path: os.PathLike[str], flags: int = READ, **options: Any) -> None:
+        super().__init__(path, flags)
+        self.options = resolve(options)
+        self._report = new_report()
+
+    def __enter__(self) -> OpenFile:
+        return self
+
+    def read(self, address: int, nbytes: int, offset: int) -> None:
+        buffer = pointer(address)
+        check(lib.penstock_read(self.handle, buffer, nbytes, offset, self.options, self._report))
+
+    def read_ranges(self, ranges: Any) -> None:
+        check(lib.penstock_readv(self.handle, ranges, len(ranges), self.options, self._report))
+
+    def write(self, address: int, nbytes: int) -> None:
+        buffer = pointer(address)
+        check(lib.penstock_write(self.handle, buffer, nbytes, 0, self.options, self._report))
+
+    @property
+    def report(self) -> Report:
+        return from_native(self._report)
+
+    def describe(self) -> str:
+        return describe(self.report)
+
+
+def ranges(pieces: list[tuple[int, int, int]]) -> Any:
+    """``penstock_range``s of (offset in the file, length, address)."""
+    return ffi.new("penstock_range[]", [(o, n, pointer(address)) for o, n, address in pieces])
+
+
+def describe(report: Report | None) -> str:
+    """A report in a few words for a table."""
+    if report is None:
+        return ""
+    paths = ", ".join(name.replace("_", ", ") for name in report.paths)
+    plural = "" if report.threads == 1 else "s"
+    text = f"{paths}; {report.threads} thread{plural}, block {report.block >> 10} KiB"
+    return f"{text}; {report.note}" if report.note else text
+
+
+def last() -> str:
+    """The last transfer of the facade in a few words."""
+    return describe(ps.last_report())

@@ -1,0 +1,173 @@
+"""What a call costs besides its I/O, and what a block of the ring costs besides its read."""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cffi import FFI
+
+from penstock._native import NULL, lib, pointer
+
+from .harness import gpu, kvikio_peer, native, verify
+from .harness.command import Found, Plan, main
+from .harness.files import DataFile, data_file, warm
+from .harness.kvikio_peer import Setting
+from .harness.measure import ROUNDS, Contestant, Row, race
+from .harness.result import Target
+
+_SMALL = 4096
+_CALLS = 20_000
+
+
+def measure(plan: Plan) -> Found:
+    file = data_file(plan.folder, plan.size)
+    warm(file)
+    calls = 200 if plan.quick else _CALLS
+    to_host = _small_reads_to_host(file, calls, plan)
+    to_gpu = _small_reads_to_gpu(file, max(calls // 10, 1), plan)
+    pread, penstock = to_host[1], to_host[0]
+    extra = None if not (pread.value and penstock.value) else penstock.value - pread.value
+    target = Target("4 KiB host read, over pread", "us", 3, extra, at_most=True)
+    return Found(to_host + to_gpu, [target, *_ring_block(file)], [])
+
+
+def _small_reads_to_host(file: DataFile, calls: int, plan: Plan) -> list[Row]:
+    """All through Python; Penstock and the C library's pread through the same cffi."""
+    ffi: Any = FFI()
+    ffi.cdef("ssize_t pread(int, void *, size_t, long);")
+    libc = ffi.dlopen(None)
+    descriptor = os.open(file.path, os.O_RDONLY)
+    memory = np.zeros(_SMALL, np.uint8)
+    address = memory.__array_interface__["data"][0]
+    opened = native.OpenFile(file.path)
+    at = file.offset
+
+    def check(_: object) -> None:
+        if memory.tobytes() != os.pread(descriptor, _SMALL, at):
+            raise AssertionError("wrong bytes")
+
+    def penstock() -> None:
+        read, handle, buffer = lib.penstock_read, opened.handle, pointer(address)
+        for _ in range(calls):
+            if read(handle, buffer, _SMALL, at, NULL, NULL):
+                raise OSError("penstock_read")
+
+    def pread() -> None:
+        read, buffer = libc.pread, ffi.cast("void *", address)
+        for _ in range(calls):
+            if read(descriptor, buffer, _SMALL, at) != _SMALL:
+                raise OSError("pread")
+
+    def preadv() -> None:
+        read, buffers = os.preadv, [memory]
+        for _ in range(calls):
+            if read(descriptor, buffers, at) != _SMALL:
+                raise OSError("preadv")
+
+    def contestant(name: str, setting: str, run: Any) -> Contestant:
+        return Contestant(name, setting, calls, run, lambda: None, partial(memory.fill, 0), check)
+
+    try:
+        return race(
+            [
+                contestant("Penstock", "penstock_read, cffi", penstock),
+                contestant("pread", "cffi", pread),
+                contestant("os.preadv", "Python", preadv),
+            ],
+            "us",
+            rounds=plan.rounds,
+            group="4 KiB to the host",
+        )
+    finally:
+        os.close(descriptor)
+        opened.close()
+
+
+def _small_reads_to_gpu(file: DataFile, calls: int, plan: Plan) -> list[Row]:
+    buffer = gpu.Buffer(file.nbytes)
+    opened = native.OpenFile(file.path)
+    reader = kvikio_peer.Reader(file, buffer)
+    poison, check = verify.reading(file, _SMALL, buffer.address)
+
+    def penstock() -> None:
+        for _ in range(calls):
+            opened.read(buffer.address, _SMALL, file.offset)
+
+    def kvikio() -> None:
+        read, part, at = reader.handle.pread, buffer.part(_SMALL), file.offset
+        for _ in range(calls):
+            read(part, _SMALL, at).get()
+
+    return race(
+        [
+            Contestant(
+                "Penstock", "penstock_read, cffi", calls, penstock, poison=poison, check=check
+            ),
+            Contestant(
+                "KvikIO",
+                "pread().get()",
+                calls,
+                kvikio,
+                before=reader.prepare(Setting(1)),
+                poison=poison,
+                check=check,
+            ),
+        ],
+        "us",
+        rounds=plan.rounds,
+        group="4 KiB to the GPU",
+    )
+
+
+def _ring_block(file: DataFile) -> list[Target]:
+    """Counts of a staged read that has run before: all it needs must be there by now."""
+    buffer = gpu.Buffer(file.nbytes)
+    options: dict[str, Any] = {"route": "staged", "io": "threads", "direct": False, "block": "1MiB"}
+    with native.OpenFile(file.path, **options) as opened:
+        for _ in range(3):
+            opened.read(buffer.address, file.nbytes, file.offset)
+        before = _read_calls()
+        own_calls = _read_calls() - before
+        all_faults, all_calls = [], []
+        for _ in range(ROUNDS):
+            calls_before, faults_before = _read_calls(), _page_faults()
+            opened.read(buffer.address, file.nbytes, file.offset)
+            all_faults.append(_page_faults() - faults_before)
+            all_calls.append(_read_calls() - calls_before - own_calls)
+        faults, calls = statistics.median(all_faults), statistics.median(all_calls)
+        report = opened.report
+    blocks = -(-file.nbytes // max(report.block, 1))
+    return [
+        Target("Page faults a ring block", "", 0.02, faults / blocks, at_most=True),
+        Target(
+            "Read system calls besides the reported I/O, a ring block",
+            "",
+            0,
+            (calls - report.io_calls) / blocks,
+            at_most=True,
+        ),
+        Target("I/O calls a ring block", "", 1, report.io_calls / blocks, at_most=True),
+    ]
+
+
+def _page_faults() -> int:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_minflt + usage.ru_majflt
+
+
+def _read_calls() -> int:
+    """Reads that all threads of the process have issued, those of this file included."""
+    for line in Path("/proc/self/io").read_text().splitlines():
+        if line.startswith("syscr:"):
+            return int(line.split()[1])
+    raise OSError("/proc/self/io has no syscr")
+
+
+if __name__ == "__main__":
+    main("Cost of a call and of a ring block", measure, size="256MiB", quick_size="16MiB")

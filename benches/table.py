@@ -1,0 +1,61 @@
+"""Turns results into Markdown: `python -m benches.table RESULT.json ... [--into FILE]`.
+
+With --into, the part of FILE between its two marks is replaced. With --merge, the results are put
+into one file, which this command takes as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from .harness.result import report
+
+BEGIN = "<!-- results: begin -->"
+END = "<!-- results: end -->"
+_ORDER = (
+    "link",
+    "cached_read",
+    "sizes",
+    "random_read",
+    "cold_read",
+    "write_durable",
+    "overhead",
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benches.table", description=__doc__)
+    parser.add_argument("results", nargs="+", type=Path, help="JSON files of the benchmarks")
+    parser.add_argument("--into", type=Path, metavar="FILE", help="put the tables into FILE")
+    parser.add_argument("--merge", type=Path, metavar="FILE", help="put the results into FILE")
+    given = parser.parse_args()
+    results = [result for path in given.results for result in read(path)]
+    results.sort(key=lambda result: _ORDER.index(result["benchmark"]))
+    if given.merge:
+        given.merge.write_text(json.dumps(results, indent=1) + "\n")
+    text = report(results)
+    if given.into:
+        given.into.write_text(replace_block(given.into.read_text(), text))
+    else:
+        print(text)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The results of a file, which holds one or several."""
+    found = json.loads(path.read_text())
+    return found if isinstance(found, list) else [found]
+
+
+def replace_block(document: str, text: str) -> str:
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"the document has no block between {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n{text.strip()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Runs all benchmarks on a GPU machine, from what gpu-pack.sh has packed:
+#
+#   scripts/gpu-bench.sh [--quick] [FOLDER] [NAME...]
+#
+# Results go to FOLDER ($OUT by default): benches.json, performance.md, bench.log. NAMEs choose some
+# benchmarks. PENSTOCK_BENCH_DIR is where their files are, on the file system to be measured;
+# PENSTOCK_BENCH_SECONDS bounds all of them together.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+quick=()
+if [[ ${1-} = --quick ]]; then
+    quick=(--quick)
+    shift
+fi
+results=${1:-${OUT:?give a folder for the results, or set OUT}}
+(($# > 0)) && shift
+files=${PENSTOCK_BENCH_DIR:-/tmp/penstock-bench}
+deadline=$((SECONDS + ${PENSTOCK_BENCH_SECONDS:-480}))
+mkdir -p "$results"
+. scripts/gpu-site.sh || exit 1
+
+# Those that want the file cached come first, so that it is dropped and read again only once.
+names=("$@")
+((${#names[@]})) || names=(link cached_read sizes random_read overhead cold_read write_durable)
+
+rows=$(mktemp -d)
+failed=0
+summary=()
+for name in "${names[@]}"; do
+    left=$((deadline - SECONDS))
+    if ((left < 5)); then
+        summary+=("FAILED  $name: no time left")
+        failed=1
+        continue
+    fi
+    begin=$SECONDS
+    status=0
+    timeout --kill-after=5 "$((left < 150 ? left : 150))" python3 -m "benches.$name" \
+        "${quick[@]}" --dir "$files" --json "$rows/$name.json" 2>&1 |
+        tee -a "$results/bench.log" || status=$?
+    if ((status == 0)); then
+        summary+=("ok      $name ($((SECONDS - begin)) s)")
+    else
+        summary+=("FAILED  $name ($((SECONDS - begin)) s), exit status $status")
+        failed=1
+    fi
+done
+rm -f "$files/data.h5" "$files/written.bin"
+rmdir "$files" 2>/dev/null
+
+# A benchmark in which Penstock failed has a result, too.
+if compgen -G "$rows/*.json" >/dev/null; then
+    python3 -m benches.table "$rows"/*.json --merge "$results/benches.json" \
+        >"$results/performance.md" || failed=1
+    # The promises once more, at the end, which is what a short view of the output shows.
+    grep '^| ' "$results/performance.md" | awk '/^\| Target /{on=1} /^\| (What|Contestant) /{on=0} on'
+fi
+printf '%s\n' "${summary[@]}"
+exit "$failed"

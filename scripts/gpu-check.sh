@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Runs the tests and the first commands on a GPU machine, from what gpu-pack.sh has packed:
+#
+#   scripts/gpu-check.sh [FOLDER]     # FOLDER: where the tests make their files, /tmp by default
+#
+# Each part runs whatever became of the others. The last lines say how each ended; the exit status
+# is that of the worst. With OUT set, the whole output of each part is kept there.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+files=${1:-/tmp}
+logs=$(mktemp -d)
+summary=()
+failed=0
+. scripts/gpu-site.sh || exit 1
+
+# part NAME SECONDS COMMAND...: shows the end of the output, all of it where the part failed.
+part() {
+    local name=$1 seconds=$2 log=$logs/${1// /-}.log begin=$SECONDS status=0
+    shift 2
+    echo "== $name"
+    timeout --kill-after=10 "$seconds" "$@" >"$log" 2>&1 || status=$?
+    if ((status == 0)); then
+        tail -n 25 "$log"
+        summary+=("ok      $name ($((SECONDS - begin)) s) $(tail -n 1 "$log" | cut -c1-100)")
+    else
+        tail -n 150 "$log"
+        failed=1
+        ((status == 124)) && status="$status, out of time"
+        summary+=("FAILED  $name ($((SECONDS - begin)) s), exit status $status")
+    fi
+}
+
+# cuFile looks the file system's device up in udev's database, and refuses every file on a machine
+# without one. An entry for the device in use lets it start in its compatibility mode.
+udev_entry() {
+    python3 - "$files" <<'PYTHON'
+import os, pathlib, sys
+
+number = os.stat(sys.argv[1]).st_dev
+device = f"{os.major(number)}:{os.minor(number)}"
+entry = pathlib.Path("/run/udev/data", f"b{device}")
+mounts = [line.split() for line in open("/proc/self/mountinfo")]
+types = [fields[fields.index("-") + 1] for fields in mounts if fields[2] == device]
+if entry.exists():
+    print(f"{entry} is there")
+elif not types or os.major(number) == 0:
+    print(f"{sys.argv[1]} is on no block device: no entry helps cuFile there")
+else:
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    entry.write_text(f"E:ID_FS_TYPE={types[0]}\nE:ID_FS_USAGE=filesystem\nE:DEVTYPE=disk\nV:1\n")
+    print(f"{entry} written for {types[0]}")
+PYTHON
+}
+
+rust_tests() {
+    local test status=0
+    for test in dist-gpu/bin/*; do
+        [[ -x $test ]] || continue
+        echo "-- ${test##*/}"
+        PENSTOCK_TEST_DIR=$files timeout 300 "$test" || status=1
+    done
+    return "$status"
+}
+
+report() {
+    python3 -m penstock.cli report "$files" --json >"$logs/report.json" || return
+    python3 -m json.tool "$logs/report.json"
+}
+
+export files logs
+export -f udev_entry rust_tests report
+part "machine" 60 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+part "udev entry" 30 bash -c udev_entry
+# gpu-bench.sh runs the benchmarks, so their smoke test is left out.
+part "pytest" 540 python3 -m pytest tests/python -q -p no:cacheprovider \
+    --basetemp="$files/penstock-pytest" --ignore=tests/python/test_benches.py
+if compgen -G 'dist-gpu/bin/*' >/dev/null; then
+    part "rust tests" 540 bash -c rust_tests
+fi
+part "demo" 120 python3 -m penstock.cli demo --size 1GiB --dir "$files"
+part "report" 60 bash -c report
+
+if [[ -n ${OUT-} ]]; then
+    # One file: few come back from a lent machine.
+    for log in "$logs"/*.log; do
+        printf '==== %s\n' "${log##*/}"
+        cat "$log"
+    done >"$OUT/check.log"
+fi
+echo
+printf '%s\n' "${summary[@]}"
+exit "$failed"

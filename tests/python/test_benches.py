@@ -1,0 +1,51 @@
+"""Each benchmark runs at a small size, and what it reads and writes is right."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[2]
+_BENCHMARKS = sorted(
+    path.stem for path in (_ROOT / "benches").glob("*.py") if path.stem not in ("__init__", "table")
+)
+
+
+def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", *map(str, arguments)]
+    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=240)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("benchmark", _BENCHMARKS)
+def test_a_benchmark_runs_and_none_of_its_penstock_rows_fails(
+    benchmark: str, tmp_path: Path
+) -> None:
+    saved = tmp_path / "result.json"
+    arguments = ("--quick", "--dir", tmp_path / "files", "--json", saved)
+    done = _run(f"benches.{benchmark}", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(saved.read_text())
+    assert result["benchmark"] == benchmark
+    assert result["rows"]
+    assert all(row["value"] > 0 for row in result["rows"] if row["name"].startswith("Penstock"))
+
+
+@pytest.mark.gpu
+def test_the_table_replaces_only_the_marked_part_of_a_document(tmp_path: Path) -> None:
+    saved, document = tmp_path / "result.json", tmp_path / "performance.md"
+    assert _run("benches.link", "--quick", "--dir", tmp_path, "--json", saved).returncode == 0
+    document.write_text(
+        "before\n<!-- results: begin -->\noutdated figures\n<!-- results: end -->\nafter\n"
+    )
+    done = _run("benches.table", saved, "--into", document)
+    assert done.returncode == 0, done.stderr
+    text = document.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "outdated figures" not in text
+    assert "| link, to GPU |" in text
