@@ -79,7 +79,7 @@ def _best_raw(file: DataFile, screened: DataFile, plan: Plan) -> tuple[list[Cont
     made = {
         (count, block): contestant(screened, count, block) for count in threads for block in blocks
     }
-    best, rows = shortlist(list(made.values()), "GB/s", keep=2)
+    best, rows = shortlist(list(made.values()), "GB/s", keep=2, warm_up=False)
     chosen = [key for key, candidate in made.items() if candidate in best]
     return [contestant(file, *key) for key in chosen], rows
 
@@ -132,7 +132,7 @@ def _best_kvikio(
         Setting(count, auto_direct_io_read=direct) for direct in (False, True) for count in threads
     ]
     made = {setting: contestant(screened, setting) for setting in settings}
-    best, rows = shortlist(list(made.values()), "GB/s")
+    best, rows = shortlist(list(made.values()), "GB/s", warm_up=False)
     chosen = [setting for setting, candidate in made.items() if candidate in best]
     return [contestant(file, setting) for setting in chosen], rows
 

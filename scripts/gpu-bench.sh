@@ -37,7 +37,7 @@ for name in "${names[@]}"; do
     fi
     begin=$SECONDS
     status=0
-    timeout --kill-after=5 "$((left < 150 ? left : 150))" python3 -m "benches.$name" \
+    timeout --kill-after=5 "$((left < 180 ? left : 180))" python3 -m "benches.$name" \
         "${quick[@]}" --dir "$files" --json "$rows/$name.json" 2>&1 |
         tee -a "$results/bench.log" || status=$?
     if ((status == 0)); then

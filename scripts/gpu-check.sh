@@ -58,7 +58,7 @@ rust_tests() {
     for test in dist-gpu/bin/*; do
         [[ -x $test ]] || continue
         echo "-- ${test##*/}"
-        PENSTOCK_TEST_DIR=$files timeout 300 "$test" || status=1
+        PENSTOCK_TEST_DIR=$files timeout 90 "$test" </dev/null || status=1
     done
     return "$status"
 }
@@ -73,10 +73,10 @@ export -f udev_entry rust_tests report
 part "machine" 60 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 part "udev entry" 30 bash -c udev_entry
 # gpu-bench.sh runs the benchmarks, so their smoke test is left out.
-part "pytest" 540 python3 -m pytest tests/python -q -p no:cacheprovider \
+part "pytest" 300 python3 -m pytest tests/python -q -p no:cacheprovider \
     --basetemp="$files/penstock-pytest" --ignore=tests/python/test_benches.py
 if compgen -G 'dist-gpu/bin/*' >/dev/null; then
-    part "rust tests" 540 bash -c rust_tests
+    part "rust tests" 300 bash -c rust_tests
 fi
 part "demo" 120 python3 -m penstock.cli demo --size 1GiB --dir "$files"
 part "report" 60 bash -c report

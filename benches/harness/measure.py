@@ -84,14 +84,19 @@ class Row:
 
 
 def race(
-    contestants: Iterable[Contestant], unit: str, *, rounds: int = ROUNDS, group: str = ""
+    contestants: Iterable[Contestant],
+    unit: str,
+    *,
+    rounds: int = ROUNDS,
+    group: str = "",
+    warm_up: bool = True,
 ) -> list[Row]:
     """Warm up and check each contestant, then time all of them in turns.
 
     One that fails, in whatever way, ends as a row with its error; the others go on.
     """
     pairs = [(c, Row(c.name, c.setting, group, c.amount, unit)) for c in contestants]
-    for number in range(rounds + 1):
+    for number in range(0 if warm_up else 1, rounds + 1):
         for contestant, row in pairs:
             if row.error:
                 continue
@@ -106,14 +111,20 @@ def race(
 
 
 def shortlist(
-    contestants: list[Contestant], unit: str, *, keep: int = 1, group: str = ""
+    contestants: list[Contestant],
+    unit: str,
+    *,
+    keep: int = 1,
+    group: str = "",
+    warm_up: bool = True,
 ) -> tuple[list[Contestant], list[Row]]:
-    """The fastest settings of one peer, by a single timed run after a warm-up.
+    """The fastest settings of one peer, by a single timed run.
 
+    Where the disk takes nearly all of the time, that run needs no warm-up before it.
     They still have to run against the others: the best of many single runs is also the luckiest.
     If all fail, the first is kept, so that its failure becomes a row.
     """
-    rows = race(contestants, unit, rounds=1, group=group)
+    rows = race(contestants, unit, rounds=1, group=group, warm_up=warm_up)
     ranked = sorted(
         (row.median / row.amount, index) for index, row in enumerate(rows) if row.median is not None
     )

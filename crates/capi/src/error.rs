@@ -73,7 +73,8 @@ pub fn guard(body: impl FnOnce() -> Result<c_int>) -> c_int {
 }
 
 fn keep(error: &Error) -> c_int {
-    LAST.with(|last| *last.borrow_mut() = Last::from(error));
+    // A thread that is being torn down has no such place any more; the status still tells.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = Last::from(error));
     error.kind() as c_int
 }
 
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn penstock_last_error(error: *mut CError) -> c_int {
     if error.is_null() {
         return Kind::Invalid as c_int;
     }
-    LAST.with(|last| {
+    let filled = LAST.try_with(|last| {
         let last = last.borrow();
         let filled = CError {
             struct_size: size_of::<CError>(),
@@ -106,5 +107,6 @@ pub unsafe extern "C" fn penstock_last_error(error: *mut CError) -> c_int {
         };
         // SAFETY: the caller vouches for `struct_size` bytes.
         unsafe { crate::report::fill(error, filled) }
-    })
+    });
+    filled.unwrap_or(Kind::Internal as c_int)
 }

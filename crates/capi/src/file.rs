@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::{Access, File};
-use penstock_engine::{drain, refuse_fork};
+use penstock_engine::refuse_fork;
 
 use crate::error::{OK, guard, null};
 use crate::options::{self, COptions};
@@ -86,11 +86,8 @@ pub unsafe extern "C" fn penstock_close(file: *mut CFile) -> c_int {
         if refuse_fork().is_err() {
             return Ok(OK);
         }
-        // Requests that still use the file are waited for, and then the worker that finished
-        // last, which is about to let go of it.
-        if Arc::strong_count(&file.0) > 1 {
-            drain()?;
-        }
+        file.0.wait_until_unused();
+        // The worker that finished last is about to let go of the file.
         while Arc::strong_count(&file.0) > 1 {
             std::thread::yield_now();
         }

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::Path;
 
-use penstock_engine::{describe, drain, trace};
+use penstock_engine::{describe, drain, refuse_fork, trace};
 
 use crate::error::{OK, guard, null};
 use crate::file::path_of;
@@ -28,6 +28,7 @@ pub extern "C" fn penstock_version() -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_describe(path: *const c_char, json: *mut *mut c_char) -> c_int {
     guard(|| {
+        refuse_fork()?;
         if json.is_null() {
             return Err(null("json"));
         }
@@ -65,6 +66,7 @@ pub extern "C" fn penstock_drain() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_trace_start(path: *const c_char) -> c_int {
     guard(|| {
+        refuse_fork()?;
         // SAFETY: the caller gives a C string or null.
         trace::start(unsafe { path_of(path)? })?;
         Ok(OK)
@@ -73,5 +75,8 @@ pub unsafe extern "C" fn penstock_trace_start(path: *const c_char) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn penstock_trace_stop() -> c_int {
-    guard(|| trace::stop().map(|()| OK))
+    guard(|| {
+        refuse_fork()?;
+        trace::stop().map(|()| OK)
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use penstock_engine::error::Kind;
+use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::report::{Path, Report};
 
 use crate::error::OK;
@@ -95,6 +95,22 @@ pub unsafe fn fill<T>(target: *mut T, value: T) -> c_int {
         );
     }
     OK
+}
+
+/// Refuses a report of the caller's whose size was not set, before the work is done.
+///
+/// # Safety
+/// `target` is null or points to a `penstock_report`.
+pub unsafe fn check_size(target: *const CReport) -> Result<()> {
+    // SAFETY: the caller vouches for it; every version of the struct starts with its size.
+    let size = unsafe { target.cast::<usize>().as_ref() };
+    match size {
+        Some(&size) if size < size_of::<usize>() => Err(Error::invalid(format!(
+            "struct_size of penstock_report is {size}"
+        ))
+        .remedy("initialise reports by PENSTOCK_REPORT_INIT")),
+        _ => Ok(()),
+    }
 }
 
 /// Gives a report to a caller who may not want it.

@@ -11,7 +11,7 @@ use penstock_engine::{Stream, refuse_fork};
 use crate::error::{OK, PENDING, guard, null};
 use crate::file::{CFile, file_of, path_of};
 use crate::options::{self, COptions};
-use crate::report::{CReport, give};
+use crate::report::{CReport, check_size, give};
 use crate::transfer::{CRange, extents_of};
 
 const AFTER_STREAM: c_int = 1;
@@ -177,6 +177,8 @@ pub unsafe extern "C" fn penstock_request_report(
         if report.is_null() {
             return Err(null("report"));
         }
+        // SAFETY: the caller vouches for the report.
+        unsafe { check_size(report)? };
         // SAFETY: the caller vouches for both.
         Ok(match unsafe { request_of(request)? }.report() {
             None => PENDING,

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use penstock_engine::error::Result;
+use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::request::{Order, run, save};
 use penstock_engine::{Extent, refuse_fork};
@@ -10,7 +10,7 @@ use penstock_engine::{Extent, refuse_fork};
 use crate::error::{guard, null};
 use crate::file::{CFile, file_of, path_of};
 use crate::options::{self, COptions};
-use crate::report::{CReport, give};
+use crate::report::{CReport, check_size, give};
 
 #[repr(C)]
 pub struct CRange {
@@ -24,6 +24,9 @@ pub struct CRange {
 pub unsafe fn extents_of(ranges: *const CRange, count: usize) -> Result<Vec<Extent>> {
     if count == 0 {
         return Ok(Vec::new());
+    }
+    if count > isize::MAX as usize / size_of::<CRange>() {
+        return Err(Error::invalid(format!("there cannot be {count} ranges")));
     }
     if ranges.is_null() {
         return Err(null("ranges"));
@@ -51,6 +54,7 @@ unsafe fn transfer(
 ) -> Result<c_int> {
     // SAFETY: the caller vouches for handle, options, report and memory.
     unsafe {
+        check_size(report)?;
         let order = Order::new(operation, extents, options::read(options)?);
         let done = run(file_of(file)?, order)?;
         Ok(give(report, &done))
@@ -144,6 +148,7 @@ pub unsafe extern "C" fn penstock_save(
     // SAFETY: the caller vouches for all of it.
     guard(|| unsafe {
         refuse_fork()?;
+        check_size(report)?;
         let options = options::read(options)?;
         let done = save(path_of(path)?, buffer as usize, length, options)?;
         Ok(give(report, &done))

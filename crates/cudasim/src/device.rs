@@ -280,7 +280,7 @@ impl Context {
         self.check()
     }
 
-    fn wait_for_streams(&self) {
+    pub fn wait_for_streams(&self) {
         for stream in self.streams().iter().chain(&self.legacy_stream().ok()) {
             if let Some(ticket) = stream.last() {
                 ticket.wait();

@@ -133,6 +133,10 @@ pub fn free_host(address: usize) -> Result {
 }
 
 pub fn unregister_host(address: usize) -> Result {
+    // As the driver does: it takes pages out of the address space of a GPU that is idle.
+    if let Some(region) = find(address) {
+        region.context.wait_for_streams();
+    }
     remove(address, |kind| kind == Kind::HostRegistered).ok_or(HOST_MEMORY_NOT_REGISTERED)
 }
 

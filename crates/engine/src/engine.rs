@@ -1,11 +1,12 @@
 //! The one engine of a process: its workers, its ring, its defaults.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock};
+use std::sync::{Mutex, Once, OnceLock};
 
 use crate::error::{Error, Kind, Result};
 use crate::options::{Options, parse_size};
 use crate::staging::Ring;
+use crate::tally::Tally;
 use crate::trace;
 use crate::workers::Workers;
 
@@ -15,8 +16,10 @@ pub(crate) struct Engine {
     pub cores: usize,
     environment: Options,
     process: Mutex<Options>,
-    under_way: Mutex<usize>,
-    drained: Condvar,
+    /// Requests under way.
+    pub requests: Tally,
+    /// Why the trace that the environment asks for could not begin; told to the first caller.
+    trace_failed: Mutex<Option<Error>>,
 }
 
 /// Set in a child made by fork: none of the engine's threads exist there, and its locks may be
@@ -27,10 +30,29 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 pub(crate) fn engine() -> Result<&'static Engine> {
     static ENGINE: OnceLock<Result<Engine>> = OnceLock::new();
     refuse_fork()?;
-    ENGINE
+    let engine = ENGINE
         .get_or_init(Engine::new)
         .as_ref()
-        .map_err(Error::clone)
+        .map_err(Error::clone)?;
+    let failed = engine
+        .trace_failed
+        .lock()
+        .unwrap_or_else(|e| e.into_inner())
+        .take();
+    failed.map_or(Ok(engine), Err)
+}
+
+/// From now on a forked child is told so. Called before anything that a child could not use:
+/// threads, locks that threads hold, the CUDA driver.
+pub(crate) fn watch_forks() {
+    unsafe extern "C" fn in_child() {
+        FORKED.store(true, Ordering::Relaxed);
+    }
+    static ONCE: Once = Once::new();
+    // SAFETY: the handler only stores to an atomic, which is allowed after fork.
+    ONCE.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(in_child));
+    });
 }
 
 /// An error in a forked child of a process that used the engine.
@@ -47,7 +69,7 @@ pub fn refuse_fork() -> Result<()> {
 
 /// Waits until no request is under way in this process.
 pub fn drain() -> Result<()> {
-    engine()?.drain();
+    engine()?.requests.wait_for_none();
     Ok(())
 }
 
@@ -61,33 +83,28 @@ const RING_BYTES: u64 = 512 << 20;
 
 impl Engine {
     fn new() -> Result<Engine> {
-        unsafe extern "C" fn in_child() {
-            FORKED.store(true, Ordering::Relaxed);
-        }
-        // SAFETY: the handler only stores to an atomic, which is allowed after fork.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        let environment = match std::env::var("PENSTOCK_OPTIONS") {
-            Ok(text) => Options::parse(&text).map_err(|e| {
+        watch_forks();
+        let environment = match std::env::var_os("PENSTOCK_OPTIONS") {
+            Some(text) => Options::parse(&text.to_string_lossy()).map_err(|e| {
                 let remedy = "correct the environment variable PENSTOCK_OPTIONS";
                 Error::invalid(format!("PENSTOCK_OPTIONS: {}", e.cause())).remedy(remedy)
             })?,
-            Err(_) => Options::default(),
+            None => Options::default(),
         };
         let ring = match std::env::var("PENSTOCK_RING") {
             Ok(text) => parse_size("PENSTOCK_RING", &text)?,
             Err(_) => RING_BYTES,
         };
-        if let Some(path) = std::env::var_os("PENSTOCK_TRACE") {
-            trace::start(path.as_ref())?;
-        }
+        let trace = std::env::var_os("PENSTOCK_TRACE");
+        let trace_failed = trace.and_then(|path| trace::start(path.as_ref()).err());
         Ok(Engine {
             workers: Workers::new(),
             ring: Ring::new(ring),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             environment,
             process: Mutex::default(),
-            under_way: Mutex::new(0),
-            drained: Condvar::new(),
+            requests: Tally::new(),
+            trace_failed: Mutex::new(trace_failed),
         })
     }
 
@@ -101,25 +118,5 @@ impl Engine {
         options.check()?;
         *self.process.lock().unwrap_or_else(|e| e.into_inner()) = options;
         Ok(())
-    }
-
-    pub fn begin(&self) {
-        *self.under_way.lock().unwrap_or_else(|e| e.into_inner()) += 1;
-    }
-
-    pub fn end(&self) {
-        let mut count = self.under_way.lock().unwrap_or_else(|e| e.into_inner());
-        *count -= 1;
-        if *count == 0 {
-            self.drained.notify_all();
-        }
-    }
-
-    /// Waits until no request is under way.
-    pub fn drain(&self) {
-        let mut count = self.under_way.lock().unwrap_or_else(|e| e.into_inner());
-        while *count > 0 {
-            count = self.drained.wait(count).unwrap_or_else(|e| e.into_inner());
-        }
     }
 }

@@ -19,6 +19,7 @@ mod routes;
 mod save;
 mod staging;
 mod sync;
+mod tally;
 pub mod trace;
 mod workers;
 

@@ -1,7 +1,8 @@
 //! Replacing a whole file atomically: temporary name, write, fsync, rename, fsync of the folder.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,24 +10,36 @@ use crate::error::{Error, Result};
 use crate::file::{Access, File, open_fd};
 use crate::options::Options;
 
-/// Opens a new temporary file in the folder of `target`, so that a rename can put it in place.
-pub(crate) fn temporary(target: &Path, options: Options) -> Result<File> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
+/// Which file a save to `target` replaces: an absolute path, so that a later change of the working
+/// folder does not matter, with links followed, so that what a link points to is replaced.
+pub(crate) fn destination(target: &Path) -> Result<PathBuf> {
     if target.file_name().is_none() {
         return Err(Error::invalid("the path names no file").in_file(target));
     }
-    if target.is_dir() {
-        return Err(Error::os(
-            &std::io::Error::from_raw_os_error(libc::EISDIR),
-            "cannot replace the file",
+    let absolute = std::path::absolute(target)
+        .map_err(|e| Error::os(&e, "cannot find the working folder").in_file(target))?;
+    let path = resolved(absolute);
+    match fs::metadata(&path) {
+        Ok(present) if present.is_dir() => {
+            let error = std::io::Error::from_raw_os_error(libc::EISDIR);
+            Err(Error::os(&error, "cannot replace the file").in_file(target))
+        }
+        Ok(present) if !present.is_file() => Err(Error::invalid(
+            "the path is no regular file, so it cannot be replaced",
         )
-        .in_file(target));
+        .remedy("open it and write to it instead")
+        .in_file(target)),
+        _ => Ok(path),
     }
-    // A symbolic link stays, and what it points to is replaced.
-    let target = resolved(target);
+}
+
+/// Opens a new temporary file beside `destination`, so that a rename can put it in place. If that
+/// exists, nobody may read the new contents who may not read the old ones.
+pub(crate) fn temporary(destination: &Path, options: Options) -> Result<File> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
     loop {
         let number = NUMBER.fetch_add(1, Relaxed);
-        let path = target.with_file_name(format!(".penstock-{}-{number}", std::process::id()));
+        let path = destination.with_file_name(format!(".penstock-{}-{number}", std::process::id()));
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_CLOEXEC;
         match open_fd(&path, flags) {
             Ok(_) => {}
@@ -34,9 +47,15 @@ pub(crate) fn temporary(target: &Path, options: Options) -> Result<File> {
             Err(e) => {
                 return Err(
                     Error::os(&e, "cannot create a temporary file beside the target")
-                        .in_file(&target),
+                        .in_file(destination),
                 );
             }
+        }
+        if let Ok(present) = fs::metadata(destination) {
+            // Best effort, as for any program that replaces a file: the owner may differ. The
+            // writer needs access in any case.
+            let mode = present.permissions().mode() | 0o600;
+            let _ = fs::set_permissions(&path, Permissions::from_mode(mode));
         }
         let access = Access {
             read: true,
@@ -50,10 +69,9 @@ pub(crate) fn temporary(target: &Path, options: Options) -> Result<File> {
 }
 
 /// Where a chain of symbolic links ends, be there a file or not; the path itself if it is none.
-pub(crate) fn resolved(target: &Path) -> PathBuf {
+fn resolved(mut path: PathBuf) -> PathBuf {
     /// As the kernel has it.
     const MAX_LINKS: usize = 40;
-    let mut path = target.to_owned();
     for _ in 0..MAX_LINKS {
         match fs::read_link(&path) {
             // Relative to the folder of the link; an absolute one replaces it all.
@@ -64,21 +82,19 @@ pub(crate) fn resolved(target: &Path) -> PathBuf {
     path
 }
 
-/// Puts the written temporary file in the place of `target`.
-pub(crate) fn publish(file: &File, target: &Path, durable: bool) -> Result<()> {
+/// Puts the written temporary file in the place of `destination`, with its mode.
+pub(crate) fn publish(file: &File, destination: &Path, durable: bool) -> Result<()> {
     if durable {
         // Before the rename: else a power failure could leave the new name with old contents.
         file.sync()?;
     }
-    let target = resolved(target);
-    if let Ok(present) = fs::metadata(&target) {
-        // Best effort, as for any program that replaces a file: the owner may differ.
+    if let Ok(present) = fs::metadata(destination) {
         let _ = fs::set_permissions(file.path(), present.permissions());
     }
-    fs::rename(file.path(), &target)
-        .map_err(|e| Error::os(&e, "cannot put the new file in place").in_file(&target))?;
+    fs::rename(file.path(), destination)
+        .map_err(|e| Error::os(&e, "cannot put the new file in place").in_file(destination))?;
     if durable {
-        sync_folder_of(&target)?;
+        sync_folder_of(destination)?;
     }
     Ok(())
 }
@@ -90,10 +106,7 @@ pub(crate) fn discard(file: &File) {
 }
 
 fn sync_folder_of(target: &Path) -> Result<()> {
-    let folder = match target.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p,
-        _ => Path::new("."),
-    };
+    let folder = target.parent().unwrap_or(Path::new("/"));
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     let fd = open_fd(folder, flags)
         .map_err(|e| Error::os(&e, "cannot open the folder to sync it").in_file(target))?;

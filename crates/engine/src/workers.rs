@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::sync::{Condvar, Mutex, lock};
 
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
@@ -14,6 +14,9 @@ pub(crate) type Task = Box<dyn FnOnce() + Send>;
 pub(crate) struct Workers {
     shared: Arc<Shared>,
 }
+
+/// Threads that the engine may have whatever the requests want.
+const LEAST: usize = 8;
 
 struct Shared {
     queue: Mutex<Queue>,
@@ -39,30 +42,32 @@ impl Workers {
     }
 
     /// Queues tasks. `threads` is how many of them the submitter wants to run at a time: the
-    /// engine keeps as many threads as the most demanding request so far wanted.
-    pub fn submit(&self, tasks: impl IntoIterator<Item = Task>, threads: usize) -> Result<()> {
+    /// engine keeps as many threads as the most demanding request so far wanted, but some in any
+    /// case, so that a request which hangs does not stop all others. Where not even one thread
+    /// can be had, the tasks come back.
+    pub fn submit(
+        &self,
+        tasks: Vec<Task>,
+        threads: usize,
+    ) -> std::result::Result<(), (Error, Vec<Task>)> {
         let mut queue = lock(&self.shared.queue);
-        queue.limit = queue.limit.max(threads);
-        let before = queue.tasks.len();
-        queue.tasks.extend(tasks);
-        let added = queue.tasks.len() - before;
-        let wanted = queue
-            .tasks
-            .len()
+        queue.limit = queue.limit.max(threads).max(LEAST);
+        let added = tasks.len();
+        let wanted = (queue.tasks.len() + added)
             .saturating_sub(queue.idle)
             .min(queue.limit.saturating_sub(queue.threads));
         for _ in 0..wanted {
-            queue.threads += 1;
-            if let Err(e) = self.start_thread() {
-                queue.threads -= 1;
-                if queue.threads > 0 {
-                    break;
+            match self.start_thread() {
+                Ok(()) => queue.threads += 1,
+                Err(_) if queue.threads > 0 => break,
+                Err(e) => {
+                    let error = Error::os(&e, "cannot start a worker thread")
+                        .remedy("raise the limit of processes (ulimit -u) or stop other ones");
+                    return Err((error, tasks));
                 }
-                queue.tasks.truncate(before);
-                return Err(Error::os(&e, "cannot start a worker thread")
-                    .remedy("raise the limit of processes (ulimit -u) or stop other ones"));
             }
         }
+        queue.tasks.extend(tasks);
         drop(queue);
         for _ in 0..added {
             self.shared.arrived.notify_one();
@@ -110,11 +115,11 @@ mod tests {
             let sender = sender.clone();
             Box::new(move || sender.send(i).unwrap()) as Task
         });
-        workers.submit(tasks, 3).unwrap();
+        assert!(workers.submit(tasks.collect(), 3).is_ok());
         let mut seen: Vec<i32> = receiver.iter().take(100).collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..100).collect::<Vec<_>>());
-        assert!(lock(&workers.shared.queue).threads <= 3);
+        assert!(lock(&workers.shared.queue).threads <= LEAST);
     }
 
     #[test]
@@ -123,7 +128,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let bad: Task = Box::new(|| panic!("expected by this test"));
         let good: Task = Box::new(move || sender.send(1).unwrap());
-        workers.submit([bad, good], 1).unwrap();
+        assert!(workers.submit(vec![bad, good], 1).is_ok());
         assert_eq!(receiver.recv(), Ok(1));
     }
 }

@@ -22,6 +22,7 @@ pub type CUdevice_attribute = c_int;
 #[allow(non_camel_case_types)]
 pub type CUpointer_attribute = c_int;
 pub type CUstreamCaptureStatus = c_int;
+pub type CUstreamCaptureMode = c_int;
 /// Runs on a thread of the driver, which must not call CUDA from it.
 pub type CUhostFn = unsafe extern "C" fn(user_data: *mut c_void);
 
@@ -114,6 +115,8 @@ pub const CU_STREAM_PER_THREAD: CUstream = ptr::without_provenance_mut(2);
 pub const CU_STREAM_CAPTURE_STATUS_NONE: CUstreamCaptureStatus = 0;
 pub const CU_STREAM_CAPTURE_STATUS_ACTIVE: CUstreamCaptureStatus = 1;
 pub const CU_STREAM_CAPTURE_STATUS_INVALIDATED: CUstreamCaptureStatus = 2;
+/// Calls that do not go with a capture, made by this thread, do not disturb captures of others.
+pub const CU_STREAM_CAPTURE_MODE_RELAXED: CUstreamCaptureMode = 2;
 pub const CU_STREAM_WAIT_VALUE_GEQ: c_uint = 0;
 pub const CU_STREAM_WAIT_VALUE_EQ: c_uint = 1;
 pub const CU_STREAM_WRITE_VALUE_DEFAULT: c_uint = 0;
@@ -236,6 +239,8 @@ table! {
             ) -> CUresult;
         }
         optional {
+            fn cuCtxGetId(context: CUcontext, id: *mut u64) -> CUresult;
+            fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult;
             fn cuStreamWaitValue32 = "cuStreamWaitValue32_v2"(
                 stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint
             ) -> CUresult;

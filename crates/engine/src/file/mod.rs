@@ -14,6 +14,7 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::error::{Error, Kind, Result};
 use crate::options::Options;
+use crate::tally::Tally;
 use system::FileSystem;
 
 /// How a file is opened.
@@ -37,6 +38,8 @@ pub struct File {
     direct: OnceLock<Option<OwnedFd>>,
     system: FileSystem,
     options: Mutex<Options>,
+    /// Requests of this file that are under way.
+    pub(crate) users: Tally,
 }
 
 impl File {
@@ -65,6 +68,7 @@ impl File {
         // A FIFO without a peer would block for ever; it is refused below instead.
         let buffered = open_fd(path, flags | libc::O_NONBLOCK)
             .map_err(|e| Error::os(&e, "cannot open the file").in_file(path))?;
+        refuse_unseekable(path, &buffered)?;
         let file = File {
             system: FileSystem::of(buffered.as_raw_fd()),
             path: path.to_owned(),
@@ -72,42 +76,17 @@ impl File {
             buffered,
             direct: OnceLock::new(),
             options: Mutex::new(options),
+            users: Tally::new(),
             cufile: Default::default(),
         };
-        file.refuse_unseekable()?;
         // io_uring would answer EAGAIN instead of waiting for the medium.
         // SAFETY: fcntl with F_SETFL on an open descriptor touches no memory.
         unsafe { libc::fcntl(file.buffered_fd(), libc::F_SETFL, 0) };
         Ok(file)
     }
 
-    fn refuse_unseekable(&self) -> Result<()> {
-        let stat = self.stat()?;
-        let what = match stat.st_mode & libc::S_IFMT {
-            libc::S_IFREG | libc::S_IFBLK => return Ok(()),
-            libc::S_IFDIR => {
-                let error = io::Error::from_raw_os_error(libc::EISDIR);
-                return Err(Error::os(&error, "cannot open the file").in_file(&self.path));
-            }
-            libc::S_IFIFO => "a FIFO",
-            libc::S_IFSOCK => "a socket",
-            _ => "a character device",
-        };
-        Err(
-            Error::invalid(format!("the path is {what}, which has no byte ranges"))
-                .remedy("give a regular file or a block device")
-                .in_file(&self.path),
-        )
-    }
-
     pub(crate) fn stat(&self) -> Result<libc::stat> {
-        // SAFETY: stat is plain data, for which all zero bytes are a valid value.
-        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: the descriptor is open and `stat` is a valid place for the answer.
-        match unsafe { libc::fstat(self.buffered.as_raw_fd(), &mut stat) } {
-            0 => Ok(stat),
-            _ => Err(Error::last_os("cannot read the file's status").in_file(&self.path)),
-        }
+        status(&self.path, &self.buffered)
     }
 
     pub fn path(&self) -> &Path {
@@ -126,6 +105,11 @@ impl File {
         options.check()?;
         *self.options.lock().unwrap_or_else(|e| e.into_inner()) = options;
         Ok(())
+    }
+
+    /// Waits until no request of this file is under way.
+    pub fn wait_until_unused(&self) {
+        self.users.wait_for_none();
     }
 
     /// The file's present length in bytes.
@@ -240,6 +224,34 @@ impl File {
             .remedy(format!("open it for {what}"))
             .in_file(&self.path)
     }
+}
+
+fn status(path: &Path, fd: &OwnedFd) -> Result<libc::stat> {
+    // SAFETY: stat is plain data, for which all zero bytes are a valid value.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and `stat` is a valid place for the answer.
+    match unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) } {
+        0 => Ok(stat),
+        _ => Err(Error::last_os("cannot read the file's status").in_file(path)),
+    }
+}
+
+fn refuse_unseekable(path: &Path, fd: &OwnedFd) -> Result<()> {
+    let what = match status(path, fd)?.st_mode & libc::S_IFMT {
+        libc::S_IFREG | libc::S_IFBLK => return Ok(()),
+        libc::S_IFDIR => {
+            let error = io::Error::from_raw_os_error(libc::EISDIR);
+            return Err(Error::os(&error, "cannot open the file").in_file(path));
+        }
+        libc::S_IFIFO => "a FIFO",
+        libc::S_IFSOCK => "a socket",
+        _ => "a character device",
+    };
+    Err(
+        Error::invalid(format!("the path is {what}, which has no byte ranges"))
+            .remedy("give a regular file or a block device")
+            .in_file(path),
+    )
 }
 
 pub(crate) fn open_fd(path: &Path, flags: i32) -> io::Result<OwnedFd> {

@@ -35,7 +35,11 @@ pub(crate) fn residency(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
         if let Some(share) = by_cachestat(fd, offset, length) {
             return Some(share);
         }
-        NO_CACHESTAT.store(true, Relaxed);
+        // Other failures concern this file only.
+        let error = std::io::Error::last_os_error().raw_os_error();
+        if matches!(error, Some(libc::ENOSYS | libc::EPERM)) {
+            NO_CACHESTAT.store(true, Relaxed);
+        }
     }
     by_mincore(fd, offset, length)
 }

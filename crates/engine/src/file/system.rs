@@ -91,12 +91,12 @@ fn direct_alignment(fd: RawFd) -> Option<DirectAlignment> {
         });
     }
     let same = std::path::PathBuf::from(format!("/proc/self/fd/{fd}"));
-    super::open_fd(&same, libc::O_RDONLY | libc::O_DIRECT | libc::O_CLOEXEC)
-        .ok()
-        .map(|_| DirectAlignment {
-            memory: 4096,
-            offset: 4096,
-        })
+    // Not to wait for the other end, should it be a FIFO.
+    let flags = libc::O_RDONLY | libc::O_DIRECT | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    super::open_fd(&same, flags).ok().map(|_| DirectAlignment {
+        memory: 4096,
+        offset: 4096,
+    })
 }
 
 /// Stripe size out of the `lustre.lov` attribute: little-endian, magic at byte 0, stripe size at

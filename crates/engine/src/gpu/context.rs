@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
-use penstock_sys::cuda::{self, CUcontext};
+use penstock_sys::cuda::{self, CUcontext, CUstreamCaptureMode};
 
 use super::{CopyQueue, Driver, driver};
 use crate::error::Result;
@@ -11,6 +11,8 @@ use crate::error::Result;
 /// A CUDA context that the engine works in. Kept for the life of the process.
 pub(crate) struct Context {
     handle: CUcontext,
+    /// The driver's number of it: a later context may get the same handle.
+    id: u64,
     pub device: i32,
     /// Host NUMA node nearest to the device.
     pub node: Option<u32>,
@@ -50,12 +52,14 @@ impl Context {
     pub fn of(handle: CUcontext, device: i32) -> Result<Arc<Context>> {
         let driver = driver()?;
         let mut known = CONTEXTS.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(context) = known.iter().find(|c| c.handle == handle) {
+        let id = id_of(driver, handle);
+        if let Some(context) = known.iter().find(|c| c.handle == handle && c.id == id) {
             return Ok(Arc::clone(context));
         }
         let read_only = cuda::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
         let context = Arc::new(Context {
             handle,
+            id,
             device,
             node: driver.numa_node(device),
             registers_read_only: driver.attribute(device, read_only) != 0,
@@ -72,7 +76,10 @@ impl Context {
         // long as the caller's memory in them.
         let code = unsafe { (self.driver.cuda.cuCtxPushCurrent)(self.handle) };
         self.driver.check(code, "cuCtxPushCurrent")?;
-        Ok(Entered { context: self })
+        Ok(Entered {
+            context: self,
+            capture_mode: exchange_capture_mode(self.driver, cuda::CU_STREAM_CAPTURE_MODE_RELAXED),
+        })
     }
 
     /// A copy queue for the sole use of the caller; an idle one if there is. The context must be
@@ -97,10 +104,37 @@ impl Context {
 /// A context being current on this thread.
 pub(crate) struct Entered<'a> {
     context: &'a Context,
+    /// The thread's own mode, to be put back.
+    capture_mode: Option<CUstreamCaptureMode>,
+}
+
+/// The driver's number of a context; 0 from drivers that do not number them.
+fn id_of(driver: &Driver, handle: CUcontext) -> u64 {
+    let mut id = 0;
+    if let Some(get) = driver.cuda.cuCtxGetId {
+        // SAFETY: the handle is of a live context; `id` is a place for the answer.
+        unsafe { get(handle, &mut id) };
+    }
+    id
+}
+
+/// Sets how this thread's calls go with captures of CUDA graphs, which other threads may have
+/// under way: pinning memory, say, would end them. Returns the mode before.
+fn exchange_capture_mode(
+    driver: &Driver,
+    mut mode: CUstreamCaptureMode,
+) -> Option<CUstreamCaptureMode> {
+    let exchange = driver.cuda.cuThreadExchangeStreamCaptureMode?;
+    // SAFETY: `mode` is read and written by the call.
+    let code = unsafe { exchange(&mut mode) };
+    (code == cuda::CUDA_SUCCESS).then_some(mode)
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
+        if let Some(mode) = self.capture_mode {
+            exchange_capture_mode(self.context.driver, mode);
+        }
         let mut popped = ptr::null_mut();
         // SAFETY: undoes the push of `enter`, on the same thread since `Entered` holds a raw
         // handle through `Context` only by reference and is never sent.

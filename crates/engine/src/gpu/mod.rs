@@ -1,8 +1,10 @@
 //! The CUDA driver as the engine uses it: contexts, streams, events, copies.
 
 mod context;
+mod pages;
 mod queue;
 pub(crate) mod stream;
+mod unpin;
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
@@ -12,7 +14,9 @@ use penstock_sys::cuda::{self, CUresult, Cuda};
 use crate::error::{Error, Kind, Result};
 
 pub(crate) use context::{Context, Entered};
+pub(crate) use pages::Pages;
 pub(crate) use queue::{CopyQueue, Direction};
+pub(crate) use unpin::{Hold, kept_bytes};
 
 /// An initialised CUDA driver.
 pub(crate) struct Driver {
@@ -30,6 +34,7 @@ pub(crate) fn driver() -> Result<&'static Driver> {
                 )
             })?;
             let driver = Driver { cuda };
+            crate::engine::watch_forks();
             // SAFETY: cuInit may be called at any time, with flags 0.
             driver.check(unsafe { (cuda.cuInit)(0) }, "cuInit")?;
             Ok(driver)

@@ -4,16 +4,15 @@
 //! that comes after a request waits for a flag in pinned memory, which the request raises: the
 //! wait is queued before the request has queued its copies, so an event could not express it.
 
-use std::ffi::c_void;
+use std::ffi::{c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use penstock_sys::cuda::{self, CUstream};
+use penstock_sys::cuda::{self, CUdeviceptr, CUresult, CUstream};
 
-use super::{Context, Driver, driver};
+use super::{Context, Driver, Hold, driver};
 use crate::error::{Error, Kind, Result};
-use crate::routes::Hold;
 
 /// A stream of the caller's. The caller keeps it alive until the request is finished.
 #[derive(Clone, Copy)]
@@ -31,37 +30,27 @@ impl Stream {
         Stream(handle)
     }
 
-    /// Does `act` in the stream's context. The default streams belong to whatever context is
-    /// current; without one, to that of the memory.
+    /// Does `act` in the stream's context. A default stream is that of the context given, which
+    /// is the one of the request's memory, whatever context is current on this thread.
     fn in_context<T>(
         self,
-        fallback: &Arc<Context>,
+        memory: &Arc<Context>,
         act: impl FnOnce(&'static Driver) -> Result<T>,
     ) -> Result<T> {
-        let driver = fallback.driver;
-        let mut current = ptr::null_mut();
-        // SAFETY: `current` is a valid place for the answer.
-        let code = unsafe { (driver.cuda.cuCtxGetCurrent)(&mut current) };
-        driver.check(code, "cuCtxGetCurrent")?;
+        let driver = memory.driver;
         let default = self.0.is_null()
             || self.0 == cuda::CU_STREAM_LEGACY
             || self.0 == cuda::CU_STREAM_PER_THREAD;
-        if default && !current.is_null() {
-            return act(driver);
-        }
+        let _entered = memory.enter()?;
         if default {
-            let _entered = fallback.enter()?;
             return act(driver);
         }
         let mut handle = ptr::null_mut();
         // SAFETY: the stream is live, as `from_raw` asks.
         let code = unsafe { (driver.cuda.cuStreamGetCtx)(self.0, &mut handle) };
         driver.check(code, "cuStreamGetCtx")?;
-        if handle == current {
-            return act(driver);
-        }
-        let context = Context::of(handle, fallback.device)?;
-        let _entered = context.enter()?;
+        let context = Context::of(handle, memory.device)?;
+        let _inner = context.enter()?;
         act(driver)
     }
 
@@ -76,11 +65,18 @@ impl Stream {
         })
     }
 
-    fn refuse_capture(self, driver: &Driver) -> Result<()> {
+    fn is_capturing(self, driver: &Driver) -> bool {
         let mut status = cuda::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: `status` is a valid place for the answer.
         let code = unsafe { (driver.cuda.cuStreamIsCapturing)(self.0, &mut status) };
-        if code == cuda::CUDA_SUCCESS && status == cuda::CU_STREAM_CAPTURE_STATUS_NONE {
+        match code {
+            cuda::CUDA_SUCCESS => status != cuda::CU_STREAM_CAPTURE_STATUS_NONE,
+            _ => is_about_capture(code),
+        }
+    }
+
+    fn refuse_capture(self, driver: &Driver) -> Result<()> {
+        if !self.is_capturing(driver) {
             return Ok(());
         }
         Err(Error::new(
@@ -113,40 +109,58 @@ impl Stream {
     }
 
     /// The error that the stream is stuck in, if any: then it never comes to its host functions.
+    /// A stream that the caller captures meanwhile is left alone.
     pub(crate) fn broken(self, memory: &Arc<Context>) -> Option<Error> {
         self.in_context(memory, |driver| {
+            if self.is_capturing(driver) {
+                return Ok(());
+            }
             // SAFETY: the stream is live, as `from_raw` asks.
             match unsafe { (driver.cuda.cuStreamQuery)(self.0) } {
                 cuda::CUDA_ERROR_NOT_READY => Ok(()),
+                code if is_about_capture(code) => Ok(()),
                 code => driver.check(code, "the stream before the request"),
             }
         })
         .err()
     }
 
+    /// Whether [`wait_for`](Self::wait_for) can be expected to work.
+    pub(crate) fn can_wait(self, memory: &Arc<Context>) -> Result<()> {
+        self.in_context(memory, |driver| {
+            wait_value(driver)?;
+            self.refuse_capture(driver)
+        })
+    }
+
     /// Makes work queued on the stream from now on wait until the flag is raised.
-    pub(crate) fn wait_for(self, memory: &Arc<Context>, flag: &Flag) -> Result<()> {
+    pub(crate) fn wait_for(self, memory: &Arc<Context>, flag: FlagTarget) -> Result<()> {
         self.in_context(memory, |driver| {
             self.refuse_capture(driver)?;
-            let wait = driver.cuda.cuStreamWaitValue32.ok_or_else(|| {
-                Error::new(
-                    Kind::Unavailable,
-                    "this CUDA driver has no cuStreamWaitValue32",
-                )
-                .remedy("wait for the request on the host, or update the driver")
-            })?;
+            let wait = wait_value(driver)?;
+            let condition = cuda::CU_STREAM_WAIT_VALUE_GEQ;
             // SAFETY: the flag lies in pinned memory that is never freed.
-            let code = unsafe {
-                wait(
-                    self.0,
-                    flag.place.device,
-                    flag.value,
-                    cuda::CU_STREAM_WAIT_VALUE_GEQ,
-                )
-            };
+            let code = unsafe { wait(self.0, flag.device, flag.value, condition) };
             driver.check(code, "cuStreamWaitValue32")
         })
     }
+}
+
+/// The codes from 900 on say that a call does not go with a capture, not that anything failed.
+fn is_about_capture(code: CUresult) -> bool {
+    (cuda::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED..=908).contains(&code)
+}
+
+type WaitValue = unsafe extern "C" fn(CUstream, CUdeviceptr, u32, c_uint) -> CUresult;
+
+fn wait_value(driver: &Driver) -> Result<WaitValue> {
+    driver.cuda.cuStreamWaitValue32.ok_or_else(|| {
+        Error::new(
+            Kind::Unavailable,
+            "this CUDA driver has no cuStreamWaitValue32",
+        )
+        .remedy("wait for the request on the host, or update the driver")
+    })
 }
 
 /// A word of pinned memory that streams can wait for, good for one request at a time.
@@ -158,6 +172,13 @@ pub(crate) struct Flag {
     value: u32,
     /// Dropped after the word is raised.
     _hold: Hold,
+}
+
+/// What a stream waits for: a word of the device's address space to reach a value.
+#[derive(Clone, Copy)]
+pub(crate) struct FlagTarget {
+    device: u64,
+    value: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -191,13 +212,16 @@ impl Flag {
         })
     }
 
-    /// Lets the streams go on; dropping the flag does so too.
-    pub fn raise(self) {
-        drop(self);
+    pub fn target(&self) -> FlagTarget {
+        FlagTarget {
+            device: self.place.device,
+            value: self.value,
+        }
     }
 }
 
 impl Drop for Flag {
+    /// Raises the flag: the streams go on.
     fn drop(&mut self) {
         // However a request ends, no stream may be left waiting.
         self.place.word.store(self.value, Ordering::Release);
@@ -211,7 +235,9 @@ impl Place {
     /// A page of words, pinned for all contexts and kept for good.
     fn page(context: &Arc<Context>) -> Result<Vec<Place>> {
         const BYTES: usize = 4096;
-        let _entered = context.enter()?;
+        // The primary context outlives those that an application makes and destroys.
+        let primary = Context::primary(context.device)?;
+        let _entered = primary.enter()?;
         let driver = driver()?;
         let mut host: *mut c_void = ptr::null_mut();
         let flags = cuda::CU_MEMHOSTALLOC_PORTABLE | cuda::CU_MEMHOSTALLOC_DEVICEMAP;

@@ -17,8 +17,6 @@ pub(crate) struct Cut {
     pub align: u64,
     /// Leave heads and tails that are not whole aligned pages to [`Plan::edges`].
     pub edges: bool,
-    /// The ranges are written: they must not overlap in the file.
-    pub write: bool,
     /// Ranges that follow each other in memory are worth being together in a slot, since each
     /// copy out of it costs more than a read of the file.
     pub pack: bool,
@@ -26,6 +24,9 @@ pub(crate) struct Cut {
 
 /// Spans of one block at most, so that blocks of tiny ranges still spread over the workers.
 const MAX_SPANS: u32 = 1024;
+
+/// Blocks of one request at most: a plan of so many takes some gigabytes.
+const MAX_BLOCKS: u64 = 1 << 26;
 
 /// Plans `extents`, which are put in the order of the file, unless they are packed by memory.
 pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
@@ -38,15 +39,16 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
         )));
     }
     let packed = cut.pack && cut.align == 1 && is_packed(&extents);
-    if !extents.is_sorted_by_key(|e| e.offset) {
-        let in_memory_order = packed.then(|| extents.clone());
+    if !packed && !extents.is_sorted_by_key(|e| e.offset) {
         extents.sort_by_key(|e| e.offset);
-        if cut.write {
-            refuse_overlap(&extents)?;
-        }
-        extents = in_memory_order.unwrap_or(extents);
-    } else if cut.write {
-        refuse_overlap(&extents)?;
+    }
+    let blocks: u64 = extents.iter().map(|e| e.length / cut.block + 2).sum();
+    if blocks > MAX_BLOCKS {
+        return Err(Error::invalid(format!(
+            "a request of {blocks} blocks of {} bytes is too large",
+            cut.block
+        ))
+        .remedy("split the request, or use a larger block"));
     }
 
     let mut builder = Builder {
@@ -73,17 +75,6 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
 fn is_packed(extents: &[Extent]) -> bool {
     let runs_on = |w: &[Extent]| w[0].memory + w[0].length as usize == w[1].memory;
     2 * extents.windows(2).filter(|w| runs_on(w)).count() > extents.len()
-}
-
-fn refuse_overlap(extents: &[Extent]) -> Result<()> {
-    match extents.windows(2).find(|w| w[0].end() > w[1].offset) {
-        Some(pair) => Err(Error::invalid(format!(
-            "two ranges of one write overlap in the file at offset {}",
-            pair[1].offset
-        ))
-        .remedy("write overlapping ranges by separate calls, in the order that is meant")),
-        None => Ok(()),
-    }
 }
 
 struct Builder {
@@ -264,7 +255,6 @@ mod tests {
             gap,
             align,
             edges: false,
-            write: false,
             pack: true,
         }
     }
@@ -332,21 +322,14 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_writes_are_refused() {
-        let mut how = cut(PAGE, 0, 1);
-        how.write = true;
-        for ranges in [
-            vec![extent(0, 10, 0), extent(9, 10, 100)],
-            vec![extent(9, 10, 0), extent(30, 10, 10), extent(0, 10, 20)],
-        ] {
-            assert_eq!(build(ranges, how).unwrap_err().kind(), Kind::Invalid);
-        }
-    }
-
-    #[test]
     fn a_range_past_the_largest_file_offset_is_refused() {
         assert!(build(vec![extent(u64::MAX - 1, 10, 0)], cut(PAGE, 0, 1)).is_err());
         assert!(build(vec![extent(i64::MAX as u64, 1, 0)], cut(PAGE, 0, 1)).is_err());
+    }
+
+    #[test]
+    fn a_request_of_more_blocks_than_memory_holds_is_refused() {
+        assert!(build(vec![extent(0, 1 << 60, 0)], cut(PAGE, 0, 1)).is_err());
     }
 
     proptest! {
@@ -362,7 +345,7 @@ mod tests {
             let align = if aligned || edges { PAGE } else { 1 };
             // An aligned block needs room for the page before and after a span.
             let how = Cut { block: block_pages * PAGE, gap: if edges { 0 } else { gap },
-                            align, edges, write: false, pack };
+                            align, edges, pack };
             let mut memory = 0;
             let extents: Vec<Extent> = ranges.iter().map(|&(offset, length)| {
                 let e = extent(offset, length, memory);

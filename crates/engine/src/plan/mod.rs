@@ -104,6 +104,10 @@ impl Plan {
             [only] => self.pieces(only),
         }
     }
+    /// All pieces and edges: what the plan moves.
+    pub fn extents(&self) -> impl Iterator<Item = &Extent> {
+        self.pieces.iter().chain(&self.edges)
+    }
     /// First file byte and length of the stretch of file in which a block's spans lie.
     pub fn stretch(&self, block: &Block) -> (u64, u64) {
         let spans = self.spans(block);

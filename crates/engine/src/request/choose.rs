@@ -28,7 +28,9 @@ pub(super) struct Load {
 
 impl Load {
     pub fn of(extents: &[Extent]) -> Load {
-        let bytes = extents.iter().map(|e| e.length).sum();
+        // Hostile lengths may add up to more than there is; the plan refuses them.
+        let add = |sum: u64, e: &Extent| sum.saturating_add(e.length);
+        let bytes = extents.iter().fold(0, add);
         Load {
             bytes,
             average: bytes / extents.len().max(1) as u64,
@@ -103,9 +105,6 @@ impl Chooser<'_> {
         let edges = self.operation == Operation::Write
             && direct != Direct::Never
             && route.name() != RouteName::Gds;
-        if edges {
-            self.allocate(extents)?;
-        }
         Ok(Chosen {
             route,
             cut: Cut {
@@ -113,7 +112,6 @@ impl Chooser<'_> {
                 gap,
                 align,
                 edges,
-                write: self.operation == Operation::Write,
                 pack: self.memory.context.is_some(),
             },
             direct,
@@ -279,20 +277,5 @@ impl Chooser<'_> {
         // Two slots of each worker, and the aligned pages around a span, must fit the ring.
         let most = (self.engine.ring.capacity() / 2).max(align);
         Ok(block.min(most).next_multiple_of(align))
-    }
-
-    /// Allocates what a direct write will write beyond the present end of the file: extending it
-    /// write by write would make the file system serialise them.
-    fn allocate(&self, extents: &[Extent]) -> Result<()> {
-        let size = self.file.size()?;
-        let end = extents.iter().map(|e| e.offset + e.length).max();
-        let start = extents.iter().map(|e| e.offset).min();
-        if let (Some(start), Some(end)) = (start, end)
-            && end > size
-        {
-            let start = start.max(size);
-            self.file.allocate(start, end - start)?;
-        }
-        Ok(())
     }
 }

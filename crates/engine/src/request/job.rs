@@ -4,8 +4,9 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use super::grow::{self, Grown};
 use super::tracker::Tracker;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -47,6 +48,10 @@ pub(crate) struct Job {
     pub queue_depth: u32,
     pub ending: Ending,
     pub tracker: Arc<Tracker>,
+    /// How the file grew before the first block of a direct write.
+    pub grown: OnceLock<Result<Option<Grown>>>,
+    /// Workers that have not begun and are still wanted.
+    pub to_begin: AtomicUsize,
     /// What must stay alive until no worker touches the buffers: the submitter's keepalive.
     pub owner: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -81,20 +86,33 @@ impl Job {
     }
 
     /// One worker's share: blocks until none is left, an error, or a cancellation. The last
-    /// worker to come out concludes the request.
+    /// worker to come out concludes the request. It does not wait for workers that have not
+    /// begun, which may be long in the service of other requests: they find nothing left to do.
     pub fn serve(self: &Arc<Self>) {
+        let begins = |n: usize| n.checked_sub(1);
+        if self
+            .to_begin
+            .fetch_update(Relaxed, Relaxed, begins)
+            .is_err()
+        {
+            return;
+        }
         let run = catch_unwind(AssertUnwindSafe(|| self.serve_parts()));
         match run {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.tracker.progress.fail(self.named(error)),
             Err(panic) => self.tracker.progress.fail(Error::panicked(&*panic)),
         }
-        if self.tracker.progress.leave() {
-            self.conclude();
+        let needless = self.to_begin.swap(0, Relaxed);
+        for _ in 0..=needless {
+            if self.tracker.progress.leave() {
+                self.conclude();
+            }
         }
     }
 
     fn serve_parts(&self) -> Result<()> {
+        self.make_room()?;
         let mut joined = false;
         for part in &self.parts {
             if self.tracker.progress.stopping() || !part.has_more() {
@@ -122,6 +140,19 @@ impl Job {
             lane.drain().map_err(|e| e.in_file(self.file.path()))?;
         }
         Ok(())
+    }
+
+    /// Done by the first worker; the others wait for it.
+    fn make_room(&self) -> Result<()> {
+        let directly = |part: &&Part| !matches!(part.direct, Direct::Never);
+        if self.operation == Operation::Read || !self.parts.iter().any(|p| directly(&p)) {
+            return Ok(());
+        }
+        let plans = || self.parts.iter().filter(directly).map(|part| &part.plan);
+        match self.grown.get_or_init(|| grow::grow(&self.file, plans())) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.clone()),
+        }
     }
 
     fn placed(&self, error: Error, part: &Part, block: &Block) -> Error {
@@ -158,11 +189,13 @@ impl Job {
             }
         }
         let owner = self.owner.lock().unwrap_or_else(|e| e.into_inner()).take();
-        drop(owner);
+        // The submitter's own code; whatever it does, the request must finish.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(owner)));
         let tracker = &self.tracker;
         trace::request(self.operation, tracker.submitted, tracker.counters.total());
         tracker.finish();
-        self.engine.end();
+        self.file.users.leave();
+        self.engine.requests.leave();
     }
 
     fn end_well(&self) -> Result<()> {
@@ -177,6 +210,9 @@ impl Job {
     }
 
     fn clean_up(&self) {
+        if let Some(Ok(Some(grown))) = self.grown.get() {
+            grow::shrink(&self.file, *grown);
+        }
         if let Ending::Publish { .. } = self.ending {
             save::discard(&self.file);
         }

@@ -2,16 +2,19 @@
 
 mod choose;
 pub(crate) mod edges;
+mod grow;
 mod job;
 mod prepare;
 mod progress;
 mod signal;
 mod tracker;
+mod watch;
 
 use std::any::Any;
 use std::os::fd::RawFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, engine, refuse_fork};
@@ -159,20 +162,20 @@ impl Submission {
         length: u64,
         options: Options,
     ) -> Result<Self> {
-        let file = Arc::new(save::temporary(target, options)?);
+        let destination = save::destination(target)?;
+        let file = Arc::new(save::temporary(&destination, options)?);
         let extents = [Extent {
             offset: 0,
             length,
             memory,
         }];
         let order = Order::new(Operation::Write, &extents, options);
-        let mut submission =
-            Submission::of_file(engine, &file, order).map_err(|error| {
-                save::discard(&file);
-                error.of_file(target)
-            })?;
+        let mut submission = Submission::of_file(engine, &file, order).map_err(|error| {
+            save::discard(&file);
+            error.of_file(target)
+        })?;
         submission.ending = Ending::Publish {
-            target: target.to_owned(),
+            target: destination,
             durable: submission.prepared.durable,
         };
         Ok(submission)
@@ -195,7 +198,8 @@ impl Submission {
         if let Some(note) = self.prepared.note {
             tracker.counters.note(note);
         }
-        self.engine.begin();
+        self.engine.requests.enter();
+        self.file.users.enter();
         let job = Job {
             engine: self.engine,
             file: self.file,
@@ -204,6 +208,8 @@ impl Submission {
             queue_depth: self.prepared.queue_depth,
             ending: self.ending,
             tracker: Arc::new(tracker),
+            grown: OnceLock::new(),
+            to_begin: AtomicUsize::new(lanes),
             owner: Mutex::new(owner),
         };
         (Arc::new(job), lanes)
@@ -212,28 +218,23 @@ impl Submission {
 
 /// Serves a job with this thread as one of its workers.
 fn run_here(engine: &Engine, (job, lanes): (Arc<Job>, usize)) -> Result<Report> {
-    if lanes > 1
-        && engine
-            .workers
-            .submit(tasks(&job, lanes - 1), lanes)
-            .is_err()
-    {
-        // Without further threads this one does all the work.
-        for _ in 1..lanes {
-            job.tracker.progress.leave();
-        }
-    }
+    // Should no thread be had, this one does all the work.
+    let _ = engine
+        .workers
+        .submit(tasks(Arc::clone(&job), lanes - 1), lanes);
+    let tracker = Arc::clone(&job.tracker);
     job.serve();
-    job.tracker.progress.wait()?;
-    Ok(job.tracker.report())
+    drop(job);
+    tracker.progress.wait()?;
+    Ok(tracker.report())
 }
 
-fn tasks(job: &Arc<Job>, count: usize) -> impl Iterator<Item = Task> + use<> {
-    let job = Arc::clone(job);
-    (0..count).map(move |_| {
-        let job = Arc::clone(&job);
-        Box::new(move || job.serve()) as Task
-    })
+/// As many workers for a job. The last one takes the handle given: it must not be left to whoever
+/// submits them, since letting go of a job may close its file.
+fn tasks(job: Arc<Job>, count: usize) -> Vec<Task> {
+    std::iter::repeat_n(job, count)
+        .map(|job| Box::new(move || job.serve()) as Task)
+        .collect()
 }
 
 fn start(
@@ -247,36 +248,16 @@ fn start(
         lanes,
         job: Mutex::new(Some(job)),
     });
-    let mut request = Request {
+    let request = Request {
         tracker,
-        after: None,
         launch: Arc::clone(&launch),
     };
     let Some(order) = order else {
         launch.begin();
         return Ok(request);
     };
-    let ordered = || -> Result<Option<(Stream, Arc<Context>)>> {
-        let context = request.context()?;
-        if order.after {
-            let begin = Arc::clone(&launch);
-            order
-                .stream
-                .then(&context, Box::new(move || begin.begin()))?;
-        }
-        if order.before {
-            request.hold(order.stream, &context)?;
-        }
-        Ok(order.after.then_some((order.stream, context)))
-    };
-    match ordered() {
-        Ok(after) => {
-            if after.is_none() {
-                launch.begin();
-            }
-            request.after = after;
-            Ok(request)
-        }
+    match request.put_in_order(order) {
+        Ok(()) => Ok(request),
         Err(error) => {
             launch.abandon(error.clone());
             let _ = request.wait(None);
@@ -302,66 +283,73 @@ impl Launch {
         self.job.lock().unwrap_or_else(|e| e.into_inner()).is_none()
     }
 
+    /// On any thread, also one of the CUDA driver.
     fn begin(&self) {
-        if let Some(job) = self.take()
-            && let Err(error) = self
-                .engine
-                .workers
-                .submit(tasks(&job, self.lanes), self.lanes)
-        {
-            self.give_up(&job, error);
+        let Some(job) = self.take() else { return };
+        let tracker = Arc::clone(&job.tracker);
+        let tasks = tasks(job, self.lanes);
+        if let Err((error, mut tasks)) = self.engine.workers.submit(tasks, self.lanes) {
+            tracker.progress.fail(error);
+            // It finds nothing to do but to conclude.
+            if let Some(task) = tasks.pop() {
+                task();
+            }
         }
     }
 
     /// Ends a request whose workers have not begun, and now never will.
     fn abandon(&self, error: Error) {
         if let Some(job) = self.take() {
-            self.give_up(&job, error);
+            give_up(&job, error);
         }
     }
+}
 
-    fn give_up(&self, job: &Arc<Job>, error: Error) {
-        job.tracker.progress.fail(error);
-        // Each finds nothing to do but to leave; the last one concludes.
-        for _ in 0..self.lanes {
-            job.serve();
-        }
-    }
+/// Ends a job that no worker serves.
+fn give_up(job: &Arc<Job>, error: Error) {
+    job.tracker.progress.fail(error);
+    job.serve();
 }
 
 /// A transfer under way. Dropping it lets the transfer go on: the caller's promise about the
 /// buffers holds until it is finished.
 pub struct Request {
     tracker: Arc<Tracker>,
-    after: Option<(Stream, Arc<Context>)>,
     launch: Arc<Launch>,
 }
 
-/// How often a wait looks whether the stream that the request comes after has failed.
-const STREAM_CHECK: Duration = Duration::from_millis(50);
-
 impl Request {
+    /// Starts the request in the order asked for.
+    fn put_in_order(&self, order: StreamOrder) -> Result<()> {
+        let context = self.context()?;
+        let stream = order.stream;
+        if order.before {
+            // What can fail is tried before the stream may start the transfer.
+            stream.can_wait(&context)?;
+            self.tracker.signals.flag(|| Flag::new(&context))?;
+        }
+        if order.after {
+            let launch = Arc::clone(&self.launch);
+            stream.then(&context, Box::new(move || launch.begin()))?;
+            watch::watch(&self.launch, stream, Arc::clone(&context));
+        }
+        if order.before {
+            self.hold(stream, &context)?;
+        }
+        if !order.after {
+            self.launch.begin();
+        }
+        Ok(())
+    }
+
     /// The outcome; `None` when `limit` is over first.
     pub fn wait(&self, limit: Option<Duration>) -> Option<Result<()>> {
         if let Err(forked) = refuse_fork() {
             return Some(Err(forked));
         }
-        if self.after.is_none() {
-            return match limit {
-                None => Some(self.tracker.progress.wait()),
-                Some(limit) => self.tracker.progress.wait_for(limit),
-            };
-        }
-        let end = limit.and_then(|l| Instant::now().checked_add(l));
-        loop {
-            let left = end.map(|e| e.saturating_duration_since(Instant::now()));
-            let step = left.map_or(STREAM_CHECK, |l| l.min(STREAM_CHECK));
-            if let Some(outcome) = self.tracker.progress.wait_for(step) {
-                return Some(outcome);
-            }
-            if !self.notice_broken_stream() && left.is_some_and(|l| l <= step) {
-                return None;
-            }
+        match limit {
+            None => Some(self.tracker.progress.wait()),
+            Some(limit) => self.tracker.progress.wait_for(limit),
         }
     }
 
@@ -370,21 +358,7 @@ impl Request {
         if let Err(forked) = refuse_fork() {
             return Some(Err(forked));
         }
-        self.notice_broken_stream();
         self.tracker.progress.outcome()
-    }
-
-    /// Fails a request that waits for a stream which, broken, never comes to start it. Returns
-    /// whether it did so.
-    fn notice_broken_stream(&self) -> bool {
-        if let Some((stream, context)) = &self.after
-            && !self.launch.has_begun()
-            && let Some(error) = stream.broken(context)
-        {
-            self.launch.abandon(error);
-            return true;
-        }
-        false
     }
 
     /// Asks the request to stop at the next block of each worker.
@@ -420,9 +394,10 @@ impl Request {
     }
 
     fn hold(&self, stream: Stream, context: &Arc<Context>) -> Result<()> {
-        self.tracker
-            .signals
-            .with_flag(|| Flag::new(context), |flag| stream.wait_for(context, flag))
+        match self.tracker.signals.flag(|| Flag::new(context))? {
+            Some(flag) => stream.wait_for(context, flag),
+            None => Ok(()),
+        }
     }
 
     /// The context of the request's GPU memory; of device 0 for host memory.

@@ -187,14 +187,35 @@ fn check_ranges(file: &File, operation: Operation, extents: &[Extent]) -> Result
     if some().any(|e| e.memory == 0) {
         return Err(Error::invalid("the buffer is a null pointer"));
     }
-    if operation == Operation::Write || some().next().is_none() {
+    if let Some(e) = some().find(|e| e.end_checked().is_none()) {
+        return Err(Error::invalid(format!(
+            "a range of {} bytes at file offset {} is larger than any file or memory",
+            e.length, e.offset
+        )));
+    }
+    if operation == Operation::Write {
+        return refuse_overlap(some().copied().collect());
+    }
+    if some().next().is_none() {
         return Ok(());
     }
     let size = file.size()?;
-    match some().find(|e| e.end_checked().is_some_and(|end| end > size)) {
+    match some().find(|e| e.end() > size) {
         Some(past) => {
             Err(Error::end_of_file(past.end(), size).at(file.path(), past.offset, past.length))
         }
+        None => Ok(()),
+    }
+}
+
+fn refuse_overlap(mut extents: Vec<Extent>) -> Result<()> {
+    extents.sort_unstable_by_key(|e| e.offset);
+    match extents.windows(2).find(|w| w[0].end() > w[1].offset) {
+        Some(pair) => Err(Error::invalid(format!(
+            "two ranges of one write overlap in the file at offset {}",
+            pair[1].offset
+        ))
+        .remedy("write overlapping ranges by separate calls, in the order that is meant")),
         None => Ok(()),
     }
 }

@@ -2,10 +2,10 @@
 //! file descriptor, and CUDA streams.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
-use crate::gpu::stream::Flag;
+use crate::gpu::stream::{Flag, FlagTarget};
 
 #[derive(Default)]
 pub(crate) struct Signals {
@@ -22,19 +22,24 @@ struct State {
 impl Signals {
     /// Tells all who asked, once. Called after the outcome is published.
     pub fn fire(&self) {
-        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        let mut state = self.lock();
         state.fired = true;
         if let Some(fd) = &state.descriptor {
             tell(fd);
         }
-        if let Some(flag) = state.flag.take() {
-            flag.raise();
-        }
+        let flag = state.flag.take();
+        drop(state);
+        // Raised without the lock, as letting a stream go may let pinned pages go, too.
+        drop(flag);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// An eventfd that is readable once the request is finished.
     pub fn descriptor(&self) -> Result<RawFd> {
-        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        let mut state = self.lock();
         if let Some(fd) = &state.descriptor {
             return Ok(fd.as_raw_fd());
         }
@@ -51,22 +56,24 @@ impl Signals {
         Ok(state.descriptor.insert(fd).as_raw_fd())
     }
 
-    /// Runs `hold` with the flag that is raised when the request is finished, so that it can make
-    /// a stream wait for it. Does nothing for a request that is finished already.
-    pub fn with_flag(
-        &self,
-        make: impl FnOnce() -> Result<Flag>,
-        hold: impl FnOnce(&Flag) -> Result<()>,
-    ) -> Result<()> {
-        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+    /// The flag that is raised when the request is finished; `None` for one that is finished. A
+    /// stream may be told to wait for it at any time later: once raised it stays so.
+    pub fn flag(&self, make: impl FnOnce() -> Result<Flag>) -> Result<Option<FlagTarget>> {
+        let state = self.lock();
         if state.fired {
-            return Ok(());
+            return Ok(None);
         }
-        let flag = match &mut state.flag {
-            Some(flag) => flag,
-            none => none.insert(make()?),
-        };
-        hold(flag)
+        if let Some(flag) = &state.flag {
+            return Ok(Some(flag.target()));
+        }
+        drop(state);
+        // Without the lock: making a flag may call the driver, and wait for pages to be unpinned.
+        let made = make()?;
+        let mut state = self.lock();
+        if state.fired {
+            return Ok(None);
+        }
+        Ok(Some(state.flag.get_or_insert(made).target()))
     }
 }
 

@@ -24,7 +24,7 @@ use crate::staging::Ring;
 
 pub(crate) use gds::Gds;
 pub(crate) use host::Host;
-pub(crate) use mapped::{Hold, Mapped};
+pub(crate) use mapped::Mapped;
 pub(crate) use resident::Resident;
 pub(crate) use staged::Lent;
 pub(crate) use staged::Staged;
@@ -33,7 +33,6 @@ pub(crate) use uring::{HostUring, StagedUring};
 /// The routes keep nothing, so each exists once and may be borrowed for good.
 pub(crate) static HOST: Host = Host;
 pub(crate) static STAGED: Staged = Staged;
-pub(crate) static MAPPED: Mapped = Mapped;
 
 /// A way for bytes to travel. It is shared by all requests and keeps nothing of one.
 pub(crate) trait Route: Send + Sync {

@@ -1,7 +1,8 @@
 //! What `auto` does with few CPU threads: blocks that are in the page cache go by `mapped`, which
 //! needs no CPU copy; the others by `staged`, past the cache.
 
-use super::{Lane, MAPPED, Route, STAGED, Work};
+use super::mapped::MappedLane;
+use super::{Lane, Route, STAGED, Work};
 use crate::error::Result;
 use crate::file::residency::residency;
 use crate::options::RouteName;
@@ -18,14 +19,18 @@ impl Route for Resident {
             work,
             mapped: None,
             staged: None,
+            refused: !work.gpu_context()?.registers_read_only,
         }))
     }
 }
 
 struct ResidentLane<'a> {
     work: Work<'a>,
-    mapped: Option<Box<dyn Lane + 'a>>,
+    mapped: Option<MappedLane<'a>>,
+    /// The only lane here that has slots, as no worker may wait for one while it has others.
     staged: Option<Box<dyn Lane + 'a>>,
+    /// Pages of this file cannot be pinned.
+    refused: bool,
 }
 
 /// Below this share of cached pages a block is read past the cache instead of completing it.
@@ -40,22 +45,30 @@ impl ResidentLane<'_> {
 
 impl Lane for ResidentLane<'_> {
     fn carry(&mut self, block: &Block) -> Result<()> {
-        let (lane, route): (_, &dyn Route) = if self.is_cached(block) {
-            (&mut self.mapped, &MAPPED)
-        } else {
-            (&mut self.staged, &STAGED)
-        };
-        let lane = match lane {
+        if !self.refused && self.is_cached(block) {
+            let mapped = match &mut self.mapped {
+                Some(lane) => lane,
+                none => none.insert(MappedLane::new(self.work, self.work.gpu_context()?)?),
+            };
+            if mapped.try_carry(block)? {
+                return Ok(());
+            }
+            self.refused = true;
+        }
+        let staged = match &mut self.staged {
             Some(lane) => lane,
-            none => none.insert(route.lane(self.work)?),
+            none => none.insert(STAGED.lane(self.work)?),
         };
-        lane.carry(block)
+        staged.carry(block)
     }
 
     fn drain(&mut self) -> Result<()> {
-        for lane in [&mut self.mapped, &mut self.staged].into_iter().flatten() {
-            lane.drain()?;
+        if let Some(lane) = &mut self.mapped {
+            lane.settle()?;
         }
-        Ok(())
+        match &mut self.staged {
+            Some(lane) => lane.drain(),
+            None => Ok(()),
+        }
     }
 }

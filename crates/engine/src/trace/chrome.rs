@@ -29,10 +29,15 @@ fn epoch() -> Instant {
 
 pub(super) fn open(path: &Path) -> Result<()> {
     unsafe extern "C" fn at_exit() {
+        // A forked child has a copy of the buffer, but the file is its parent's.
+        if crate::refuse_fork().is_err() {
+            return;
+        }
         // The process ends; there is nobody left to tell about a failure.
         let _ = super::stop();
     }
     static AT_EXIT: Once = Once::new();
+    crate::engine::watch_forks();
     close()?;
     epoch();
     let file = File::create(path)

@@ -59,10 +59,15 @@ pub struct Sandbox(tempfile::TempDir);
 
 impl Sandbox {
     pub fn new() -> Sandbox {
-        Sandbox(match std::env::var_os("PENSTOCK_TEST_DIR") {
-            Some(parent) => tempfile::tempdir_in(parent).unwrap(),
-            None => tempfile::tempdir().unwrap(),
-        })
+        Sandbox::within(&Sandbox::parent())
+    }
+
+    pub fn parent() -> PathBuf {
+        std::env::var_os("PENSTOCK_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
+    }
+
+    pub fn within(parent: &Path) -> Sandbox {
+        Sandbox(tempfile::tempdir_in(parent).unwrap())
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -94,6 +99,7 @@ pub fn open(path: &Path) -> Arc<File> {
 pub enum Place {
     Host,
     Pinned,
+    Managed,
     Device,
 }
 
@@ -136,6 +142,7 @@ impl Place {
                 Box::into_raw(vec![FRAME; length].into_boxed_slice()).cast::<u8>() as usize
             }
             Place::Pinned => allocate::host_alloc(bytes).unwrap() as usize,
+            Place::Managed => stream::managed(length),
             Place::Device => allocate::device_alloc(0, bytes).unwrap() as usize,
         };
         let memory = Memory {
@@ -206,7 +213,7 @@ impl Memory {
             .map(|&(offset, length, at)| Extent {
                 offset,
                 length,
-                memory: self.address() + at as usize,
+                memory: self.address().wrapping_add(at as usize),
             })
             .collect()
     }
@@ -294,7 +301,9 @@ impl Drop for Memory {
                     self.length,
                 )),
                 Place::Pinned => allocate::host_free(self.start as *mut c_void).unwrap(),
-                Place::Device => allocate::device_free(self.start as u64).unwrap(),
+                Place::Managed | Place::Device => {
+                    allocate::device_free(self.start as u64).unwrap();
+                }
             }
         }
     }

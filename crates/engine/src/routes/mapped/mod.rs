@@ -3,18 +3,17 @@
 //! be pinned for a device to write to.
 
 mod pages;
-mod release;
 
 use super::staged::Lent;
 use super::{Lane, Route, STAGED, Work};
 use crate::error::Result;
 use crate::file::position::Operation;
-use crate::gpu::Direction;
+use crate::gpu::{Context, Direction, kept_bytes};
 use crate::options::RouteName;
 use crate::plan::Block;
 use crate::report::Path;
 use pages::Map;
-pub(crate) use release::Hold;
+use std::sync::Arc;
 
 pub(crate) struct Mapped;
 
@@ -34,11 +33,9 @@ impl Route for Mapped {
                 .note("this GPU cannot pin read-only mappings; read by the staged route");
             return STAGED.lane(work);
         }
-        Ok(Box::new(MappedLane {
-            work,
-            lent: Lent::new(context)?,
-            open: Vec::new(),
-            pinned: 0,
+        let lane = MappedLane::new(work, context)?;
+        Ok(Box::new(Insistent {
+            lane,
             instead: None,
         }))
     }
@@ -51,15 +48,14 @@ const PINNED_AT_A_TIME: u64 = 512 << 20;
 /// Bytes that may stay pinned because streams are held; beyond them blocks are staged.
 const KEPT_AT_MOST: u64 = 4 << 30;
 
-struct MappedLane<'a> {
+/// One worker's pinned blocks. It takes a block or refuses it.
+pub(super) struct MappedLane<'a> {
     work: Work<'a>,
     // Dropped first: ends all copies before the maps go.
     lent: Lent<'a>,
     open: Vec<Open>,
     /// Bytes of all open blocks.
     pinned: u64,
-    /// Serves blocks that could not be pinned.
-    instead: Option<Box<dyn Lane + 'a>>,
 }
 
 /// A block whose pages are pinned and being pulled.
@@ -70,19 +66,35 @@ struct Open {
     length: u64,
 }
 
-impl MappedLane<'_> {
+impl<'a> MappedLane<'a> {
+    pub fn new(work: Work<'a>, context: &'a Arc<Context>) -> Result<Self> {
+        Ok(MappedLane {
+            work,
+            lent: Lent::new(context)?,
+            open: Vec::new(),
+            pinned: 0,
+        })
+    }
+
+    /// Takes a block on. False if the driver or the file system does not let its pages be pinned.
+    pub fn try_carry(&mut self, block: &Block) -> Result<bool> {
+        if self.pinned > 0 && self.pinned + block.bytes > PINNED_AT_A_TIME {
+            self.settle()?;
+        }
+        self.pull(block)
+    }
+
     /// Waits for all copies, and lets the pages go.
-    fn settle(&mut self) -> Result<()> {
+    pub fn settle(&mut self) -> Result<()> {
         let finished = self.lent.queue()?.finish();
         let open = std::mem::take(&mut self.open);
         self.pinned = 0;
         let end = open.iter().map(|o| o.offset + o.length).max().unwrap_or(0);
-        let checked = finished.and_then(|()| self.check_length(&open, end));
+        finished.and_then(|()| self.check_length(&open, end))?;
         for block in &open {
             self.work.counters.moved(Path::Mapped, block.bytes);
         }
-        release::release(open.into_iter().flat_map(|o| o.maps));
-        checked
+        Ok(())
     }
 
     /// Pages cut off by a truncation stay pinned and are pulled as they are; only the length
@@ -99,10 +111,8 @@ impl MappedLane<'_> {
         ))
     }
 
-    /// Pins the pages of a block and queues the copies out of them. False if the driver or the
-    /// file system does not allow it.
     fn pull(&mut self, block: &Block) -> Result<bool> {
-        if release::kept_bytes() > KEPT_AT_MOST {
+        if kept_bytes() > KEPT_AT_MOST {
             return Ok(false);
         }
         let (offset, length) = self.work.plan.stretch(block);
@@ -137,32 +147,31 @@ impl MappedLane<'_> {
         }
         Ok(true)
     }
-
-    fn stage(&mut self, block: &Block) -> Result<()> {
-        self.work
-            .counters
-            .note("pages of this file cannot be pinned; read by the staged route");
-        let lane = match &mut self.instead {
-            Some(lane) => lane,
-            none => none.insert(STAGED.lane(self.work)?),
-        };
-        lane.carry(block)
-    }
 }
 
-impl Lane for MappedLane<'_> {
+/// What `route="mapped"` does: blocks that cannot be pinned are staged.
+struct Insistent<'a> {
+    lane: MappedLane<'a>,
+    instead: Option<Box<dyn Lane + 'a>>,
+}
+
+impl Lane for Insistent<'_> {
     fn carry(&mut self, block: &Block) -> Result<()> {
-        if self.pinned > 0 && self.pinned + block.bytes > PINNED_AT_A_TIME {
-            self.settle()?;
-        }
-        if self.pull(block)? {
+        if self.lane.try_carry(block)? {
             return Ok(());
         }
-        self.stage(block)
+        let work = self.lane.work;
+        work.counters
+            .note("pages of this file cannot be pinned; read by the staged route");
+        let staged = match &mut self.instead {
+            Some(lane) => lane,
+            none => none.insert(STAGED.lane(work)?),
+        };
+        staged.carry(block)
     }
 
     fn drain(&mut self) -> Result<()> {
-        self.settle()?;
+        self.lane.settle()?;
         match &mut self.instead {
             Some(lane) => lane.drain(),
             None => Ok(()),
@@ -177,6 +186,5 @@ impl Drop for MappedLane<'_> {
         if let Ok(queue) = self.lent.queue() {
             let _ = queue.finish();
         }
-        release::release(self.open.drain(..).flat_map(|o| o.maps));
     }
 }

@@ -1,0 +1,111 @@
+//! A mapping of whole pages that CUDA may know as pinned.
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use penstock_sys::cuda::{self, CUresult};
+
+use super::{Context, unpin};
+use crate::error::Result;
+
+/// Owned pages: anonymous memory, or pages of a file. Dropping pinned ones unpins them as soon as
+/// that may happen: see [`unpin`]. The owner has ended all copies out of and into them before.
+pub(crate) struct Pages {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// The context in which they were registered.
+    pinned: Option<Arc<Context>>,
+}
+
+// SAFETY: a mapping and its registration belong to no thread.
+unsafe impl Send for Pages {}
+
+impl Pages {
+    /// Fresh, zeroed memory.
+    pub fn anonymous(bytes: usize) -> io::Result<Pages> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        Pages::map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+    }
+
+    /// Pages of a file from `offset` on, a multiple of the page size, to be read only. The CPU
+    /// must not read through them: where the file was truncated that would raise SIGBUS.
+    pub fn of_file(fd: RawFd, offset: u64, bytes: usize) -> io::Result<Pages> {
+        Pages::map(bytes, libc::PROT_READ, libc::MAP_SHARED, fd, offset)
+    }
+
+    fn map(bytes: usize, access: i32, flags: i32, fd: RawFd, offset: u64) -> io::Result<Pages> {
+        let offset = offset as libc::off_t;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, access, flags, fd, offset) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Pages {
+            start,
+            bytes,
+            pinned: None,
+        })
+    }
+
+    pub fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn address(&self) -> *mut c_void {
+        self.start.as_ptr().cast()
+    }
+
+    /// madvise(2) on all of the pages.
+    pub fn advise(&self, advice: i32) -> io::Result<()> {
+        // SAFETY: the range is this mapping; none of the advices used changes its contents.
+        match unsafe { libc::madvise(self.address(), self.bytes, advice) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Pins the pages for the copies of a context. Returns what the driver answers.
+    pub fn pin(&mut self, context: &Arc<Context>, flags: u32) -> Result<CUresult> {
+        let _entered = context.enter()?;
+        // SAFETY: the range is this mapping, which stays until it was unpinned.
+        let code =
+            unsafe { (context.driver.cuda.cuMemHostRegister)(self.address(), self.bytes, flags) };
+        if code == cuda::CUDA_SUCCESS {
+            self.pinned = Some(Arc::clone(context));
+        }
+        Ok(code)
+    }
+
+    /// Unpins now, waiting for the GPU. Only [`unpin`] knows when that is allowed.
+    pub(super) fn unpin(mut self) {
+        if let Some(context) = self.pinned.take()
+            && let Ok(_entered) = context.enter()
+        {
+            // SAFETY: registered in `pin`; the owner ended all copies before it let go.
+            unsafe { (context.driver.cuda.cuMemHostUnregister)(self.address()) };
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        if let Some(context) = self.pinned.take() {
+            unpin::release(Pages {
+                start: self.start,
+                bytes: self.bytes,
+                pinned: Some(context),
+            });
+            return;
+        }
+        // SAFETY: the mapping made in `map`; nobody holds a pointer into it.
+        unsafe { libc::munmap(self.address(), self.bytes) };
+    }
+}

@@ -1,0 +1,720 @@
+//! Files of all sizes and on several file systems, what is refused, saving, and fork.
+
+mod common;
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::{Path as FilePath, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::process::{self, run_case};
+use common::{Place, Sandbox, open, options, pattern, plain};
+use penstock_engine::Extent;
+use penstock_engine::allocate;
+use penstock_engine::error::{Error, Kind};
+use penstock_engine::file::position::Operation;
+use penstock_engine::file::{Access, File};
+use penstock_engine::options::Options;
+use penstock_engine::report::Path;
+use penstock_engine::request::{Order, run, save, submit};
+
+const HOST: [&str; 5] = [
+    "",
+    "io=threads;direct=no;threads=3;block=64KiB",
+    "io=threads;direct=yes;threads=3;block=64KiB",
+    "io=uring;direct=no;block=64KiB",
+    "io=uring;direct=yes;block=64KiB",
+];
+const GPU: [&str; 5] = [
+    "",
+    "route=staged;io=threads;direct=no;block=64KiB",
+    "route=staged;io=threads;direct=yes;block=64KiB",
+    "route=staged;io=uring;direct=yes;block=64KiB",
+    "route=mapped;block=64KiB",
+];
+
+/// Each place and way that there is here for files of this file system.
+fn ways(file: &File) -> Vec<(Place, Options)> {
+    let gpu = if common::has_gpu() { &GPU[..] } else { &[] };
+    let can_go = |text: &&&str| file.system().direct.is_some() || !text.contains("direct=yes");
+    let host = HOST
+        .iter()
+        .filter(can_go)
+        .map(|t| (Place::Host, options(t)));
+    let gpu = gpu
+        .iter()
+        .filter(can_go)
+        .map(|t| (Place::Device, options(t)));
+    host.chain(gpu).collect()
+}
+
+/// Reads a range of an open file every way that there is.
+fn assert_reads(file: &Arc<File>, offset: u64, wanted: &[u8]) {
+    for (place, set) in ways(file) {
+        let memory = place.memory(wanted.len() + 9, 5);
+        let piece = (offset, wanted.len() as u64, 0);
+        let report = memory
+            .transfer(file, Operation::Read, &[piece], set)
+            .unwrap();
+        assert!(memory.bytes(wanted.len()) == wanted, "{place:?} {set:?}");
+        assert_eq!(report.bytes(), wanted.len() as u64);
+        assert!(memory.frame_is_intact(wanted.len()));
+    }
+}
+
+/// Writes and reads a file in a folder every way that there is.
+fn assert_round_trip(folder: &FilePath) {
+    let sandbox = Sandbox::within(folder);
+    for length in [1, 4096, 300_001] {
+        let file = sandbox.file("trip.bin", b"");
+        for (i, (place, set)) in ways(&file).into_iter().enumerate() {
+            let content = pattern(length, i as u8);
+            let memory = place.memory(length, 0);
+            memory.fill(&content);
+            let whole = [(0, length as u64, 0)];
+            memory
+                .transfer(&file, Operation::Write, &whole, set)
+                .unwrap();
+            assert!(plain(file.path()) == content, "{place:?} {set:?}");
+        }
+        assert_reads(&file, 0, &plain(file.path()));
+    }
+}
+
+fn opened(path: &FilePath, access: Access) -> Result<File, Error> {
+    File::open(path, access, Options::default())
+}
+
+const READ: Access = Access {
+    read: true,
+    write: false,
+    create: false,
+    truncate: false,
+};
+const WRITE: Access = Access {
+    read: false,
+    write: true,
+    create: false,
+    truncate: false,
+};
+
+// -- sizes --------------------------------------------------------------------------------------
+
+#[test]
+fn a_transfer_of_no_bytes_does_nothing() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("empty.bin", b"");
+    for (place, set) in ways(&file) {
+        let memory = place.memory(16, 0);
+        for operation in [Operation::Read, Operation::Write] {
+            for pieces in [&[][..], &[(0, 0, 0)], &[(1 << 40, 0, 0), (5, 0, 7)]] {
+                let report = memory.transfer(&file, operation, pieces, set).unwrap();
+                assert_eq!(report.bytes(), 0);
+            }
+        }
+        assert!(memory.frame_is_intact(0));
+        assert_eq!(file.size().unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_file_of_one_byte_is_read_and_written() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("one.bin", b"x");
+    assert_reads(&file, 0, b"x");
+    for (place, set) in ways(&file) {
+        std::fs::write(file.path(), b"x").unwrap();
+        let memory = place.memory(1, 0);
+        memory.fill(b"y");
+        memory
+            .transfer(&file, Operation::Write, &[(1, 1, 0)], set)
+            .unwrap();
+        assert_eq!(plain(file.path()), b"xy");
+    }
+}
+
+#[test]
+fn holes_read_as_zero() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("sparse.bin", b"start");
+    let plain_file = std::fs::OpenOptions::new().write(true).open(file.path());
+    plain_file
+        .unwrap()
+        .write_all_at(b"middle", 700_001)
+        .unwrap();
+    file.truncate(1_500_003).unwrap();
+    let mut wanted = vec![0; 1_500_003];
+    wanted[..5].copy_from_slice(b"start");
+    wanted[700_001..700_007].copy_from_slice(b"middle");
+    assert_reads(&file, 0, &wanted);
+}
+
+#[test]
+fn bytes_behind_four_gibibytes_are_reached() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("long.bin", b"");
+    let offset = (4u64 << 30) - 1000;
+    let content = pattern(200_000, 3);
+    let plain_file = std::fs::OpenOptions::new().write(true).open(file.path());
+    plain_file.unwrap().write_all_at(&content, offset).unwrap();
+    assert_reads(&file, offset, &content);
+    for (place, set) in ways(&file) {
+        let far = (5u64 << 30) + 77;
+        let memory = place.memory(content.len(), 0);
+        memory.fill(&content);
+        let piece = (far, content.len() as u64, 0);
+        memory
+            .transfer(&file, Operation::Write, &[piece], set)
+            .unwrap();
+        let mut got = vec![0; content.len()];
+        let plain_file = std::fs::File::open(file.path()).unwrap();
+        plain_file.read_exact_at(&mut got, far).unwrap();
+        assert!(got == content, "{place:?} {set:?}");
+        file.truncate(offset).unwrap();
+    }
+}
+
+/// Address space without memory behind it until it is touched.
+struct Region(*mut libc::c_void, usize);
+
+impl Region {
+    fn new(bytes: usize) -> Region {
+        // SAFETY: a fresh private mapping at an address of the kernel's choice.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        Region(start, bytes)
+    }
+
+    fn slice(&self, at: usize, length: usize) -> &[u8] {
+        assert!(at + length <= self.1);
+        // SAFETY: within the mapping, and no request is under way.
+        unsafe { std::slice::from_raw_parts(self.0.cast::<u8>().add(at), length) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `new`, which nobody uses any more.
+        unsafe { libc::munmap(self.0, self.1) };
+    }
+}
+
+#[test]
+#[ignore = "needs 5 GiB of memory and several seconds"]
+fn one_request_moves_more_than_four_gibibytes() {
+    let sandbox = Sandbox::new();
+    let length = (4usize << 30) + 4097;
+    let file = sandbox.file("long.bin", b"");
+    file.truncate(length as u64).unwrap();
+    let plain_file = std::fs::OpenOptions::new().write(true).open(file.path());
+    plain_file
+        .unwrap()
+        .write_all_at(b"the end", length as u64 - 7)
+        .unwrap();
+    for text in ["io=threads;direct=no", "io=uring;direct=no"] {
+        let region = Region::new(length);
+        let extents = [Extent {
+            offset: 0,
+            length: length as u64,
+            memory: region.0 as usize,
+        }];
+        let order = Order::new(Operation::Read, &extents, options(text));
+        // SAFETY: the region is that long and outlives the call.
+        let report = unsafe { run(&file, order).unwrap() };
+        assert_eq!(report.bytes(), length as u64);
+        assert_eq!(region.slice(length - 8, 8), b"\0the end");
+        assert!(region.slice(2 << 30, 4096).iter().all(|b| *b == 0));
+    }
+}
+
+#[test]
+fn a_read_past_the_end_is_an_error_that_says_where_the_file_ends() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("short.bin", &pattern(10_000, 1));
+    for (place, set) in ways(&file) {
+        let memory = place.memory(20_000, 0);
+        for piece in [(0, 10_001, 0), (10_000, 1, 0), (1 << 40, 5, 0)] {
+            let read = memory.transfer(&file, Operation::Read, &[piece], set);
+            let error = read.unwrap_err();
+            assert_eq!(error.kind(), Kind::EndOfFile, "{place:?} {set:?}");
+            assert!(error.cause().contains("10000"), "{error}");
+            assert_eq!((error.offset(), error.length()), (piece.0, piece.1));
+        }
+    }
+}
+
+#[test]
+fn ranges_that_no_file_can_have_are_refused() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("file.bin", b"content");
+    let memory = Place::Host.memory(16, 0);
+    for (offset, length) in [(u64::MAX, 1), (i64::MAX as u64, 1), (1, u64::MAX)] {
+        for operation in [Operation::Read, Operation::Write] {
+            let piece = (offset, length, 0);
+            let refused = memory.transfer(&file, operation, &[piece], options(""));
+            assert!(refused.is_err(), "{operation:?} {offset} {length}");
+        }
+    }
+    assert_eq!(plain(file.path()), b"content");
+}
+
+#[test]
+fn a_null_pointer_is_refused() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("file.bin", b"content");
+    for operation in [Operation::Read, Operation::Write] {
+        let extents = [Extent {
+            offset: 0,
+            length: 7,
+            memory: 0,
+        }];
+        let order = Order::new(operation, &extents, options(""));
+        // SAFETY: the engine refuses the address.
+        let error = unsafe { run(&file, order) }.unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+    }
+}
+
+// -- file systems -------------------------------------------------------------------------------
+
+#[test]
+fn files_of_the_tests_folder_go_there_and_back() {
+    assert_round_trip(&Sandbox::parent());
+}
+
+#[test]
+fn files_in_memory_go_there_and_back() {
+    let folder = FilePath::new("/dev/shm");
+    if !folder.is_dir() {
+        eprintln!("SKIPPED: there is no /dev/shm");
+        return;
+    }
+    assert_round_trip(folder);
+}
+
+#[test]
+#[ignore = "a case"]
+fn files_of_a_mounted_folder() {
+    assert_round_trip(&Sandbox::parent());
+}
+
+/// Mounts with this command in namespaces of its own, `$0` being the folder, and runs the case
+/// there.
+fn on_mounted(mount: &str) {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path("mounted");
+    std::fs::create_dir(&folder).unwrap();
+    let script = format!("{{ {mount}; }} || {{ echo no mount; exit 1; }}; exec \"$@\"");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
+        .arg(&folder)
+        .arg(std::env::current_exe().unwrap())
+        .args(process::case_arguments("files_of_a_mounted_folder"))
+        .env("PENSTOCK_TEST_DIR", &folder);
+    if Command::new("unshare").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no unshare(1)");
+        return;
+    }
+    let (passed, text) = process::run(command);
+    if text.contains("no mount") || text.contains("unshare: ") {
+        eprintln!("SKIPPED: may not mount it: {text}");
+        return;
+    }
+    assert!(passed, "{text}");
+}
+
+#[test]
+fn files_of_an_overlay_go_there_and_back() {
+    // An overlay cannot lie on another one, so its layers are put into a tmpfs.
+    on_mounted(
+        "mount -t tmpfs tmpfs \"$0\" && mkdir \"$0/low\" \"$0/up\" \"$0/work\" \"$0/all\" && \
+         mount -t overlay -o \"lowerdir=$0/low,upperdir=$0/up,workdir=$0/work\" overlay \"$0/all\" \
+         && PENSTOCK_TEST_DIR=\"$0/all\" && export PENSTOCK_TEST_DIR",
+    );
+}
+
+#[test]
+fn files_of_a_system_without_direct_io_go_there_and_back() {
+    on_mounted("mount -t ramfs ramfs \"$0\"");
+}
+
+#[test]
+fn direct_io_that_the_file_system_lacks_is_unavailable_when_insisted_on() {
+    let path = FilePath::new("/proc/self/cmdline");
+    let file = Arc::new(opened(path, READ).unwrap());
+    assert_eq!(file.system().direct, None);
+    // Size 0 as far as stat knows, so even a read of no bytes has to be refused for this reason.
+    let memory = Place::Host.memory(16, 0);
+    let sandbox = Sandbox::new();
+    let mut files = vec![file];
+    if let Some(ramfs) = without_direct(&sandbox) {
+        files.push(ramfs);
+    }
+    for file in files {
+        let extents = (0, file.size().unwrap().min(16), 0);
+        let refused = memory.transfer(&file, Operation::Read, &[extents], options("direct=yes"));
+        if extents.1 == 0 {
+            assert!(refused.is_ok(), "a transfer of no bytes does nothing");
+            continue;
+        }
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+        assert!(error.remedy_text().contains("direct=auto"), "{error}");
+        for text in ["direct=auto", "direct=no", "direct=auto;io=uring"] {
+            memory
+                .transfer(&file, Operation::Read, &[extents], options(text))
+                .unwrap();
+        }
+    }
+}
+
+/// A file with a size and contents on a file system that has no direct I/O.
+fn without_direct(_sandbox: &Sandbox) -> Option<Arc<File>> {
+    // Files of sysfs say that they are a page long.
+    let path = FilePath::new("/sys/kernel/mm/transparent_hugepage/enabled");
+    let file = opened(path, READ).ok()?;
+    file.system().direct.is_none().then(|| Arc::new(file))
+}
+
+// -- what is refused ----------------------------------------------------------------------------
+
+#[test]
+fn what_has_no_byte_ranges_is_refused_at_once() {
+    let sandbox = Sandbox::new();
+    let fifo = sandbox.path("fifo");
+    let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
+    // SAFETY: a C string.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let start = Instant::now();
+    for (path, words) in [
+        (fifo.as_path(), "a FIFO"),
+        (FilePath::new("/dev/null"), "a character device"),
+    ] {
+        let error = opened(path, READ).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+        assert!(error.cause().contains(words), "{error}");
+        assert_eq!(error.path(), Some(path));
+    }
+    let folder = fifo.parent().unwrap();
+    for access in [READ, WRITE] {
+        let error = opened(folder, access).unwrap_err();
+        assert_eq!(error.os_errno(), libc::EISDIR, "{error}");
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "a FIFO made it wait"
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_is_not_found() {
+    let sandbox = Sandbox::new();
+    for path in [sandbox.path("missing.bin"), sandbox.path("no/folder.bin")] {
+        let error = opened(&path, READ).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.os_errno()),
+            (Kind::NotFound, libc::ENOENT)
+        );
+        assert_eq!(error.path(), Some(&*path));
+    }
+    let through_file = sandbox.file("file.bin", b"").path().join("below");
+    let error = opened(&through_file, READ).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.os_errno()),
+        (Kind::NotFound, libc::ENOTDIR)
+    );
+}
+
+#[test]
+fn access_that_was_not_asked_for_is_refused() {
+    let sandbox = Sandbox::new();
+    let path = sandbox
+        .file("file.bin", &pattern(10_000, 1))
+        .path()
+        .to_owned();
+    for (place, set) in ways(&open(&path)) {
+        let memory = place.memory(10_000, 0);
+        let whole = [(0, 10_000, 0)];
+        for (access, operation, word) in [
+            (READ, Operation::Write, "writing"),
+            (WRITE, Operation::Read, "reading"),
+        ] {
+            let file = Arc::new(opened(&path, access).unwrap());
+            let error = memory.transfer(&file, operation, &whole, set).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{error}");
+            assert!(error.cause().contains(word), "{error}");
+        }
+    }
+    assert!(plain(&path) == pattern(10_000, 1));
+}
+
+#[test]
+fn a_file_open_for_writing_only_can_be_written_each_way() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.file("file.bin", b"").path().to_owned();
+    for (i, (place, set)) in ways(&open(&path)).into_iter().enumerate() {
+        let file = Arc::new(opened(&path, WRITE).unwrap());
+        let content = pattern(100_001, i as u8);
+        let memory = place.memory(content.len(), 0);
+        memory.fill(&content);
+        let whole = [(0, content.len() as u64, 0)];
+        memory
+            .transfer(&file, Operation::Write, &whole, set)
+            .unwrap();
+        assert!(plain(&path) == content, "{place:?} {set:?}");
+    }
+}
+
+#[test]
+fn a_file_that_was_removed_can_still_be_read() {
+    let sandbox = Sandbox::new();
+    let content = pattern(300_000, 1);
+    let file = sandbox.file("gone.bin", &content);
+    std::fs::remove_file(file.path()).unwrap();
+    // Another file of that name is another file.
+    std::fs::write(file.path(), b"another").unwrap();
+    assert_reads(&file, 0, &content);
+}
+
+// -- saving -------------------------------------------------------------------------------------
+
+fn save_to(target: &FilePath, content: &[u8], text: &str) -> Result<(), Error> {
+    let memory = Place::Host.memory(content.len().max(1), 0);
+    memory.fill(content);
+    // SAFETY: the buffer outlives the call.
+    unsafe {
+        save(
+            target,
+            memory.address(),
+            content.len() as u64,
+            options(text),
+        )
+    }
+    .map(drop)
+}
+
+fn names(sandbox: &Sandbox) -> Vec<PathBuf> {
+    let folder = sandbox.path("x");
+    let entries = std::fs::read_dir(folder.parent().unwrap()).unwrap();
+    let mut names: Vec<PathBuf> = entries.map(|e| e.unwrap().file_name().into()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_save_makes_the_file_or_replaces_all_of_it() {
+    let sandbox = Sandbox::new();
+    let target = sandbox.path("saved.bin");
+    for text in ["", "durable=yes", "direct=yes;durable=yes", "io=uring"] {
+        if text.contains("direct") && sandbox.file("d", b"").system().direct.is_none() {
+            continue;
+        }
+        for length in [0, 1, 5000, 1_000_000, 300] {
+            let content = pattern(length, length as u8);
+            save_to(&target, &content, text).unwrap();
+            assert!(plain(&target) == content, "{text} {length}");
+        }
+    }
+    assert!(names(&sandbox).contains(&"saved.bin".into()));
+    assert!(names(&sandbox).len() <= 2);
+}
+
+#[test]
+fn readers_of_the_old_file_keep_it() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("saved.bin", b"old contents");
+    save_to(file.path(), b"new", "").unwrap();
+    assert_reads(&file, 0, b"old contents");
+    assert_reads(&open(file.path()), 0, b"new");
+}
+
+#[test]
+fn a_save_keeps_the_mode_of_the_file() {
+    let sandbox = Sandbox::new();
+    let target = sandbox.path("saved.bin");
+    for mode in [0o600, 0o640, 0o755] {
+        std::fs::write(&target, b"old").unwrap();
+        std::fs::set_permissions(&target, PermissionsExt::from_mode(mode)).unwrap();
+        save_to(&target, b"new", "").unwrap();
+        let found = std::fs::metadata(&target).unwrap().permissions().mode();
+        assert_eq!(found & 0o7777, mode);
+        std::fs::remove_file(&target).unwrap();
+    }
+}
+
+#[test]
+fn a_save_makes_a_new_file_as_the_umask_says() {
+    let sandbox = Sandbox::new();
+    let usual = sandbox.path("usual");
+    std::fs::write(&usual, b"").unwrap();
+    let target = sandbox.path("saved.bin");
+    save_to(&target, b"new", "").unwrap();
+    let mode = |path: &FilePath| std::fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode(&target), mode(&usual));
+}
+
+#[test]
+fn a_save_onto_a_symbolic_link_replaces_what_it_points_to() {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path("folder");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("real.bin"), b"old").unwrap();
+    symlink("folder/real.bin", sandbox.path("relative")).unwrap();
+    symlink(sandbox.path("relative"), sandbox.path("chain")).unwrap();
+    symlink("folder/new.bin", sandbox.path("dangling")).unwrap();
+    for (name, real) in [
+        ("relative", "real.bin"),
+        ("chain", "real.bin"),
+        ("dangling", "new.bin"),
+    ] {
+        let link = sandbox.path(name);
+        save_to(&link, name.as_bytes(), "").unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(plain(&folder.join(real)), name.as_bytes());
+    }
+    assert_eq!(names(&sandbox).len(), 4);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
+}
+
+#[test]
+fn a_save_onto_a_folder_is_refused() {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path("folder");
+    std::fs::create_dir(&folder).unwrap();
+    let error = save_to(&folder, b"new", "").unwrap_err();
+    assert_eq!(error.os_errno(), libc::EISDIR, "{error}");
+    assert_eq!(error.path(), Some(&*folder));
+    assert_eq!(names(&sandbox), [PathBuf::from("folder")]);
+}
+
+#[test]
+fn a_durable_write_of_any_way_is_in_the_file() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("durable.bin", b"");
+    for (i, (place, set)) in ways(&file).into_iter().enumerate() {
+        let content = pattern(200_003, i as u8);
+        let memory = place.memory(content.len(), 0);
+        memory.fill(&content);
+        let whole = [(0, content.len() as u64, 0)];
+        let set = options("durable=yes").or(set);
+        let report = memory
+            .transfer(&file, Operation::Write, &whole, set)
+            .unwrap();
+        assert!(plain(file.path()) == content);
+        if set.direct == options("direct=yes").direct {
+            let direct = report.bytes_by(Path::HostDirect) + report.bytes_by(Path::StagedDirect);
+            assert_eq!(direct, 200_003 / 4096 * 4096, "{report:?}");
+        }
+    }
+}
+
+// -- fork ---------------------------------------------------------------------------------------
+
+/// Runs `body` in a forked child; false unless it ends well within ten seconds.
+fn in_child(body: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child runs `body` only and leaves without unwinding into the test.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let body = std::panic::AssertUnwindSafe(body);
+        let went_well = std::panic::catch_unwind(body).unwrap_or(false);
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(!went_well)) };
+    }
+    assert!(child > 0);
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    let ended = || unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == child;
+    if !common::eventually(ended) {
+        // SAFETY: the child just made, which has not been waited for.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, &mut status, 0);
+        }
+        return false;
+    }
+    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}
+
+#[test]
+#[ignore = "a case"]
+fn a_fork_after_use() {
+    let sandbox = Sandbox::new();
+    let content = pattern(1 << 20, 1);
+    let file = sandbox.file("file.bin", &content);
+    // Workers, slots, rings, streams and all are there.
+    assert_reads(&file, 0, &content);
+    let memory = Place::Host.memory(content.len(), 0);
+    let set = options("threads=4;block=64KiB");
+    let whole = [(0, content.len() as u64, 0)];
+    let request = memory
+        .start(&file, Operation::Read, &whole, set, None)
+        .unwrap();
+    let is_forked = |kind: Option<Kind>| kind == Some(Kind::Forked);
+    let went_well = in_child(|| {
+        let extents = [Extent {
+            offset: 0,
+            length: 1 << 20,
+            memory: memory.address(),
+        }];
+        let order = || Order::new(Operation::Read, &extents, set);
+        // SAFETY: the buffer outlives all of this.
+        let (ran, submitted, saved) = unsafe {
+            (
+                run(&file, order()).err().map(|e| e.kind()),
+                submit(&file, order(), None, None).err().map(|e| e.kind()),
+                save(&sandbox.path("s"), memory.address(), 9, set)
+                    .err()
+                    .map(|e| e.kind()),
+            )
+        };
+        let waited = request.wait(None).and_then(|o| o.err()).map(|e| e.kind());
+        let tested = request.test().and_then(|o| o.err()).map(|e| e.kind());
+        let asked = allocate::memory_kind(memory.address()).err();
+        let made = allocate::device_alloc(0, 9).err();
+        let drained = penstock_engine::drain().err();
+        [ran, submitted, saved, waited, tested]
+            .into_iter()
+            .chain([asked, made, drained].map(|e| e.map(|e| e.kind())))
+            .all(is_forked)
+    });
+    assert!(went_well, "the child was not told, or hung");
+    // The parent goes on as if nothing had been.
+    request.wait(None).unwrap().unwrap();
+    assert!(memory.bytes(content.len()) == content);
+    assert_reads(&file, 0, &content);
+}
+
+#[test]
+fn a_child_forked_after_use_gets_a_clear_error_and_no_hang() {
+    run_case("a_fork_after_use", &[]);
+}
+
+#[test]
+#[ignore = "a case"]
+fn a_fork_before_use() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("file.bin");
+    std::fs::write(&path, pattern(1 << 20, 1)).unwrap();
+    assert!(in_child(|| {
+        assert_reads(&open(&path), 0, &pattern(1 << 20, 1));
+        true
+    }));
+}
+
+#[test]
+fn a_child_forked_before_use_works() {
+    run_case("a_fork_before_use", &[]);
+}
