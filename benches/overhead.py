@@ -152,7 +152,6 @@ def _ring_block(file: DataFile) -> list[Target]:
             (calls - report.io_calls) / blocks,
             at_most=True,
         ),
-        Target("I/O calls a ring block", "", 1, report.io_calls / blocks, at_most=True),
     ]
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 # Longer transfers run as requests, whose wait Ctrl-C can interrupt.
-_INTERRUPTIBLE = 64 << 20
+_INTERRUPTIBLE = 1 << 30
 
 _read = lib.penstock_read
 

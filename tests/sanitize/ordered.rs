@@ -2,7 +2,7 @@
 //! use, under contention. ThreadSanitizer must have nothing to say about it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak, mpsc};
 use std::time::Duration;
 
 const THREADS: usize = 6;
@@ -49,7 +49,26 @@ fn work(shared: &Shared, me: usize, sender: &mpsc::Sender<Box<usize>>) {
     shared.left.fetch_sub(1, Ordering::AcqRel);
 }
 
+/// Whoever comes last frees what all have written to.
+fn share(shared: Arc<[AtomicUsize; 8]>, weak: Weak<[AtomicUsize; 8]>, me: usize) {
+    shared[me].fetch_add(1, Ordering::Relaxed);
+    drop(shared);
+    if let Some(still) = weak.upgrade() {
+        still[me].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 fn main() {
+    for _ in 0..ROUNDS {
+        let shared = Arc::new(std::array::from_fn(AtomicUsize::new));
+        let threads = [0, 1, 2].map(|me| {
+            let (shared, weak) = (Arc::clone(&shared), Arc::downgrade(&shared));
+            std::thread::spawn(move || share(shared, weak, me))
+        });
+        drop(shared);
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    }
+
     let shared = Arc::new(Shared {
         made: (0..ROUNDS / 10).map(|_| OnceLock::new()).collect(),
         left: AtomicUsize::new(THREADS),

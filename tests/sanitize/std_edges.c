@@ -42,6 +42,27 @@ typedef unsigned __int128 two_registers;
         return result;                 \
     }
 
+/* An acquire fence comes after what this thread has last read. In Rust that is the count of an
+ * Arc, whose last holder must see all that the others did; the sanitizer leaves fences out. */
+enum { RELAXED = 0, RELEASE = 3 };
+
+static __thread volatile void *last_count;
+
+long __real___tsan_atomic64_fetch_sub(volatile long *count, long less, int order);
+long __wrap___tsan_atomic64_fetch_sub(volatile long *count, long less, int order)
+{
+    last_count = count;
+    return __real___tsan_atomic64_fetch_sub(count, less, order);
+}
+
+void __real___tsan_atomic_thread_fence(int order);
+void __wrap___tsan_atomic_thread_fence(int order)
+{
+    __real___tsan_atomic_thread_fence(order);
+    if (order != RELAXED && order != RELEASE && last_count)
+        __tsan_acquire((void *)last_count);
+}
+
 #ifdef MUTEX_LOCK
 LOCKS(MUTEX_LOCK)
 #endif

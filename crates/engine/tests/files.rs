@@ -1,69 +1,25 @@
-//! Files of all sizes and on several file systems, what is refused, saving, and fork.
+//! Files of all sizes and on several file systems, and what is refused.
 
 mod common;
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
-use std::path::{Path as FilePath, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::Path as FilePath;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::process::{self, run_case};
+use common::process;
+use common::ways::{assert_reads, ways};
 use common::{Place, Sandbox, open, options, pattern, plain};
 use penstock_engine::Extent;
-use penstock_engine::allocate;
 use penstock_engine::error::{Error, Kind};
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
 use penstock_engine::report::Path;
-use penstock_engine::request::{Order, run, save, submit};
-
-const HOST: [&str; 5] = [
-    "",
-    "io=threads;direct=no;threads=3;block=64KiB",
-    "io=threads;direct=yes;threads=3;block=64KiB",
-    "io=uring;direct=no;block=64KiB",
-    "io=uring;direct=yes;block=64KiB",
-];
-const GPU: [&str; 5] = [
-    "",
-    "route=staged;io=threads;direct=no;block=64KiB",
-    "route=staged;io=threads;direct=yes;block=64KiB",
-    "route=staged;io=uring;direct=yes;block=64KiB",
-    "route=mapped;block=64KiB",
-];
-
-/// Each place and way that there is here for files of this file system.
-fn ways(file: &File) -> Vec<(Place, Options)> {
-    let gpu = if common::has_gpu() { &GPU[..] } else { &[] };
-    let can_go = |text: &&&str| file.system().direct.is_some() || !text.contains("direct=yes");
-    let host = HOST
-        .iter()
-        .filter(can_go)
-        .map(|t| (Place::Host, options(t)));
-    let gpu = gpu
-        .iter()
-        .filter(can_go)
-        .map(|t| (Place::Device, options(t)));
-    host.chain(gpu).collect()
-}
-
-/// Reads a range of an open file every way that there is.
-fn assert_reads(file: &Arc<File>, offset: u64, wanted: &[u8]) {
-    for (place, set) in ways(file) {
-        let memory = place.memory(wanted.len() + 9, 5);
-        let piece = (offset, wanted.len() as u64, 0);
-        let report = memory
-            .transfer(file, Operation::Read, &[piece], set)
-            .unwrap();
-        assert!(memory.bytes(wanted.len()) == wanted, "{place:?} {set:?}");
-        assert_eq!(report.bytes(), wanted.len() as u64);
-        assert!(memory.frame_is_intact(wanted.len()));
-    }
-}
+use penstock_engine::request::{Order, run};
 
 /// Writes and reads a file in a folder every way that there is.
 fn assert_round_trip(folder: &FilePath) {
@@ -489,117 +445,6 @@ fn a_file_that_was_removed_can_still_be_read() {
     assert_reads(&file, 0, &content);
 }
 
-// -- saving -------------------------------------------------------------------------------------
-
-fn save_to(target: &FilePath, content: &[u8], text: &str) -> Result<(), Error> {
-    let memory = Place::Host.memory(content.len().max(1), 0);
-    memory.fill(content);
-    // SAFETY: the buffer outlives the call.
-    unsafe {
-        save(
-            target,
-            memory.address(),
-            content.len() as u64,
-            options(text),
-        )
-    }
-    .map(drop)
-}
-
-fn names(sandbox: &Sandbox) -> Vec<PathBuf> {
-    let folder = sandbox.path("x");
-    let entries = std::fs::read_dir(folder.parent().unwrap()).unwrap();
-    let mut names: Vec<PathBuf> = entries.map(|e| e.unwrap().file_name().into()).collect();
-    names.sort();
-    names
-}
-
-#[test]
-fn a_save_makes_the_file_or_replaces_all_of_it() {
-    let sandbox = Sandbox::new();
-    let target = sandbox.path("saved.bin");
-    for text in ["", "durable=yes", "direct=yes;durable=yes", "io=uring"] {
-        if text.contains("direct") && sandbox.file("d", b"").system().direct.is_none() {
-            continue;
-        }
-        for length in [0, 1, 5000, 1_000_000, 300] {
-            let content = pattern(length, length as u8);
-            save_to(&target, &content, text).unwrap();
-            assert!(plain(&target) == content, "{text} {length}");
-        }
-    }
-    assert!(names(&sandbox).contains(&"saved.bin".into()));
-    assert!(names(&sandbox).len() <= 2);
-}
-
-#[test]
-fn readers_of_the_old_file_keep_it() {
-    let sandbox = Sandbox::new();
-    let file = sandbox.file("saved.bin", b"old contents");
-    save_to(file.path(), b"new", "").unwrap();
-    assert_reads(&file, 0, b"old contents");
-    assert_reads(&open(file.path()), 0, b"new");
-}
-
-#[test]
-fn a_save_keeps_the_mode_of_the_file() {
-    let sandbox = Sandbox::new();
-    let target = sandbox.path("saved.bin");
-    for mode in [0o600, 0o640, 0o755] {
-        std::fs::write(&target, b"old").unwrap();
-        std::fs::set_permissions(&target, PermissionsExt::from_mode(mode)).unwrap();
-        save_to(&target, b"new", "").unwrap();
-        let found = std::fs::metadata(&target).unwrap().permissions().mode();
-        assert_eq!(found & 0o7777, mode);
-        std::fs::remove_file(&target).unwrap();
-    }
-}
-
-#[test]
-fn a_save_makes_a_new_file_as_the_umask_says() {
-    let sandbox = Sandbox::new();
-    let usual = sandbox.path("usual");
-    std::fs::write(&usual, b"").unwrap();
-    let target = sandbox.path("saved.bin");
-    save_to(&target, b"new", "").unwrap();
-    let mode = |path: &FilePath| std::fs::metadata(path).unwrap().permissions().mode();
-    assert_eq!(mode(&target), mode(&usual));
-}
-
-#[test]
-fn a_save_onto_a_symbolic_link_replaces_what_it_points_to() {
-    let sandbox = Sandbox::new();
-    let folder = sandbox.path("folder");
-    std::fs::create_dir(&folder).unwrap();
-    std::fs::write(folder.join("real.bin"), b"old").unwrap();
-    symlink("folder/real.bin", sandbox.path("relative")).unwrap();
-    symlink(sandbox.path("relative"), sandbox.path("chain")).unwrap();
-    symlink("folder/new.bin", sandbox.path("dangling")).unwrap();
-    for (name, real) in [
-        ("relative", "real.bin"),
-        ("chain", "real.bin"),
-        ("dangling", "new.bin"),
-    ] {
-        let link = sandbox.path(name);
-        save_to(&link, name.as_bytes(), "").unwrap();
-        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
-        assert_eq!(plain(&folder.join(real)), name.as_bytes());
-    }
-    assert_eq!(names(&sandbox).len(), 4);
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
-}
-
-#[test]
-fn a_save_onto_a_folder_is_refused() {
-    let sandbox = Sandbox::new();
-    let folder = sandbox.path("folder");
-    std::fs::create_dir(&folder).unwrap();
-    let error = save_to(&folder, b"new", "").unwrap_err();
-    assert_eq!(error.os_errno(), libc::EISDIR, "{error}");
-    assert_eq!(error.path(), Some(&*folder));
-    assert_eq!(names(&sandbox), [PathBuf::from("folder")]);
-}
-
 #[test]
 fn a_durable_write_of_any_way_is_in_the_file() {
     let sandbox = Sandbox::new();
@@ -621,100 +466,15 @@ fn a_durable_write_of_any_way_is_in_the_file() {
     }
 }
 
-// -- fork ---------------------------------------------------------------------------------------
-
-/// Runs `body` in a forked child; false unless it ends well within ten seconds.
-fn in_child(body: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child runs `body` only and leaves without unwinding into the test.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let body = std::panic::AssertUnwindSafe(body);
-        let went_well = std::panic::catch_unwind(body).unwrap_or(false);
-        // SAFETY: ends the child at once.
-        unsafe { libc::_exit(i32::from(!went_well)) };
-    }
-    assert!(child > 0);
-    let mut status = 0;
-    // SAFETY: waits for the child just made.
-    let ended = || unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == child;
-    if !common::eventually(ended) {
-        // SAFETY: the child just made, which has not been waited for.
-        unsafe {
-            libc::kill(child, libc::SIGKILL);
-            libc::waitpid(child, &mut status, 0);
-        }
-        return false;
-    }
-    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
-}
-
 #[test]
-#[ignore = "a case"]
-fn a_fork_after_use() {
+fn an_overlapping_write_is_refused_before_anything_is_written() {
     let sandbox = Sandbox::new();
-    let content = pattern(1 << 20, 1);
-    let file = sandbox.file("file.bin", &content);
-    // Workers, slots, rings, streams and all are there.
-    assert_reads(&file, 0, &content);
-    let memory = Place::Host.memory(content.len(), 0);
-    let set = options("threads=4;block=64KiB");
-    let whole = [(0, content.len() as u64, 0)];
-    let request = memory
-        .start(&file, Operation::Read, &whole, set, None)
-        .unwrap();
-    let is_forked = |kind: Option<Kind>| kind == Some(Kind::Forked);
-    let went_well = in_child(|| {
-        let extents = [Extent {
-            offset: 0,
-            length: 1 << 20,
-            memory: memory.address(),
-        }];
-        let order = || Order::new(Operation::Read, &extents, set);
-        // SAFETY: the buffer outlives all of this.
-        let (ran, submitted, saved) = unsafe {
-            (
-                run(&file, order()).err().map(|e| e.kind()),
-                submit(&file, order(), None, None).err().map(|e| e.kind()),
-                save(&sandbox.path("s"), memory.address(), 9, set)
-                    .err()
-                    .map(|e| e.kind()),
-            )
-        };
-        let waited = request.wait(None).and_then(|o| o.err()).map(|e| e.kind());
-        let tested = request.test().and_then(|o| o.err()).map(|e| e.kind());
-        let asked = allocate::memory_kind(memory.address()).err();
-        let made = allocate::device_alloc(0, 9).err();
-        let drained = penstock_engine::drain().err();
-        [ran, submitted, saved, waited, tested]
-            .into_iter()
-            .chain([asked, made, drained].map(|e| e.map(|e| e.kind())))
-            .all(is_forked)
-    });
-    assert!(went_well, "the child was not told, or hung");
-    // The parent goes on as if nothing had been.
-    request.wait(None).unwrap().unwrap();
-    assert!(memory.bytes(content.len()) == content);
-    assert_reads(&file, 0, &content);
-}
-
-#[test]
-fn a_child_forked_after_use_gets_a_clear_error_and_no_hang() {
-    run_case("a_fork_after_use", &[]);
-}
-
-#[test]
-#[ignore = "a case"]
-fn a_fork_before_use() {
-    let sandbox = Sandbox::new();
-    let path = sandbox.path("file.bin");
-    std::fs::write(&path, pattern(1 << 20, 1)).unwrap();
-    assert!(in_child(|| {
-        assert_reads(&open(&path), 0, &pattern(1 << 20, 1));
-        true
-    }));
-}
-
-#[test]
-fn a_child_forked_before_use_works() {
-    run_case("a_fork_before_use", &[]);
+    let file = sandbox.file("file.bin", &[1; 100]);
+    let memory = Place::Host.memory(100, 0);
+    let pieces = [(0, 10, 0), (9, 10, 50)];
+    let error = memory
+        .transfer(&file, Operation::Write, &pieces, options(""))
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert_eq!(plain(file.path()), [1; 100]);
 }

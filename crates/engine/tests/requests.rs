@@ -1,157 +1,20 @@
-//! The life of a request: waiting, cancelling, telling that it is finished, and order with streams.
+//! The life of a request: waiting, cancelling, telling that it is finished.
 
 mod common;
 
-use std::any::Any;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use common::standin::standin;
+use common::pending::*;
 use common::stream::CallerStream;
 use common::{Extras, Memory, Place, Sandbox, options, pattern, plain};
 use penstock_engine::error::Kind;
 use penstock_engine::fault::{Decide, Fault};
-use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
-use penstock_engine::report::Path;
 use penstock_engine::request::{Request, submit_save};
-
-const SIZE: u64 = (1 << 20) + 99;
-const WHOLE: [(u64, u64, u64); 1] = [(0, SIZE, 0)];
-const SETTINGS: &str = "block=64KiB;threads=2;direct=no;io=threads";
-/// Long enough that whatever can happen has happened.
-const A_WHILE: Duration = Duration::from_millis(30);
-
-/// Some tests break the GPU for the whole process; the others share it.
-static GPU: RwLock<()> = RwLock::new(());
-
-fn sharing() -> RwLockReadGuard<'static, ()> {
-    GPU.read().unwrap_or_else(|e| e.into_inner())
-}
-
-fn alone() -> RwLockWriteGuard<'static, ()> {
-    GPU.write().unwrap_or_else(|e| e.into_inner())
-}
-
-/// Keeps a request from going on: its system calls from the given one on wait until it is lifted.
-#[derive(Clone, Default)]
-struct Latch {
-    lifted: Arc<(Mutex<bool>, Condvar)>,
-    calls: Arc<AtomicU64>,
-}
-
-impl Latch {
-    fn from_call(&self, first: u64) -> Box<Decide> {
-        let latch = self.clone();
-        Box::new(move |number, _| {
-            latch.calls.fetch_add(1, SeqCst);
-            if number >= first {
-                latch.wait();
-            }
-            Fault::None
-        })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.lifted.0.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    fn wait(&self) {
-        let mut lifted = self.lock();
-        while !*lifted {
-            lifted = self.lifted.1.wait(lifted).unwrap();
-        }
-    }
-
-    fn lift(&self) {
-        *self.lock() = true;
-        self.lifted.1.notify_all();
-    }
-
-    fn calls(&self) -> u64 {
-        self.calls.load(SeqCst)
-    }
-}
-
-/// Lifts it also when the test fails, so that no worker is left behind.
-struct Latched(Latch);
-
-impl Drop for Latched {
-    fn drop(&mut self) {
-        self.0.lift();
-    }
-}
-
-/// A read of a whole file.
-struct Scene {
-    sandbox: Sandbox,
-    file: Arc<File>,
-    content: Vec<u8>,
-    // Freed last, when the latch has been lifted.
-    memory: Memory,
-}
-
-impl Scene {
-    fn new(place: Place) -> Scene {
-        let sandbox = Sandbox::new();
-        let content = pattern(SIZE as usize, 7);
-        Scene {
-            file: sandbox.file("scene.bin", &content),
-            sandbox,
-            content,
-            memory: place.memory(SIZE as usize, 0),
-        }
-    }
-
-    fn read(&self, text: &str, extras: Extras) -> Request {
-        self.start(Operation::Read, text, extras)
-    }
-
-    fn start(&self, operation: Operation, text: &str, extras: Extras) -> Request {
-        let set = options(text).or(options(SETTINGS));
-        self.memory
-            .start_with(&self.file, operation, &WHOLE, set, extras)
-            .unwrap()
-    }
-
-    /// A read whose calls from this one on wait for the latch.
-    fn latched(&self, first: u64, text: &str) -> (Request, Latched) {
-        let latch = Latch::default();
-        let extras = Extras {
-            faults: Some(latch.from_call(first)),
-            ..Extras::default()
-        };
-        (self.read(text, extras), Latched(latch))
-    }
-
-    fn assert_read(&self) {
-        assert!(self.memory.bytes(SIZE as usize) == self.content);
-    }
-}
-
-fn places() -> Vec<Place> {
-    match common::has_gpu() {
-        true => vec![Place::Host, Place::Pinned, Place::Device],
-        false => vec![Place::Host],
-    }
-}
-
-/// Says when it is dropped.
-struct Owner(std::sync::mpsc::Sender<()>);
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        let _ = self.0.send(());
-    }
-}
-
-fn owner() -> (Option<Box<dyn Any + Send>>, Receiver<()>) {
-    let (sender, receiver) = channel();
-    (Some(Box::new(Owner(sender))), receiver)
-}
 
 fn is_readable(fd: RawFd, limit: Duration) -> bool {
     let mut asked = libc::pollfd {
@@ -229,7 +92,7 @@ fn a_request_that_is_dropped_goes_on() {
         drop(scene.read(
             "",
             Extras {
-                faults: Some(latch.0.from_call(2)),
+                faults: Some(latch.0.at_call(2)),
                 owner,
                 ..Extras::default()
             },
@@ -247,7 +110,7 @@ fn the_owner_is_dropped_when_the_buffers_are_free_and_before_the_outcome_is_told
         for fails in [false, true] {
             let scene = Scene::new(place);
             let latch = Latched(Latch::default());
-            let decide = latch.0.from_call(2);
+            let decide = latch.0.at_call(2);
             let faults: Box<Decide> = Box::new(move |number, call| match decide(number, call) {
                 Fault::None if fails && number == 5 => Fault::Errno(libc::EIO),
                 fault => fault,
@@ -362,7 +225,7 @@ fn cancelling_a_failed_request_keeps_its_error() {
 
 #[test]
 fn a_request_that_waits_for_a_stream_can_be_cancelled_before_it_starts() {
-    let _sharing = sharing();
+    let _alone = alone();
     if !common::has_gpu() {
         return;
     }
@@ -390,7 +253,7 @@ fn a_request_that_waits_for_a_stream_can_be_cancelled_before_it_starts() {
 
 #[test]
 fn a_cancelled_save_leaves_the_old_file_and_nothing_else() {
-    let _sharing = sharing();
+    let _alone = alone();
     if !common::has_gpu() {
         return;
     }
@@ -458,7 +321,7 @@ fn the_descriptor_of_a_failed_request_is_readable() {
     let _sharing = sharing();
     let scene = Scene::new(Place::Host);
     let latch = Latched(Latch::default());
-    let decide = latch.0.from_call(0);
+    let decide = latch.0.at_call(0);
     let extras = Extras {
         faults: Some(Box::new(move |number, call| {
             decide(number, call);
@@ -587,320 +450,4 @@ fn two_hundred_requests_of_all_kinds_on_eight_threads_are_right() {
     for thread in threads {
         thread.join().unwrap();
     }
-}
-
-// -- order with streams -------------------------------------------------------------------------
-
-/// Whether there is a GPU; then with a stream of the caller's.
-fn stream() -> Option<CallerStream> {
-    common::has_gpu().then(CallerStream::new)
-}
-
-fn ordered(order: penstock_engine::StreamOrder) -> Extras {
-    Extras {
-        stream: Some(order),
-        ..Extras::default()
-    }
-}
-
-#[test]
-fn a_request_after_a_stream_starts_when_the_stream_is_there() {
-    let _sharing = sharing();
-    for place in places() {
-        let Some(stream) = stream() else { return };
-        let scene = Scene::new(place);
-        let gate = stream.close_gate();
-        let request = scene.read("", ordered(stream.then()));
-        assert!(request.wait(Some(A_WHILE)).is_none());
-        assert_eq!(request.moved(), 0);
-        // It has not looked at the file yet.
-        let late = pattern(SIZE as usize, 200);
-        std::fs::write(scene.file.path(), &late).unwrap();
-        gate.open();
-        request.wait(None).unwrap().unwrap();
-        assert!(scene.memory.bytes(SIZE as usize) == late, "{place:?}");
-    }
-}
-
-#[test]
-fn what_a_held_stream_does_next_sees_the_bytes_of_the_request() {
-    let _sharing = sharing();
-    for text in ["route=staged", "route=staged;io=uring", "route=mapped"] {
-        let Some(stream) = stream() else { return };
-        let (scene, copy) = (
-            Scene::new(Place::Device),
-            Place::Pinned.memory(SIZE as usize, 0),
-        );
-        let latch = Latched(Latch::default());
-        let request = scene.read(
-            text,
-            Extras {
-                faults: Some(latch.0.from_call(3)),
-                stream: Some(stream.held()),
-                ..Extras::default()
-            },
-        );
-        // SAFETY: both live until the stream is idle.
-        unsafe { stream.copy(copy.address(), scene.memory.address(), SIZE as usize) };
-        std::thread::sleep(A_WHILE);
-        assert!(!stream.is_idle(), "{text}");
-        latch.0.lift();
-        stream.synchronize();
-        assert!(copy.bytes(SIZE as usize) == scene.content, "{text}");
-        assert!(request.wait(None).unwrap().is_ok());
-    }
-}
-
-#[test]
-fn a_write_between_two_kernels_writes_what_the_first_one_made() {
-    let _sharing = sharing();
-    let Some(stream) = stream() else { return };
-    let scene = Scene::new(Place::Device);
-    let made = pattern(SIZE as usize, 61);
-    let source = Place::Pinned.memory(SIZE as usize, 0);
-    source.fill(&made);
-    let gate = stream.close_gate();
-    // SAFETY: both live until the stream is idle.
-    unsafe { stream.copy(scene.memory.address(), source.address(), SIZE as usize) };
-    let order = stream.order(true, true);
-    let request = scene.start(Operation::Write, "", ordered(order));
-    // SAFETY: as above.
-    unsafe { stream.fill(scene.memory.address(), 0, SIZE as usize) };
-    gate.open();
-    stream.synchronize();
-    assert!(plain(scene.file.path()) == made);
-    assert!(scene.memory.bytes(SIZE as usize).iter().all(|b| *b == 0));
-    assert!(request.wait(None).unwrap().is_ok());
-}
-
-#[test]
-fn requests_in_a_row_on_one_stream_run_in_that_order() {
-    let _sharing = sharing();
-    let Some(stream) = stream() else { return };
-    let scene = Scene::new(Place::Device);
-    let back = Scene::new(Place::Host);
-    let gate = stream.close_gate();
-    let order = || ordered(stream.order(true, true));
-    // The second one writes what the first one has read.
-    let first = scene.read("", order());
-    let set = options(SETTINGS);
-    let second = scene
-        .memory
-        .start_with(&back.file, Operation::Write, &WHOLE, set, order())
-        .unwrap();
-    std::fs::write(scene.file.path(), pattern(SIZE as usize, 5)).unwrap();
-    gate.open();
-    second.wait(None).unwrap().unwrap();
-    assert!(first.test().unwrap().is_ok());
-    assert!(plain(back.file.path()) == pattern(SIZE as usize, 5));
-    stream.synchronize();
-}
-
-#[test]
-fn a_stream_can_be_held_later_and_several_can() {
-    let _sharing = sharing();
-    let Some(stream) = stream() else { return };
-    let others = [CallerStream::new(), CallerStream::new()];
-    let scene = Scene::new(Place::Host);
-    let (request, latch) = scene.latched(0, "");
-    request.hold_stream(stream.raw()).unwrap();
-    for other in &others {
-        request.hold_stream(other.raw()).unwrap();
-    }
-    std::thread::sleep(A_WHILE);
-    assert!(!stream.is_idle() && others.iter().all(|o| !o.is_idle()));
-    latch.0.lift();
-    stream.synchronize();
-    others.iter().for_each(CallerStream::synchronize);
-    assert!(request.wait(None).unwrap().is_ok());
-}
-
-#[test]
-fn a_finished_request_holds_no_stream() {
-    let _sharing = sharing();
-    let Some(stream) = stream() else { return };
-    let scene = Scene::new(Place::Device);
-    let request = scene.read("", Extras::default());
-    request.wait(None).unwrap().unwrap();
-    request.hold_stream(stream.raw()).unwrap();
-    assert!(common::eventually(|| stream.is_idle()));
-}
-
-#[test]
-fn a_request_that_does_not_succeed_lets_its_stream_go_on() {
-    let _sharing = sharing();
-    for cancels in [false, true] {
-        let Some(stream) = stream() else { return };
-        let scene = Scene::new(Place::Device);
-        let latch = Latched(Latch::default());
-        let decide = latch.0.from_call(1);
-        let request = scene.read(
-            "",
-            Extras {
-                faults: Some(Box::new(move |number, call| {
-                    decide(number, call);
-                    Fault::Errno(libc::EIO)
-                })),
-                stream: Some(stream.held()),
-                ..Extras::default()
-            },
-        );
-        if cancels {
-            request.cancel();
-        }
-        latch.0.lift();
-        assert!(request.wait(None).unwrap().is_err());
-        assert!(common::eventually(|| stream.is_idle()));
-    }
-}
-
-#[test]
-fn a_stream_refused_by_the_driver_refuses_the_request() {
-    let _alone = alone();
-    let Some(standin) = standin() else { return };
-    let stream = CallerStream::new();
-    let scene = Scene::new(Place::Device);
-    let (owner, dropped) = owner();
-    let extras = Extras {
-        owner,
-        ..ordered(stream.order(true, true))
-    };
-    let refused = {
-        let _failing = standin.fail("launch:1");
-        let set = options(SETTINGS);
-        scene
-            .memory
-            .start_with(&scene.file, Operation::Read, &WHOLE, set, extras)
-    };
-    assert_eq!(refused.err().unwrap().kind(), Kind::Gpu);
-    assert_eq!(dropped.try_recv(), Ok(()));
-    assert!(common::eventually(|| stream.is_idle()));
-}
-
-/// A request after a stream that breaks before it comes to the request.
-fn request_after_broken_stream(
-    scene: &Scene,
-    extras: Extras,
-) -> (Request, common::standin::Failing) {
-    let standin = standin().unwrap();
-    let stream = CallerStream::new();
-    let gate = stream.close_gate();
-    let failing = standin.fail("copyexec:*");
-    // SAFETY: the copy fails; both live as long as the stream.
-    unsafe { stream.fill(scene.memory.address(), 0, 1) };
-    let source = Place::Pinned.memory(64, 0);
-    // SAFETY: as above.
-    unsafe { stream.copy(scene.memory.address(), source.address(), 64) };
-    let extras = Extras {
-        stream: Some(stream.then()),
-        ..extras
-    };
-    let request = scene.read("", extras);
-    gate.open();
-    // The memory is freed and the stream destroyed when the driver works again.
-    std::mem::forget((stream, source));
-    (request, failing)
-}
-
-#[test]
-fn a_request_after_a_stream_that_breaks_fails_instead_of_waiting_for_ever() {
-    let _alone = alone();
-    if standin().is_none() {
-        return;
-    }
-    let scene = Scene::new(Place::Device);
-    let (owner, dropped) = owner();
-    let extras = Extras {
-        owner,
-        ..Extras::default()
-    };
-    let (request, _failing) = request_after_broken_stream(&scene, extras);
-    let error = request
-        .wait(Some(Duration::from_secs(10)))
-        .expect("it hangs")
-        .unwrap_err();
-    assert_eq!(
-        (error.kind(), error.gpu_code()),
-        (Kind::Gpu, 700),
-        "{error}"
-    );
-    assert_eq!(dropped.try_recv(), Ok(()));
-    assert!(request.test().unwrap().is_err());
-}
-
-#[test]
-fn polling_finds_that_the_stream_before_a_request_broke() {
-    let _alone = alone();
-    if standin().is_none() {
-        return;
-    }
-    let scene = Scene::new(Place::Device);
-    let (request, _failing) = request_after_broken_stream(&scene, Extras::default());
-    assert!(common::eventually(|| request.test().is_some()));
-    assert_eq!(request.test().unwrap().unwrap_err().kind(), Kind::Gpu);
-}
-
-#[test]
-fn pages_are_not_let_go_while_a_stream_is_held() {
-    let _alone = alone();
-    let Some(standin) = standin() else { return };
-    let stream = CallerStream::new();
-    let (held, other) = (Scene::new(Place::Device), Scene::new(Place::Device));
-    let latch = Latched(Latch::default());
-    let request = held.read(
-        "route=mapped",
-        Extras {
-            faults: Some(latch.0.from_call(2)),
-            stream: Some(stream.held()),
-            ..Extras::default()
-        },
-    );
-    // To unpin pages makes a real driver wait for all streams, so for the held one, too.
-    let before = standin.alive().registrations;
-    let report = {
-        let set = options("route=mapped").or(options(SETTINGS));
-        other
-            .memory
-            .transfer(&other.file, Operation::Read, &WHOLE, set)
-            .unwrap()
-    };
-    assert_eq!(report.bytes_by(Path::Mapped), SIZE);
-    other.assert_read();
-    assert!(standin.alive().registrations >= before + 17);
-    latch.0.lift();
-    request.wait(None).unwrap().unwrap();
-    held.assert_read();
-    stream.synchronize();
-    assert!(common::eventually(
-        || standin.alive().registrations < before + 2
-    ));
-}
-
-#[test]
-fn mapped_requests_that_hold_each_others_streams_finish() {
-    let _sharing = sharing();
-    let Some(first) = stream() else { return };
-    let second = CallerStream::new();
-    let scenes: Vec<Scene> = (0..12).map(|_| Scene::new(Place::Device)).collect();
-    let requests: Vec<Request> = scenes
-        .iter()
-        .enumerate()
-        .map(|(i, scene)| {
-            let (own, other) = if i % 2 == 0 {
-                (&first, &second)
-            } else {
-                (&second, &first)
-            };
-            let request = scene.read("route=mapped", ordered(own.order(true, true)));
-            request.hold_stream(other.raw()).unwrap();
-            request
-        })
-        .collect();
-    for (scene, request) in scenes.iter().zip(requests) {
-        let outcome = request.wait(Some(Duration::from_secs(20)));
-        outcome.expect("a deadlock").unwrap();
-        scene.assert_read();
-    }
-    first.synchronize();
-    second.synchronize();
 }

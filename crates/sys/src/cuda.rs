@@ -125,6 +125,31 @@ pub const CU_EVENT_DEFAULT: c_uint = 0;
 pub const CU_EVENT_BLOCKING_SYNC: c_uint = 1;
 pub const CU_EVENT_DISABLE_TIMING: c_uint = 2;
 
+/// `CUDA_MEMCPY2D`: a rectangle of bytes, row by row. Zero is "not used" in every member.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(non_snake_case)]
+pub struct CudaMemcpy2D {
+    pub srcXInBytes: usize,
+    pub srcY: usize,
+    pub srcMemoryType: c_uint,
+    pub srcHost: *const c_void,
+    pub srcDevice: CUdeviceptr,
+    pub srcArray: *mut c_void,
+    pub srcPitch: usize,
+    pub dstXInBytes: usize,
+    pub dstY: usize,
+    pub dstMemoryType: c_uint,
+    pub dstHost: *mut c_void,
+    pub dstDevice: CUdeviceptr,
+    pub dstArray: *mut c_void,
+    pub dstPitch: usize,
+    pub WidthInBytes: usize,
+    pub Height: usize,
+}
+
+const _: () = assert!(size_of::<CudaMemcpy2D>() == 128);
+
 table! {
     /// The CUDA driver API. Calling a function is under the driver's own contract; most need
     /// `cuInit` before and a context that is current on the calling thread.
@@ -207,6 +232,9 @@ table! {
             ) -> CUresult;
             fn cuMemcpyDtoDAsync = "cuMemcpyDtoDAsync_v2"(
                 to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream
+            ) -> CUresult;
+            fn cuMemcpy2DAsync = "cuMemcpy2DAsync_v2"(
+                copy: *const CudaMemcpy2D, stream: CUstream
             ) -> CUresult;
             fn cuMemsetD8 = "cuMemsetD8_v2"(to: CUdeviceptr, value: u8, bytes: usize) -> CUresult;
             fn cuMemsetD8Async(

@@ -2,8 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 
+use penstock_sys::cuda::{CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CudaMemcpy2D};
+
 use crate::copy::{Direction, copy, fill};
-use crate::status::{Result, code};
+use crate::status::{INVALID_VALUE, Result, code};
 use crate::stream::{LEGACY, resolve_current};
 
 /// The stream of the calls that have no stream argument.
@@ -122,6 +124,37 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
         Direction::DeviceToDevice,
         (stream, false),
     ))
+}
+
+/// Each row is a copy of its own; only between host and linear device memory.
+///
+/// # Safety
+/// `copy` points to a description.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpy2DAsync_v2(
+    copy: *const CudaMemcpy2D,
+    stream: *mut c_void,
+) -> c_int {
+    // SAFETY: the client gives a description.
+    let copy = unsafe { &*copy };
+    let to_device =
+        (copy.srcMemoryType, copy.dstMemoryType) == (CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE);
+    let plain = copy.srcXInBytes == 0 && copy.srcY == 0 && copy.dstXInBytes == 0 && copy.dstY == 0;
+    let pitched = copy.srcPitch >= copy.WidthInBytes && copy.dstPitch >= copy.WidthInBytes;
+    if !to_device || !plain || !pitched {
+        return code(Err(INVALID_VALUE));
+    }
+    code((0..copy.Height).try_for_each(|row| {
+        queue(
+            (
+                copy.dstDevice + (row * copy.dstPitch) as u64,
+                copy.srcHost as u64 + (row * copy.srcPitch) as u64,
+            ),
+            copy.WidthInBytes,
+            Direction::HostToDevice,
+            (stream, false),
+        )
+    }))
 }
 
 #[unsafe(no_mangle)]

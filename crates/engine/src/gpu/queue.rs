@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use penstock_sys::cuda::{self, CUevent, CUstream};
+use penstock_sys::cuda::{self, CUevent, CUstream, Cuda, CudaMemcpy2D};
 
 use super::Context;
 use crate::error::Result;
@@ -29,9 +29,16 @@ pub(crate) struct CopyQueue {
 // SAFETY: streams and events may be used from any thread; `CopyQueue` is used by one at a time.
 unsafe impl Send for CopyQueue {}
 
-/// How long a worker looks at an event again and again before it lets the driver put it to
-/// sleep: about the time of one block's DMA, so that waiting costs no wake-up in the steady state.
-const SPIN: Duration = Duration::from_micros(30);
+/// Below this many bytes the driver sends a copy to the GPU through the hardware queue of its stream
+/// instead of the copy engine. That queue may be shared with a stream that waits for this very
+/// request, and then the copy would never be made. (Seen on an H200, driver 580: up to 16 KiB;
+/// copies of two rows take the copy engine at any size, and no longer.)
+const INLINE: u64 = 64 << 10;
+
+/// How long a worker looks at an event again and again before it lets the driver put it to sleep:
+/// longer than the copies of all workers' blocks take, so that a steady flow of blocks makes no
+/// system calls besides its I/O, and a wake-up does not leave the link idle.
+const SPIN: Duration = Duration::from_millis(2);
 
 impl CopyQueue {
     pub fn new(context: Arc<Context>) -> Result<CopyQueue> {
@@ -41,8 +48,7 @@ impl CopyQueue {
         let code = unsafe { (driver.cuda.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) };
         driver.check(code, "cuCtxGetStreamPriorityRange")?;
         let mut stream = ptr::null_mut();
-        // The greatest priority keeps these streams off the hardware queues of streams with
-        // ordinary priority, one of which may be waiting for this very request.
+        // The greatest priority, as there may be kernels enough to keep the GPU busy.
         // SAFETY: `stream` is a valid place for the answer.
         let code = unsafe {
             (driver.cuda.cuStreamCreateWithPriority)(
@@ -72,22 +78,65 @@ impl CopyQueue {
         gpu: u64,
         bytes: u64,
     ) -> Result<()> {
-        let driver = self.context.driver;
         self.busy = true;
-        // SAFETY: the caller vouches for both ends; the driver checks GPU addresses itself.
-        let (code, call) = unsafe {
+        // SAFETY: passed on.
+        unsafe {
             match direction {
-                Direction::ToGpu => (
-                    (driver.cuda.cuMemcpyHtoDAsync)(gpu, host.cast(), bytes as usize, self.stream),
-                    "cuMemcpyHtoDAsync",
-                ),
-                Direction::FromGpu => (
-                    (driver.cuda.cuMemcpyDtoHAsync)(host.cast(), gpu, bytes as usize, self.stream),
-                    "cuMemcpyDtoHAsync",
-                ),
+                Direction::ToGpu if (2..INLINE).contains(&bytes) => {
+                    // Two rows, and of an odd number of bytes the last two once more.
+                    let half = bytes / 2;
+                    self.copy_rows(host, gpu, half)?;
+                    if bytes % 2 == 1 {
+                        let rest = bytes - 2;
+                        self.copy_rows(host.add(rest as usize), gpu + rest, 1)?;
+                    }
+                    Ok(())
+                }
+                Direction::ToGpu => {
+                    let copy = self.cuda().cuMemcpyHtoDAsync;
+                    let code = copy(gpu, host.cast(), bytes as usize, self.stream);
+                    self.context.driver.check(code, "cuMemcpyHtoDAsync")
+                }
+                Direction::FromGpu => {
+                    let copy = self.cuda().cuMemcpyDtoHAsync;
+                    let code = copy(host.cast(), gpu, bytes as usize, self.stream);
+                    self.context.driver.check(code, "cuMemcpyDtoHAsync")
+                }
             }
+        }
+    }
+
+    /// Queues a copy of two rows of `width` bytes that follow each other.
+    ///
+    /// # Safety
+    /// As for [`copy`](Self::copy), for twice the width.
+    unsafe fn copy_rows(&mut self, host: *mut u8, gpu: u64, width: u64) -> Result<()> {
+        let width = width as usize;
+        let rows = CudaMemcpy2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: cuda::CU_MEMORYTYPE_HOST,
+            srcHost: host.cast(),
+            srcDevice: 0,
+            srcArray: ptr::null_mut(),
+            srcPitch: width,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: cuda::CU_MEMORYTYPE_DEVICE,
+            dstHost: ptr::null_mut(),
+            dstDevice: gpu,
+            dstArray: ptr::null_mut(),
+            dstPitch: width,
+            WidthInBytes: width,
+            Height: 2,
         };
-        driver.check(code, call)
+        // SAFETY: the description outlives the call; the caller vouches for both ends.
+        let code = unsafe { (self.cuda().cuMemcpy2DAsync)(&rows, self.stream) };
+        self.context.driver.check(code, "cuMemcpy2DAsync")
+    }
+
+    fn cuda(&self) -> &'static Cuda {
+        self.context.driver.cuda
     }
 
     /// Marks the present end of the stream by the event numbered `index`.

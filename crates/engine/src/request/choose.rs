@@ -76,8 +76,11 @@ const ENOUGH_COPIERS: usize = 4;
 pub(crate) const MAX_AUTO_THREADS: usize = 8;
 /// Pinning pages costs more than copying them below this size.
 const MAPPED_FROM: u64 = 4 << 20;
-/// Waking another worker costs about as much time as copying this much.
-const BYTES_PER_THREAD: u64 = 8 << 20;
+/// Workers that write through the page cache stand in line for the lock of the file.
+const MAX_BUFFERED_WRITERS: usize = 4;
+/// One worker is best for so much; four times as much is worth twice the workers, since waking
+/// them takes time.
+const FIRST_THREAD: u64 = 4 << 20;
 
 const STAGED_BLOCK: u64 = 8 << 20;
 const MAPPED_BLOCK: u64 = 32 << 20;
@@ -87,7 +90,7 @@ impl Chooser<'_> {
     pub fn choose(&self, extents: &[Extent]) -> Result<Chosen> {
         let cached = self.cached_share(extents);
         let direct = self.direct(cached)?;
-        let threads = self.threads(cached);
+        let threads = self.threads(cached, direct);
         let route = self.route(cached)?;
         let block = self.block(route.name(), threads)?;
         let align = if direct == Direct::Never {
@@ -188,20 +191,25 @@ impl Chooser<'_> {
         }
     }
 
-    fn threads(&self, cached: f64) -> usize {
+    fn threads(&self, cached: f64, direct: Direct) -> usize {
         if let Some(threads) = self.options.threads {
             return threads as usize;
         }
         // Threads that wait for a medium need no core of their own.
-        if cached < 0.5 {
+        if cached < 0.5 || direct == Direct::Preferred || direct == Direct::Always {
             return MAX_AUTO_THREADS;
         }
-        let worthwhile = if self.load.is_scattered() {
-            MAX_AUTO_THREADS
+        let most = if self.operation == Operation::Write {
+            MAX_BUFFERED_WRITERS
         } else {
-            self.load.bytes.div_ceil(BYTES_PER_THREAD) as usize
+            MAX_AUTO_THREADS
         };
-        worthwhile.clamp(1, self.copiers().min(MAX_AUTO_THREADS))
+        let worthwhile = if self.load.is_scattered() {
+            most
+        } else {
+            (self.load.bytes / FIRST_THREAD).isqrt() as usize
+        };
+        worthwhile.clamp(1, self.copiers().min(most))
     }
 
     /// How many workers could copy at the same time.
@@ -270,7 +278,7 @@ impl Chooser<'_> {
             (Some(block), _) => block,
             (None, Some(stripe)) if route != RouteName::Auto => stripe.clamp(1 << 20, 16 << 20),
             (None, _) => {
-                let share = self.load.bytes / (threads as u64 * 4);
+                let share = self.load.bytes / (threads as u64 * 8);
                 share.next_multiple_of(64 << 10).clamp(least, best)
             }
         };

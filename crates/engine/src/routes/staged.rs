@@ -10,6 +10,7 @@ use crate::options::RouteName;
 use crate::plan::Block;
 use crate::report::Path;
 use crate::staging::Slot;
+use std::iter;
 use std::sync::Arc;
 
 pub(crate) struct Staged;
@@ -75,6 +76,8 @@ struct StagedLane<'a> {
     /// What the copy under way in each slot is about.
     under_way: [Option<Loaded>; 2],
     turn: usize,
+    /// No block was taken on yet, so the GPU has nothing to do.
+    idle: bool,
 }
 
 /// A block whose copy between slot and GPU has been queued.
@@ -93,6 +96,7 @@ impl<'a> StagedLane<'a> {
             slots: [None, None],
             under_way: [None, None],
             turn: 0,
+            idle: true,
         })
     }
 
@@ -149,6 +153,34 @@ impl<'a> StagedLane<'a> {
         Ok(all_direct)
     }
 
+    fn is_one_run(&self, block: &Block) -> bool {
+        let plan = self.work.plan;
+        plan.spans(block).len() == 1 && plan.copies(block).len() == 1
+    }
+
+    /// Reads a block that is one run in file and memory, with a copy to the GPU after each step:
+    /// so the GPU starts before the first block is in.
+    fn load_in_steps(&mut self, index: usize, block: &Block) -> Result<()> {
+        const STEP: u64 = 1 << 20;
+        let start = self.slot_start(index);
+        let queue = self.lent.queue()?;
+        for (span, copy) in iter::zip(self.work.plan.spans(block), self.work.plan.copies(block)) {
+            // The span may begin before the copy, with bytes that nobody asked for.
+            let offset = span.offset + (copy.slot_offset - span.slot_offset);
+            for done in (0..copy.length).step_by(STEP as usize) {
+                let length = STEP.min(copy.length - done);
+                self.work.counters.copy();
+                // SAFETY: as for `move_spans` and `queue_copies`, part by part.
+                unsafe {
+                    let at = start.add((copy.slot_offset + done) as usize);
+                    self.work.move_buffered(at, offset + done, length)?;
+                    queue.copy(Direction::ToGpu, at, copy.memory as u64 + done, length)?;
+                }
+            }
+        }
+        queue.mark(index)
+    }
+
     fn slot_start(&self, index: usize) -> *mut u8 {
         self.slots[index]
             .as_ref()
@@ -176,6 +208,10 @@ impl Lane for StagedLane<'_> {
         let index = self.next_slot()?;
         let direct = self.work.goes_direct(block);
         let direct = match self.work.operation {
+            Operation::Read if self.idle && !direct && self.is_one_run(block) => {
+                self.load_in_steps(index, block)?;
+                false
+            }
             Operation::Read => {
                 let direct = self.move_spans(index, block, direct)?;
                 self.queue_copies(index, block, Direction::ToGpu)?;
@@ -186,6 +222,7 @@ impl Lane for StagedLane<'_> {
                 direct
             }
         };
+        self.idle = false;
         self.under_way[index] = Some(Loaded {
             block: block.clone(),
             direct,

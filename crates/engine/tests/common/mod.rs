@@ -1,9 +1,12 @@
 //! Files, memory of each kind, and oracles for the engine's tests.
 #![allow(dead_code, reason = "each test program uses its own share")]
 
+pub mod pending;
 pub mod process;
+pub mod scene;
 pub mod standin;
 pub mod stream;
+pub mod ways;
 
 use std::any::Any;
 use std::ffi::c_void;

@@ -1,0 +1,261 @@
+//! A GPU that fails: one error, after which nothing touches the caller's memory or file, nothing
+//! is left behind, and the next request works.
+
+mod common;
+
+use std::time::Duration;
+
+use common::scene::*;
+use common::standin::standin;
+use common::{Place, Sandbox, options, pattern};
+use penstock_engine::allocate;
+use penstock_engine::error::Kind;
+use penstock_engine::file::position::Operation;
+use penstock_engine::options::Options;
+use penstock_engine::report::Path;
+
+fn gpu_ways(operation: Operation) -> Vec<Way> {
+    let mut ways = ways(operation);
+    ways.retain(|w| w.place == Place::Device);
+    ways
+}
+
+#[test]
+fn device_memory_that_is_not_to_be_had_is_an_error() {
+    let _alone = alone();
+    let Some(standin) = standin() else { return };
+    let before = standin.alive();
+    let error = {
+        let _failing = standin.fail("alloc:1,hostalloc:1");
+        assert!(allocate::host_alloc(4096).is_err());
+        allocate::device_alloc(0, 4096).unwrap_err()
+    };
+    assert_eq!(error.kind(), Kind::Memory);
+    assert!(
+        error.cause().contains("CUDA_ERROR_OUT_OF_MEMORY"),
+        "{error}"
+    );
+    assert_eq!(standin.alive(), before);
+}
+
+#[test]
+fn a_slot_that_cannot_be_pinned_is_an_error_and_the_next_request_works() {
+    let _alone = alone();
+    let Some(standin) = standin() else { return };
+    for (way, block) in gpu_ways(Operation::Write).into_iter().zip([2, 4, 8, 16]) {
+        // A size that no other test uses, so that the slot has to be made.
+        let length: u64 = (block << 20) + 1;
+        let sandbox = Sandbox::new();
+        let content = pattern(length as usize, 3);
+        let file = sandbox.file("slot.bin", &content);
+        let memory = way.place.aligned(length as usize);
+        let set = options(way.text).or(Options {
+            block: Some(block << 20),
+            threads: Some(1),
+            ..Options::default()
+        });
+        let read = || memory.transfer(&file, Operation::Read, &[(0, length, 0)], set);
+        let before = remains(&sandbox, Some(standin));
+        {
+            let _failing = standin.fail("hostregister:*");
+            let error = read().unwrap_err();
+            assert_eq!(error.kind(), Kind::Memory, "{way:?}: {error}");
+            assert_eq!(error.path(), Some(file.path()));
+        }
+        let after = remains(&sandbox, Some(standin)).gpu.unwrap();
+        assert_eq!(after.registrations, before.gpu.unwrap().registrations);
+        read().unwrap();
+        assert!(memory.bytes(length as usize) == content, "{way:?}");
+    }
+}
+
+#[test]
+fn pages_that_may_not_be_pinned_are_staged() {
+    let _alone = alone();
+    let Some(standin) = standin() else { return };
+    let scene = Scene::new(
+        Way {
+            place: Place::Device,
+            text: MAPPED,
+        },
+        Operation::Read,
+    );
+    // So that the slots are there already.
+    scene
+        .memory
+        .faulty(
+            &scene.file,
+            Operation::Read,
+            &[(0, SIZE, 0)],
+            options("route=staged;block=64KiB;threads=1"),
+            None,
+        )
+        .unwrap();
+    let report = {
+        let _failing = standin.fail("hostregister:*:801");
+        scene.transfer("block=64KiB;threads=1", None).unwrap()
+    };
+    assert_eq!(report.bytes_by(Path::StagedBuffered), SIZE);
+    assert!(report.note.contains("cannot be pinned"), "{report:?}");
+    assert!(scene.target() == scene.content);
+}
+
+#[test]
+fn memory_that_runs_out_while_pages_are_pinned_is_an_error() {
+    let _alone = alone();
+    let Some(standin) = standin() else { return };
+    let way = Way {
+        place: Place::Device,
+        text: MAPPED,
+    };
+    let scene = Scene::new(way, Operation::Read);
+    let before = standin.alive().registrations;
+    let error = {
+        let _failing = standin.fail("hostregister:3");
+        scene.transfer("block=64KiB;threads=1", None).unwrap_err()
+    };
+    assert_eq!(error.kind(), Kind::Memory, "{error}");
+    assert_eq!(standin.alive().registrations, before);
+    scene.works();
+}
+
+#[test]
+fn a_copy_that_the_driver_refuses_is_an_error_and_the_next_request_works() {
+    let _alone = alone();
+    let Some(standin) = standin() else { return };
+    for operation in BOTH {
+        for way in gpu_ways(operation) {
+            let scene = Scene::new(way, operation);
+            scene.works();
+            for call in ["copy:1", "copy:4", "copy:9+", "record:2", "synchronize:1"] {
+                // Only io_uring's and the threads' slots are marked by events.
+                if way.text == MAPPED && call.starts_with("record") {
+                    continue;
+                }
+                let before = scene.sandbox.path("scene.bin");
+                let error = {
+                    let _failing = standin.fail(call);
+                    scene.transfer(SETTINGS, None).unwrap_err()
+                };
+                assert_eq!(error.kind(), Kind::Gpu, "{way:?} {call}: {error}");
+                assert_eq!(error.gpu_code(), 999, "{way:?} {call}: {error}");
+                assert_eq!(error.path(), Some(&*before), "{way:?} {call}: {error}");
+                scene.works();
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_refused_copy_nothing_touches_device_memory_any_more() {
+    let _alone = alone();
+    let Some(standin) = standin() else { return };
+    for way in gpu_ways(Operation::Read) {
+        let scene = Scene::new(way, Operation::Read);
+        scene.works();
+        let target = {
+            let _failing = standin.fail("copy:7:1");
+            scene.transfer(SETTINGS, None).unwrap_err();
+            // A copy into host memory would fail, too, if the whole context had.
+            scene.target()
+        };
+        std::thread::sleep(Duration::from_millis(15));
+        assert!(scene.target() == target, "{way:?}: late bytes");
+    }
+}
+
+#[test]
+fn a_copy_that_fails_on_the_gpu_is_an_error_and_never_a_hang() {
+    let _alone = alone();
+    let Some(standin) = standin() else { return };
+    for operation in BOTH {
+        for way in gpu_ways(operation) {
+            for call in ["copyexec:1", "copyexec:6", "copyexec:2+"] {
+                let scene = Scene::new(way, operation);
+                scene.works();
+                let error = {
+                    let _failing = standin.fail(call);
+                    scene.transfer(SETTINGS, None).unwrap_err()
+                };
+                assert_eq!(error.kind(), Kind::Gpu, "{way:?} {call}: {error}");
+                assert_eq!(error.gpu_code(), 700, "{way:?} {call}: {error}");
+                assert!(error.remedy_text().contains("compute-sanitizer"), "{error}");
+                // One for each worker, of those that found nothing to do.
+                assert!(standin.alive().streams <= 4, "{way:?}");
+                scene.works();
+            }
+        }
+    }
+}
+
+#[test]
+fn broken_contexts_leave_nothing_behind() {
+    let _alone = alone();
+    let Some(standin) = standin() else { return };
+    for operation in BOTH {
+        for way in gpu_ways(operation) {
+            let scene = Scene::new(way, operation);
+            let settings = &format!("{TWO_STAGES};threads=1");
+            let attempt = |call: &str| {
+                let _failing = standin.fail(call);
+                scene.transfer(settings, None).unwrap_err();
+            };
+            // A broken context takes idle streams along; the slots are there then.
+            while standin.alive().streams > 0 {
+                attempt("copyexec:*");
+            }
+            scene.transfer(settings, None).unwrap();
+            attempt("copyexec:3");
+            let before = remains(&scene.sandbox, Some(standin));
+            for call in ["copyexec:1", "copyexec:2", "copyexec:9"].repeat(3) {
+                attempt(call);
+            }
+            let after = remains(&scene.sandbox, Some(standin));
+            assert_nothing_left(&before, &after, 1, &format!("{way:?} {operation:?}"));
+            scene.works();
+        }
+    }
+}
+
+#[test]
+fn streams_and_events_that_cannot_be_made_are_errors() {
+    let _alone = alone();
+    let Some(standin) = standin() else { return };
+    for way in gpu_ways(Operation::Write) {
+        for call in ["stream:*", "event:*"] {
+            let scene = Scene::new(way, Operation::Read);
+            {
+                // A broken context takes idle streams along, so that new ones have to be made.
+                let _failing = standin.fail("copyexec:*");
+                while standin.alive().streams > 0 {
+                    scene.transfer("threads=1;block=64KiB", None).unwrap_err();
+                }
+            }
+            let error = {
+                let _failing = standin.fail(call);
+                scene.transfer(SETTINGS, None).unwrap_err()
+            };
+            assert_eq!(error.kind(), Kind::Memory, "{way:?} {call}: {error}");
+            scene.works();
+        }
+    }
+}
+
+#[test]
+fn memory_that_the_driver_cannot_tell_about_is_not_taken_for_host_memory() {
+    let _alone = alone();
+    let Some(standin) = standin() else { return };
+    let scene = Scene::new(
+        Way {
+            place: Place::Device,
+            text: "route=auto",
+        },
+        Operation::Read,
+    );
+    let error = {
+        let _failing = standin.fail("pointer:*");
+        scene.transfer(SETTINGS, None).unwrap_err()
+    };
+    assert_eq!(error.kind(), Kind::Gpu, "{error}");
+    scene.works();
+}
