@@ -69,7 +69,8 @@ impl Workers {
         }
         queue.tasks.extend(tasks);
         drop(queue);
-        for _ in 0..added {
+        // The one that wakes wakes the next: the submitter has work of its own to begin with.
+        if added > 0 {
             self.shared.arrived.notify_one();
         }
         Ok(())
@@ -89,7 +90,11 @@ impl Shared {
         let mut queue = lock(&self.queue);
         loop {
             if let Some(task) = queue.tasks.pop_front() {
+                let wake_another = queue.idle > 0 && !queue.tasks.is_empty();
                 drop(queue);
+                if wake_another {
+                    self.arrived.notify_one();
+                }
                 // Tasks report their own panics; the thread must live on for the other requests.
                 let _ = catch_unwind(AssertUnwindSafe(task));
                 queue = lock(&self.queue);

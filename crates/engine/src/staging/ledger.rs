@@ -50,7 +50,7 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
         self.capacity
     }
 
-    /// An item of this kind: an idle one, or one that `make` makes. Waits while the capacity is
+    /// An item of this kind and at least this size: an idle one, or one that `make` makes. Waits while the capacity is
     /// used up; idle items of other kinds are given up for it first.
     pub fn acquire<E>(
         &self,
@@ -93,12 +93,16 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
 
     fn step(&self, kind: K, bytes: u64, wait: bool) -> Step<K, T> {
         let mut state = lock(&self.state);
-        // The latest one back is the one most likely in the CPU's cache.
-        if let Some(at) = state
+        // The smallest that is large enough; of those the latest one back, which is the one most
+        // likely in the CPU's cache.
+        let fitting = state
             .idle
             .iter()
-            .rposition(|i| i.kind == kind && i.bytes == bytes)
-        {
+            .enumerate()
+            .filter(|(_, i)| i.kind == kind && i.bytes >= bytes)
+            .min_by_key(|(at, i)| (i.bytes, usize::MAX - at))
+            .map(|(at, _)| at);
+        if let Some(at) = fitting {
             return Step::Take(state.idle.swap_remove(at));
         }
         // One item is always allowed, or a slot above the capacity could never be had.
@@ -167,6 +171,15 @@ mod tests {
         ledger.release(item);
         let again = ledger.acquire(1, 60, || Err::<u32, &str>("made anew"));
         assert_eq!(again.map(|i| i.value), Ok(7));
+    }
+
+    #[test]
+    fn a_larger_idle_item_serves_too() {
+        let ledger: Ledger<u8, u32> = Ledger::new(100);
+        let item = ledger.acquire(1, 60, make).unwrap();
+        ledger.release(item);
+        let smaller = ledger.acquire(1, 10, || Err::<u32, &str>("made anew"));
+        assert_eq!(smaller.map(|i| i.bytes), Ok(60));
     }
 
     #[test]
