@@ -83,8 +83,6 @@ const MAX_BUFFERED_WRITERS: usize = 4;
 const FIRST_THREAD: u64 = 2 << 20;
 
 const STAGED_BLOCK: u64 = 8 << 20;
-/// From here on the gaps between copies count for more than the time to fill the first slots.
-const LONG: u64 = 2 << 30;
 const MAPPED_BLOCK: u64 = 32 << 20;
 const GDS_BLOCK: u64 = 16 << 20;
 
@@ -274,7 +272,6 @@ impl Chooser<'_> {
         let (best, least) = match route {
             RouteName::Mapped | RouteName::Auto => (MAPPED_BLOCK, 4 << 20),
             RouteName::Gds => (GDS_BLOCK, 1 << 20),
-            _ if self.load.bytes >= LONG => (2 * STAGED_BLOCK, 256 << 10),
             _ => (STAGED_BLOCK, 256 << 10),
         };
         let block = match (self.options.block, self.file.system().stripe) {
