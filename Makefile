@@ -9,7 +9,7 @@ SOURCES := pyproject.toml hatch_build.py Cargo.toml Cargo.lock README.md LICENSE
 	$(shell find crates packaging python -type f -not -name '*.pyc')
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: build demo test lint fmt test-rust test-loom test-python test-c test-packaging \
+.PHONY: build demo test lint fmt test-rust test-loom test-sanitize test-python test-c test-packaging \
 	test-standin clean
 # The parts share one cargo target folder and one terminal.
 .NOTPARALLEL:
@@ -19,7 +19,7 @@ build: $(INSTALLED)
 demo: build
 	$(BIN)/penstock demo
 
-test: lint test-rust test-loom test-python test-c test-packaging test-standin
+test: lint test-rust test-loom test-sanitize test-python test-c test-packaging test-standin
 	@echo "make test: everything passed"
 
 lint: build
@@ -41,6 +41,10 @@ test-rust:
 test-loom:
 	RUSTFLAGS="--cfg loom" cargo test --release --locked -p penstock-engine --lib model \
 		--target-dir target/loom
+
+# Conformance and requests again, under ThreadSanitizer.
+test-sanitize:
+	scripts/sanitize
 
 test-python: build
 	$(PYTEST) tests/python tests/cli
