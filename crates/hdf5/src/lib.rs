@@ -1,0 +1,1 @@
+//! HDF5: layouts and selections become plans.
