@@ -6,7 +6,9 @@
 
 mod error;
 pub mod filters;
+mod fuzz;
 mod pipeline;
 
 pub use error::{CodecError, Result};
+pub use fuzz::fuzz_one;
 pub use pipeline::{Filter, Pipeline, Scratch};

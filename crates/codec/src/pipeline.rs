@@ -1,7 +1,7 @@
 //! The filters of a dataset, in order, as they are applied to each chunk.
 
 use crate::error::{CodecError, Result};
-use crate::filters::{self, Codec};
+use crate::filters::{self, Codec, copy_exactly, sized};
 
 /// One filter as the dataset's creation properties name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,11 +22,19 @@ pub struct Pipeline {
     pub filters: Vec<Filter>,
 }
 
-/// Memory of one worker that lives from chunk to chunk: two buffers between filters.
+/// Memory of one worker that lives from chunk to chunk: what each filter makes for the next.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    first: Vec<u8>,
-    second: Vec<u8>,
+    buffers: Vec<Vec<u8>>,
+}
+
+impl Scratch {
+    fn buffers(&mut self, count: usize) -> &mut [Vec<u8>] {
+        if self.buffers.len() < count {
+            self.buffers.resize_with(count, Vec::new);
+        }
+        &mut self.buffers
+    }
 }
 
 /// Room above the chunk's size that intermediate results may take: checksums, headers, and what
@@ -40,7 +48,8 @@ impl Pipeline {
     }
 
     /// Decodes one stored chunk into `output`, whose length is the chunk's decoded size. Bit `i`
-    /// of `mask` says that filter `i` was left out when the chunk was written.
+    /// of `mask` says that filter `i` was left out when the chunk was written. After an error,
+    /// what `output` holds is arbitrary.
     pub fn decode(
         &self,
         mask: u32,
@@ -48,62 +57,66 @@ impl Pipeline {
         output: &mut [u8],
         scratch: &mut Scratch,
     ) -> Result<()> {
-        let applied: Vec<(&Filter, &dyn Codec)> = self.applied(mask)?;
-        let Some((last, earlier)) = applied.split_first() else {
-            if stored.len() != output.len() {
-                return Err(CodecError::new(
-                    "none",
-                    format!(
-                        "the stored chunk has {} bytes, its elements {}",
-                        stored.len(),
-                        output.len()
-                    ),
-                ));
-            }
-            output.copy_from_slice(stored);
-            return Ok(());
-        };
         let limit = output.len().saturating_mul(2).saturating_add(MARGIN);
-        let Scratch { first, second } = scratch;
-        let (mut from, mut to) = (first, second);
-        let mut started = false;
-        for (filter, codec) in earlier.iter().rev() {
-            to.clear();
-            let input = if started { from.as_slice() } else { stored };
-            codec.decode(&filter.values, input, to, limit)?;
-            std::mem::swap(&mut from, &mut to);
-            started = true;
+        let buffers = scratch.buffers(self.filters.len());
+        let mut input = stored;
+        let steps = self.applied(mask).rev().zip(buffers);
+        for ((index, filter), buffer) in steps {
+            let codec = known(filter)?;
+            if let Some(within) = codec.decoded_within(&filter.values, input) {
+                input = within?;
+                continue;
+            }
+            let mut below = self
+                .applied(mask)
+                .take_while(|(i, _)| *i < index)
+                .peekable();
+            if below.peek().is_none() {
+                return codec.decode_into(&filter.values, input, output);
+            }
+            let size = below.try_fold(output.len(), |size, (_, filter)| {
+                filters::codec(filter.id)?.encoded_size(&filter.values, size)
+            });
+            input = match size {
+                Some(size) => {
+                    let decoded = sized(codec.name(), buffer, size)?;
+                    codec.decode_into(&filter.values, input, decoded)?;
+                    decoded
+                }
+                None => {
+                    buffer.clear();
+                    codec.decode(&filter.values, input, buffer, limit)?;
+                    buffer
+                }
+            };
         }
-        let input = if started { from.as_slice() } else { stored };
-        let (filter, codec) = last;
-        codec.decode_into(&filter.values, input, output)
+        copy_exactly("none", input, output)
     }
 
-    /// Encodes one chunk. Returns the stored bytes and the mask of filters that were left out,
-    /// as optional filters that would not shrink the chunk are.
+    /// Encodes one chunk. Returns the stored bytes and the mask of filters that were left out: the
+    /// optional ones that cannot encode this chunk, as most cannot where it would not shrink. A
+    /// filter that this crate does not know is an error also where it is optional, for HDF5 may
+    /// know it.
     pub fn encode(&self, chunk: &[u8], scratch: &mut Scratch) -> Result<(Vec<u8>, u32)> {
-        let _ = scratch;
         let mut mask = 0;
-        let mut current = chunk.to_vec();
-        for (index, filter) in self.filters.iter().enumerate() {
-            let codec = known(filter)?;
-            let mut encoded = Vec::new();
-            match codec.encode(&filter.values, &current, &mut encoded) {
-                Ok(()) => current = encoded,
-                Err(_) if filter.optional => mask |= 1 << index,
+        let mut input = chunk;
+        let buffers = scratch.buffers(self.filters.len());
+        for ((index, filter), buffer) in self.filters.iter().enumerate().zip(buffers) {
+            buffer.clear();
+            match known(filter)?.encode(&filter.values, input, buffer) {
+                Ok(()) => input = buffer,
+                Err(_) if filter.optional && index < 32 => mask |= 1 << index,
                 Err(e) => return Err(e),
             }
         }
-        Ok((current, mask))
+        // Buffers have the size of the worst case; the result has its own.
+        Ok((input.to_vec(), mask))
     }
 
-    fn applied(&self, mask: u32) -> Result<Vec<(&Filter, &dyn Codec)>> {
-        self.filters
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| *i >= 32 || mask & (1 << i) == 0)
-            .map(|(_, f)| Ok((f, known(f)?)))
-            .collect()
+    /// The filters that `mask` does not leave out, and their places.
+    fn applied(&self, mask: u32) -> impl DoubleEndedIterator<Item = (usize, &Filter)> {
+        let filters = self.filters.iter().enumerate();
+        filters.filter(move |(i, _)| *i >= 32 || mask & (1 << i) == 0)
     }
 }
 
