@@ -9,6 +9,7 @@
 pub mod cuda;
 pub mod cufile;
 pub mod cufile_stats;
+pub mod hdf5;
 mod library;
 pub mod nvtx;
 

@@ -1,0 +1,30 @@
+//! Why a chunk could not be decoded or encoded.
+
+use std::fmt;
+
+pub type Result<T> = std::result::Result<T, CodecError>;
+
+/// A failure of one filter. The caller adds dataset, chunk and file offset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodecError {
+    /// The filter's name, such as "deflate".
+    pub filter: &'static str,
+    pub cause: String,
+}
+
+impl CodecError {
+    pub fn new(filter: &'static str, cause: impl Into<String>) -> Self {
+        CodecError {
+            filter,
+            cause: cause.into(),
+        }
+    }
+}
+
+impl fmt::Display for CodecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "filter {}: {}", self.filter, self.cause)
+    }
+}
+
+impl std::error::Error for CodecError {}

@@ -1,0 +1,108 @@
+//! The compressors that Blosc wraps.
+
+use super::blosclz;
+use crate::error::{CodecError, Result};
+use crate::filters::{Codec, deflate::Deflate, lz4, zstd};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Inner {
+    BloscLz,
+    /// Also what LZ4HC writes.
+    Lz4,
+    Zlib,
+    Zstd,
+}
+
+impl Inner {
+    /// From the number in a chunk's header, which several compressors share; else what it is.
+    pub(super) fn from_format(format: u8) -> std::result::Result<Self, &'static str> {
+        match format {
+            0 => Ok(Inner::BloscLz),
+            1 => Ok(Inner::Lz4),
+            2 => Err("Snappy"),
+            3 => Ok(Inner::Zlib),
+            4 => Ok(Inner::Zstd),
+            6 => Err("user-defined"),
+            _ => Err("reserved"),
+        }
+    }
+
+    pub(super) fn format(self) -> u8 {
+        match self {
+            Inner::BloscLz => 0,
+            Inner::Lz4 => 1,
+            Inner::Zlib => 3,
+            Inner::Zstd => 4,
+        }
+    }
+
+    /// From the compressor's number in the client data; else what it is.
+    pub(super) fn from_compressor(number: u32) -> std::result::Result<Self, &'static str> {
+        match number {
+            0 => Ok(Inner::BloscLz),
+            1 | 2 => Ok(Inner::Lz4),
+            3 => Err("Snappy"),
+            4 => Ok(Inner::Zlib),
+            5 => Ok(Inner::Zstd),
+            _ => Err("unknown"),
+        }
+    }
+
+    /// Fills `output` exactly. Errors carry the `name` of the calling filter.
+    pub(super) fn decompress(
+        self,
+        name: &'static str,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<()> {
+        match self {
+            Inner::BloscLz => blosclz::decompress(input, output)
+                .ok_or_else(|| CodecError::new(name, "damaged BloscLZ stream")),
+            Inner::Lz4 => lz4::decompress(name, input, output),
+            Inner::Zlib => Deflate
+                .decode_into(&[], input, output)
+                .map_err(|e| CodecError::new(name, e.cause)),
+            Inner::Zstd => zstd::decompress(name, input, output),
+        }
+    }
+
+    /// Appends `input` compressed, or as it is where that is shorter, behind its size (four bytes,
+    /// little-endian). `level` is Blosc's, 1 to 9.
+    pub(super) fn compress(
+        self,
+        name: &'static str,
+        level: u32,
+        input: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Result<()> {
+        let start = output.len();
+        let body = start + 4;
+        match self {
+            Inner::BloscLz => {
+                output.resize(body, 0);
+                blosclz::compress(input, output);
+            }
+            Inner::Lz4 => lz4::compress_prefixed(name, input, output)?,
+            Inner::Zlib => {
+                output.resize(body, 0);
+                let mut packed = Vec::new();
+                // An error means that the stream would grow.
+                if Deflate.encode(&[level], input, &mut packed).is_ok() {
+                    output.extend_from_slice(&packed);
+                }
+            }
+            Inner::Zstd => {
+                output.resize(body, 0);
+                // Blosc's levels are spread over those that need no huge tables.
+                zstd::compress(name, level.cast_signed() * 2 - 1, input, output)?;
+            }
+        }
+        if output.len() == body || output.len() - body >= input.len() {
+            output.truncate(body);
+            output.extend_from_slice(input);
+        }
+        let size = (output.len() - body) as u32;
+        output[start..body].copy_from_slice(&size.to_le_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! Blosc (filter 32001): a chunk in blocks, each shuffled and compressed by one of several
+//! compressors.
+
+mod blosclz;
+pub(in crate::filters) mod chunk;
+pub(in crate::filters) mod encode;
+mod inner;
+
+use self::chunk::{Chunk, Version};
+use self::encode::{Settings, Shuffle};
+use self::inner::Inner;
+use super::{Codec, room};
+use crate::error::{CodecError, Result};
+
+pub struct Blosc;
+
+const NAME: &str = "blosc";
+
+fn error(cause: impl Into<String>) -> CodecError {
+    CodecError::new(NAME, cause)
+}
+
+/// The client data: filter version, format version, element size, chunk size, level, shuffle,
+/// compressor. What is missing at the end has a default.
+pub(in crate::filters) fn settings(
+    name: &'static str,
+    version: Version,
+    values: &[u32],
+) -> Result<Settings> {
+    let value = |index: usize, default| values.get(index).copied().unwrap_or(default);
+    let compressor = value(6, 0);
+    Ok(Settings {
+        version,
+        typesize: value(2, 1),
+        level: value(4, 5).min(9),
+        shuffle: match (value(5, 1), version) {
+            (0, _) => Shuffle::None,
+            (1, _) => Shuffle::Bytes,
+            (2, _) => Shuffle::Bits,
+            (3, Version::Two) => Shuffle::Delta,
+            (other, _) => {
+                return Err(CodecError::new(
+                    name,
+                    format!("encoding with the inner filter {other} is not supported"),
+                ));
+            }
+        },
+        inner: Inner::from_compressor(compressor).map_err(|which| {
+            CodecError::new(
+                name,
+                format!("the {which} compressor {compressor} is not supported"),
+            )
+        })?,
+        compressor: compressor as u8,
+    })
+}
+
+fn parse(input: &[u8]) -> Result<Chunk<'_>> {
+    let chunk = Chunk::parse(NAME, input)?;
+    if chunk.version() != Version::One {
+        return Err(error("the chunk has the format of Blosc2"));
+    }
+    Ok(chunk)
+}
+
+impl Codec for Blosc {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn decode(
+        &self,
+        _values: &[u32],
+        input: &[u8],
+        output: &mut Vec<u8>,
+        limit: usize,
+    ) -> Result<()> {
+        let chunk = parse(input)?;
+        chunk.decode_into(room(NAME, output, chunk.len(), limit)?)
+    }
+
+    fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
+        parse(input)?.decode_into(output)
+    }
+
+    fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {
+        encode::encode(NAME, &settings(NAME, Version::One, values)?, input, output)
+    }
+}

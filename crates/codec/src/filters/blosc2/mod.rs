@@ -1,0 +1,95 @@
+//! Blosc2 (filter 32026): a contiguous frame that holds one Blosc2 chunk, or, for datasets of
+//! several dimensions, a `b2nd` array whose blocks are boxes of elements.
+
+mod frame;
+mod ndim;
+
+use super::blosc::chunk::{Chunk, Version};
+use super::blosc::{encode, settings};
+use super::{Codec, room, wrong_size};
+use crate::error::{CodecError, Result};
+
+use self::frame::Frame;
+use self::ndim::Array;
+
+pub struct Blosc2;
+
+const NAME: &str = "blosc2";
+
+fn error(cause: impl Into<String>) -> CodecError {
+    CodecError::new(NAME, cause)
+}
+
+/// What a frame's elements are.
+enum Content<'a> {
+    Plain(Chunk<'a>),
+    Array(Array, Frame<'a>),
+}
+
+impl<'a> Content<'a> {
+    fn parse(input: &'a [u8]) -> Result<Self> {
+        let frame = Frame::parse(input)?;
+        if let Some(metadata) = frame.metadata("b2nd")?.or(frame.metadata("caterva")?) {
+            return Ok(Content::Array(
+                Array::parse(metadata, frame.typesize())?,
+                frame,
+            ));
+        }
+        // HDF5's filter reads the first chunk and no other.
+        let [offset] = frame.offsets(1)?[..] else {
+            return Err(error("the frame has more or less than one chunk"));
+        };
+        Ok(Content::Plain(frame.chunk(offset)?))
+    }
+
+    fn bytes(&self) -> Result<usize> {
+        match self {
+            Content::Plain(chunk) => Ok(chunk.len()),
+            Content::Array(array, _) => array.bytes(),
+        }
+    }
+
+    fn decode_into(&self, output: &mut [u8]) -> Result<()> {
+        match self {
+            Content::Plain(chunk) => chunk.decode_into(output),
+            Content::Array(array, frame) => array.decode_into(frame, output),
+        }
+    }
+}
+
+impl Codec for Blosc2 {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn decode(
+        &self,
+        _values: &[u32],
+        input: &[u8],
+        output: &mut Vec<u8>,
+        limit: usize,
+    ) -> Result<()> {
+        let content = Content::parse(input)?;
+        content.decode_into(room(NAME, output, content.bytes()?, limit)?)
+    }
+
+    fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
+        let content = Content::parse(input)?;
+        if content.bytes()? != output.len() {
+            return Err(wrong_size(NAME, content.bytes()?, output.len()));
+        }
+        content.decode_into(output)
+    }
+
+    /// Always a plain frame, which readers accept for any number of dimensions.
+    fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {
+        if input.is_empty() {
+            return Err(error("an empty chunk has no frame"));
+        }
+        let settings = settings(NAME, Version::Two, values)?;
+        let mut chunk = Vec::new();
+        encode::encode(NAME, &settings, input, &mut chunk)?;
+        frame::write(&settings, input.len(), &chunk, output);
+        Ok(())
+    }
+}

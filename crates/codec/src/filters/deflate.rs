@@ -1,0 +1,107 @@
+//! Filter 1, deflate: a zlib stream.
+
+use std::cell::RefCell;
+
+use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
+
+use super::{Codec, room, wrong_size};
+use crate::error::{CodecError, Result};
+
+const NAME: &str = "deflate";
+
+/// What to try first where the decoded size is not known.
+const FIRST_GUESS: usize = 1 << 12;
+
+thread_local! {
+    static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
+    static COMPRESSOR: RefCell<Option<(CompressionLvl, Compressor)>> = const { RefCell::new(None) };
+}
+
+pub struct Deflate;
+
+impl Codec for Deflate {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn decode(
+        &self,
+        _values: &[u32],
+        input: &[u8],
+        output: &mut Vec<u8>,
+        limit: usize,
+    ) -> Result<()> {
+        // A zlib stream does not say its decoded size. A buffer that lives from chunk to chunk has
+        // the capacity that the last one needed, so that the first attempt fits.
+        let mut size = output
+            .capacity()
+            .max(input.len().saturating_mul(4))
+            .max(FIRST_GUESS)
+            .min(limit);
+        loop {
+            output.clear();
+            match inflate(input, room(NAME, output, size, limit)?) {
+                Ok(decoded) => {
+                    output.truncate(decoded);
+                    return Ok(());
+                }
+                Err(DecompressionError::InsufficientSpace) if size < limit => {
+                    size = size.saturating_mul(2).min(limit);
+                }
+                Err(e) => return Err(failure(e, limit)),
+            }
+        }
+    }
+
+    fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
+        let expected = output.len();
+        match inflate(input, output) {
+            Ok(decoded) if decoded == expected => Ok(()),
+            Ok(decoded) => Err(wrong_size(NAME, decoded, expected)),
+            Err(e) => Err(failure(e, expected)),
+        }
+    }
+
+    /// Fails, as HDF5 does, where the encoded form would be over a thousandth longer.
+    fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {
+        let &[level] = values else {
+            return Err(CodecError::new(NAME, "its one client value is the level"));
+        };
+        let level = i32::try_from(level)
+            .ok()
+            .filter(|level| (0..=9).contains(level))
+            .and_then(|level| CompressionLvl::new(level).ok())
+            .ok_or_else(|| CodecError::new(NAME, format!("there is no level {level}")))?;
+        let bound = input.len() + input.len().div_ceil(1000) + 12;
+        let memory = room(NAME, output, bound, bound)?;
+        let encoded = COMPRESSOR.with_borrow_mut(|slot| {
+            let held = slot.take().filter(|(at, _)| *at == level);
+            let (_, compressor) =
+                slot.insert(held.unwrap_or_else(|| (level, Compressor::new(level))));
+            compressor.zlib_compress(input, memory)
+        });
+        match encoded {
+            Ok(size) => {
+                output.truncate(size);
+                Ok(())
+            }
+            Err(_) => Err(CodecError::new(NAME, "the chunk cannot be compressed")),
+        }
+    }
+}
+
+fn inflate(input: &[u8], output: &mut [u8]) -> std::result::Result<usize, DecompressionError> {
+    DECOMPRESSOR.with_borrow_mut(|decompressor| decompressor.zlib_decompress(input, output))
+}
+
+fn failure(error: DecompressionError, limit: usize) -> CodecError {
+    match error {
+        DecompressionError::BadData => {
+            CodecError::new(NAME, "the zlib stream is damaged or cut off")
+        }
+        DecompressionError::InsufficientSpace => CodecError::new(
+            NAME,
+            format!("the chunk decodes to more than the {limit} bytes that can be right"),
+        ),
+    }
+}

@@ -1,0 +1,127 @@
+//! The filters of a dataset, in order, as they are applied to each chunk.
+
+use crate::error::{CodecError, Result};
+use crate::filters::{self, Codec, copy_exactly, sized};
+
+/// One filter as the dataset's creation properties name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// The registered number: 1 deflate, 2 shuffle, 3 fletcher32, 4 szip, 5 n-bit,
+    /// 6 scale-offset, 32000 LZF, 32001 Blosc, 32004 LZ4, 32008 bitshuffle, 32015 Zstd,
+    /// 32026 Blosc2.
+    pub id: u32,
+    /// Whether a chunk that the filter cannot encode may be stored without it.
+    pub optional: bool,
+    /// The client data values.
+    pub values: Vec<u32>,
+}
+
+/// All filters of a dataset, in the order in which a chunk is encoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pipeline {
+    pub filters: Vec<Filter>,
+}
+
+/// Memory of one worker that lives from chunk to chunk: what each filter makes for the next.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    buffers: Vec<Vec<u8>>,
+}
+
+impl Scratch {
+    fn buffers(&mut self, count: usize) -> &mut [Vec<u8>] {
+        if self.buffers.len() < count {
+            self.buffers.resize_with(count, Vec::new);
+        }
+        &mut self.buffers
+    }
+}
+
+/// Room above the chunk's size that intermediate results may take: checksums, headers, and what
+/// an incompressible chunk grows by.
+const MARGIN: usize = 1 << 16;
+
+impl Pipeline {
+    /// The first filter that this crate does not know.
+    pub fn unknown(&self) -> Option<&Filter> {
+        self.filters.iter().find(|f| filters::codec(f.id).is_none())
+    }
+
+    /// Decodes one stored chunk into `output`, whose length is the chunk's decoded size. Bit `i`
+    /// of `mask` says that filter `i` was left out when the chunk was written. After an error,
+    /// what `output` holds is arbitrary.
+    pub fn decode(
+        &self,
+        mask: u32,
+        stored: &[u8],
+        output: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let limit = output.len().saturating_mul(2).saturating_add(MARGIN);
+        let buffers = scratch.buffers(self.filters.len());
+        let mut input = stored;
+        let steps = self.applied(mask).rev().zip(buffers);
+        for ((index, filter), buffer) in steps {
+            let codec = known(filter)?;
+            if let Some(within) = codec.decoded_within(&filter.values, input) {
+                input = within?;
+                continue;
+            }
+            let mut below = self
+                .applied(mask)
+                .take_while(|(i, _)| *i < index)
+                .peekable();
+            if below.peek().is_none() {
+                return codec.decode_into(&filter.values, input, output);
+            }
+            let size = below.try_fold(output.len(), |size, (_, filter)| {
+                filters::codec(filter.id)?.encoded_size(&filter.values, size)
+            });
+            input = match size {
+                Some(size) => {
+                    let decoded = sized(codec.name(), buffer, size)?;
+                    codec.decode_into(&filter.values, input, decoded)?;
+                    decoded
+                }
+                None => {
+                    buffer.clear();
+                    codec.decode(&filter.values, input, buffer, limit)?;
+                    buffer
+                }
+            };
+        }
+        copy_exactly("none", input, output)
+    }
+
+    /// Encodes one chunk. Returns the stored bytes and the mask of filters that were left out: the
+    /// optional ones that cannot encode this chunk, as most cannot where it would not shrink. A
+    /// filter that this crate does not know is an error also where it is optional, for HDF5 may
+    /// know it.
+    pub fn encode(&self, chunk: &[u8], scratch: &mut Scratch) -> Result<(Vec<u8>, u32)> {
+        let mut mask = 0;
+        let mut input = chunk;
+        let buffers = scratch.buffers(self.filters.len());
+        for ((index, filter), buffer) in self.filters.iter().enumerate().zip(buffers) {
+            buffer.clear();
+            match known(filter)?.encode(&filter.values, input, buffer) {
+                Ok(()) => input = buffer,
+                Err(_) if filter.optional && index < 32 => mask |= 1 << index,
+                Err(e) => return Err(e),
+            }
+        }
+        // Buffers have the size of the worst case; the result has its own.
+        Ok((input.to_vec(), mask))
+    }
+
+    /// The filters that `mask` does not leave out, and their places.
+    fn applied(&self, mask: u32) -> impl DoubleEndedIterator<Item = (usize, &Filter)> {
+        let filters = self.filters.iter().enumerate();
+        filters.filter(move |(i, _)| *i >= 32 || mask & (1 << i) == 0)
+    }
+}
+
+fn known(filter: &Filter) -> Result<&'static dyn Codec> {
+    filters::codec(filter.id).ok_or_else(|| {
+        CodecError::new("unknown", format!("filter {} is not known here", filter.id))
+    })
+}

@@ -1,0 +1,34 @@
+//! HDF5: layouts and selections become plans.
+//!
+//! HDF5 itself is called only here and only through a [`Session`], on the caller's thread and under
+//! the caller's lock: [`DatasetInfo::read`], [`ChunkTable::read`] and [`Selection::of_space`] turn
+//! what it knows into plain data. From plain data, [`ReadPlan`] says which bytes of the file become
+//! which elements of the destination; carrying that out needs no HDF5 and no lock.
+
+mod blocks;
+mod chunks;
+mod element;
+mod metadata;
+mod pair;
+mod placement;
+mod plan;
+mod selection;
+mod session;
+mod space;
+mod sweep;
+mod swizzle;
+
+pub use chunks::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
+pub use element::{
+    Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer, Order,
+    Padding,
+};
+pub use metadata::{DatasetInfo, ExternalSlot, FileInfo, Layout, VirtualMapping};
+pub use pair::pair;
+pub use placement::{ByteCopy, Patch, PatchDim};
+pub use plan::{
+    ChunkJob, Destination, FileRange, FillJob, Item, NO_FILTERS, ReadPlan, Source, Window, Windows,
+    Work, Works,
+};
+pub use selection::{Axis, AxisRun, Run, Selection};
+pub use session::Session;

@@ -1,0 +1,195 @@
+//! Going through the chunks that a selection touches.
+
+use std::sync::Arc;
+
+use penstock_engine::error::Result;
+
+use super::{ChunkJob, FillJob, ReadPlan, Work};
+use crate::placement::{Placement, Segment};
+use crate::selection::{Axis, Selection};
+use crate::sweep::Sweep;
+
+/// The work of a plan, chunk by chunk.
+pub struct Works<'a> {
+    plan: &'a ReadPlan,
+    walk: Walk<'a>,
+}
+
+enum Walk<'a> {
+    Grid(Option<GridWalk>),
+    Runs(Sweep<'a>),
+}
+
+/// The chunk that comes next, and its segments along each axis, which neighbours share.
+struct GridWalk {
+    coordinates: Vec<u64>,
+    segments: Vec<Arc<[Segment]>>,
+}
+
+impl<'a> Works<'a> {
+    pub(super) fn new(plan: &'a ReadPlan) -> Self {
+        let walk = match &plan.selection {
+            Selection::Runs(runs) => Walk::Runs(Sweep::new(&plan.grid, runs)),
+            Selection::Grid(axes) => Walk::Grid(GridWalk::first(plan, axes)),
+        };
+        Works { plan, walk }
+    }
+
+    fn touched(&mut self) -> Option<(u64, Placement)> {
+        match &mut self.walk {
+            Walk::Runs(sweep) => sweep
+                .next()
+                .map(|(chunk, pieces)| (chunk, Placement::Runs(pieces))),
+            Walk::Grid(place) => {
+                let walk = place.as_mut()?;
+                let chunk = self.plan.grid.number(&walk.coordinates);
+                let placement = Placement::Grid(walk.segments.clone());
+                if let Selection::Grid(axes) = &self.plan.selection
+                    && !walk.advance(self.plan, axes)
+                {
+                    *place = None;
+                }
+                Some((chunk, placement))
+            }
+        }
+    }
+}
+
+impl Iterator for Works<'_> {
+    type Item = Result<Work>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (chunk, placement) = self.touched()?;
+            if let Some(work) = self.plan.work(chunk, placement).transpose() {
+                return Some(work);
+            }
+        }
+    }
+}
+
+impl GridWalk {
+    fn first(plan: &ReadPlan, axes: &[Axis]) -> Option<GridWalk> {
+        let coordinates: Option<Vec<u64>> = axes
+            .iter()
+            .zip(plan.grid.chunk())
+            .map(|(axis, side)| Some(axis.next(0)? / side))
+            .collect();
+        let coordinates = coordinates?;
+        let segments = (0..axes.len())
+            .map(|at| segments(plan, axes, at, coordinates[at]))
+            .collect();
+        Some(GridWalk {
+            coordinates,
+            segments,
+        })
+    }
+
+    /// Goes to the next touched chunk; false if there is none.
+    fn advance(&mut self, plan: &ReadPlan, axes: &[Axis]) -> bool {
+        for at in (0..axes.len()).rev() {
+            let side = plan.grid.chunk()[at];
+            let next = axes[at].next((self.coordinates[at] + 1) * side);
+            let has_next = next.is_some();
+            let Some(index) = next.or_else(|| axes[at].next(0)) else {
+                return false;
+            };
+            if self.coordinates[at] != index / side {
+                self.coordinates[at] = index / side;
+                self.segments[at] = segments(plan, axes, at, self.coordinates[at]);
+            }
+            if has_next {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn segments(plan: &ReadPlan, axes: &[Axis], at: usize, coordinate: u64) -> Arc<[Segment]> {
+    let side = plan.grid.chunk()[at];
+    axes[at]
+        .segments(coordinate * side, (coordinate + 1) * side)
+        .into()
+}
+
+/// A portion of the work.
+#[derive(Debug, Default)]
+pub struct Window {
+    /// Sorted by address.
+    pub jobs: Vec<ChunkJob>,
+    pub fills: Vec<FillJob>,
+    pub stored_bytes: u64,
+    pub decoded_bytes: u64,
+}
+
+/// The work of a plan in portions.
+pub struct Windows<'a> {
+    works: Works<'a>,
+    limit: u64,
+    /// Did not fit into the last portion.
+    left: Option<Result<Work>>,
+}
+
+/// Jobs of one portion at most, however small their chunks.
+const MOST_JOBS: usize = 1 << 16;
+
+impl<'a> Windows<'a> {
+    pub(super) fn new(plan: &'a ReadPlan, limit: u64) -> Self {
+        Windows {
+            works: Works::new(plan),
+            limit,
+            left: None,
+        }
+    }
+}
+
+impl Iterator for Windows<'_> {
+    type Item = Result<Window>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut window = Window::default();
+        let mut used = 0u64;
+        while let Some(work) = self.left.take().or_else(|| self.works.next()) {
+            let work = match work {
+                Ok(work) => work,
+                Err(error) if used == 0 => return Some(Err(error)),
+                Err(error) => {
+                    self.left = Some(Err(error));
+                    break;
+                }
+            };
+            let bytes = match &work {
+                Work::Chunk(job) => job.stored_size.saturating_add(job.decoded_size),
+                Work::Fill(_) => 0,
+            };
+            let placement = match &work {
+                Work::Chunk(job) => &job.placement,
+                Work::Fill(job) => &job.placement,
+            };
+            let weight = bytes
+                .saturating_add(placement.bytes())
+                .saturating_add(size_of::<Work>() as u64);
+            let is_full = window.jobs.len() + window.fills.len() >= MOST_JOBS
+                || used.saturating_add(weight) > self.limit;
+            if used > 0 && is_full {
+                self.left = Some(Ok(work));
+                break;
+            }
+            used = used.saturating_add(weight);
+            match work {
+                Work::Chunk(job) => {
+                    window.stored_bytes = window.stored_bytes.saturating_add(job.stored_size);
+                    window.decoded_bytes = window.decoded_bytes.saturating_add(job.decoded_size);
+                    window.jobs.push(job);
+                }
+                Work::Fill(job) => window.fills.push(job),
+            }
+        }
+        if used == 0 {
+            return None;
+        }
+        window.jobs.sort_by_key(|job| job.address);
+        Some(Ok(window))
+    }
+}

@@ -1,0 +1,158 @@
+//! Calls of HDF5: silent, with HDF5's own words in each error, and identifiers that are given back.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::marker::PhantomData;
+use std::ptr;
+
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_sys::hdf5::{
+    ErrorAuto, H5E_DEFAULT, H5E_WALK_UPWARD, H5E_error2_t, Hdf5, herr_t, hid_t,
+};
+
+/// A stretch of time in which this thread may call HDF5. HDF5 prints no errors meanwhile.
+pub struct Session<'a> {
+    pub(crate) hdf5: &'a Hdf5,
+    print: Option<ErrorAuto>,
+    print_data: *mut c_void,
+    /// Error stacks belong to a thread, and so does a session.
+    not_send: PhantomData<*mut ()>,
+}
+
+impl<'a> Session<'a> {
+    /// # Safety
+    /// Until the session is dropped, no other thread calls this HDF5, unless it was built
+    /// thread-safe. Identifiers need no promise: HDF5 checks them.
+    pub unsafe fn begin(hdf5: &'a Hdf5) -> Self {
+        let mut print = None;
+        let mut print_data = ptr::null_mut();
+        // SAFETY: both places are valid, and no other thread is in HDF5, as the caller promised.
+        unsafe {
+            (hdf5.H5Eget_auto2)(H5E_DEFAULT, &mut print, &mut print_data);
+            (hdf5.H5Eset_auto2)(H5E_DEFAULT, None, ptr::null_mut());
+        }
+        Session {
+            hdf5,
+            print,
+            print_data,
+            not_send: PhantomData,
+        }
+    }
+
+    /// An error if `status` is negative. `action` reads like "get the shape".
+    pub(crate) fn check(&self, status: c_int, action: &str) -> Result<c_int> {
+        if status < 0 {
+            return Err(self.failed(action));
+        }
+        Ok(status)
+    }
+
+    pub(crate) fn own(&self, id: hid_t, close: Close, action: &str) -> Result<Id> {
+        if id < 0 {
+            return Err(self.failed(action));
+        }
+        Ok(Id { id, close })
+    }
+
+    /// The error of the call that has just failed, in HDF5's words.
+    pub(crate) fn failed(&self, action: &str) -> Error {
+        let mut stack: Vec<(String, String)> = Vec::new();
+        let data: *mut c_void = ptr::from_mut(&mut stack).cast();
+        // SAFETY: `collect` is given the vector that `data` points to, which outlives the call, and
+        // no other thread is in HDF5 while a session lives.
+        unsafe { (self.hdf5.H5Ewalk2)(H5E_DEFAULT, H5E_WALK_UPWARD, collect, data) };
+        let mut text = format!("HDF5 cannot {action}");
+        if let Some((function, what)) = stack.first() {
+            text.push_str(&format!(": {what} ({function})"));
+        }
+        if stack.len() > 1
+            && let Some((function, what)) = stack.last()
+        {
+            text.push_str(&format!(", so {what} ({function})"));
+        }
+        Error::new(Kind::Io, text)
+    }
+
+    /// A text that HDF5 writes into a buffer whose size it tells when asked without one.
+    pub(crate) fn text(
+        &self,
+        action: &str,
+        mut get: impl FnMut(*mut c_char, usize) -> isize,
+    ) -> Result<Vec<u8>> {
+        let Ok(length) = usize::try_from(get(ptr::null_mut(), 0)) else {
+            return Err(self.failed(action));
+        };
+        let mut buffer = vec![0u8; length.saturating_add(1)];
+        if get(buffer.as_mut_ptr().cast(), buffer.len()) < 0 {
+            return Err(self.failed(action));
+        }
+        buffer.truncate(buffer.iter().position(|b| *b == 0).unwrap_or(length));
+        Ok(buffer)
+    }
+
+    /// Takes over a text that HDF5 has allocated.
+    pub(crate) fn take_text(&self, text: *mut c_char, action: &str) -> Result<String> {
+        if text.is_null() {
+            return Err(self.failed(action));
+        }
+        // SAFETY: HDF5 returned a NUL-terminated text that is ours to free, and frees it itself.
+        unsafe {
+            let copy = CStr::from_ptr(text).to_string_lossy().into_owned();
+            (self.hdf5.H5free_memory)(text.cast());
+            Ok(copy)
+        }
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        // SAFETY: puts back what `begin` found, still under the caller's promise.
+        unsafe { (self.hdf5.H5Eset_auto2)(H5E_DEFAULT, self.print, self.print_data) };
+    }
+}
+
+/// A `close` function of HDF5.
+pub(crate) type Close = unsafe extern "C" fn(hid_t) -> herr_t;
+
+/// An identifier that is closed when dropped. Only made by a session, and never outlives it.
+pub(crate) struct Id {
+    id: hid_t,
+    close: Close,
+}
+
+impl Id {
+    pub fn get(&self) -> hid_t {
+        self.id
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        // SAFETY: the identifier is open and of the kind that `close` closes.
+        unsafe { (self.close)(self.id) };
+    }
+}
+
+/// HDF5's stacks are at most 32 deep.
+const DEEPEST: usize = 64;
+
+unsafe extern "C" fn collect(_: c_uint, entry: *const H5E_error2_t, data: *mut c_void) -> herr_t {
+    // SAFETY: `failed` passes a vector that nothing else uses during the walk.
+    let stack = unsafe { &mut *data.cast::<Vec<(String, String)>>() };
+    if stack.len() < DEEPEST && !entry.is_null() {
+        // SAFETY: HDF5 gives a valid entry; its texts are NUL-terminated or null.
+        unsafe { stack.push((copy((*entry).func_name), copy((*entry).desc))) };
+    }
+    0
+}
+
+/// # Safety
+/// `text` is null or NUL-terminated.
+unsafe fn copy(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: as promised by the caller.
+    unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
+}

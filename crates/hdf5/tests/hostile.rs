@@ -1,0 +1,162 @@
+//! Numbers that no honest file or caller gives: an error or a plan inside its bounds, never a panic.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use penstock_hdf5::{
+    Axis, AxisRun, ChunkGrid, DatasetInfo, Destination, ElementType, FileInfo, Item, Layout,
+    ReadPlan, Run, Selection, StoredChunk, TableBuilder, Work, pair,
+};
+use proptest::prelude::*;
+
+fn number() -> BoxedStrategy<u64> {
+    let edges = prop_oneof![
+        Just(0u64),
+        Just(1 << 31),
+        Just(1 << 32),
+        Just(1 << 62),
+        Just(1 << 63),
+        Just(u64::MAX)
+    ];
+    let near = (edges, -2..3i64).prop_map(|(edge, by)| edge.wrapping_add_signed(by));
+    prop_oneof![3 => 0..12u64, 1 => near, 1 => any::<u64>()].boxed()
+}
+
+fn axis() -> impl Strategy<Value = Axis> {
+    let slab = (number(), number(), number(), 0..5u64).prop_map(|(start, stride, count, block)| {
+        Axis::Slab {
+            start,
+            stride,
+            count,
+            block,
+        }
+    });
+    let run = (number(), number(), number()).prop_map(|(start, position, length)| AxisRun {
+        start,
+        position,
+        length,
+    });
+    let runs = prop::collection::vec(run, 0..4).prop_map(Axis::Runs);
+    let list = prop::collection::vec(number(), 0..6).prop_map(|list| Axis::list(&list));
+    prop_oneof![2 => slab, 1 => runs, 1 => list]
+}
+
+fn selection(rank: usize) -> impl Strategy<Value = Selection> {
+    let run = (number(), number(), 0..50u64).prop_map(|(source, target, length)| Run {
+        source,
+        target,
+        length,
+    });
+    prop_oneof![
+        2 => prop::collection::vec(axis(), rank).prop_map(Selection::Grid),
+        1 => prop::collection::vec(run, 0..5).prop_map(Selection::Runs),
+    ]
+}
+
+fn info(shape: Vec<u64>, element: usize, layout: Layout, file_size: u64) -> DatasetInfo {
+    DatasetInfo {
+        name: "/hostile".to_owned(),
+        max_shape: vec![None; shape.len()],
+        shape,
+        is_null: false,
+        element: ElementType::Opaque {
+            size: element,
+            tag: String::new(),
+        },
+        layout,
+        filters: Vec::new(),
+        fill: Some(vec![0; element]),
+        file: FileInfo {
+            name: PathBuf::from("hostile.h5"),
+            descriptor: None,
+            size: file_size,
+            is_writable: false,
+            is_swmr: false,
+            is_plain: true,
+            page_buffer: 0,
+            sieve_buffer: 0,
+            user_block: 0,
+        },
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    #[test]
+    fn every_target_of_a_plan_is_inside_the_destination(
+        (shape, chunk, selection, strides) in (1..4usize).prop_flat_map(|rank| (
+            prop::collection::vec(number(), rank),
+            prop::collection::vec(number(), rank),
+            selection(rank),
+            prop::collection::vec(prop_oneof![number().prop_map(|n| n as i64), 1..99i64], 1..4),
+        )),
+        entries in prop::collection::vec(
+            (prop::collection::vec(number(), 1..4), number(), number(), any::<u32>()), 0..5),
+        (base, length, element, memory) in (number(), number(), 1..9usize, number()),
+        (file_size, offset, is_chunked, is_dense) in
+            (number(), number(), any::<bool>(), any::<bool>()),
+    ) {
+        let (layout, table) = if is_chunked {
+            let Ok(grid) = ChunkGrid::new(&shape, &chunk) else { return Ok(()) };
+            let mut builder = TableBuilder::new(grid, file_size);
+            for (first, address, size, mask) in entries {
+                let stored = StoredChunk { address, size, mask };
+                let _ = builder.add(&first, stored);
+            }
+            let table = builder.finish();
+            (Layout::Chunked { chunk, dont_filter_edges: true }, Some(Arc::new(table)))
+        } else {
+            // As metadata are read: only what lies inside the file is contiguous.
+            let offset = offset % 1000;
+            (Layout::Contiguous { offset: Some(offset) }, None)
+        };
+        let info = info(shape, element, layout, file_size);
+        let mut destination = Destination { base, length, strides };
+        if selection.check(&info.shape).is_err() {
+            return Ok(());
+        }
+        if is_dense && let Some(shape) = selection.shape() {
+            let Ok(dense) = Destination::dense(&shape, memory) else { return Ok(()) };
+            destination = dense;
+        }
+        let item = Item { stored: element as u64, offset: 0, length: element as u64, memory };
+        let Ok(plan) = ReadPlan::new(&info, table, selection, &destination, item) else {
+            return Ok(());
+        };
+        for work in plan.works().take(20) {
+            let Ok(work) = work else { continue };
+            let (patches, decoded) = match &work {
+                Work::Chunk(job) => {
+                    (job.patches(&plan).take(20).collect::<Vec<_>>(), job.decoded_size)
+                }
+                Work::Fill(fill) => (fill.patches(&plan).take(20).collect(), plan.decoded_size()),
+            };
+            for copy in patches.iter().flat_map(|patch| patch.copies().take(20)) {
+                let target = u128::from(copy.target) + u128::from(copy.elements * memory);
+                prop_assert!(target <= u128::from(destination.length));
+                prop_assert!(copy.source + copy.elements * element as u64 <= decoded);
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_of_selections_never_overflow(
+        (file_shape, file) in (1..3usize)
+            .prop_flat_map(|rank| (prop::collection::vec(number(), rank), selection(rank))),
+        (memory_shape, memory) in (1..3usize)
+            .prop_flat_map(|rank| (prop::collection::vec(number(), rank), selection(rank))),
+        element in number(),
+    ) {
+        // What is selected in memory was allocated by somebody.
+        let is_small = |s: &Selection| s.len().is_some_and(|len| len < 10_000);
+        let is_inside = file.check(&file_shape).is_ok() && memory.check(&memory_shape).is_ok();
+        if is_inside && is_small(&file) && is_small(&memory)
+            && let Ok((selection, _)) = pair(&file, &file_shape, &memory, &memory_shape, element)
+        {
+            prop_assert!(selection.check(&file_shape).is_ok());
+        } else if !is_inside {
+            prop_assert!(pair(&file, &file_shape, &memory, &memory_shape, element).is_err());
+        }
+    }
+}

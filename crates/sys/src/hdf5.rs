@@ -1,0 +1,572 @@
+//! The C library of HDF5, taken from the copy that the process already has.
+//!
+//! Identifiers belong to one copy of HDF5, so a second copy is of no use: nothing is ever loaded
+//! here, only found. Versions 1.14.x and 2.x have the same signatures for everything in
+//! [`Functions`]. The library may have been built without thread-safety: every call is made under
+//! the lock of whoever uses HDF5 in this process (h5py's lock, an application's own discipline).
+
+use std::ffi::{CString, OsStr, OsString, c_char, c_int, c_uint, c_void};
+use std::fs;
+use std::ops::Deref;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use crate::library::{Absent, Library, Search, table};
+
+#[allow(non_camel_case_types)]
+pub type hid_t = i64;
+#[allow(non_camel_case_types)]
+pub type herr_t = c_int;
+#[allow(non_camel_case_types)]
+pub type htri_t = c_int;
+#[allow(non_camel_case_types)]
+pub type hsize_t = u64;
+#[allow(non_camel_case_types)]
+pub type hssize_t = i64;
+#[allow(non_camel_case_types)]
+pub type haddr_t = u64;
+
+pub const HADDR_UNDEF: haddr_t = haddr_t::MAX;
+pub const H5S_UNLIMITED: hsize_t = hsize_t::MAX;
+pub const H5S_MAX_RANK: usize = 32;
+pub const H5E_DEFAULT: hid_t = 0;
+pub const H5P_DEFAULT: hid_t = 0;
+pub const H5S_ALL: hid_t = 0;
+
+pub const H5T_INTEGER: c_int = 0;
+pub const H5T_FLOAT: c_int = 1;
+pub const H5T_TIME: c_int = 2;
+pub const H5T_STRING: c_int = 3;
+pub const H5T_BITFIELD: c_int = 4;
+pub const H5T_OPAQUE: c_int = 5;
+pub const H5T_COMPOUND: c_int = 6;
+pub const H5T_REFERENCE: c_int = 7;
+pub const H5T_ENUM: c_int = 8;
+pub const H5T_VLEN: c_int = 9;
+pub const H5T_ARRAY: c_int = 10;
+/// From 2.0 on.
+pub const H5T_COMPLEX: c_int = 11;
+
+pub const H5T_ORDER_LE: c_int = 0;
+pub const H5T_ORDER_BE: c_int = 1;
+pub const H5T_ORDER_VAX: c_int = 2;
+pub const H5T_SGN_NONE: c_int = 0;
+pub const H5T_NORM_IMPLIED: c_int = 0;
+pub const H5T_CSET_UTF8: c_int = 1;
+
+pub const H5D_COMPACT: c_int = 0;
+pub const H5D_CONTIGUOUS: c_int = 1;
+pub const H5D_CHUNKED: c_int = 2;
+pub const H5D_VIRTUAL: c_int = 3;
+pub const H5D_CHUNK_IDX_EARRAY: c_int = 4;
+pub const H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS: c_uint = 2;
+pub const H5D_FILL_TIME_NEVER: c_int = 1;
+pub const H5D_FILL_VALUE_UNDEFINED: c_int = 0;
+
+pub const H5S_SCALAR: c_int = 0;
+pub const H5S_SIMPLE: c_int = 1;
+pub const H5S_NULL: c_int = 2;
+pub const H5S_SEL_NONE: c_int = 0;
+pub const H5S_SEL_POINTS: c_int = 1;
+pub const H5S_SEL_HYPERSLABS: c_int = 2;
+pub const H5S_SEL_ALL: c_int = 3;
+pub const H5S_SELECT_SET: c_int = 0;
+pub const H5S_SELECT_OR: c_int = 1;
+
+// The headers of 1.14 wrap these in a call of H5check, which ends the process under a 2.x library.
+pub const H5F_ACC_RDONLY: c_uint = 0;
+pub const H5F_ACC_RDWR: c_uint = 1;
+pub const H5F_ACC_SWMR_WRITE: c_uint = 0x20;
+pub const H5F_ACC_SWMR_READ: c_uint = 0x40;
+pub const H5F_SCOPE_LOCAL: c_int = 0;
+pub const H5E_WALK_UPWARD: c_int = 0;
+pub const H5Z_FLAG_OPTIONAL: c_uint = 1;
+
+/// Called for each allocated chunk: its first element, filter mask, offset in the file (user block
+/// included) and stored size. `offset` has one value more than the dataset has dimensions. A
+/// positive answer ends the iteration, a negative one makes it fail.
+pub type ChunkIterOp = unsafe extern "C" fn(
+    offset: *const hsize_t,
+    filter_mask: c_uint,
+    addr: haddr_t,
+    size: hsize_t,
+    op_data: *mut c_void,
+) -> c_int;
+
+pub type ErrorAuto = unsafe extern "C" fn(estack: hid_t, client_data: *mut c_void) -> herr_t;
+pub type ErrorWalk = unsafe extern "C" fn(
+    n: c_uint,
+    err_desc: *const H5E_error2_t,
+    client_data: *mut c_void,
+) -> herr_t;
+
+/// One entry of an error stack. The texts live as long as the stack is unchanged.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct H5E_error2_t {
+    pub cls_id: hid_t,
+    pub maj_num: hid_t,
+    pub min_num: hid_t,
+    pub line: c_uint,
+    pub func_name: *const c_char,
+    pub file_name: *const c_char,
+    pub desc: *const c_char,
+}
+
+table! {
+    /// HDF5's functions by their C names. Texts that HDF5 allocates are given back by
+    /// `H5free_memory`; identifiers by the `close` function of their kind.
+    Functions {
+        required {
+            fn H5open() -> herr_t;
+            fn H5get_libversion(majnum: *mut c_uint, minnum: *mut c_uint, relnum: *mut c_uint)
+                -> herr_t;
+            fn H5free_memory(mem: *mut c_void) -> herr_t;
+
+            fn H5Dopen2(loc_id: hid_t, name: *const c_char, dapl_id: hid_t) -> hid_t;
+            fn H5Dclose(dset_id: hid_t) -> herr_t;
+            fn H5Dget_space(dset_id: hid_t) -> hid_t;
+            fn H5Dget_type(dset_id: hid_t) -> hid_t;
+            fn H5Dget_create_plist(dset_id: hid_t) -> hid_t;
+            fn H5Dget_access_plist(dset_id: hid_t) -> hid_t;
+            /// Offset in the file, user block included. Meaningless unless storage is allocated.
+            fn H5Dget_offset(dset_id: hid_t) -> haddr_t;
+            fn H5Dget_storage_size(dset_id: hid_t) -> hsize_t;
+            fn H5Dget_space_status(dset_id: hid_t, allocation: *mut c_int) -> herr_t;
+            /// As `H5Dget_chunk_info` and `H5Dget_chunk_info_by_coord`, which rest on it, it tells wrong
+            /// coordinates for an extensible array whose unlimited dimension is not the first.
+            fn H5Dchunk_iter(dset_id: hid_t, dxpl_id: hid_t, cb: ChunkIterOp, op_data: *mut c_void)
+                -> herr_t;
+            fn H5Dget_chunk_index_type(did: hid_t, idx_type: *mut c_int) -> herr_t;
+            /// Fails for a chunk that is not allocated.
+            fn H5Dget_chunk_storage_size(
+                dset_id: hid_t,
+                offset: *const hsize_t,
+                chunk_bytes: *mut hsize_t
+            ) -> herr_t;
+            fn H5Dget_num_chunks(dset_id: hid_t, fspace_id: hid_t, nchunks: *mut hsize_t) -> herr_t;
+            fn H5Dget_chunk_info_by_coord(
+                dset_id: hid_t,
+                offset: *const hsize_t,
+                filter_mask: *mut c_uint,
+                addr: *mut haddr_t,
+                size: *mut hsize_t
+            ) -> herr_t;
+            /// The form without a buffer size: 2.0 renamed it.
+            fn H5Dread_chunk = "H5Dread_chunk1" | "H5Dread_chunk" (
+                dset_id: hid_t,
+                dxpl_id: hid_t,
+                offset: *const hsize_t,
+                filters: *mut u32,
+                buf: *mut c_void
+            ) -> herr_t;
+            fn H5Dwrite_chunk(
+                dset_id: hid_t,
+                dxpl_id: hid_t,
+                filters: u32,
+                offset: *const hsize_t,
+                data_size: usize,
+                buf: *const c_void
+            ) -> herr_t;
+            fn H5Dread(
+                dset_id: hid_t,
+                mem_type_id: hid_t,
+                mem_space_id: hid_t,
+                file_space_id: hid_t,
+                dxpl_id: hid_t,
+                buf: *mut c_void
+            ) -> herr_t;
+            fn H5Dwrite(
+                dset_id: hid_t,
+                mem_type_id: hid_t,
+                mem_space_id: hid_t,
+                file_space_id: hid_t,
+                dxpl_id: hid_t,
+                buf: *const c_void
+            ) -> herr_t;
+            fn H5Dflush(dset_id: hid_t) -> herr_t;
+            fn H5Drefresh(dset_id: hid_t) -> herr_t;
+
+            fn H5Fopen(filename: *const c_char, flags: c_uint, fapl_id: hid_t) -> hid_t;
+            fn H5Fclose(file_id: hid_t) -> herr_t;
+            fn H5Fflush(object_id: hid_t, scope: c_int) -> herr_t;
+            fn H5Fget_name(obj_id: hid_t, name: *mut c_char, size: usize) -> isize;
+            fn H5Fget_intent(file_id: hid_t, intent: *mut c_uint) -> herr_t;
+            fn H5Fget_access_plist(file_id: hid_t) -> hid_t;
+            fn H5Fget_create_plist(file_id: hid_t) -> hid_t;
+            fn H5Fget_filesize(file_id: hid_t, size: *mut hsize_t) -> herr_t;
+            fn H5Fget_vfd_handle(file_id: hid_t, fapl: hid_t, file_handle: *mut *mut c_void)
+                -> herr_t;
+            fn H5Iget_file_id(id: hid_t) -> hid_t;
+            fn H5Iget_name(id: hid_t, name: *mut c_char, size: usize) -> isize;
+
+            fn H5Pclose(plist_id: hid_t) -> herr_t;
+            fn H5Pget_driver(plist_id: hid_t) -> hid_t;
+            fn H5Pget_layout(plist_id: hid_t) -> c_int;
+            fn H5Pget_chunk(plist_id: hid_t, max_ndims: c_int, dim: *mut hsize_t) -> c_int;
+            fn H5Pget_chunk_opts(plist_id: hid_t, opts: *mut c_uint) -> herr_t;
+            fn H5Pget_nfilters(plist_id: hid_t) -> c_int;
+            fn H5Pget_filter2(
+                plist_id: hid_t,
+                idx: c_uint,
+                flags: *mut c_uint,
+                cd_nelmts: *mut usize,
+                cd_values: *mut c_uint,
+                namelen: usize,
+                name: *mut c_char,
+                filter_config: *mut c_uint
+            ) -> c_int;
+            fn H5Pget_external_count(plist_id: hid_t) -> c_int;
+            fn H5Pget_external(
+                plist_id: hid_t,
+                idx: c_uint,
+                name_size: usize,
+                name: *mut c_char,
+                offset: *mut i64,
+                size: *mut hsize_t
+            ) -> herr_t;
+            fn H5Pget_efile_prefix(dapl_id: hid_t, prefix: *mut c_char, size: usize) -> isize;
+            fn H5Pget_virtual_count(dcpl_id: hid_t, count: *mut usize) -> herr_t;
+            fn H5Pget_virtual_vspace(dcpl_id: hid_t, index: usize) -> hid_t;
+            fn H5Pget_virtual_srcspace(dcpl_id: hid_t, index: usize) -> hid_t;
+            fn H5Pget_virtual_filename(dcpl_id: hid_t, index: usize, name: *mut c_char, size: usize)
+                -> isize;
+            fn H5Pget_virtual_dsetname(dcpl_id: hid_t, index: usize, name: *mut c_char, size: usize)
+                -> isize;
+            fn H5Pget_virtual_prefix(dapl_id: hid_t, prefix: *mut c_char, size: usize) -> isize;
+            fn H5Pget_fill_value(plist_id: hid_t, type_id: hid_t, value: *mut c_void) -> herr_t;
+            fn H5Pfill_value_defined(plist: hid_t, status: *mut c_int) -> herr_t;
+            fn H5Pget_alloc_time(plist_id: hid_t, alloc_time: *mut c_int) -> herr_t;
+            fn H5Pget_fill_time(plist_id: hid_t, fill_time: *mut c_int) -> herr_t;
+            fn H5Pget_userblock(plist_id: hid_t, size: *mut hsize_t) -> herr_t;
+            fn H5Pget_sieve_buf_size(fapl_id: hid_t, size: *mut usize) -> herr_t;
+            fn H5Pget_page_buffer_size(
+                plist_id: hid_t,
+                buf_size: *mut usize,
+                min_meta_perc: *mut c_uint,
+                min_raw_perc: *mut c_uint
+            ) -> herr_t;
+
+            fn H5Sget_simple_extent_type(space_id: hid_t) -> c_int;
+            fn H5Sget_simple_extent_ndims(space_id: hid_t) -> c_int;
+            fn H5Sget_simple_extent_dims(
+                space_id: hid_t,
+                dims: *mut hsize_t,
+                maxdims: *mut hsize_t
+            ) -> c_int;
+            fn H5Sget_select_type(spaceid: hid_t) -> c_int;
+            fn H5Sget_select_npoints(spaceid: hid_t) -> hssize_t;
+            fn H5Sget_select_bounds(spaceid: hid_t, start: *mut hsize_t, end: *mut hsize_t)
+                -> herr_t;
+            fn H5Sselect_valid(spaceid: hid_t) -> htri_t;
+            fn H5Sis_regular_hyperslab(spaceid: hid_t) -> htri_t;
+            fn H5Sget_regular_hyperslab(
+                spaceid: hid_t,
+                start: *mut hsize_t,
+                stride: *mut hsize_t,
+                count: *mut hsize_t,
+                block: *mut hsize_t
+            ) -> htri_t;
+            fn H5Ssel_iter_create(spaceid: hid_t, elmt_size: usize, flags: c_uint) -> hid_t;
+            /// Offsets and lengths are in bytes, for elements of the size given at creation.
+            fn H5Ssel_iter_get_seq_list(
+                sel_iter_id: hid_t,
+                maxseq: usize,
+                maxelmts: usize,
+                nseq: *mut usize,
+                nelmts: *mut usize,
+                off: *mut hsize_t,
+                len: *mut usize
+            ) -> herr_t;
+            fn H5Ssel_iter_close(sel_iter_id: hid_t) -> herr_t;
+            fn H5Scopy(space_id: hid_t) -> hid_t;
+            fn H5Screate_simple(rank: c_int, dims: *const hsize_t, maxdims: *const hsize_t)
+                -> hid_t;
+            fn H5Sselect_all(spaceid: hid_t) -> herr_t;
+            fn H5Sselect_hyperslab(
+                space_id: hid_t,
+                op: c_int,
+                start: *const hsize_t,
+                stride: *const hsize_t,
+                count: *const hsize_t,
+                block: *const hsize_t
+            ) -> herr_t;
+            fn H5Sselect_elements(
+                space_id: hid_t,
+                op: c_int,
+                num_elem: usize,
+                coord: *const hsize_t
+            ) -> herr_t;
+            fn H5Soffset_simple(space_id: hid_t, offset: *const hssize_t) -> herr_t;
+            fn H5Sclose(space_id: hid_t) -> herr_t;
+
+            fn H5Tget_class(type_id: hid_t) -> c_int;
+            fn H5Tget_size(type_id: hid_t) -> usize;
+            fn H5Tget_order(type_id: hid_t) -> c_int;
+            fn H5Tget_sign(type_id: hid_t) -> c_int;
+            fn H5Tget_precision(type_id: hid_t) -> usize;
+            fn H5Tget_offset(type_id: hid_t) -> c_int;
+            fn H5Tget_pad(type_id: hid_t, lsb: *mut c_int, msb: *mut c_int) -> herr_t;
+            fn H5Tget_ebias(type_id: hid_t) -> usize;
+            fn H5Tget_fields(
+                type_id: hid_t,
+                spos: *mut usize,
+                epos: *mut usize,
+                esize: *mut usize,
+                mpos: *mut usize,
+                msize: *mut usize
+            ) -> herr_t;
+            fn H5Tget_norm(type_id: hid_t) -> c_int;
+            fn H5Tget_nmembers(type_id: hid_t) -> c_int;
+            /// To be given back by `H5free_memory`.
+            fn H5Tget_member_name(type_id: hid_t, membno: c_uint) -> *mut c_char;
+            fn H5Tget_member_offset(type_id: hid_t, membno: c_uint) -> usize;
+            fn H5Tget_member_type(type_id: hid_t, membno: c_uint) -> hid_t;
+            fn H5Tget_member_value(type_id: hid_t, membno: c_uint, value: *mut c_void) -> herr_t;
+            fn H5Tget_super(type_: hid_t) -> hid_t;
+            fn H5Tget_array_ndims(type_id: hid_t) -> c_int;
+            fn H5Tget_array_dims2(type_id: hid_t, dims: *mut hsize_t) -> c_int;
+            fn H5Tget_cset(type_id: hid_t) -> c_int;
+            fn H5Tget_strpad(type_id: hid_t) -> c_int;
+            /// To be given back by `H5free_memory`.
+            fn H5Tget_tag(type_: hid_t) -> *mut c_char;
+            fn H5Tis_variable_str(type_id: hid_t) -> htri_t;
+            fn H5Tequal(type1_id: hid_t, type2_id: hid_t) -> htri_t;
+            fn H5Tclose(type_id: hid_t) -> herr_t;
+
+            fn H5Eset_auto2(estack_id: hid_t, func: Option<ErrorAuto>, client_data: *mut c_void)
+                -> herr_t;
+            fn H5Eget_auto2(
+                estack_id: hid_t,
+                func: *mut Option<ErrorAuto>,
+                client_data: *mut *mut c_void
+            ) -> herr_t;
+            fn H5Ewalk2(
+                err_stack: hid_t,
+                direction: c_int,
+                func: ErrorWalk,
+                client_data: *mut c_void
+            ) -> herr_t;
+            fn H5Eclear2(err_stack: hid_t) -> herr_t;
+            fn H5Zfilter_avail(id: c_int) -> htri_t;
+        }
+        optional {
+            /// 1.14 only; 2.x has the variable `H5FD_SEC2_id_g`.
+            fn H5FD_sec2_init() -> hid_t;
+        }
+    }
+}
+
+const TITLE: &str = "HDF5 library of this process";
+const SONAMES: &[&str] = &["libhdf5.so.310", "libhdf5.so.320", "libhdf5.so"];
+
+/// The HDF5 of this process.
+pub struct Hdf5 {
+    functions: Functions,
+    library: Library,
+    version: (u32, u32, u32),
+}
+
+impl Deref for Hdf5 {
+    type Target = Functions;
+
+    fn deref(&self) -> &Functions {
+        &self.functions
+    }
+}
+
+impl Hdf5 {
+    /// The copy at `hint`, or else the one whose symbols are global, or else the one that is
+    /// loaded by its usual name, or else a mapped file whose name starts with "libhdf5", as in
+    /// h5py's wheels. A process that holds several private copies needs the hint.
+    ///
+    /// Calls `H5open`, so the lock that guards HDF5 must be held.
+    pub fn of_process(hint: Option<&Path>) -> Result<Hdf5, Absent> {
+        if let Some(path) = hint {
+            if !is_loaded(path.as_os_str()) {
+                return Err(Absent {
+                    what: format!("{TITLE}: {} is not loaded", path.display()),
+                });
+            }
+            return Hdf5::at(path.as_os_str());
+        }
+        // The empty name stands for the whole program, where a linked or preloaded HDF5 is found.
+        let mut refused = match Hdf5::at(OsStr::new("")) {
+            Ok(found) => return Ok(found),
+            Err(absent) => vec![absent.what],
+        };
+        let mapped = mapped_files().into_iter().map(PathBuf::into_os_string);
+        let loaded = SONAMES.iter().map(OsString::from).chain(mapped);
+        for name in loaded.filter(|name| is_loaded(name)) {
+            match Hdf5::at(&name) {
+                Ok(found) => return Ok(found),
+                Err(absent) => refused.push(absent.what),
+            }
+        }
+        Err(Absent {
+            what: format!("{TITLE}: no copy is loaded; {}", refused.join("; ")),
+        })
+    }
+
+    /// `name` is loaded already, so opening it only makes sure that it stays.
+    fn at(name: &OsStr) -> Result<Hdf5, Absent> {
+        let search = Search {
+            title: TITLE,
+            variable: "path",
+            names: &[],
+            folders: Vec::new(),
+        };
+        let functions = Functions::open(&search, Some(name))?;
+        let mut version: (c_uint, c_uint, c_uint) = (0, 0, 0);
+        // SAFETY: three places for the three numbers; the function needs no initialised library.
+        let status =
+            unsafe { (functions.H5get_libversion)(&mut version.0, &mut version.1, &mut version.2) };
+        let (major, minor, release) = version;
+        let is_known = (major == 1 && minor == 14) || major == 2;
+        if status < 0 || !is_known {
+            return Err(Absent {
+                what: format!(
+                    "{TITLE}: {} is version {major}.{minor}.{release}; 1.14.x and 2.x are known",
+                    name.display()
+                ),
+            });
+        }
+        // SAFETY: H5open may be called at any time, under the lock that the caller holds.
+        if unsafe { (functions.H5open)() } < 0 {
+            return Err(Absent {
+                what: format!("{TITLE}: {} failed to initialise", name.display()),
+            });
+        }
+        Ok(Hdf5 {
+            functions,
+            library: search.open(Some(name))?,
+            version,
+        })
+    }
+
+    /// Major, minor and release number.
+    pub fn version(&self) -> (u32, u32, u32) {
+        self.version
+    }
+
+    /// The value of one of HDF5's global identifiers, such as `H5T_NATIVE_INT_g`; `None` if this
+    /// version has no such variable.
+    pub fn identifier(&self, variable: &str) -> Option<hid_t> {
+        if !variable.starts_with("H5") || !variable.ends_with("_g") {
+            return None;
+        }
+        // SAFETY: a pointer to the variable is as large as a pointer to a function, and is used as
+        // nothing else.
+        let address: *const hid_t = unsafe { self.library.optional(&[variable]) }?;
+        // SAFETY: HDF5's exported variables of these names are of type hid_t, set by H5open, and
+        // the library is never closed.
+        Some(unsafe { address.read() })
+    }
+
+    /// The identifier of the driver that keeps a file as the plain bytes of one POSIX file.
+    pub fn sec2_driver(&self) -> Option<hid_t> {
+        match self.functions.H5FD_sec2_init {
+            // SAFETY: the function takes nothing, and the library is initialised.
+            Some(init) => Some(unsafe { init() }),
+            None => self.identifier("H5FD_SEC2_id_g"),
+        }
+        .filter(|id| *id > 0)
+    }
+}
+
+/// Whether the loader has `name` in this process.
+fn is_loaded(name: &OsStr) -> bool {
+    let Ok(name) = CString::new(name.as_bytes()) else {
+        return false;
+    };
+    // SAFETY: with RTLD_NOLOAD nothing is loaded and no code runs.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+    if handle.is_null() {
+        return false;
+    }
+    // SAFETY: the handle is the one just returned; others keep the library loaded.
+    unsafe { libc::dlclose(handle) };
+    true
+}
+
+/// Files mapped into this process that are named like HDF5's main library.
+fn mapped_files() -> Vec<PathBuf> {
+    let maps = fs::read("/proc/self/maps").unwrap_or_default();
+    let mut found: Vec<PathBuf> = maps
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| line.iter().position(|b| *b == b'/').map(|at| &line[at..]))
+        .map(|path| PathBuf::from(OsString::from_vec(path.to_vec())))
+        .filter(|path| is_main_library(path))
+        .collect();
+    found.dedup();
+    found
+}
+
+/// `libhdf5.so.310`, `libhdf5-<hash>.so.320.0.0`, `libhdf5_serial.so.103`; not `libhdf5_hl.so`.
+fn is_main_library(path: &Path) -> bool {
+    let Some(name) = path.file_name().and_then(OsStr::to_str) else {
+        return false;
+    };
+    let Some((stem, _)) = name.split_once(".so") else {
+        return false;
+    };
+    match stem.strip_prefix("libhdf5") {
+        Some(rest) => {
+            rest.is_empty()
+                || rest.starts_with('-')
+                || matches!(rest, "_serial" | "_openmpi" | "_mpich")
+        }
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_hdf5_answers_absent() {
+        let absent = Hdf5::of_process(None).err().expect("nothing loads HDF5");
+        assert!(absent.what.contains("no copy is loaded"), "{absent}");
+        assert!(absent.what.contains("H5open"), "{absent}");
+    }
+
+    #[test]
+    fn a_hint_that_is_not_loaded_is_never_loaded() {
+        let absent = Hdf5::of_process(Some(Path::new("/none/libhdf5.so.310")))
+            .err()
+            .expect("the file does not exist");
+        assert!(
+            absent.what.contains("/none/libhdf5.so.310 is not loaded"),
+            "{absent}"
+        );
+    }
+
+    #[test]
+    fn only_the_main_library_counts_as_hdf5() {
+        for name in [
+            "libhdf5.so",
+            "libhdf5.so.310",
+            "libhdf5-9e18f0c6.so.320.0.0",
+            "libhdf5_serial.so.103",
+        ] {
+            assert!(is_main_library(&Path::new("/x").join(name)), "{name}");
+        }
+        for name in [
+            "libhdf5_hl.so.310",
+            "libhdf5_hl-69da89c9.so.320.0.0",
+            "libhdf5_cpp.so",
+            "libhdf5.a",
+            "data.so",
+        ] {
+            assert!(!is_main_library(&Path::new("/x").join(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_entry_of_the_error_stack_has_the_size_of_the_c_struct() {
+        assert_eq!(size_of::<H5E_error2_t>(), 56);
+        assert_eq!(std::mem::offset_of!(H5E_error2_t, desc), 48);
+    }
+}
