@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::config;
 use crate::status::{self, CudaError};
 
-/// What can be told to fail. `copy` fails in the call, `copyexec` when the stream executes the
-/// copy, which fails the whole context as an asynchronous failure does.
+/// What can be told to fail. `copy` and `kernel` fail in the call, `copyexec` and `kernelexec` when
+/// the stream executes it, which fails the whole context as an asynchronous failure does. `launch`
+/// is of host functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Init,
@@ -26,6 +27,9 @@ pub enum Kind {
     CopyExec,
     Memset,
     Launch,
+    Module,
+    Kernel,
+    KernelExec,
     Stream,
     Event,
     Record,
@@ -39,7 +43,7 @@ pub enum Kind {
     CufileBatch,
 }
 
-const KINDS: [(Kind, &str, i32); 20] = [
+const KINDS: [(Kind, &str, i32); 23] = [
     (Kind::Init, "init", status::NO_DEVICE.0),
     (Kind::Retain, "retain", status::OUT_OF_MEMORY.0),
     (Kind::Alloc, "alloc", status::OUT_OF_MEMORY.0),
@@ -49,6 +53,9 @@ const KINDS: [(Kind, &str, i32); 20] = [
     (Kind::CopyExec, "copyexec", status::ILLEGAL_ADDRESS.0),
     (Kind::Memset, "memset", status::UNKNOWN.0),
     (Kind::Launch, "launch", status::LAUNCH_FAILED.0),
+    (Kind::Module, "module", status::OUT_OF_MEMORY.0),
+    (Kind::Kernel, "kernel", status::LAUNCH_FAILED.0),
+    (Kind::KernelExec, "kernelexec", status::ILLEGAL_ADDRESS.0),
     (Kind::Stream, "stream", status::OUT_OF_MEMORY.0),
     (Kind::Event, "event", status::OUT_OF_MEMORY.0),
     (Kind::Record, "record", status::UNKNOWN.0),
