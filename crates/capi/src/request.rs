@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::request::{Order, Request, StreamOrder, submit, submit_save};
+use penstock_engine::request::{Order, Request, StreamOrder, Waited, submit, submit_save};
 use penstock_engine::{Stream, refuse_fork};
 
-use crate::error::{OK, PENDING, guard, null};
+use crate::error::{OK, PENDING, TURN, guard, null};
 use crate::file::{CFile, file_of, path_of};
 use crate::options::{self, COptions};
 use crate::report::{CReport, check_size, give};
@@ -54,10 +54,11 @@ unsafe fn request_of<'a>(request: *mut CRequest) -> Result<&'a Request> {
         .ok_or_else(|| null("request"))
 }
 
-fn status(outcome: Option<Result<()>>) -> Result<c_int> {
-    match outcome {
-        None => Ok(PENDING),
-        Some(outcome) => outcome.map(|()| OK),
+fn status(news: Waited<Error>) -> Result<c_int> {
+    match news {
+        Waited::Pending => Ok(PENDING),
+        Waited::Turn => Ok(TURN),
+        Waited::Finished(outcome) => outcome.map(|()| OK),
     }
 }
 
@@ -223,7 +224,7 @@ pub unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
             // SAFETY: the caller gives the handle up.
             let request = unsafe { Box::from_raw(request) };
             // The outcome was there to be asked for; here only the end counts.
-            let _ = request.0.wait(None);
+            let _ = request.0.finish();
         }
         Ok(OK)
     });

@@ -44,7 +44,7 @@ impl Path {
 
 /// Counters of a request under way, shared by its workers.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub struct Counters {
     bytes: [AtomicU64; PATHS.len()],
     io_calls: AtomicU64,
     copies: AtomicU64,

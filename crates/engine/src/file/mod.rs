@@ -3,6 +3,7 @@
 
 pub mod position;
 pub(crate) mod residency;
+pub mod side;
 pub mod system;
 
 use std::ffi::CString;
