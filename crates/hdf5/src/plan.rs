@@ -358,14 +358,14 @@ impl ReadPlan {
     }
 
     /// All work, chunk by chunk in order of number. After an error the next chunk follows.
-    pub fn works(&self) -> Works<'_> {
-        Works::new(self)
+    pub fn works(self: &Arc<Self>) -> Works {
+        Works::new(self.clone())
     }
 
     /// All work in portions whose stored and decoded bytes together stay below `limit`, or that are
     /// a single chunk. Jobs of a portion are sorted by address.
-    pub fn windows(&self, limit: u64) -> Windows<'_> {
-        Windows::new(self, limit)
+    pub fn windows(self: &Arc<Self>, limit: u64) -> Windows {
+        Windows::new(self.clone(), limit)
     }
 
     /// What is to be done for one touched chunk; `None` if it stays as it is.
