@@ -1,0 +1,12 @@
+//! Plans carried out: chunks are read, decoded, converted and placed by the engine's workers.
+//!
+//! Nothing here calls HDF5, and nothing needs its lock.
+
+mod buffer;
+mod feed;
+mod host;
+mod place;
+mod reading;
+
+pub use host::HostRead;
+pub use reading::Reading;
