@@ -4,6 +4,7 @@
 //! hostile, so every decoder checks what it reads, never writes past the output, never allocates
 //! more than the size that the caller allows, and answers nonsense by an error.
 
+pub mod convert;
 mod error;
 pub mod filters;
 mod fuzz;

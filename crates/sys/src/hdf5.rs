@@ -333,6 +333,35 @@ table! {
             fn H5Tget_tag(type_: hid_t) -> *mut c_char;
             fn H5Tis_variable_str(type_id: hid_t) -> htri_t;
             fn H5Tequal(type1_id: hid_t, type2_id: hid_t) -> htri_t;
+            /// In place: the buffer has room for `nelmts` of the larger type. `background`, of the
+            /// same room, holds what fields of a compound that the source lacks keep.
+            fn H5Tconvert(
+                src_id: hid_t,
+                dst_id: hid_t,
+                nelmts: usize,
+                buf: *mut c_void,
+                background: *mut c_void,
+                plist_id: hid_t
+            ) -> herr_t;
+            fn H5Tcopy(type_id: hid_t) -> hid_t;
+            fn H5Tset_size(type_id: hid_t, size: usize) -> herr_t;
+            fn H5Tset_order(type_id: hid_t, order: c_int) -> herr_t;
+            fn H5Tset_precision(type_id: hid_t, prec: usize) -> herr_t;
+            fn H5Tset_ebias(type_id: hid_t, ebias: usize) -> herr_t;
+            fn H5Tset_fields(
+                type_id: hid_t,
+                spos: usize,
+                epos: usize,
+                esize: usize,
+                mpos: usize,
+                msize: usize
+            ) -> herr_t;
+            fn H5Tcreate(class: c_int, size: usize) -> hid_t;
+            fn H5Tinsert(parent_id: hid_t, name: *const c_char, offset: usize, member_id: hid_t)
+                -> herr_t;
+            fn H5Tarray_create2(base_id: hid_t, ndims: c_uint, dim: *const hsize_t) -> hid_t;
+            fn H5Tenum_create(base_id: hid_t) -> hid_t;
+            fn H5Tenum_insert(type_: hid_t, name: *const c_char, value: *const c_void) -> herr_t;
             fn H5Tclose(type_id: hid_t) -> herr_t;
 
             fn H5Eset_auto2(estack_id: hid_t, func: Option<ErrorAuto>, client_data: *mut c_void)
