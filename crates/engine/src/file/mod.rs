@@ -218,7 +218,7 @@ impl File {
 
     /// Offset and length of an O_DIRECT transfer must be multiples of this, in bytes. At least a
     /// page, so that no page is reached both directly and through the page cache at a time.
-    pub(crate) fn direct_alignment(&self) -> u64 {
+    pub fn direct_alignment(&self) -> u64 {
         let asked = self.system.direct.map_or(1, |d| u64::from(d.offset));
         asked.max(page_size())
     }

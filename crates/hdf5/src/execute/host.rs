@@ -53,9 +53,11 @@ impl Duty for HostRead {
             share.joined();
             match bite {
                 Bite::Fill(reading, job) => {
-                    let placer = self.placer(reading);
-                    if let Some(value) = placer.plan.fill() {
-                        placer.fill(&job, value);
+                    let plan = &self.readings[reading].plan;
+                    if let Some(value) = plan.fill() {
+                        self.placer(reading).fill(job.patches(plan), value);
+                        let filled = job.elements(plan) * plan.item().memory;
+                        share.counters().moved(Path::HostBuffered, filled);
                     }
                 }
                 Bite::Chunks(reading, jobs) => {
@@ -82,7 +84,7 @@ impl HostRead {
     fn placer(&self, reading: usize) -> Placer<'_> {
         let reading = &self.readings[reading];
         Placer {
-            plan: &reading.plan,
+            item: reading.plan.item(),
             change: &reading.change,
             target: self.target,
         }
@@ -99,17 +101,8 @@ impl HostRead {
         let stored = reading.fetch(jobs, counters, &mut room.stored)?;
         for job in jobs {
             let bytes = self.decode(number, job, &stored, &mut room.decoded, &mut room.scratch)?;
-            let path = if stored.direct {
-                Path::HostDirect
-            } else {
-                Path::HostBuffered
-            };
-            counters.moved(path, bytes);
-            let (from, to) = reading.needed(job);
-            counters.chunks(1, to - from);
-            if !job.is_plain {
-                counters.decoded_cpu(job.decoded_size);
-            }
+            counters.moved(stored.path(Path::HostBuffered, Path::HostDirect), bytes);
+            reading.count(job, counters);
         }
         Ok(())
     }
@@ -128,7 +121,7 @@ impl HostRead {
         let selected = job.elements(&reading.plan) * reading.plan.item().memory;
         let bytes = stored.of(job, reading.needed(job));
         if job.is_plain {
-            placer.place(job, bytes, reading.needed(job).0);
+            placer.place(job.patches(&reading.plan), bytes, reading.needed(job).0);
             return Ok(selected);
         }
         let failed = |error: CodecError| reading.undecodable(job, &error);
@@ -147,7 +140,7 @@ impl HostRead {
                 pipeline
                     .decode(job.mask, bytes, output, scratch)
                     .map_err(failed)?;
-                placer.place(job, output, 0);
+                placer.place(job.patches(&reading.plan), output, 0);
             }
         }
         Ok(selected)

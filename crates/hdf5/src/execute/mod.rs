@@ -7,6 +7,8 @@ mod feed;
 mod host;
 mod place;
 mod reading;
+mod submit;
 
-pub use host::HostRead;
+pub use place::Target;
 pub use reading::Reading;
+pub use submit::{Manner, submit};

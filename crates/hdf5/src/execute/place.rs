@@ -3,7 +3,7 @@
 use penstock_codec::convert::Change;
 
 use crate::placement::Patch;
-use crate::plan::{ChunkJob, FillJob, Item, ReadPlan};
+use crate::plan::Item;
 
 /// Host memory that a selection is read into, shared by workers that each write other parts.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,11 @@ impl Target {
     /// # Safety
     /// No other slice of these bytes is alive.
     pub(super) unsafe fn slice(&self, offset: u64, length: u64) -> &mut [u8] {
-        assert!(offset.checked_add(length).is_some_and(|end| end <= self.length));
+        assert!(
+            offset
+                .checked_add(length)
+                .is_some_and(|end| end <= self.length)
+        );
         // SAFETY: inside the memory, as just checked; the caller vouches for the rest.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(offset as usize), length as usize) }
     }
@@ -44,27 +48,27 @@ impl Target {
 /// How elements get from a decoded chunk into memory.
 #[derive(Clone, Copy)]
 pub struct Placer<'a> {
-    pub plan: &'a ReadPlan,
+    pub item: Item,
     pub change: &'a Change,
     pub target: Target,
 }
 
 impl Placer<'_> {
-    /// Places what a job selects. `decoded` are the chunk's bytes from `from` on.
-    pub fn place(&self, job: &ChunkJob, decoded: &[u8], from: u64) {
-        for mut patch in job.patches(self.plan) {
+    /// Places boxes of a chunk. `decoded` are its bytes from `from` on.
+    pub fn place(&self, patches: impl Iterator<Item = Patch>, decoded: &[u8], from: u64) {
+        for mut patch in patches {
             patch.source -= from;
             self.patch(&patch, decoded);
         }
     }
 
-    /// Writes the fill value, as it is stored, to all that a job selects.
-    pub fn fill(&self, job: &FillJob, value: &[u8]) {
-        let item = self.plan.item();
+    /// Writes the fill value, as it is stored, to boxes of the destination.
+    pub fn fill(&self, patches: impl Iterator<Item = Patch>, value: &[u8]) {
+        let item = self.item;
         let part = &value[item.offset as usize..(item.offset + item.length) as usize];
         let mut element = vec![0; item.memory as usize];
         self.change.run(part, &mut element);
-        for patch in job.patches(self.plan) {
+        for patch in patches {
             for run in patch.copies() {
                 // SAFETY: jobs have disjoint targets, and this is the only slice of this one's.
                 let target = unsafe { self.target.slice(run.target, run.elements * item.memory) };
@@ -79,7 +83,7 @@ impl Placer<'_> {
     }
 
     fn patch(&self, patch: &Patch, decoded: &[u8]) {
-        let item = self.plan.item();
+        let item = self.item;
         let is_dense = item.offset == 0 && item.length == item.stored;
         let (run, inner) = match patch.dims.split_last() {
             // Elements apart from each other are gone through in one loop, not run by run.
@@ -102,7 +106,14 @@ impl Placer<'_> {
                     let to = unsafe { self.target.slice(row.target, run * item.memory) };
                     self.change.run(from, to);
                 }
-                None => self.row(&item, source, row.target, run, item.stored, item.memory as i64),
+                None => self.row(
+                    &item,
+                    source,
+                    row.target,
+                    run,
+                    item.stored,
+                    item.memory as i64,
+                ),
                 Some(dim) => self.row(
                     &item,
                     source,
@@ -145,7 +156,10 @@ impl Placer<'_> {
                     for at in 0..count as usize {
                         let to = to.offset(at as isize * steps.1);
                         self.change.run(
-                            std::slice::from_raw_parts(from.add(at * steps.0), item.length as usize),
+                            std::slice::from_raw_parts(
+                                from.add(at * steps.0),
+                                item.length as usize,
+                            ),
                             std::slice::from_raw_parts_mut(to, item.memory as usize),
                         );
                     }

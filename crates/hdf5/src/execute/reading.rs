@@ -8,7 +8,7 @@ use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::side::{Direct, FileSide};
-use penstock_engine::report::Counters;
+use penstock_engine::report::{Counters, Path};
 
 use super::buffer::{Buffer, no_memory};
 use crate::plan::{ChunkJob, FileRange, ReadPlan};
@@ -24,17 +24,34 @@ pub struct Reading {
     /// What happens to the wanted part of each element.
     pub change: Change,
     pub direct: Direct,
+    /// The elements, where HDF5 has read them already.
+    pub given: Option<Vec<u8>>,
 }
 
 /// What was read for some jobs.
 pub struct Stored<'a> {
     bytes: &'a [u8],
     start: u64,
-    /// It went past the page cache.
-    pub direct: bool,
+    way: Way,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Buffered,
+    Direct,
+    Given,
 }
 
 impl Stored<'_> {
+    /// How the bytes came: one of the two paths given, or by HDF5.
+    pub fn path(&self, buffered: Path, direct: Path) -> Path {
+        match self.way {
+            Way::Buffered => buffered,
+            Way::Direct => direct,
+            Way::Given => Path::Hdf5,
+        }
+    }
+
     /// The stored bytes of a job, from `from` to `to` of them.
     pub fn of(&self, job: &ChunkJob, (from, to): (u64, u64)) -> &[u8] {
         let start = (job.address - self.start + from) as usize;
@@ -55,7 +72,7 @@ impl Reading {
 
     /// Reads what some jobs need by one call. Their addresses ascend.
     pub fn fetch<'b>(
-        &self,
+        &'b self,
         jobs: &[ChunkJob],
         counters: &Counters,
         buffer: &'b mut Buffer,
@@ -66,6 +83,13 @@ impl Reading {
         };
         let start = jobs.iter().map(|job| ends(job).0).min().unwrap_or(0);
         let end = jobs.iter().map(|job| ends(job).1).max().unwrap_or(0);
+        if let Some(given) = &self.given {
+            return Ok(Stored {
+                bytes: &given[start as usize..end as usize],
+                start,
+                way: Way::Given,
+            });
+        }
         if self.plan.is_external() {
             return self.fetch_external(start, end, counters, buffer);
         }
@@ -81,19 +105,37 @@ impl Reading {
         };
         let length = usize::try_from(room).map_err(|_| no_memory(usize::MAX))?;
         let bytes = buffer.room(length)?;
-        let direct = if direct {
+        let way = if direct {
             // SAFETY: the memory is this worker's own, page-aligned, and of this length.
-            unsafe { side.move_direct(bytes.as_mut_ptr(), start - head, room, needed)? }
+            match unsafe { side.move_direct(bytes.as_mut_ptr(), start - head, room, needed)? } {
+                true => Way::Direct,
+                false => Way::Buffered,
+            }
         } else {
             // SAFETY: as above.
             unsafe { side.move_buffered(bytes.as_mut_ptr(), start, needed)? };
-            false
+            Way::Buffered
         };
         Ok(Stored {
             bytes: &bytes[head as usize..needed as usize],
             start,
-            direct,
+            way,
         })
+    }
+
+    /// Counts a chunk that was read.
+    pub fn count(&self, job: &ChunkJob, counters: &Counters) {
+        let (from, to) = self.needed(job);
+        counters.chunks(1, to - from);
+        if !job.is_plain {
+            counters.decoded_cpu(job.decoded_size);
+        }
+    }
+
+    /// The file that errors name.
+    pub fn path(&self) -> Option<&std::path::Path> {
+        let file = self.files.iter().flatten().next()?;
+        Some(file.path())
     }
 
     fn side<'a>(&'a self, counters: &'a Counters) -> Result<FileSide<'a>> {
@@ -143,7 +185,7 @@ impl Reading {
         Ok(Stored {
             bytes,
             start,
-            direct: false,
+            way: Way::Buffered,
         })
     }
 
