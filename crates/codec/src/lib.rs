@@ -7,6 +7,7 @@
 mod error;
 pub mod filters;
 mod fuzz;
+pub mod gpu;
 mod pipeline;
 
 pub use error::{CodecError, Result};
