@@ -5,7 +5,9 @@
 //! what it knows into plain data. From plain data, [`ReadPlan`] says which bytes of the file become
 //! which elements of the destination; carrying that out needs no HDF5 and no lock.
 
+mod agreement;
 mod blocks;
+mod change;
 mod chunks;
 mod element;
 mod metadata;
@@ -18,6 +20,7 @@ mod space;
 mod sweep;
 mod swizzle;
 
+pub use change::Conversion;
 pub use chunks::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
 pub use element::{
     Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer, Order,
