@@ -156,3 +156,59 @@ fn floats(exponent: u32, mantissa: u32, to: Number) -> Vec<u64> {
         .flat_map(|bits| [bits, bits | 1 << (exponent + mantissa)])
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of values by the rule for machine numbers, or by that for big-endian ones.
+    fn results(from: Number, to: Number, big: bool, values: &[u64]) -> Vec<Vec<u8>> {
+        let format = |number| Format { number, big };
+        let change = Change::Convert {
+            from: format(from),
+            to: format(to),
+        };
+        let one = |value: &u64| {
+            let mut result = vec![0; to.size()];
+            change.run(&bytes(format(from), *value), &mut result);
+            if big {
+                result.reverse();
+            }
+            result
+        };
+        values.iter().map(one).collect()
+    }
+
+    fn tell_apart(from: Number, to: Number, values: &[u64]) -> bool {
+        results(from, to, false, values) != results(from, to, true, values)
+    }
+
+    #[test]
+    fn where_a_build_without_a_16_bit_float_differs_a_sample_shows_it() {
+        let all: Vec<u64> = (0..=0xffff).collect();
+        let mut differing = 0;
+        for to in Number::ALL.into_iter().filter(|to| *to != Number::F16) {
+            if tell_apart(Number::F16, to, &all) {
+                let samples = floats(5, 10, to);
+                assert!(tell_apart(Number::F16, to, &samples), "{to:?}");
+                differing += 1;
+            }
+        }
+        assert_eq!(differing, 9);
+        for from in [Number::F32, Number::F64] {
+            let (exponent, mantissa) = from.float_bits().unwrap();
+            let samples = floats(exponent, mantissa, Number::F16);
+            assert!(tell_apart(from, Number::F16, &samples), "{from:?}");
+        }
+        for from in [
+            Number::U16,
+            Number::U32,
+            Number::I32,
+            Number::U64,
+            Number::I64,
+        ] {
+            let samples = integers(from.size() as u32 * 8, Number::F16);
+            assert!(tell_apart(from, Number::F16, &samples), "{from:?}");
+        }
+    }
+}
