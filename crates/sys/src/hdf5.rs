@@ -5,7 +5,7 @@
 //! [`Functions`]. The library may have been built without thread-safety: every call is made under
 //! the lock of whoever uses HDF5 in this process (h5py's lock, an application's own discipline).
 
-use std::ffi::{CString, OsStr, OsString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_uint, c_void};
 use std::fs;
 use std::ops::Deref;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -465,6 +465,35 @@ impl Hdf5 {
         Err(Absent {
             what: format!("{TITLE}: no copy is loaded; {}", refused.join("; ")),
         })
+    }
+
+    /// The copy that a loaded shared object is linked with, such as an extension module of h5py.
+    pub fn of_module(module: &Path) -> Result<Hdf5, Absent> {
+        let absent = |why: &str| Absent {
+            what: format!("{TITLE}: {} {why}", module.display()),
+        };
+        let name = CString::new(module.as_os_str().as_bytes())
+            .map_err(|_| absent("is not the name of a file"))?;
+        // SAFETY: with RTLD_NOLOAD nothing is loaded and no code runs.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+        if handle.is_null() {
+            return Err(absent("is not loaded"));
+        }
+        // SAFETY: the handle is the one just returned. It finds what the module's own dependencies
+        // export, which is how the module found it.
+        let symbol = unsafe { libc::dlsym(handle, c"H5open".as_ptr()) };
+        // SAFETY: plain data, for which all zero bytes are a valid value.
+        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: `info` is a place for the answer; any address may be asked about.
+        let found = !symbol.is_null() && unsafe { libc::dladdr(symbol, &mut info) } != 0;
+        let path = (found && !info.dli_fname.is_null()).then(|| {
+            // SAFETY: the loader's name of an object is a C string that lives as long as it.
+            let name = unsafe { CStr::from_ptr(info.dli_fname) };
+            OsString::from_vec(name.to_bytes().to_vec())
+        });
+        // SAFETY: the handle is the one returned above; the module stays loaded by its owner.
+        unsafe { libc::dlclose(handle) };
+        Hdf5::at(&path.ok_or_else(|| absent("is not linked with HDF5"))?)
     }
 
     /// `name` is loaded already, so opening it only makes sure that it stays.
