@@ -1,9 +1,10 @@
 //! Undoing and doing the filters of HDF5 chunks.
 //!
-//! Everything outside of [`gpu`] works on byte slices: no file, no HDF5 library, no threads. Bytes
-//! from a file are hostile, so every decoder checks what it reads, never writes past the output,
-//! never allocates more than the size that the caller allows, and answers nonsense by an error.
+//! Everything but [`gpu`] works on byte slices: no file, no HDF5 library, no threads. Bytes from a file are
+//! hostile, so every decoder checks what it reads, never writes past the output, never allocates
+//! more than the size that the caller allows, and answers nonsense by an error.
 
+pub mod convert;
 mod error;
 pub mod filters;
 mod fuzz;

@@ -11,14 +11,14 @@ use crate::error::Result;
 
 /// Which way a copy goes between host memory and the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub enum Direction {
     ToGpu,
     FromGpu,
 }
 
 /// A non-blocking stream of one context and a growing set of events on it. Used by one worker at
 /// a time, with the context current.
-pub(crate) struct CopyQueue {
+pub struct CopyQueue {
     pub context: Arc<Context>,
     stream: CUstream,
     events: Vec<CUevent>,
