@@ -49,7 +49,7 @@ pub enum Kind {
     NvcompDamage,
 }
 
-const KINDS: [(Kind, &str, i32); 23] = [
+const KINDS: [(Kind, &str, i32); 26] = [
     (Kind::Init, "init", status::NO_DEVICE.0),
     (Kind::Retain, "retain", status::OUT_OF_MEMORY.0),
     (Kind::Alloc, "alloc", status::OUT_OF_MEMORY.0),
