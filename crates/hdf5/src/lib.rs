@@ -5,19 +5,24 @@
 //! what it knows into plain data. From plain data, [`ReadPlan`] says which bytes of the file become
 //! which elements of the destination; carrying that out needs no HDF5 and no lock.
 
+mod agreement;
 mod blocks;
+mod change;
 mod chunks;
 mod element;
+pub mod execute;
 mod metadata;
 mod pair;
 mod placement;
 mod plan;
+pub mod read;
 mod selection;
 mod session;
 mod space;
 mod sweep;
 mod swizzle;
 
+pub use change::Conversion;
 pub use chunks::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
 pub use element::{
     Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer, Order,

@@ -12,8 +12,8 @@ use crate::selection::Run;
 /// Runs are cut at the ends of rows (the last dimension), and the rows that meet the present layer
 /// of chunks (those with the same first coordinate) wait in a heap, sorted by the chunk that each
 /// comes to next. So the memory in use is that of a layer's rows, not that of all pieces.
-pub(crate) struct Sweep<'a> {
-    grid: &'a ChunkGrid,
+pub(crate) struct Sweep {
+    grid: ChunkGrid,
     /// By source.
     runs: Vec<Run>,
     next: usize,
@@ -34,9 +34,9 @@ struct Row {
     column: u64,
 }
 
-impl<'a> Sweep<'a> {
+impl Sweep {
     /// The runs lie inside the grid's shape, whose elements can be counted.
-    pub fn new(grid: &'a ChunkGrid, runs: &[Run]) -> Self {
+    pub fn new(grid: ChunkGrid, runs: &[Run]) -> Self {
         let mut runs = runs.to_vec();
         runs.retain(|run| run.length > 0);
         runs.sort_by_key(|run| run.source);
@@ -53,7 +53,7 @@ impl<'a> Sweep<'a> {
     fn row(&self) -> Option<Row> {
         let run = self.runs.get(self.next)?;
         let source = run.source + self.cut;
-        let grid = self.grid;
+        let grid = &self.grid;
         let mut left = source;
         let (mut chunk, mut inside) = (0, 0);
         let (mut chunks, mut elements) = (1, 1);
@@ -153,7 +153,7 @@ mod tests {
             target,
             length,
         };
-        let mut sweep = Sweep::new(&grid, &[run(4, 9, 1), run(1, 0, 4)]);
+        let mut sweep = Sweep::new(grid, &[run(4, 9, 1), run(1, 0, 4)]);
         let chunks: Vec<(u64, usize)> = std::iter::from_fn(|| sweep.next())
             .map(|(chunk, pieces)| (chunk, pieces.len()))
             .collect();

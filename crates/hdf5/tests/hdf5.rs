@@ -176,7 +176,7 @@ fn planned_read(
     setting: &Setting,
     known: &Known,
     opened: &Opened<'_>,
-    plan: &ReadPlan,
+    plan: &Arc<ReadPlan>,
     memory: &mut [u8],
 ) {
     let descriptor = known.info.file.descriptor.unwrap();
@@ -226,8 +226,8 @@ fn compare(setting: &Setting, opened: &Opened<'_>, file: &Space<'_>, what: &str)
         selection,
         &destination,
         Item::whole(size),
-    )
-    .unwrap();
+    );
+    let plan = Arc::new(plan.unwrap());
     let mut found = vec![0; destination.length as usize];
     let mut expected = found.clone();
     planned_read(setting, &known, opened, &plan, &mut found);
@@ -329,6 +329,7 @@ fn a_selection_in_memory_is_honoured_as_by_hdf5() {
         let table = known.table.clone();
         let plan =
             ReadPlan::new(&known.info, table, selection, &destination, Item::whole(4)).unwrap();
+        let plan = Arc::new(plan);
         let mut found = vec![0; 50 * 3 * 40 * 4];
         let mut expected = found.clone();
         planned_read(setting, &known, &opened, &plan, &mut found);
@@ -513,7 +514,7 @@ fn edge_chunks_stored_without_filters_are_plain() {
         Item::whole(4),
     )
     .unwrap();
-    let plain = plan
+    let plain = Arc::new(plan)
         .windows(1 << 30)
         .flat_map(|w| w.unwrap().jobs)
         .filter(|j| j.is_plain)
@@ -595,6 +596,7 @@ fn a_million_chunks_are_read_in_under_two_seconds() {
         let all = Selection::all(&known.info.shape);
         let dense = Destination::dense(&known.info.shape, 4).unwrap();
         let plan = ReadPlan::new(&known.info, Some(table), all, &dense, Item::whole(4)).unwrap();
+        let plan = Arc::new(plan);
         let start = Instant::now();
         let jobs: usize = plan.windows(64 << 20).map(|w| w.unwrap().jobs.len()).sum();
         println!("planned: {:?}", start.elapsed());

@@ -9,7 +9,7 @@ use super::{CopyQueue, Driver, driver};
 use crate::error::Result;
 
 /// A CUDA context that the engine works in. Kept for the life of the process.
-pub(crate) struct Context {
+pub struct Context {
     handle: CUcontext,
     /// The driver's number of it: a later context may get the same handle.
     id: u64,
@@ -102,7 +102,7 @@ impl Context {
 }
 
 /// A context being current on this thread.
-pub(crate) struct Entered<'a> {
+pub struct Entered<'a> {
     context: &'a Context,
     /// The thread's own mode, to be put back.
     capture_mode: Option<CUstreamCaptureMode>,
