@@ -7,6 +7,7 @@
 
 mod blocks;
 mod chunks;
+mod compose;
 mod element;
 mod metadata;
 mod pair;
@@ -19,11 +20,12 @@ mod sweep;
 mod swizzle;
 
 pub use chunks::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
+pub use compose::{Composition, Part, SourceFile, Store, compose};
 pub use element::{
     Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer, Order,
     Padding,
 };
-pub use metadata::{DatasetInfo, ExternalSlot, FileInfo, Layout, VirtualMapping};
+pub use metadata::{DatasetInfo, ExternalSlot, FileInfo, Layout, MappedSelection, VirtualMapping};
 pub use pair::pair;
 pub use placement::{ByteCopy, Patch, PatchDim};
 pub use plan::{
