@@ -66,6 +66,8 @@ pub enum Store {
 enum Stop {
     Hdf5(String),
     Failed(Error),
+    /// A mapping takes elements that its source does not have.
+    Outside,
 }
 
 impl Stop {
@@ -105,8 +107,11 @@ pub fn compose(
         Ok(()) => Ok(Composition::Parts(composer.parts)),
         Err(Stop::Hdf5(reason)) => Ok(Composition::Hdf5(reason)),
         Err(Stop::Failed(error)) => Err(error),
+        Err(Stop::Outside) => Err(Error::new(Kind::Io, OUTSIDE)),
     }
 }
+
+const OUTSIDE: &str = "a mapping takes elements that the dataset does not have";
 
 struct Composer<'a> {
     sources: Sources<'a>,
@@ -145,8 +150,6 @@ impl Composer<'_> {
         destination
             .check(&shape, memory)
             .map_err(|e| info.name_in(e))?;
-        // The pieces of a dataset are counted from its start.
-        info.bytes()?;
         let place = self.sources.place(dataset, info.clone())?;
         let wanted = Wanted {
             selection: selection.clone(),
@@ -160,9 +163,17 @@ impl Composer<'_> {
         let Layout::Virtual(mappings) = &place.info.layout else {
             return Err(Stop::Hdf5(format!("{} is not virtual", place.info.name)));
         };
+        // The pieces of a dataset are counted from its start.
+        place.info.bytes()?;
         let all = Selection::all(&place.info.shape);
         let mut targets = Vec::with_capacity(mappings.len());
         for mapping in mappings {
+            for side in [&mapping.target, &mapping.source] {
+                if let MappedSelection::Some { selection, shape } = side {
+                    let checked = selection.check(shape).map_err(Stop::Failed);
+                    checked.map_err(|stop| of_mapping(stop, place, mapping))?;
+                }
+            }
             match (&mapping.target, &mapping.source) {
                 (MappedSelection::Unlimited, _) | (_, MappedSelection::Unlimited) => {
                     return Err(Stop::Hdf5("a mapping of it has no end".to_owned()));
@@ -341,11 +352,18 @@ impl Composer<'_> {
             let asked = found
                 .touched
                 .of_source(&target, &source, wanted)
-                .and_then(|asked| {
-                    asked.selection.check(&info.shape)?;
-                    Ok(asked)
-                })
-                .map_err(|stop| of_mapping(stop, place, found.mapping))?;
+                .and_then(|asked| match asked.selection.check(&info.shape) {
+                    Ok(()) => Ok(asked),
+                    Err(_) => Err(Stop::Outside),
+                });
+            let asked = match asked {
+                Err(Stop::Outside) if may_grow_to(info, selection, made_for) => {
+                    let name = &info.name;
+                    let reason = format!("its source {name} has not grown to what is mapped");
+                    return Err(Stop::Hdf5(reason));
+                }
+                asked => asked.map_err(|stop| of_mapping(stop, place, found.mapping))?,
+            };
             match &*found.source {
                 Source::Virtual(place) => self.virtual_dataset(place, &asked)?,
                 Source::Stored { info, table, store } => {
@@ -418,19 +436,28 @@ fn overlapping() -> Stop {
     Stop::Hdf5("mappings of it overlap".to_owned())
 }
 
+/// Whether the dataset can become large enough for the selection, which was made in a dataspace of
+/// the shape given. HDF5 reads its fill value until then.
+fn may_grow_to(info: &DatasetInfo, selection: &Selection, made_for: &[u64]) -> bool {
+    let sizes: Vec<u64> = match selection {
+        Selection::Grid(axes) => axes.iter().map(|a| a.last().map_or(0, |n| n + 1)).collect(),
+        Selection::Runs(_) => made_for.to_vec(),
+    };
+    let fits = |(size, most): (&u64, &Option<u64>)| most.is_none_or(|most| *size <= most);
+    matches!(info.layout, Layout::Chunked { .. })
+        && sizes.len() == info.max_shape.len()
+        && sizes.iter().zip(&info.max_shape).all(fits)
+        && sizes.iter().zip(&info.shape).any(|(size, now)| size > now)
+}
+
 fn of_mapping(stop: Stop, place: &Place, mapping: &VirtualMapping) -> Stop {
-    match stop {
-        Stop::Failed(error) => {
-            let cause = format!(
-                "its source {} in {}: {}",
-                mapping.dataset,
-                mapping.file.display(),
-                error.cause()
-            );
-            let error = Error::new(Kind::Io, cause).remedy(error.remedy_text());
-            let error = in_dataset(error, &place.info.name);
-            Stop::Failed(error.at(&place.info.file.name, 0, 0))
-        }
-        hdf5 => hdf5,
-    }
+    let (cause, remedy) = match &stop {
+        Stop::Failed(error) => (error.cause(), error.remedy_text()),
+        Stop::Outside => (OUTSIDE, ""),
+        Stop::Hdf5(_) => return stop,
+    };
+    let (dataset, file) = (&mapping.dataset, mapping.file.display());
+    let error = Error::new(Kind::Io, format!("its source {dataset} in {file}: {cause}"));
+    let error = in_dataset(error.remedy(remedy), &place.info.name);
+    Stop::Failed(error.at(&place.info.file.name, 0, 0))
 }

@@ -237,6 +237,23 @@ fn sources_of_every_layout_are_read_or_left_to_hdf5() {
 }
 
 #[test]
+fn a_dataset_may_be_its_own_source_where_that_comes_to_an_end() {
+    let Some(turn) = turn() else { return };
+    let setting = turn.setting;
+    for (name, opened) in of_kind(&turn, "view") {
+        let info = info(setting, &opened);
+        // HDF5 reads it too, but never closes the file again.
+        let Ok(Composition::Parts(parts)) = whole(setting, &opened, &info) else {
+            panic!("{name}");
+        };
+        let mut memory = vec![UNTOUCHED; 2 * 6 * 4];
+        read(&parts, &mut memory);
+        let row: Vec<u8> = (0..6i32).flat_map(i32::to_le_bytes).collect();
+        assert_eq!(memory, row.repeat(2), "{name}");
+    }
+}
+
+#[test]
 fn what_only_hdf5_reads_is_left_to_it_with_a_reason() {
     let Some(turn) = turn() else { return };
     let setting = turn.setting;
@@ -334,6 +351,27 @@ fn nothing_of_hdf5s_stays_open() {
     fs::rename(&kept, folder.join("row3.h5")).unwrap();
     drop(parts);
     assert!(links().is_empty());
+}
+
+#[test]
+fn sources_are_found_beside_the_file_that_a_link_leads_to() {
+    let Some(turn) = turn() else { return };
+    let setting = turn.setting;
+    let (folder, _) = samples(&turn);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = elsewhere.path().join("link.h5");
+    std::os::unix::fs::symlink(folder.join("rows.h5"), &link).unwrap();
+    // The folder of the link comes first.
+    fs::copy(folder.join("row4.h5"), elsewhere.path().join("row2.h5")).unwrap();
+    let opened = setting.open_with(&link, "v", H5F_ACC_RDONLY);
+    let info = info(setting, &opened);
+    let Ok(Composition::Parts(parts)) = whole(setting, &opened, &info) else {
+        panic!();
+    };
+    let mut memory = vec![UNTOUCHED; info.bytes().unwrap() as usize];
+    read(&parts, &mut memory);
+    assert!(memory == natively(setting, &opened, &info).unwrap());
+    assert_eq!(memory[2 * 160..3 * 160], memory[4 * 160..5 * 160]);
 }
 
 #[test]

@@ -119,13 +119,17 @@ def partial():
         space = all_of((20,))
         made = h5py.h5d.create(file.id, b"compact", h5py.h5t.STD_I32LE, space, compact)
         made.write(h5py.h5s.ALL, h5py.h5s.ALL, numbers(20, 500))
-        file.create_dataset("out", data=numbers(20, 600), external=[("out.bin", 8, 80)])
+        file.create_dataset(
+            "out", data=numbers(20, 600), external=[(f"{os.getcwd()}/out.bin", 8, 80)]
+        )
         file["scalar"] = np.int32(-4)
     layout = h5py.VirtualLayout((6, 20), "i4")
     for row, name in enumerate(("x", "c", "compact", "out")):
         layout[row] = source("unwritten.h5", name, (20,))
-    layout[4, 3] = source("unwritten.h5", "scalar", (1,))
-    virtual("kinds.h5", layout, fill=5, kind="any")
+    virtual("kinds.h5", layout, fill=5)
+    layout = h5py.VirtualLayout((6,), "i4")
+    layout[3] = source("unwritten.h5", "scalar", (1,))
+    virtual("scalar.h5", layout, kind="any")
 
 
 def nested():
@@ -153,7 +157,7 @@ def nested():
     layout = h5py.VirtualLayout((2, 6), "i4")
     layout[1] = source(".", "a/x", (5, 6))[0]
     layout[0] = source("same.h5", "view_of_itself", (2, 6))[1]
-    virtual("same.h5", layout, dataset="view_of_itself", mode="r+")
+    virtual("same.h5", layout, dataset="view_of_itself", mode="r+", kind="view")
 
 
 def shapes():
@@ -176,14 +180,16 @@ def shapes():
     ]
     low_level("to_irregular.h5", (7, 7), to_irregular)
     two = slabs((40,), ((0,), (5,), (8,), (3,)))
-    low_level("every_third.h5", (40,), [(two, "row1.h5", "x", slabs((40,), ((20,), (1,), None, (15,))))])
+    low_level(
+        "every_third.h5", (40,), [(two, "row1.h5", "x", slabs((40,), ((20,), (1,), None, (15,))))]
+    )
     low_level("smaller.h5", (50,), [(all_of((50,)), "row1.h5", "x", all_of((50,)))], kind="outside")
     too_far = slabs((90,), ((60,), (1,), None, (20,)))
     target = slabs((50,), ((0,), (1,), None, (20,)))
     low_level("outside.h5", (50,), [(target, "row1.h5", "x", too_far)], kind="outside")
     more = slabs((30, 9), ((9, 0), (1, 1), None, (9, 9)))
     target = slabs((9, 9), ((0, 0), (1, 1), None, (9, 9)))
-    low_level("shrunk.h5", (9, 9), [(target, "grown.h5", "x", more)], kind="outside")
+    low_level("not_grown.h5", (9, 9), [(target, "grown.h5", "x", more)], kind="hdf5")
     flat = slabs((9,), ((0,), (1,), None, (9,)))
     target = slabs((9, 9), ((0, 0), (1, 1), None, (1, 9)))
     low_level("rank.h5", (9, 9), [(target, "grown.h5", "x", flat)], kind="refused")
@@ -246,8 +252,28 @@ def cycles():
     virtual("cycle_by_one.h5", layout, kind="cycle")
 
 
-def main(folder):
+def prefixes():
+    """Sources in the folders that HDF5_VDS_PREFIX and HDF5_EXTFILE_PREFIX name."""
+    for name in ("sources", "raw"):
+        Path(name).mkdir()
+    save("sources/row.h5", {"x": numbers(40, 7)})
+    save("row.h5", {"x": numbers(40, 9000)})
+    layout = h5py.VirtualLayout((40,), "i4")
+    layout[:] = source("row.h5", "x", (40,))
+    virtual("v.h5", layout)
+    with h5py.File("v.h5", "r+") as file:
+        data = numbers(20, 600)
+        file.create_dataset("out", data=data, external=[("out.bin", 8, h5py.h5f.UNLIMITED)])
+    virtual("sources/inner.h5", layout)
+    layout[:] = source("inner.h5", "v", (40,))
+    virtual("outer.h5", layout)
+
+
+def main(folder, only_prefixes=False):
     os.chdir(folder)
+    if only_prefixes:
+        prefixes()
+        return
     boxes()
     partial()
     nested()
@@ -260,4 +286,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -62,18 +62,10 @@ pub(super) fn left_of_grid(wanted: &[Axis], taken: &[&[Axis]]) -> Result<Vec<Vec
     };
     let mut left = vec![bounds];
     let mut work = 0;
-    for taken in taken {
+    for taken in joined(taken, &left[0])? {
         let mut next = Vec::new();
         for region in left {
-            let taken: Result<Vec<Ranges>, Stop> = taken
-                .iter()
-                .zip(&region)
-                .map(|(axis, ranges)| {
-                    let (from, to) = (ranges[0].0, ranges[ranges.len() - 1].1);
-                    ranges_of(axis, from, to)
-                })
-                .collect();
-            subtract(region, &taken?, &mut next);
+            subtract(region, &taken, &mut next);
         }
         left = next;
         work += left
@@ -98,6 +90,48 @@ pub(super) fn left_of_grid(wanted: &[Axis], taken: &[&[Axis]]) -> Result<Vec<Vec
         }
     }
     Ok(boxes)
+}
+
+/// The boxes as ranges inside the bounds. Those that differ along one dimension only, as the parts
+/// of a series do, become one.
+fn joined(boxes: &[&[Axis]], bounds: &[Ranges]) -> Result<Vec<Vec<Ranges>>, Stop> {
+    let differs = |d: &usize| boxes.windows(2).any(|pair| pair[0][*d] != pair[1][*d]);
+    let different: Vec<usize> = (0..bounds.len()).filter(differs).collect();
+    let along = |axes: &[Axis], d: usize| ranges_of(&axes[d], bounds[d][0].0, bounds[d][0].1);
+    let ranges = |axes: &[Axis]| -> Result<Vec<Ranges>, Stop> {
+        (0..bounds.len()).map(|d| along(axes, d)).collect()
+    };
+    let ([first, ..], [d]) = (boxes, &different[..]) else {
+        let mut all: Vec<Vec<Ranges>> = Vec::with_capacity(boxes.len());
+        let mut pieces = 0;
+        for axes in boxes {
+            let one = ranges(axes)?;
+            pieces += one.iter().map(Vec::len).sum::<usize>();
+            if pieces > MOST_PIECES {
+                return Err(Stop::too_many());
+            }
+            all.push(one);
+        }
+        return Ok(all);
+    };
+    let mut all: Ranges = Vec::new();
+    for axes in boxes {
+        all.extend(along(axes, *d)?);
+        if all.len() > MOST_PIECES {
+            return Err(Stop::too_many());
+        }
+    }
+    all.sort_unstable();
+    all.dedup_by(|next, range| {
+        let touches = next.0 <= range.1;
+        if touches {
+            range.1 = range.1.max(next.1);
+        }
+        touches
+    });
+    let mut one = ranges(first)?;
+    one[*d] = all;
+    Ok(vec![one])
 }
 
 fn ranges_of(axis: &Axis, from: u64, to: u64) -> Result<Ranges, Stop> {

@@ -257,7 +257,7 @@ impl Numbered {
                 return if done == length {
                     Ok(())
                 } else {
-                    Err(outside())
+                    Err(Stop::Outside)
                 };
             }
         };
@@ -265,12 +265,12 @@ impl Numbered {
             return if number + length <= 1 {
                 tell(0, 0, length)
             } else {
-                Err(outside())
+                Err(Stop::Outside)
             };
         };
         let width = last.len();
         if width == 0 {
-            return Err(outside());
+            return Err(Stop::Outside);
         }
         let mut done = 0;
         while done < length {
@@ -279,34 +279,27 @@ impl Numbered {
             let mut element = 0;
             let mut elements = shape[outer.len()];
             for (axis, size) in outer.iter().zip(shape).rev() {
-                let (index, _) = index_of(axis, left % axis.len().max(1)).ok_or_else(outside)?;
+                let (index, _) = index_of(axis, left % axis.len().max(1)).ok_or(Stop::Outside)?;
                 if index >= *size {
-                    return Err(outside());
+                    return Err(Stop::Outside);
                 }
                 element += index * elements;
                 left /= axis.len().max(1);
                 elements *= size;
             }
             if left > 0 {
-                return Err(outside());
+                return Err(Stop::Outside);
             }
-            let (index, run) = index_of(last, at % width).ok_or_else(outside)?;
+            let (index, run) = index_of(last, at % width).ok_or(Stop::Outside)?;
             let run = run.min(length - done);
             if index + run > shape[outer.len()] {
-                return Err(outside());
+                return Err(Stop::Outside);
             }
             tell(done, element + index, run)?;
             done += run;
         }
         Ok(())
     }
-}
-
-fn outside() -> Stop {
-    Stop::Failed(Error::new(
-        Kind::Io,
-        "a mapping takes elements that the dataset does not have",
-    ))
 }
 
 /// The position at which an index comes out. The axes of mappings are slabs.
@@ -362,7 +355,7 @@ fn recounted(runs: &[Run], from: &[u64], to: &[u64]) -> Result<Vec<Run>, Stop> {
                 elements *= new;
             }
             if !is_inside {
-                return Err(outside());
+                return Err(Stop::Outside);
             }
             let target = run.target + done;
             push(
