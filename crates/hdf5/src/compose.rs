@@ -1,5 +1,6 @@
 //! Virtual datasets, taken apart into the datasets that their elements really come from.
 
+mod circle;
 mod cover;
 mod files;
 mod mapping;
@@ -155,7 +156,11 @@ impl Composer<'_> {
             selection: selection.clone(),
             destination: destination.clone(),
         };
-        self.virtual_dataset(&place, &wanted)
+        let done = self.virtual_dataset(&place, &wanted);
+        if let Err(Stop::Hdf5(_)) = done {
+            circle::refuse(&mut self.sources, &place)?;
+        }
+        done
     }
 
     fn virtual_dataset(&mut self, place: &Place, wanted: &Wanted) -> Result<(), Stop> {
@@ -213,13 +218,8 @@ impl Composer<'_> {
         if !is_same && self.returns <= MOST_RETURNS && self.chain.len() <= DEEPEST {
             return Ok(());
         }
-        let names: Vec<&str> = self.chain.iter().map(|link| link.1.as_str()).collect();
-        let what = match returns {
-            0 => format!("virtual datasets refer to each other more than {DEEPEST} deep"),
-            _ => "virtual datasets refer to each other in a circle".to_owned(),
-        };
-        let error = Error::new(Kind::Io, format!("{what}: {}", names.join(" -> ")));
-        Err(Stop::Failed(error.at(&place.info.file.name, 0, 0)))
+        let names = self.chain.iter().map(|link| link.1.as_str());
+        Err(Stop::Failed(circle::error(returns > 0, names, place)))
     }
 
     /// The wanted elements and all mappings are boxes.

@@ -307,7 +307,7 @@ fn a_cycle_is_an_error_that_names_the_datasets() {
     let Some(turn) = turn() else { return };
     let setting = turn.setting;
     let cycles = of_kind(&turn, "cycle");
-    assert_eq!(cycles.len(), 4);
+    assert_eq!(cycles.len(), 6);
     for (name, opened) in cycles {
         let info = info(setting, &opened);
         let error = whole(setting, &opened, &info).unwrap_err();

@@ -250,6 +250,15 @@ def cycles():
     layout[:399] = source(".", "v", (400,))[1:]
     layout[399:] = source("row1.h5", "x", (40,))[:1]
     virtual("cycle_by_one.h5", layout, kind="cycle")
+    # Mappings overlap, so that HDF5 would have to read it.
+    layout = h5py.VirtualLayout((40,), "i4")
+    layout[:25] = source("row0.h5", "x", (40,))[:25]
+    layout[20:] = source("row1.h5", "x", (40,))[:20]
+    layout[30:] = source("cycle_overlap2.h5", "v", (40,))[30:]
+    virtual("cycle_overlap.h5", layout, kind="cycle")
+    layout = h5py.VirtualLayout((40,), "i4")
+    layout[:] = source("cycle_overlap.h5", "v", (40,))
+    virtual("cycle_overlap2.h5", layout, kind="cycle")
 
 
 def prefixes():

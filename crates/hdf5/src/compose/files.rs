@@ -71,17 +71,32 @@ fn under(folder: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// `%%` stands for a percent sign. Names of mappings without end are left to HDF5.
-pub(super) fn unescaped(name: &OsStr) -> PathBuf {
+/// The name with this running number for each `%b`, and whether there is any. `%%` stands for a
+/// percent sign.
+pub(super) fn numbered(name: &OsStr, number: u64) -> (PathBuf, bool) {
     let mut plain = Vec::new();
+    let mut has_number = false;
     let mut bytes = name.as_bytes().iter();
     while let Some(byte) = bytes.next() {
-        plain.push(*byte);
-        if *byte == b'%' {
-            bytes.next();
+        match (byte, bytes.as_slice().first()) {
+            (b'%', Some(b'b')) => {
+                bytes.next();
+                has_number = true;
+                plain.extend_from_slice(number.to_string().as_bytes());
+            }
+            (b'%', _) => {
+                bytes.next();
+                plain.push(b'%');
+            }
+            _ => plain.push(*byte),
         }
     }
-    PathBuf::from(OsString::from_vec(plain))
+    (PathBuf::from(OsString::from_vec(plain)), has_number)
+}
+
+/// The name of a mapping that has an end, and so no running number.
+pub(super) fn unescaped(name: &OsStr) -> PathBuf {
+    numbered(name, 0).0
 }
 
 /// Device and inode.
@@ -202,7 +217,9 @@ mod tests {
     }
 
     #[test]
-    fn percent_signs_are_written_twice() {
+    fn percent_signs_are_written_twice_and_numbers_as_b() {
         assert_eq!(unescaped(OsStr::new("50%%.h5")), Path::new("50%.h5"));
+        let name = OsStr::new("a%b-%b%%b.h5");
+        assert_eq!(numbered(name, 12), (PathBuf::from("a12-12%b.h5"), true));
     }
 }

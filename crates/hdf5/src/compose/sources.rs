@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use penstock_engine::error::{Error, Kind};
 use penstock_sys::hdf5::{
-    H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_CLOSE_WEAK, H5F_SCOPE_LOCAL,
-    H5P_DEFAULT, H5S_ALL, hid_t,
+    H5D_VIRTUAL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_CLOSE_WEAK,
+    H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_ALL, hid_t,
 };
 
 use crate::chunks::ChunkTable;
@@ -122,6 +122,35 @@ impl<'a> Sources<'a> {
         let status = unsafe { (self.session.hdf5.H5Fget_intent)(file.get(), &mut intent) };
         self.session.check(status, "get the state of the file")?;
         Ok(intent)
+    }
+
+    /// Whether a source of that name can be opened, and its place if it is virtual itself.
+    pub fn find_virtual(
+        &mut self,
+        place: &Place,
+        file: &Path,
+        name: &Path,
+    ) -> Option<Option<Place>> {
+        let name = CString::new(name.as_os_str().as_bytes()).ok()?;
+        let opened = match file.as_os_str() == "." {
+            true => place.file.clone(),
+            false => self.open(place, file).ok()??.0,
+        };
+        let hdf5 = self.session.hdf5;
+        let own = |id, close| self.session.own(id, close, "open it").ok();
+        let access = place.dataset_access.get();
+        // SAFETY: the name outlives the call; the properties are ours.
+        let dataset = unsafe { (hdf5.H5Dopen2)(opened.get(), name.as_ptr(), access) };
+        let dataset = own(dataset, hdf5.H5Dclose)?;
+        // SAFETY: takes an identifier of ours and returns one.
+        let creation = unsafe { (hdf5.H5Dget_create_plist)(dataset.get()) };
+        let creation = own(creation, hdf5.H5Pclose)?;
+        // SAFETY: takes an identifier of ours.
+        if unsafe { (hdf5.H5Pget_layout)(creation.get()) } != H5D_VIRTUAL {
+            return Some(None);
+        }
+        let info = DatasetInfo::read(self.session, dataset.get()).ok()?;
+        Some(self.place(dataset.get(), Arc::new(info)).ok())
     }
 
     /// `None` if file or dataset do not exist, so that HDF5 reads the fill value.
