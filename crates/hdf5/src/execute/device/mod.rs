@@ -3,6 +3,7 @@
 
 mod balance;
 mod batch;
+mod gather;
 mod launch;
 mod loader;
 mod placing;
@@ -40,14 +41,12 @@ pub struct DeviceRead {
     feed: Feed,
     target: DeviceTarget,
     context: Arc<Context>,
-    /// None where no kernel may be launched.
+    /// None where a stream waits for the request: kernels may share a hardware queue with that
+    /// stream, and would wait for it in turn (docs/decisions/0006). Then copies do it all.
     kernels: Option<Arc<Kernels>>,
     batches: Batches,
 }
 
-/// Where a stream waits for the request, only copies are made for it: kernels may share a hardware
-/// queue with that stream, and then would wait for it (docs/decisions/0006).
-///
 /// GPU memory for chunks under way, unless the caller says otherwise.
 const SCRATCH: u64 = 1 << 30;
 

@@ -11,12 +11,12 @@ use penstock_engine::report::Path;
 use penstock_engine::request::Share;
 
 use super::DeviceRead;
+use super::gather::{Gathering, Rows};
 use super::placing::{self, Decoded};
 use super::slots::{ALIGNMENT, Slots};
 use crate::execute::buffer::Buffer;
 use crate::execute::reading::{Reading, Stored};
-use crate::placement::Patch;
-use crate::plan::{ChunkJob, FillJob, Item};
+use crate::plan::{ChunkJob, FillJob};
 
 pub struct Stager<'a> {
     duty: &'a DeviceRead,
@@ -27,20 +27,17 @@ pub struct Stager<'a> {
     /// Bytes used in the slot whose turn it is.
     used: usize,
     /// What of the slot goes to its place by copies.
-    copies: Vec<Rows>,
+    copies: Vec<Copies>,
     /// A chunk whose elements are gathered by the CPU.
     decoded: Buffer,
     /// The boxes of chunks in the slot, all of one reading.
     table: Option<(usize, PlaceTable)>,
 }
 
-/// Rows of the slot that go to a place `pitch` bytes apart.
-struct Rows {
+/// Rows in a slot and where they go.
+struct Copies {
     from: usize,
-    width: u64,
-    rows: u64,
-    to: u64,
-    pitch: i64,
+    rows: Rows,
 }
 
 /// A slot is sent when it holds so much.
@@ -115,13 +112,13 @@ impl<'a> Stager<'a> {
         decode(reading, job, bytes, output, &mut self.codec)?;
         match whole {
             Some(target) => {
-                self.copies.push(Rows {
-                    from: at,
+                let rows = Rows {
+                    target,
                     width: length,
                     rows: 1,
-                    to: self.duty.target.start + target,
                     pitch: 0,
-                });
+                };
+                self.copies.push(Copies { from: at, rows });
                 Ok(())
             }
             None => self.scatter(number, job, at, length, from, lent),
@@ -146,24 +143,16 @@ impl<'a> Stager<'a> {
             decode(reading, job, bytes, chunk, &mut self.codec)?;
             for mut patch in job.patches(&reading.plan) {
                 patch.source -= from;
-                let width = patch.run * item.memory;
-                let all = patch.elements() * item.memory;
-                let at = self.room(number, all as usize, lent)?;
-                let slot = &mut self.slots.bytes()[at..at + all as usize];
-                gather_box(&reading.change, &item, &patch, chunk, slot);
-                let (rows, pitch) = match patch.dims.last() {
-                    Some(dim) => (dim.count, dim.target_stride),
-                    None => (1, 0),
-                };
-                patch.dims.pop();
-                let starts = patch.copies().zip((at..).step_by((rows * width) as usize));
-                self.copies.extend(starts.map(|(start, from)| Rows {
-                    from,
-                    width,
-                    rows,
-                    to: self.duty.target.start + start.target,
-                    pitch,
-                }));
+                let gathering = Gathering::new(item, &patch);
+                let bytes = gathering.bytes() as usize;
+                let mut at = self.room(number, bytes, lent)?;
+                let slot = &mut self.slots.bytes()[at..at + bytes];
+                gathering.gather(&reading.change, chunk, slot);
+                for rows in gathering.copies() {
+                    let next = at + (rows.width * rows.rows) as usize;
+                    self.copies.push(Copies { from: at, rows });
+                    at = next;
+                }
             }
             Ok(())
         })();
@@ -250,12 +239,15 @@ impl<'a> Stager<'a> {
                             reading.change.run(part, to);
                         }
                     }
-                    self.copies.push(Rows {
-                        from: pattern,
+                    let rows = Rows {
+                        target: run.target + done * item.memory,
                         width: elements * item.memory,
                         rows: 1,
-                        to: self.duty.target.start + run.target + done * item.memory,
                         pitch: 0,
+                    };
+                    self.copies.push(Copies {
+                        from: pattern,
+                        rows,
                     });
                     done += elements;
                 }
@@ -315,8 +307,9 @@ impl<'a> Stager<'a> {
             self.share.counters().copy();
             // SAFETY: places inside the caller's memory, as the plan has checked.
             unsafe {
+                let target = self.duty.target.start;
                 self.slots
-                    .upload_rows(copy.from, copy.width, copy.rows, copy.to, copy.pitch, lent)?;
+                    .upload_rows(copy.from, &copy.rows, target, lent)?;
             }
         }
         self.slots.sent(lent)?;
@@ -375,22 +368,4 @@ fn decode(
     pipeline
         .decode(job.mask, stored, output, scratch)
         .map_err(failed)
-}
-
-/// The elements of a box, one after the other.
-fn gather_box(change: &Change, item: &Item, patch: &Patch, chunk: &[u8], dense: &mut [u8]) {
-    let is_dense = item.offset == 0 && item.length == item.stored;
-    let rows = dense.chunks_exact_mut((patch.run * item.memory) as usize);
-    for (run, row) in patch.copies().zip(rows) {
-        let source = &chunk[run.source as usize..];
-        if is_dense {
-            change.run(&source[..(run.elements * item.stored) as usize], row);
-            continue;
-        }
-        let elements = source.chunks(item.stored as usize);
-        for (element, to) in elements.zip(row.chunks_exact_mut(item.memory as usize)) {
-            let part = &element[item.offset as usize..(item.offset + item.length) as usize];
-            change.run(part, to);
-        }
-    }
 }
