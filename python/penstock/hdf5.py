@@ -1,28 +1,37 @@
 """Reading and writing HDF5 datasets.
 
-A contiguous dataset of a native type goes raw: HDF5 says where it lies, and the bytes travel as
-those of any file. All else goes through h5py in host memory, and for the GPU through one more
-copy; the report then has the route "h5py" and says why.
+h5py says what a selection means, the native library moves the bytes and converts the elements.
+What only HDF5 itself can do (variable-length elements, references, conversions that NumPy has to
+finish) and what is too small to gain goes through h5py; the report then has the route "hdf5".
 """
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock import arrays, hdf5_raw, report, request, staging, transfer
+from penstock import arrays, hdf5_native, hdf5_types, request, staging, transfer
+from penstock import selection as selections
 from penstock._options import OptionKeys, resolve
-from penstock.dtypes import element_type, numpy_dtype
+from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError
+from penstock.hdf5_library import lock
 from penstock.placement import HOST, Device, allocate, parse_device
 from penstock.report import Report
-from penstock.selection import parse, runs
+from penstock.request import Finished, Request
 from penstock.streams import stream_handle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from typing_extensions import Unpack
+
+SMALL = 64 << 10
+"""Up to so many bytes of host memory are read and written by h5py, which takes less time to start.
+"""
 
 
 def read(
@@ -39,9 +48,10 @@ def read(
 
     Args:
         dataset: An ``h5py.Dataset``.
-        selection: What would stand in ``dataset[...]``, for example ``np.s_[0:10, :, 3]``; all
-            of the dataset by default.
-        out: An array of the selection's shape to fill. Elements are converted to its type.
+        selection: What would stand in ``dataset[...]``, for example ``np.s_[0:10, :, 3]``, an
+            index list, a mask or the name of a field; all of the dataset by default.
+        out: An array of the selection's shape to fill, with any strides. Elements are converted
+            to its type.
         device: Where a new array goes, as for :func:`penstock.load`. On the host it is what
             ``dataset[selection]`` gives, scalars and ``h5py.Empty`` included.
         dtype: Convert the elements to this type, as ``dataset.astype`` does.
@@ -60,39 +70,41 @@ def read(
     >>> x = ps.read(h5py_file["rho"], np.s_[0:10], device="cuda")
     """
     _check_dataset(dataset)
-    if out is not None and dtype is not None:
-        raise InvalidError("give out or dtype, not both: the elements become those of out")
-    after = stream_handle(stream)
-    native_options = resolve(options)
-    if out is not None:
-        transfer.check_device(out, device)
-    on_host = out is None and parse_device(device) == HOST
+    scalar = out is None and parse_device(device) == HOST
+    if scalar and dtype is None and 0 < dataset.nbytes <= SMALL:
+        return transfer.finish(_read_by_h5py(dataset, selection, None, None, None, None, "small"))
+    with _held(dataset):
+        reading = _start_read(dataset, selection, out, device, dtype, stream, options, True)
+        found = transfer.finish(reading.request)
+    if reading.view is not None:
+        transfer.complete(reading.view, reading.copy_back)
+    return found[()] if scalar and isinstance(found, np.ndarray) and reading.single else found
 
-    raw = hdf5_raw.locate(dataset)
-    if isinstance(raw, str):
-        reason = raw
-    elif dtype is not None and element_type(dtype) != raw.dtype:
-        reason = f"the elements are converted to {element_type(dtype).name}"
-    elif (slab := parse(selection, raw.shape)) is None:
-        reason = "the selection is not a regular hyperslab"
-    elif (pieces := runs(slab, raw.shape)) is None:
-        reason = "the selection falls into too many pieces"
-    else:
-        target = out
-        if target is None:
-            target = allocate(slab.shape, raw.dtype, device, after)
-        view, finish = arrays.destination(target, after)
-        if view.shape != slab.shape:
-            raise _wrong_shape(view.shape, slab.shape)
-        if view.dtype == raw.dtype:
-            if raw.writable:
-                hdf5_raw.flush(dataset)
-            hdf5_raw.move(raw, request.READ, pieces, view, native_options)
-            transfer.complete(view, finish)
-            scalar = on_host and not slab.shape and selection is not Ellipsis
-            return target[()] if scalar else target
-        reason = f"the elements are converted to {view.dtype.name}"
-    return _read_by_h5py(dataset, selection, out, device, dtype, after, reason)
+
+def read_async(
+    dataset: Any,
+    selection: Any = (),
+    *,
+    out: Any = None,
+    device: Device = None,
+    dtype: Any = None,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> Request[Any]:
+    """Start what :func:`read` does, and return at once.
+
+    With a ``stream``, the transfer starts after the work queued there, and work queued there
+    later starts after the transfer. The dataset may be closed meanwhile.
+
+    >>> r = ps.read_async(h5py_file["rho"], device="cuda")
+    >>> rho = r.wait()
+    """
+    _check_dataset(dataset)
+    with lock():
+        reading = _start_read(dataset, selection, out, device, dtype, stream, options, False)
+    if reading.view is not None:
+        arrays.note_write(reading.view)
+    return reading.request
 
 
 def write(
@@ -107,8 +119,8 @@ def write(
 
     Args:
         dataset: An ``h5py.Dataset`` of a file that is open for writing.
-        array: Any array on the CPU or a GPU, or what h5py takes. Elements are converted to the
-            dataset's type.
+        array: Any array on the CPU or a GPU, with any strides, or what h5py takes. It is
+            broadcast, and its elements are converted to the dataset's type.
         selection: What would stand in ``dataset[...]``; all of the dataset by default.
         stream: A CUDA stream whose queued work makes the array, as for :func:`penstock.save`.
         **options: See :class:`penstock.OptionKeys`.
@@ -121,42 +133,223 @@ def write(
     >>> ps.write(h5py_file["rho"], x, np.s_[0:10])
     """
     _check_dataset(dataset)
+    with _held(dataset):
+        transfer.finish(_start_write(dataset, array, selection, stream, options, waits=True))
+
+
+def write_async(
+    dataset: Any,
+    array: Any,
+    selection: Any = (),
+    *,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> Request[Any]:
+    """Start what :func:`write` does, and return at once. The array must not change meanwhile.
+
+    A write into chunks needs HDF5 for each of them. It goes on while it is waited for or asked
+    whether it is done; wait for it before the file is closed.
+
+    >>> r = ps.write_async(h5py_file["rho"], x)
+    >>> r.wait()
+    """
+    _check_dataset(dataset)
+    with lock():
+        return _start_write(dataset, array, selection, stream, options, waits=False)
+
+
+class _Reading(NamedTuple):
+    request: Request[Any]
+    view: arrays.View | None
+    """The memory that is filled; ``None`` if it is filled already."""
+    copy_back: Callable[[], None] | None
+    single: bool
+    """Whether one element was selected, not an array of one."""
+
+
+def _start_read(
+    dataset: Any,
+    argument: Any,
+    out: Any,
+    device: Device,
+    dtype: Any,
+    stream: Any,
+    options: OptionKeys,
+    waits: bool,
+) -> _Reading:
+    if out is not None and dtype is not None:
+        raise InvalidError("give out or dtype, not both: the elements become those of out")
+    after = stream_handle(stream)
     native_options = resolve(options)
-    source = _source(array, stream_handle(stream))
-    raw = hdf5_raw.locate(dataset)
-    if isinstance(raw, str):
-        reason = raw
-    elif source is None or source.dtype != raw.dtype:
-        reason = f"the elements are converted to {raw.dtype.name}"
-    elif not raw.writable:
-        reason = "the file is not open for writing"
-    elif not raw.forgets:
-        reason = "the dataset fits into HDF5's sieve buffer"
-    elif (slab := parse(selection, raw.shape)) is None or slab.shape != source.shape:
-        reason = "the selection is not a regular hyperslab of the array's shape"
-    elif (pieces := runs(slab, raw.shape)) is None:
-        reason = "the selection falls into too many pieces"
+    if out is not None:
+        transfer.check_device(out, device)
+    on_host = out is None and parse_device(device) == HOST
+    hdf5_native.settle(dataset)
+
+    def by_h5py(reason: str) -> _Reading:
+        made = _read_by_h5py(dataset, argument, out, device, dtype, after, reason)
+        return _Reading(made, None, None, False)
+
+    if not dataset.shape:
+        return by_h5py("the dataspace is scalar" if dataset.shape == () else "there are no data")
+    indices, names = selections.split(argument)
+    stored = dataset.dtype
+    if names:
+        stored = selections.field_dtype(stored, names)
+    if stored.hasobject:
+        return by_h5py(f"elements of type {stored} are stored elsewhere in the file")
+    selected = selections.select(dataset, indices)
+    base, inner = stored.subdtype or (stored, ())
+
+    if out is not None:
+        wanted = arrays.view(out).dtype
+    elif dtype is not None:
+        wanted = element_type(dtype)
     else:
-        hdf5_raw.flush(dataset)
-        try:
-            hdf5_raw.move(raw, request.WRITE, pieces, source, native_options)
-        finally:
-            hdf5_raw.forget_sieve(dataset)
-        return
-    start = perf_counter_ns()
-    value = array if source is None else staging.to_host(source)
-    dataset[selection] = value
-    device = HOST if source is None else source.device
-    _remember(np.asarray(value).nbytes, device, start, reason)
+        wanted = element_type(base if on_host else base.newbyteorder("="))
+    small = selected.count * wanted.itemsize <= SMALL
+    if small and waits and (on_host or (out is not None and arrays.view(out).device < 0)):
+        return by_h5py("small")
+    kind = hdf5_types.memory_type(wanted, base)
+    if kind is not None:
+        kind = hdf5_types.array_type(kind, inner)
+        if len(names) == 1:
+            kind = hdf5_types.field_type(kind, names[0])
+    if kind is None or not hdf5_types.converts(dataset.id.get_type(), kind):
+        return by_h5py(f"HDF5 has no conversion to {wanted.name}")
+
+    target = out
+    if target is None:
+        shape = selected.shape + inner
+        if on_host:
+            # Structures may have gaps, which nothing fills.
+            make = np.zeros if base.kind == "V" else np.empty
+            target = make(shape, base if wanted.numpy == base else numpy_dtype(wanted))
+        else:
+            target = allocate(shape, wanted, device, after)
+    view, copy_back = _destination(target, after, selected, len(inner), waits)
+    if view.shape != selected.shape + inner:
+        raise InvalidError(
+            f"out has shape {view.shape}, and the selection has shape {selected.shape + inner}"
+        )
+    made = hdf5_native.submit(
+        request.READ,
+        dataset,
+        selected,
+        hdf5_native.Memory(view, kind, _outer_strides(view, len(inner))),
+        native_options,
+        explicit_stream=stream is not None,
+        waits=waits,
+        array=target,
+    )
+    return _Reading(made, view, copy_back, single=not selected.shape)
 
 
-def _source(array: Any, stream: int | None) -> arrays.View | None:
-    """The memory of an array, ``None`` for other values that h5py can make something of."""
-    if isinstance(array, (str, bytes, list, tuple, int, float, complex, np.generic)) or (
-        isinstance(array, np.ndarray) and array.dtype.hasobject
+def _destination(
+    array: Any, stream: int | None, selected: selections.Selected, inner: int, waits: bool
+) -> tuple[arrays.View, Callable[[], None] | None]:
+    """The memory of an array as the library can fill it: itself, or a temporary if need be."""
+    view = arrays.strided_destination(array, stream)
+    if view.contiguous or (selected.regular and _are_dense(view, inner)):
+        return view, None
+    if waits:
+        return arrays.destination(array, stream)
+    return arrays.contiguous_destination(array, stream), None
+
+
+def _start_write(
+    dataset: Any, array: Any, argument: Any, stream: Any, options: OptionKeys, *, waits: bool
+) -> Request[Any]:
+    after = stream_handle(stream)
+    native_options = resolve(options)
+    stored = dataset.dtype
+    view = _source(array, stored, after)
+
+    def by_h5py(reason: str) -> Request[Any]:
+        return _write_by_h5py(dataset, array, argument, view, after, reason)
+
+    if not dataset.shape:
+        return by_h5py("the dataspace is scalar" if dataset.shape == () else "there are no data")
+    indices, names = selections.split(argument)
+    field = selections.field_dtype(stored, names) if names else stored
+    if view is None or field.hasobject:
+        return by_h5py(f"values of type {field} are for HDF5 to make")
+    structured = view.dtype.numpy is not None and view.dtype.numpy.names is not None
+    if (stored.kind == "V" and stored.subdtype is None and not names) and not (
+        view.dtype.numpy is not None and view.dtype.numpy.kind == "V"
     ):
+        return by_h5py(f"values of type {view.dtype.name} become {stored} by NumPy")
+    if not writable(dataset):
+        return by_h5py("the file is not open for writing")  # HDF5 says so
+
+    base, inner = field.subdtype or (field, ())
+    kind = hdf5_types.memory_type(view.dtype, base)
+    if kind is not None and names:
+        if structured:
+            kind, inner = hdf5_types.fields_type(view.dtype.numpy, names), ()
+        elif len(names) == 1:
+            kind = hdf5_types.field_type(hdf5_types.array_type(kind, inner), names[0])
+        else:
+            kind = None
+    elif kind is not None:
+        kind = hdf5_types.array_type(kind, inner)
+    if kind is None or not hdf5_types.converts(kind, dataset.id.get_type()):
+        return by_h5py(f"HDF5 has no conversion from {view.dtype.name}")
+    outer = view.shape[: view.ndim - len(inner)]
+    if view.shape[len(outer) :] != inner:
+        return by_h5py("the arrays in the elements have another shape")
+
+    selected = selections.select(dataset, indices)
+    small = view.device < 0 and selected.count * field.itemsize <= SMALL and waits
+    if small or not selected.count:
+        return by_h5py("small")
+    if not view.contiguous and not (selected.regular and _are_dense(view, len(inner))):
+        view = arrays.source(array, after)
+    strides = _outer_strides(view, len(inner))
+    if selected.regular:
+        if outer != selected.shape:
+            strides = selected.repeat(outer, view.byte_strides[: len(outer)])
+    elif outer == () and selected.shape != ():
+        return by_h5py("one value is written to a selection that is no box")
+    else:
+        selected.fits(outer)
+    made = hdf5_native.submit(
+        request.WRITE,
+        dataset,
+        selected,
+        hdf5_native.Memory(view, kind, strides),
+        native_options,
+        explicit_stream=stream is not None,
+        waits=waits,
+        array=array,
+    )
+    return made
+
+
+def _source(array: Any, stored: np.dtype[Any], stream: int | None) -> arrays.View | None:
+    """The memory of an array, ``None`` for values that h5py alone can make something of."""
+    if isinstance(array, (list, tuple, bool, int, float, complex, np.generic)):
+        # As h5py does: numbers become those of the dataset at once.
+        if stored.kind not in "biufc":
+            return None
+        array = np.asarray(array, dtype=stored.base)
+    elif isinstance(array, (str, bytes)):
         return None
-    return arrays.source(array, stream)
+    if isinstance(array, np.ndarray) and (array.dtype.hasobject or array.dtype.kind in "UT"):
+        return None
+    return arrays.view(array, stream)
+
+
+def _are_dense(view: arrays.View, inner: int) -> bool:
+    """Whether the last dimensions, which make an element, lie in C order."""
+    expected = arrays.c_strides(view.shape, view.dtype.itemsize)
+    return inner == 0 or view.byte_strides[-inner:] == expected[-inner:]
+
+
+def _outer_strides(view: arrays.View, inner: int) -> tuple[int, ...] | None:
+    if view.strides is None:
+        return None
+    return view.strides[: len(view.strides) - inner]
 
 
 def _read_by_h5py(
@@ -167,18 +360,17 @@ def _read_by_h5py(
     dtype: Any,
     stream: int | None,
     reason: str,
-) -> Any:
+) -> Finished[Any]:
     start = perf_counter_ns()
     if out is None and parse_device(device) == HOST:
         value = _value(dataset, selection, dtype)
-        _remember(getattr(value, "nbytes", 0), HOST, start, reason)
-        return value
-    view, finish = None, None
+        return _finished(value, getattr(value, "nbytes", 0), HOST, start, reason)
+    view, copy_back = None, None
     if out is not None:
-        view, finish = arrays.destination(out, stream)
-        dtype = view.dtype.numpy
+        view, copy_back = arrays.destination(out, stream)
+        dtype = view.dtype
     host = np.asarray(_value(dataset, selection, dtype))
-    if host.dtype.kind not in "biufcV" or host.dtype.hasobject:
+    if host.dtype.hasobject:
         raise IncompatibleError(
             f"elements of type {dataset.dtype} cannot be put into such an array",
             path=dataset.file.filename,
@@ -187,19 +379,20 @@ def _read_by_h5py(
     if view is None:
         host = host.astype(host.dtype.newbyteorder("="), copy=False)
         out = allocate(host.shape, element_type(host.dtype), device, stream)
-        view, finish = arrays.destination(out, stream)
+        view, copy_back = arrays.destination(out, stream)
     if view.shape != host.shape:
-        raise _wrong_shape(view.shape, host.shape)
+        raise InvalidError(f"out has shape {view.shape}, and the selection has shape {host.shape}")
     staging.from_host(view, host)
-    transfer.complete(view, finish)
-    _remember(view.nbytes, view.device, start, reason)
-    return out
+    transfer.complete(view, copy_back)
+    return _finished(out, view.nbytes, view.device, start, reason)
 
 
 def _value(dataset: Any, selection: Any, dtype: Any) -> Any:
-    """The selected elements in host memory, converted by HDF5 where it has such a type."""
-    element = None if dtype is None else element_type(dtype)
-    if element is None or element.numpy == dataset.dtype:
+    """The selected elements in host memory, converted by HDF5 where it can."""
+    if dtype is None:
+        return dataset[selection]
+    element = dtype if isinstance(dtype, ElementType) else element_type(dtype)
+    if element.numpy == dataset.dtype:
         return dataset[selection]
     wanted = numpy_dtype(element)
     if wanted.kind in "biufc" and dataset.dtype.kind in "biufc":
@@ -207,19 +400,49 @@ def _value(dataset: Any, selection: Any, dtype: Any) -> Any:
     return np.asarray(dataset[selection]).astype(wanted)[()]
 
 
-def _remember(nbytes: int, device: int, start: int, reason: str) -> None:
-    report.remember(
-        Report(
-            route="h5py",
-            device=device,
-            bytes=nbytes,
-            h5py=nbytes,
-            elapsed_ns=perf_counter_ns() - start,
-            copies=0 if device == HOST else 1,
-            threads=1,
-            note=f"through HDF5 in host memory: {reason}",
-        )
+def _write_by_h5py(
+    dataset: Any,
+    array: Any,
+    selection: Any,
+    view: arrays.View | None,
+    stream: int | None,
+    reason: str,
+) -> Finished[Any]:
+    hdf5_native.settle(dataset)
+    start = perf_counter_ns()
+    value, device = array, HOST
+    if view is not None and not isinstance(array, (np.ndarray, np.generic, list, tuple)):
+        value, device = staging.to_host(arrays.source(view.array, stream)), view.device
+    dataset[selection] = value
+    return _finished(array, np.asarray(value).nbytes, device, start, reason)
+
+
+def _finished(array: Any, nbytes: int, device: int, start: int, reason: str) -> Finished[Any]:
+    if reason == "small":
+        reason = f"not more than {SMALL} bytes"
+    report = Report(
+        route="hdf5",
+        device=device,
+        bytes=nbytes,
+        hdf5=nbytes,
+        elapsed_ns=perf_counter_ns() - start,
+        copies=0 if device == HOST else 1,
+        threads=1,
+        note=f"through HDF5 in host memory: {reason}",
     )
+    return Finished(array, report)
+
+
+def writable(dataset: Any) -> bool:
+    """Whether the file of a dataset is open for writing."""
+    import h5py
+
+    return bool(h5py.h5i.get_file_id(dataset.id).get_intent() & h5py.h5f.ACC_RDWR)
+
+
+def _held(dataset: Any) -> AbstractContextManager[Any]:
+    """Nothing else may happen to a file that is open for writing while a call is under way."""
+    return lock() if writable(dataset) else nullcontext()
 
 
 def _check_dataset(dataset: Any) -> None:
@@ -229,7 +452,3 @@ def _check_dataset(dataset: Any) -> None:
         raise IncompatibleError(f"a {type(dataset).__name__} is not an h5py.Dataset")
     if not dataset.id.valid:
         raise InvalidError("the dataset is closed")
-
-
-def _wrong_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> InvalidError:
-    return InvalidError(f"out has shape {shape}, and the selection has shape {wanted}")
