@@ -23,7 +23,7 @@ mod tally;
 pub mod trace;
 mod workers;
 
-pub use engine::{drain, refuse_fork, set_process_options};
+pub use engine::{cores, drain, merged_options, refuse_fork, set_process_options};
 pub use gpu::stream::Stream;
 pub use memory::MemoryKind;
 pub use plan::Extent;

@@ -6,12 +6,15 @@
 //! which elements of the destination; carrying that out needs no HDF5 and no lock.
 
 mod blocks;
+mod change;
 mod chunks;
 mod element;
+pub mod execute;
 mod metadata;
 mod pair;
 mod placement;
 mod plan;
+pub mod read;
 mod selection;
 mod session;
 mod space;

@@ -119,7 +119,8 @@ pub enum Source {
     Contiguous { offset: u64 },
     /// As contiguous, from offset 0 of these slots put one behind the other.
     External(Vec<ExternalSlot>),
-    /// The whole dataset, which the caller has in memory as HDF5 read it; there is one job.
+    /// The whole dataset, which the caller has in memory as HDF5 read it. Jobs are blocks of it,
+    /// with offsets in that memory as their addresses.
     Given,
     /// Nothing was ever written.
     Missing,
@@ -271,10 +272,6 @@ impl ReadPlan {
             }
             // Nothing to do, whatever the shape.
             _ if is_empty => ChunkGrid::new(&[0], &[1])?,
-            (Source::Given, _) => {
-                info.bytes()?;
-                ChunkGrid::new(&shape, &shape)?
-            }
             _ => {
                 info.bytes()?;
                 let (shape, block) = blocks::shape(&shape, &selection, item.stored);
@@ -321,6 +318,16 @@ impl ReadPlan {
     }
     pub fn item(&self) -> Item {
         self.item
+    }
+    /// The name of the dataset.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    pub fn is_external(&self) -> bool {
+        matches!(self.source, Source::External(_))
+    }
+    pub fn is_given(&self) -> bool {
+        matches!(self.source, Source::Given)
     }
     /// The stored element that unwritten elements read as.
     pub fn fill(&self) -> Option<&[u8]> {
@@ -381,9 +388,8 @@ impl ReadPlan {
         };
         let found = match &self.source {
             Source::Missing => None,
-            Source::Given => Some(job(0, self.decoded_size, NO_FILTERS, true)),
             Source::Contiguous { offset } => Some(self.block(*offset, job(0, 0, NO_FILTERS, true))),
-            Source::External(_) => Some(self.block(0, job(0, 0, NO_FILTERS, true))),
+            Source::Given | Source::External(_) => Some(self.block(0, job(0, 0, NO_FILTERS, true))),
             Source::Chunks(table) => {
                 let stored = table.find(chunk).map_err(|e| in_dataset(e, &self.name))?;
                 match stored {
@@ -458,6 +464,11 @@ impl ReadPlan {
 }
 
 impl ChunkJob {
+    /// Number of elements that are wanted.
+    pub fn elements(&self, plan: &ReadPlan) -> u64 {
+        self.patches(plan).map(|patch| patch.elements()).sum()
+    }
+
     /// The boxes of elements to copy out of the decoded chunk.
     pub fn patches<'a>(&'a self, plan: &'a ReadPlan) -> impl Iterator<Item = Patch> + 'a {
         self.placement.patches(&plan.geometry)
@@ -507,6 +518,11 @@ impl ChunkJob {
 }
 
 impl FillJob {
+    /// Number of elements to fill.
+    pub fn elements(&self, plan: &ReadPlan) -> u64 {
+        self.patches(plan).map(|patch| patch.elements()).sum()
+    }
+
     /// The boxes of elements to fill; their offsets in the chunk mean nothing.
     pub fn patches<'a>(&'a self, plan: &'a ReadPlan) -> impl Iterator<Item = Patch> + 'a {
         self.placement.patches(&plan.geometry)

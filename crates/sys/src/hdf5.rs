@@ -5,7 +5,7 @@
 //! [`Functions`]. The library may have been built without thread-safety: every call is made under
 //! the lock of whoever uses HDF5 in this process (h5py's lock, an application's own discipline).
 
-use std::ffi::{CString, OsStr, OsString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_uint, c_void};
 use std::fs;
 use std::ops::Deref;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -333,6 +333,35 @@ table! {
             fn H5Tget_tag(type_: hid_t) -> *mut c_char;
             fn H5Tis_variable_str(type_id: hid_t) -> htri_t;
             fn H5Tequal(type1_id: hid_t, type2_id: hid_t) -> htri_t;
+            /// In place: the buffer has room for `nelmts` of the larger type. `background`, of the
+            /// same room, holds what fields of a compound that the source lacks keep.
+            fn H5Tconvert(
+                src_id: hid_t,
+                dst_id: hid_t,
+                nelmts: usize,
+                buf: *mut c_void,
+                background: *mut c_void,
+                plist_id: hid_t
+            ) -> herr_t;
+            fn H5Tcopy(type_id: hid_t) -> hid_t;
+            fn H5Tset_size(type_id: hid_t, size: usize) -> herr_t;
+            fn H5Tset_order(type_id: hid_t, order: c_int) -> herr_t;
+            fn H5Tset_precision(type_id: hid_t, prec: usize) -> herr_t;
+            fn H5Tset_ebias(type_id: hid_t, ebias: usize) -> herr_t;
+            fn H5Tset_fields(
+                type_id: hid_t,
+                spos: usize,
+                epos: usize,
+                esize: usize,
+                mpos: usize,
+                msize: usize
+            ) -> herr_t;
+            fn H5Tcreate(class: c_int, size: usize) -> hid_t;
+            fn H5Tinsert(parent_id: hid_t, name: *const c_char, offset: usize, member_id: hid_t)
+                -> herr_t;
+            fn H5Tarray_create2(base_id: hid_t, ndims: c_uint, dim: *const hsize_t) -> hid_t;
+            fn H5Tenum_create(base_id: hid_t) -> hid_t;
+            fn H5Tenum_insert(type_: hid_t, name: *const c_char, value: *const c_void) -> herr_t;
             fn H5Tclose(type_id: hid_t) -> herr_t;
 
             fn H5Eset_auto2(estack_id: hid_t, func: Option<ErrorAuto>, client_data: *mut c_void)
@@ -407,6 +436,35 @@ impl Hdf5 {
         Err(Absent {
             what: format!("{TITLE}: no copy is loaded; {}", refused.join("; ")),
         })
+    }
+
+    /// The copy that a loaded shared object is linked with, such as an extension module of h5py.
+    pub fn of_module(module: &Path) -> Result<Hdf5, Absent> {
+        let absent = |why: &str| Absent {
+            what: format!("{TITLE}: {} {why}", module.display()),
+        };
+        let name = CString::new(module.as_os_str().as_bytes())
+            .map_err(|_| absent("is not the name of a file"))?;
+        // SAFETY: with RTLD_NOLOAD nothing is loaded and no code runs.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+        if handle.is_null() {
+            return Err(absent("is not loaded"));
+        }
+        // SAFETY: the handle is the one just returned. It finds what the module's own dependencies
+        // export, which is how the module found it.
+        let symbol = unsafe { libc::dlsym(handle, c"H5open".as_ptr()) };
+        // SAFETY: plain data, for which all zero bytes are a valid value.
+        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: `info` is a place for the answer; any address may be asked about.
+        let found = !symbol.is_null() && unsafe { libc::dladdr(symbol, &mut info) } != 0;
+        let path = (found && !info.dli_fname.is_null()).then(|| {
+            // SAFETY: the loader's name of an object is a C string that lives as long as it.
+            let name = unsafe { CStr::from_ptr(info.dli_fname) };
+            OsString::from_vec(name.to_bytes().to_vec())
+        });
+        // SAFETY: the handle is the one returned above; the module stays loaded by its owner.
+        unsafe { libc::dlclose(handle) };
+        Hdf5::at(&path.ok_or_else(|| absent("is not linked with HDF5"))?)
     }
 
     /// `name` is loaded already, so opening it only makes sure that it stays.

@@ -66,8 +66,30 @@ impl File {
         if access.truncate {
             flags |= libc::O_TRUNC;
         }
+        File::open_at(path, path, access, flags, options)
+    }
+
+    /// The file that a descriptor of this process is open on, under the name that errors tell.
+    pub fn of_descriptor(descriptor: RawFd, name: &Path, options: Options) -> Result<File> {
+        let access = Access {
+            read: true,
+            ..Access::default()
+        };
+        // Through /proc it is surely the same file, also when it was renamed or unlinked.
+        let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        File::open_at(&same, name, access, flags, options)
+    }
+
+    fn open_at(
+        at: &Path,
+        path: &Path,
+        access: Access,
+        flags: i32,
+        options: Options,
+    ) -> Result<File> {
         // A FIFO without a peer would block for ever; it is refused below instead.
-        let buffered = open_fd(path, flags | libc::O_NONBLOCK)
+        let buffered = open_fd(at, flags | libc::O_NONBLOCK)
             .map_err(|e| Error::os(&e, "cannot open the file").in_file(path))?;
         refuse_unseekable(path, &buffered)?;
         let file = File {
@@ -196,7 +218,7 @@ impl File {
 
     /// Offset and length of an O_DIRECT transfer must be multiples of this, in bytes. At least a
     /// page, so that no page is reached both directly and through the page cache at a time.
-    pub(crate) fn direct_alignment(&self) -> u64 {
+    pub fn direct_alignment(&self) -> u64 {
         let asked = self.system.direct.map_or(1, |d| u64::from(d.offset));
         asked.max(page_size())
     }

@@ -248,6 +248,10 @@ pub struct DutyOrder {
     pub block: u64,
     /// Whether [`Duty::turn`] is to be called.
     pub has_turns: bool,
+    /// What was done before, and why the request goes another way than asked for.
+    pub moved: u64,
+    pub moved_by: crate::report::Path,
+    pub note: Option<String>,
 }
 
 impl DutyOrder {
@@ -262,6 +266,10 @@ impl DutyOrder {
         tracker.block = self.block;
         tracker.device = self.context.as_ref().map_or(-1, |c| c.device);
         tracker.context = self.context;
+        tracker.counters.moved(self.moved_by, self.moved);
+        if let Some(note) = &self.note {
+            tracker.counters.note(note);
+        }
         make_job(engine, self.duty, tracker, lanes, owner)
     }
 }
