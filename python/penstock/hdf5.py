@@ -274,10 +274,9 @@ def _start_write(
     field = selections.field_dtype(stored, names) if names else stored
     if view is None or field.hasobject:
         return by_h5py(f"values of type {field} are for HDF5 to make")
-    structured = view.dtype.numpy is not None and view.dtype.numpy.names is not None
-    if (stored.kind == "V" and stored.subdtype is None and not names) and not (
-        view.dtype.numpy is not None and view.dtype.numpy.kind == "V"
-    ):
+    dtype = view.dtype.numpy
+    opaque = stored.kind == "V" and stored.subdtype is None
+    if opaque and not names and (dtype is None or dtype.kind != "V"):
         return by_h5py(f"values of type {view.dtype.name} become {stored} by NumPy")
     if not writable(dataset):
         return by_h5py("the file is not open for writing")  # HDF5 says so
@@ -285,8 +284,8 @@ def _start_write(
     base, inner = field.subdtype or (field, ())
     kind = hdf5_types.memory_type(view.dtype, base)
     if kind is not None and names:
-        if structured:
-            kind, inner = hdf5_types.fields_type(view.dtype.numpy, names), ()
+        if dtype is not None and dtype.names is not None:
+            kind, inner = hdf5_types.fields_type(dtype, names), ()
         elif len(names) == 1:
             kind = hdf5_types.field_type(hdf5_types.array_type(kind, inner), names[0])
         else:
@@ -313,7 +312,7 @@ def _start_write(
         return by_h5py("one value is written to a selection that is no box")
     else:
         selected.fits(outer)
-    made = hdf5_native.submit(
+    return hdf5_native.submit(
         request.WRITE,
         dataset,
         selected,
@@ -323,7 +322,6 @@ def _start_write(
         waits=waits,
         array=array,
     )
-    return made
 
 
 def _source(array: Any, stored: np.dtype[Any], stream: int | None) -> arrays.View | None:

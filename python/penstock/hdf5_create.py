@@ -29,7 +29,7 @@ def create(
     lengths = view.shape if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
     if math.prod(lengths) != math.prod(view.shape):
         raise InvalidError(f"data of shape {view.shape} do not fill a dataset of shape {lengths}")
-    kind = _h5py_dtype(dtype) if dtype is not None else _type_of(view.dtype, data)
+    kind = _h5py_dtype(getattr(data, "dtype", view.dtype) if dtype is None else dtype)
     made = group.create_dataset(name, lengths, kind, **arguments)
     if lengths == view.shape:
         hdf5.write(made, data, stream=stream)
@@ -52,34 +52,21 @@ def _memory(data: Any, stream: Any) -> arrays.View | None:
 
 
 def _h5py_dtype(dtype: Any) -> Any:
-    """A type as h5py takes it: also the floats that only torch and ml_dtypes know."""
+    """A type as h5py takes it: also those that only torch and ml_dtypes know."""
     import h5py
 
-    if dtype is None or isinstance(dtype, (np.dtype, h5py.Datatype, h5py.h5t.TypeID)):
-        known = dtype
-    elif isinstance(dtype, str) or type(dtype).__module__ in ("torch", "ml_dtypes"):
-        return _type_of(element_type(dtype), None)
-    else:
-        known = dtype
-    if isinstance(known, np.dtype) and known.kind == "V" and known.names is None:
-        return _type_of(element_type(known), None)
-    return known
-
-
-def _type_of(element: ElementType, data: Any) -> Any:
-    import h5py
-
-    dtype = getattr(data, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.metadata:
+    if dtype is None or isinstance(dtype, (h5py.Datatype, h5py.h5t.TypeID)):
         return dtype
-    if element.numpy is not None and (
-        element.numpy.kind != "V" or element.numpy.names is not None or element.name[:4] == "void"
-    ):
-        return element.numpy
-    kind = hdf5_types.memory_type(element, np.dtype("V1"))
-    if kind is None:
+    try:
+        element = dtype if isinstance(dtype, ElementType) else element_type(dtype)
+    except IncompatibleError:
+        return dtype  # strings and objects are h5py's own
+    special = hdf5_types.special_type(element.name)
+    if special is not None:
+        return h5py.Datatype(special)
+    if element.numpy is None:
         raise IncompatibleError(f"HDF5 has no data type {element.name}")
-    return h5py.Datatype(kind)
+    return dtype if isinstance(dtype, np.dtype) else element.numpy
 
 
 def _reshaped(data: Any, shape: tuple[int, ...]) -> Any:

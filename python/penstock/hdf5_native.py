@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -83,10 +84,8 @@ def settle(dataset: Any = None) -> None:
     file = None if dataset is None else _file_of(dataset)
     for write, written in list(_writes.items()):
         if file is None or written == file:
-            try:
+            with suppress(Error):
                 write.wait()
-            except Error:
-                pass
             _writes.pop(write, None)
 
 

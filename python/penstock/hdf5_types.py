@@ -25,20 +25,30 @@ def memory_type(element: ElementType, stored: np.dtype[Any]) -> Any:
     """
     import h5py
 
-    if element.name in _FLOATS:
-        return _float(*_FLOATS[element.name])
-    if element.name == "complex32":
-        half = h5py.h5t.py_create(np.dtype("f2"))
-        pair = h5py.h5t.create(h5py.h5t.COMPOUND, 4)
-        for offset, name in zip((0, 2), h5py.get_config().complex_names, strict=True):
-            pair.insert(name.encode(), offset, half)
-        return pair
+    special = special_type(element.name)
+    if special is not None:
+        return special
     if element.numpy is None or element.name.startswith("float8"):
         return None
     try:
         return h5py.h5t.py_create(stored if element.numpy == stored else element.numpy)
     except TypeError:
         return None
+
+
+def special_type(name: str) -> Any:
+    """The HDF5 type of a type that h5py has no word for, ``None`` for another one."""
+    import h5py
+
+    if name in _FLOATS:
+        return _float(*_FLOATS[name])
+    if name != "complex32":
+        return None
+    half = h5py.h5t.py_create(np.dtype("f2"))
+    pair = h5py.h5t.create(h5py.h5t.COMPOUND, 4)
+    for offset, part in zip((0, 2), h5py.get_config().complex_names, strict=True):
+        pair.insert(part.encode(), offset, half)
+    return pair
 
 
 def array_type(element: Any, shape: tuple[int, ...]) -> Any:
