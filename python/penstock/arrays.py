@@ -243,7 +243,7 @@ def _of_cuda_interface(array: Any, interface: dict[str, Any]) -> View:
         array,
         framework="cupy" if frameworks.is_cupy(array) else "other",
         device=max(ordinal, 0) if address == 0 or kind != HOST else -1,
-        strides=_strides(shape, interface.get("strides"), dtype.itemsize),
+        strides=unless_c_order(shape, interface.get("strides"), dtype.itemsize),
         readonly=bool(readonly),
         stream=None if stream is None else normal(stream),
         keep=interface,
@@ -267,7 +267,7 @@ def _of_dlpack(array: Any, stream: int | None) -> View:
         array,
         framework="other",
         device=imported.device_id if gpu else -1,
-        strides=_strides(
+        strides=unless_c_order(
             imported.shape,
             imported.strides and tuple(step * imported.dtype.itemsize for step in imported.strides),
             imported.dtype.itemsize,
@@ -284,7 +284,7 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     return tuple(math.prod(shape[i + 1 :]) * itemsize for i in range(len(shape)))
 
 
-def _strides(
+def unless_c_order(
     shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsize: int
 ) -> tuple[int, ...] | None:
     """The strides in bytes, ``None`` if they are those of C order."""
