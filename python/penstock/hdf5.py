@@ -435,6 +435,8 @@ def writable(dataset: Any) -> bool:
     """Whether the file of a dataset is open for writing."""
     import h5py
 
+    if getattr(dataset, "_readonly", False):  # what h5py knows already is quicker than to ask
+        return False
     return bool(h5py.h5i.get_file_id(dataset.id).get_intent() & h5py.h5f.ACC_RDWR)
 
 

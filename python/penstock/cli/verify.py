@@ -64,7 +64,7 @@ def verify(
 def _verify(path: Path, target: devices.Target) -> dict[str, Any]:
     outcomes: list[Outcome] = []
     try:
-        with h5py.File(path) as file, messages.status("") as status:
+        with h5py.File(path, rdcc_nbytes=0) as file, messages.status("") as status:
             for name, dataset in comparison.datasets(file):
                 status.update(Text(f"Reading {path}:{name}"))
                 outcomes.append(comparison.compare(name, dataset, target.device))
