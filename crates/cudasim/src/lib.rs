@@ -1,4 +1,4 @@
-//! A stand-in for `libcuda.so.1` and `libcufile.so.0` on a machine without a GPU.
+//! A stand-in for `libcuda.so.1`, `libcufile.so.0` and nvCOMP on a machine without a GPU.
 //!
 //! It is a test double and never shipped. It is as strict as the real libraries or stricter, so
 //! that a program that works on it has little left to get wrong on a GPU:
@@ -23,6 +23,7 @@ pub mod config;
 pub mod cufile;
 pub mod failure;
 pub mod memory;
+pub mod nvcomp;
 pub mod status;
 
 mod arena;

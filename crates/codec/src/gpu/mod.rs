@@ -1,11 +1,13 @@
-//! The kernels, and the tables that tell them what to do.
+//! Undoing and doing filters on the GPU: nvCOMP for what compresses, kernels of our own for the rest.
 //!
 //! This is plumbing: the caller owns device memory, streams and contexts, brings the tables to the
 //! device, and waits. A table is launched only after its bytes have been uploaded by earlier work of
 //! the same stream (or of work that the stream waits for), and must stay until the launch is done.
 
 mod checksum;
+pub mod framing;
 mod kernels;
+pub mod nvcomp;
 mod place;
 
 use std::fmt;
