@@ -195,7 +195,7 @@ PORTABLE void move_piece(const PlaceLaunch &launch, const Patch &patch, u64 inde
         piece = swapped(piece, width);
     } else if (launch.change == CONVERT) {
         piece = launch.from_big ? swapped(piece, width) : piece;
-        piece.low = converted(launch.from, launch.to, piece.low);
+        piece.low = converted(launch.from, launch.to, launch.from_big || launch.to_big, piece.low);
         width = size_of(launch.to);
         piece = launch.to_big ? swapped(piece, width) : piece;
     }

@@ -39,7 +39,7 @@ struct Bytes<'a> {
     /// Pages of a file, which may be cut off. A GPU goes on reading what it has pinned, but the
     /// CPU would get SIGBUS.
     may_vanish: bool,
-    _held: Option<Use<'a>>,
+    _held: Option<Use<&'a Region>>,
 }
 
 impl Place {

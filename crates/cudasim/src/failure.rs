@@ -15,9 +15,10 @@ use penstock_sys::nvcomp::{NVCOMP_ERROR_CANNOT_DECOMPRESS, NVCOMP_ERROR_CUDA};
 use crate::config;
 use crate::status::{self, CudaError};
 
-/// What can be told to fail. `copy` fails in the call, `copyexec` when the stream executes the
-/// copy, which fails the whole context as an asynchronous failure does. `nvcomp` fails a call, and
-/// `nvcompchunk` one chunk of a batch; `nvcompdamage` changes a byte of a chunk that is decoded.
+/// What can be told to fail. `copy` and `kernel` fail in the call, `copyexec` and `kernelexec` when
+/// the stream executes it, which fails the whole context as an asynchronous failure does. `launch`
+/// is of host functions. `nvcomp` fails a call, and `nvcompchunk` one chunk of a batch;
+/// `nvcompdamage` changes a byte of a chunk that is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Init,
@@ -29,6 +30,9 @@ pub enum Kind {
     CopyExec,
     Memset,
     Launch,
+    Module,
+    Kernel,
+    KernelExec,
     Stream,
     Event,
     Record,
@@ -45,7 +49,7 @@ pub enum Kind {
     NvcompDamage,
 }
 
-const KINDS: [(Kind, &str, i32); 23] = [
+const KINDS: [(Kind, &str, i32); 26] = [
     (Kind::Init, "init", status::NO_DEVICE.0),
     (Kind::Retain, "retain", status::OUT_OF_MEMORY.0),
     (Kind::Alloc, "alloc", status::OUT_OF_MEMORY.0),
@@ -55,6 +59,9 @@ const KINDS: [(Kind, &str, i32); 23] = [
     (Kind::CopyExec, "copyexec", status::ILLEGAL_ADDRESS.0),
     (Kind::Memset, "memset", status::UNKNOWN.0),
     (Kind::Launch, "launch", status::LAUNCH_FAILED.0),
+    (Kind::Module, "module", status::OUT_OF_MEMORY.0),
+    (Kind::Kernel, "kernel", status::LAUNCH_FAILED.0),
+    (Kind::KernelExec, "kernelexec", status::ILLEGAL_ADDRESS.0),
     (Kind::Stream, "stream", status::OUT_OF_MEMORY.0),
     (Kind::Event, "event", status::OUT_OF_MEMORY.0),
     (Kind::Record, "record", status::UNKNOWN.0),

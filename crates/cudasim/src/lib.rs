@@ -10,6 +10,8 @@
 //!   side when they execute, so a buffer that is reused too early shows as wrong bytes.
 //! - Memory that is freed or unregistered under a queued copy fails that copy, and with it the
 //!   context. Calls that release something still release it then, so that leaks can be counted.
+//! - Kernels run as C++, thread by thread on the stream's thread. One that touches memory which it
+//!   must not, or a misaligned address, fails the context.
 //! - Any call can be told to fail, see [`failure`].
 //! - Legacy entry points with 32-bit device pointers exist, and refuse to work.
 //!
@@ -30,6 +32,8 @@ mod arena;
 mod copy;
 mod device;
 mod event;
+mod module;
 mod pointer;
 mod region;
 mod stream;
+mod twin;

@@ -5,6 +5,7 @@
 //! what it knows into plain data. From plain data, [`ReadPlan`] says which bytes of the file become
 //! which elements of the destination; carrying that out needs no HDF5 and no lock.
 
+mod agreement;
 mod blocks;
 mod change;
 mod chunks;
@@ -21,6 +22,7 @@ mod space;
 mod sweep;
 mod swizzle;
 
+pub use change::Conversion;
 pub use chunks::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
 pub use element::{
     Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer, Order,

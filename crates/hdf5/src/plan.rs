@@ -364,6 +364,24 @@ impl ReadPlan {
         in_dataset(placed, &self.name)
     }
 
+    /// How many chunks are touched, about: a selection of single elements may touch fewer.
+    pub fn touched(&self) -> u64 {
+        match &self.selection {
+            Selection::Grid(axes) => axes
+                .iter()
+                .zip(self.grid.chunk())
+                .map(|(axis, side)| axis.touched(*side))
+                .fold(1, u64::saturating_mul),
+            Selection::Runs(runs) => {
+                let elements = runs.iter().fold(0u64, |n, r| n.saturating_add(r.length));
+                let whole = elements / self.grid.elements().max(1);
+                whole
+                    .saturating_add(runs.len() as u64)
+                    .min(self.grid.total())
+            }
+        }
+    }
+
     /// All work, chunk by chunk in order of number. After an error the next chunk follows.
     pub fn works(self: &Arc<Self>) -> Works {
         Works::new(self.clone())

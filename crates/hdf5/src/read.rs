@@ -14,7 +14,7 @@ use penstock_engine::file::{Access, File};
 use penstock_engine::options::{Choice, Options};
 use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_ALL, hid_t};
 
-use crate::change;
+use crate::change::Conversion;
 use crate::chunks::ChunkTable;
 use crate::element::ElementType;
 use crate::execute::Reading;
@@ -103,8 +103,11 @@ fn plan(
     order: &Order<'_>,
     info: &DatasetInfo,
 ) -> std::result::Result<Prepared, Stop> {
-    let memory_type = ElementType::read(session, order.memory_type)?;
-    let (item, change) = match change::between(&info.element, &memory_type) {
+    // SAFETY: takes an identifier, which HDF5 checks; the answer is ours to close.
+    let file_type = unsafe { (session.hdf5.H5Dget_type)(order.dataset) };
+    let file_type = session.own(file_type, session.hdf5.H5Tclose, "get the element type")?;
+    let found = Conversion::find(session, file_type.get(), order.memory_type)?;
+    let Conversion { item, change } = match found {
         Ok(found) => found,
         Err(why) => return refused(why),
     };

@@ -295,6 +295,9 @@ table! {
             ) -> CUresult;
         }
         optional {
+            /// With CUDA 11.2, on devices that have memory pools. They wait for nothing.
+            fn cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult;
+            fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> CUresult;
             fn cuCtxGetId(context: CUcontext, id: *mut u64) -> CUresult;
             fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult;
             fn cuStreamWaitValue32 = "cuStreamWaitValue32_v2"(

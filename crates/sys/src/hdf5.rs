@@ -52,6 +52,7 @@ pub const H5T_ORDER_BE: c_int = 1;
 pub const H5T_ORDER_VAX: c_int = 2;
 pub const H5T_SGN_NONE: c_int = 0;
 pub const H5T_NORM_IMPLIED: c_int = 0;
+pub const H5T_PERS_HARD: c_int = 0;
 pub const H5T_CSET_UTF8: c_int = 1;
 
 pub const H5D_COMPACT: c_int = 0;
@@ -92,6 +93,19 @@ pub type ChunkIterOp = unsafe extern "C" fn(
     size: hsize_t,
     op_data: *mut c_void,
 ) -> c_int;
+
+/// Converts `nelmts` elements in place. `cdata` starts with the command, an int.
+pub type TypeConversion = unsafe extern "C" fn(
+    src_id: hid_t,
+    dst_id: hid_t,
+    cdata: *mut c_int,
+    nelmts: usize,
+    buf_stride: usize,
+    bkg_stride: usize,
+    buf: *mut c_void,
+    bkg: *mut c_void,
+    dset_xfer_plist: hid_t,
+) -> herr_t;
 
 pub type ErrorAuto = unsafe extern "C" fn(estack: hid_t, client_data: *mut c_void) -> herr_t;
 pub type ErrorWalk = unsafe extern "C" fn(
@@ -342,6 +356,21 @@ table! {
                 buf: *mut c_void,
                 background: *mut c_void,
                 plist_id: hid_t
+            ) -> herr_t;
+            /// From `from` to `to` the function is called instead of HDF5's own conversion.
+            fn H5Tregister(
+                pers: c_int,
+                name: *const c_char,
+                from: hid_t,
+                to: hid_t,
+                func: TypeConversion
+            ) -> herr_t;
+            fn H5Tunregister(
+                pers: c_int,
+                name: *const c_char,
+                from: hid_t,
+                to: hid_t,
+                func: TypeConversion
             ) -> herr_t;
             fn H5Tcopy(type_id: hid_t) -> hid_t;
             fn H5Tset_size(type_id: hid_t, size: usize) -> herr_t;

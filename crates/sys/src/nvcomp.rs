@@ -3,7 +3,7 @@
 //! All of it works in the context that is current on the calling thread, which must be that of the
 //! stream. Only the functions called `Async` queue work; none of them waits for it.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -12,17 +12,37 @@ use crate::library::{Absent, Library, Search, override_from, vendor_folders};
 
 pub type NvcompStatus = c_int;
 
-pub const NVCOMP_SUCCESS: NvcompStatus = 0;
-pub const NVCOMP_ERROR_INVALID_VALUE: NvcompStatus = 10;
-pub const NVCOMP_ERROR_NOT_SUPPORTED: NvcompStatus = 11;
-pub const NVCOMP_ERROR_CANNOT_DECOMPRESS: NvcompStatus = 12;
-pub const NVCOMP_ERROR_BAD_CHECKSUM: NvcompStatus = 13;
-pub const NVCOMP_ERROR_OUTPUT_BUFFER_TOO_SMALL: NvcompStatus = 15;
-pub const NVCOMP_ERROR_ALIGNMENT: NvcompStatus = 17;
-pub const NVCOMP_ERROR_CHUNK_SIZE_TOO_LARGE: NvcompStatus = 18;
-pub const NVCOMP_ERROR_CANNOT_COMPRESS: NvcompStatus = 19;
-pub const NVCOMP_ERROR_CUDA: NvcompStatus = 1000;
-pub const NVCOMP_ERROR_INTERNAL: NvcompStatus = 10000;
+macro_rules! statuses {
+    ($($name:ident = $code:literal $text:literal;)*) => {
+        $(pub const $name: NvcompStatus = $code;)*
+
+        /// The header's name for a status; `None` for one it does not list.
+        pub fn status_name(status: NvcompStatus) -> Option<&'static str> {
+            match status {
+                $($name => Some($text),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+statuses! {
+    NVCOMP_SUCCESS = 0 "nvcompSuccess";
+    NVCOMP_ERROR_INVALID_VALUE = 10 "nvcompErrorInvalidValue";
+    NVCOMP_ERROR_NOT_SUPPORTED = 11 "nvcompErrorNotSupported";
+    NVCOMP_ERROR_CANNOT_DECOMPRESS = 12 "nvcompErrorCannotDecompress";
+    NVCOMP_ERROR_BAD_CHECKSUM = 13 "nvcompErrorBadChecksum";
+    NVCOMP_ERROR_CANNOT_VERIFY_CHECKSUMS = 14 "nvcompErrorCannotVerifyChecksums";
+    NVCOMP_ERROR_OUTPUT_BUFFER_TOO_SMALL = 15 "nvcompErrorOutputBufferTooSmall";
+    NVCOMP_ERROR_WRONG_HEADER_LENGTH = 16 "nvcompErrorWrongHeaderLength";
+    NVCOMP_ERROR_ALIGNMENT = 17 "nvcompErrorAlignment";
+    NVCOMP_ERROR_CHUNK_SIZE_TOO_LARGE = 18 "nvcompErrorChunkSizeTooLarge";
+    NVCOMP_ERROR_CANNOT_COMPRESS = 19 "nvcompErrorCannotCompress";
+    NVCOMP_ERROR_WRONG_INPUT_LENGTH = 20 "nvcompErrorWrongInputLength";
+    NVCOMP_ERROR_BATCH_SIZE_TOO_LARGE = 21 "nvcompErrorBatchSizeTooLarge";
+    NVCOMP_ERROR_CUDA = 1000 "nvcompErrorCudaError";
+    NVCOMP_ERROR_INTERNAL = 10000 "nvcompErrorInternal";
+}
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -131,7 +151,6 @@ pub type NvcompCompressAsync = unsafe extern "C" fn(
 ) -> NvcompStatus;
 
 type GetProperties = unsafe extern "C" fn(properties: *mut NvcompProperties) -> NvcompStatus;
-type GetStatusString = unsafe extern "C" fn(status: NvcompStatus) -> *const c_char;
 
 /// A function that says how much temporary memory a batch needs. Version 6 gave it the stream, and
 /// another name.
@@ -255,7 +274,6 @@ pub struct Nvcomp {
     pub deflate: Batched,
     pub lz4: Batched,
     pub zstd: Batched,
-    get_status_string: GetStatusString,
     properties: NvcompProperties,
     path: PathBuf,
 }
@@ -267,8 +285,6 @@ impl Nvcomp {
             deflate: Batched::open(library, "Deflate")?,
             lz4: Batched::open(library, "LZ4")?,
             zstd: Batched::open(library, "Zstd")?,
-            // SAFETY: the signature is the one that the headers of versions 5.1 to 6.0 give.
-            get_status_string: unsafe { library.required(&["nvcompGetStatusString"])? },
             properties,
             path: library.path().to_owned(),
         })
@@ -282,18 +298,6 @@ impl Nvcomp {
     /// The name or path by which the library was opened.
     pub fn library_path(&self) -> &Path {
         &self.path
-    }
-
-    /// The library's text for a status.
-    pub fn status_text(&self, status: NvcompStatus) -> String {
-        // SAFETY: every number may be asked for; the answer is null or a text that stays.
-        let text = unsafe { (self.get_status_string)(status) };
-        if text.is_null() {
-            return format!("nvCOMP status {status}");
-        }
-        // SAFETY: not null, and ends with a NUL by the library's contract.
-        let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-        format!("{text} (nvCOMP status {status})")
     }
 }
 

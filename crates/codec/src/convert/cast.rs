@@ -46,23 +46,16 @@ impl Native for F16 {
     const HIGHEST: f64 = 65504.0;
 
     fn value(bytes: [u8; 2]) -> f64 {
+        // All three are computed and one is chosen, so that the loop has no branch.
         let bits = F16::bits(bytes);
         let magnitude = bits & 0x7fff;
-        let sign = bits >> 15 << 63;
-        if magnitude < 0x400 {
-            let value = magnitude as f64 * 2f64.powi(-24);
-            return f64::from_bits(value.to_bits() | sign);
-        }
-        let mut wide = magnitude << 42;
-        wide += if magnitude < 0x7c00 {
-            (1023 - 15) << 52
-        } else {
-            (2047 - 31) << 52
-        };
-        if magnitude > 0x7c00 {
-            wide |= 1 << 51;
-        }
-        f64::from_bits(wide | sign)
+        let denormal = (f64::from(magnitude as i32) / 16777216.0).to_bits();
+        let normal = (magnitude << 42) + ((1023 - 15) << 52);
+        let quiet = u64::from(magnitude > 0x7c00) << 51;
+        let special = magnitude << 42 | 0x7ff << 52 | quiet;
+        let finite = if magnitude < 0x400 { denormal } else { normal };
+        let value = if magnitude < 0x7c00 { finite } else { special };
+        f64::from_bits(value | bits >> 15 << 63)
     }
 
     fn of_f64(value: f64) -> [u8; 2] {

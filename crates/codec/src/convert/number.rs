@@ -52,6 +52,20 @@ impl Number {
         (self as u32) < Number::F8E4M3 as u32
     }
 
+    /// Bits of the exponent and of the mantissa, if it is a float. The mantissa's leading one is
+    /// implied, and the bias is half of the exponents.
+    pub const fn float_bits(self) -> Option<(u32, u32)> {
+        match self {
+            Number::F8E4M3 => Some((4, 3)),
+            Number::F8E5M2 => Some((5, 2)),
+            Number::F16 => Some((5, 10)),
+            Number::Bf16 => Some((8, 7)),
+            Number::F32 => Some((8, 23)),
+            Number::F64 => Some((11, 52)),
+            _ => None,
+        }
+    }
+
     /// Whether HDF5 has a C type for it, and so leaves its conversion to the compiler's casts.
     const fn is_c_type(self) -> bool {
         self.is_integer() || matches!(self, Number::F16 | Number::F32 | Number::F64)

@@ -27,7 +27,7 @@ pub struct NotForGpu(pub &'static str);
 type Result<T> = std::result::Result<T, NotForGpu>;
 
 /// Blocks of LZ4 smaller than this are more work to list than to decode.
-const SMALLEST_BLOCK: usize = 1 << 10;
+pub const SMALLEST_BLOCK: usize = 1 << 10;
 
 /// Appends the pieces of one chunk of `decoded` bytes to `pieces`, at most one a
 /// [`SMALLEST_BLOCK`], in order and without gaps in the decoded chunk. Returns the Adler-32 checksum

@@ -160,7 +160,7 @@ impl Nvcomp {
                 stream,
             )
         };
-        self.check(method, "temporary memory for decoding", status)?;
+        check(method, "temporary memory for decoding", status)?;
         Ok(temp_bytes)
     }
 
@@ -196,7 +196,7 @@ impl Nvcomp {
                 stream,
             )
         };
-        self.check(method, "decoding", status)
+        check(method, "decoding", status)
     }
 
     /// The temporary memory that [`Nvcomp::encode`] needs. `values` are the filter's client values.
@@ -225,7 +225,7 @@ impl Nvcomp {
                 stream,
             )
         };
-        self.check(method, "temporary memory for encoding", status)?;
+        check(method, "temporary memory for encoding", status)?;
         Ok(temp_bytes)
     }
 
@@ -235,7 +235,7 @@ impl Nvcomp {
         let max_output = self.functions(method).compress_max_output;
         // SAFETY: the pointer is valid for the call.
         let status = unsafe { max_output(decoded, opts, &mut max_encoded) };
-        self.check(method, "size of encoded chunks", status)?;
+        check(method, "size of encoded chunks", status)?;
         Ok(max_encoded)
     }
 
@@ -272,7 +272,7 @@ impl Nvcomp {
                 stream,
             )
         };
-        self.check(method, "encoding", status)
+        check(method, "encoding", status)
     }
 
     fn functions(&self, method: Method) -> &'static Batched {
@@ -281,14 +281,6 @@ impl Nvcomp {
             Method::Lz4 => &self.0.lz4,
             Method::Zstd => &self.0.zstd,
         }
-    }
-
-    fn check(&self, method: Method, what: &str, status: NvcompStatus) -> Result<()> {
-        if status == SUCCESS {
-            return Ok(());
-        }
-        let text = self.0.status_text(status);
-        Err(error(method, format!("nvCOMP refuses: {what}: {text}")))
     }
 
     /// Whether [`ALIGNMENT`] is enough for this version.
@@ -356,4 +348,13 @@ impl Batch {
 
 fn error(method: Method, cause: impl Into<String>) -> CodecError {
     CodecError::new(method.name(), cause)
+}
+
+fn check(method: Method, what: &str, status: NvcompStatus) -> Result<()> {
+    if status == SUCCESS {
+        return Ok(());
+    }
+    let name = sys::status_name(status).unwrap_or("unknown");
+    let cause = format!("nvCOMP refuses: {what}: {name} ({status})");
+    Err(error(method, cause))
 }

@@ -40,9 +40,14 @@ impl Gpu {
     /// What outputs and margins hold before.
     pub const BEFORE: u8 = 0x5a;
 
-    /// The first device, or `None` with the reason on stderr.
+    /// The first device, or `None` with the reason on stderr. Where a library is named, as
+    /// `scripts/standin-gpu` does, its absence is a failure.
     pub fn open() -> Option<Gpu> {
-        let skip = |reason: &str| eprintln!("SKIPPED: {reason}; run under scripts/standin-gpu");
+        let skip = |reason: &str| {
+            let named = std::env::var_os("PENSTOCK_NVCOMP_LIBRARY").is_some();
+            assert!(!named, "{reason}");
+            eprintln!("SKIPPED: {reason}; run under scripts/standin-gpu");
+        };
         let cuda = cuda::cuda().inspect_err(|absent| skip(&absent.what)).ok()?;
         let nvcomp = Nvcomp::open()
             .inspect_err(|absent| skip(&absent.what))

@@ -2,7 +2,7 @@
 //! NVIDIA's headers.
 #![allow(clippy::missing_safety_doc)]
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 
 use penstock_sys::nvcomp::{
     NVCOMP_ERROR_CHUNK_SIZE_TOO_LARGE, NVCOMP_ERROR_INVALID_VALUE, NvcompAlignmentRequirements,
@@ -33,22 +33,6 @@ pub unsafe extern "C" fn nvcompGetProperties(properties: *mut NvcompProperties) 
     };
     // SAFETY: the client's pointer is null or valid.
     status(unsafe { store(properties, value) })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn nvcompGetStatusString(status: NvcompStatus) -> *const c_char {
-    let text = match status {
-        0 => c"nvcompSuccess",
-        10 => c"nvcompErrorInvalidValue",
-        11 => c"nvcompErrorNotSupported",
-        12 => c"nvcompErrorCannotDecompress",
-        17 => c"nvcompErrorAlignment",
-        18 => c"nvcompErrorChunkSizeTooLarge",
-        19 => c"nvcompErrorCannotCompress",
-        1000 => c"nvcompErrorCudaError",
-        _ => c"nvcompErrorUnknown",
-    };
-    text.as_ptr()
 }
 
 /// The strictest for every format.

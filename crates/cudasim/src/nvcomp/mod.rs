@@ -2,7 +2,7 @@
 //!
 //! Batches are decoded and encoded in the order of their stream, through device memory. A chunk
 //! that cannot be decoded gets a status of its own. What the real library leaves undefined ends the
-//! context here: an address that is not aligned to [`ALIGNMENT`], temporary memory that is too
+//! context here: an address that is not aligned to `ALIGNMENT`, temporary memory that is too
 //! small, and a range that is not wholly in memory that the GPU reaches.
 
 use penstock_sys::nvcomp::{NVCOMP_ERROR_CUDA, NVCOMP_SUCCESS, NvcompStatus};

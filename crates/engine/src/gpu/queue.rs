@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use penstock_sys::cuda::{self, CUevent, CUstream, Cuda, CudaMemcpy2D};
 
 use super::Context;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 
 /// Which way a copy goes between host memory and the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +133,50 @@ impl CopyQueue {
         // SAFETY: the description outlives the call; the caller vouches for both ends.
         let code = unsafe { (self.cuda().cuMemcpy2DAsync)(&rows, self.stream) };
         self.context.driver.check(code, "cuMemcpy2DAsync")
+    }
+
+    /// The stream, for work that is queued by others. What follows waits for such work, too.
+    pub fn lend_stream(&mut self) -> CUstream {
+        self.busy = true;
+        self.stream
+    }
+
+    /// Work queued here from now on comes after the mark `index` of another queue.
+    pub fn follow(&mut self, other: &CopyQueue, index: usize) -> Result<()> {
+        let driver = self.context.driver;
+        // SAFETY: stream and event are live.
+        let code = unsafe { (driver.cuda.cuStreamWaitEvent)(self.stream, other.events[index], 0) };
+        driver.check(code, "cuStreamWaitEvent")
+    }
+
+    /// GPU memory that is allocated and freed in the order of this queue's work, without waiting
+    /// for the rest of the GPU.
+    pub fn allocate(&mut self, bytes: u64) -> Result<u64> {
+        let driver = self.context.driver;
+        let Some(allocate) = driver.cuda.cuMemAllocAsync else {
+            return Err(
+                Error::new(Kind::Unavailable, "the driver has no memory pools")
+                    .remedy("use a CUDA driver of 11.2 or later"),
+            );
+        };
+        let mut address = 0;
+        self.busy = true;
+        // SAFETY: `address` is a place for the answer; the stream is live.
+        let code = unsafe { allocate(&mut address, bytes as usize, self.stream) };
+        driver.check(code, &format!("cuMemAllocAsync of {bytes} bytes"))?;
+        Ok(address)
+    }
+
+    /// Frees what [`allocate`](Self::allocate) gave, when the work queued so far is done.
+    ///
+    /// # Safety
+    /// Nothing else uses the memory.
+    pub unsafe fn free(&mut self, address: u64) {
+        if let Some(free) = self.context.driver.cuda.cuMemFreeAsync {
+            self.busy = true;
+            // SAFETY: passed on. A failure leaves the memory to the context, which has failed.
+            unsafe { free(address, self.stream) };
+        }
     }
 
     fn cuda(&self) -> &'static Cuda {

@@ -1,7 +1,7 @@
 //! Jobs on their way to workers: handed out in small bites, in order of their addresses.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use penstock_engine::error::Result;
 
@@ -21,6 +21,10 @@ pub struct Feed {
 }
 
 struct State {
+    /// Chunks of each reading that were not handed out, about.
+    left: Vec<u64>,
+    /// Decoded bytes of a full chunk of each reading.
+    sizes: Vec<u64>,
     /// Of the readings that were not begun, the last first.
     waiting: Vec<(usize, Windows)>,
     jobs: VecDeque<(usize, ChunkJob)>,
@@ -36,6 +40,9 @@ const BITE_DECODED: u64 = 1 << 20;
 /// or when the next chunk lies further away than this.
 const GAP: u64 = 16 << 10;
 
+/// Jobs that do not fit are looked through for others that do, so many at a time.
+const MOST_PASSED_OVER: usize = 1024;
+
 impl Feed {
     pub fn new(readings: &[Reading]) -> Feed {
         let windows = readings.iter().map(|r| Arc::clone(&r.plan).windows(WINDOW));
@@ -43,6 +50,8 @@ impl Feed {
         waiting.reverse();
         Feed {
             state: Mutex::new(State {
+                left: readings.iter().map(|r| r.plan.touched()).collect(),
+                sizes: readings.iter().map(|r| r.plan.decoded_size()).collect(),
                 waiting,
                 jobs: VecDeque::new(),
                 fills: VecDeque::new(),
@@ -52,7 +61,7 @@ impl Feed {
 
     /// The next bite; `None` when all are handed out.
     pub fn bite(&self, readings: &[Reading]) -> Result<Option<Bite>> {
-        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        let mut state = self.lock();
         if !state.fill_up()? {
             return Ok(None);
         }
@@ -79,18 +88,95 @@ impl Feed {
             end = job.address + to;
             bite.extend(state.jobs.pop_front().map(|(_, job)| job));
         }
+        state.handed_out(of, bite.len());
         Ok(Some(Bite::Chunks(of, bite)))
+    }
+
+    /// How many chunks were not handed out, about, of the reading whose turn it is, and the decoded
+    /// bytes of one.
+    pub fn left(&self) -> Result<(u64, u64)> {
+        let mut state = self.lock();
+        if !state.fill_up()? {
+            return Ok((0, 1));
+        }
+        let reading = state.jobs.front().map_or(0, |(reading, _)| *reading);
+        let known = state.jobs.len() as u64;
+        Ok((state.left[reading].max(known), state.sizes[reading].max(1)))
+    }
+
+    /// Up to `count` jobs of one reading for which `needs` gives the memory that each takes, at most
+    /// `bytes` together.
+    pub fn take(
+        &self,
+        count: usize,
+        bytes: u64,
+        needs: impl Fn(&ChunkJob) -> Option<u64>,
+    ) -> Result<(usize, Vec<ChunkJob>)> {
+        let mut state = self.lock();
+        let (mut taken, mut passed_over) = (Vec::new(), Vec::new());
+        let (mut of, mut used) = (None, 0);
+        while taken.len() < count {
+            if state.jobs.is_empty() && !state.plan_more()? {
+                break;
+            }
+            let Some((reading, job)) = state.jobs.pop_front() else {
+                continue;
+            };
+            let is_other = of.is_some_and(|of| of != reading);
+            match needs(&job) {
+                Some(size) if is_other || used + size > bytes => {
+                    state.jobs.push_front((reading, job));
+                    break;
+                }
+                Some(size) => {
+                    of = Some(reading);
+                    used += size;
+                    taken.push(job);
+                }
+                None => {
+                    passed_over.push((reading, job));
+                    // Most of the chunks are not for the GPU.
+                    if passed_over.len() > taken.len() + MOST_PASSED_OVER {
+                        break;
+                    }
+                }
+            }
+        }
+        for passed in passed_over.into_iter().rev() {
+            state.jobs.push_front(passed);
+        }
+        let of = of.unwrap_or(0);
+        state.handed_out(of, taken.len());
+        Ok((of, taken))
+    }
+
+    /// Takes back what was handed out.
+    pub fn put_back(&self, reading: usize, jobs: Vec<ChunkJob>) {
+        let mut state = self.lock();
+        for job in jobs.into_iter().rev() {
+            state.jobs.push_front((reading, job));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// At least `count` jobs, if there are as many: to see how much there is to do.
     pub fn peek(&self, count: usize) -> Result<usize> {
-        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        let mut state = self.lock();
         while state.jobs.len() + state.fills.len() < count && state.plan_more()? {}
         Ok(state.jobs.len() + state.fills.len())
     }
 }
 
 impl State {
+    fn handed_out(&mut self, reading: usize, chunks: usize) {
+        if let Some(left) = self.left.get_mut(reading) {
+            *left = left.saturating_sub(chunks as u64);
+        }
+    }
+
     /// Makes sure that there is something to hand out; false if all is.
     fn fill_up(&mut self) -> Result<bool> {
         while self.jobs.is_empty() && self.fills.is_empty() {

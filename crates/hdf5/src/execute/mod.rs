@@ -3,6 +3,7 @@
 //! Nothing here calls HDF5, and nothing needs its lock.
 
 mod buffer;
+mod device;
 mod feed;
 mod host;
 mod place;

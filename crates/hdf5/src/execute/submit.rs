@@ -12,6 +12,7 @@ use penstock_engine::report::Path;
 use penstock_engine::request::{self, Duty, DutyOrder, Request, StreamOrder};
 use penstock_engine::{Extent, cores, merged_options};
 
+use super::device::{DeviceRead, DeviceTarget};
 use super::host::HostRead;
 use super::place::Target;
 use super::reading::Reading;
@@ -60,8 +61,14 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
             let workers = duty.workers(most)?;
             (Box::new(duty), workers)
         }
-        Some(_) => {
-            return Err(Error::invalid("not yet"));
+        Some(context) => {
+            let target = DeviceTarget {
+                start: start as u64,
+                length: prepared.length,
+            };
+            let duty = DeviceRead::new(prepared.readings, target, context, most, &options)?;
+            let workers = duty.workers(most)?;
+            (Box::new(duty), workers)
         }
     };
     let order = DutyOrder {

@@ -1,68 +1,12 @@
-//! Element conversion against HDF5's own.
-
-mod common;
+//! Numbers of every format as numbers of every other.
 
 use std::ptr;
 
-use common::{Setting, turn};
 use penstock_codec::convert::{Change, Format, Number};
-use penstock_sys::hdf5::{H5P_DEFAULT, H5T_ORDER_BE, H5T_ORDER_LE, Hdf5, hid_t};
+use penstock_sys::hdf5::H5P_DEFAULT;
 
-fn both_orders(number: Number) -> Vec<Format> {
-    let mut formats = vec![Format::little(number)];
-    if number.size() > 1 {
-        formats.push(Format::big(number));
-    }
-    formats
-}
-
-fn type_of(hdf5: &Hdf5, format: Format) -> hid_t {
-    let copy = |name: &str| {
-        let base = hdf5.identifier(&format!("H5T_{name}_g")).unwrap();
-        // SAFETY: HDF5 checks the identifier, and this test has the turn.
-        unsafe { (hdf5.H5Tcopy)(base) }
-    };
-    let id = match format.number {
-        Number::U8 => copy("STD_U8LE"),
-        Number::I8 => copy("STD_I8LE"),
-        Number::U16 => copy("STD_U16LE"),
-        Number::I16 => copy("STD_I16LE"),
-        Number::U32 => copy("STD_U32LE"),
-        Number::I32 => copy("STD_I32LE"),
-        Number::U64 => copy("STD_U64LE"),
-        Number::I64 => copy("STD_I64LE"),
-        Number::F32 => copy("IEEE_F32LE"),
-        Number::F64 => copy("IEEE_F64LE"),
-        Number::F16 => small_float(hdf5, copy("IEEE_F32LE"), 2, 5),
-        Number::Bf16 => small_float(hdf5, copy("IEEE_F32LE"), 2, 8),
-        Number::F8E4M3 => small_float(hdf5, copy("IEEE_F32LE"), 1, 4),
-        Number::F8E5M2 => small_float(hdf5, copy("IEEE_F32LE"), 1, 5),
-    };
-    let order = if format.big {
-        H5T_ORDER_BE
-    } else {
-        H5T_ORDER_LE
-    };
-    // SAFETY: as above.
-    assert!(unsafe { (hdf5.H5Tset_order)(id, order) } >= 0);
-    id
-}
-
-fn small_float(hdf5: &Hdf5, id: hid_t, size: usize, exponent: usize) -> hid_t {
-    let mantissa = size * 8 - 1 - exponent;
-    let bias = (1 << (exponent - 1)) - 1;
-    // SAFETY: HDF5 checks the identifier and the numbers.
-    let status = unsafe {
-        [
-            (hdf5.H5Tset_fields)(id, size * 8 - 1, mantissa, exponent, 0, mantissa),
-            (hdf5.H5Tset_ebias)(id, bias),
-            (hdf5.H5Tset_precision)(id, size * 8),
-            (hdf5.H5Tset_size)(id, size),
-        ]
-    };
-    assert_eq!(status, [0; 4]);
-    id
-}
+use crate::common::{Setting, turn};
+use crate::types::{Type, both_orders};
 
 /// All values of 8 and 16 bits; of wider numbers those at which something may happen.
 fn values(number: Number) -> Vec<u64> {
@@ -137,15 +81,20 @@ fn by_hdf5(setting: &Setting, from: Format, to: Format, source: &[u8]) -> Vec<u8
     let count = source.len() / from.size();
     let mut buffer = source.to_vec();
     buffer.resize(count * from.size().max(to.size()), 0);
+    let (file, memory) = (Type::number(hdf5, from), Type::number(hdf5, to));
+    let data = buffer.as_mut_ptr().cast();
     // SAFETY: the buffer has room for all elements in either type.
-    unsafe {
-        let (file, memory) = (type_of(hdf5, from), type_of(hdf5, to));
-        let data = buffer.as_mut_ptr().cast();
-        let status = (hdf5.H5Tconvert)(file, memory, count, data, ptr::null_mut(), H5P_DEFAULT);
-        assert!(status >= 0);
-        (hdf5.H5Tclose)(file);
-        (hdf5.H5Tclose)(memory);
-    }
+    let status = unsafe {
+        (hdf5.H5Tconvert)(
+            file.id,
+            memory.id,
+            count,
+            data,
+            ptr::null_mut(),
+            H5P_DEFAULT,
+        )
+    };
+    assert!(status >= 0);
     buffer.truncate(count * to.size());
     buffer
 }
