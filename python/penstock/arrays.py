@@ -152,7 +152,8 @@ def strided_destination(array: Any, stream: int | None = None) -> View:
     found = view(array, stream)
     if found.readonly:
         raise InvalidError(f"out is read-only: {_named(found)}")
-    if any(n > 1 and step == 0 for n, step in zip(found.shape, found.byte_strides, strict=True)):
+    lengths = zip(found.shape, found.byte_strides, strict=True)
+    if found.nbytes and any(n > 1 and step == 0 for n, step in lengths):
         raise InvalidError(f"elements of out share memory: {_named(found)}")
     return found
 

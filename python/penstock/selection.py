@@ -20,7 +20,8 @@ class Selected:
     shape: tuple[int, ...]
     """The shape in which the elements come out."""
     regular: bool
-    """Whether integers and slices selected it, so that arrays are broadcast into it."""
+    """Whether integers and slices selected it: then arrays may have any strides, and are broadcast
+    into it on writing."""
     parsed: Any = None
     """h5py's own selection; ``None`` where it makes none, because there are no elements."""
 
@@ -84,7 +85,8 @@ def _region(dataset: Any, reference: Any) -> Selected:
         raise ValueError("the region reference points to another dataset")
     space = h5py.h5r.get_region(reference, dataset.id)
     shape = tuple(selections.guess_shape(space))
-    return Selected(space, shape, False, selections.Selection(dataset.shape, spaceid=space))
+    parsed = selections.Selection(dataset.shape, spaceid=space)
+    return Selected(space, shape, regular=False, parsed=parsed)
 
 
 def field_dtype(stored: np.dtype[Any], names: tuple[str, ...]) -> np.dtype[Any]:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.cli.comparison import difference
 
-READS, WRITES = 1500, 700
+READS, WRITES = 3000, 800
 
 pytestmark = pytest.mark.usefixtures("nothing_is_small", "penstock_arrays")
 
@@ -278,20 +278,20 @@ def draw_axis(data: st.DataObject, length: int, kinds: str) -> Any:
     if kind == "m":
         return np.random.default_rng(data.draw(st.integers(0, 99))).random(length) < 0.4
     if kind == "b":
-        stride = data.draw(st.integers(1, length))
-        block = data.draw(st.integers(1, stride))
+        stride = data.draw(st.integers(2, max(length, 2)))
+        block = data.draw(st.integers(1, min(stride - 1, length)))
         count = (length - block) // stride + 1
-        return h5py.MultiBlockSlice(0, count, stride, block)
+        return h5py.MultiBlockSlice(start=0, stride=stride, count=count, block=block)
     return slice(None)
 
 
-def draw_selection(data: st.DataObject, dataset: h5py.Dataset, kinds: str) -> Any:
+def draw_selection(data: st.DataObject, dataset: h5py.Dataset) -> Any:
     """What may stand in ``dataset[...]``, and now and then what may not.
 
-    ``kinds``: w for all of it, b for a box, f for one with a list, p for points, r for a reference.
+    All of it (w), a box (b), one with a list (f), or points (p).
     """
     shape = dataset.shape
-    kind = data.draw(st.sampled_from(kinds))
+    kind = data.draw(st.sampled_from("wbbbbbfffp"))
     if kind == "w":
         return data.draw(st.sampled_from([(), Ellipsis]))
     if kind == "p":
@@ -301,8 +301,6 @@ def draw_selection(data: st.DataObject, dataset: h5py.Dataset, kinds: str) -> An
     if kind == "f":
         at = data.draw(st.integers(0, len(shape) - 1))
         axes[at] = draw_axis(data, shape[at], "lmb")
-    if kind == "r":
-        return dataset.regionref[tuple(axes)]
     axes = axes[: data.draw(st.integers(0, len(axes)))]
     if data.draw(st.booleans()) and len(axes) < len(shape):
         at = data.draw(st.integers(0, len(axes)))
@@ -344,6 +342,7 @@ class Host:
 
     def __init__(self, data: st.DataObject) -> None:
         self.data = data
+        self.strided = True
 
     def array(self, values: np.ndarray[Any, Any], kind: str) -> tuple[Any, Callable[[], Any]]:
         """An array with these values, and a look into it."""
@@ -367,7 +366,7 @@ class Gpu(Host):
         self.interface = interface
 
     def array(self, values: np.ndarray[Any, Any], kind: str) -> tuple[Any, Callable[[], Any]]:
-        if kind == "contiguous" or values.dtype.kind not in "biufc":
+        if kind == "contiguous" or not self.strided:
             made = ps.DeviceArray.from_numpy(values)
             return made, made.numpy
         start, strides, length = draw_strides(self.data, values.shape, values.dtype.itemsize)
@@ -395,6 +394,13 @@ def arrays(request: pytest.FixtureRequest, cuda_interface: Any) -> Callable[[Any
     return lambda data: Gpu(data, cuda_interface)
 
 
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"decode": "gpu"},
+    {"decode": "cpu", "threads": 1},
+    {"scratch": "1MiB", "block": "4KiB"},
+]
+
 CASES = {
     "deadline": None,
     "database": None,
@@ -411,12 +417,13 @@ def test_reads_are_those_of_h5py(stored: Collection, arrays: Callable[[Any], Hos
         nonlocal cases
         cases += 1
         dataset = stored.choose(data)
-        chosen = draw_selection(data, dataset, "wbbbbbfffpr")
+        chosen = draw_selection(data, dataset)
         memory = arrays(data)
         kind = data.draw(st.sampled_from(memory.kinds))
         numeric = dataset.dtype.kind in "iuf"
         wanted = data.draw(st.none() | st.sampled_from(NUMBERS)) if numeric else None
-        note(f"{dataset} [{chosen}] as {wanted} into {kind} on {memory.device}")
+        options = data.draw(st.sampled_from(OPTIONS))
+        note(f"{dataset} [{chosen}] as {wanted} into {kind} on {memory.device}, {options}")
         theirs, refusal = attempt(
             lambda: dataset[chosen] if wanted is None else dataset.astype(wanted)[chosen]
         )
@@ -424,7 +431,7 @@ def test_reads_are_those_of_h5py(stored: Collection, arrays: Callable[[Any], Hos
             with pytest.raises((TypeError, ValueError, IndexError, OSError, RuntimeError)):
                 ps.read(dataset, chosen, dtype=wanted, device=memory.device)
         elif kind == "new":
-            ours = ps.read(dataset, chosen, dtype=wanted, device=memory.device)
+            ours = ps.read(dataset, chosen, dtype=wanted, device=memory.device, **options)
             if memory.device:
                 ours, theirs = ours.numpy(), native(np.asarray(theirs))
             else:
@@ -432,12 +439,24 @@ def test_reads_are_those_of_h5py(stored: Collection, arrays: Callable[[Any], Hos
             assert not difference(ours, theirs)
         else:
             theirs = np.asarray(theirs)
+            memory.strided = is_strided(dataset, chosen)
             out, look = memory.array(np.zeros(theirs.shape, theirs.dtype), kind)
-            assert ps.read(dataset, chosen, out=out) is out
+            assert ps.read(dataset, chosen, out=out, **options) is out
             assert not difference(look(), theirs)
 
     case()
     assert cases >= READS // 2
+
+
+def is_strided(dataset: h5py.Dataset, chosen: Any) -> bool:
+    """Whether a GPU array may have strides: points, lists and inner arrays need C order.
+
+    Arrays of NumPy, torch and CuPy may have them at all times, and are copied where need be.
+    """
+    parts = chosen if isinstance(chosen, tuple) else (chosen,)
+    return dataset.dtype.kind in "biufc" and all(
+        isinstance(part, (int, slice, type(...))) for part in parts
+    )
 
 
 def native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -455,11 +474,12 @@ def test_writes_are_those_of_h5py(twins: Any, arrays: Callable[[Any], Host]) -> 
         cases += 1
         dataset = ours.choose(data)
         twin = theirs[dataset.name]
-        chosen = draw_selection(data, dataset, "wbbbbbfffp")
+        chosen = draw_selection(data, dataset)
         value = draw_value(data, twin, chosen)
         memory = arrays(data)
         kind = data.draw(st.sampled_from(memory.kinds[1:]))
         note(f"{dataset} [{chosen}] = {value!r} {kind} on {memory.device}")
+        memory.strided = is_strided(dataset, chosen)
         source, _ = memory.array(value, kind) if isinstance(value, np.ndarray) else (value, None)
         _, refusal = attempt(lambda: twin.__setitem__(chosen, value))
         if refusal is not None:
