@@ -60,24 +60,26 @@ class Outcome:
 def datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
     """Each dataset of a file once, through links of every kind, also where they go in circles."""
     seen = set()
-    groups = [file]
+    kept_open = {}  # a linked file that is opened a second time would seem to be another one
+    groups = [("", file)]
     while groups:
-        group = groups.pop()
+        path, group = groups.pop()
         for name in group:
             try:
                 item = group[name]
-            except (KeyError, OSError):
-                continue  # a link that leads nowhere, or to a file that is not there
+            except (KeyError, OSError, RuntimeError):
+                continue  # a link that leads nowhere, in a circle, or to a file that is not there
             if not isinstance(item, (h5py.Group, h5py.Dataset)):
                 continue
             about = h5py.h5o.get_info(item.id)
             if (about.fileno, about.addr) in seen:
                 continue
             seen.add((about.fileno, about.addr))
+            kept_open.setdefault(about.fileno, item)
             if isinstance(item, h5py.Dataset):
-                yield f"{group.name.rstrip('/')}/{name}", item
+                yield f"{path}/{name}", item
             else:
-                groups.append(item)
+                groups.append((f"{path}/{name}", item))
 
 
 def layout(dataset: h5py.Dataset) -> str:
