@@ -9,6 +9,7 @@ mod agreement;
 mod blocks;
 mod change;
 mod chunks;
+mod compose;
 mod element;
 pub mod execute;
 mod metadata;
@@ -24,11 +25,12 @@ mod swizzle;
 
 pub use change::Conversion;
 pub use chunks::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
+pub use compose::{Composition, Part, SourceFile, Store, compose};
 pub use element::{
     Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer, Order,
     Padding,
 };
-pub use metadata::{DatasetInfo, ExternalSlot, FileInfo, Layout, VirtualMapping};
+pub use metadata::{DatasetInfo, ExternalSlot, FileInfo, Layout, MappedSelection, VirtualMapping};
 pub use pair::pair;
 pub use placement::{ByteCopy, Patch, PatchDim};
 pub use plan::{

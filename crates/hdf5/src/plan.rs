@@ -76,7 +76,7 @@ impl Destination {
     }
 
     /// An error if an element of the selection would come out outside the memory.
-    fn check(&self, shape: &[u64], element: u64) -> Result<()> {
+    pub(crate) fn check(&self, shape: &[u64], element: u64) -> Result<()> {
         if self.strides.len() != shape.len() {
             return Err(Error::invalid(format!(
                 "the selection comes out with shape {shape:?}, the destination has {} strides",
@@ -211,6 +211,17 @@ impl ReadPlan {
         item: Item,
     ) -> Result<ReadPlan> {
         ReadPlan::make(info, Source::Given, selection, destination, item)
+            .map_err(|e| info.name_in(e))
+    }
+
+    /// A plan that gives elements the dataset's fill value, whatever is stored.
+    pub fn of_fill(
+        info: &DatasetInfo,
+        selection: Selection,
+        destination: &Destination,
+        item: Item,
+    ) -> Result<ReadPlan> {
+        ReadPlan::make(info, Source::Missing, selection, destination, item)
             .map_err(|e| info.name_in(e))
     }
 

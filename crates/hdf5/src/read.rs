@@ -475,7 +475,7 @@ impl Order<'_> {
     }
 }
 
-fn dense_space<'a>(session: &'a Session<'_>, elements: u64) -> Result<Id> {
+fn dense_space(session: &Session<'_>, elements: u64) -> Result<Id> {
     // SAFETY: one dimension, whose length is given; the answer is ours to close.
     let space = unsafe { (session.hdf5.H5Screate_simple)(1, &elements, ptr::null()) };
     session.own(space, session.hdf5.H5Sclose, "make a dataspace")

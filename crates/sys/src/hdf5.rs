@@ -80,6 +80,7 @@ pub const H5F_ACC_RDWR: c_uint = 1;
 pub const H5F_ACC_SWMR_WRITE: c_uint = 0x20;
 pub const H5F_ACC_SWMR_READ: c_uint = 0x40;
 pub const H5F_SCOPE_LOCAL: c_int = 0;
+pub const H5F_CLOSE_WEAK: c_int = 1;
 pub const H5E_WALK_UPWARD: c_int = 0;
 pub const H5Z_FLAG_OPTIONAL: c_uint = 1;
 
@@ -212,11 +213,13 @@ table! {
             fn H5Fget_filesize(file_id: hid_t, size: *mut hsize_t) -> herr_t;
             fn H5Fget_vfd_handle(file_id: hid_t, fapl: hid_t, file_handle: *mut *mut c_void)
                 -> herr_t;
+            fn H5Oexists_by_name(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> htri_t;
             fn H5Iget_file_id(id: hid_t) -> hid_t;
             fn H5Iget_name(id: hid_t, name: *mut c_char, size: usize) -> isize;
 
             fn H5Pclose(plist_id: hid_t) -> herr_t;
             fn H5Pget_driver(plist_id: hid_t) -> hid_t;
+            fn H5Pset_fclose_degree(fapl_id: hid_t, degree: c_int) -> herr_t;
             fn H5Pget_layout(plist_id: hid_t) -> c_int;
             fn H5Pget_chunk(plist_id: hid_t, max_ndims: c_int, dim: *mut hsize_t) -> c_int;
             fn H5Pget_chunk_opts(plist_id: hid_t, opts: *mut c_uint) -> herr_t;

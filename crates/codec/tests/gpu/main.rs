@@ -7,3 +7,4 @@ mod checksum;
 mod convert;
 mod device;
 mod place;
+mod tables;

@@ -53,7 +53,9 @@ pub unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, size: usize, at: *mu
 pub extern "C" fn cuMemFreeAsync(address: u64, at: *mut c_void) -> c_int {
     code(current().and_then(|_| {
         let stream = stream::resolve_current(at)?;
-        let free = move || drop(memory::free_device(address as usize));
+        let free = move || {
+            let _ = memory::free_device(address as usize);
+        };
         stream.submit_always(free).map(drop)
     }))
 }

@@ -28,6 +28,10 @@ impl Target {
 
     /// # Safety
     /// No other slice of these bytes is alive.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the memory is the caller's, not this value's"
+    )]
     pub(super) unsafe fn slice(&self, offset: u64, length: u64) -> &mut [u8] {
         assert!(
             offset

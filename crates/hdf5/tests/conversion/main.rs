@@ -2,7 +2,6 @@
 
 #[path = "../common/mod.rs"]
 // Another test uses the rest.
-#[allow(dead_code)]
 mod common;
 mod elements;
 mod numbers;

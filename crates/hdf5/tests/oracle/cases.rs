@@ -1,77 +1,13 @@
-//! Any dataset, selection and destination.
+//! Any dataset and any reading of it.
 
 use std::sync::Arc;
 
-use penstock_hdf5::{Axis, Destination, Item, ReadPlan, Run, Selection};
+use penstock_hdf5::{Destination, Item, ReadPlan, Selection};
 use proptest::prelude::*;
 
 use super::read::read_plainly;
 use super::sample::{Sample, chunked, contiguous};
-
-fn axis(size: u64) -> BoxedStrategy<Axis> {
-    let list = prop::collection::vec(0..size.max(1), 0..6)
-        .prop_map(move |list| Axis::list(if size == 0 { &[] } else { &list }));
-    let mask =
-        prop::collection::vec(any::<bool>(), size as usize).prop_map(|mask| Axis::mask(&mask));
-    let slab =
-        (0..=size, 1..5u64, 0..6u64, 1..4u64).prop_map(move |(start, stride, count, block)| {
-            let block = block.min(size - start).max(1);
-            let stride = stride.max(block);
-            let room = (size - start) / stride + u64::from((size - start) % stride >= block);
-            Axis::Slab {
-                start,
-                stride,
-                count: count.min(room),
-                block,
-            }
-        });
-    prop_oneof![Just(Axis::all(size)), slab, list, mask].boxed()
-}
-
-pub fn selection(shape: Vec<u64>) -> BoxedStrategy<Selection> {
-    let elements: u64 = shape.iter().product();
-    let grid: Vec<_> = shape.iter().map(|size| axis(*size)).collect();
-    let points = prop::collection::vec(0..elements.max(1), 0..20).prop_map(move |points| {
-        let points = points.iter().zip(0..).filter(|_| elements > 0);
-        let run = |(source, target): (&u64, u64)| Run {
-            source: *source,
-            target,
-            length: 1,
-        };
-        Selection::Runs(points.map(run).collect())
-    });
-    let mask = prop::collection::vec(any::<bool>(), elements as usize)
-        .prop_map(|mask| Selection::mask(&mask));
-    let runs = (0..=elements, 0..=elements).prop_map(|(one, other)| {
-        Selection::Runs(vec![Run {
-            source: one.min(other),
-            target: 0,
-            length: one.abs_diff(other),
-        }])
-    });
-    prop_oneof![4 => grid.prop_map(Selection::Grid), 1 => points, 1 => mask, 1 => runs].boxed()
-}
-
-/// A destination of the right shape: dense, or with gaps and axes that run backwards.
-fn destination(shape: &[u64], memory: u64, gaps: &[u64], backwards: u8) -> Destination {
-    let mut bytes = memory;
-    let mut base = 3;
-    let mut strides = vec![0; shape.len()];
-    for (at, (stride, size)) in strides.iter_mut().zip(shape).enumerate().rev() {
-        bytes += gaps[at % gaps.len()];
-        *stride = bytes as i64;
-        if backwards >> at & 1 == 1 && *size > 0 {
-            base += (size - 1) * bytes;
-            *stride = -(bytes as i64);
-        }
-        bytes *= (*size).max(1);
-    }
-    Destination {
-        base,
-        length: base + bytes + 3,
-        strides,
-    }
-}
+use super::selections::{destination, selection};
 
 #[derive(Clone, Debug)]
 pub struct Case {

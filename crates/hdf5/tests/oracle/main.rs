@@ -3,18 +3,21 @@
 mod cases;
 mod read;
 mod sample;
+#[path = "../common/selections.rs"]
+mod selections;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cases::{cases, samples, selection};
+use cases::{cases, samples};
 use penstock_hdf5::{
     Axis, ChunkGrid, Destination, Item, Layout, NO_FILTERS, ReadPlan, Selection, StoredChunk,
     TableBuilder, Work, pair,
 };
 use proptest::prelude::*;
 use read::{UNTOUCHED, read_by_plan, stored};
-use sample::{chunked, contiguous, info, selected};
+use sample::{chunked, contiguous, info};
+use selections::{selected, selection};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use penstock_hdf5::{ByteCopy, ChunkJob, Destination, Item, ReadPlan, Selection, Source, Window};
 
-use super::sample::{Sample, selected};
+use super::sample::Sample;
+use super::selections::selected;
 
 pub const UNTOUCHED: u8 = 0xee;
 

@@ -1,12 +1,11 @@
-//! Datasets whose bytes are known, and what each selected element of them is.
+//! Datasets whose bytes are known.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_codec::Filter;
 use penstock_hdf5::{
-    Axis, ChunkGrid, ChunkTable, DatasetInfo, ElementType, FileInfo, Layout, Selection,
-    StoredChunk, TableBuilder,
+    ChunkGrid, ChunkTable, DatasetInfo, ElementType, FileInfo, Layout, StoredChunk, TableBuilder,
 };
 
 /// A dataset whose bytes are known, and the file that holds it.
@@ -136,55 +135,5 @@ pub fn chunked(shape: &[u64], chunk: &[u64], element: usize, seed: u64, missing:
         table: Some(Arc::new(builder.finish())),
         file,
         elements,
-    }
-}
-
-/// Index of each selected element along its axis, in the order in which they come out.
-pub fn indices(axis: &Axis) -> Vec<u64> {
-    match axis {
-        Axis::Slab {
-            start,
-            stride,
-            count,
-            block,
-        } => (0..*count)
-            .flat_map(|b| (0..*block).map(move |i| start + b * stride + i))
-            .collect(),
-        Axis::Runs(runs) => {
-            let mut out = vec![0; axis.len() as usize];
-            for run in runs {
-                for i in 0..run.length {
-                    out[(run.position + i) as usize] = run.start + i;
-                }
-            }
-            out
-        }
-    }
-}
-
-/// Source element and position along each dimension of what comes out, for each selected element.
-pub fn selected(selection: &Selection, shape: &[u64]) -> Vec<(u64, Vec<u64>)> {
-    match selection {
-        Selection::Runs(runs) => runs
-            .iter()
-            .flat_map(|r| (0..r.length).map(|i| (r.source + i, vec![r.target + i])))
-            .collect(),
-        Selection::Grid(axes) => {
-            let mut all = vec![(0, Vec::new())];
-            for (axis, size) in axes.iter().zip(shape) {
-                let along = indices(axis);
-                all = all
-                    .iter()
-                    .flat_map(|(source, position)| {
-                        along.iter().zip(0..).map(move |(index, at)| {
-                            let mut position: Vec<u64> = position.clone();
-                            position.push(at);
-                            (source * size + index, position)
-                        })
-                    })
-                    .collect();
-            }
-            all
-        }
     }
 }

@@ -26,6 +26,9 @@ pub struct Results {
     checked: Vec<usize>,
 }
 
+/// What one array of nvCOMP's says of an entry.
+type Column = fn(&Entry) -> u64;
+
 /// Parts of one piece of memory, one behind the other.
 struct Parts {
     end: u64,
@@ -127,7 +130,7 @@ impl Results {
         let place_all = |queue: &mut CopyQueue, slots: &mut Slots, lent: &mut Lent<'_>| {
             slots.ready(uploaded.max(1), lent)?;
             let table = slots.bytes();
-            let columns: [(u64, fn(&Entry) -> u64); 4] = [
+            let columns: [(u64, Column); 4] = [
                 (inputs, |e| e.input),
                 (input_sizes, |e| e.input_size),
                 (outputs, |e| e.output),
