@@ -92,7 +92,13 @@ fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop> {
 /// # Safety
 /// `host` is null or valid for what the order describes.
 pub unsafe fn prepare(session: &Session<'_>, order: &Order<'_>, host: *mut u8) -> Result<Prepared> {
-    let info = Arc::new(DatasetInfo::read(session, order.dataset)?);
+    let mut info = DatasetInfo::read(session, order.dataset)?;
+    if info.file.is_writable && info.file.is_plain {
+        flush(session, order.dataset, &info.file)?;
+        // Chunks that were only in memory have their places now, and the file is longer.
+        info = DatasetInfo::read(session, order.dataset)?;
+    }
+    let info = Arc::new(info);
     match plan(session, order, &info) {
         Ok(prepared) => Ok(prepared),
         Err(Stop::Failed(error)) => Err(error),
@@ -140,7 +146,6 @@ fn plan(
     if !info.file.is_plain || info.file.descriptor.is_none() {
         return refused("the file is not one plain file");
     }
-    flush(session, order.dataset, &info.file)?;
     let table = match info.layout {
         Layout::Chunked { .. } => Some(Arc::new(
             ChunkTable::read(session, order.dataset, info).map_err(|e| info.name_in(e))?,
@@ -229,9 +234,6 @@ fn virtual_parts(
 
 /// What HDF5 holds changed in memory goes into the file first.
 fn flush(session: &Session<'_>, dataset: hid_t, file: &FileInfo) -> Result<()> {
-    if !file.is_writable {
-        return Ok(());
-    }
     // SAFETY: takes an identifier, which HDF5 checks.
     let status = unsafe { (session.hdf5.H5Dflush)(dataset) };
     session.check(status, "flush the dataset")?;
