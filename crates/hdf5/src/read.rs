@@ -66,9 +66,9 @@ pub struct Prepared {
 }
 
 /// What only HDF5 can do, and why.
-struct Refused(String);
+pub(crate) struct Refused(pub String);
 
-enum Stop {
+pub(crate) enum Stop {
     Refused(Refused),
     Failed(Error),
 }
@@ -79,7 +79,7 @@ impl From<Error> for Stop {
     }
 }
 
-fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop> {
+pub(crate) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop> {
     Err(Stop::Refused(Refused(why.into())))
 }
 
@@ -157,7 +157,7 @@ fn plan(
 }
 
 /// What HDF5 holds changed in memory goes into the file first.
-fn flush(session: &Session<'_>, dataset: hid_t, file: &FileInfo) -> Result<()> {
+pub(crate) fn flush(session: &Session<'_>, dataset: hid_t, file: &FileInfo) -> Result<()> {
     if !file.is_writable {
         return Ok(());
     }
@@ -175,7 +175,7 @@ fn flush(session: &Session<'_>, dataset: hid_t, file: &FileInfo) -> Result<()> {
 fn files(info: &DatasetInfo, options: Options) -> Result<Vec<Option<Arc<File>>>> {
     let Layout::External(slots) = &info.layout else {
         let descriptor = info.file.descriptor.unwrap_or(-1);
-        let file = File::of_descriptor(descriptor, &info.file.name, options)?;
+        let file = File::of_descriptor(descriptor, &info.file.name, false, options)?;
         return Ok(vec![Some(Arc::new(file))]);
     };
     let access = Access {
@@ -190,7 +190,7 @@ fn files(info: &DatasetInfo, options: Options) -> Result<Vec<Option<Arc<File>>>>
     slots.iter().map(|slot| open(&slot.path)).collect()
 }
 
-fn direct(options: &Options) -> Direct {
+pub(crate) fn direct(options: &Options) -> Direct {
     match options.direct.unwrap_or(Choice::Auto) {
         Choice::No => Direct::Never,
         Choice::Yes => Direct::Always,
@@ -199,14 +199,14 @@ fn direct(options: &Options) -> Direct {
 }
 
 /// The memory's side of an order.
-struct Memory {
-    destination: Destination,
-    low: i64,
+pub(crate) struct Memory {
+    pub destination: Destination,
+    pub low: i64,
 }
 
 impl Order<'_> {
     /// What is selected of the dataset, and where it comes out.
-    fn selections(
+    pub(crate) fn selections(
         &self,
         session: &Session<'_>,
         info: &DatasetInfo,
@@ -456,7 +456,7 @@ unsafe fn by_hdf5(
 }
 
 impl Order<'_> {
-    fn memory_selection(
+    pub(crate) fn memory_selection(
         &self,
         session: &Session<'_>,
         space: hid_t,
@@ -475,7 +475,7 @@ impl Order<'_> {
     }
 }
 
-fn dense_space(session: &Session<'_>, elements: u64) -> Result<Id> {
+pub(crate) fn dense_space(session: &Session<'_>, elements: u64) -> Result<Id> {
     // SAFETY: one dimension, whose length is given; the answer is ours to close.
     let space = unsafe { (session.hdf5.H5Screate_simple)(1, &elements, ptr::null()) };
     session.own(space, session.hdf5.H5Sclose, "make a dataspace")

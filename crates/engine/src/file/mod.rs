@@ -70,15 +70,21 @@ impl File {
     }
 
     /// The file that a descriptor of this process is open on, under the name that errors tell.
-    pub fn of_descriptor(descriptor: RawFd, name: &Path, options: Options) -> Result<File> {
+    pub fn of_descriptor(
+        descriptor: RawFd,
+        name: &Path,
+        writes: bool,
+        options: Options,
+    ) -> Result<File> {
         let access = Access {
             read: true,
+            write: writes,
             ..Access::default()
         };
         // Through /proc it is surely the same file, also when it was renamed or unlinked.
         let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-        File::open_at(&same, name, access, flags, options)
+        let mode = if writes { libc::O_RDWR } else { libc::O_RDONLY };
+        File::open_at(&same, name, access, mode | libc::O_CLOEXEC, options)
     }
 
     fn open_at(

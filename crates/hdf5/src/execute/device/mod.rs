@@ -5,9 +5,9 @@ mod balance;
 mod batch;
 mod launch;
 mod loader;
-mod placing;
-mod scratch;
-mod slots;
+pub(super) mod placing;
+pub(super) mod scratch;
+pub(super) mod slots;
 mod stager;
 
 use std::sync::Arc;
