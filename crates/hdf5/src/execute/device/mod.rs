@@ -6,9 +6,9 @@ mod batch;
 mod gather;
 mod launch;
 mod loader;
-mod placing;
-mod scratch;
-mod slots;
+pub(super) mod placing;
+pub(super) mod scratch;
+pub(super) mod slots;
 mod stager;
 
 use std::sync::Arc;
