@@ -276,7 +276,15 @@ impl ReadPlan {
                 ChunkGrid::new(&shape, &shape)?
             }
             _ => {
-                info.bytes()?;
+                let bytes = info.bytes()?;
+                if let Source::Contiguous { offset } = source
+                    && offset.checked_add(bytes).is_none()
+                {
+                    return Err(Error::new(
+                        Kind::Io,
+                        format!("its {bytes} bytes at offset {offset} reach past any file"),
+                    ));
+                }
                 let (shape, block) = blocks::shape(&shape, &selection, item.stored);
                 ChunkGrid::new(&shape, &block)?
             }
