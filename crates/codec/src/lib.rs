@@ -6,7 +6,7 @@
 
 mod error;
 pub mod filters;
-mod fuzz;
+pub mod fuzz;
 mod pipeline;
 
 pub use error::{CodecError, Result};
