@@ -36,7 +36,11 @@ rm -f "$folder"/penstock-*.whl
 if [[ ${1-} = --tests ]]; then
     rm -f "$folder"/bin/*
     # Cargo says where it has put each test; the name without the hash is easier to read.
-    cargo test --release --locked --no-run --package penstock-engine --message-format=json |
+    {
+        cargo test --release --locked --no-run --package penstock-engine --message-format=json
+        cargo test --release --locked --no-run --package penstock-codec --test gpu \
+            --message-format=json
+    } |
         "$PYTHON" -c '
 import json, sys
 for line in sys.stdin:

@@ -44,7 +44,8 @@ typedef enum penstock_status {
     PENSTOCK_ERR_UNAVAILABLE = 10, /* a library, device or route is not there */
     PENSTOCK_ERR_CANCELLED = 11,   /* penstock_request_cancel took effect */
     PENSTOCK_ERR_FORKED = 12,      /* called in a child of the process that used the library */
-    PENSTOCK_ERR_INTERNAL = 13     /* a defect of Penstock: please report it */
+    PENSTOCK_ERR_INTERNAL = 13,    /* a defect of Penstock: please report it */
+    PENSTOCK_TURN = 14             /* the request goes on after penstock_request_turn: not an error */
 } penstock_status;
 
 /* How bytes travel between the file and GPU memory. Host memory is always served by HOST. */
@@ -54,7 +55,8 @@ typedef enum penstock_route {
     PENSTOCK_ROUTE_HOST = 2,    /* straight between the file and host memory */
     PENSTOCK_ROUTE_STAGED = 3,  /* through a ring of pinned slots */
     PENSTOCK_ROUTE_MAPPED = 4,  /* cached pages pinned in place, pulled by the GPU; reads only */
-    PENSTOCK_ROUTE_GDS = 5      /* cuFile */
+    PENSTOCK_ROUTE_GDS = 5,     /* cuFile */
+    PENSTOCK_ROUTE_HDF5 = 6     /* in reports only: by HDF5 itself, through host memory */
 } penstock_route;
 
 /* A setting with three values and "not set". */
@@ -64,6 +66,14 @@ typedef enum penstock_choice {
     PENSTOCK_CHOICE_NO = 2,
     PENSTOCK_CHOICE_YES = 3
 } penstock_choice;
+
+/* Who undoes the filters of chunks that go to a GPU. */
+typedef enum penstock_decode {
+    PENSTOCK_DECODE_DEFAULT = 0,
+    PENSTOCK_DECODE_AUTO = 1, /* CPU and GPU, as their speeds say */
+    PENSTOCK_DECODE_CPU = 2,
+    PENSTOCK_DECODE_GPU = 3   /* the GPU, where it knows the filters */
+} penstock_decode;
 
 /* Which mechanism issues the reads and writes of the host and staged routes. */
 typedef enum penstock_io {
@@ -84,8 +94,11 @@ typedef struct penstock_options {
     int32_t io;           /* penstock_io */
     int32_t direct;       /* penstock_choice: O_DIRECT never, always, or where the pages are not cached */
     int32_t durable;      /* penstock_choice (NO or YES): data and size are on the medium when a write is done */
+    uint64_t scratch;     /* GPU memory for chunks under way, 1 MiB at least; 1 GiB if not set */
+    int32_t decode;       /* penstock_decode */
+    int32_t reserved;
 } penstock_options;
-#define PENSTOCK_OPTIONS_INIT { sizeof(penstock_options), 0, 0, 0, 0, 0, 0, 0 }
+#define PENSTOCK_OPTIONS_INIT { sizeof(penstock_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* What one finished request did. Byte counts are of the caller's bytes, by the path they took. */
 typedef struct penstock_report {
@@ -109,8 +122,14 @@ typedef struct penstock_report {
     uint32_t threads;           /* workers that took part */
     uint32_t queue_depth;       /* greatest number of reads or writes in flight of one worker */
     char note[256];             /* why the request took another way than asked for; "" if it did not */
+    uint64_t hdf5;              /* bytes moved by HDF5 itself, through host memory */
+    uint64_t chunks;            /* chunks of a dataset that were read or written */
+    uint64_t stored;            /* their bytes in the file */
+    uint64_t decoded_cpu;       /* bytes of chunks decoded or encoded by the CPU */
+    uint64_t decoded_gpu;       /* and by the GPU */
 } penstock_report;
-#define PENSTOCK_REPORT_INIT { sizeof(penstock_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "" }
+#define PENSTOCK_REPORT_INIT \
+    { sizeof(penstock_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, 0, 0, 0, 0 }
 
 /* Strings live until the next Penstock call on this thread. */
 typedef struct penstock_error {
@@ -147,8 +166,8 @@ PENSTOCK_API const char *penstock_version(void);
 /* Fills *error with the last failure on this thread (status PENSTOCK_OK if there was none). */
 PENSTOCK_API int penstock_last_error(penstock_error *error);
 
-/* Reads "threads=8;block=4MiB;route=auto;io=auto;direct=auto;queue_depth=16;durable=no" into
- * *options; keys may be left out. An unknown key or bad value is PENSTOCK_ERR_INVALID, naming it. */
+/* Reads "threads=8;block=4MiB;route=auto;io=auto;direct=auto;queue_depth=16;durable=no;
+ * scratch=1GiB;decode=auto" into *options; keys may be left out. An unknown key or bad value is PENSTOCK_ERR_INVALID, naming it. */
 PENSTOCK_API int penstock_options_parse(const char *text, penstock_options *options);
 
 /* Sets the process-wide level between a file's options and the environment. NULL clears it. */
@@ -250,6 +269,64 @@ PENSTOCK_API int penstock_request_fd(penstock_request *request, int *fd);
 PENSTOCK_API int penstock_request_hold_stream(penstock_request *request, penstock_stream stream);
 /* Frees the request; one that is still under way is waited for first. NULL is allowed. */
 PENSTOCK_API void penstock_request_free(penstock_request *request);
+
+/* -- HDF5 datasets -------------------------------------------------------------------------- */
+
+/* Penstock uses the HDF5 that the process already has (1.14 or 2.x). Each of these calls enters it:
+ * where it is not thread-safe, hold whatever lock guards it. Bytes are moved without HDF5, and
+ * without the lock. */
+
+typedef int64_t penstock_hid; /* hid_t */
+
+/* Which HDF5 is meant where a process holds several: the one that `module`, a loaded shared object,
+ * is linked with. NULL: the only one. PENSTOCK_ERR_INVALID once another one is in use. */
+PENSTOCK_API int penstock_hdf5_bind(const char *module);
+/* Where nvCOMP is, if not where the loader finds it. Counts until it is first looked for. */
+PENSTOCK_API int penstock_nvcomp_path(const char *path);
+
+/* H5Dread and H5Dwrite with a buffer in host or GPU memory; done on return. `memory_space` and
+ * `file_space` may be H5S_ALL (0). With a GPU buffer the transfer starts after the work queued on
+ * `stream`. What Penstock cannot do goes through HDF5 and host memory; the report says so. */
+PENSTOCK_API int penstock_dataset_read(penstock_hid dataset, penstock_hid memory_type,
+                                       penstock_hid memory_space, penstock_hid file_space,
+                                       penstock_hid transfer_plist, void *buffer,
+                                       penstock_stream stream, const penstock_options *options,
+                                       penstock_report *report);
+PENSTOCK_API int penstock_dataset_write(penstock_hid dataset, penstock_hid memory_type,
+                                        penstock_hid memory_space, penstock_hid file_space,
+                                        penstock_hid transfer_plist, const void *buffer,
+                                        penstock_stream stream, const penstock_options *options,
+                                        penstock_report *report);
+
+/* An array in host or GPU memory. */
+typedef struct penstock_array {
+    size_t struct_size;
+    void *data;              /* the element with all indices 0 */
+    penstock_hid type;       /* HDF5's type of an element in memory */
+    int32_t rank;
+    int32_t reserved;
+    const uint64_t *shape;   /* that of the selection; dimensions of length 1 may be left out or added */
+    const int64_t *strides;  /* in bytes; NULL: C order, which a selection that is no box needs */
+} penstock_array;
+#define PENSTOCK_ARRAY_INIT { sizeof(penstock_array), NULL, 0, 0, 0, NULL, NULL }
+
+/* Start a transfer between a dataset and an array and return at once. The array must stay until the
+ * request is finished; the dataset and the file may be closed before. What only HDF5 can do is done
+ * before the call returns. */
+PENSTOCK_API int penstock_dataset_read_submit(penstock_hid dataset, penstock_hid file_space,
+                                              const penstock_array *array,
+                                              const penstock_options *options,
+                                              penstock_stream stream, int flags,
+                                              penstock_request **request);
+/* A write into chunks needs HDF5 now and then, and the dataset open until it is finished. */
+PENSTOCK_API int penstock_dataset_write_submit(penstock_hid dataset, penstock_hid file_space,
+                                               const penstock_array *array,
+                                               const penstock_options *options,
+                                               penstock_stream stream, int flags,
+                                               penstock_request **request);
+/* Does what a request needs HDF5 for, on the calling thread, when wait or test has said
+ * PENSTOCK_TURN (penstock_request_free does so, too). Without effect at other times. */
+PENSTOCK_API int penstock_request_turn(penstock_request *request);
 
 /* -- memory -------------------------------------------------------------------------------- */
 

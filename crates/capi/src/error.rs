@@ -8,6 +8,8 @@ use penstock_engine::error::{Error, Kind, Result};
 
 pub const OK: c_int = 0;
 pub const PENDING: c_int = 1;
+/// Beyond the numbers of `Kind`.
+pub const TURN: c_int = 14;
 
 #[repr(C)]
 pub struct CError {

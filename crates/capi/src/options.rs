@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use penstock_engine::error::{Error, Result};
-use penstock_engine::options::{Choice, IoMode, Options, RouteName};
+use penstock_engine::options::{Choice, Decoder, IoMode, Options, RouteName};
 use penstock_engine::set_process_options;
 
 use crate::error::{OK, guard, null};
@@ -19,6 +19,9 @@ pub struct COptions {
     io: i32,
     direct: i32,
     durable: i32,
+    scratch: u64,
+    decode: i32,
+    reserved: i32,
 }
 
 /// The value behind a number of an enum in the header, whose 0 means "not set".
@@ -51,6 +54,7 @@ pub const ROUTES: [RouteName; 5] = [
     RouteName::Gds,
 ];
 const IOS: [IoMode; 3] = [IoMode::Auto, IoMode::Threads, IoMode::Uring];
+const DECODERS: [Decoder; 3] = [Decoder::Auto, Decoder::Cpu, Decoder::Gpu];
 const CHOICES: [Choice; 3] = [Choice::Auto, Choice::No, Choice::Yes];
 
 /// The options behind a pointer that may be null.
@@ -91,6 +95,8 @@ pub unsafe fn read(options: *const COptions) -> Result<Options> {
             Some(Choice::No) => Some(false),
             Some(Choice::Auto) | None => None,
         },
+        scratch: (known.scratch != 0).then_some(known.scratch),
+        decode: named("decode", known.decode, &DECODERS)?,
     };
     options.check()?;
     Ok(options)
@@ -111,6 +117,9 @@ fn write(options: &Options) -> COptions {
                 .map(|d| if d { Choice::Yes } else { Choice::No }),
             &CHOICES,
         ),
+        scratch: options.scratch.unwrap_or(0),
+        decode: number_of(options.decode, &DECODERS),
+        reserved: 0,
     }
 }
 

@@ -3,12 +3,15 @@
 use std::ffi::{c_char, c_int};
 
 use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::options::RouteName;
 use penstock_engine::report::{Path, Report};
 
 use crate::error::OK;
 use crate::options::ROUTES;
 
 const NOTE: usize = 256;
+/// In reports only: it cannot be asked for.
+const ROUTE_HDF5: i32 = 6;
 
 #[repr(C)]
 pub struct CReport {
@@ -32,6 +35,11 @@ pub struct CReport {
     threads: u32,
     queue_depth: u32,
     note: [c_char; NOTE],
+    hdf5: u64,
+    chunks: u64,
+    stored: u64,
+    decoded_cpu: u64,
+    decoded_gpu: u64,
 }
 
 impl From<&Report> for CReport {
@@ -47,10 +55,13 @@ impl From<&Report> for CReport {
         }
         CReport {
             struct_size: size_of::<CReport>(),
-            route: ROUTES
-                .iter()
-                .position(|r| *r == report.route)
-                .map_or(0, |at| at as i32 + 1),
+            route: match report.route {
+                RouteName::Hdf5 => ROUTE_HDF5,
+                route => ROUTES
+                    .iter()
+                    .position(|r| *r == route)
+                    .map_or(0, |at| at as i32 + 1),
+            },
             device: report.device,
             bytes: report.bytes(),
             host_buffered: report.bytes_by(Path::HostBuffered),
@@ -69,6 +80,11 @@ impl From<&Report> for CReport {
             threads: report.threads,
             queue_depth: report.queue_depth,
             note,
+            hdf5: report.bytes_by(Path::Hdf5),
+            chunks: report.chunks,
+            stored: report.stored,
+            decoded_cpu: report.decoded_cpu,
+            decoded_gpu: report.decoded_gpu,
         }
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::request::{Order, Request, StreamOrder, submit, submit_save};
+use penstock_engine::request::{Order, Request, StreamOrder, Waited, submit, submit_save};
 use penstock_engine::{Stream, refuse_fork};
 
-use crate::error::{OK, PENDING, guard, null};
+use crate::error::{OK, PENDING, TURN, guard, null};
 use crate::file::{CFile, file_of, path_of};
 use crate::options::{self, COptions};
 use crate::report::{CReport, check_size, give};
@@ -16,13 +16,13 @@ use crate::transfer::{CRange, extents_of};
 
 const AFTER_STREAM: c_int = 1;
 const STREAM_WAITS: c_int = 2;
-const CALLER_WAITS: c_int = 4;
+pub const CALLER_WAITS: c_int = 4;
 
 pub struct CRequest(Request);
 
 /// # Safety
 /// `stream` is a stream handle if a flag says that it counts.
-unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Option<StreamOrder>> {
+pub unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Option<StreamOrder>> {
     if flags & !(AFTER_STREAM | STREAM_WAITS | CALLER_WAITS) != 0 {
         return Err(Error::invalid(format!(
             "unknown submit flags in {flags:#x}"
@@ -39,9 +39,14 @@ unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Option<StreamOrd
 
 /// # Safety
 /// `place` is null or a place for a pointer.
-unsafe fn place_of<'a>(place: *mut *mut CRequest) -> Result<&'a mut *mut CRequest> {
+pub unsafe fn place_of<'a>(place: *mut *mut CRequest) -> Result<&'a mut *mut CRequest> {
     // SAFETY: the caller vouches for it.
     unsafe { place.as_mut() }.ok_or_else(|| null("request"))
+}
+
+/// Hands a request to the caller, who frees it.
+pub fn hand_over(place: &mut *mut CRequest, request: Request) {
+    *place = Box::into_raw(Box::new(CRequest(request)));
 }
 
 /// # Safety
@@ -54,10 +59,11 @@ unsafe fn request_of<'a>(request: *mut CRequest) -> Result<&'a Request> {
         .ok_or_else(|| null("request"))
 }
 
-fn status(outcome: Option<Result<()>>) -> Result<c_int> {
-    match outcome {
-        None => Ok(PENDING),
-        Some(outcome) => outcome.map(|()| OK),
+fn status(news: Waited<Error>) -> Result<c_int> {
+    match news {
+        Waited::Pending => Ok(PENDING),
+        Waited::Turn => Ok(TURN),
+        Waited::Finished(outcome) => outcome.map(|()| OK),
     }
 }
 
@@ -86,7 +92,7 @@ pub unsafe extern "C" fn penstock_submit(
         let mut order = Order::new(operation, &extents, options::read(options)?);
         order.background = flags & CALLER_WAITS == 0;
         let made = submit(file_of(file)?, order, order_of(stream, flags)?, None)?;
-        *place = Box::into_raw(Box::new(CRequest(made)));
+        hand_over(place, made);
         Ok(OK)
     })
 }
@@ -115,7 +121,7 @@ pub unsafe extern "C" fn penstock_save_submit(
             order_of(stream, flags)?,
             None,
         )?;
-        *place = Box::into_raw(Box::new(CRequest(made)));
+        hand_over(place, made);
         Ok(OK)
     })
 }
@@ -129,6 +135,17 @@ pub unsafe extern "C" fn penstock_request_wait(request: *mut CRequest, timeout_n
         let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
         // SAFETY: the caller vouches for the handle.
         status(unsafe { request_of(request)? }.wait(limit))
+    })
+}
+
+/// # Safety
+/// `request` is a live handle, and no other thread is in HDF5 if that is not thread-safe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_request_turn(request: *mut CRequest) -> c_int {
+    guard(|| {
+        // SAFETY: the caller vouches for the handle.
+        unsafe { request_of(request)? }.turn();
+        Ok(OK)
     })
 }
 
@@ -223,7 +240,7 @@ pub unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
             // SAFETY: the caller gives the handle up.
             let request = unsafe { Box::from_raw(request) };
             // The outcome was there to be asked for; here only the end counts.
-            let _ = request.0.wait(None);
+            let _ = request.0.finish();
         }
         Ok(OK)
     });

@@ -47,6 +47,14 @@ impl Pipeline {
         self.filters.iter().find(|f| filters::codec(f.id).is_none())
     }
 
+    /// The most that so many stored bytes can decode to; `None` if a filter sets no such limit.
+    pub fn most_decoded(&self, mask: u32, stored: u64) -> Option<u64> {
+        self.applied(mask).rev().try_fold(stored, |size, (_, f)| {
+            let factor = filters::codec(f.id)?.most_growth()?;
+            Some(size.saturating_mul(factor).saturating_add(MARGIN as u64))
+        })
+    }
+
     /// Decodes one stored chunk into `output`, whose length is the chunk's decoded size. Bit `i`
     /// of `mask` says that filter `i` was left out when the chunk was written. After an error,
     /// what `output` holds is arbitrary.

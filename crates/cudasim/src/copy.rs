@@ -39,7 +39,7 @@ struct Bytes<'a> {
     /// Pages of a file, which may be cut off. A GPU goes on reading what it has pinned, but the
     /// CPU would get SIGBUS.
     may_vanish: bool,
-    _held: Option<Use<'a>>,
+    _held: Option<Use<&'a Region>>,
 }
 
 impl Place {
@@ -153,6 +153,45 @@ fn execute(mut to: Place, mut from: Place, size: usize) -> Result {
             move_bytes(to.at, from.at, size, poisoned);
         }
     }
+    Ok(())
+}
+
+/// Fails as a kernel does that touches memory out of the GPU's reach.
+pub fn check_reach(context: &Context, address: usize, size: usize) -> Result {
+    within_reach(context, address, size).map(drop)
+}
+
+fn within_reach(context: &Context, address: usize, size: usize) -> Result<Place> {
+    let place = Place::locate(context, address, size).map_err(|_| ILLEGAL_ADDRESS)?;
+    place.region().ok_or(ILLEGAL_ADDRESS)?;
+    Ok(place)
+}
+
+/// What a kernel reads at an address.
+pub fn load(context: &Context, address: usize, size: usize) -> Result<Vec<u8>> {
+    let mut place = within_reach(context, address, size)?;
+    let from = place.bytes()?;
+    let mut to = vec![0u8; size];
+    // SAFETY: the range was checked against its region, which is held until the copy is done.
+    unsafe {
+        if from.may_vanish {
+            move_pages(to.as_mut_ptr(), from.at, size, from.poisoned);
+        } else {
+            move_bytes(to.as_mut_ptr(), from.at, size, from.poisoned);
+        }
+    }
+    Ok(to)
+}
+
+/// Writes as a kernel does.
+pub fn store(context: &Context, address: usize, bytes: &[u8]) -> Result {
+    let mut place = within_reach(context, address, bytes.len())?;
+    if place.region().is_some_and(|region| region.read_only) {
+        return Err(ILLEGAL_ADDRESS);
+    }
+    let to = place.bytes()?;
+    // SAFETY: the range was checked against its region, which is held until the copy is done.
+    unsafe { move_bytes(to.at, bytes.as_ptr(), bytes.len(), to.poisoned) };
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use crate::status::{
     NOT_INITIALIZED, NOT_PERMITTED, Result, SUCCESS,
 };
 use crate::stream::{self, Kind, Stream};
-use crate::{config, event, failure, memory};
+use crate::{config, event, failure, memory, module};
 
 pub const NAME: &std::ffi::CStr = c"Penstock stand-in GPU";
 
@@ -232,6 +232,7 @@ impl Context {
             stream.abandon();
         }
         event::remove_all(self);
+        module::remove_all(self);
         memory::remove_all(self);
         self.failure.store(SUCCESS, Ordering::Release);
         Ok(())

@@ -2,19 +2,23 @@
 //!
 //! A specification is a list of `KIND:WHICH[:CODE]`, split by commas. `WHICH` is the number of the
 //! call of that kind, counted over the process from 1: `3` is the third, `3+` the third and all
-//! later ones, `*` all. `CODE` replaces the error that fits the kind: a `CUresult`, or for cuFile a
-//! `CUfileOpError` (from 5000) or an `errno` (below).
+//! later ones, `*` all. `CODE` replaces the error that fits the kind: a `CUresult`, for cuFile a
+//! `CUfileOpError` (from 5000) or an `errno` (below), for nvCOMP an `nvcompStatus_t`.
 //!
 //! Example: `alloc:3,copy:10+,hostregister:*,cufileread:5:5021`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use penstock_sys::nvcomp::{NVCOMP_ERROR_CANNOT_DECOMPRESS, NVCOMP_ERROR_CUDA};
+
 use crate::config;
 use crate::status::{self, CudaError};
 
-/// What can be told to fail. `copy` fails in the call, `copyexec` when the stream executes the
-/// copy, which fails the whole context as an asynchronous failure does.
+/// What can be told to fail. `copy` and `kernel` fail in the call, `copyexec` and `kernelexec` when
+/// the stream executes it, which fails the whole context as an asynchronous failure does. `launch`
+/// is of host functions. `nvcomp` fails a call, and `nvcompchunk` one chunk of a batch;
+/// `nvcompdamage` changes a byte of a chunk that is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Init,
@@ -26,6 +30,9 @@ pub enum Kind {
     CopyExec,
     Memset,
     Launch,
+    Module,
+    Kernel,
+    KernelExec,
     Stream,
     Event,
     Record,
@@ -37,9 +44,12 @@ pub enum Kind {
     CufileRead,
     CufileWrite,
     CufileBatch,
+    Nvcomp,
+    NvcompChunk,
+    NvcompDamage,
 }
 
-const KINDS: [(Kind, &str, i32); 20] = [
+const KINDS: [(Kind, &str, i32); 26] = [
     (Kind::Init, "init", status::NO_DEVICE.0),
     (Kind::Retain, "retain", status::OUT_OF_MEMORY.0),
     (Kind::Alloc, "alloc", status::OUT_OF_MEMORY.0),
@@ -49,6 +59,9 @@ const KINDS: [(Kind, &str, i32); 20] = [
     (Kind::CopyExec, "copyexec", status::ILLEGAL_ADDRESS.0),
     (Kind::Memset, "memset", status::UNKNOWN.0),
     (Kind::Launch, "launch", status::LAUNCH_FAILED.0),
+    (Kind::Module, "module", status::OUT_OF_MEMORY.0),
+    (Kind::Kernel, "kernel", status::LAUNCH_FAILED.0),
+    (Kind::KernelExec, "kernelexec", status::ILLEGAL_ADDRESS.0),
     (Kind::Stream, "stream", status::OUT_OF_MEMORY.0),
     (Kind::Event, "event", status::OUT_OF_MEMORY.0),
     (Kind::Record, "record", status::UNKNOWN.0),
@@ -60,6 +73,13 @@ const KINDS: [(Kind, &str, i32); 20] = [
     (Kind::CufileRead, "cufileread", libc::EIO),
     (Kind::CufileWrite, "cufilewrite", libc::EIO),
     (Kind::CufileBatch, "cufilebatch", 5035),
+    (Kind::Nvcomp, "nvcomp", NVCOMP_ERROR_CUDA),
+    (
+        Kind::NvcompChunk,
+        "nvcompchunk",
+        NVCOMP_ERROR_CANNOT_DECOMPRESS,
+    ),
+    (Kind::NvcompDamage, "nvcompdamage", 0),
 ];
 
 static CALLS: [AtomicU64; KINDS.len()] = [const { AtomicU64::new(0) }; KINDS.len()];

@@ -1,5 +1,6 @@
 //! One range of memory that the driver knows: device, managed, or pinned host memory.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -40,7 +41,7 @@ struct Usage {
 }
 
 /// Keeps a region's bytes in place while they are being touched.
-pub struct Use<'a>(&'a Region);
+pub struct Use<R: Deref<Target = Region>>(R);
 
 impl Region {
     pub fn new(
@@ -93,13 +94,8 @@ impl Region {
     }
 
     /// `None` once the region is freed or unregistered.
-    pub fn enter(&self) -> Option<Use<'_>> {
-        let mut usage = self.usage.lock().unwrap();
-        if usage.retired {
-            return None;
-        }
-        usage.users += 1;
-        Some(Use(self))
+    pub fn enter(&self) -> Option<Use<&Region>> {
+        Use::of(self)
     }
 
     /// Lets nobody in any more and waits until the last user has left, so that the client may
@@ -119,7 +115,24 @@ impl Region {
     }
 }
 
-impl Drop for Use<'_> {
+impl<R: Deref<Target = Region>> Use<R> {
+    /// As [`Region::enter`].
+    pub fn of(region: R) -> Option<Use<R>> {
+        let mut usage = region.usage.lock().unwrap();
+        if usage.retired {
+            return None;
+        }
+        usage.users += 1;
+        drop(usage);
+        Some(Use(region))
+    }
+
+    pub fn region(&self) -> &R {
+        &self.0
+    }
+}
+
+impl<R: Deref<Target = Region>> Drop for Use<R> {
     fn drop(&mut self) {
         self.0.usage.lock().unwrap().users -= 1;
         self.0.unused.notify_all();

@@ -340,6 +340,7 @@ fn describe_options() -> Value {
             RouteName::Staged => "staged",
             RouteName::Mapped => "mapped",
             RouteName::Gds => "gds",
+            RouteName::Hdf5 => "hdf5",
         },
         "io": match outer.io.unwrap_or(IoMode::Auto) {
             IoMode::Auto => "auto",

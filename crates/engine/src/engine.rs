@@ -81,6 +81,18 @@ pub fn set_process_options(options: Options) -> Result<()> {
 /// Default cap of the ring: enough for 64 workers with two slots of 4 MiB each.
 const RING_BYTES: u64 = 512 << 20;
 
+/// A call's options, with what it leaves open taken from the outer levels.
+pub fn merged_options(call: Options) -> Result<Options> {
+    let merged = call.or(engine()?.outer_options());
+    merged.check()?;
+    Ok(merged)
+}
+
+/// Cores that this process may use.
+pub fn cores() -> Result<usize> {
+    Ok(engine()?.cores)
+}
+
 impl Engine {
     fn new() -> Result<Engine> {
         watch_forks();

@@ -25,7 +25,7 @@ pub enum MemoryKind {
 
 /// A kind of memory and the context it belongs to.
 #[derive(Clone)]
-pub(crate) struct Memory {
+pub struct Memory {
     pub kind: MemoryKind,
     /// The context for copies; `None` exactly for host and pinned memory, which the CPU reaches.
     pub context: Option<Arc<Context>>,

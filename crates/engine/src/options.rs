@@ -10,6 +10,18 @@ pub enum RouteName {
     Staged,
     Mapped,
     Gds,
+    /// By HDF5 itself, through host memory. It cannot be asked for: reports say it.
+    Hdf5,
+}
+
+/// Who undoes the filters of chunks that go to a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoder {
+    /// Both, as their speeds say.
+    Auto,
+    Cpu,
+    /// The GPU, where it knows the filters.
+    Gpu,
 }
 
 /// Which mechanism issues reads and writes.
@@ -32,6 +44,8 @@ pub const MAX_THREADS: u32 = 256;
 pub const MAX_QUEUE_DEPTH: u32 = 256;
 pub const MIN_BLOCK: u64 = 4 << 10;
 pub const MAX_BLOCK: u64 = 1 << 30;
+pub const MIN_SCRATCH: u64 = 1 << 20;
+pub const MAX_SCRATCH: u64 = 1 << 40;
 
 /// One level of options. `None` means "not set here".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +62,9 @@ pub struct Options {
     pub direct: Option<Choice>,
     /// Data and size are on the medium when a write is done.
     pub durable: Option<bool>,
+    /// Bytes of GPU memory for chunks that are being decoded or encoded.
+    pub scratch: Option<u64>,
+    pub decode: Option<Decoder>,
 }
 
 impl Options {
@@ -61,6 +78,8 @@ impl Options {
             io: self.io.or(outer.io),
             direct: self.direct.or(outer.direct),
             durable: self.durable.or(outer.durable),
+            scratch: self.scratch.or(outer.scratch),
+            decode: self.decode.or(outer.decode),
         }
     }
 
@@ -83,7 +102,8 @@ impl Options {
             1,
             MAX_QUEUE_DEPTH.into(),
         )?;
-        within("block", self.block, MIN_BLOCK, MAX_BLOCK)
+        within("block", self.block, MIN_BLOCK, MAX_BLOCK)?;
+        within("scratch", self.scratch, MIN_SCRATCH, MAX_SCRATCH)
     }
 
     /// Reads "threads=8;block=4MiB;route=auto;io=auto;direct=auto;queue_depth=16;durable=no".
@@ -144,9 +164,21 @@ impl Options {
             "durable" => {
                 self.durable = Some(word(key, value, &[("no", false), ("yes", true)])?);
             }
+            "scratch" => self.scratch = Some(parse_size(key, value)?),
+            "decode" => {
+                self.decode = Some(word(
+                    key,
+                    value,
+                    &[
+                        ("auto", Decoder::Auto),
+                        ("cpu", Decoder::Cpu),
+                        ("gpu", Decoder::Gpu),
+                    ],
+                )?);
+            }
             _ => {
                 return Err(Error::invalid(format!("unknown option {key:?}")).remedy(
-                    "known options: threads, block, route, io, direct, queue_depth, durable",
+                    "known options: threads, block, route, io, direct, queue_depth, durable, scratch, decode",
                 ));
             }
         }

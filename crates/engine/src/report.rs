@@ -17,9 +17,11 @@ pub enum Path {
     GdsNvfs,
     GdsPosix,
     GdsUnproven,
+    /// Through host memory by HDF5 itself.
+    Hdf5,
 }
 
-pub const PATHS: [Path; 9] = [
+pub const PATHS: [Path; 10] = [
     Path::HostBuffered,
     Path::HostDirect,
     Path::StagedBuffered,
@@ -29,6 +31,7 @@ pub const PATHS: [Path; 9] = [
     Path::GdsNvfs,
     Path::GdsPosix,
     Path::GdsUnproven,
+    Path::Hdf5,
 ];
 
 impl Path {
@@ -37,6 +40,7 @@ impl Path {
             Path::HostBuffered | Path::HostDirect => RouteName::Host,
             Path::StagedBuffered | Path::StagedDirect => RouteName::Staged,
             Path::Mapped => RouteName::Mapped,
+            Path::Hdf5 => RouteName::Hdf5,
             _ => RouteName::Gds,
         }
     }
@@ -44,12 +48,16 @@ impl Path {
 
 /// Counters of a request under way, shared by its workers.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub struct Counters {
     bytes: [AtomicU64; PATHS.len()],
     io_calls: AtomicU64,
     copies: AtomicU64,
     threads: AtomicU32,
     queue_depth: AtomicU32,
+    chunks: AtomicU64,
+    stored: AtomicU64,
+    decoded_cpu: AtomicU64,
+    decoded_gpu: AtomicU64,
     note: Mutex<String>,
 }
 
@@ -65,6 +73,18 @@ impl Counters {
     }
     pub fn joined(&self) {
         self.threads.fetch_add(1, Relaxed);
+    }
+    /// Chunks of a dataset that were read or written, and their bytes in the file.
+    pub fn chunks(&self, chunks: u64, stored: u64) {
+        self.chunks.fetch_add(chunks, Relaxed);
+        self.stored.fetch_add(stored, Relaxed);
+    }
+    /// Bytes of chunks that were decoded or encoded by the CPU.
+    pub fn decoded_cpu(&self, bytes: u64) {
+        self.decoded_cpu.fetch_add(bytes, Relaxed);
+    }
+    pub fn decoded_gpu(&self, bytes: u64) {
+        self.decoded_gpu.fetch_add(bytes, Relaxed);
     }
     pub fn in_flight(&self, depth: u32) {
         self.queue_depth.fetch_max(depth, Relaxed);
@@ -97,6 +117,10 @@ impl Counters {
             block,
             threads: self.threads.load(Relaxed),
             queue_depth: self.queue_depth.load(Relaxed),
+            chunks: self.chunks.load(Relaxed),
+            stored: self.stored.load(Relaxed),
+            decoded_cpu: self.decoded_cpu.load(Relaxed),
+            decoded_gpu: self.decoded_gpu.load(Relaxed),
             note: self.note.lock().unwrap_or_else(|e| e.into_inner()).clone(),
         }
     }
@@ -117,6 +141,12 @@ pub struct Report {
     pub block: u64,
     pub threads: u32,
     pub queue_depth: u32,
+    /// Chunks of a dataset that were read or written, and their bytes in the file.
+    pub chunks: u64,
+    pub stored: u64,
+    /// Bytes of chunks that the CPU, and those that the GPU, decoded or encoded.
+    pub decoded_cpu: u64,
+    pub decoded_gpu: u64,
     /// Why the request took another way than asked for; empty if it did not.
     pub note: String,
 }

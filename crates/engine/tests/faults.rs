@@ -104,7 +104,11 @@ fn every_waiter_of_a_failed_request_gets_the_same_error() {
             .memory
             .start_with(&scene.file, operation, &[(0, SIZE, 0)], set, extras)
             .unwrap();
-        for outcome in [request.wait(None), request.test(), request.wait(None)] {
+        for outcome in [
+            request.wait(None).finished(),
+            request.test().finished(),
+            request.wait(None).finished(),
+        ] {
             let error = outcome.unwrap().unwrap_err();
             assert_eq!(error.os_errno(), libc::EIO, "{way:?}: {error}");
         }

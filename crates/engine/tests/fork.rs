@@ -68,8 +68,16 @@ fn a_fork_after_use() {
                     .map(|e| e.kind()),
             )
         };
-        let waited = request.wait(None).and_then(|o| o.err()).map(|e| e.kind());
-        let tested = request.test().and_then(|o| o.err()).map(|e| e.kind());
+        let waited = request
+            .wait(None)
+            .finished()
+            .and_then(|o| o.err())
+            .map(|e| e.kind());
+        let tested = request
+            .test()
+            .finished()
+            .and_then(|o| o.err())
+            .map(|e| e.kind());
         let asked = allocate::memory_kind(memory.address()).err();
         let made = allocate::device_alloc(0, 9).err();
         let drained = penstock_engine::drain().err();
@@ -80,7 +88,7 @@ fn a_fork_after_use() {
     });
     assert!(went_well, "the child was not told, or hung");
     // The parent goes on as if nothing had been.
-    request.wait(None).unwrap().unwrap();
+    request.wait(None).finished().unwrap().unwrap();
     assert!(memory.bytes(content.len()) == content);
     assert_reads(&file, 0, &content);
 }

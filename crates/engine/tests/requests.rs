@@ -35,11 +35,11 @@ fn a_request_is_pending_until_its_bytes_are_there() {
     for place in places() {
         let scene = Scene::new(place);
         let (request, latch) = scene.latched(3, "");
-        assert!(request.test().is_none());
+        assert!(request.test().finished().is_none());
         assert!(request.report().is_none());
         latch.0.lift();
-        request.wait(None).unwrap().unwrap();
-        assert!(request.test().unwrap().is_ok());
+        request.wait(None).finished().unwrap().unwrap();
+        assert!(request.test().finished().unwrap().is_ok());
         assert_eq!(request.moved(), SIZE);
         assert_eq!(request.report().unwrap().bytes(), SIZE);
         scene.assert_read();
@@ -52,15 +52,27 @@ fn waiting_with_a_limit_gives_up_when_it_is_over_and_not_before() {
     let scene = Scene::new(Place::Host);
     let (request, latch) = scene.latched(0, "");
     let start = Instant::now();
-    assert!(request.wait(Some(Duration::ZERO)).is_none());
-    assert!(request.wait(Some(A_WHILE)).is_none());
+    assert!(request.wait(Some(Duration::ZERO)).finished().is_none());
+    assert!(request.wait(Some(A_WHILE)).finished().is_none());
     assert!(start.elapsed() >= A_WHILE);
     latch.0.lift();
     let long = Duration::from_secs(3600);
-    assert!(request.wait(Some(long)).unwrap().is_ok());
+    assert!(request.wait(Some(long)).finished().unwrap().is_ok());
     // Longer than the clock can count.
-    assert!(request.wait(Some(Duration::MAX)).unwrap().is_ok());
-    assert!(request.wait(Some(Duration::ZERO)).unwrap().is_ok());
+    assert!(
+        request
+            .wait(Some(Duration::MAX))
+            .finished()
+            .unwrap()
+            .is_ok()
+    );
+    assert!(
+        request
+            .wait(Some(Duration::ZERO))
+            .finished()
+            .unwrap()
+            .is_ok()
+    );
 }
 
 #[test]
@@ -73,7 +85,7 @@ fn all_who_wait_are_told() {
         .map(|i| {
             let request = Arc::clone(&request);
             let limit = (i % 2 == 0).then_some(Duration::from_secs(60));
-            std::thread::spawn(move || request.wait(limit).unwrap())
+            std::thread::spawn(move || request.wait(limit).finished().unwrap())
         })
         .collect();
     latch.0.lift();
@@ -129,7 +141,7 @@ fn the_owner_is_dropped_when_the_buffers_are_free_and_before_the_outcome_is_told
                 Err(RecvTimeoutError::Timeout)
             );
             latch.0.lift();
-            assert_eq!(request.wait(None).unwrap().is_err(), fails);
+            assert_eq!(request.wait(None).finished().unwrap().is_err(), fails);
             assert_eq!(dropped.try_recv(), Ok(()));
             assert_eq!(dropped.try_recv(), Err(TryRecvError::Disconnected));
         }
@@ -185,9 +197,12 @@ fn a_cancelled_request_stops_midway_and_touches_nothing_afterwards() {
         let (request, latch) = scene.latched(4, "threads=2");
         assert!(common::eventually(|| latch.0.calls() > 4));
         request.cancel();
-        assert!(request.test().is_none(), "a call is still under way");
+        assert!(
+            request.test().finished().is_none(),
+            "a call is still under way"
+        );
         latch.0.lift();
-        let error = request.wait(None).unwrap().unwrap_err();
+        let error = request.wait(None).finished().unwrap().unwrap_err();
         assert_eq!(error.kind(), Kind::Cancelled);
         assert_eq!(error.path(), Some(scene.file.path()));
         assert!(request.moved() < SIZE);
@@ -203,9 +218,9 @@ fn cancelling_after_the_end_changes_nothing() {
     let _sharing = sharing();
     let scene = Scene::new(Place::Host);
     let request = scene.read("", Extras::default());
-    request.wait(None).unwrap().unwrap();
+    request.wait(None).finished().unwrap().unwrap();
     request.cancel();
-    assert!(request.test().unwrap().is_ok());
+    assert!(request.test().finished().unwrap().is_ok());
     scene.assert_read();
 }
 
@@ -218,9 +233,15 @@ fn cancelling_a_failed_request_keeps_its_error() {
         ..Extras::default()
     };
     let request = scene.read("", extras);
-    assert_eq!(request.wait(None).unwrap().unwrap_err().kind(), Kind::Io);
+    assert_eq!(
+        request.wait(None).finished().unwrap().unwrap_err().kind(),
+        Kind::Io
+    );
     request.cancel();
-    assert_eq!(request.test().unwrap().unwrap_err().kind(), Kind::Io);
+    assert_eq!(
+        request.test().finished().unwrap().unwrap_err().kind(),
+        Kind::Io
+    );
 }
 
 #[test]
@@ -241,7 +262,7 @@ fn a_request_that_waits_for_a_stream_can_be_cancelled_before_it_starts() {
     let before = scene.memory.bytes(SIZE as usize);
     let request = scene.read("", extras);
     request.cancel();
-    let outcome = request.wait(Some(Duration::from_secs(10)));
+    let outcome = request.wait(Some(Duration::from_secs(10))).finished();
     assert_eq!(outcome.unwrap().unwrap_err().kind(), Kind::Cancelled);
     assert_eq!(dropped.try_recv(), Ok(()));
     // The stream comes to it later, and nothing happens then.
@@ -276,7 +297,7 @@ fn a_cancelled_save_leaves_the_old_file_and_nothing_else() {
         .unwrap()
     };
     request.cancel();
-    let error = request.wait(None).unwrap().unwrap_err();
+    let error = request.wait(None).finished().unwrap().unwrap_err();
     assert_eq!(error.kind(), Kind::Cancelled);
     assert_eq!(error.path(), Some(&*target));
     assert_eq!(plain(&target), b"old");
@@ -300,7 +321,7 @@ fn the_descriptor_is_readable_when_the_request_is_finished() {
         assert!(!is_readable(fd, A_WHILE));
         latch.0.lift();
         assert!(is_readable(fd, Duration::from_secs(10)));
-        assert!(request.test().unwrap().is_ok());
+        assert!(request.test().finished().unwrap().is_ok());
         // It stays so, for all who look.
         assert!(is_readable(fd, Duration::ZERO));
     }
@@ -311,7 +332,7 @@ fn a_descriptor_asked_for_after_the_end_is_readable() {
     let _sharing = sharing();
     let scene = Scene::new(Place::Host);
     let request = scene.read("", Extras::default());
-    request.wait(None).unwrap().unwrap();
+    request.wait(None).finished().unwrap().unwrap();
     let fd = request.descriptor().unwrap();
     assert!(is_readable(fd, Duration::from_secs(10)));
 }
@@ -334,7 +355,7 @@ fn the_descriptor_of_a_failed_request_is_readable() {
     assert!(!is_readable(fd, Duration::ZERO));
     latch.0.lift();
     assert!(is_readable(fd, Duration::from_secs(10)));
-    assert!(request.test().unwrap().is_err());
+    assert!(request.test().finished().unwrap().is_err());
 }
 
 // -- many ---------------------------------------------------------------------------------------
@@ -437,7 +458,7 @@ fn two_hundred_requests_of_all_kinds_on_eight_threads_are_right() {
                     .map(|i| start_one(&sandbox, thread * 25 + i))
                     .collect();
                 for (i, one) in running.into_iter().enumerate() {
-                    one.request.wait(None).unwrap().unwrap();
+                    one.request.wait(None).finished().unwrap().unwrap();
                     let got = match &one.written {
                         Some(path) => plain(path),
                         None => one.memory.bytes(one.wanted.len()),

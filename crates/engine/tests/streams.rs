@@ -34,13 +34,13 @@ fn a_request_after_a_stream_starts_when_the_stream_is_there() {
         let scene = Scene::new(place);
         let gate = stream.close_gate();
         let request = scene.read("", ordered(stream.then()));
-        assert!(request.wait(Some(A_WHILE)).is_none());
+        assert!(request.wait(Some(A_WHILE)).finished().is_none());
         assert_eq!(request.moved(), 0);
         // It has not looked at the file yet.
         let late = pattern(SIZE as usize, 200);
         std::fs::write(scene.file.path(), &late).unwrap();
         gate.open();
-        request.wait(None).unwrap().unwrap();
+        request.wait(None).finished().unwrap().unwrap();
         assert!(scene.memory.bytes(SIZE as usize) == late, "{place:?}");
     }
 }
@@ -70,7 +70,7 @@ fn what_a_held_stream_does_next_sees_the_bytes_of_the_request() {
         latch.0.lift();
         stream.synchronize();
         assert!(copy.bytes(SIZE as usize) == scene.content, "{text}");
-        assert!(request.wait(None).unwrap().is_ok());
+        assert!(request.wait(None).finished().unwrap().is_ok());
     }
 }
 
@@ -93,7 +93,7 @@ fn a_write_between_two_kernels_writes_what_the_first_one_made() {
     stream.synchronize();
     assert!(plain(scene.file.path()) == made);
     assert!(scene.memory.bytes(SIZE as usize).iter().all(|b| *b == 0));
-    assert!(request.wait(None).unwrap().is_ok());
+    assert!(request.wait(None).finished().unwrap().is_ok());
 }
 
 #[test]
@@ -113,8 +113,8 @@ fn requests_in_a_row_on_one_stream_run_in_that_order() {
         .unwrap();
     std::fs::write(scene.file.path(), pattern(SIZE as usize, 5)).unwrap();
     gate.open();
-    second.wait(None).unwrap().unwrap();
-    assert!(first.test().unwrap().is_ok());
+    second.wait(None).finished().unwrap().unwrap();
+    assert!(first.test().finished().unwrap().is_ok());
     assert!(plain(back.file.path()) == pattern(SIZE as usize, 5));
     stream.synchronize();
 }
@@ -135,7 +135,7 @@ fn a_stream_can_be_held_later_and_several_can() {
     latch.0.lift();
     stream.synchronize();
     others.iter().for_each(CallerStream::synchronize);
-    assert!(request.wait(None).unwrap().is_ok());
+    assert!(request.wait(None).finished().unwrap().is_ok());
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_finished_request_holds_no_stream() {
     let Some(stream) = stream() else { return };
     let scene = Scene::new(Place::Device);
     let request = scene.read("", Extras::default());
-    request.wait(None).unwrap().unwrap();
+    request.wait(None).finished().unwrap().unwrap();
     request.hold_stream(stream.raw()).unwrap();
     assert!(common::eventually(|| stream.is_idle()));
 }
@@ -172,7 +172,7 @@ fn a_request_that_does_not_succeed_lets_its_stream_go_on() {
             request.cancel();
         }
         latch.0.lift();
-        assert!(request.wait(None).unwrap().is_err());
+        assert!(request.wait(None).finished().unwrap().is_err());
         assert!(common::eventually(|| stream.is_idle()));
     }
 }
@@ -240,6 +240,7 @@ fn a_request_after_a_stream_that_breaks_fails_instead_of_waiting_for_ever() {
     let (request, _failing) = request_after_broken_stream(&scene, extras);
     let error = request
         .wait(Some(Duration::from_secs(10)))
+        .finished()
         .expect("it hangs")
         .unwrap_err();
     assert_eq!(
@@ -248,7 +249,7 @@ fn a_request_after_a_stream_that_breaks_fails_instead_of_waiting_for_ever() {
         "{error}"
     );
     assert_eq!(dropped.try_recv(), Ok(()));
-    assert!(request.test().unwrap().is_err());
+    assert!(request.test().finished().unwrap().is_err());
 }
 
 #[test]
@@ -259,8 +260,11 @@ fn polling_finds_that_the_stream_before_a_request_broke() {
     }
     let scene = Scene::new(Place::Device);
     let (request, _failing) = request_after_broken_stream(&scene, Extras::default());
-    assert!(common::eventually(|| request.test().is_some()));
-    assert_eq!(request.test().unwrap().unwrap_err().kind(), Kind::Gpu);
+    assert!(common::eventually(|| request.test().finished().is_some()));
+    assert_eq!(
+        request.test().finished().unwrap().unwrap_err().kind(),
+        Kind::Gpu
+    );
 }
 
 #[test]
@@ -292,7 +296,7 @@ fn pages_are_not_let_go_while_a_stream_is_held() {
     other.assert_read();
     assert!(standin.alive().registrations >= before + 17);
     latch.0.lift();
-    request.wait(None).unwrap().unwrap();
+    request.wait(None).finished().unwrap().unwrap();
     held.assert_read();
     stream.synchronize();
     // The next ones to go take along those that were kept.
@@ -321,7 +325,7 @@ fn mapped_requests_that_hold_each_others_streams_finish() {
         })
         .collect();
     for (scene, request) in scenes.iter().zip(requests) {
-        let outcome = request.wait(Some(Duration::from_secs(20)));
+        let outcome = request.wait(Some(Duration::from_secs(20))).finished();
         outcome.expect("a deadlock").unwrap();
         scene.assert_read();
     }

@@ -5,25 +5,32 @@
 //! what it knows into plain data. From plain data, [`ReadPlan`] says which bytes of the file become
 //! which elements of the destination; carrying that out needs no HDF5 and no lock.
 
+mod agreement;
 mod blocks;
+mod change;
 mod chunks;
+mod compose;
 mod element;
+pub mod execute;
 mod metadata;
 mod pair;
 mod placement;
 mod plan;
+pub mod read;
 mod selection;
 mod session;
 mod space;
 mod sweep;
 mod swizzle;
 
+pub use change::Conversion;
 pub use chunks::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
+pub use compose::{Composition, Part, SourceFile, Store, compose};
 pub use element::{
     Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer, Order,
     Padding,
 };
-pub use metadata::{DatasetInfo, ExternalSlot, FileInfo, Layout, VirtualMapping};
+pub use metadata::{DatasetInfo, ExternalSlot, FileInfo, Layout, MappedSelection, VirtualMapping};
 pub use pair::pair;
 pub use placement::{ByteCopy, Patch, PatchDim};
 pub use plan::{

@@ -61,7 +61,8 @@ pub enum Layout {
 /// A stretch of an external file. Bytes past the end of that file read as zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalSlot {
-    /// As HDF5 opens it; relative to the current directory unless a prefix says otherwise.
+    /// Absolute: where HDF5 finds it from the present current directory and with the dataset's
+    /// prefix, or that of the environment.
     pub path: PathBuf,
     pub offset: u64,
     /// `None` for the last slot if it takes all that is left.
@@ -71,13 +72,27 @@ pub struct ExternalSlot {
 /// A part of a virtual dataset.
 #[derive(Clone, Debug)]
 pub struct VirtualMapping {
-    /// As written: `.` is the same file, and `%b` in either name stands for a running number.
+    /// As written: `.` is the same file, `%%` stands for a percent sign, and `%b` in either name
+    /// for a running number.
     pub file: PathBuf,
     pub dataset: String,
-    /// `None` if the selection has no end, which only HDF5 resolves.
-    pub target: Option<Selection>,
-    pub source: Option<Selection>,
-    pub source_shape: Vec<u64>,
+    /// Of the virtual dataset.
+    pub target: MappedSelection,
+    pub source: MappedSelection,
+}
+
+/// One side of a mapping. Elements correspond in the order in which they come out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MappedSelection {
+    /// The whole dataset, whatever its shape is when it is opened.
+    All,
+    /// In a dataspace that is large enough; the dataset may have another shape.
+    Some {
+        selection: Selection,
+        shape: Vec<u64>,
+    },
+    /// The selection has no end, which only HDF5 resolves.
+    Unlimited,
 }
 
 /// The file of a dataset, and what decides whether its bytes may be read past HDF5.
@@ -186,6 +201,9 @@ impl Reader<'_> {
         // SAFETY: takes an identifier of ours.
         let class = unsafe { (hdf5.H5Sget_simple_extent_type)(space.get()) };
         let element = ElementType::read(self.session, of_element.get())?;
+        // SAFETY: takes an identifier of ours.
+        let layout = unsafe { (hdf5.H5Pget_layout)(creation.get()) };
+        let layout = self.session.check(layout, "get the layout")?;
         let mut info = DatasetInfo {
             name: name.to_owned(),
             shape,
@@ -193,13 +211,11 @@ impl Reader<'_> {
             is_null: class == H5S_NULL,
             layout: Layout::Compact,
             filters: self.filters(&creation)?,
-            fill: self.fill(&creation, &of_element, &element)?,
+            fill: self.fill(&creation, layout, &of_element, &element)?,
             file: self.file()?,
             element,
         };
-        // SAFETY: takes an identifier of ours.
-        let layout = unsafe { (hdf5.H5Pget_layout)(creation.get()) };
-        info.layout = match self.session.check(layout, "get the layout")? {
+        info.layout = match layout {
             H5D_COMPACT => Layout::Compact,
             H5D_CONTIGUOUS => self.contiguous(&creation, &access, &info)?,
             H5D_CHUNKED => self.chunked(&creation, info.shape.len())?,
@@ -298,8 +314,10 @@ impl Reader<'_> {
             self.session.check(status, "get an external file")?;
             let length = CStr::from_bytes_until_nul(&name).map_or(0, CStr::count_bytes);
             name.truncate(length);
+            // The prefix is expanded already, be it the dataset's own or the environment's.
+            let path = prefix.join(OsString::from_vec(name));
             slots.push(ExternalSlot {
-                path: prefix.join(OsString::from_vec(name)),
+                path: std::path::absolute(&path).unwrap_or(path),
                 offset: u64::try_from(offset).map_err(|_| {
                     Error::new(Kind::Io, format!("external file {slot} starts at {offset}"))
                 })?,
@@ -368,9 +386,8 @@ impl Reader<'_> {
         Ok(VirtualMapping {
             file: PathBuf::from(OsString::from_vec(file)),
             dataset: String::from_utf8_lossy(&dataset).into_owned(),
-            target: space::bounded(self.session, target.get())?,
-            source: space::bounded(self.session, source.get())?,
-            source_shape: space::extent(self.session, source.get())?.0,
+            target: space::mapped(self.session, target.get())?,
+            source: space::mapped(self.session, source.get())?,
         })
     }
 
@@ -420,6 +437,7 @@ impl Reader<'_> {
     fn fill(
         &self,
         creation: &Id,
+        layout: c_int,
         of_element: &Id,
         element: &ElementType,
     ) -> Result<Option<Vec<u8>>> {
@@ -435,7 +453,9 @@ impl Reader<'_> {
         self.session.check(first, "get the fill time")?;
         self.session
             .check(second, "tell whether a fill value is set")?;
-        let is_left = time == H5D_FILL_TIME_NEVER || defined == H5D_FILL_VALUE_UNDEFINED;
+        // A virtual dataset fills what nothing is mapped to at any rate.
+        let is_never = time == H5D_FILL_TIME_NEVER && layout != H5D_VIRTUAL;
+        let is_left = is_never || defined == H5D_FILL_VALUE_UNDEFINED;
         if is_left || element.only_hdf5().is_some() {
             return Ok(None);
         }

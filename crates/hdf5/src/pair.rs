@@ -110,7 +110,7 @@ fn same_box(
 }
 
 /// All runs of a selection in the order in which they come out.
-fn in_order(selection: &Selection, shape: &[u64]) -> Result<Vec<Run>> {
+pub(crate) fn in_order(selection: &Selection, shape: &[u64]) -> Result<Vec<Run>> {
     let mut runs = match selection {
         Selection::Runs(runs) => runs.clone(),
         Selection::Grid(_) if selection.is_empty() => Vec::new(),

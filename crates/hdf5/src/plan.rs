@@ -76,7 +76,7 @@ impl Destination {
     }
 
     /// An error if an element of the selection would come out outside the memory.
-    fn check(&self, shape: &[u64], element: u64) -> Result<()> {
+    pub(crate) fn check(&self, shape: &[u64], element: u64) -> Result<()> {
         if self.strides.len() != shape.len() {
             return Err(Error::invalid(format!(
                 "the selection comes out with shape {shape:?}, the destination has {} strides",
@@ -119,7 +119,8 @@ pub enum Source {
     Contiguous { offset: u64 },
     /// As contiguous, from offset 0 of these slots put one behind the other.
     External(Vec<ExternalSlot>),
-    /// The whole dataset, which the caller has in memory as HDF5 read it; there is one job.
+    /// The whole dataset, which the caller has in memory as HDF5 read it. Jobs are blocks of it,
+    /// with offsets in that memory as their addresses.
     Given,
     /// Nothing was ever written.
     Missing,
@@ -213,6 +214,17 @@ impl ReadPlan {
             .map_err(|e| info.name_in(e))
     }
 
+    /// A plan that gives elements the dataset's fill value, whatever is stored.
+    pub fn of_fill(
+        info: &DatasetInfo,
+        selection: Selection,
+        destination: &Destination,
+        item: Item,
+    ) -> Result<ReadPlan> {
+        ReadPlan::make(info, Source::Missing, selection, destination, item)
+            .map_err(|e| info.name_in(e))
+    }
+
     fn make(
         info: &DatasetInfo,
         source: Source,
@@ -271,10 +283,6 @@ impl ReadPlan {
             }
             // Nothing to do, whatever the shape.
             _ if is_empty => ChunkGrid::new(&[0], &[1])?,
-            (Source::Given, _) => {
-                info.bytes()?;
-                ChunkGrid::new(&shape, &shape)?
-            }
             _ => {
                 let bytes = info.bytes()?;
                 if let Source::Contiguous { offset } = source
@@ -330,6 +338,16 @@ impl ReadPlan {
     pub fn item(&self) -> Item {
         self.item
     }
+    /// The name of the dataset.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    pub fn is_external(&self) -> bool {
+        matches!(self.source, Source::External(_))
+    }
+    pub fn is_given(&self) -> bool {
+        matches!(self.source, Source::Given)
+    }
     /// The stored element that unwritten elements read as.
     pub fn fill(&self) -> Option<&[u8]> {
         self.fill.as_deref()
@@ -365,15 +383,33 @@ impl ReadPlan {
         in_dataset(placed, &self.name)
     }
 
+    /// How many chunks are touched, about: a selection of single elements may touch fewer.
+    pub fn touched(&self) -> u64 {
+        match &self.selection {
+            Selection::Grid(axes) => axes
+                .iter()
+                .zip(self.grid.chunk())
+                .map(|(axis, side)| axis.touched(*side))
+                .fold(1, u64::saturating_mul),
+            Selection::Runs(runs) => {
+                let elements = runs.iter().fold(0u64, |n, r| n.saturating_add(r.length));
+                let whole = elements / self.grid.elements().max(1);
+                whole
+                    .saturating_add(runs.len() as u64)
+                    .min(self.grid.total())
+            }
+        }
+    }
+
     /// All work, chunk by chunk in order of number. After an error the next chunk follows.
-    pub fn works(&self) -> Works<'_> {
-        Works::new(self)
+    pub fn works(self: &Arc<Self>) -> Works {
+        Works::new(self.clone())
     }
 
     /// All work in portions whose stored and decoded bytes together stay below `limit`, or that are
     /// a single chunk. Jobs of a portion are sorted by address.
-    pub fn windows(&self, limit: u64) -> Windows<'_> {
-        Windows::new(self, limit)
+    pub fn windows(self: &Arc<Self>, limit: u64) -> Windows {
+        Windows::new(self.clone(), limit)
     }
 
     /// What is to be done for one touched chunk; `None` if it stays as it is.
@@ -389,9 +425,8 @@ impl ReadPlan {
         };
         let found = match &self.source {
             Source::Missing => None,
-            Source::Given => Some(job(0, self.decoded_size, NO_FILTERS, true)),
             Source::Contiguous { offset } => Some(self.block(*offset, job(0, 0, NO_FILTERS, true))),
-            Source::External(_) => Some(self.block(0, job(0, 0, NO_FILTERS, true))),
+            Source::Given | Source::External(_) => Some(self.block(0, job(0, 0, NO_FILTERS, true))),
             Source::Chunks(table) => {
                 let stored = table.find(chunk).map_err(|e| in_dataset(e, &self.name))?;
                 match stored {
@@ -466,6 +501,11 @@ impl ReadPlan {
 }
 
 impl ChunkJob {
+    /// Number of elements that are wanted.
+    pub fn elements(&self, plan: &ReadPlan) -> u64 {
+        self.patches(plan).map(|patch| patch.elements()).sum()
+    }
+
     /// The boxes of elements to copy out of the decoded chunk.
     pub fn patches<'a>(&'a self, plan: &'a ReadPlan) -> impl Iterator<Item = Patch> + 'a {
         self.placement.patches(&plan.geometry)
@@ -515,6 +555,11 @@ impl ChunkJob {
 }
 
 impl FillJob {
+    /// Number of elements to fill.
+    pub fn elements(&self, plan: &ReadPlan) -> u64 {
+        self.patches(plan).map(|patch| patch.elements()).sum()
+    }
+
     /// The boxes of elements to fill; their offsets in the chunk mean nothing.
     pub fn patches<'a>(&'a self, plan: &'a ReadPlan) -> impl Iterator<Item = Patch> + 'a {
         self.placement.patches(&plan.geometry)

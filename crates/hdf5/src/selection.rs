@@ -189,6 +189,23 @@ impl Axis {
         }
     }
 
+    /// How many stretches of `side` indices hold selected ones, at most.
+    pub(crate) fn touched(&self, side: u64) -> u64 {
+        let (Some(first), Some(last)) = (self.next(0), self.last()) else {
+            return 0;
+        };
+        let between = last / side - first / side + 1;
+        match self {
+            Axis::Slab { count, block, .. } => {
+                between.min(count.saturating_mul(block.div_ceil(side) + 1))
+            }
+            Axis::Runs(runs) => {
+                let each = runs.iter().map(|run| run.length.div_ceil(side) + 1);
+                between.min(each.fold(0, u64::saturating_add))
+            }
+        }
+    }
+
     /// The last selected index.
     pub(crate) fn last(&self) -> Option<u64> {
         match self {

@@ -5,6 +5,7 @@ use penstock_sys::hdf5::{
     H5S_MAX_RANK, H5S_SEL_ALL, H5S_SEL_HYPERSLABS, H5S_SEL_NONE, H5S_UNLIMITED, hid_t,
 };
 
+use crate::metadata::MappedSelection;
 use crate::selection::{Axis, Selection, push_run};
 use crate::session::Session;
 
@@ -31,6 +32,22 @@ pub(crate) fn extent(session: &Session<'_>, space: hid_t) -> Result<(Vec<u64>, V
         .into_iter()
         .map(|size| (size != H5S_UNLIMITED).then_some(size));
     Ok((shape, most.collect()))
+}
+
+/// One side of a mapping of a virtual dataset.
+pub(crate) fn mapped(session: &Session<'_>, space: hid_t) -> Result<MappedSelection> {
+    // SAFETY: takes an identifier, which HDF5 checks.
+    let class = unsafe { (session.hdf5.H5Sget_select_type)(space) };
+    if session.check(class, "get the kind of a selection")? == H5S_SEL_ALL {
+        return Ok(MappedSelection::All);
+    }
+    Ok(match bounded(session, space)? {
+        None => MappedSelection::Unlimited,
+        Some(selection) => MappedSelection::Some {
+            selection,
+            shape: extent(session, space)?.0,
+        },
+    })
 }
 
 /// `None` if the selection is unlimited, as those of virtual datasets can be.

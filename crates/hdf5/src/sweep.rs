@@ -12,8 +12,8 @@ use crate::selection::Run;
 /// Runs are cut at the ends of rows (the last dimension), and the rows that meet the present layer
 /// of chunks (those with the same first coordinate) wait in a heap, sorted by the chunk that each
 /// comes to next. So the memory in use is that of a layer's rows, not that of all pieces.
-pub(crate) struct Sweep<'a> {
-    grid: &'a ChunkGrid,
+pub(crate) struct Sweep {
+    grid: ChunkGrid,
     /// By source.
     runs: Vec<Run>,
     next: usize,
@@ -34,9 +34,9 @@ struct Row {
     column: u64,
 }
 
-impl<'a> Sweep<'a> {
+impl Sweep {
     /// The runs lie inside the grid's shape, whose elements can be counted.
-    pub fn new(grid: &'a ChunkGrid, runs: &[Run]) -> Self {
+    pub fn new(grid: ChunkGrid, runs: &[Run]) -> Self {
         let mut runs = runs.to_vec();
         runs.retain(|run| run.length > 0);
         runs.sort_by_key(|run| run.source);
@@ -62,7 +62,7 @@ impl<'a> Sweep<'a> {
     /// The part of a run that lies in its first row.
     fn row(&self, run: Run) -> Option<Row> {
         let source = run.source;
-        let grid = self.grid;
+        let grid = &self.grid;
         let mut left = source;
         let (mut chunk, mut inside) = (0, 0);
         let (mut chunks, mut elements) = (1, 1);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     /// Each chunk and the number of its pieces.
-    fn pieces(grid: &ChunkGrid, runs: &[Run]) -> Vec<(u64, usize)> {
+    fn pieces(grid: ChunkGrid, runs: &[Run]) -> Vec<(u64, usize)> {
         let mut sweep = Sweep::new(grid, runs);
         std::iter::from_fn(|| sweep.next())
             .map(|(chunk, pieces)| (chunk, pieces.len()))
@@ -183,7 +183,7 @@ mod tests {
     fn a_run_from_the_chunk_before_joins_those_that_start_in_a_chunk() {
         let grid = ChunkGrid::new(&[6], &[3]).unwrap();
         assert_eq!(
-            pieces(&grid, &[run(4, 9, 1), run(1, 0, 4)]),
+            pieces(grid, &[run(4, 9, 1), run(1, 0, 4)]),
             [(0, 1), (1, 2)]
         );
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_chunk_comes_once_also_where_runs_overlap() {
         let grid = ChunkGrid::new(&[3, 2], &[1, 2]).unwrap();
-        let found = pieces(&grid, &[run(1, 5, 5), run(1, 2, 2)]);
+        let found = pieces(grid, &[run(1, 5, 5), run(1, 2, 2)]);
         assert_eq!(found, [(0, 2), (1, 2), (2, 1)]);
     }
 }

@@ -1,6 +1,8 @@
 //! Against a real HDF5: what it reads, plans read too.
 
 mod common;
+#[path = "common/execute.rs"]
+mod execute;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -10,14 +12,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use common::{Opened, Setting, turn};
-use penstock_codec::{Pipeline, Scratch};
+use execute::{execute, native_read};
 use penstock_hdf5::{
-    ChunkJob, ChunkTable, DatasetInfo, Destination, ElementType, FileRange, FloatKind, Item,
-    Layout, Order, ReadPlan, Selection, Session, Source, pair,
+    ChunkTable, DatasetInfo, Destination, ElementType, FloatKind, Item, Layout, MappedSelection,
+    Order, ReadPlan, Selection, Session, Source, pair,
 };
 use penstock_sys::hdf5::{
-    H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5P_DEFAULT, H5S_ALL, H5S_SELECT_OR, H5S_SELECT_SET, Hdf5,
-    hid_t,
+    H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5S_ALL, H5S_SELECT_OR, H5S_SELECT_SET, Hdf5, hid_t,
 };
 
 /// A dataspace that is open as long as this lives.
@@ -112,71 +113,11 @@ fn know(session: &Session<'_>, opened: &Opened<'_>) -> Known {
     Known { info, table }
 }
 
-/// What HDF5 itself reads, in the dataset's own type.
-fn native_read(
-    setting: &Setting,
-    opened: &Opened<'_>,
-    memory_space: hid_t,
-    file_space: hid_t,
-    memory: &mut [u8],
-) {
-    let hdf5 = &setting.hdf5;
-    // SAFETY: the memory is as large as the selection needs.
-    let status = unsafe {
-        let element = (hdf5.H5Dget_type)(opened.dataset);
-        let status = (hdf5.H5Dread)(
-            opened.dataset,
-            element,
-            memory_space,
-            file_space,
-            H5P_DEFAULT,
-            memory.as_mut_ptr().cast(),
-        );
-        (hdf5.H5Tclose)(element);
-        status
-    };
-    assert!(status >= 0);
-}
-
-fn decoded(known: &Known, plan: &ReadPlan, job: &ChunkJob, file: &[u8], given: &[u8]) -> Vec<u8> {
-    let stored = |from: u64, length: u64| file[from as usize..][..length as usize].to_vec();
-    match plan.source() {
-        Source::Given => given.to_vec(),
-        Source::External(slots) => {
-            let range = FileRange {
-                offset: job.address,
-                length: job.stored_size,
-                target: 0,
-            };
-            let mut bytes = vec![0; job.stored_size as usize];
-            for (slot, part) in plan.external_ranges(range) {
-                let content = fs::read(&slots[slot].path).unwrap();
-                let content = content.get(part.offset as usize..).unwrap_or(&[]);
-                let length = content.len().min(part.length as usize);
-                bytes[part.target as usize..][..length].copy_from_slice(&content[..length]);
-            }
-            bytes
-        }
-        _ if job.is_plain => stored(job.address, job.stored_size),
-        _ => {
-            let mut output = vec![0; job.decoded_size as usize];
-            let pipeline = Pipeline {
-                filters: known.info.filters.clone(),
-            };
-            let bytes = stored(job.address, job.stored_size);
-            pipeline
-                .decode(job.mask, &bytes, &mut output, &mut Scratch::default())
-                .unwrap();
-            output
-        }
-    }
-}
-
 fn planned_read(
     setting: &Setting,
     known: &Known,
     opened: &Opened<'_>,
-    plan: &ReadPlan,
+    plan: &Arc<ReadPlan>,
     memory: &mut [u8],
 ) {
     let descriptor = known.info.file.descriptor.unwrap();
@@ -184,31 +125,9 @@ fn planned_read(
     let mut given = Vec::new();
     if matches!(plan.source(), Source::Given) {
         given = vec![0; known.info.bytes().unwrap() as usize];
-        native_read(setting, opened, H5S_ALL, H5S_ALL, &mut given);
+        assert!(native_read(setting, opened, H5S_ALL, H5S_ALL, &mut given));
     }
-    let size = plan.item().stored as usize;
-    for window in plan.windows(10_000) {
-        let window = window.unwrap();
-        for job in &window.jobs {
-            let bytes = decoded(known, plan, job, &file, &given);
-            for patch in job.patches(plan) {
-                for copy in patch.copies() {
-                    let length = copy.elements as usize * size;
-                    memory[copy.target as usize..][..length]
-                        .copy_from_slice(&bytes[copy.source as usize..][..length]);
-                }
-            }
-        }
-        for fill in &window.fills {
-            for patch in fill.patches(plan) {
-                for copy in patch.copies() {
-                    let length = copy.elements as usize * size;
-                    memory[copy.target as usize..][..length]
-                        .copy_from_slice(&plan.fill().unwrap().repeat(copy.elements as usize));
-                }
-            }
-        }
-    }
+    execute(&known.info, plan, &file, &given, memory);
 }
 
 /// Reads a selection by a plan and by HDF5 and compares.
@@ -226,14 +145,20 @@ fn compare(setting: &Setting, opened: &Opened<'_>, file: &Space<'_>, what: &str)
         selection,
         &destination,
         Item::whole(size),
-    )
-    .unwrap();
+    );
+    let plan = Arc::new(plan.unwrap());
     let mut found = vec![0; destination.length as usize];
     let mut expected = found.clone();
     planned_read(setting, &known, opened, &plan, &mut found);
     if !expected.is_empty() {
         let memory = Space::simple(setting, &[shape.iter().product()]);
-        native_read(setting, opened, memory.id, file.id, &mut expected);
+        assert!(native_read(
+            setting,
+            opened,
+            memory.id,
+            file.id,
+            &mut expected
+        ));
     }
     assert!(found == expected, "{what}: {shape:?} differs");
 }
@@ -329,10 +254,17 @@ fn a_selection_in_memory_is_honoured_as_by_hdf5() {
         let table = known.table.clone();
         let plan =
             ReadPlan::new(&known.info, table, selection, &destination, Item::whole(4)).unwrap();
+        let plan = Arc::new(plan);
         let mut found = vec![0; 50 * 3 * 40 * 4];
         let mut expected = found.clone();
         planned_read(setting, &known, &opened, &plan, &mut found);
-        native_read(setting, &opened, memory.id, file.id, &mut expected);
+        assert!(native_read(
+            setting,
+            &opened,
+            memory.id,
+            file.id,
+            &mut expected
+        ));
         assert!(found == expected);
         assert!(found.iter().any(|byte| *byte != 0));
     }
@@ -485,10 +417,11 @@ fn what_is_known_of_file_and_layout_is_right() {
         (mappings[0].file.as_path(), mappings[0].dataset.as_str()),
         (Path::new("."), "contiguous")
     );
-    assert_eq!(
-        mappings[1].source.as_ref().unwrap().shape(),
-        Some(vec![9, 17])
-    );
+    let MappedSelection::Some { selection, .. } = &mappings[1].source else {
+        panic!("{:?}", mappings[1].source);
+    };
+    assert_eq!(selection.shape(), Some(vec![9, 17]));
+    assert_eq!(mappings[0].source, MappedSelection::All);
     let path = setting.folder.join("indexes_latest.h5");
     let swmr = read(&setting.open_with(&path, "chunks", H5F_ACC_SWMR_READ));
     assert!(swmr.file.is_swmr && !swmr.file.is_writable);
@@ -513,7 +446,7 @@ fn edge_chunks_stored_without_filters_are_plain() {
         Item::whole(4),
     )
     .unwrap();
-    let plain = plan
+    let plain = Arc::new(plan)
         .windows(1 << 30)
         .flat_map(|w| w.unwrap().jobs)
         .filter(|j| j.is_plain)
@@ -595,6 +528,7 @@ fn a_million_chunks_are_read_in_under_two_seconds() {
         let all = Selection::all(&known.info.shape);
         let dense = Destination::dense(&known.info.shape, 4).unwrap();
         let plan = ReadPlan::new(&known.info, Some(table), all, &dense, Item::whole(4)).unwrap();
+        let plan = Arc::new(plan);
         let start = Instant::now();
         let jobs: usize = plan.windows(64 << 20).map(|w| w.unwrap().jobs.len()).sum();
         println!("planned: {:?}", start.elapsed());

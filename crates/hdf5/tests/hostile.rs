@@ -122,6 +122,7 @@ proptest! {
         let Ok(plan) = ReadPlan::new(&info, table, selection, &destination, item) else {
             return Ok(());
         };
+        let plan = Arc::new(plan);
         for work in plan.works().take(20) {
             let Ok(work) = work else { continue };
             let (patches, decoded) = match &work {

@@ -17,6 +17,8 @@ pub type CUdeviceptr = u64;
 pub type CUcontext = *mut c_void;
 pub type CUstream = *mut c_void;
 pub type CUevent = *mut c_void;
+pub type CUmodule = *mut c_void;
+pub type CUfunction = *mut c_void;
 #[allow(non_camel_case_types)]
 pub type CUdevice_attribute = c_int;
 #[allow(non_camel_case_types)]
@@ -35,8 +37,13 @@ pub const CUDA_ERROR_DEINITIALIZED: CUresult = 4;
 pub const CUDA_ERROR_STUB_LIBRARY: CUresult = 34;
 pub const CUDA_ERROR_NO_DEVICE: CUresult = 100;
 pub const CUDA_ERROR_INVALID_DEVICE: CUresult = 101;
+/// What was to be loaded is no code for a GPU.
+pub const CUDA_ERROR_INVALID_IMAGE: CUresult = 200;
 pub const CUDA_ERROR_INVALID_CONTEXT: CUresult = 201;
 pub const CUDA_ERROR_MAP_FAILED: CUresult = 205;
+pub const CUDA_ERROR_INVALID_PTX: CUresult = 218;
+/// The PTX is newer than the driver.
+pub const CUDA_ERROR_UNSUPPORTED_PTX_VERSION: CUresult = 222;
 pub const CUDA_ERROR_OPERATING_SYSTEM: CUresult = 304;
 pub const CUDA_ERROR_INVALID_HANDLE: CUresult = 400;
 pub const CUDA_ERROR_NOT_FOUND: CUresult = 500;
@@ -47,6 +54,7 @@ pub const CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE: CUresult = 708;
 pub const CUDA_ERROR_CONTEXT_IS_DESTROYED: CUresult = 709;
 pub const CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: CUresult = 712;
 pub const CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED: CUresult = 713;
+pub const CUDA_ERROR_MISALIGNED_ADDRESS: CUresult = 716;
 pub const CUDA_ERROR_LAUNCH_FAILED: CUresult = 719;
 pub const CUDA_ERROR_NOT_PERMITTED: CUresult = 800;
 pub const CUDA_ERROR_NOT_SUPPORTED: CUresult = 801;
@@ -257,6 +265,26 @@ table! {
                 stream: CUstream, function: CUhostFn, user_data: *mut c_void
             ) -> CUresult;
 
+            // Every driver since CUDA 4.0 has these four, so asking for them excludes none.
+            fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult;
+            fn cuModuleUnload(module: CUmodule) -> CUresult;
+            fn cuModuleGetFunction(
+                function: *mut CUfunction, module: CUmodule, name: *const c_char
+            ) -> CUresult;
+            fn cuLaunchKernel(
+                function: CUfunction,
+                grid_x: c_uint,
+                grid_y: c_uint,
+                grid_z: c_uint,
+                block_x: c_uint,
+                block_y: c_uint,
+                block_z: c_uint,
+                shared_bytes: c_uint,
+                stream: CUstream,
+                parameters: *mut *mut c_void,
+                extra: *mut *mut c_void
+            ) -> CUresult;
+
             fn cuEventCreate(event: *mut CUevent, flags: c_uint) -> CUresult;
             fn cuEventDestroy = "cuEventDestroy_v2"(event: CUevent) -> CUresult;
             fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult;
@@ -267,6 +295,9 @@ table! {
             ) -> CUresult;
         }
         optional {
+            /// With CUDA 11.2, on devices that have memory pools. They wait for nothing.
+            fn cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult;
+            fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> CUresult;
             fn cuCtxGetId(context: CUcontext, id: *mut u64) -> CUresult;
             fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult;
             fn cuStreamWaitValue32 = "cuStreamWaitValue32_v2"(

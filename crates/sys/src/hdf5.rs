@@ -5,7 +5,7 @@
 //! [`Functions`]. The library may have been built without thread-safety: every call is made under
 //! the lock of whoever uses HDF5 in this process (h5py's lock, an application's own discipline).
 
-use std::ffi::{CString, OsStr, OsString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_uint, c_void};
 use std::fs;
 use std::ops::Deref;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -52,6 +52,7 @@ pub const H5T_ORDER_BE: c_int = 1;
 pub const H5T_ORDER_VAX: c_int = 2;
 pub const H5T_SGN_NONE: c_int = 0;
 pub const H5T_NORM_IMPLIED: c_int = 0;
+pub const H5T_PERS_HARD: c_int = 0;
 pub const H5T_CSET_UTF8: c_int = 1;
 
 pub const H5D_COMPACT: c_int = 0;
@@ -79,6 +80,7 @@ pub const H5F_ACC_RDWR: c_uint = 1;
 pub const H5F_ACC_SWMR_WRITE: c_uint = 0x20;
 pub const H5F_ACC_SWMR_READ: c_uint = 0x40;
 pub const H5F_SCOPE_LOCAL: c_int = 0;
+pub const H5F_CLOSE_WEAK: c_int = 1;
 pub const H5E_WALK_UPWARD: c_int = 0;
 pub const H5Z_FLAG_OPTIONAL: c_uint = 1;
 
@@ -92,6 +94,19 @@ pub type ChunkIterOp = unsafe extern "C" fn(
     size: hsize_t,
     op_data: *mut c_void,
 ) -> c_int;
+
+/// Converts `nelmts` elements in place. `cdata` starts with the command, an int.
+pub type TypeConversion = unsafe extern "C" fn(
+    src_id: hid_t,
+    dst_id: hid_t,
+    cdata: *mut c_int,
+    nelmts: usize,
+    buf_stride: usize,
+    bkg_stride: usize,
+    buf: *mut c_void,
+    bkg: *mut c_void,
+    dset_xfer_plist: hid_t,
+) -> herr_t;
 
 pub type ErrorAuto = unsafe extern "C" fn(estack: hid_t, client_data: *mut c_void) -> herr_t;
 pub type ErrorWalk = unsafe extern "C" fn(
@@ -198,11 +213,13 @@ table! {
             fn H5Fget_filesize(file_id: hid_t, size: *mut hsize_t) -> herr_t;
             fn H5Fget_vfd_handle(file_id: hid_t, fapl: hid_t, file_handle: *mut *mut c_void)
                 -> herr_t;
+            fn H5Oexists_by_name(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> htri_t;
             fn H5Iget_file_id(id: hid_t) -> hid_t;
             fn H5Iget_name(id: hid_t, name: *mut c_char, size: usize) -> isize;
 
             fn H5Pclose(plist_id: hid_t) -> herr_t;
             fn H5Pget_driver(plist_id: hid_t) -> hid_t;
+            fn H5Pset_fclose_degree(fapl_id: hid_t, degree: c_int) -> herr_t;
             fn H5Pget_layout(plist_id: hid_t) -> c_int;
             fn H5Pget_chunk(plist_id: hid_t, max_ndims: c_int, dim: *mut hsize_t) -> c_int;
             fn H5Pget_chunk_opts(plist_id: hid_t, opts: *mut c_uint) -> herr_t;
@@ -333,6 +350,50 @@ table! {
             fn H5Tget_tag(type_: hid_t) -> *mut c_char;
             fn H5Tis_variable_str(type_id: hid_t) -> htri_t;
             fn H5Tequal(type1_id: hid_t, type2_id: hid_t) -> htri_t;
+            /// In place: the buffer has room for `nelmts` of the larger type. `background`, of the
+            /// same room, holds what fields of a compound that the source lacks keep.
+            fn H5Tconvert(
+                src_id: hid_t,
+                dst_id: hid_t,
+                nelmts: usize,
+                buf: *mut c_void,
+                background: *mut c_void,
+                plist_id: hid_t
+            ) -> herr_t;
+            /// From `from` to `to` the function is called instead of HDF5's own conversion.
+            fn H5Tregister(
+                pers: c_int,
+                name: *const c_char,
+                from: hid_t,
+                to: hid_t,
+                func: TypeConversion
+            ) -> herr_t;
+            fn H5Tunregister(
+                pers: c_int,
+                name: *const c_char,
+                from: hid_t,
+                to: hid_t,
+                func: TypeConversion
+            ) -> herr_t;
+            fn H5Tcopy(type_id: hid_t) -> hid_t;
+            fn H5Tset_size(type_id: hid_t, size: usize) -> herr_t;
+            fn H5Tset_order(type_id: hid_t, order: c_int) -> herr_t;
+            fn H5Tset_precision(type_id: hid_t, prec: usize) -> herr_t;
+            fn H5Tset_ebias(type_id: hid_t, ebias: usize) -> herr_t;
+            fn H5Tset_fields(
+                type_id: hid_t,
+                spos: usize,
+                epos: usize,
+                esize: usize,
+                mpos: usize,
+                msize: usize
+            ) -> herr_t;
+            fn H5Tcreate(class: c_int, size: usize) -> hid_t;
+            fn H5Tinsert(parent_id: hid_t, name: *const c_char, offset: usize, member_id: hid_t)
+                -> herr_t;
+            fn H5Tarray_create2(base_id: hid_t, ndims: c_uint, dim: *const hsize_t) -> hid_t;
+            fn H5Tenum_create(base_id: hid_t) -> hid_t;
+            fn H5Tenum_insert(type_: hid_t, name: *const c_char, value: *const c_void) -> herr_t;
             fn H5Tclose(type_id: hid_t) -> herr_t;
 
             fn H5Eset_auto2(estack_id: hid_t, func: Option<ErrorAuto>, client_data: *mut c_void)
@@ -407,6 +468,35 @@ impl Hdf5 {
         Err(Absent {
             what: format!("{TITLE}: no copy is loaded; {}", refused.join("; ")),
         })
+    }
+
+    /// The copy that a loaded shared object is linked with, such as an extension module of h5py.
+    pub fn of_module(module: &Path) -> Result<Hdf5, Absent> {
+        let absent = |why: &str| Absent {
+            what: format!("{TITLE}: {} {why}", module.display()),
+        };
+        let name = CString::new(module.as_os_str().as_bytes())
+            .map_err(|_| absent("is not the name of a file"))?;
+        // SAFETY: with RTLD_NOLOAD nothing is loaded and no code runs.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+        if handle.is_null() {
+            return Err(absent("is not loaded"));
+        }
+        // SAFETY: the handle is the one just returned. It finds what the module's own dependencies
+        // export, which is how the module found it.
+        let symbol = unsafe { libc::dlsym(handle, c"H5open".as_ptr()) };
+        // SAFETY: plain data, for which all zero bytes are a valid value.
+        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: `info` is a place for the answer; any address may be asked about.
+        let found = !symbol.is_null() && unsafe { libc::dladdr(symbol, &mut info) } != 0;
+        let path = (found && !info.dli_fname.is_null()).then(|| {
+            // SAFETY: the loader's name of an object is a C string that lives as long as it.
+            let name = unsafe { CStr::from_ptr(info.dli_fname) };
+            OsString::from_vec(name.to_bytes().to_vec())
+        });
+        // SAFETY: the handle is the one returned above; the module stays loaded by its owner.
+        unsafe { libc::dlclose(handle) };
+        Hdf5::at(&path.ok_or_else(|| absent("is not linked with HDF5"))?)
     }
 
     /// `name` is loaded already, so opening it only makes sure that it stays.

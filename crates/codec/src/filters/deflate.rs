@@ -24,6 +24,11 @@ impl Codec for Deflate {
         NAME
     }
 
+    fn most_growth(&self) -> Option<u64> {
+        // A match of 258 bytes takes two bits at least.
+        Some(1032)
+    }
+
     fn decode(
         &self,
         _values: &[u32],

@@ -12,6 +12,10 @@ impl Codec for Fletcher32 {
         NAME
     }
 
+    fn most_growth(&self) -> Option<u64> {
+        Some(1)
+    }
+
     fn decode(
         &self,
         _values: &[u32],

@@ -26,6 +26,11 @@ impl Codec for Lz4 {
         NAME
     }
 
+    fn most_growth(&self) -> Option<u64> {
+        // A byte of a long match stands for 255.
+        Some(256)
+    }
+
     fn decode(
         &self,
         values: &[u32],

@@ -29,6 +29,11 @@ impl Codec for Lzf {
         NAME
     }
 
+    fn most_growth(&self) -> Option<u64> {
+        // Three bytes stand for 264.
+        Some(88)
+    }
+
     fn decode(
         &self,
         _values: &[u32],

@@ -50,6 +50,12 @@ pub trait Codec: Sync {
         None
     }
 
+    /// By how much at most a chunk can grow when it is decoded; `None` if there is no such limit
+    /// worth the name.
+    fn most_growth(&self) -> Option<u64> {
+        None
+    }
+
     /// Appends the encoded bytes to `output` (which is empty). An error of an optional filter
     /// leaves the chunk as it was.
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()>;

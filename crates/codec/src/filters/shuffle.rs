@@ -16,6 +16,10 @@ impl Codec for Shuffle {
         NAME
     }
 
+    fn most_growth(&self) -> Option<u64> {
+        Some(1)
+    }
+
     fn decode(
         &self,
         values: &[u32],

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use crate::copy::move_bytes;
 use crate::region::{Kind, Region};
 use crate::status::{ILLEGAL_ADDRESS, INVALID_VALUE, Result, code};
-use crate::{cufile, device, event, failure, memory, stream};
+use crate::{cufile, device, event, failure, memory, module, stream};
 
 /// Sets which calls fail from now on, see [`crate::failure`], and counts calls from 1 again. NULL:
 /// none fails, and the failure of every context is forgotten. `CUDASIM_FAIL` no longer counts.
@@ -40,6 +40,11 @@ pub extern "C" fn cudasim_live_streams() -> usize {
 #[unsafe(no_mangle)]
 pub extern "C" fn cudasim_live_events() -> usize {
     event::count()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudasim_live_modules() -> usize {
+    module::count()
 }
 
 /// Files registered with cuFile.

@@ -7,6 +7,7 @@ use super::store;
 use crate::device::{self, current};
 use crate::memory;
 use crate::status::{INVALID_VALUE, NOT_FOUND, Result, code};
+use crate::stream;
 
 fn checked<T>(place: *mut T) -> Result {
     if place.is_null() {
@@ -33,6 +34,29 @@ pub unsafe extern "C" fn cuMemAllocManaged(address: *mut u64, size: usize, flags
         let allocated = memory::allocate_managed(context, size, flags)?;
         // SAFETY: the client's pointer is valid.
         unsafe { store(address, allocated as u64) }
+    }))
+}
+
+/// The memory is there at once; the client must not rely on it before the stream comes so far.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, size: usize, at: *mut c_void) -> c_int {
+    code(current().and_then(|_| {
+        checked(address)?;
+        let stream = stream::resolve_current(at)?;
+        let allocated = memory::allocate_device(stream.context, size)?;
+        // SAFETY: the client's pointer is valid.
+        unsafe { store(address, allocated as u64) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemFreeAsync(address: u64, at: *mut c_void) -> c_int {
+    code(current().and_then(|_| {
+        let stream = stream::resolve_current(at)?;
+        let free = move || {
+            let _ = memory::free_device(address as usize);
+        };
+        stream.submit_always(free).map(drop)
     }))
 }
 

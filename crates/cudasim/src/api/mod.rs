@@ -16,6 +16,7 @@ pub mod device;
 pub mod event;
 pub mod legacy;
 pub mod memory;
+pub mod module;
 pub mod pointer;
 pub mod stream;
 

@@ -11,6 +11,7 @@ pub use cudasim::api::copy::*;
 pub use cudasim::api::device::*;
 pub use cudasim::api::event::*;
 pub use cudasim::api::memory::*;
+pub use cudasim::api::module::*;
 pub use cudasim::api::pointer::*;
 pub use cudasim::api::stream::*;
 

@@ -3,6 +3,7 @@
 
 pub mod position;
 pub(crate) mod residency;
+pub mod side;
 pub mod system;
 
 use std::ffi::CString;
@@ -65,8 +66,33 @@ impl File {
         if access.truncate {
             flags |= libc::O_TRUNC;
         }
+        File::open_at(path, path, access, flags, options)
+    }
+
+    /// Opens a file for reading under another name than the one that errors tell.
+    pub fn open_as(at: &Path, name: &Path, options: Options) -> Result<File> {
+        let access = Access {
+            read: true,
+            ..Access::default()
+        };
+        File::open_at(at, name, access, libc::O_RDONLY | libc::O_CLOEXEC, options)
+    }
+
+    pub fn metadata(&self) -> Result<std::fs::Metadata> {
+        let copy = self.buffered.try_clone().map(std::fs::File::from);
+        copy.and_then(|file| file.metadata())
+            .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(&self.path))
+    }
+
+    fn open_at(
+        at: &Path,
+        path: &Path,
+        access: Access,
+        flags: i32,
+        options: Options,
+    ) -> Result<File> {
         // A FIFO without a peer would block for ever; it is refused below instead.
-        let buffered = open_fd(path, flags | libc::O_NONBLOCK)
+        let buffered = open_fd(at, flags | libc::O_NONBLOCK)
             .map_err(|e| Error::os(&e, "cannot open the file").in_file(path))?;
         refuse_unseekable(path, &buffered)?;
         let file = File {
@@ -195,7 +221,7 @@ impl File {
 
     /// Offset and length of an O_DIRECT transfer must be multiples of this, in bytes. At least a
     /// page, so that no page is reached both directly and through the page cache at a time.
-    pub(crate) fn direct_alignment(&self) -> u64 {
+    pub fn direct_alignment(&self) -> u64 {
         let asked = self.system.direct.map_or(1, |d| u64::from(d.offset));
         asked.max(page_size())
     }

@@ -9,7 +9,7 @@ use super::{CopyQueue, Driver, driver};
 use crate::error::Result;
 
 /// A CUDA context that the engine works in. Kept for the life of the process.
-pub(crate) struct Context {
+pub struct Context {
     handle: CUcontext,
     /// The driver's number of it: a later context may get the same handle.
     id: u64,
@@ -20,12 +20,17 @@ pub(crate) struct Context {
     pub registers_read_only: bool,
     pub driver: &'static Driver,
     queues: Mutex<Vec<CopyQueue>>,
+    /// GPU memory that nobody uses at present: address and size.
+    spare: Mutex<Vec<(u64, u64)>>,
 }
 
 // SAFETY: a CUcontext may be used from any thread; the driver locks it itself.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
+
+/// GPU memory that is kept at most.
+const MOST_SPARE: u64 = 256 << 20;
 
 static CONTEXTS: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
 static PRIMARY: Mutex<Vec<(i32, Arc<Context>)>> = Mutex::new(Vec::new());
@@ -65,6 +70,7 @@ impl Context {
             registers_read_only: driver.attribute(device, read_only) != 0,
             driver,
             queues: Mutex::default(),
+            spare: Mutex::default(),
         });
         known.push(Arc::clone(&context));
         Ok(context)
@@ -92,6 +98,25 @@ impl Context {
         }
     }
 
+    /// GPU memory of this size that was kept.
+    pub fn spare(&self, bytes: u64) -> Option<u64> {
+        let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
+        let at = spare.iter().position(|(_, size)| *size == bytes)?;
+        Some(spare.swap_remove(at).0)
+    }
+
+    /// Keeps GPU memory that no work uses any more, for [`spare`](Self::spare): allocating takes as
+    /// long as moving a few MiB. False if there is enough of it; then it is the caller's to free.
+    pub fn keep_memory(&self, address: u64, bytes: u64) -> bool {
+        let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
+        let kept: u64 = spare.iter().map(|(_, size)| size).sum();
+        let is_room = kept + bytes <= MOST_SPARE;
+        if is_room {
+            spare.push((address, bytes));
+        }
+        is_room
+    }
+
     /// Takes back a queue that has no work left.
     pub fn keep(&self, queue: CopyQueue) {
         self.queues
@@ -102,7 +127,7 @@ impl Context {
 }
 
 /// A context being current on this thread.
-pub(crate) struct Entered<'a> {
+pub struct Entered<'a> {
     context: &'a Context,
     /// The thread's own mode, to be put back.
     capture_mode: Option<CUstreamCaptureMode>,

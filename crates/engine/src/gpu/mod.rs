@@ -1,9 +1,10 @@
 //! The CUDA driver as the engine uses it: contexts, streams, events, copies.
 
 mod context;
+mod lent;
 mod pages;
 mod queue;
-pub(crate) mod stream;
+pub mod stream;
 mod unpin;
 
 use std::ffi::{CStr, c_char, c_int};
@@ -13,18 +14,19 @@ use penstock_sys::cuda::{self, CUresult, Cuda};
 
 use crate::error::{Error, Kind, Result};
 
-pub(crate) use context::{Context, Entered};
+pub use context::{Context, Entered};
+pub use lent::Lent;
 pub(crate) use pages::Pages;
-pub(crate) use queue::{CopyQueue, Direction};
+pub use queue::{CopyQueue, Direction};
 pub(crate) use unpin::{Hold, kept_bytes};
 
 /// An initialised CUDA driver.
-pub(crate) struct Driver {
+pub struct Driver {
     pub cuda: &'static Cuda,
 }
 
 /// The driver, initialised at the first call; or why there is none.
-pub(crate) fn driver() -> Result<&'static Driver> {
+pub fn driver() -> Result<&'static Driver> {
     static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
     DRIVER
         .get_or_init(|| {

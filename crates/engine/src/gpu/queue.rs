@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 use penstock_sys::cuda::{self, CUevent, CUstream, Cuda, CudaMemcpy2D};
 
 use super::Context;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 
 /// Which way a copy goes between host memory and the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub enum Direction {
     ToGpu,
     FromGpu,
 }
 
 /// A non-blocking stream of one context and a growing set of events on it. Used by one worker at
 /// a time, with the context current.
-pub(crate) struct CopyQueue {
+pub struct CopyQueue {
     pub context: Arc<Context>,
     stream: CUstream,
     events: Vec<CUevent>,
@@ -85,10 +85,10 @@ impl CopyQueue {
                 Direction::ToGpu if (2..INLINE).contains(&bytes) => {
                     // Two rows, and of an odd number of bytes the last two once more.
                     let half = bytes / 2;
-                    self.copy_rows(host, gpu, half)?;
+                    self.copy_pitched(host, gpu, half, 2, half)?;
                     if bytes % 2 == 1 {
                         let rest = bytes - 2;
-                        self.copy_rows(host.add(rest as usize), gpu + rest, 1)?;
+                        self.copy_pitched(host.add(rest as usize), gpu + rest, 1, 2, 1)?;
                     }
                     Ok(())
                 }
@@ -106,12 +106,47 @@ impl CopyQueue {
         }
     }
 
-    /// Queues a copy of two rows of `width` bytes that follow each other.
+    /// Queues a copy to the GPU of rows of `width` bytes, which follow each other on the host and
+    /// are `pitch` bytes apart on the GPU.
     ///
     /// # Safety
-    /// As for [`copy`](Self::copy), for twice the width.
-    unsafe fn copy_rows(&mut self, host: *mut u8, gpu: u64, width: u64) -> Result<()> {
-        let width = width as usize;
+    /// As for [`copy`](Self::copy), for all rows.
+    pub unsafe fn copy_rows(
+        &mut self,
+        host: *mut u8,
+        gpu: u64,
+        width: u64,
+        rows: u64,
+        pitch: i64,
+    ) -> Result<()> {
+        /// No device allows less.
+        const MAX_PITCH: i64 = i32::MAX as i64;
+        if rows < 2 || pitch < width as i64 || pitch > MAX_PITCH {
+            for row in 0..rows {
+                // SAFETY: passed on, row by row.
+                unsafe {
+                    let from = host.add((row * width) as usize);
+                    let to = gpu.wrapping_add_signed(row as i64 * pitch);
+                    self.copy(Direction::ToGpu, from, to, width)?;
+                }
+            }
+            return Ok(());
+        }
+        self.busy = true;
+        // SAFETY: passed on.
+        unsafe { self.copy_pitched(host, gpu, width, rows, pitch as u64) }
+    }
+
+    /// # Safety
+    /// As for [`copy_rows`](Self::copy_rows).
+    unsafe fn copy_pitched(
+        &mut self,
+        host: *mut u8,
+        gpu: u64,
+        width: u64,
+        rows: u64,
+        pitch: u64,
+    ) -> Result<()> {
         let rows = CudaMemcpy2D {
             srcXInBytes: 0,
             srcY: 0,
@@ -119,20 +154,64 @@ impl CopyQueue {
             srcHost: host.cast(),
             srcDevice: 0,
             srcArray: ptr::null_mut(),
-            srcPitch: width,
+            srcPitch: width as usize,
             dstXInBytes: 0,
             dstY: 0,
             dstMemoryType: cuda::CU_MEMORYTYPE_DEVICE,
             dstHost: ptr::null_mut(),
             dstDevice: gpu,
             dstArray: ptr::null_mut(),
-            dstPitch: width,
-            WidthInBytes: width,
-            Height: 2,
+            dstPitch: pitch as usize,
+            WidthInBytes: width as usize,
+            Height: rows as usize,
         };
         // SAFETY: the description outlives the call; the caller vouches for both ends.
         let code = unsafe { (self.cuda().cuMemcpy2DAsync)(&rows, self.stream) };
         self.context.driver.check(code, "cuMemcpy2DAsync")
+    }
+
+    /// The stream, for work that is queued by others. What follows waits for such work, too.
+    pub fn lend_stream(&mut self) -> CUstream {
+        self.busy = true;
+        self.stream
+    }
+
+    /// Work queued here from now on comes after the mark `index` of another queue.
+    pub fn follow(&mut self, other: &CopyQueue, index: usize) -> Result<()> {
+        let driver = self.context.driver;
+        // SAFETY: stream and event are live.
+        let code = unsafe { (driver.cuda.cuStreamWaitEvent)(self.stream, other.events[index], 0) };
+        driver.check(code, "cuStreamWaitEvent")
+    }
+
+    /// GPU memory that is allocated and freed in the order of this queue's work, without waiting
+    /// for the rest of the GPU.
+    pub fn allocate(&mut self, bytes: u64) -> Result<u64> {
+        let driver = self.context.driver;
+        let Some(allocate) = driver.cuda.cuMemAllocAsync else {
+            return Err(
+                Error::new(Kind::Unavailable, "the driver has no memory pools")
+                    .remedy("use a CUDA driver of 11.2 or later"),
+            );
+        };
+        let mut address = 0;
+        self.busy = true;
+        // SAFETY: `address` is a place for the answer; the stream is live.
+        let code = unsafe { allocate(&mut address, bytes as usize, self.stream) };
+        driver.check(code, &format!("cuMemAllocAsync of {bytes} bytes"))?;
+        Ok(address)
+    }
+
+    /// Frees what [`allocate`](Self::allocate) gave, when the work queued so far is done.
+    ///
+    /// # Safety
+    /// Nothing else uses the memory.
+    pub unsafe fn free(&mut self, address: u64) {
+        if let Some(free) = self.context.driver.cuda.cuMemFreeAsync {
+            self.busy = true;
+            // SAFETY: passed on. A failure leaves the memory to the context, which has failed.
+            unsafe { free(address, self.stream) };
+        }
     }
 
     fn cuda(&self) -> &'static Cuda {

@@ -245,7 +245,7 @@ impl Chooser<'_> {
             RouteName::Staged => staged(),
             RouteName::Mapped => Arc::new(Mapped),
             RouteName::Gds => Arc::new(Gds),
-            RouteName::Host => {
+            RouteName::Host | RouteName::Hdf5 => {
                 return Err(Error::invalid("the host route does not reach GPU memory")
                     .remedy("use route=auto, staged, mapped or gds for GPU memory"));
             }

@@ -1,10 +1,10 @@
 //! The ragged ends of an O_DIRECT write, which go through the page cache after all the rest.
 
 use crate::error::Result;
-use crate::gpu::Direction;
+use crate::gpu::{Direction, Lent};
 use crate::plan::Extent;
 use crate::report::Path;
-use crate::routes::{Lent, Work};
+use crate::routes::Work;
 
 /// Writes the plan's edges. Called by the last worker of a request, when no direct write to the
 /// file is under way any more.

@@ -1,6 +1,7 @@
 //! Requests: from a caller's ranges to workers, and back to the caller.
 
 mod choose;
+mod duty;
 pub(crate) mod edges;
 mod grow;
 mod job;
@@ -8,11 +9,12 @@ mod prepare;
 mod progress;
 mod signal;
 mod tracker;
+mod transfer;
 mod watch;
 
 use std::any::Any;
 use std::os::fd::RawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -23,17 +25,21 @@ use crate::file::File;
 use crate::file::position::Operation;
 use crate::gpu::Context;
 use crate::gpu::stream::{Flag, Stream};
-use crate::options::Options;
+use crate::options::{MAX_THREADS, Options, RouteName};
 use crate::plan::Extent;
 use crate::report::Report;
 use crate::routes::fault::Decide;
 use crate::save;
 use crate::workers::Task;
 pub(crate) use choose::MAX_AUTO_THREADS;
-use job::{Ending, Job};
+pub use duty::{Duty, Remaining, Share};
+use job::Job;
 pub(crate) use prepare::DEFAULT_QUEUE_DEPTH;
 use prepare::Prepared;
+use progress::Progress;
+pub use progress::Waited;
 use tracker::Tracker;
+use transfer::{Ending, Transfer};
 
 /// What a caller asks for.
 pub struct Order<'a> {
@@ -105,7 +111,7 @@ pub unsafe fn submit(
 ) -> Result<Request> {
     let engine = engine()?;
     let submission = Submission::of_file(engine, file, order)?;
-    start(engine, submission.into_job(owner), stream)
+    start(engine, submission.into_job(owner), None, stream)
 }
 
 /// The asynchronous form of [`save`].
@@ -122,7 +128,7 @@ pub unsafe fn submit_save(
 ) -> Result<Request> {
     let engine = engine()?;
     let submission = Submission::of_save(engine, target, memory, length, options)?;
-    start(engine, submission.into_job(owner), stream)
+    start(engine, submission.into_job(owner), None, stream)
 }
 
 /// A checked and planned order.
@@ -181,7 +187,7 @@ impl Submission {
         Ok(submission)
     }
 
-    fn into_job(self, owner: Option<Box<dyn Any + Send>>) -> (Arc<Job>, usize) {
+    fn into_job(self, owner: Option<Box<dyn Any + Send>>) -> Made {
         let lanes = self.prepared.lanes();
         let parts = self.prepared.parts;
         let context = parts.iter().find_map(|p| p.memory.context.clone());
@@ -190,7 +196,7 @@ impl Submission {
             _ => self.file.path(),
         };
         let path = path.to_owned();
-        let mut tracker = Tracker::new(path, self.submitted, lanes);
+        let mut tracker = Tracker::new(path, self.submitted, Progress::new(lanes));
         tracker.asked = self.prepared.asked;
         tracker.block = self.prepared.block;
         tracker.device = context.as_ref().map_or(-1, |c| c.device);
@@ -198,26 +204,113 @@ impl Submission {
         if let Some(note) = self.prepared.note {
             tracker.counters.note(note);
         }
-        self.engine.requests.enter();
         self.file.users.enter();
-        let job = Job {
-            engine: self.engine,
+        let transfer = Transfer {
             file: self.file,
             operation: self.operation,
             parts,
             queue_depth: self.prepared.queue_depth,
             ending: self.ending,
-            tracker: Arc::new(tracker),
             grown: OnceLock::new(),
-            to_begin: AtomicUsize::new(lanes),
-            owner: Mutex::new(owner),
         };
-        (Arc::new(job), lanes)
+        make_job(self.engine, Box::new(transfer), tracker, lanes, owner)
     }
 }
 
+fn make_job(
+    engine: &'static Engine,
+    duty: Box<dyn Duty>,
+    tracker: Tracker,
+    lanes: usize,
+    owner: Option<Box<dyn Any + Send>>,
+) -> Made {
+    engine.requests.enter();
+    let job = Job {
+        engine,
+        duty,
+        tracker: Arc::new(tracker),
+        to_begin: AtomicUsize::new(lanes),
+        owner: Mutex::new(owner),
+    };
+    (Arc::new(job), lanes)
+}
+
+/// A duty as a request.
+pub struct DutyOrder {
+    pub duty: Box<dyn Duty>,
+    /// The file that errors name.
+    pub path: PathBuf,
+    /// Workers that can find something to do; at least 1.
+    pub workers: usize,
+    /// A context of the memory, if it is on a GPU.
+    pub context: Option<Arc<Context>>,
+    pub asked: RouteName,
+    pub block: u64,
+    /// Whether [`Duty::turn`] is to be called.
+    pub has_turns: bool,
+    /// What was done before, and why the request goes another way than asked for.
+    pub moved: u64,
+    pub moved_by: crate::report::Path,
+    pub note: Option<String>,
+}
+
+impl DutyOrder {
+    fn into_job(self, engine: &'static Engine, owner: Option<Box<dyn Any + Send>>) -> Made {
+        let lanes = self.workers.clamp(1, MAX_THREADS as usize);
+        let progress = match self.has_turns {
+            true => Progress::with_turns(lanes),
+            false => Progress::new(lanes),
+        };
+        let mut tracker = Tracker::new(self.path, Instant::now(), progress);
+        tracker.asked = self.asked;
+        tracker.block = self.block;
+        tracker.device = self.context.as_ref().map_or(-1, |c| c.device);
+        tracker.context = self.context;
+        tracker.counters.moved(self.moved_by, self.moved);
+        if let Some(note) = &self.note {
+            tracker.counters.note(note);
+        }
+        make_job(engine, self.duty, tracker, lanes, owner)
+    }
+}
+
+/// Carries out a duty on the calling thread, which also takes its turns, and as many workers as
+/// it takes.
+///
+/// # Safety
+/// The memory that the duty touches stays valid until the call returns.
+pub unsafe fn run_duty(order: DutyOrder) -> Result<Report> {
+    let engine = engine()?;
+    if !order.has_turns {
+        return run_here(engine, order.into_job(engine, None));
+    }
+    // SAFETY: passed on.
+    let request = unsafe { submit_duty(order, None, None)? };
+    request.finish()?;
+    Ok(request.tracker.report())
+}
+
+/// Starts a duty and returns at once.
+///
+/// # Safety
+/// The memory that the duty touches stays valid until the request is finished.
+pub unsafe fn submit_duty(
+    order: DutyOrder,
+    stream: Option<StreamOrder>,
+    owner: Option<Box<dyn Any + Send>>,
+) -> Result<Request> {
+    let engine = engine()?;
+    let has_turns = order.has_turns;
+    let made = order.into_job(engine, owner);
+    let turner = has_turns.then(|| Arc::clone(&made.0));
+    start(engine, made, turner, stream)
+}
+
+/// A job, and how many workers it wants.
+type Made = (Arc<Job>, usize);
+
 /// Serves a job with this thread as one of its workers.
-fn run_here(engine: &Engine, (job, lanes): (Arc<Job>, usize)) -> Result<Report> {
+fn run_here(engine: &Engine, (job, lanes): Made) -> Result<Report> {
     // Should no thread be had, this one does all the work.
     let _ = engine
         .workers
@@ -225,7 +318,15 @@ fn run_here(engine: &Engine, (job, lanes): (Arc<Job>, usize)) -> Result<Report> 
     let tracker = Arc::clone(&job.tracker);
     job.serve();
     drop(job);
-    tracker.progress.wait()?;
+    match tracker.progress.wait() {
+        Waited::Finished(outcome) => outcome?,
+        Waited::Turn | Waited::Pending => {
+            return Err(Error::new(
+                Kind::Internal,
+                "a turn was asked for by mistake",
+            ));
+        }
+    }
     Ok(tracker.report())
 }
 
@@ -239,7 +340,8 @@ fn tasks(job: Arc<Job>, count: usize) -> Vec<Task> {
 
 fn start(
     engine: &'static Engine,
-    (job, lanes): (Arc<Job>, usize),
+    (job, lanes): Made,
+    turner: Option<Arc<Job>>,
     order: Option<StreamOrder>,
 ) -> Result<Request> {
     let tracker = Arc::clone(&job.tracker);
@@ -251,6 +353,7 @@ fn start(
     let request = Request {
         tracker,
         launch: Arc::clone(&launch),
+        turner,
     };
     let Some(order) = order else {
         launch.begin();
@@ -260,7 +363,7 @@ fn start(
         Ok(()) => Ok(request),
         Err(error) => {
             launch.abandon(error.clone());
-            let _ = request.wait(None);
+            let _ = request.finish();
             Err(error)
         }
     }
@@ -316,6 +419,8 @@ fn give_up(job: &Arc<Job>, error: Error) {
 pub struct Request {
     tracker: Arc<Tracker>,
     launch: Arc<Launch>,
+    /// The job of a request with turns.
+    turner: Option<Arc<Job>>,
 }
 
 impl Request {
@@ -342,23 +447,52 @@ impl Request {
         Ok(())
     }
 
-    /// The outcome; `None` when `limit` is over first.
-    pub fn wait(&self, limit: Option<Duration>) -> Option<Result<()>> {
+    /// The outcome, or the submitter's turn; `Pending` when `limit` is over first.
+    pub fn wait(&self, limit: Option<Duration>) -> Waited<Error> {
         if let Err(forked) = refuse_fork() {
-            return Some(Err(forked));
+            return Waited::Finished(Err(forked));
         }
         match limit {
-            None => Some(self.tracker.progress.wait()),
+            None => self.tracker.progress.wait(),
             Some(limit) => self.tracker.progress.wait_for(limit),
         }
     }
 
-    /// The outcome, if the request is finished.
-    pub fn test(&self) -> Option<Result<()>> {
-        if let Err(forked) = refuse_fork() {
-            return Some(Err(forked));
+    /// Waits for the end, and takes all turns meanwhile.
+    pub fn finish(&self) -> Result<()> {
+        loop {
+            match self.wait(None) {
+                Waited::Finished(outcome) => return outcome,
+                Waited::Turn => self.turn(),
+                Waited::Pending => {}
+            }
         }
-        self.tracker.progress.outcome()
+    }
+
+    /// What [`wait`](Self::wait) would say now.
+    pub fn test(&self) -> Waited<Error> {
+        match refuse_fork() {
+            Ok(()) => self.tracker.progress.now(),
+            Err(forked) => Waited::Finished(Err(forked)),
+        }
+    }
+
+    /// Takes the submitter's turn, if there is one to take.
+    pub fn turn(&self) {
+        let Some(job) = &self.turner else { return };
+        let engine = job.engine;
+        job.turn(|count| {
+            let tasks = tasks(Arc::clone(job), count);
+            engine
+                .workers
+                .submit(tasks, count)
+                .map_err(|(error, tasks)| {
+                    // Each finds nothing to do but to leave.
+                    job.tracker.progress.fail(error.clone());
+                    tasks.into_iter().for_each(|task| task());
+                    error
+                })
+        });
     }
 
     /// Asks the request to stop at the next block of each worker.
@@ -367,6 +501,9 @@ impl Request {
         let cancelled =
             Error::new(Kind::Cancelled, "the request was cancelled").in_file(&self.tracker.path);
         self.tracker.progress.cancel(cancelled.clone());
+        if matches!(self.tracker.progress.now(), Waited::Turn) {
+            self.tracker.signals.tell();
+        }
         self.launch.abandon(cancelled);
     }
 
@@ -377,10 +514,10 @@ impl Request {
 
     /// What the request did, once it is finished.
     pub fn report(&self) -> Option<Report> {
-        self.tracker
-            .progress
-            .outcome()
-            .map(|_| self.tracker.report())
+        match self.tracker.progress.now() {
+            Waited::Finished(_) => Some(self.tracker.report()),
+            _ => None,
+        }
     }
 
     /// A descriptor that is readable once the request is finished; it lives as long as this.

@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use super::Order;
 use super::choose::{Chooser, Load};
-use super::job::Part;
+use super::transfer::Part;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::position::Operation;
+use crate::file::side::{Direct, FileSide};
 use crate::memory::Memory;
 use crate::options::{Choice, IoMode, Options, RouteName};
 use crate::plan::{self, Extent};
@@ -41,7 +42,11 @@ impl Prepared {
 const SMALL: u64 = 512 << 10;
 
 /// Serves a small order on host memory at once, without a job. `None` if it is not one.
-pub(super) fn small(engine: &Engine, file: &File, order: &Order<'_>) -> Option<Result<Report>> {
+pub(super) fn small(
+    engine: &Engine,
+    file: &Arc<File>,
+    order: &Order<'_>,
+) -> Option<Result<Report>> {
     let [extent] = order.extents else { return None };
     let odd = extent.memory == 0 || extent.end_checked().is_none() || order.faults.is_some();
     if extent.length > SMALL || odd {
@@ -72,39 +77,20 @@ pub(super) fn small(engine: &Engine, file: &File, order: &Order<'_>) -> Option<R
     }))
 }
 
-fn move_small(file: &File, operation: Operation, extent: &Extent) -> Result<Counters> {
-    use crate::file::position::{Stop, transfer};
+fn move_small(file: &Arc<File>, operation: Operation, extent: &Extent) -> Result<Counters> {
     let counters = Counters::default();
-    let memory = extent.memory as *mut u8;
-    // SAFETY: the caller of `run` vouches for the extent.
-    let (moved, stop) = unsafe {
-        transfer(
-            None,
-            file.buffered_fd(),
-            operation,
-            memory,
-            extent.length,
-            extent.offset,
-        )
-    };
     counters.joined();
-    counters.io_call();
-    counters.moved(Path::HostBuffered, moved);
-    let at = |error: Error| error.at(file.path(), extent.offset, extent.length);
-    match stop {
-        None => Ok(counters),
-        Some(Stop::End) => Err(at(Error::end_of_file(
-            extent.offset + extent.length,
-            file.size()?,
-        ))),
-        Some(Stop::Failed(e)) => Err(at(Error::os(
-            &e,
-            match operation {
-                Operation::Read => "cannot read",
-                Operation::Write => "cannot write",
-            },
-        ))),
-    }
+    let side = FileSide {
+        file,
+        operation,
+        direct: Direct::Never,
+        counters: &counters,
+        gate: None,
+    };
+    // SAFETY: the caller of `run` vouches for the extent.
+    unsafe { side.move_buffered(extent.memory as *mut u8, extent.offset, extent.length)? };
+    counters.moved(Path::HostBuffered, extent.length);
+    Ok(counters)
 }
 
 fn merged(engine: &Engine, file: &File, call: Options) -> Options {

@@ -19,6 +19,30 @@ pub(crate) struct Progress<E> {
 struct State<E> {
     phase: Phase,
     error: Option<E>,
+    /// The submitter has a share of the work, which it has not left.
+    has_turns: bool,
+    /// The submitter is asked for its turn.
+    turn: bool,
+}
+
+/// What a waiter learns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Waited<E> {
+    /// The time is over.
+    Pending,
+    /// The request goes on only after the submitter's turn.
+    Turn,
+    Finished(Result<(), E>),
+}
+
+impl<E> Waited<E> {
+    /// The outcome, if there is one.
+    pub fn finished(self) -> Option<Result<(), E>> {
+        match self {
+            Waited::Finished(outcome) => Some(outcome),
+            Waited::Pending | Waited::Turn => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,12 +55,23 @@ enum Phase {
 
 impl<E: Clone> Progress<E> {
     pub fn new(workers: usize) -> Self {
+        Progress::with(workers, false)
+    }
+
+    /// With a share for the submitter, which counts as one more worker.
+    pub fn with_turns(workers: usize) -> Self {
+        Progress::with(workers + 1, true)
+    }
+
+    fn with(workers: usize, has_turns: bool) -> Self {
         Progress {
             stop: AtomicBool::new(false),
             workers: AtomicUsize::new(workers),
             state: Mutex::new(State {
                 phase: Phase::Running,
                 error: None,
+                has_turns,
+                turn: false,
             }),
             finished: Condvar::new(),
         }
@@ -54,6 +89,36 @@ impl<E: Clone> Progress<E> {
             state.error = Some(error);
         }
         self.stop.store(true, Ordering::Relaxed);
+        self.call_turn(&mut state);
+    }
+
+    /// Asks for the submitter's turn, if it has turns.
+    pub fn ask_turn(&self) {
+        self.call_turn(&mut lock(&self.state));
+    }
+
+    fn call_turn(&self, state: &mut State<E>) {
+        if state.has_turns && !state.turn {
+            state.turn = true;
+            self.finished.notify_all();
+        }
+    }
+
+    /// Whether it is the submitter's turn; the answer is given once for each time asked.
+    pub fn take_turn(&self) -> bool {
+        std::mem::take(&mut lock(&self.state).turn)
+    }
+
+    /// The submitter has no more turns. True the first time: its share is then to be left.
+    pub fn end_turns(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.turn = false;
+        std::mem::take(&mut state.has_turns)
+    }
+
+    /// More workers than the request began with. Only while a share is not left yet.
+    pub fn enter(&self, workers: usize) {
+        self.workers.fetch_add(workers, Ordering::Relaxed);
     }
 
     /// As [`fail`](Self::fail), unless the request is past the point where it can stop.
@@ -62,6 +127,7 @@ impl<E: Clone> Progress<E> {
         if state.phase == Phase::Running && state.error.is_none() {
             state.error = Some(error);
             self.stop.store(true, Ordering::Relaxed);
+            self.call_turn(&mut state);
         }
     }
 
@@ -85,38 +151,45 @@ impl<E: Clone> Progress<E> {
         self.finished.notify_all();
     }
 
-    /// The outcome, once there is one.
-    pub fn outcome(&self) -> Option<Result<(), E>> {
-        Self::outcome_of(&lock(&self.state))
+    /// What a waiter would learn now.
+    pub fn now(&self) -> Waited<E> {
+        Self::of(&lock(&self.state))
     }
 
-    fn outcome_of(state: &State<E>) -> Option<Result<(), E>> {
-        (state.phase == Phase::Finished).then(|| state.error.clone().map_or(Ok(()), Err))
+    fn of(state: &State<E>) -> Waited<E> {
+        match state.phase {
+            Phase::Finished => Waited::Finished(state.error.clone().map_or(Ok(()), Err)),
+            _ if state.turn => Waited::Turn,
+            _ => Waited::Pending,
+        }
     }
 
-    pub fn wait(&self) -> Result<(), E> {
+    /// Waits for the end or the submitter's turn.
+    pub fn wait(&self) -> Waited<E> {
         let mut state = lock(&self.state);
         loop {
-            if let Some(outcome) = Self::outcome_of(&state) {
-                return outcome;
+            match Self::of(&state) {
+                Waited::Pending => {}
+                news => return news,
             }
             state = self.finished.wait(state).unwrap_or_else(|e| e.into_inner());
         }
     }
 
-    /// `None` when the time is over first.
-    pub fn wait_for(&self, limit: Duration) -> Option<Result<(), E>> {
+    /// As [`wait`](Self::wait), at most as long as `limit`.
+    pub fn wait_for(&self, limit: Duration) -> Waited<E> {
         let Some(end) = Instant::now().checked_add(limit) else {
-            return Some(self.wait());
+            return self.wait();
         };
         let mut state = lock(&self.state);
         loop {
-            if let Some(outcome) = Self::outcome_of(&state) {
-                return Some(outcome);
+            match Self::of(&state) {
+                Waited::Pending => {}
+                news => return news,
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return None;
+                return Waited::Pending;
             }
             state = match self.finished.wait_timeout(state, left) {
                 Ok((state, _)) => state,
@@ -138,7 +211,7 @@ mod tests {
         assert!(progress.leave());
         progress.seal();
         progress.finish();
-        assert_eq!(progress.outcome(), Some(Err("first")));
+        assert_eq!(progress.now(), Waited::Finished(Err("first")));
     }
 
     #[test]
@@ -148,13 +221,13 @@ mod tests {
         assert_eq!(progress.seal(), None);
         progress.cancel("cancelled");
         progress.finish();
-        assert_eq!(progress.wait(), Ok(()));
+        assert_eq!(progress.wait(), Waited::Finished(Ok(())));
     }
 
     #[test]
     fn waiting_ends_when_the_time_is_over() {
         let progress: Progress<&str> = Progress::new(1);
-        assert_eq!(progress.wait_for(Duration::from_millis(1)), None);
+        assert_eq!(progress.wait_for(Duration::from_millis(1)), Waited::Pending);
     }
 }
 
@@ -188,7 +261,7 @@ mod model {
                     loom::thread::spawn(move || work(&progress, &touching, failure))
                 })
                 .collect();
-            assert_eq!(progress.wait(), Err(1));
+            assert_eq!(progress.wait().finished().unwrap(), Err(1));
             assert_eq!(touching.load(Ordering::Relaxed), 0);
             for t in threads {
                 t.join().unwrap();
@@ -206,9 +279,9 @@ mod model {
                 loom::thread::spawn(move || work(&progress, &touching, None))
             };
             progress.cancel(9);
-            let outcome = progress.wait();
+            let outcome = progress.wait().finished().unwrap();
             assert!(outcome == Ok(()) || outcome == Err(9));
-            assert_eq!(progress.outcome(), Some(outcome));
+            assert_eq!(progress.now().finished(), Some(outcome));
             worker.join().unwrap();
         });
     }

@@ -33,6 +33,23 @@ impl Signals {
         drop(flag);
     }
 
+    /// Makes the descriptor readable, though the request is not finished.
+    pub fn tell(&self) {
+        if let Some(fd) = &self.lock().descriptor {
+            tell(fd);
+        }
+    }
+
+    /// Takes back what [`tell`](Self::tell) did.
+    pub fn quiet(&self) {
+        let state = self.lock();
+        if let (Some(fd), false) = (&state.descriptor, state.fired) {
+            let mut count = 0u64;
+            // SAFETY: reads the 8 bytes of an eventfd's count, which does not block.
+            unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), 8) };
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }

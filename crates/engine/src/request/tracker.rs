@@ -31,9 +31,9 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    pub fn new(path: PathBuf, submitted: Instant, workers: usize) -> Tracker {
+    pub fn new(path: PathBuf, submitted: Instant, progress: Progress<Error>) -> Tracker {
         Tracker {
-            progress: Progress::new(workers),
+            progress,
             counters: Counters::default(),
             signals: Signals::default(),
             path,
@@ -52,6 +52,12 @@ impl Tracker {
         self.elapsed.store(elapsed.max(1), Relaxed);
         self.progress.finish();
         self.signals.fire();
+    }
+
+    /// Asks for the submitter's turn and tells event loops.
+    pub fn ask_turn(&self) {
+        self.progress.ask_turn();
+        self.signals.tell();
     }
 
     pub fn report(&self) -> Report {

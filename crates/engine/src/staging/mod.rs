@@ -4,4 +4,4 @@
 mod ledger;
 mod slot;
 
-pub(crate) use slot::{Ring, Slot};
+pub use slot::{Ring, Slot};

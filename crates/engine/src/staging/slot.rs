@@ -18,12 +18,12 @@ struct Fitness {
 
 /// Lends slots. Slots given back are kept pinned, so a block costs neither an allocation nor a
 /// system call besides its I/O.
-pub(crate) struct Ring {
+pub struct Ring {
     ledger: Ledger<Fitness, Pages>,
 }
 
 /// A slot on loan; goes back to the ring when dropped.
-pub(crate) struct Slot {
+pub struct Slot {
     ring: &'static Ring,
     item: Option<Item<Fitness, Pages>>,
 }

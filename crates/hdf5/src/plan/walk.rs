@@ -9,15 +9,15 @@ use crate::placement::{Placement, Segment};
 use crate::selection::{Axis, Selection};
 use crate::sweep::Sweep;
 
-/// The work of a plan, chunk by chunk.
-pub struct Works<'a> {
-    plan: &'a ReadPlan,
-    walk: Walk<'a>,
+/// The work of a plan, chunk by chunk. It keeps the plan, so it goes wherever its jobs go.
+pub struct Works {
+    plan: Arc<ReadPlan>,
+    walk: Walk,
 }
 
-enum Walk<'a> {
+enum Walk {
     Grid(Option<GridWalk>),
-    Runs(Sweep<'a>),
+    Runs(Sweep),
 }
 
 /// The chunk that comes next, and its segments along each axis, which neighbours share.
@@ -26,11 +26,11 @@ struct GridWalk {
     segments: Vec<Arc<[Segment]>>,
 }
 
-impl<'a> Works<'a> {
-    pub(super) fn new(plan: &'a ReadPlan) -> Self {
+impl Works {
+    pub(super) fn new(plan: Arc<ReadPlan>) -> Self {
         let walk = match &plan.selection {
-            Selection::Runs(runs) => Walk::Runs(Sweep::new(&plan.grid, runs)),
-            Selection::Grid(axes) => Walk::Grid(GridWalk::first(plan, axes)),
+            Selection::Runs(runs) => Walk::Runs(Sweep::new(plan.grid.clone(), runs)),
+            Selection::Grid(axes) => Walk::Grid(GridWalk::first(&plan, axes)),
         };
         Works { plan, walk }
     }
@@ -45,7 +45,7 @@ impl<'a> Works<'a> {
                 let chunk = self.plan.grid.number(&walk.coordinates);
                 let placement = Placement::Grid(walk.segments.clone());
                 if let Selection::Grid(axes) = &self.plan.selection
-                    && !walk.advance(self.plan, axes)
+                    && !walk.advance(&self.plan, axes)
                 {
                     *place = None;
                 }
@@ -55,7 +55,7 @@ impl<'a> Works<'a> {
     }
 }
 
-impl Iterator for Works<'_> {
+impl Iterator for Works {
     type Item = Result<Work>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -124,8 +124,8 @@ pub struct Window {
 }
 
 /// The work of a plan in portions.
-pub struct Windows<'a> {
-    works: Works<'a>,
+pub struct Windows {
+    works: Works,
     limit: u64,
     /// Did not fit into the last portion.
     left: Option<Result<Work>>,
@@ -134,8 +134,8 @@ pub struct Windows<'a> {
 /// Jobs of one portion at most, however small their chunks.
 const MOST_JOBS: usize = 1 << 16;
 
-impl<'a> Windows<'a> {
-    pub(super) fn new(plan: &'a ReadPlan, limit: u64) -> Self {
+impl Windows {
+    pub(super) fn new(plan: Arc<ReadPlan>, limit: u64) -> Self {
         Windows {
             works: Works::new(plan),
             limit,
@@ -144,7 +144,7 @@ impl<'a> Windows<'a> {
     }
 }
 
-impl Iterator for Windows<'_> {
+impl Iterator for Windows {
     type Item = Result<Window>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -193,3 +193,10 @@ impl Iterator for Windows<'_> {
         Some(Ok(window))
     }
 }
+
+/// Workers take turns at one walk.
+const _: fn() = || {
+    fn is_send<T: Send>() {}
+    is_send::<Works>();
+    is_send::<Windows>();
+};

@@ -1,5 +1,8 @@
 //! HDF5 for the tests: that of an h5py wheel, and sample files that h5py writes.
 
+// Not each test program uses all of it.
+#![allow(dead_code)]
+
 use std::ffi::{CString, OsStr};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -117,13 +120,19 @@ fn load(library: &Path) {
 
 impl Setting {
     pub fn script(&self, arguments: &[&OsStr]) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples.py");
+        self.script_named("samples.py", arguments);
+    }
+
+    pub fn script_named(&self, name: &str, arguments: &[&OsStr]) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests")
+            .join(name);
         let status = Command::new(&self.python)
             .arg(script)
             .args(arguments)
             .status()
             .unwrap();
-        assert!(status.success(), "samples.py failed");
+        assert!(status.success(), "{name} failed");
     }
 
     /// File and name of all sample datasets of a kind.

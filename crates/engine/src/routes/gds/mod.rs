@@ -14,6 +14,7 @@ use super::{Direct, Lane, Route, STAGED, Work};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::position::{Call, Operation};
+use crate::file::side::FileSide;
 use crate::gpu::Entered;
 use crate::memory::MemoryKind;
 use crate::options::RouteName;
@@ -42,7 +43,11 @@ impl Route for Gds {
                 Operation::Read => work.direct,
                 Operation::Write => Direct::Never,
             };
-            return STAGED.lane(Work { direct, ..work });
+            let side = FileSide {
+                direct,
+                ..work.side
+            };
+            return STAGED.lane(Work { side, ..work });
         }
         let entered = context.enter()?;
         let driver = driver().map_err(|e| e.in_file(work.file.path()))?;

@@ -4,10 +4,10 @@
 
 mod pages;
 
-use super::staged::Lent;
 use super::{Lane, Route, STAGED, Work};
 use crate::error::Result;
 use crate::file::position::Operation;
+use crate::gpu::Lent;
 use crate::gpu::{Context, Direction, kept_bytes};
 use crate::options::RouteName;
 use crate::plan::Block;

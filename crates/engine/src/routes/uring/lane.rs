@@ -12,9 +12,9 @@ use super::transfers::{Done, Transfer, Transfers};
 use crate::error::Result;
 use crate::file::position::Operation;
 use crate::gpu::Direction;
+use crate::gpu::Lent;
 use crate::plan::{Block, Extent, Span};
 use crate::report::Path;
-use crate::routes::staged::Lent;
 use crate::routes::{Direct, Lane, Work};
 use crate::staging::Slot;
 

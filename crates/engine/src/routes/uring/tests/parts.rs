@@ -6,6 +6,7 @@ use io_uring::{opcode, types};
 
 use super::*;
 use crate::file::position::Call;
+use crate::file::side::FileSide;
 use crate::memory::Memory;
 use crate::plan::Plan;
 use crate::report::Counters;
@@ -24,11 +25,9 @@ fn direct_io_refused_midway_is_taken_over_by_the_page_cache_unless_the_caller_in
         let gate = Refusing;
         let counters = Counters::default();
         let plan = Plan::default();
-        let work = Work {
-            direct,
-            gate: Some(&gate),
-            ..work(&sample, &plan, &counters)
-        };
+        let mut work = work(&sample, &plan, &counters);
+        work.side.direct = direct;
+        work.side.gate = Some(&gate);
         let mut buffer = Buffer::new(MIB, 0);
         let mut io = Transfers::new(work).unwrap();
         add_reads(&mut io, &mut buffer, 64 << 10, true);
@@ -55,14 +54,16 @@ impl crate::file::position::Gate for Refusing {
 fn work<'a>(sample: &'a Sample, plan: &'a Plan, counters: &'a Counters) -> Work<'a> {
     static HERE: Memory = Memory::HOST;
     Work {
-        file: &sample.file,
-        operation: Operation::Read,
+        side: FileSide {
+            file: &sample.file,
+            operation: Operation::Read,
+            direct: Direct::Always,
+            counters,
+            gate: None,
+        },
         plan,
         memory: &HERE,
-        direct: Direct::Always,
         queue_depth: 8,
-        counters,
-        gate: None,
         ring: Box::leak(Box::new(Ring::new(1 << 20))),
     }
 }

@@ -1,0 +1,238 @@
+//! HDF5 datasets.
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock};
+
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::memory::Memory;
+use penstock_engine::refuse_fork;
+use penstock_engine::request::{Request, StreamOrder};
+use penstock_engine::{MemoryKind, Stream};
+use penstock_hdf5::Session;
+use penstock_hdf5::execute::{self, Manner};
+use penstock_hdf5::read::{self, Order, Shape};
+use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
+
+use crate::error::{OK, guard, null};
+use crate::options::{self, COptions};
+use crate::report::{CReport, check_size, give};
+use crate::request::{self as requests, CALLER_WAITS, CRequest};
+
+/// The HDF5 of this process, found at the first call.
+struct Binding {
+    module: Mutex<Option<PathBuf>>,
+    hdf5: OnceLock<Result<Hdf5>>,
+}
+
+static BINDING: Binding = Binding {
+    module: Mutex::new(None),
+    hdf5: OnceLock::new(),
+};
+
+impl Binding {
+    fn get(&self) -> Result<&Hdf5> {
+        refuse_fork()?;
+        let found = self.hdf5.get_or_init(|| {
+            let module = self.module.lock().unwrap_or_else(|e| e.into_inner());
+            let hdf5 = match module.as_deref() {
+                Some(module) => Hdf5::of_module(module),
+                None => Hdf5::of_process(None),
+            };
+            hdf5.map_err(|absent| {
+                Error::new(Kind::Unavailable, absent.to_string())
+                    .remedy("load HDF5 1.14 or 2.x before, or name the module that uses it")
+            })
+        });
+        found.as_ref().map_err(Error::clone)
+    }
+
+    fn bind(&self, module: Option<PathBuf>) -> Result<()> {
+        let mut bound = self.module.lock().unwrap_or_else(|e| e.into_inner());
+        if self.hdf5.get().is_some() && *bound != module {
+            return Err(
+                Error::invalid("this process already uses another HDF5 for datasets")
+                    .remedy("bind before the first dataset is read or written"),
+            );
+        }
+        *bound = module;
+        Ok(())
+    }
+}
+
+/// # Safety
+/// `module` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_hdf5_bind(module: *const c_char) -> c_int {
+    guard(|| {
+        let module = (!module.is_null()).then(|| {
+            // SAFETY: the caller gives a C string.
+            let path = unsafe { CStr::from_ptr(module) };
+            PathBuf::from(OsStr::from_bytes(path.to_bytes()))
+        });
+        BINDING.bind(module).map(|()| OK)
+    })
+}
+
+#[repr(C)]
+pub struct CArray {
+    struct_size: usize,
+    data: *mut c_void,
+    element: hid_t,
+    rank: i32,
+    reserved: i32,
+    shape: *const u64,
+    strides: *const i64,
+}
+
+/// # Safety
+/// `array` is null or as the header says.
+unsafe fn array_of<'a>(array: *const CArray) -> Result<(&'a CArray, Shape<'a>)> {
+    // SAFETY: the caller vouches for it.
+    let array = unsafe { array.as_ref() }.ok_or_else(|| null("array"))?;
+    if array.struct_size < size_of::<CArray>() {
+        return Err(Error::invalid(format!(
+            "struct_size of penstock_array is {}",
+            array.struct_size
+        ))
+        .remedy("initialise arrays by PENSTOCK_ARRAY_INIT"));
+    }
+    let rank = usize::try_from(array.rank).unwrap_or(usize::MAX);
+    if rank > 2 * H5S_MAX_RANK {
+        return Err(Error::invalid(format!(
+            "an array has no rank {}",
+            array.rank
+        )));
+    }
+    if rank == 0 {
+        let shape = Shape::Array {
+            shape: &[],
+            strides: None,
+        };
+        return Ok((array, shape));
+    }
+    if array.shape.is_null() {
+        return Err(null("shape"));
+    }
+    // SAFETY: the caller vouches for `rank` numbers at each place that is not null.
+    let (shape, strides) = unsafe {
+        (
+            std::slice::from_raw_parts(array.shape, rank),
+            (!array.strides.is_null()).then(|| std::slice::from_raw_parts(array.strides, rank)),
+        )
+    };
+    Ok((array, Shape::Array { shape, strides }))
+}
+
+/// The buffer if it is in host memory, else null.
+fn on_host(buffer: *mut c_void) -> Result<*mut u8> {
+    let memory = Memory::at(buffer as usize)?;
+    Ok(match memory.kind {
+        MemoryKind::Host | MemoryKind::Pinned => buffer.cast(),
+        MemoryKind::Managed | MemoryKind::Device => std::ptr::null_mut(),
+    })
+}
+
+/// # Safety
+/// The buffer is as the order describes it, until the request is finished.
+unsafe fn start_read(order: &Order<'_>, buffer: *mut c_void, manner: Manner) -> Result<Request> {
+    let hdf5 = BINDING.get()?;
+    // SAFETY: the header asks the caller for HDF5's lock.
+    let session = unsafe { Session::begin(hdf5) };
+    // SAFETY: the caller vouches for the buffer.
+    let prepared = unsafe { read::prepare(&session, order, on_host(buffer)?)? };
+    drop(session);
+    // SAFETY: as above.
+    unsafe { execute::submit(prepared, buffer as usize, manner) }
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_dataset_read_submit(
+    dataset: hid_t,
+    file_space: hid_t,
+    array: *const CArray,
+    options: *const COptions,
+    stream: *mut c_void,
+    flags: c_int,
+    request: *mut *mut CRequest,
+) -> c_int {
+    // SAFETY: the caller vouches for all of it.
+    guard(|| unsafe {
+        let place = requests::place_of(request)?;
+        let (array, shape) = array_of(array)?;
+        let order = Order {
+            dataset,
+            memory_type: array.element,
+            shape,
+            file_space,
+            transfer: 0,
+            options: options::read(options)?,
+        };
+        let manner = Manner {
+            options: order.options,
+            stream: requests::order_of(stream, flags)?,
+            background: flags & CALLER_WAITS == 0,
+            owner: None,
+        };
+        requests::hand_over(place, start_read(&order, array.data, manner)?);
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_dataset_read(
+    dataset: hid_t,
+    memory_type: hid_t,
+    memory_space: hid_t,
+    file_space: hid_t,
+    transfer_plist: hid_t,
+    buffer: *mut c_void,
+    stream: *mut c_void,
+    options: *const COptions,
+    report: *mut CReport,
+) -> c_int {
+    // SAFETY: the caller vouches for all of it.
+    guard(|| unsafe {
+        check_size(report)?;
+        let order = Order {
+            dataset,
+            memory_type,
+            shape: Shape::Space(memory_space),
+            file_space,
+            transfer: transfer_plist,
+            options: options::read(options)?,
+        };
+        let manner = Manner {
+            options: order.options,
+            stream: after(buffer, stream)?,
+            ..Manner::default()
+        };
+        let request = start_read(&order, buffer, manner)?;
+        request.finish()?;
+        match request.report() {
+            Some(done) => Ok(give(report, &done)),
+            None => Ok(OK),
+        }
+    })
+}
+
+/// The order of a transfer of GPU memory after a stream; none for host memory.
+///
+/// # Safety
+/// `stream` is a live stream.
+unsafe fn after(buffer: *mut c_void, stream: *mut c_void) -> Result<Option<StreamOrder>> {
+    if !on_host(buffer)?.is_null() || buffer.is_null() {
+        return Ok(None);
+    }
+    Ok(Some(StreamOrder {
+        // SAFETY: the caller vouches for the stream.
+        stream: unsafe { Stream::from_raw(stream) },
+        after: true,
+        before: false,
+    }))
+}

@@ -1,0 +1,5 @@
+// All kernels of the library, in one module. kernels.ptx is made from it by
+// scripts/compile-kernels.py and committed.
+
+#include "checksum.cuh"
+#include "place.cuh"

@@ -1,0 +1,315 @@
+//! Numbers of one format become numbers of another, by HDF5's rules.
+//!
+//! What comes out is what `H5Dread` gives where file type and memory type differ and no handler of
+//! conversion exceptions is set. HDF5 has two ways, and which of them is taken is seen in the
+//! results.
+//!
+//! - **Same kind**, other byte order: the bytes of a number are reversed, nothing else. The same holds
+//!   for integers of one size of 2 bytes or more and different sign whose byte order differs: 65535,
+//!   little-endian, read as a signed big-endian number is -1.
+//! - **Integer to integer**: the nearest value that the target has.
+//! - **Casts**: both are integers, `F16`, `F32` or `F64` and little-endian (one byte has no order).
+//!   - Integer to `F32`, `F64`: the nearest, to even in a tie. To `F16` too, but beyond ±65504: ±∞.
+//!   - To a wider float: exact. To a narrower one: beyond its highest finite value ±∞, also if that
+//!     value is nearest; else the nearest, to even in a tie, with denormals. NaN keeps its sign and the
+//!     upper bits of its payload, and becomes quiet.
+//!   - Float to integer: beyond the target's limits the limit; else the fraction goes, as x86-64
+//!     casts. The upper limit is compared as a number of the source's type, so it may have been
+//!     rounded up to 2^n: that value itself is cast. `F16` to integers that hold more than it, and to
+//!     `U16`, is cast without a comparison. The cast goes through `i32` for 8 and 16 bits and `I32`,
+//!     through `i64` for `U32` and 64 bits; what that type has not, and NaN, becomes its lowest value;
+//!     the low bits are the result. `U64` from 2^63 on: 2^63 is taken off before and put back after.
+//! - **Bit by bit**: all others, that is any that involves the 8-bit floats, `Bf16` or big-endian bytes.
+//!   - Integer to float: the nearest, to even in a tie. What would need the exponent of infinity gets
+//!     that exponent and keeps its mantissa, and so is NaN unless the mantissa is 0; beyond, ±∞.
+//!   - Float to float: to nearest, away from 0 in a tie; ±∞ from the power of 2 behind the highest
+//!     finite value on; what would be rounded up to that power stays the highest finite value. If the
+//!     source or the result is denormal, rounding up never carries into the leading one: kept bits
+//!     1…1 become 0…0. Half the smallest denormal and more is the smallest. NaN keeps its sign; all
+//!     bits of its mantissa are set. `F8E4M3` has infinities and NaN as the others have.
+//!   - Float to integer: the fraction goes; beyond the limits, the limit; NaN is 0. But for a signed
+//!     target, negative values between -0.5 and 0 become its lowest value.
+//!
+//! This is what HDF5 2.0.0 does, and 1.14.6 but for one thing: once it has seen a denormal in a
+//! buffer, 1.14 loses the carry of all later rounding from float to float, bit by bit. A build of HDF5
+//! without a 16-bit C type converts `F16` bit by bit, other processors cast otherwise where C leaves
+//! it open, and a program may register conversions of its own. So the caller first tries out whether
+//! the HDF5 at hand agrees.
+
+mod cast;
+mod float;
+mod integer;
+mod lane;
+mod number;
+mod soft;
+mod swap;
+
+pub use number::{Format, Number};
+
+/// What happens to the bytes of numbers on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    Copy,
+    /// The bytes of each unit of 2, 4, 8 or 16 are reversed.
+    Swap {
+        unit: usize,
+    },
+    Convert {
+        from: Format,
+        to: Format,
+    },
+}
+
+impl Change {
+    pub fn between(from: Format, to: Format) -> Change {
+        let (size, same_size) = (from.size(), from.size() == to.size());
+        let is_other_order = from.is_swapped() != to.is_swapped();
+        let both_integers = from.number.is_integer() && to.number.is_integer();
+        if from.number == to.number || both_integers && same_size && is_other_order {
+            return match is_other_order {
+                true => Change::Swap { unit: size },
+                false => Change::Copy,
+            };
+        }
+        Change::Convert { from, to }
+    }
+
+    /// Changes numbers that lie without a gap on both sides, as many as both have room for whole.
+    pub fn run(&self, source: &[u8], target: &mut [u8]) {
+        match self {
+            Change::Copy => {
+                let length = source.len().min(target.len());
+                target[..length].copy_from_slice(&source[..length]);
+            }
+            Change::Swap { unit } => swap::run(*unit, source, target),
+            Change::Convert { from, to } => convert(*from, *to, source, target),
+        }
+    }
+
+    /// The size that `length` bytes have after the change. They are whole numbers.
+    pub fn size_after(&self, length: usize) -> usize {
+        match self {
+            Change::Copy | Change::Swap { .. } => length,
+            Change::Convert { from, to } => length / from.size() * to.size(),
+        }
+    }
+}
+
+/// Bytes of a portion whose order is turned before or after the conversion. It stays in the
+/// processor's first cache.
+const PORTION: usize = 4096;
+
+fn convert(from: Format, to: Format, source: &[u8], target: &mut [u8]) {
+    if !from.is_swapped() && !to.is_swapped() {
+        return convert_little(from, to, source, target);
+    }
+    let numbers = PORTION / from.size().max(to.size());
+    let portions = source.chunks(numbers * from.size());
+    for (source, target) in portions.zip(target.chunks_mut(numbers * to.size())) {
+        if from.is_swapped() {
+            let mut turned = [0; PORTION];
+            let turned = &mut turned[..source.len()];
+            swap::run(from.size(), source, turned);
+            convert_little(from, to, turned, target);
+        } else {
+            convert_little(from, to, source, target);
+        }
+        if to.is_swapped() {
+            let count = (source.len() / from.size()).min(target.len() / to.size());
+            swap::in_place(to.size(), &mut target[..count * to.size()]);
+        }
+    }
+}
+
+/// Runs an expression with `$type` standing for the Rust type of a number.
+macro_rules! with_integer {
+    ($number:expr, $type:ident => $run:expr) => {
+        match $number {
+            Number::U8 => with_integer!(@u8, $type, $run),
+            Number::I8 => with_integer!(@i8, $type, $run),
+            Number::U16 => with_integer!(@u16, $type, $run),
+            Number::I16 => with_integer!(@i16, $type, $run),
+            Number::U32 => with_integer!(@u32, $type, $run),
+            Number::I32 => with_integer!(@i32, $type, $run),
+            Number::U64 => with_integer!(@u64, $type, $run),
+            _ => with_integer!(@i64, $type, $run),
+        }
+    };
+    (@$is:ty, $type:ident, $run:expr) => {{
+        type $type = $is;
+        $run
+    }};
+}
+
+macro_rules! with_float {
+    ($number:expr, $type:ident => $run:expr) => {
+        match $number {
+            Number::F8E4M3 => with_float!(@F8E4M3, $type, $run),
+            Number::F8E5M2 => with_float!(@F8E5M2, $type, $run),
+            Number::Bf16 => with_float!(@Bf16, $type, $run),
+            other => with_native!(other, $type => $run),
+        }
+    };
+    (@$is:ident, $type:ident, $run:expr) => {{
+        type $type = float::$is;
+        $run
+    }};
+}
+
+macro_rules! with_native {
+    ($number:expr, $type:ident => $run:expr) => {
+        match $number {
+            Number::F16 => with_float!(@F16, $type, $run),
+            Number::F32 => with_float!(@F32, $type, $run),
+            _ => with_float!(@F64, $type, $run),
+        }
+    };
+}
+
+/// The formats choose the rule; the bytes are little-endian on both sides.
+fn convert_little(from: Format, to: Format, source: &[u8], target: &mut [u8]) {
+    let is_cast = from.is_native() && to.is_native();
+    let (from, to) = (from.number, to.number);
+    match (from.is_integer(), to.is_integer()) {
+        (true, true) => with_integer!(from, S => with_integer!(to, T => {
+            integer::saturate::<S, T>(source, target)
+        })),
+        (true, false) if is_cast => with_integer!(from, S => with_native!(to, T => {
+            cast::integer_to_float::<S, T>(source, target)
+        })),
+        (false, true) if is_cast => with_native!(from, S => with_integer!(to, T => {
+            cast::float_to_integer::<S, T>(source, target)
+        })),
+        (false, false) if is_cast => with_native!(from, S => with_native!(to, T => {
+            cast::float_to_float::<S, T>(source, target)
+        })),
+        (true, false) => with_integer!(from, S => with_float!(to, T => {
+            soft::integer_to_float::<S, T>(source, target)
+        })),
+        (false, true) => with_float!(from, S => with_integer!(to, T => {
+            soft::float_to_integer::<S, T>(source, target)
+        })),
+        (false, false) => with_float!(from, S => with_float!(to, T => {
+            soft::float_to_float::<S, T>(source, target)
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn one<const S: usize, const T: usize>(from: Format, to: Format, source: [u8; S]) -> [u8; T] {
+        let mut target = [0xa5; T];
+        Change::between(from, to).run(&source, &mut target);
+        target
+    }
+
+    #[test]
+    fn another_byte_order_alone_only_swaps() {
+        let (little, big) = (Format::little(Number::F32), Format::big(Number::F32));
+        assert_eq!(Change::between(little, big), Change::Swap { unit: 4 });
+        assert_eq!(Change::between(big, big), Change::Copy);
+        let byte = [Format::little(Number::I8), Format::big(Number::I8)];
+        assert_eq!(Change::between(byte[0], byte[1]), Change::Copy);
+    }
+
+    #[test]
+    fn integers_of_one_size_and_other_order_keep_their_bits() {
+        let (from, to) = (Format::little(Number::U16), Format::big(Number::I16));
+        assert_eq!(one(from, to, 65535u16.to_le_bytes()), (-1i16).to_be_bytes());
+    }
+
+    #[test]
+    fn integers_stop_at_the_limits_of_the_target() {
+        let (from, to) = (Format::big(Number::I32), Format::little(Number::U8));
+        assert_eq!(one(from, to, 300i32.to_be_bytes()), [255]);
+        assert_eq!(one(from, to, (-300i32).to_be_bytes()), [0]);
+        let (from, to) = (Format::little(Number::U64), Format::little(Number::I64));
+        assert_eq!(
+            one(from, to, u64::MAX.to_le_bytes()),
+            i64::MAX.to_le_bytes()
+        );
+    }
+
+    #[test]
+    fn a_cast_of_what_the_target_has_not_is_that_of_the_processor() {
+        let (from, to) = (Format::little(Number::F32), Format::little(Number::I32));
+        assert_eq!(
+            one(from, to, f32::INFINITY.to_le_bytes()),
+            i32::MAX.to_le_bytes()
+        );
+        // As a float the upper limit is 2^31, which is cast.
+        assert_eq!(
+            one(from, to, 2147483648f32.to_le_bytes()),
+            i32::MIN.to_le_bytes()
+        );
+        assert_eq!(
+            one(from, to, f32::NAN.to_le_bytes()),
+            i32::MIN.to_le_bytes()
+        );
+    }
+
+    #[test]
+    fn big_endian_floats_become_integers_bit_by_bit() {
+        let (from, to) = (Format::big(Number::F32), Format::little(Number::I32));
+        assert_eq!(
+            one(from, to, 2147483648f32.to_be_bytes()),
+            i32::MAX.to_le_bytes()
+        );
+        assert_eq!(one(from, to, f32::NAN.to_be_bytes()), [0; 4]);
+        assert_eq!(one(from, to, (-0.75f32).to_be_bytes()), [0; 4]);
+        assert_eq!(
+            one(from, to, (-0.25f32).to_be_bytes()),
+            i32::MIN.to_le_bytes()
+        );
+    }
+
+    #[test]
+    fn a_tie_goes_to_even_in_a_cast_and_away_from_zero_bit_by_bit() {
+        let tie = f64::from_bits(0x3ff0_0000_1000_0000);
+        let (even, up) = (0x3f80_0000u32, 0x3f80_0001u32);
+        let to = Format::little(Number::F32);
+        let cast = one(Format::little(Number::F64), to, tie.to_le_bytes());
+        assert_eq!(cast, even.to_le_bytes());
+        let soft = one(Format::big(Number::F64), to, tie.to_be_bytes());
+        assert_eq!(soft, up.to_le_bytes());
+    }
+
+    #[test]
+    fn above_the_highest_finite_value_a_cast_is_infinite() {
+        let above = f64::from(f32::MAX) * (1.0 + f64::EPSILON);
+        let (from, to) = (Format::little(Number::F64), Format::little(Number::F32));
+        assert_eq!(
+            one(from, to, above.to_le_bytes()),
+            f32::INFINITY.to_le_bytes()
+        );
+        assert_eq!(above as f32, f32::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn only_whole_numbers_that_both_sides_have_room_for_are_written(
+            from in 0..28usize,
+            to in 0..28usize,
+            source in proptest::collection::vec(any::<u8>(), 0..9000),
+            room in 0..9000usize,
+        ) {
+            let format = |n: usize| Format { number: Number::ALL[n / 2], big: n % 2 == 1 };
+            let (from, to) = (format(from), format(to));
+            let mut target = vec![0xa5; room];
+            let change = Change::Convert { from, to };
+            change.run(&source, &mut target);
+            let count = (source.len() / from.size()).min(room / to.size());
+            prop_assert!(target[count * to.size()..].iter().all(|byte| *byte == 0xa5));
+            prop_assert_eq!(change.size_after(count * from.size()), count * to.size());
+            let mut alone = vec![0; to.size()];
+            for number in 0..count {
+                change.run(&source[number * from.size()..][..from.size()], &mut alone);
+                prop_assert_eq!(&alone, &target[number * to.size()..][..to.size()]);
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Tables of buffers, for the kernels that add up their checksums.
+
+use penstock_sys::cuda::CUdeviceptr;
+
+use super::{Plain, bytes_of};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksum {
+    /// Of the decoded bytes, at the end of a zlib stream, big-endian.
+    Adler32 = 0,
+    /// HDF5's, behind the bytes, little-endian.
+    Fletcher32 = 1,
+}
+
+/// What became of one buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub computed: u32,
+    /// Whether it is what is stored, or nothing is.
+    pub sound: bool,
+}
+
+/// `ChecksumBuffer` of checksum.cuh.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Buffer {
+    first: u64,
+    data: u64,
+    length: u64,
+    stored: u64,
+}
+
+/// `ChecksumLaunch` of checksum.cuh.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct ChecksumLaunch {
+    buffers: u64,
+    sums: u64,
+    verdicts: u64,
+    stretches: u64,
+    pub count: u32,
+    kind: u32,
+}
+
+const _: () = assert!(size_of::<Buffer>() == 32);
+const _: () = assert!(size_of::<ChecksumLaunch>() == 40);
+
+// SAFETY: `repr(C)`, integers only, and as large as its members together.
+unsafe impl Plain for Buffer {}
+// SAFETY: as above.
+unsafe impl Plain for ChecksumLaunch {}
+
+/// `STRETCH`, `GROUP` and `LANES` of checksum.cuh.
+const STRETCH: u64 = 32 << 10;
+const GROUP: u64 = 16;
+const LANES: u32 = 32;
+const SUMS_SIZE: usize = 16;
+const VERDICT_SIZE: usize = 8;
+
+/// Buffers whose checksums are added up in one launch.
+#[derive(Debug)]
+pub struct ChecksumTable {
+    kind: Checksum,
+    buffers: Vec<Buffer>,
+    stretches: u64,
+}
+
+impl ChecksumTable {
+    pub fn new(kind: Checksum) -> ChecksumTable {
+        ChecksumTable {
+            kind,
+            buffers: Vec::new(),
+            stretches: 0,
+        }
+    }
+
+    /// Adds a buffer. `stored` is the device address of the four bytes that the file has as its
+    /// checksum, at any alignment.
+    pub fn push(&mut self, data: CUdeviceptr, length: u64, stored: Option<CUdeviceptr>) {
+        debug_assert!(self.buffers.len() < u32::MAX as usize);
+        self.buffers.push(Buffer {
+            first: self.stretches,
+            data,
+            length,
+            stored: stored.unwrap_or(0),
+        });
+        if length > 0 {
+            self.stretches += (data % GROUP + length).div_ceil(STRETCH);
+        }
+    }
+
+    /// Number of buffers.
+    pub fn len(&self) -> usize {
+        self.buffers.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.buffers.is_empty()
+    }
+
+    /// Bytes of the table.
+    pub fn size(&self) -> usize {
+        size_of_val(&*self.buffers)
+    }
+
+    /// Writes the table to where it is uploaded from, [`ChecksumTable::size`] bytes or more.
+    pub fn write(&self, to: &mut [u8]) {
+        let bytes = bytes_of(&self.buffers);
+        to[..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Takes all buffers out, so that the table can be filled again.
+    pub fn clear(&mut self) {
+        self.buffers.clear();
+        self.stretches = 0;
+    }
+
+    /// Device memory that a launch needs besides the table.
+    pub fn work_size(&self) -> usize {
+        self.sums_size() + self.verdicts_size()
+    }
+
+    /// Where in the work memory the verdicts are, one for each buffer.
+    pub fn verdicts_offset(&self) -> usize {
+        self.sums_size()
+    }
+
+    pub fn verdicts_size(&self) -> usize {
+        self.buffers.len() * VERDICT_SIZE
+    }
+
+    /// The verdicts from their bytes, once those have been brought back.
+    pub fn verdicts(bytes: &[u8]) -> impl Iterator<Item = Verdict> {
+        let (verdicts, _) = bytes.as_chunks::<VERDICT_SIZE>();
+        verdicts.iter().map(|verdict| {
+            let [a, b, c, d, sound @ ..] = *verdict;
+            Verdict {
+                computed: u32::from_le_bytes([a, b, c, d]),
+                sound: u32::from_le_bytes(sound) == 1,
+            }
+        })
+    }
+
+    pub(super) fn sums_size(&self) -> usize {
+        self.buffers.len() * SUMS_SIZE
+    }
+
+    pub(super) fn launch(&self, at: CUdeviceptr, work: CUdeviceptr) -> Option<ChecksumLaunch> {
+        (!self.is_empty()).then(|| ChecksumLaunch {
+            buffers: at,
+            sums: work,
+            verdicts: work + self.sums_size() as u64,
+            stretches: self.stretches,
+            count: self.buffers.len() as u32,
+            kind: self.kind as u32,
+        })
+    }
+
+    pub(super) fn blocks(&self, threads: u32) -> u64 {
+        self.stretches.div_ceil(u64::from(threads / LANES))
+    }
+}

@@ -1,0 +1,255 @@
+//! What nvCOMP is to decode within the bytes that a filter stored, and what a filter stores around
+//! the bytes that nvCOMP encoded.
+//!
+//! Chunks that nvCOMP would not decode as the CPU does, or that look damaged, are
+//! [`NotForGpu`]: the CPU decodes them, or says exactly what is wrong with them.
+
+use super::nvcomp::{ALIGNMENT, Method};
+
+/// One part of a chunk that is decoded by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it begins in the stored bytes: anywhere, so the one who brings it into device memory
+    /// aligns it.
+    pub offset: usize,
+    pub length: usize,
+    /// Where it belongs in the decoded chunk: a multiple of [`ALIGNMENT`].
+    pub decoded_offset: usize,
+    pub decoded_length: usize,
+    /// It was stored as it is, to be copied and not decoded.
+    pub raw: bool,
+}
+
+/// Why a chunk is left to the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotForGpu(pub &'static str);
+
+type Result<T> = std::result::Result<T, NotForGpu>;
+
+/// Blocks of LZ4 smaller than this are more work to list than to decode.
+pub const SMALLEST_BLOCK: usize = 1 << 10;
+
+/// Appends the pieces of one chunk of `decoded` bytes to `pieces`, at most one a
+/// [`SMALLEST_BLOCK`], in order and without gaps in the decoded chunk. Returns the Adler-32 checksum
+/// that the decoded chunk must have, where the format has one. After an error, `pieces` is as
+/// before.
+pub fn split(
+    method: Method,
+    stored: &[u8],
+    decoded: usize,
+    pieces: &mut Vec<Piece>,
+) -> Result<Option<u32>> {
+    if decoded == 0 {
+        return Err(NotForGpu("the chunk is empty"));
+    }
+    let limit = method.max_decodable();
+    if decoded > limit || stored.len() > limit {
+        return Err(NotForGpu("the chunk is too large for nvCOMP"));
+    }
+    let before = pieces.len();
+    let result = match method {
+        Method::Deflate => split_zlib(stored, decoded, pieces).map(Some),
+        Method::Lz4 => split_lz4(stored, decoded, pieces).map(|()| None),
+        Method::Zstd => split_zstd(stored, decoded, pieces).map(|()| None),
+    };
+    result.inspect_err(|_| pieces.truncate(before))
+}
+
+fn split_zlib(stored: &[u8], decoded: usize, pieces: &mut Vec<Piece>) -> Result<u32> {
+    const DEFLATE: u8 = 8;
+    const LARGEST_WINDOW: u8 = 7;
+    const DICTIONARY: u8 = 0x20;
+    let cut = NotForGpu("the zlib stream is cut off");
+    let (&[method, flags], rest) = stored.split_first_chunk().ok_or(cut)?;
+    let (deflate, &checksum) = rest.split_last_chunk().ok_or(cut)?;
+    if deflate.is_empty() {
+        return Err(cut);
+    }
+    if method & 0x0f != DEFLATE
+        || method >> 4 > LARGEST_WINDOW
+        || !u16::from_be_bytes([method, flags]).is_multiple_of(31)
+    {
+        return Err(NotForGpu("no zlib stream"));
+    }
+    if flags & DICTIONARY != 0 {
+        return Err(NotForGpu("the zlib stream needs a dictionary"));
+    }
+    pieces.push(Piece {
+        offset: 2,
+        length: deflate.len(),
+        decoded_offset: 0,
+        decoded_length: decoded,
+        raw: false,
+    });
+    Ok(u32::from_be_bytes(checksum))
+}
+
+fn split_lz4(stored: &[u8], decoded: usize, pieces: &mut Vec<Piece>) -> Result<()> {
+    let cut = NotForGpu("the LZ4 chunk is cut off");
+    let (&total, rest) = stored.split_first_chunk().ok_or(cut)?;
+    let (&block_size, mut rest) = rest.split_first_chunk().ok_or(cut)?;
+    let block_size = u32::from_be_bytes(block_size) as usize;
+    if u64::from_be_bytes(total) != decoded as u64 {
+        return Err(NotForGpu("the LZ4 chunk has another size"));
+    }
+    let single = block_size >= decoded;
+    if !single && (block_size < SMALLEST_BLOCK || !block_size.is_multiple_of(ALIGNMENT)) {
+        return Err(NotForGpu("the blocks of LZ4 are small or unaligned"));
+    }
+    for decoded_offset in (0..decoded).step_by(block_size) {
+        let (&length, after) = rest.split_first_chunk().ok_or(cut)?;
+        let length = u32::from_be_bytes(length) as usize;
+        let (_, behind) = after.split_at_checked(length).ok_or(cut)?;
+        let decoded_length = block_size.min(decoded - decoded_offset);
+        if length == 0 || length > decoded_length {
+            return Err(NotForGpu("a block of LZ4 has an odd size"));
+        }
+        pieces.push(Piece {
+            offset: stored.len() - after.len(),
+            length,
+            decoded_offset,
+            decoded_length,
+            raw: length == decoded_length,
+        });
+        rest = behind;
+    }
+    Ok(())
+}
+
+/// Walks through the one frame, so that nvCOMP gets none that is cut off or has another size.
+fn split_zstd(stored: &[u8], decoded: usize, pieces: &mut Vec<Piece>) -> Result<()> {
+    const MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
+    const DICTIONARY: u8 = 0x03;
+    const CHECKSUM: u8 = 0x04;
+    const RESERVED: u8 = 0x08;
+    const SINGLE_SEGMENT: u8 = 0x20;
+    let cut = NotForGpu("the Zstd frame is cut off");
+    let (&magic, rest) = stored.split_first_chunk().ok_or(cut)?;
+    let (&flags, rest) = rest.split_first().ok_or(cut)?;
+    if magic != MAGIC || flags & RESERVED != 0 {
+        return Err(NotForGpu("no Zstd frame"));
+    }
+    if flags & (DICTIONARY | CHECKSUM) != 0 {
+        return Err(NotForGpu("the Zstd frame has a dictionary or checksum"));
+    }
+    let single_segment = flags & SINGLE_SEGMENT != 0;
+    let window_bytes = usize::from(!single_segment);
+    let (_, rest) = rest.split_at_checked(window_bytes).ok_or(cut)?;
+    let size_bytes = match flags >> 6 {
+        0 => usize::from(single_segment),
+        power => 1 << power,
+    };
+    let (size, mut rest) = rest.split_at_checked(size_bytes).ok_or(cut)?;
+    if content_size(size) != Some(decoded as u64) {
+        return Err(NotForGpu("the Zstd frame does not say the chunk's size"));
+    }
+    loop {
+        let (&header, after) = rest.split_first_chunk::<3>().ok_or(cut)?;
+        let (is_last, length) = zstd_block(header)?;
+        (_, rest) = after.split_at_checked(length).ok_or(cut)?;
+        if is_last {
+            break;
+        }
+    }
+    if !rest.is_empty() {
+        return Err(NotForGpu("more than one Zstd frame"));
+    }
+    pieces.push(Piece {
+        offset: 0,
+        length: stored.len(),
+        decoded_offset: 0,
+        decoded_length: decoded,
+        raw: false,
+    });
+    Ok(())
+}
+
+/// The decoded size in a frame's header, where its field is there.
+fn content_size(field: &[u8]) -> Option<u64> {
+    let mut bytes = [0; 8];
+    bytes[..field.len()].copy_from_slice(field);
+    let size = u64::from_le_bytes(bytes);
+    match field.len() {
+        0 => None,
+        2 => Some(size + 256),
+        _ => Some(size),
+    }
+}
+
+/// Whether a block is the last one, and how many bytes follow its header.
+fn zstd_block(header: [u8; 3]) -> Result<(bool, usize)> {
+    const RAW: u32 = 0;
+    const RUN: u32 = 1;
+    const COMPRESSED: u32 = 2;
+    const LARGEST: u32 = 128 << 10;
+    let header = u32::from_le_bytes([header[0], header[1], header[2], 0]);
+    let size = header >> 3;
+    let length = match header >> 1 & 3 {
+        RAW | COMPRESSED if size <= LARGEST => size as usize,
+        RUN if size <= LARGEST => 1,
+        _ => return Err(NotForGpu("a damaged Zstd block")),
+    };
+    Ok((header & 1 != 0, length))
+}
+
+/// The size of the pieces in which a chunk of `decoded` bytes is encoded, the last one what
+/// remains. `values` are the filter's client values.
+pub fn encoded_piece(method: Method, values: &[u32], decoded: usize) -> Result<usize> {
+    let limit = method.max_encodable();
+    match method {
+        Method::Deflate | Method::Zstd if decoded <= limit => Ok(decoded),
+        Method::Deflate | Method::Zstd => Err(NotForGpu("the chunk is too large for nvCOMP")),
+        Method::Lz4 => {
+            let wanted = match values.first() {
+                None | Some(0) => limit,
+                Some(&size) => (size as usize).min(limit),
+            };
+            if wanted < decoded && (wanted < SMALLEST_BLOCK || !wanted.is_multiple_of(ALIGNMENT)) {
+                return Err(NotForGpu("the blocks of LZ4 are small or unaligned"));
+            }
+            Ok(wanted.min(decoded))
+        }
+    }
+}
+
+/// Appends what the filter stores of a chunk of `decoded` bytes, whose pieces, of the size that
+/// [`encoded_piece`] says, nvCOMP encoded. `adler32` is the checksum of the decoded chunk; only
+/// deflate needs it. A chunk that did not shrink is for the CPU, which knows what the filter does
+/// with it.
+pub fn enclose(
+    method: Method,
+    values: &[u32],
+    decoded: usize,
+    pieces: &[&[u8]],
+    adler32: u32,
+    stored: &mut Vec<u8>,
+) -> Result<()> {
+    let block_size = encoded_piece(method, values, decoded)?;
+    if block_size == 0 || pieces.len() != decoded.div_ceil(block_size) {
+        return Err(NotForGpu("the chunk has another number of pieces"));
+    }
+    let shrunk = |(index, piece): (usize, &&[u8])| {
+        piece.len() < block_size.min(decoded - index * block_size)
+    };
+    if !pieces.iter().enumerate().all(shrunk) {
+        return Err(NotForGpu("the chunk did not shrink"));
+    }
+    match method {
+        Method::Deflate => {
+            const ZLIB_HEADER: [u8; 2] = [0x78, 0x9c];
+            stored.extend_from_slice(&ZLIB_HEADER);
+            stored.extend_from_slice(pieces[0]);
+            stored.extend_from_slice(&adler32.to_be_bytes());
+        }
+        Method::Lz4 => {
+            stored.extend_from_slice(&(decoded as u64).to_be_bytes());
+            stored.extend_from_slice(&(block_size as u32).to_be_bytes());
+            for piece in pieces {
+                stored.extend_from_slice(&(piece.len() as u32).to_be_bytes());
+                stored.extend_from_slice(piece);
+            }
+        }
+        Method::Zstd => stored.extend_from_slice(pieces[0]),
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! The compiled kernels in a CUDA context.
+
+use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+use std::ptr;
+
+use penstock_sys::cuda::{self, CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream, Cuda};
+
+use super::checksum::ChecksumTable;
+use super::place::PlaceTable;
+use super::{GpuError, Plain};
+
+/// Made by scripts/compile-kernels.py from the sources beside it; a test compares them.
+const PTX: &str = include_str!("../../kernels/kernels.ptx");
+
+const BLOCK: u32 = 256;
+/// Enough for every multiprocessor to have all the threads that it can hold.
+const BLOCKS_PER_MULTIPROCESSOR: u32 = 16;
+
+/// The kernels, loaded into the context that was current then. To be used while it is current, by
+/// any thread.
+#[derive(Debug)]
+pub struct Kernels {
+    driver: Driver,
+    module: CUmodule,
+    place: CUfunction,
+    checksum_sums: CUfunction,
+    checksum_verdicts: CUfunction,
+    most_blocks: u32,
+}
+
+// SAFETY: module and functions may be used from any thread; the driver locks them itself.
+unsafe impl Send for Kernels {}
+// SAFETY: as above.
+unsafe impl Sync for Kernels {}
+
+#[derive(Clone, Copy)]
+struct Driver(&'static Cuda);
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.library_path().fmt(f)
+    }
+}
+
+impl Kernels {
+    /// Compiles the kernels for the device of the current context, which takes the driver some
+    /// time where it has not cached the result. They stay loaded until [`Kernels::unload`] or the
+    /// end of the context.
+    ///
+    /// # Safety
+    /// CUDA is initialised and a context is current.
+    pub unsafe fn load(cuda: &'static Cuda) -> Result<Kernels, GpuError> {
+        let text = CString::new(PTX).map_err(|_| GpuError {
+            call: "cuModuleLoadData",
+            code: cuda::CUDA_ERROR_INVALID_IMAGE,
+        })?;
+        let mut device = 0;
+        // SAFETY: the caller has a context current; `device` is a place for the answer.
+        let code = unsafe { (cuda.cuCtxGetDevice)(&mut device) };
+        GpuError::check(code, "cuCtxGetDevice")?;
+        let mut multiprocessors: c_int = 0;
+        let attribute = cuda::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        // SAFETY: as above.
+        let code = unsafe { (cuda.cuDeviceGetAttribute)(&mut multiprocessors, attribute, device) };
+        GpuError::check(code, "cuDeviceGetAttribute")?;
+        let mut module = ptr::null_mut();
+        // SAFETY: the image is a text that ends with NUL, as PTX has to be.
+        let code = unsafe { (cuda.cuModuleLoadData)(&mut module, text.as_ptr().cast()) };
+        GpuError::check(code, "cuModuleLoadData")?;
+        let function = |name: &CStr| {
+            let mut function = ptr::null_mut();
+            // SAFETY: the module was just loaded; `function` is a place for the answer.
+            let code = unsafe { (cuda.cuModuleGetFunction)(&mut function, module, name.as_ptr()) };
+            GpuError::check(code, "cuModuleGetFunction").map(|()| function)
+        };
+        Ok(Kernels {
+            driver: Driver(cuda),
+            module,
+            place: function(c"penstock_place")?,
+            checksum_sums: function(c"penstock_checksum_sums")?,
+            checksum_verdicts: function(c"penstock_checksum_verdicts")?,
+            most_blocks: multiprocessors.max(1) as u32 * BLOCKS_PER_MULTIPROCESSOR,
+        })
+    }
+
+    /// # Safety
+    /// The context that they were loaded into is current, and none of the kernels is running.
+    pub unsafe fn unload(self) -> Result<(), GpuError> {
+        // SAFETY: the module is loaded and, by contract, no longer in use.
+        let code = unsafe { (self.driver.0.cuModuleUnload)(self.module) };
+        GpuError::check(code, "cuModuleUnload")
+    }
+
+    /// Queues the moves of a table whose bytes are at `at`, a multiple of 8.
+    ///
+    /// # Safety
+    /// The context is current. The buffers of the table are memory that this GPU can reach, and
+    /// stay so until the launch is done.
+    pub unsafe fn place(
+        &self,
+        table: &PlaceTable,
+        at: CUdeviceptr,
+        stream: CUstream,
+    ) -> Result<(), GpuError> {
+        let Some(launch) = table.launch(at) else {
+            return Ok(());
+        };
+        // SAFETY: the kernel takes this struct; the rest by contract of this function.
+        unsafe { self.launch(self.place, &launch, table.blocks(), stream) }
+    }
+
+    /// Queues the checksums of a table whose bytes are at `at`, a multiple of 8. `work` is where
+    /// [`ChecksumTable::work_size`] bytes are free, at a multiple of 8 too; once the stream has come
+    /// so far, the verdicts are in it.
+    ///
+    /// # Safety
+    /// As for [`Kernels::place`].
+    pub unsafe fn checksum(
+        &self,
+        table: &ChecksumTable,
+        at: CUdeviceptr,
+        work: CUdeviceptr,
+        stream: CUstream,
+    ) -> Result<(), GpuError> {
+        let Some(launch) = table.launch(at, work) else {
+            return Ok(());
+        };
+        // SAFETY: the sums lie at the beginning of the caller's work memory.
+        let code = unsafe { (self.driver.0.cuMemsetD8Async)(work, 0, table.sums_size(), stream) };
+        GpuError::check(code, "cuMemsetD8Async")?;
+        // SAFETY: both kernels take this struct; the rest by contract of this function.
+        unsafe {
+            self.launch(self.checksum_sums, &launch, table.blocks(BLOCK), stream)?;
+            let blocks = u64::from(launch.count.div_ceil(BLOCK));
+            self.launch(self.checksum_verdicts, &launch, blocks, stream)
+        }
+    }
+
+    /// # Safety
+    /// The function takes one parameter, which is a `T`.
+    unsafe fn launch<T: Plain>(
+        &self,
+        function: CUfunction,
+        parameter: &T,
+        blocks: u64,
+        stream: CUstream,
+    ) -> Result<(), GpuError> {
+        let blocks = blocks.clamp(1, u64::from(self.most_blocks)) as c_uint;
+        let mut parameters = [ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
+        // SAFETY: the driver reads the parameter during the call; the rest by contract.
+        let code: CUresult = unsafe {
+            (self.driver.0.cuLaunchKernel)(
+                function,
+                blocks,
+                1,
+                1,
+                BLOCK,
+                1,
+                1,
+                0,
+                stream,
+                parameters.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        GpuError::check(code, "cuLaunchKernel")
+    }
+}

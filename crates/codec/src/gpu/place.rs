@@ -1,0 +1,371 @@
+//! Tables of strided boxes of elements, for the kernel that moves and changes them.
+
+use std::collections::HashMap;
+
+use penstock_sys::cuda::CUdeviceptr;
+
+use super::{Plain, bytes_of};
+use crate::convert::Change;
+use crate::error::{CodecError, Result};
+
+const NAME: &str = "placement";
+
+/// One side of a box: a decoded chunk, an array, or one fill value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// Address and size of the memory. No box reaches beyond it.
+    pub address: CUdeviceptr,
+    pub length: u64,
+    /// Offset of the first byte that is moved, in bytes as they are when they are not shuffled.
+    pub offset: u64,
+    /// How many elements of this chunk are shuffled; 0 where its bytes lie in order.
+    pub shuffled: u64,
+}
+
+/// `count` steps of so many bytes on either side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct Axis {
+    pub count: u64,
+    pub source_stride: i64,
+    pub target_stride: i64,
+}
+
+/// Bytes of the elements that the shuffle filter has shuffled; of no meaning where nothing is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shuffles {
+    pub source: u32,
+    pub target: u32,
+}
+
+/// `Patch` of place.cuh.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Patch {
+    first: u64,
+    pieces: u64,
+    source: u64,
+    target: u64,
+    source_offset: u64,
+    target_offset: u64,
+    source_shuffled: u64,
+    target_shuffled: u64,
+    axes: u32,
+    rank: u32,
+    width: u32,
+    aligned: u32,
+}
+
+/// `PlaceLaunch` of place.cuh.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct PlaceLaunch {
+    patches: u64,
+    axes: u64,
+    pieces: u64,
+    count: u32,
+    change: u32,
+    from: u32,
+    to: u32,
+    from_big: u32,
+    to_big: u32,
+    source_element: u32,
+    target_element: u32,
+}
+
+const _: () = assert!(size_of::<Axis>() == 24);
+const _: () = assert!(size_of::<Patch>() == 80);
+const _: () = assert!(size_of::<PlaceLaunch>() == 56);
+
+// SAFETY: `repr(C)`, integers only, and as large as its members together.
+unsafe impl Plain for Axis {}
+// SAFETY: as above.
+unsafe impl Plain for Patch {}
+// SAFETY: as above.
+unsafe impl Plain for PlaceLaunch {}
+
+const SOURCE_ALIGNED: u32 = 1;
+const TARGET_ALIGNED: u32 = 2;
+/// `PLACE_TILE` of place.cuh.
+const TILE: u64 = 2048;
+/// The widest unit that one thread moves.
+const WIDEST: u64 = 16;
+/// The widest one that is put together from single bytes.
+const WIDEST_SHUFFLED: u64 = 8;
+
+/// Boxes of elements to be moved in one launch, all with the same change.
+#[derive(Debug)]
+pub struct PlaceTable {
+    change: Change,
+    /// Bytes that are wanted of each element.
+    length: u64,
+    shuffles: Shuffles,
+    patches: Vec<Patch>,
+    axes: Vec<Axis>,
+    /// Where a sequence of axes begins that some box has already brought.
+    known: HashMap<Vec<Axis>, u32>,
+    pieces: u64,
+}
+
+impl PlaceTable {
+    /// `length` is what is moved of each element, in bytes at the source: whole numbers of the
+    /// change.
+    pub fn new(change: Change, length: u64, shuffles: Shuffles) -> Result<PlaceTable> {
+        let unit = match change {
+            Change::Copy => 1,
+            Change::Swap { unit } => unit as u64,
+            Change::Convert { from, .. } => from.size() as u64,
+        };
+        if !matches!(unit, 1 | 2 | 4 | 8 | 16) || length == 0 || !length.is_multiple_of(unit) {
+            return Err(CodecError::new(
+                NAME,
+                format!("an element of {length} bytes is no whole number of units of {unit}"),
+            ));
+        }
+        Ok(PlaceTable {
+            change,
+            length,
+            shuffles,
+            patches: Vec::new(),
+            axes: Vec::new(),
+            known: HashMap::new(),
+            pieces: 0,
+        })
+    }
+
+    /// Adds a box: `axes`, outermost first, say where its elements are. One that would reach
+    /// beyond the memory of a side is an error.
+    pub fn push(&mut self, source: Side, target: Side, axes: &[Axis]) -> Result<()> {
+        if axes.iter().any(|axis| axis.count == 0) {
+            return Ok(());
+        }
+        let source_strides = axes.iter().map(|axis| (axis.count, axis.source_stride));
+        let target_strides = axes.iter().map(|axis| (axis.count, axis.target_stride));
+        let after = self.change.size_after(self.length as usize) as u64;
+        source.check(source_strides, self.length, self.shuffles.source)?;
+        target.check(target_strides, after, self.shuffles.target)?;
+
+        let mut axes: Vec<Axis> = axes.iter().copied().filter(|axis| axis.count > 1).collect();
+        let mut length = self.length;
+        if self.change == Change::Copy {
+            // Elements without a gap are one long element.
+            while let Some(axis) = axes.last()
+                && axis.source_stride == length as i64
+                && axis.target_stride == length as i64
+            {
+                length *= axis.count;
+                axes.pop();
+            }
+        }
+        let (width, width_after) = match self.change {
+            Change::Copy => {
+                let width = self.copy_width(&source, &target, &axes, length);
+                (width, width)
+            }
+            Change::Swap { unit } => (unit as u64, unit as u64),
+            Change::Convert { from, to } => (from.size() as u64, to.size() as u64),
+        };
+        axes.push(Axis {
+            count: length / width,
+            source_stride: width as i64,
+            target_stride: width_after as i64,
+        });
+        let axes = merged(&axes);
+
+        let mut pieces = 1u64;
+        for axis in &axes {
+            pieces = pieces.checked_mul(axis.count).ok_or_else(too_large)?;
+        }
+        let all = self.pieces.checked_add(pieces).ok_or_else(too_large)?;
+        if self.patches.len() >= u32::MAX as usize || self.axes.len() >= (u32::MAX >> 1) as usize {
+            return Err(too_large());
+        }
+        let mut aligned = 0;
+        if source.is_aligned(axes.iter().map(|axis| axis.source_stride), width) {
+            aligned |= SOURCE_ALIGNED;
+        }
+        if target.is_aligned(axes.iter().map(|axis| axis.target_stride), width_after) {
+            aligned |= TARGET_ALIGNED;
+        }
+        let rank = axes.len() as u32;
+        let axes = self.place_of(axes);
+        self.patches.push(Patch {
+            first: self.pieces,
+            pieces,
+            source: source.address,
+            target: target.address,
+            source_offset: source.offset,
+            target_offset: target.offset,
+            source_shuffled: source.shuffled,
+            target_shuffled: target.shuffled,
+            axes,
+            rank,
+            width: width as u32,
+            aligned,
+        });
+        self.pieces = all;
+        Ok(())
+    }
+
+    /// Number of boxes.
+    pub fn len(&self) -> usize {
+        self.patches.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.patches.is_empty()
+    }
+
+    /// Bytes of the table.
+    pub fn size(&self) -> usize {
+        size_of_val(&*self.patches) + size_of_val(&*self.axes)
+    }
+
+    /// Writes the table to where it is uploaded from, [`PlaceTable::size`] bytes or more.
+    pub fn write(&self, to: &mut [u8]) {
+        let (patches, axes) = (bytes_of(&self.patches), bytes_of(&self.axes));
+        to[..patches.len()].copy_from_slice(patches);
+        to[patches.len()..][..axes.len()].copy_from_slice(axes);
+    }
+
+    /// Takes all boxes out, so that the table can be filled again.
+    pub fn clear(&mut self) {
+        self.patches.clear();
+        self.axes.clear();
+        self.known.clear();
+        self.pieces = 0;
+    }
+
+    pub(super) fn launch(&self, at: CUdeviceptr) -> Option<PlaceLaunch> {
+        let (mut from, mut to, mut from_big, mut to_big) = (0, 0, 0, 0);
+        let change = match self.change {
+            Change::Copy => 0,
+            Change::Swap { .. } => 1,
+            Change::Convert { from: f, to: t } => {
+                (from, to) = (f.number as u32, t.number as u32);
+                (from_big, to_big) = (u32::from(f.is_swapped()), u32::from(t.is_swapped()));
+                2
+            }
+        };
+        (!self.is_empty()).then(|| PlaceLaunch {
+            patches: at,
+            axes: at + size_of_val(&*self.patches) as u64,
+            pieces: self.pieces,
+            count: self.patches.len() as u32,
+            change,
+            from,
+            to,
+            from_big,
+            to_big,
+            source_element: self.shuffles.source,
+            target_element: self.shuffles.target,
+        })
+    }
+
+    pub(super) fn blocks(&self) -> u64 {
+        self.pieces.div_ceil(TILE)
+    }
+
+    /// The widest unit into which a copy can be divided so that each is aligned.
+    fn copy_width(&self, source: &Side, target: &Side, axes: &[Axis], length: u64) -> u64 {
+        let mut bits = length;
+        let mut widest = WIDEST;
+        for (side, element) in [
+            (source, self.shuffles.source),
+            (target, self.shuffles.target),
+        ] {
+            bits |= side.offset;
+            if side.shuffled > 0 {
+                // Each is of one element.
+                bits |= u64::from(element);
+                widest = WIDEST_SHUFFLED;
+            } else {
+                bits |= side.address;
+            }
+        }
+        for axis in axes {
+            bits |= axis.source_stride as u64 | axis.target_stride as u64;
+        }
+        widest.min(bits & bits.wrapping_neg())
+    }
+
+    /// Where these axes are in the table of axes.
+    fn place_of(&mut self, axes: Vec<Axis>) -> u32 {
+        if let Some(at) = self.known.get(&axes) {
+            return *at;
+        }
+        let at = self.axes.len() as u32;
+        self.axes.extend_from_slice(&axes);
+        self.known.insert(axes, at);
+        at
+    }
+}
+
+impl Side {
+    /// An error unless the box lies in the memory.
+    fn check(
+        &self,
+        axes: impl Iterator<Item = (u64, i64)>,
+        length: u64,
+        element: u32,
+    ) -> Result<()> {
+        let (mut low, mut high) = (i128::from(self.offset), i128::from(self.offset));
+        for (count, stride) in axes {
+            let reach = i128::from(stride)
+                .checked_mul(i128::from(count - 1))
+                .ok_or_else(too_large)?;
+            let end = if reach < 0 { &mut low } else { &mut high };
+            *end = end.checked_add(reach).ok_or_else(too_large)?;
+        }
+        high = high.checked_add(i128::from(length)).ok_or_else(too_large)?;
+        if low < 0 || high > i128::from(self.length) {
+            return Err(CodecError::new(
+                NAME,
+                format!("bytes {low} to {high} of a buffer of {} bytes", self.length),
+            ));
+        }
+        let planes = self.shuffled.checked_mul(u64::from(element));
+        if self.shuffled > 0 && (element == 0 || planes.is_none_or(|bytes| bytes > self.length)) {
+            return Err(CodecError::new(
+                NAME,
+                format!(
+                    "{} shuffled elements of {element} bytes in a buffer of {} bytes",
+                    self.shuffled, self.length
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether every piece of `width` bytes lies at a multiple of it.
+    fn is_aligned(&self, strides: impl Iterator<Item = i64>, width: u64) -> bool {
+        let start = self.address.wrapping_add(self.offset);
+        let bits = strides.fold(start, |bits, stride| bits | stride as u64);
+        bits.is_multiple_of(width)
+    }
+}
+
+fn too_large() -> CodecError {
+    CodecError::new(NAME, "the boxes of elements are too large to count")
+}
+
+/// The axes with those joined that are steps of one sequence, and without those of one step.
+fn merged(axes: &[Axis]) -> Vec<Axis> {
+    let mut merged: Vec<Axis> = Vec::with_capacity(axes.len());
+    for axis in axes.iter().rev().filter(|axis| axis.count > 1) {
+        let follows = |inner: &Axis| {
+            let count = i128::from(inner.count);
+            i128::from(axis.source_stride) == count * i128::from(inner.source_stride)
+                && i128::from(axis.target_stride) == count * i128::from(inner.target_stride)
+        };
+        match merged.last_mut() {
+            Some(inner) if follows(inner) => match inner.count.checked_mul(axis.count) {
+                Some(count) => inner.count = count,
+                None => merged.push(*axis),
+            },
+            _ => merged.push(*axis),
+        }
+    }
+    merged.reverse();
+    merged
+}

@@ -1,0 +1,202 @@
+//! What is handed to nvCOMP of a stored chunk, against what the CPU's filters make of it.
+
+use libdeflater::{Decompressor, adler32};
+use penstock_codec::filters::codec;
+use penstock_codec::gpu::framing::{Piece, enclose, encoded_piece, split};
+use penstock_codec::gpu::nvcomp::Method;
+use proptest::prelude::*;
+
+fn encoded(method: Method, values: &[u32], chunk: &[u8]) -> Vec<u8> {
+    let mut stored = Vec::new();
+    let filter = codec(method.filter()).unwrap();
+    filter.encode(values, chunk, &mut stored).unwrap();
+    stored
+}
+
+/// Decodes one piece on the CPU as nvCOMP is expected to do on the GPU.
+fn decode_piece(method: Method, input: &[u8], output: &mut [u8]) -> Option<usize> {
+    match method {
+        Method::Deflate => Decompressor::new().deflate_decompress(input, output).ok(),
+        Method::Lz4 => lz4_flex::block::decompress_into(input, output).ok(),
+        Method::Zstd => zstd::bulk::decompress_to_buffer(input, output).ok(),
+    }
+}
+
+fn decode_pieces(method: Method, stored: &[u8], pieces: &[Piece], decoded: usize) -> Vec<u8> {
+    let mut chunk = vec![0; decoded];
+    for piece in pieces {
+        let input = &stored[piece.offset..][..piece.length];
+        let output = &mut chunk[piece.decoded_offset..][..piece.decoded_length];
+        if piece.raw {
+            output.copy_from_slice(input);
+        } else {
+            assert_eq!(
+                decode_piece(method, input, output),
+                Some(piece.decoded_length)
+            );
+        }
+    }
+    chunk
+}
+
+fn assert_pieces_fill(pieces: &[Piece], stored: usize, decoded: usize) {
+    let mut end = 0;
+    for piece in pieces {
+        assert_eq!(piece.decoded_offset, end);
+        assert!(piece.decoded_length > 0 && piece.length > 0);
+        assert!(piece.offset + piece.length <= stored);
+        end += piece.decoded_length;
+    }
+    assert_eq!(end, decoded);
+}
+
+fn any_method() -> impl Strategy<Value = Method> {
+    prop::sample::select(Method::ALL.to_vec())
+}
+
+/// Bytes that shrink more or less.
+fn any_chunk() -> impl Strategy<Value = Vec<u8>> {
+    (1_usize..40_000, 1_u8..=255, any::<u32>()).prop_map(|(size, kinds, seed)| {
+        let mut state = seed | 1;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        (0..size).map(|_| next() % kinds).collect()
+    })
+}
+
+fn client_values(method: Method, block_size: u32) -> Vec<u32> {
+    match method {
+        Method::Deflate | Method::Zstd => vec![3],
+        Method::Lz4 => vec![block_size],
+    }
+}
+
+proptest! {
+    #[test]
+    fn pieces_decode_to_what_the_filter_encoded(
+        method in any_method(),
+        chunk in any_chunk(),
+        block_size in prop::sample::select(vec![0_u32, 1024, 4096, 10_000]),
+    ) {
+        let stored = encoded(method, &client_values(method, block_size), &chunk);
+        let mut pieces = Vec::new();
+        let checksum = split(method, &stored, chunk.len(), &mut pieces).unwrap();
+        assert_pieces_fill(&pieces, stored.len(), chunk.len());
+        prop_assert_eq!(decode_pieces(method, &stored, &pieces, chunk.len()), &chunk[..]);
+        let expected = (method == Method::Deflate).then(|| adler32(&chunk));
+        prop_assert_eq!(checksum, expected);
+    }
+
+    #[test]
+    fn arbitrary_bytes_give_pieces_inside_of_them_or_none(
+        method in any_method(),
+        stored in prop::collection::vec(any::<u8>(), 0..200),
+        decoded in 0_usize..10_000,
+    ) {
+        let mut pieces = Vec::new();
+        match split(method, &stored, decoded, &mut pieces) {
+            Ok(_) => assert_pieces_fill(&pieces, stored.len(), decoded),
+            Err(_) => prop_assert!(pieces.is_empty()),
+        }
+    }
+
+    #[test]
+    fn damaged_chunks_give_pieces_inside_of_them_or_none(
+        method in any_method(),
+        chunk in any_chunk(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut stored = encoded(method, &client_values(method, 1024), &chunk);
+        for (place, value) in damage {
+            let place = place.index(stored.len());
+            stored[place] = value;
+        }
+        for length in [stored.len(), cut.index(stored.len())] {
+            let mut pieces = Vec::new();
+            match split(method, &stored[..length], chunk.len(), &mut pieces) {
+                Ok(_) => assert_pieces_fill(&pieces, length, chunk.len()),
+                Err(_) => prop_assert!(pieces.is_empty()),
+            }
+        }
+    }
+
+    #[test]
+    fn enclosed_pieces_decode_by_the_filter(method in any_method(), size in 10_usize..80) {
+        // No block is so small that it would not shrink.
+        let size = 512 * size;
+        let chunk: Vec<u8> = (0..size).map(|at| (at / 100) as u8).collect();
+        let values = client_values(method, 4096);
+        // The pieces of an encoder on the GPU are those that the filter makes of each part.
+        let piece_size = encoded_piece(method, &values, size).unwrap();
+        let mut pieces = Vec::new();
+        for part in chunk.chunks(piece_size) {
+            let stored = encoded(method, &values, part);
+            let mut found = Vec::new();
+            split(method, &stored, part.len(), &mut found).unwrap();
+            pieces.push(stored[found[0].offset..][..found[0].length].to_vec());
+        }
+        let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+        let mut stored = Vec::new();
+        enclose(method, &values, size, &pieces, adler32(&chunk), &mut stored).unwrap();
+        let mut decoded = vec![0; size];
+        let filter = codec(method.filter()).unwrap();
+        filter.decode_into(&values, &stored, &mut decoded).unwrap();
+        prop_assert_eq!(decoded, chunk);
+    }
+}
+
+#[test]
+fn several_frames_of_zstd_are_left_to_the_cpu() {
+    let mut stored = encoded(Method::Zstd, &[3], &[1; 500]);
+    stored.extend(encoded(Method::Zstd, &[3], &[2; 500]));
+    let reason = split(Method::Zstd, &stored, 500, &mut Vec::new()).unwrap_err();
+    assert_eq!(reason.0, "more than one Zstd frame");
+}
+
+#[test]
+fn a_frame_of_another_size_is_left_to_the_cpu() {
+    let stored = encoded(Method::Zstd, &[3], &[1; 500]);
+    for decoded in [499, 501, 500 + (1 << 16)] {
+        assert!(split(Method::Zstd, &stored, decoded, &mut Vec::new()).is_err());
+    }
+}
+
+#[test]
+fn a_zlib_stream_with_a_dictionary_is_left_to_the_cpu() {
+    let mut stored = encoded(Method::Deflate, &[6], &[1; 500]);
+    stored[1] = 0x20;
+    stored[1] += 31 - (u16::from_be_bytes([stored[0], stored[1]]) % 31) as u8;
+    let reason = split(Method::Deflate, &stored, 500, &mut Vec::new()).unwrap_err();
+    assert_eq!(reason.0, "the zlib stream needs a dictionary");
+}
+
+#[test]
+fn a_chunk_of_many_tiny_blocks_is_left_to_the_cpu() {
+    let stored = encoded(Method::Lz4, &[8], &[1; 50_000]);
+    let mut pieces = Vec::new();
+    assert!(split(Method::Lz4, &stored, 50_000, &mut pieces).is_err());
+    assert!(pieces.is_empty());
+}
+
+#[test]
+fn pieces_of_earlier_chunks_stay_when_a_chunk_is_refused() {
+    let stored = encoded(Method::Lz4, &[1024], &[1; 5000]);
+    let mut pieces = Vec::new();
+    split(Method::Lz4, &stored, 5000, &mut pieces).unwrap();
+    let before = pieces.clone();
+    let cut = &stored[..stored.len() - 1];
+    assert!(split(Method::Lz4, cut, 5000, &mut pieces).is_err());
+    assert_eq!(pieces, before);
+}
+
+#[test]
+fn a_chunk_with_a_block_that_did_not_shrink_is_left_to_the_cpu() {
+    let (decoded, mut stored) = (5000, Vec::new());
+    let pieces: [&[u8]; 2] = [&[0; 100], &[0; 5000 - 4096]];
+    let refused = enclose(Method::Lz4, &[4096], decoded, &pieces, 0, &mut stored);
+    assert_eq!(refused.unwrap_err().0, "the chunk did not shrink");
+    assert!(stored.is_empty());
+}

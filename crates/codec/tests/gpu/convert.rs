@@ -1,0 +1,104 @@
+//! The kernel's conversion gives the same bits as that on the CPU, for every pair of formats.
+
+use penstock_codec::convert::{Change, Format, Number};
+use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
+
+use crate::device::{gpu, noise};
+
+/// Numbers of up to two bytes: all. Of more: those around every power of two and every limit, and
+/// noise.
+fn numbers(number: Number) -> Vec<u8> {
+    let size = number.size();
+    if size <= 2 {
+        let all = 0..1u32 << (8 * size);
+        return all.flat_map(|n| n.to_le_bytes()[..size].to_vec()).collect();
+    }
+    let mut values = Vec::new();
+    for shift in 0..8 * size {
+        let power = 1u64 << shift;
+        for near in [power.wrapping_sub(1), power, power + 1, power | power >> 1] {
+            values.extend([near, !near, near.wrapping_neg()]);
+        }
+    }
+    // As floats: each exponent, with a mantissa that is at, below and above a tie for each of the
+    // narrower formats, and the limits of the integers.
+    let (mantissa, exponents) = if size == 4 { (23, 256) } else { (52, 2048) };
+    let sign = 1u64 << (8 * size - 1);
+    for exponent in 0..exponents {
+        for kept in [2, 3, 7, 10, 23] {
+            let tie = (1u64 << mantissa >> 1 >> kept).max(1);
+            for fraction in [0, 1, tie - 1, tie, tie + 1, 3 * tie, (1 << mantissa) - tie] {
+                let bits = exponent << mantissa | fraction & ((1 << mantissa) - 1);
+                values.extend([bits, bits | sign]);
+            }
+        }
+    }
+    for limit in [7, 8, 15, 16, 31, 32, 63, 64] {
+        let limit = 2f64.powi(limit);
+        for near in [limit - 1.0, limit - 0.5, limit, limit + 0.5, limit + 1.0] {
+            for value in [near, -near] {
+                let narrow = u64::from((value as f32).to_bits());
+                values.push(if size == 4 { narrow } else { value.to_bits() });
+            }
+        }
+    }
+    let bytes = values.iter().flat_map(|n| n.to_le_bytes()[..size].to_vec());
+    bytes.chain(noise(1024 * size, size as u64)).collect()
+}
+
+#[test]
+fn numbers_are_converted_to_the_same_bits_as_on_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    for from in Number::ALL {
+        let source = numbers(from);
+        let count = source.len() / from.size();
+        let uploaded = gpu.buffer(&source, 0);
+        let orders = [(false, false), (true, false), (false, true), (true, true)];
+        for (to, (from_big, to_big)) in Number::ALL.iter().flat_map(|to| orders.map(|o| (*to, o))) {
+            let from = Format {
+                number: from,
+                big: from_big,
+            };
+            let to = Format {
+                number: to,
+                big: to_big,
+            };
+            // Not `between`, which would leave out what is a swap.
+            let change = Change::Convert { from, to };
+            if Change::between(from, to) != change {
+                continue;
+            }
+            let target = gpu.buffer(&vec![0; count * to.size()], 0);
+            let side = |address, length| Side {
+                address,
+                length: length as u64,
+                offset: 0,
+                shuffled: 0,
+            };
+            let all = Axis {
+                count: count as u64,
+                source_stride: from.size() as i64,
+                target_stride: to.size() as i64,
+            };
+            let size = from.size() as u64;
+            let mut table = PlaceTable::new(change, size, Shuffles::default()).unwrap();
+            let (sources, targets) = (
+                side(uploaded.address, source.len()),
+                side(target.address, target.length),
+            );
+            table.push(sources, targets, &[all]).unwrap();
+            gpu.place(&table);
+            let found = target.bytes();
+            let mut expected = vec![0; found.len()];
+            change.run(&source, &mut expected);
+            if found == expected {
+                continue;
+            }
+            let pairs = source.chunks(from.size()).zip(found.chunks(to.size()));
+            let wrong = pairs
+                .zip(expected.chunks(to.size()))
+                .find(|((_, found), expected)| found != expected);
+            panic!("{from:?} to {to:?}: {wrong:02x?}");
+        }
+    }
+}

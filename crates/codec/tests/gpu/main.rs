@@ -1,0 +1,10 @@
+//! The kernels against plain loops on the CPU.
+//!
+//! They run on the machine's GPU, or on the stand-in under `scripts/standin-gpu`. Without either
+//! they are skipped, and say so.
+
+mod checksum;
+mod convert;
+mod device;
+mod place;
+mod tables;

@@ -1,0 +1,152 @@
+//! Modules: PTX whose kernels have twins here.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::RwLock;
+
+use crate::device::Context;
+use crate::status::{INVALID_HANDLE, INVALID_IMAGE, INVALID_PTX, NOT_FOUND, Result};
+use crate::twin::Twin;
+use crate::{api, config, failure};
+
+#[derive(Clone, Copy)]
+pub struct Function {
+    pub twin: Twin,
+    module: usize,
+}
+
+struct Module {
+    context: &'static Context,
+    /// Handles of its functions, by name.
+    functions: HashMap<String, usize>,
+}
+
+#[derive(Default)]
+struct Loaded {
+    modules: HashMap<usize, Module>,
+    functions: HashMap<usize, Function>,
+}
+
+static LOADED: RwLock<Option<Loaded>> = RwLock::new(None);
+
+/// Loads PTX. It must be for kernels that have a twin, which takes the same parameter.
+pub fn load(context: &'static Context, ptx: &str) -> Result<*mut c_void> {
+    failure::check(failure::Kind::Module)?;
+    if !ptx.contains(".version") || !ptx.contains(".target") {
+        return Err(INVALID_IMAGE);
+    }
+    let module = api::new_handle();
+    let mut functions = HashMap::new();
+    let mut by_handle = Vec::new();
+    for entry in entries(ptx) {
+        let (name, parameters) = entry.ok_or(INVALID_PTX)?;
+        let twin = Twin::named(name).ok_or_else(|| {
+            config::log(format_args!("kernel {name} has no twin"));
+            INVALID_PTX
+        })?;
+        if parameters != [twin.parameter_bytes()] {
+            config::log(format_args!(
+                "kernel {name} has parameters of {parameters:?} bytes, its twin one of {}",
+                twin.parameter_bytes()
+            ));
+            return Err(INVALID_PTX);
+        }
+        let handle = api::new_handle();
+        functions.insert(name.to_owned(), handle);
+        by_handle.push((handle, Function { twin, module }));
+    }
+    let mut loaded = LOADED.write().unwrap();
+    let loaded = loaded.get_or_insert_default();
+    loaded.modules.insert(module, Module { context, functions });
+    loaded.functions.extend(by_handle);
+    Ok(module as *mut c_void)
+}
+
+pub fn unload(module: *mut c_void) -> Result {
+    let mut loaded = LOADED.write().unwrap();
+    let loaded = loaded.get_or_insert_default();
+    let removed = loaded.modules.remove(&(module as usize));
+    loaded
+        .functions
+        .retain(|_, function| function.module != module as usize);
+    removed.map(drop).ok_or(INVALID_HANDLE)
+}
+
+/// Ends the modules of a context.
+pub fn remove_all(context: &Context) {
+    let mut loaded = LOADED.write().unwrap();
+    let Loaded { modules, functions } = loaded.get_or_insert_default();
+    modules.retain(|_, module| !std::ptr::eq(module.context, context));
+    functions.retain(|_, function| modules.contains_key(&function.module));
+}
+
+/// The handle of a function.
+pub fn function(module: *mut c_void, name: &str) -> Result<*mut c_void> {
+    let loaded = LOADED.read().unwrap();
+    let modules = loaded.as_ref().map(|loaded| &loaded.modules);
+    let module = modules
+        .and_then(|modules| modules.get(&(module as usize)))
+        .ok_or(INVALID_HANDLE)?;
+    let handle = module.functions.get(name).ok_or(NOT_FOUND)?;
+    Ok(*handle as *mut c_void)
+}
+
+/// The function of a handle, if its module is loaded in this context.
+pub fn resolve(context: &Context, function: *mut c_void) -> Result<Function> {
+    let loaded = LOADED.read().unwrap();
+    let loaded = loaded.as_ref().ok_or(INVALID_HANDLE)?;
+    let found = loaded.functions.get(&(function as usize));
+    found
+        .filter(|found| {
+            let module = loaded.modules.get(&found.module);
+            module.is_some_and(|module| std::ptr::eq(module.context, context))
+        })
+        .copied()
+        .ok_or(INVALID_HANDLE)
+}
+
+/// Modules loaded and not unloaded.
+pub fn count() -> usize {
+    let loaded = LOADED.read().unwrap();
+    loaded.as_ref().map_or(0, |loaded| loaded.modules.len())
+}
+
+/// Name and sizes of the parameters of each kernel; `None` for one that cannot be read.
+fn entries(ptx: &str) -> impl Iterator<Item = Option<(&str, Vec<usize>)>> {
+    ptx.split(".entry").skip(1).map(|entry| {
+        let (name, rest) = entry.split_once('(')?;
+        let (parameters, _) = rest.split_once(')')?;
+        let sizes = parameters.split(',').map(parameter_bytes);
+        Some((name.trim(), sizes.collect::<Option<_>>()?))
+    })
+}
+
+/// `.param .u64 name` or `.param .align 8 .b8 name[56]`.
+fn parameter_bytes(declaration: &str) -> Option<usize> {
+    let words: Vec<&str> = declaration.split_whitespace().collect();
+    let (name, before) = words.split_last()?;
+    let bits: usize = before.last()?.get(2..)?.parse().ok()?;
+    let count = match name.split_once('[') {
+        Some((_, rest)) => rest.strip_suffix(']')?.parse().ok()?,
+        None => 1,
+    };
+    Some(bits / 8 * count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::entries;
+
+    #[test]
+    fn the_kernels_of_ptx_are_found_with_the_sizes_of_their_parameters() {
+        let ptx = ".version 8.0\n.visible .entry one(\n\t.param .align 8 .b8 one_param_0[56]\n)\n{ret;}\n\
+            .visible .entry two(\n\t.param .u64 two_param_0,\n\t.param .f32 two_param_1\n)\n{ret;}";
+        let found: Vec<_> = entries(ptx).collect();
+        assert_eq!(found, [Some(("one", vec![56])), Some(("two", vec![8, 4]))]);
+    }
+
+    #[test]
+    fn a_kernel_that_is_cut_off_is_not_read() {
+        assert_eq!(entries(".entry one(\n.param .u64").next(), Some(None));
+    }
+}

@@ -1,0 +1,122 @@
+// What kernels get in place of a GPU, see memory.cuh: every access to memory goes through the
+// stand-in, which knows where the bytes of a device address really are.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+
+#define __global__
+#define PORTABLE inline
+
+// Memory that a kernel may touch.
+struct Window {
+    u64 begin;
+    u64 end;
+    u8 *bytes;
+    // What each byte is combined with by exclusive or.
+    u8 mask;
+    u8 writable;
+};
+
+// A launch under way. `find` finds the window of an address, which stays as it is until the launch
+// is done.
+struct Launch {
+    void *client;
+    u8 (*find)(void *client, u64 address, Window *window);
+    Window recent[4];
+    u32 next;
+};
+
+struct Place3 {
+    u32 x;
+    u32 y;
+    u32 z;
+};
+
+inline thread_local Place3 threadIdx, blockIdx, blockDim, gridDim;
+inline thread_local Launch *launch_under_way;
+
+// Thrown by a thread that touches what it must not. The codes are those of the driver.
+struct Fault {
+    i32 code;
+};
+constexpr i32 ILLEGAL_ADDRESS = 700;
+constexpr i32 MISALIGNED_ADDRESS = 716;
+
+inline const Window &window_of(u64 address, u64 size, bool writing) {
+    Launch &launch = *launch_under_way;
+    const auto holds = [&](const Window &window) {
+        return address >= window.begin && address < window.end;
+    };
+    const Window *found = nullptr;
+    for (const Window &window : launch.recent) {
+        if (holds(window)) {
+            found = &window;
+            break;
+        }
+    }
+    if (!found) {
+        Window &window = launch.recent[launch.next++ % 4];
+        window = {};
+        if (!launch.find(launch.client, address, &window)) {
+            throw Fault{ILLEGAL_ADDRESS};
+        }
+        found = &window;
+    }
+    if (found->end - address < size || (writing && !found->writable)) {
+        throw Fault{ILLEGAL_ADDRESS};
+    }
+    return *found;
+}
+
+template <class T> inline void combine(T &value, u8 mask) {
+    if (mask) {
+        u8 bytes[sizeof(T)];
+        memcpy(bytes, &value, sizeof(T));
+        for (u8 &byte : bytes) {
+            byte ^= mask;
+        }
+        memcpy(&value, bytes, sizeof(T));
+    }
+}
+
+template <class T> inline T load(u64 address) {
+    if (address % alignof(T)) {
+        throw Fault{MISALIGNED_ADDRESS};
+    }
+    const Window &window = window_of(address, sizeof(T), false);
+    T value;
+    memcpy(&value, window.bytes + (address - window.begin), sizeof(T));
+    combine(value, window.mask);
+    return value;
+}
+
+template <class T> inline void store(u64 address, T value) {
+    if (address % alignof(T)) {
+        throw Fault{MISALIGNED_ADDRESS};
+    }
+    const Window &window = window_of(address, sizeof(T), true);
+    combine(value, window.mask);
+    memcpy(window.bytes + (address - window.begin), &value, sizeof(T));
+}
+
+// Other launches may add to the same number at the same time.
+inline void add(u64 address, u64 value) {
+    if (address % alignof(u64)) {
+        throw Fault{MISALIGNED_ADDRESS};
+    }
+    const Window &window = window_of(address, sizeof(u64), true);
+    u64 *word = reinterpret_cast<u64 *>(window.bytes + (address - window.begin));
+    u64 before = __atomic_load_n(word, __ATOMIC_RELAXED);
+    u64 after;
+    do {
+        after = before;
+        combine(after, window.mask);
+        after += value;
+        combine(after, window.mask);
+    } while (!__atomic_compare_exchange_n(word, &before, after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+}
+
+inline i32 leading_zeros(u64 value) {
+    return value ? __builtin_clzll(value) : 64;
+}

@@ -1,0 +1,163 @@
+//! The duty of a plain transfer: the blocks of a plan, carried between a file and memory.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use super::duty::{Duty, Share};
+use super::grow::{self, Grown};
+use crate::error::{Error, Result};
+use crate::file::File;
+use crate::file::position::Operation;
+use crate::file::side::{Direct, FileSide};
+use crate::memory::Memory;
+use crate::plan::{Block, Plan};
+use crate::routes::{Route, Work};
+use crate::save;
+use crate::trace;
+
+/// The extents of a request that lie in one place, and how they travel.
+pub(crate) struct Part {
+    pub plan: Plan,
+    pub memory: Memory,
+    pub route: Arc<dyn Route>,
+    pub direct: Direct,
+    /// The next block that no worker has taken.
+    pub next: AtomicUsize,
+}
+
+/// What the last worker does when all bytes are moved.
+pub(crate) enum Ending {
+    Nothing,
+    /// Data and size go to the medium.
+    Sync,
+    /// The finished temporary file takes the place of `target`.
+    Publish {
+        target: PathBuf,
+        durable: bool,
+    },
+}
+
+pub(super) struct Transfer {
+    pub file: Arc<File>,
+    pub operation: Operation,
+    pub parts: Vec<Part>,
+    pub queue_depth: u32,
+    pub ending: Ending,
+    /// How the file grew before the first block of a direct write.
+    pub grown: OnceLock<Result<Option<Grown>>>,
+}
+
+impl Part {
+    fn take(&self) -> Option<&Block> {
+        // Checked first, so that workers that come late do not push the count on without end.
+        if self.next.load(Relaxed) >= self.plan.blocks.len() {
+            return None;
+        }
+        self.plan.blocks.get(self.next.fetch_add(1, Relaxed))
+    }
+
+    fn has_more(&self) -> bool {
+        self.next.load(Relaxed) < self.plan.blocks.len()
+    }
+}
+
+impl Transfer {
+    fn work<'a>(&'a self, part: &'a Part, share: &'a Share<'_>) -> Work<'a> {
+        Work {
+            side: FileSide {
+                file: &self.file,
+                operation: self.operation,
+                direct: part.direct,
+                counters: share.counters(),
+                gate: part.route.gate(),
+            },
+            plan: &part.plan,
+            memory: &part.memory,
+            queue_depth: self.queue_depth,
+            ring: share.ring(),
+        }
+    }
+
+    /// Done by the first worker; the others wait for it.
+    fn make_room(&self) -> Result<()> {
+        let directly = |part: &&Part| !matches!(part.direct, Direct::Never);
+        if self.operation == Operation::Read || !self.parts.iter().any(|p| directly(&p)) {
+            return Ok(());
+        }
+        let plans = || self.parts.iter().filter(directly).map(|part| &part.plan);
+        match self.grown.get_or_init(|| grow::grow(&self.file, plans())) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    fn placed(&self, error: Error, part: &Part, block: &Block) -> Error {
+        let (offset, length) = part.plan.stretch(block);
+        error.at(self.file.path(), offset, length)
+    }
+}
+
+impl Duty for Transfer {
+    fn serve(&self, share: &Share<'_>) -> Result<()> {
+        self.make_room()?;
+        for part in &self.parts {
+            if share.stopping() || !part.has_more() {
+                continue;
+            }
+            share.joined();
+            let mut lane = part.route.lane(self.work(part, share))?;
+            while !share.stopping() {
+                let Some(block) = part.take() else { break };
+                let span = trace::span(|| {
+                    let (offset, length) = part.plan.stretch(block);
+                    trace::Block {
+                        operation: self.operation,
+                        route: part.route.name(),
+                        offset,
+                        length,
+                    }
+                });
+                lane.carry(block).map_err(|e| self.placed(e, part, block))?;
+                drop(span);
+            }
+            lane.drain().map_err(|e| e.in_file(self.file.path()))?;
+        }
+        Ok(())
+    }
+
+    fn end(&self, share: &Share<'_>) -> Result<()> {
+        for part in &self.parts {
+            super::edges::write(&self.work(part, share))?;
+        }
+        match &self.ending {
+            Ending::Nothing => Ok(()),
+            Ending::Sync => self.file.sync(),
+            Ending::Publish { target, durable } => save::publish(&self.file, target, *durable),
+        }
+    }
+
+    fn clean_up(&self) {
+        if let Some(Ok(Some(grown))) = self.grown.get() {
+            grow::shrink(&self.file, *grown);
+        }
+        if let Ending::Publish { .. } = self.ending {
+            save::discard(&self.file);
+        }
+    }
+
+    fn named(&self, error: Error) -> Error {
+        match &self.ending {
+            Ending::Publish { target, .. } => error.of_file(target),
+            _ => error.in_file(self.file.path()),
+        }
+    }
+
+    fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    fn finished(&self) {
+        self.file.users.leave();
+    }
+}

@@ -1,0 +1,253 @@
+//! Which of the wanted elements no mapping covers, and whether two mappings cover the same.
+
+use crate::selection::{Axis, Run, Selection};
+
+use super::progression::{meet_all, meet_any, runs, segments};
+use super::{MOST_PIECES, Stop};
+
+/// An axis of a mapping or of what is wanted, as ranges of indices: first, and behind the last.
+type Ranges = Vec<(u64, u64)>;
+
+/// Whether two of these boxes, which have the rank given, have an element in common.
+pub(super) fn overlap(boxes: &[&[Axis]], rank: usize) -> Result<bool, Stop> {
+    if rank == 0 {
+        return Ok(boxes.len() > 1);
+    }
+    let first = |axes: &[Axis], d: usize| axes[d].next(0).unwrap_or(0);
+    let last = |axes: &[Axis], d: usize| axes[d].last().unwrap_or(0);
+    // Along the dimension in which most of them start at different places, few need comparing.
+    let starts = |d: usize| {
+        let mut all: Vec<u64> = boxes.iter().map(|axes| first(axes, d)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.len()
+    };
+    let along = (0..rank).max_by_key(|d| starts(*d)).unwrap_or(0);
+    let mut sorted: Vec<&[Axis]> = boxes.to_vec();
+    sorted.sort_by_key(|axes| first(axes, along));
+    for (at, one) in sorted.iter().enumerate() {
+        let reach = last(one, along);
+        for other in sorted[at + 1..]
+            .iter()
+            .take_while(|o| first(o, along) <= reach)
+        {
+            let apart =
+                (0..rank).any(|d| last(one, d) < first(other, d) || last(other, d) < first(one, d));
+            if !apart && meet_everywhere(one, other)? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+fn meet_everywhere(one: &[Axis], other: &[Axis]) -> Result<bool, Stop> {
+    for (one, other) in one.iter().zip(other) {
+        let end = one.last().max(other.last()).map_or(0, |last| last + 1);
+        if !meet_any(&segments(one, 0, end)?, &segments(other, 0, end)?)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The elements of a box of wanted ones that are in none of the others, as boxes.
+pub(super) fn left_of_grid(wanted: &[Axis], taken: &[&[Axis]]) -> Result<Vec<Vec<Axis>>, Stop> {
+    let bounds: Option<Vec<Ranges>> = wanted
+        .iter()
+        .map(|axis| Some(vec![(axis.next(0)?, axis.last()? + 1)]))
+        .collect();
+    let Some(bounds) = bounds else {
+        return Ok(Vec::new());
+    };
+    let mut left = vec![bounds];
+    let mut work = 0;
+    for taken in joined(taken, &left[0])? {
+        let mut next = Vec::new();
+        for region in left {
+            subtract(region, &taken, &mut next);
+        }
+        left = next;
+        work += left
+            .iter()
+            .flatten()
+            .map(|ranges| ranges.len() + 1)
+            .sum::<usize>();
+        if work > MOST_PIECES {
+            return Err(Stop::too_many());
+        }
+    }
+    let mut boxes = Vec::new();
+    for region in left {
+        let axes: Result<Vec<Axis>, Stop> = region
+            .iter()
+            .zip(wanted)
+            .map(|(ranges, axis)| within(axis, ranges))
+            .collect();
+        let axes = axes?;
+        if !axes.iter().any(Axis::is_empty) {
+            boxes.push(axes);
+        }
+    }
+    Ok(boxes)
+}
+
+/// The boxes as ranges inside the bounds. Those that differ along one dimension only, as the parts
+/// of a series do, become one.
+fn joined(boxes: &[&[Axis]], bounds: &[Ranges]) -> Result<Vec<Vec<Ranges>>, Stop> {
+    let differs = |d: &usize| boxes.windows(2).any(|pair| pair[0][*d] != pair[1][*d]);
+    let different: Vec<usize> = (0..bounds.len()).filter(differs).collect();
+    let along = |axes: &[Axis], d: usize| ranges_of(&axes[d], bounds[d][0].0, bounds[d][0].1);
+    let ranges = |axes: &[Axis]| -> Result<Vec<Ranges>, Stop> {
+        (0..bounds.len()).map(|d| along(axes, d)).collect()
+    };
+    let ([first, ..], [d]) = (boxes, &different[..]) else {
+        let mut all: Vec<Vec<Ranges>> = Vec::with_capacity(boxes.len());
+        let mut pieces = 0;
+        for axes in boxes {
+            let one = ranges(axes)?;
+            pieces += one.iter().map(Vec::len).sum::<usize>();
+            if pieces > MOST_PIECES {
+                return Err(Stop::too_many());
+            }
+            all.push(one);
+        }
+        return Ok(all);
+    };
+    let mut all: Ranges = Vec::new();
+    for axes in boxes {
+        all.extend(along(axes, *d)?);
+        if all.len() > MOST_PIECES {
+            return Err(Stop::too_many());
+        }
+    }
+    all.sort_unstable();
+    all.dedup_by(|next, range| {
+        let touches = next.0 <= range.1;
+        if touches {
+            range.1 = range.1.max(next.1);
+        }
+        touches
+    });
+    let mut one = ranges(first)?;
+    one[*d] = all;
+    Ok(vec![one])
+}
+
+fn ranges_of(axis: &Axis, from: u64, to: u64) -> Result<Ranges, Stop> {
+    let runs = runs(&segments(axis, from, to)?)?;
+    Ok(runs
+        .iter()
+        .map(|run| (run.start, run.start + run.length))
+        .collect())
+}
+
+/// Appends the parts of `region` that are not in `taken`.
+fn subtract(mut region: Vec<Ranges>, taken: &[Ranges], parts: &mut Vec<Vec<Ranges>>) {
+    let common: Vec<Ranges> = region.iter().zip(taken).map(|(a, b)| both(a, b)).collect();
+    if common.iter().any(Vec::is_empty) {
+        parts.push(region);
+        return;
+    }
+    for (at, common) in common.into_iter().enumerate() {
+        let rest = without(&region[at], &common);
+        if !rest.is_empty() {
+            let mut part = region.clone();
+            part[at] = rest;
+            parts.push(part);
+        }
+        region[at] = common;
+    }
+}
+
+/// All ranges are sorted and apart.
+fn both(one: &[(u64, u64)], other: &[(u64, u64)]) -> Ranges {
+    let mut common = Vec::new();
+    let (mut i, mut j) = (0, 0);
+    while i < one.len() && j < other.len() {
+        let (low, high) = (one[i].0.max(other[j].0), one[i].1.min(other[j].1));
+        if low < high {
+            common.push((low, high));
+        }
+        if one[i].1 < other[j].1 {
+            i += 1
+        } else {
+            j += 1
+        }
+    }
+    common
+}
+
+fn without(all: &[(u64, u64)], taken: &[(u64, u64)]) -> Ranges {
+    let mut rest = Vec::new();
+    let mut j = 0;
+    for (mut low, high) in all.iter().copied() {
+        while j < taken.len() && taken[j].1 <= low {
+            j += 1;
+        }
+        while let Some(next) = taken.get(j).filter(|next| next.0 < high) {
+            if low < next.0 {
+                rest.push((low, next.0));
+            }
+            low = next.1;
+            if low >= high {
+                break;
+            }
+            j += 1;
+        }
+        if low < high {
+            rest.push((low, high));
+        }
+    }
+    rest
+}
+
+/// The indices of the axis that lie in the ranges, at the positions that they have.
+fn within(axis: &Axis, ranges: &Ranges) -> Result<Axis, Stop> {
+    if let (Axis::Slab { .. }, [(low, high)]) = (axis, &ranges[..])
+        && axis.next(0) == Some(*low)
+        && axis.last().is_some_and(|last| last < *high)
+    {
+        return Ok(axis.clone());
+    }
+    let mut found = Vec::new();
+    for (low, high) in ranges {
+        // Only to be numbered by index.
+        let range = crate::placement::Segment::range(*low, *low, high - low);
+        found.extend(meet_all(&[range], &segments(axis, *low, *high)?)?);
+        if found.len() > MOST_PIECES {
+            return Err(Stop::too_many());
+        }
+    }
+    Ok(Axis::Runs(runs(&found)?))
+}
+
+/// The wanted runs whose targets are not taken, or `None` if two of the taken ones overlap.
+pub(super) fn left_of_rows(
+    wanted: &[Run],
+    mut taken: Vec<(u64, u64)>,
+) -> Result<Option<Selection>, Stop> {
+    taken.sort_unstable();
+    if taken.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+        return Ok(None);
+    }
+    let mut wanted = wanted.to_vec();
+    wanted.sort_by_key(|run| run.target);
+    let all: Ranges = wanted
+        .iter()
+        .map(|run| (run.target, run.target + run.length))
+        .collect();
+    let mut at = 0;
+    let mut left = Vec::new();
+    for (low, high) in without(&all, &taken) {
+        while wanted[at].target + wanted[at].length <= low {
+            at += 1;
+        }
+        left.push(Run {
+            source: wanted[at].source + (low - wanted[at].target),
+            target: low,
+            length: high - low,
+        });
+    }
+    Ok(Some(Selection::Runs(left)))
+}

@@ -1,0 +1,280 @@
+//! From what is wanted of a virtual dataset to what is wanted of one source of it.
+
+use penstock_engine::error::{Error, Kind};
+
+use crate::placement::Segment;
+use crate::plan::Destination;
+use crate::selection::{Axis, Run, Selection};
+
+use super::Stop;
+use super::progression::{Spaced, flipped, meet_all, segments};
+use super::rows::{Numbered, Rows, push};
+
+/// What is wanted of a dataset, and the memory that it goes to.
+#[derive(Clone)]
+pub(super) struct Wanted {
+    pub selection: Selection,
+    pub destination: Destination,
+}
+
+/// The wanted elements that a mapping is responsible for. Its elements are numbered in the order
+/// in which its selections come out.
+pub(super) enum Touched {
+    /// Along each dimension of the virtual dataset, the number to the position.
+    Grid(Vec<Vec<Segment>>),
+    /// The number (as source) to the place in the one-dimensional destination.
+    Rows(Vec<Run>),
+}
+
+/// A selection of one side of a mapping.
+pub(super) struct Side<'a> {
+    pub selection: &'a Selection,
+    /// The dataspace that it was made in.
+    pub made_for: &'a [u64],
+    /// That of the dataset.
+    pub shape: &'a [u64],
+}
+
+impl Side<'_> {
+    /// Its axes; an error if they are not those of the dataset.
+    fn axes<'b>(&self, axes: &'b [Axis]) -> Result<&'b [Axis], Stop> {
+        if axes.len() != self.shape.len() {
+            return Err(Stop::Failed(Error::new(
+                Kind::Io,
+                format!(
+                    "a mapping selects in {} dimensions of a dataset with {}",
+                    axes.len(),
+                    self.shape.len()
+                ),
+            )));
+        }
+        Ok(axes)
+    }
+
+    fn numbered(&self) -> Result<Numbered, Stop> {
+        for shape in [self.shape, self.made_for] {
+            let elements = shape
+                .iter()
+                .try_fold(1u64, |all, size| all.checked_mul(*size));
+            if elements.is_none() {
+                return Err(Stop::too_many());
+            }
+        }
+        Numbered::new(self.selection, self.made_for, self.shape)
+    }
+
+    /// First and behind the last index along each dimension, or `None` if it is empty.
+    pub fn bounds(axes: &[Axis]) -> Option<Vec<(u64, u64)>> {
+        axes.iter()
+            .map(|axis| Some((axis.next(0)?, axis.last()? + 1)))
+            .collect()
+    }
+}
+
+impl Touched {
+    /// `None` if the mapping has nothing that is wanted.
+    pub fn grid(
+        target: &Side<'_>,
+        axes: &[Axis],
+        wanted: &[Axis],
+    ) -> Result<Option<Touched>, Stop> {
+        let mut along = Vec::with_capacity(axes.len());
+        for (target, wanted) in target.axes(axes)?.iter().zip(wanted) {
+            let (Some(first), Some(last)) = (target.next(0), target.last()) else {
+                return Ok(None);
+            };
+            let asked = segments(wanted, first, last + 1)?;
+            let (Some(low), Some(high)) = (wanted.next(first), wanted.last()) else {
+                return Ok(None);
+            };
+            let given = segments(target, low, high.min(last) + 1)?;
+            let met = meet_all(&given, &asked)?;
+            if met.is_empty() {
+                return Ok(None);
+            }
+            along.push(met);
+        }
+        Ok(Some(Touched::Grid(along)))
+    }
+
+    /// The same of wanted runs.
+    pub fn rows(target: &Side<'_>, wanted: &Rows) -> Result<Option<Touched>, Stop> {
+        let target = target.numbered()?;
+        let mut runs = Vec::new();
+        for run in &wanted.runs {
+            target.numbers(run.source, run.length, &mut |ahead, number, length| {
+                let target = run.target + ahead;
+                push(
+                    &mut runs,
+                    Run {
+                        source: number,
+                        target,
+                        length,
+                    },
+                )
+            })?;
+        }
+        Ok((!runs.is_empty()).then_some(Touched::Rows(runs)))
+    }
+
+    /// How many elements they are; as many as can be counted.
+    pub fn elements(&self) -> u64 {
+        match self {
+            Touched::Grid(along) => along.iter().fold(1, |all, segments| {
+                let here = segments.iter().map(|s| s.count).sum();
+                u64::saturating_mul(all, here)
+            }),
+            Touched::Rows(runs) => runs.iter().map(|run| run.length).sum(),
+        }
+    }
+
+    /// What is wanted of the source. `wanted` is what is wanted of the virtual dataset.
+    pub fn of_source(
+        self,
+        target: &Side<'_>,
+        source: &Side<'_>,
+        wanted: &Wanted,
+    ) -> Result<Wanted, Stop> {
+        let along = match self {
+            Touched::Rows(runs) => return rows_of_source(&runs, source, &wanted.destination),
+            Touched::Grid(along) => along,
+        };
+        if let (Selection::Grid(targets), Selection::Grid(sources)) =
+            (target.selection, source.selection)
+            && let Some(found) =
+                grid_of_source(&along, targets, source.axes(sources)?, &wanted.destination)?
+        {
+            return Ok(found);
+        }
+        // The sides have different shapes: element by element, but only those between the bounds.
+        let Selection::Grid(targets) = target.selection else {
+            return Err(Stop::Hdf5(
+                "a mapping has an irregular selection".to_owned(),
+            ));
+        };
+        let bounds = Side::bounds(targets).unwrap_or_default();
+        let rows = Rows::new(
+            &wanted.selection,
+            target.shape,
+            &wanted.destination,
+            &bounds,
+        )?;
+        match Touched::rows(target, &rows)? {
+            Some(Touched::Rows(runs)) => rows_of_source(&runs, source, &rows.destination),
+            _ => Err(Stop::Hdf5(
+                "a mapping has an irregular selection".to_owned(),
+            )),
+        }
+    }
+}
+
+/// `None` if the dimensions of the two sides do not correspond to each other.
+fn grid_of_source(
+    along: &[Vec<Segment>],
+    targets: &[Axis],
+    sources: &[Axis],
+    destination: &Destination,
+) -> Result<Option<Wanted>, Stop> {
+    let mut base = i128::from(destination.base);
+    let mut axes: Vec<Axis> = Vec::with_capacity(sources.len());
+    let mut strides = vec![0i64; sources.len()];
+    let mut theirs = sources.iter().enumerate();
+    for ((numbers, target), stride) in along.iter().zip(targets).zip(&destination.strides) {
+        if target.len() == 1 {
+            let [
+                Segment {
+                    target, count: 1, ..
+                },
+            ] = numbers[..]
+            else {
+                return Ok(None);
+            };
+            base += i128::from(target) * i128::from(*stride);
+            continue;
+        }
+        let Some((at, source)) = theirs.by_ref().find(|(_, source)| source.len() != 1) else {
+            return Ok(None);
+        };
+        if source.len() != target.len() {
+            return Ok(None);
+        }
+        single_indices(&mut axes, &sources[..at]);
+        let spaced = Spaced::of(&meet_all(&of_numbers(source, numbers)?, numbers)?)?;
+        base += i128::from(spaced.first) * i128::from(*stride);
+        let stride = i128::from(spaced.step) * i128::from(*stride);
+        strides[at] = i64::try_from(stride).map_err(|_| outside_memory())?;
+        axes.push(spaced.axis);
+    }
+    if theirs.any(|(_, source)| source.len() != 1) {
+        return Ok(None);
+    }
+    single_indices(&mut axes, sources);
+    let base = u64::try_from(base).map_err(|_| outside_memory())?;
+    Ok(Some(Wanted {
+        selection: Selection::Grid(axes),
+        destination: Destination {
+            base,
+            length: destination.length,
+            strides,
+        },
+    }))
+}
+
+fn outside_memory() -> Stop {
+    Stop::Failed(Error::invalid("the destination reaches outside its memory"))
+}
+
+/// Goes on with those of `sources` that have a single index.
+fn single_indices(axes: &mut Vec<Axis>, sources: &[Axis]) {
+    for source in &sources[axes.len()..] {
+        axes.push(Axis::range(source.next(0).unwrap_or(0), 1));
+    }
+}
+
+/// The numbers that lie between the first and last wanted ones, to the indices of the source.
+fn of_numbers(source: &Axis, wanted: &[Segment]) -> Result<Vec<Segment>, Stop> {
+    let last =
+        |s: &Segment| s.source + (s.count - 1) * if s.count == 1 { 0 } else { s.source_step };
+    let low = wanted.iter().map(|s| s.source).min().unwrap_or(0);
+    let high = wanted.iter().map(last).max().unwrap_or(0);
+    let (from, to) = match source {
+        Axis::Slab {
+            start,
+            stride,
+            block,
+            ..
+        } => (
+            start + low / block * stride,
+            start + high / block * stride + block,
+        ),
+        Axis::Runs(_) => (0, source.last().map_or(0, |last| last + 1)),
+    };
+    let segments = segments(source, from, to)?;
+    Ok(segments.into_iter().map(flipped).collect())
+}
+
+fn rows_of_source(
+    runs: &[Run],
+    source: &Side<'_>,
+    destination: &Destination,
+) -> Result<Wanted, Stop> {
+    let source = source.numbered()?;
+    let mut found = Vec::new();
+    for run in runs {
+        source.elements(run.source, run.length, &mut |ahead, element, length| {
+            let target = run.target + ahead;
+            push(
+                &mut found,
+                Run {
+                    source: element,
+                    target,
+                    length,
+                },
+            )
+        })?;
+    }
+    Ok(Wanted {
+        selection: Selection::Runs(found),
+        destination: destination.clone(),
+    })
+}

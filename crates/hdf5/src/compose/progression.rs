@@ -1,0 +1,235 @@
+//! Evenly spaced indices along one axis: where they meet, and how they become an axis again.
+
+use crate::placement::Segment;
+use crate::selection::{Axis, AxisRun};
+
+use super::{MOST_PIECES, Stop};
+
+/// The indices that both take, as what `one` makes of them (the result's source) and what `other`
+/// makes of them (its target). Along each, sources and targets grow.
+pub(super) fn meet(one: &Segment, other: &Segment) -> Option<Segment> {
+    let step = |segment: &Segment| match segment.count {
+        1 => 1,
+        _ => i128::from(segment.source_step),
+    };
+    let (a, b) = (step(one), step(other));
+    let ahead = i128::from(other.source) - i128::from(one.source);
+    // a * i - b * j = ahead
+    let (common, inverse) = common_divisor(a, b);
+    if ahead % common != 0 {
+        return None;
+    }
+    let (step_i, step_j) = (b / common, a / common);
+    let residue = (ahead / common).rem_euclid(step_i) as u128;
+    let residue = (residue * inverse.rem_euclid(step_i) as u128 % step_i as u128) as i128;
+    // The first i from which on j is not negative.
+    let least = if ahead > 0 { (ahead - 1) / a + 1 } else { 0 };
+    let i = least + (residue - least).rem_euclid(step_i);
+    if i >= i128::from(one.count) {
+        return None;
+    }
+    let j = (a * i - ahead) / b;
+    if j >= i128::from(other.count) {
+        return None;
+    }
+    let more = |count: u64, first: i128, step: i128| (i128::from(count) - 1 - first) / step;
+    let count = more(one.count, i, step_i).min(more(other.count, j, step_j)) as u64 + 1;
+    // Each number stays below an index or position that the inputs have.
+    let along = |segment: &Segment, first: i128, step: i128| {
+        let target_step = if count == 1 {
+            1
+        } else {
+            step as u64 * segment.target_step
+        };
+        let from_first = if first == 0 {
+            0
+        } else {
+            first as u64 * segment.target_step
+        };
+        (segment.target + from_first, target_step)
+    };
+    let (source, source_step) = along(one, i, step_i);
+    let (target, target_step) = along(other, j, step_j);
+    Some(Segment {
+        source,
+        source_step,
+        target,
+        target_step,
+        count,
+    })
+}
+
+/// The greatest common divisor, and x with `a * x = divisor` modulo `b`.
+fn common_divisor(a: i128, b: i128) -> (i128, i128) {
+    let (mut rest, mut next) = (a, b);
+    let (mut x, mut next_x) = (1, 0);
+    while next != 0 {
+        let quotient = rest / next;
+        (rest, next) = (next, rest - quotient * next);
+        (x, next_x) = (next_x, x - quotient * next_x);
+    }
+    (rest, x)
+}
+
+pub(super) fn meet_all(one: &[Segment], other: &[Segment]) -> Result<Vec<Segment>, Stop> {
+    if one.len().saturating_mul(other.len()) > MOST_PIECES {
+        return Err(Stop::too_many());
+    }
+    Ok(one
+        .iter()
+        .flat_map(|one| other.iter().filter_map(move |other| meet(one, other)))
+        .collect())
+}
+
+pub(super) fn meet_any(one: &[Segment], other: &[Segment]) -> Result<bool, Stop> {
+    if one.len().saturating_mul(other.len()) > MOST_PIECES {
+        return Err(Stop::too_many());
+    }
+    let mut pairs = one
+        .iter()
+        .flat_map(|one| other.iter().map(move |other| (one, other)));
+    Ok(pairs.any(|(one, other)| meet(one, other).is_some()))
+}
+
+/// The selected indices in `from..to`, to the positions at which they come out.
+pub(super) fn segments(axis: &Axis, from: u64, to: u64) -> Result<Vec<Segment>, Stop> {
+    if let Axis::Slab { count, block, .. } = axis
+        && *count.min(block) > MOST_PIECES as u64
+    {
+        return Err(Stop::too_many());
+    }
+    let mut segments = axis.segments(from, to);
+    for segment in &mut segments {
+        segment.source += from;
+    }
+    Ok(segments)
+}
+
+pub(super) fn flipped(segment: Segment) -> Segment {
+    Segment {
+        source: segment.target,
+        source_step: segment.target_step,
+        target: segment.source,
+        target_step: segment.source_step,
+        count: segment.count,
+    }
+}
+
+/// The segments as an axis: an index of it that comes out at n belongs to the position
+/// `first + n * step`.
+pub(super) struct Spaced {
+    pub axis: Axis,
+    pub first: u64,
+    pub step: u64,
+}
+
+impl Spaced {
+    pub fn of(segments: &[Segment]) -> Result<Spaced, Stop> {
+        if let [only] = segments {
+            let (source_step, step) = match only.count {
+                1 => (1, 1),
+                _ => (only.source_step, only.target_step),
+            };
+            return Ok(Spaced {
+                axis: Axis::strided(only.source, source_step, only.count),
+                first: only.target,
+                step,
+            });
+        }
+        let runs = runs(segments)?;
+        Ok(Spaced {
+            axis: Axis::Runs(runs),
+            first: 0,
+            step: 1,
+        })
+    }
+}
+
+/// The segments as runs of neighbours on both sides, sorted by index.
+pub(super) fn runs(segments: &[Segment]) -> Result<Vec<AxisRun>, Stop> {
+    let is_run = |s: &Segment| s.count == 1 || (s.source_step == 1 && s.target_step == 1);
+    let pieces = segments.iter().fold(0u64, |all, s| {
+        all.saturating_add(if is_run(s) { 1 } else { s.count })
+    });
+    if pieces > MOST_PIECES as u64 {
+        return Err(Stop::too_many());
+    }
+    let mut runs = Vec::with_capacity(pieces as usize);
+    for s in segments {
+        let (times, length) = if is_run(s) {
+            (1, s.count)
+        } else {
+            (s.count, 1)
+        };
+        runs.extend((0..times).map(|i| AxisRun {
+            start: s.source + i * s.source_step,
+            position: s.target + i * s.target_step,
+            length,
+        }));
+    }
+    runs.sort_unstable_by_key(|run| (run.start, run.position));
+    runs.dedup_by(|next, run| {
+        let goes_on =
+            run.start + run.length == next.start && run.position + run.length == next.position;
+        if goes_on {
+            run.length += next.length;
+        }
+        goes_on
+    });
+    Ok(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pairs(segment: &Segment) -> Vec<(u64, u64)> {
+        (0..segment.count)
+            .map(|i| {
+                let source = segment.source + i * segment.source_step;
+                (source, segment.target + i * segment.target_step)
+            })
+            .collect()
+    }
+
+    fn segment() -> impl Strategy<Value = Segment> {
+        (0..50u64, 1..9u64, 0..50u64, 1..9u64, 1..30u64).prop_map(
+            |(source, source_step, target, target_step, count)| Segment {
+                source,
+                source_step,
+                target,
+                target_step,
+                count,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn segments_meet_in_the_indices_that_both_have(one in segment(), other in segment()) {
+            let mut expected = Vec::new();
+            for (index, target) in pairs(&one) {
+                let same = pairs(&other).into_iter().filter(|pair| pair.0 == index);
+                expected.extend(same.map(|pair| (target, pair.1)));
+            }
+            let found = meet(&one, &other).map_or(Vec::new(), |met| pairs(&met));
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn segments_at_the_end_of_all_numbers_meet() {
+        let one = Segment {
+            source: 1,
+            source_step: u64::MAX - 1,
+            target: 0,
+            target_step: 1,
+            count: 2,
+        };
+        let other = Segment::range(u64::MAX, 7, 1);
+        let met = meet(&one, &other).unwrap();
+        assert_eq!(met, Segment::range(1, 7, 1));
+        assert_eq!(meet(&other, &other).unwrap(), Segment::range(7, 7, 1));
+    }
+}

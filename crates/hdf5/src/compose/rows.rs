@@ -1,0 +1,373 @@
+//! Mappings between selections of any form, run of elements by run of elements.
+
+use penstock_engine::error::{Error, Kind};
+
+use crate::pair::in_order;
+use crate::plan::Destination;
+use crate::selection::{Axis, Run, Selection};
+
+use super::progression::segments;
+use super::{MOST_PIECES, Stop};
+
+/// What is wanted of a dataset, and where it comes out, as runs of elements.
+pub(super) struct Rows {
+    /// Sorted by source.
+    pub runs: Vec<Run>,
+    /// One-dimensional.
+    pub destination: Destination,
+}
+
+/// Appends a run, as part of the last one if it goes on there.
+pub(super) fn push(runs: &mut Vec<Run>, run: Run) -> Result<(), Stop> {
+    if let Some(last) = runs.last_mut()
+        && last.source + last.length == run.source
+        && last.target + last.length == run.target
+    {
+        last.length += run.length;
+        return Ok(());
+    }
+    if runs.len() == MOST_PIECES {
+        return Err(Stop::too_many());
+    }
+    runs.push(run);
+    Ok(())
+}
+
+impl Rows {
+    /// Of a grid, what lies between the bounds (first and behind the last index along each
+    /// dimension).
+    pub fn new(
+        selection: &Selection,
+        shape: &[u64],
+        destination: &Destination,
+        bounds: &[(u64, u64)],
+    ) -> Result<Rows, Stop> {
+        let axes = match selection {
+            Selection::Grid(axes) => axes,
+            Selection::Runs(runs) => {
+                let mut runs = runs.clone();
+                runs.retain(|run| run.length > 0);
+                runs.sort_by_key(|run| run.source);
+                return Ok(Rows {
+                    runs,
+                    destination: destination.clone(),
+                });
+            }
+        };
+        let scale = Scale::of(axes, destination);
+        let mut runs = vec![Run {
+            source: 0,
+            target: scale.first,
+            length: 1,
+        }];
+        for (at, (axis, size)) in axes.iter().zip(shape).enumerate() {
+            let (from, to) = bounds[at];
+            let stride = destination.strides[at];
+            let is_unit = i128::from(stride) == i128::from(scale.unit);
+            let mut next = Vec::new();
+            for run in &runs {
+                for s in segments(axis, from, to)? {
+                    let is_run =
+                        at + 1 == axes.len() && is_unit && s.source_step == 1 && s.target_step == 1;
+                    let (times, length) = if is_run { (1, s.count) } else { (s.count, 1) };
+                    if times.saturating_add(next.len() as u64) > MOST_PIECES as u64 {
+                        return Err(Stop::too_many());
+                    }
+                    for i in 0..times {
+                        let moved = scale.units((s.target + i * s.target_step) as i128, stride);
+                        next.push(Run {
+                            source: run.source * size + s.source + i * s.source_step,
+                            target: (run.target as i128 + moved) as u64,
+                            length,
+                        });
+                    }
+                }
+            }
+            runs = next;
+        }
+        runs.sort_by_key(|run| run.source);
+        let mut joined = Vec::new();
+        for run in runs {
+            push(&mut joined, run)?;
+        }
+        Ok(Rows {
+            runs: joined,
+            destination: Destination {
+                base: scale.base,
+                length: destination.length,
+                strides: vec![scale.unit],
+            },
+        })
+    }
+}
+
+/// A destination with several strides, as multiples of one.
+struct Scale {
+    /// The lowest byte at which an element comes out.
+    base: u64,
+    /// The common divisor of the strides.
+    unit: i64,
+    /// The selection's first element, in units from the base.
+    first: u64,
+}
+
+impl Scale {
+    /// The destination has room for the selection.
+    fn of(axes: &[Axis], destination: &Destination) -> Scale {
+        let mut below = 0i128;
+        let mut unit = 0i128;
+        for (axis, stride) in axes.iter().zip(&destination.strides) {
+            let stride = i128::from(*stride);
+            if axis.len() > 1 {
+                below += i128::from(axis.len() - 1) * (-stride).max(0);
+                unit = common_divisor(unit, stride.abs());
+            }
+        }
+        let unit = unit.max(1);
+        Scale {
+            base: (i128::from(destination.base) - below) as u64,
+            unit: unit as i64,
+            first: (below / unit) as u64,
+        }
+    }
+
+    fn units(&self, position: i128, stride: i64) -> i128 {
+        position * i128::from(stride) / i128::from(self.unit)
+    }
+}
+
+fn common_divisor(mut a: i128, mut b: i128) -> i128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// One side of a mapping: its elements are numbered in the order in which they come out.
+pub(super) enum Numbered {
+    Grid {
+        axes: Vec<Axis>,
+        shape: Vec<u64>,
+    },
+    /// Sorted by source and, as selections of HDF5 are, by target.
+    Runs(Vec<Run>),
+}
+
+impl Numbered {
+    /// `made_for` is the shape of the dataspace in which runs are counted, `shape` that of the
+    /// dataset.
+    pub fn new(selection: &Selection, made_for: &[u64], shape: &[u64]) -> Result<Numbered, Stop> {
+        match selection {
+            Selection::Grid(axes) if axes.len() == shape.len() => Ok(Numbered::Grid {
+                axes: axes.clone(),
+                shape: shape.to_vec(),
+            }),
+            Selection::Runs(_) if made_for.len() == shape.len() => {
+                let runs = in_order(selection, made_for)?;
+                Ok(Numbered::Runs(match made_for == shape {
+                    true => runs,
+                    false => recounted(&runs, made_for, shape)?,
+                }))
+            }
+            _ => Err(Stop::Failed(Error::new(
+                Kind::Io,
+                format!(
+                    "a mapping selects in {} dimensions of a dataset with {}",
+                    made_for.len(),
+                    shape.len()
+                ),
+            ))),
+        }
+    }
+
+    /// Tells the numbers of those elements among `length` from `element` on that are selected:
+    /// how far from `element`, the number, and how many.
+    pub fn numbers(
+        &self,
+        element: u64,
+        length: u64,
+        tell: &mut dyn FnMut(u64, u64, u64) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let (axes, shape) = match self {
+            Numbered::Grid { axes, shape } => (axes, shape),
+            Numbered::Runs(runs) => {
+                let first = runs.partition_point(|run| run.source + run.length <= element);
+                let end = element + length;
+                for run in runs[first..].iter().take_while(|run| run.source < end) {
+                    let low = run.source.max(element);
+                    let high = (run.source + run.length).min(end);
+                    tell(low - element, run.target + (low - run.source), high - low)?;
+                }
+                return Ok(());
+            }
+        };
+        let Some((last, outer)) = axes.split_last() else {
+            return tell(0, 0, length);
+        };
+        let width = shape[outer.len()];
+        let mut done = 0;
+        while done < length {
+            let at = element + done;
+            let column = at % width;
+            let row = (length - done).min(width - column);
+            let mut left = at / width;
+            let mut number = Some(0);
+            let mut numbers = last.len();
+            for (axis, size) in outer.iter().zip(shape).rev() {
+                let place = place_of(axis, left % size).map(|place| place * numbers);
+                number = number.zip(place).map(|(number, place)| number + place);
+                left /= size;
+                numbers = numbers.saturating_mul(axis.len());
+            }
+            if let Some(number) = number {
+                for s in last.segments(column, column + row) {
+                    let is_run = s.source_step == 1 && s.target_step == 1;
+                    let (times, length) = if is_run { (1, s.count) } else { (s.count, 1) };
+                    for i in 0..times {
+                        let ahead = done + s.source + i * s.source_step;
+                        tell(ahead, number + s.target + i * s.target_step, length)?;
+                    }
+                }
+            }
+            done += row;
+        }
+        Ok(())
+    }
+
+    /// Tells where the elements with these numbers are: how far from `number`, the element, and how
+    /// many. An error if the dataset has no such element.
+    pub fn elements(
+        &self,
+        number: u64,
+        length: u64,
+        tell: &mut dyn FnMut(u64, u64, u64) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let (axes, shape) = match self {
+            Numbered::Grid { axes, shape } => (axes, shape),
+            Numbered::Runs(runs) => {
+                let first = runs.partition_point(|run| run.target + run.length <= number);
+                let end = number + length;
+                let mut done = 0;
+                for run in runs[first..].iter().take_while(|run| run.target < end) {
+                    let low = run.target.max(number);
+                    let high = (run.target + run.length).min(end);
+                    tell(low - number, run.source + (low - run.target), high - low)?;
+                    done += high - low;
+                }
+                return if done == length {
+                    Ok(())
+                } else {
+                    Err(Stop::Outside)
+                };
+            }
+        };
+        let Some((last, outer)) = axes.split_last() else {
+            return if number + length <= 1 {
+                tell(0, 0, length)
+            } else {
+                Err(Stop::Outside)
+            };
+        };
+        let width = last.len();
+        if width == 0 {
+            return Err(Stop::Outside);
+        }
+        let mut done = 0;
+        while done < length {
+            let at = number + done;
+            let mut left = at / width;
+            let mut element = 0;
+            let mut elements = shape[outer.len()];
+            for (axis, size) in outer.iter().zip(shape).rev() {
+                let (index, _) = index_of(axis, left % axis.len().max(1)).ok_or(Stop::Outside)?;
+                if index >= *size {
+                    return Err(Stop::Outside);
+                }
+                element += index * elements;
+                left /= axis.len().max(1);
+                elements *= size;
+            }
+            if left > 0 {
+                return Err(Stop::Outside);
+            }
+            let (index, run) = index_of(last, at % width).ok_or(Stop::Outside)?;
+            let run = run.min(length - done);
+            if index + run > shape[outer.len()] {
+                return Err(Stop::Outside);
+            }
+            tell(done, element + index, run)?;
+            done += run;
+        }
+        Ok(())
+    }
+}
+
+/// The position at which an index comes out. The axes of mappings are slabs.
+fn place_of(axis: &Axis, index: u64) -> Option<u64> {
+    let found = axis.segments(index, index + 1);
+    found.first().map(|segment| segment.target)
+}
+
+/// The index that comes out at a position, and how many neighbours follow each other there.
+fn index_of(axis: &Axis, position: u64) -> Option<(u64, u64)> {
+    let left = axis.len().checked_sub(position).filter(|left| *left > 0)?;
+    match axis {
+        Axis::Slab {
+            start,
+            stride,
+            count,
+            block,
+        } if *count == 1 || stride == block => Some((start + position, left)),
+        Axis::Slab {
+            start,
+            stride,
+            block,
+            ..
+        } => {
+            let inside = position % block;
+            Some((start + position / block * stride + inside, block - inside))
+        }
+        Axis::Runs(_) => None,
+    }
+}
+
+/// Runs of a dataspace, counted in a larger or smaller one.
+fn recounted(runs: &[Run], from: &[u64], to: &[u64]) -> Result<Vec<Run>, Stop> {
+    let Some(width) = from.last().copied() else {
+        return Ok(runs.to_vec());
+    };
+    let mut recounted = Vec::new();
+    for run in runs {
+        let mut done = 0;
+        while done < run.length {
+            let at = run.source + done;
+            let column = at % width;
+            let row = (run.length - done).min(width - column);
+            let mut left = at / width;
+            let rank = from.len();
+            let mut source = column;
+            let mut elements = to[rank - 1];
+            let mut is_inside = column + row <= elements;
+            for (old, new) in from[..rank - 1].iter().zip(&to[..rank - 1]).rev() {
+                is_inside &= left % old < *new;
+                source += left % old * elements;
+                left /= old;
+                elements *= new;
+            }
+            if !is_inside {
+                return Err(Stop::Outside);
+            }
+            let target = run.target + done;
+            push(
+                &mut recounted,
+                Run {
+                    source,
+                    target,
+                    length: row,
+                },
+            )?;
+            done += row;
+        }
+    }
+    Ok(recounted)
+}

@@ -1,0 +1,35 @@
+//! Host memory of one worker that stored bytes are read into.
+
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::file::page_size;
+
+/// Memory that starts at a page, as direct I/O wants it, and grows when more is needed.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    bytes: Vec<u8>,
+}
+
+impl Buffer {
+    /// At least `length` bytes from the start of a page. What they hold is arbitrary.
+    pub fn room(&mut self, length: usize) -> Result<&mut [u8]> {
+        let page = page_size() as usize;
+        let needed = length.checked_add(page).ok_or_else(|| no_memory(length))?;
+        if self.bytes.len() < needed {
+            // What the old memory held is not wanted, so it is not copied along.
+            self.bytes = Vec::new();
+            let mut grown = Vec::new();
+            grown
+                .try_reserve_exact(needed)
+                .map_err(|_| no_memory(length))?;
+            grown.resize(needed, 0);
+            self.bytes = grown;
+        }
+        let start = self.bytes.as_ptr().align_offset(page);
+        Ok(&mut self.bytes[start..start + length])
+    }
+}
+
+pub(super) fn no_memory(length: usize) -> Error {
+    Error::new(Kind::Memory, format!("no memory for {length} bytes"))
+        .remedy("free memory, or use fewer threads")
+}

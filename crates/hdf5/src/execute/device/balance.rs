@@ -1,0 +1,153 @@
+//! How much the GPU decodes and how much the CPU, so that both are done at the same time.
+//!
+//! The GPU takes a fixed time for a chunk, however few there are, as one warp decodes it; with
+//! enough chunks at a time its whole rate counts. The rates are those seen in this process.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use penstock_codec::gpu::nvcomp::Method;
+
+/// Bytes per second, decoded.
+struct Rates {
+    /// One worker, from the file into a slot.
+    cpu: AtomicU64,
+    /// The GPU with one chunk, and with as many as it can hold.
+    gpu_single: AtomicU64,
+    gpu_all: AtomicU64,
+}
+
+const MB: u64 = 1_000_000;
+
+/// What holds until it was measured: an H200 and a core of its host.
+static DEFLATE: Rates = Rates::new(350 * MB, 8 * MB, 12_000 * MB);
+static LZ4: Rates = Rates::new(1500 * MB, 60 * MB, 60_000 * MB);
+static ZSTD: Rates = Rates::new(900 * MB, 20 * MB, 25_000 * MB);
+
+impl Rates {
+    const fn new(cpu: u64, gpu_single: u64, gpu_all: u64) -> Rates {
+        Rates {
+            cpu: AtomicU64::new(cpu),
+            gpu_single: AtomicU64::new(gpu_single),
+            gpu_all: AtomicU64::new(gpu_all),
+        }
+    }
+
+    fn of(method: Method) -> &'static Rates {
+        match method {
+            Method::Deflate => &DEFLATE,
+            Method::Lz4 => &LZ4,
+            Method::Zstd => &ZSTD,
+        }
+    }
+}
+
+/// Lets a new measurement count for a quarter.
+fn learn(rate: &AtomicU64, bytes: u64, time: Duration) {
+    let seconds = time.as_secs_f64();
+    if bytes == 0 || seconds <= 0.0 {
+        return;
+    }
+    let seen = bytes as f64 / seconds;
+    let known = rate.load(Relaxed) as f64;
+    rate.store((known * 0.75 + seen * 0.25).max(1.0) as u64, Relaxed);
+}
+
+pub struct Balance {
+    method: Option<Method>,
+    workers: u64,
+}
+
+/// Fewer chunks are not worth a batch.
+const LEAST: u64 = 16;
+
+impl Balance {
+    pub fn new(method: Option<Method>, workers: usize) -> Balance {
+        Balance {
+            method,
+            workers: workers as u64,
+        }
+    }
+
+    /// One worker has decoded so many bytes.
+    pub fn cpu_did(&self, bytes: u64, time: Duration) {
+        if let Some(method) = self.method {
+            learn(&Rates::of(method).cpu, bytes, time);
+        }
+    }
+
+    /// The GPU has decoded a batch of chunks.
+    pub fn gpu_did(&self, chunks: u64, chunk: u64, time: Duration) {
+        let Some(method) = self.method else { return };
+        let rates = Rates::of(method);
+        if chunks * rates.gpu_single.load(Relaxed) < rates.gpu_all.load(Relaxed) {
+            learn(&rates.gpu_single, chunk, time);
+        } else {
+            learn(&rates.gpu_all, chunks * chunk, time);
+        }
+    }
+
+    /// How many chunks at a time the GPU needs for its whole rate.
+    pub fn saturation(&self) -> u64 {
+        self.method.map_or(0, |method| {
+            let rates = Rates::of(method);
+            rates.gpu_all.load(Relaxed) / rates.gpu_single.load(Relaxed).max(1)
+        })
+    }
+
+    /// How many of `chunks` chunks of `chunk` decoded bytes the GPU should have.
+    pub fn share(&self, chunks: u64, chunk: u64) -> u64 {
+        let Some(method) = self.method else { return 0 };
+        let rates = Rates::of(method);
+        let rate = |rate: &AtomicU64| rate.load(Relaxed) as f64;
+        let (single, all) = (rate(&rates.gpu_single), rate(&rates.gpu_all));
+        let cpu = rate(&rates.cpu) * self.workers as f64;
+        share_of(chunks as f64, chunk as f64, cpu, single, all) as u64
+    }
+}
+
+/// The greatest number with which the GPU is done no later than the CPU with the rest.
+fn share_of(chunks: f64, chunk: f64, cpu: f64, single: f64, all: f64) -> f64 {
+    let by_rate = chunks * all / (all + cpu);
+    let is_slow_enough = by_rate * chunk / all >= chunk / single;
+    let share = if is_slow_enough {
+        by_rate
+    } else {
+        (chunks - cpu / single).min(all / single)
+    };
+    if share < LEAST as f64 {
+        0.0
+    } else {
+        share.floor()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: f64 = (1 << 20) as f64;
+
+    fn share(chunks: f64, chunk: f64) -> f64 {
+        share_of(chunks, chunk, 5.6e9, 8e6, 12e9)
+    }
+
+    #[test]
+    fn with_thousands_of_chunks_each_side_gets_what_its_rate_says() {
+        let share = share(32768.0, 65536.0);
+        assert_eq!(share, (32768.0_f64 * 12.0 / 17.6).floor());
+    }
+
+    #[test]
+    fn with_few_large_chunks_the_cpu_does_it_alone() {
+        assert_eq!(share(128.0, 4.0 * MIB), 0.0);
+    }
+
+    #[test]
+    fn in_between_the_cpu_has_enough_to_last_as_long_as_one_chunk_on_the_gpu() {
+        let got = share(2048.0, MIB);
+        assert_eq!(got, 2048.0 - 700.0);
+        let (gpu, cpu) = (MIB / 8e6, 700.0 * MIB / 5.6e9);
+        assert!((gpu - cpu).abs() < 1e-3);
+    }
+}

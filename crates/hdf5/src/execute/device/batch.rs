@@ -1,0 +1,442 @@
+//! Batches of chunks that the GPU decodes: from the feed, through loading, to what became of them.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use penstock_codec::Filter;
+use penstock_codec::gpu::nvcomp::{Method, Nvcomp};
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::gpu::{CopyQueue, Lent};
+use penstock_engine::options::Decoder;
+
+use super::DeviceRead;
+use super::balance::Balance;
+use super::launch::Results;
+use super::scratch::Scratch;
+use super::slots::ALIGNMENT;
+use crate::execute::reading::Reading;
+use crate::plan::ChunkJob;
+
+/// Filters of which the GPU undoes the greater part.
+#[derive(Clone, Copy, Debug)]
+pub struct GpuFilters {
+    pub method: Method,
+    method_at: usize,
+    /// Place and element size of the shuffle filter.
+    shuffle: Option<(usize, u32)>,
+    /// Place of the checksum around it all, which the CPU checks while it loads.
+    pub fletcher: Option<usize>,
+}
+
+impl GpuFilters {
+    /// Shuffle, if any; what nvCOMP knows; a checksum, if any: in the order of encoding.
+    fn of(filters: &[Filter]) -> Option<GpuFilters> {
+        const SHUFFLE: u32 = 2;
+        const FLETCHER32: u32 = 3;
+        let mut rest = filters.iter().enumerate().peekable();
+        let shuffle = rest.next_if(|(_, f)| f.id == SHUFFLE);
+        let (method_at, method) = rest.next()?;
+        let fletcher = rest.next_if(|(_, f)| f.id == FLETCHER32);
+        if rest.next().is_some() {
+            return None;
+        }
+        Some(GpuFilters {
+            method: Method::of_filter(method.id)?,
+            method_at,
+            shuffle: match shuffle {
+                Some((at, filter)) => Some((at, *filter.values.first()?)),
+                None => None,
+            },
+            fletcher: fletcher.map(|(at, _)| at),
+        })
+    }
+
+    /// Bytes of an element that is shuffled; 0 if none is.
+    pub fn shuffled_element(&self) -> u32 {
+        self.shuffle.map_or(0, |(_, size)| size)
+    }
+
+    /// How many elements of a chunk are shuffled.
+    pub fn shuffled(&self, job: &ChunkJob) -> u64 {
+        match self.shuffle {
+            Some((at, size)) if size > 1 && job.mask >> at & 1 == 0 => {
+                job.decoded_size / u64::from(size)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether the checksum was left out of a chunk.
+    pub fn has_fletcher(&self, job: &ChunkJob) -> bool {
+        self.fletcher.is_some_and(|at| job.mask >> at & 1 == 0)
+    }
+
+    /// GPU memory that a chunk takes; `None` if it is for the CPU.
+    fn needs(&self, job: &ChunkJob) -> Option<u64> {
+        let most = self.method.max_decodable() as u64;
+        let fits = !job.is_plain
+            && job.mask >> self.method_at & 1 == 0
+            && job.decoded_size <= most
+            && job.stored_size <= most;
+        // nvCOMP needs as much again to work in.
+        let temp = match self.method {
+            Method::Zstd => 3 * job.decoded_size,
+            Method::Deflate | Method::Lz4 => 0,
+        };
+        fits.then(|| stored_room(job.stored_size) + stride(job.decoded_size) + temp)
+    }
+}
+
+/// A batch that workers load.
+pub struct Batch {
+    pub reading: usize,
+    pub filters: GpuFilters,
+    pub jobs: Vec<ChunkJob>,
+    /// Where the stored bytes go, and how many of its bytes are taken.
+    pub stored: Scratch,
+    pub taken: AtomicU64,
+    pub decoded: Scratch,
+    pub queue: Mutex<CopyQueue>,
+    /// Jobs that no worker has begun to load, and those that were loaded.
+    pub next: AtomicUsize,
+    pub loaded: AtomicUsize,
+    pub found: Mutex<Found>,
+}
+
+/// What loading found.
+#[derive(Default)]
+pub struct Found {
+    pub entries: Vec<Entry>,
+    /// Jobs that the CPU has to decode.
+    pub again: Vec<usize>,
+}
+
+/// A piece of a chunk that nvCOMP decodes. Addresses are on the GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    pub job: usize,
+    pub input: u64,
+    pub input_size: u64,
+    pub output: u64,
+    pub room: u64,
+    /// Where the chunk's Adler-32 is, on its first piece.
+    pub checksum: Option<u64>,
+}
+
+impl Batch {
+    /// Bytes from one decoded chunk to the next.
+    pub fn stride(&self) -> u64 {
+        stride(self.jobs.first().map_or(1, |job| job.decoded_size))
+    }
+
+    pub fn output(&self, job: usize) -> u64 {
+        self.decoded.address + job as u64 * self.stride()
+    }
+
+    pub fn queue(&self) -> MutexGuard<'_, CopyQueue> {
+        self.queue.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.stored.bytes + self.decoded.bytes
+    }
+
+    /// Gives the memory back when all that is queued is done.
+    fn release(&self) {
+        let mut queue = self.queue();
+        self.stored.release(&mut queue);
+        self.decoded.release(&mut queue);
+    }
+
+    /// Room in the memory for stored bytes.
+    pub fn take(&self, bytes: u64) -> Option<u64> {
+        let bytes = bytes.next_multiple_of(ALIGNMENT as u64);
+        let at = self.taken.fetch_add(bytes, Relaxed);
+        (at + bytes <= self.stored.bytes).then_some(self.stored.address + at)
+    }
+}
+
+/// Room that a chunk's stored bytes may need, wherever in them the pieces begin.
+fn stored_room(stored: u64) -> u64 {
+    (stored + ALIGNMENT as u64).next_multiple_of(ALIGNMENT as u64)
+}
+
+fn stride(decoded: u64) -> u64 {
+    decoded.next_multiple_of(ALIGNMENT as u64)
+}
+
+/// A batch that the GPU is at, or has been.
+pub struct Launched {
+    pub batch: Arc<Batch>,
+    pub results: Results,
+    pub since: Instant,
+}
+
+/// All batches of one request.
+pub struct Batches {
+    /// Of each reading.
+    filters: Vec<Option<GpuFilters>>,
+    pub nvcomp: Option<Nvcomp>,
+    decoder: Decoder,
+    scratch: u64,
+    balance: Balance,
+    /// The GPU decodes anything at all.
+    has_gpu: bool,
+    /// No further batch is begun.
+    closed: AtomicBool,
+    state: Mutex<State>,
+    workers: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    loading: Option<Arc<Batch>>,
+    under_way: VecDeque<Launched>,
+    in_flight_bytes: u64,
+    in_flight_chunks: u64,
+}
+
+impl Batches {
+    pub fn new(readings: &[Reading], decoder: Decoder, scratch: u64, workers: usize) -> Batches {
+        let all = readings.iter().map(|r| match decoder {
+            Decoder::Cpu => None,
+            _ => GpuFilters::of(&r.pipeline.filters),
+        });
+        let mut filters: Vec<Option<GpuFilters>> = all.collect();
+        let method = filters.iter().flatten().map(|f| f.method).next();
+        let nvcomp = method.and_then(|_| Nvcomp::open().ok());
+        // The rates are those of one method.
+        let fits = |f: &GpuFilters| nvcomp.is_some() && Some(f.method) == method;
+        filters.iter_mut().for_each(|of| *of = of.filter(fits));
+        let method = method.filter(|_| nvcomp.is_some());
+        Batches {
+            balance: Balance::new(method, workers),
+            closed: AtomicBool::new(method.is_none()),
+            has_gpu: method.is_some(),
+            filters,
+            nvcomp,
+            decoder,
+            scratch,
+            state: Mutex::default(),
+            workers: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn balance(&self) -> &Balance {
+        &self.balance
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Begins a batch if the GPU should have more.
+    pub fn begin(&self, duty: &DeviceRead, lent: &mut Lent<'_>) -> Result<()> {
+        if self.closed.load(Relaxed) {
+            return Ok(());
+        }
+        // Somebody else is at it.
+        let Ok(mut state) = self.state.try_lock() else {
+            return Ok(());
+        };
+        if state.loading.is_some() {
+            return Ok(());
+        }
+        let (left, chunk) = duty.feed.left()?;
+        let wanted = match self.decoder {
+            Decoder::Gpu => left,
+            _ => self
+                .balance
+                .share(left + state.in_flight_chunks, chunk)
+                .saturating_sub(state.in_flight_chunks),
+        };
+        if wanted == 0 {
+            // What is left only shrinks.
+            self.closed
+                .store(state.in_flight_chunks == 0 || left == 0, Relaxed);
+            return Ok(());
+        }
+        let full = self.balance.saturation() * stride(chunk) * 3 / 2;
+        let most = if full > self.scratch / 2 {
+            self.scratch
+        } else {
+            self.scratch / 2
+        };
+        let room = most.min(self.scratch.saturating_sub(state.in_flight_bytes));
+        if state.in_flight_chunks > 0 && room < most {
+            return Ok(());
+        }
+        let (reading, jobs) = duty.feed.take(wanted as usize, room, |reading, job| {
+            self.filters[reading]?.needs(job)
+        })?;
+        let Some(filters) = self.filters[reading].filter(|_| !jobs.is_empty()) else {
+            self.closed.store(true, Relaxed);
+            return Ok(());
+        };
+        match self.make(reading, filters, jobs, lent) {
+            Ok(batch) => {
+                state.in_flight_bytes += batch.bytes();
+                state.in_flight_chunks += batch.jobs.len() as u64;
+                state.loading = Some(Arc::new(batch));
+                Ok(())
+            }
+            // The CPU needs less memory on the GPU.
+            Err((error, jobs)) if error.kind() == Kind::Memory => {
+                self.closed.store(true, Relaxed);
+                duty.feed.put_back(reading, jobs);
+                Ok(())
+            }
+            Err((error, _)) => Err(error),
+        }
+    }
+
+    fn make(
+        &self,
+        reading: usize,
+        filters: GpuFilters,
+        jobs: Vec<ChunkJob>,
+        lent: &Lent<'_>,
+    ) -> std::result::Result<Batch, (Error, Vec<ChunkJob>)> {
+        let stored = jobs.iter().map(|j| stored_room(j.stored_size)).sum();
+        let decoded = jobs.iter().map(|j| stride(j.decoded_size)).sum();
+        let made = lent.context().queue().and_then(|mut queue| {
+            let stored = Scratch::new(&mut queue, stored)?;
+            match Scratch::new(&mut queue, decoded) {
+                Ok(decoded) => Ok((queue, stored, decoded)),
+                Err(error) => {
+                    stored.release(&mut queue);
+                    Err(error)
+                }
+            }
+        });
+        match made {
+            Ok((mut queue, stored, decoded)) => {
+                // Loaders copy on queues of their own, which have to find the memory there.
+                match queue.mark(ALLOCATED) {
+                    Ok(()) => {}
+                    Err(error) => return Err((error, jobs)),
+                }
+                Ok(Batch {
+                    reading,
+                    filters,
+                    jobs,
+                    stored,
+                    taken: AtomicU64::new(0),
+                    decoded,
+                    queue: Mutex::new(queue),
+                    next: AtomicUsize::new(0),
+                    loaded: AtomicUsize::new(0),
+                    found: Mutex::default(),
+                })
+            }
+            Err(error) => Err((error, jobs)),
+        }
+    }
+
+    /// The batch that is to be loaded, if some of it was not begun.
+    pub fn to_load(&self) -> Option<Arc<Batch>> {
+        if !self.has_gpu {
+            return None;
+        }
+        let state = self.lock();
+        let batch = state.loading.as_ref()?;
+        (batch.next.load(Relaxed) < batch.jobs.len()).then(|| Arc::clone(batch))
+    }
+
+    /// The batch is loaded, and what decodes it is queued.
+    pub fn launched(&self, launched: Launched) {
+        let mut state = self.lock();
+        state.loading = None;
+        state.under_way.push_back(launched);
+    }
+
+    /// A batch that the GPU is done with.
+    pub fn done(&self) -> Result<Option<Launched>> {
+        if !self.has_gpu {
+            return Ok(None);
+        }
+        let Ok(mut state) = self.state.try_lock() else {
+            return Ok(None);
+        };
+        let is_done = match state.under_way.front() {
+            Some(first) => first.batch.queue().passed(DECODED)?,
+            None => false,
+        };
+        Ok(if is_done {
+            state.under_way.pop_front()
+        } else {
+            None
+        })
+    }
+
+    /// Waits for the batch that is under way for the longest time; `None` if there is none.
+    pub fn wait(&self) -> Result<Option<Launched>> {
+        let Some(first) = self.lock().under_way.pop_front() else {
+            return Ok(None);
+        };
+        let waited = first.batch.queue().wait(DECODED);
+        match waited {
+            Ok(()) => Ok(Some(first)),
+            Err(error) => {
+                // The last worker to leave sees to it.
+                self.lock().under_way.push_back(first);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes note of a batch whose results were seen.
+    pub fn settled(&self, launched: &Launched) {
+        let batch = &launched.batch;
+        self.balance.gpu_did(
+            batch.jobs.len() as u64,
+            batch.stride(),
+            launched.since.elapsed(),
+        );
+        {
+            let mut state = self.lock();
+            state.in_flight_bytes -= batch.bytes();
+            state.in_flight_chunks -= batch.jobs.len() as u64;
+        }
+        batch.release();
+        launched.results.release(batch);
+    }
+
+    pub fn enter(&self) {
+        self.workers.fetch_add(1, SeqCst);
+    }
+
+    /// One worker is done. With the last one all batches end, also those of a request that failed.
+    pub fn leave(&self) -> Result<()> {
+        if self.workers.fetch_sub(1, SeqCst) > 1 {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        let loading = state.loading.take();
+        let under_way = std::mem::take(&mut state.under_way);
+        state.in_flight_bytes = 0;
+        state.in_flight_chunks = 0;
+        drop(state);
+        let mut outcome = Ok(());
+        for launched in under_way {
+            outcome = outcome.and(launched.batch.queue().finish());
+            launched.batch.release();
+            launched.results.release(&launched.batch);
+        }
+        if let Some(batch) = loading {
+            outcome = outcome.and(batch.queue().finish());
+            batch.release();
+        }
+        outcome
+    }
+}
+
+/// Marks on a batch's queue: its memory is there; all of it is decoded and placed.
+pub const ALLOCATED: usize = 0;
+pub const DECODED: usize = 1;

@@ -1,0 +1,176 @@
+//! Reading into GPU memory. Workers decode chunks into pinned slots and have kernels place them;
+//! meanwhile batches of chunks are decoded by the GPU itself.
+
+mod balance;
+mod batch;
+mod launch;
+mod loader;
+mod placing;
+mod scratch;
+mod slots;
+mod stager;
+
+use std::sync::Arc;
+
+use penstock_codec::gpu::Kernels;
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::position::Operation;
+use penstock_engine::gpu::{Context, Lent};
+use penstock_engine::options::{Decoder, Options};
+use penstock_engine::request::{Duty, Share};
+
+use super::feed::{Bite, Feed};
+use super::reading::Reading;
+use balance::Balance;
+use batch::{Batches, Launched};
+use launch::Results;
+use loader::Loader;
+use stager::Stager;
+
+/// GPU memory that a selection is read into.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceTarget {
+    pub start: u64,
+    pub length: u64,
+}
+
+/// The duty of reading into GPU memory.
+pub struct DeviceRead {
+    readings: Vec<Reading>,
+    feed: Feed,
+    target: DeviceTarget,
+    context: Arc<Context>,
+    /// None where no kernel may be launched.
+    kernels: Option<Arc<Kernels>>,
+    batches: Batches,
+}
+
+/// Where a stream waits for the request, only copies are made for it: kernels may share a hardware
+/// queue with that stream, and then would wait for it (docs/decisions/0006).
+///
+/// GPU memory for chunks under way, unless the caller says otherwise.
+const SCRATCH: u64 = 1 << 30;
+
+impl DeviceRead {
+    pub fn new(
+        readings: Vec<Reading>,
+        target: DeviceTarget,
+        context: &Arc<Context>,
+        workers: usize,
+        options: &Options,
+        copies_only: bool,
+    ) -> Result<DeviceRead> {
+        let kernels = match copies_only {
+            true => None,
+            false => Some(placing::kernels(context)?),
+        };
+        let feed = Feed::new(&readings);
+        let scratch = options.scratch.unwrap_or(SCRATCH);
+        let decoder = match kernels {
+            None => Decoder::Cpu,
+            Some(_) => options.decode.unwrap_or(Decoder::Auto),
+        };
+        let batches = Batches::new(&readings, decoder, scratch, workers);
+        Ok(DeviceRead {
+            readings,
+            feed,
+            target,
+            context: Arc::clone(context),
+            kernels,
+            batches,
+        })
+    }
+
+    /// How many of `most` workers find something to do.
+    pub fn workers(&self, most: usize) -> Result<usize> {
+        Ok(self.feed.peek(most)?.clamp(1, most))
+    }
+}
+
+impl Duty for DeviceRead {
+    fn serve(&self, share: &Share<'_>) -> Result<()> {
+        let mut lent = Lent::new(&self.context)?;
+        let mut stager = Stager::new(self, share);
+        self.batches.enter();
+        let outcome = self.serve_with(share, &mut lent, &mut stager);
+        // Whatever happened, nothing of this worker touches any memory afterwards.
+        let drained = stager.drain(&mut lent);
+        let ended = self.batches.leave();
+        outcome.and(drained).and(ended)
+    }
+
+    fn named(&self, error: Error) -> Error {
+        match self.readings.iter().find_map(Reading::path) {
+            Some(path) => error.in_file(path),
+            None => error,
+        }
+    }
+
+    fn operation(&self) -> Operation {
+        Operation::Read
+    }
+}
+
+impl DeviceRead {
+    /// The GPU is fed first, as it takes long; what it has decoded makes room for the next batch;
+    /// in between this worker decodes chunks itself.
+    fn serve_with<'a>(
+        &'a self,
+        share: &'a Share<'a>,
+        lent: &mut Lent<'_>,
+        stager: &mut Stager<'a>,
+    ) -> Result<()> {
+        while !share.stopping() {
+            self.batches.begin(self, lent)?;
+            if let Some(batch) = self.batches.to_load() {
+                share.joined();
+                stager.flush(lent)?;
+                Loader::new(self, share, stager).load(&batch, lent)?;
+                continue;
+            }
+            if let Some(batch) = self.batches.done()? {
+                self.settle(batch, lent, stager, share)?;
+                continue;
+            }
+            match self.feed.bite(&self.readings)? {
+                Some(bite) => {
+                    share.joined();
+                    match bite {
+                        Bite::Chunks(reading, jobs) => stager.chunks(reading, &jobs, lent)?,
+                        Bite::Fill(reading, job) => stager.fill(reading, &job, lent)?,
+                    }
+                }
+                None => {
+                    stager.flush(lent)?;
+                    let Some(batch) = self.batches.wait()? else {
+                        break;
+                    };
+                    self.settle(batch, lent, stager, share)?;
+                }
+            }
+        }
+        stager.flush(lent)
+    }
+
+    /// What the GPU could not decode is decoded here, which also tells what is wrong with it.
+    fn settle(
+        &self,
+        launched: Launched,
+        lent: &mut Lent<'_>,
+        stager: &mut Stager<'_>,
+        share: &Share<'_>,
+    ) -> Result<()> {
+        let batch = &launched.batch;
+        let again = launched.results.again(batch, share.counters())?;
+        Results::count(batch, &again, self, share.counters());
+        self.batches.settled(&launched);
+        for job in &again {
+            stager.chunks(batch.reading, std::slice::from_ref(job), lent)?;
+        }
+        Ok(())
+    }
+
+    fn balance(&self) -> &Balance {
+        self.batches.balance()
+    }
+}

@@ -1,0 +1,177 @@
+//! Two pinned slots of one worker, with as much GPU memory: one is filled while the other is on its
+//! way.
+
+use penstock_engine::error::Result;
+use penstock_engine::gpu::{Direction, Lent};
+use penstock_engine::staging::{Ring, Slot};
+use penstock_sys::cuda::CUdeviceptr;
+
+use super::scratch::Scratch;
+
+/// Every chunk and table in a slot begins at a multiple of this.
+pub const ALIGNMENT: usize = 16;
+
+pub struct Slots {
+    ring: &'static Ring,
+    pairs: [Option<Pair>; 2],
+    turn: usize,
+}
+
+/// A slot and the GPU memory that its bytes go to.
+struct Pair {
+    slot: Slot,
+    /// Only where the bytes do not go straight to where they belong.
+    scratch: Option<Scratch>,
+    busy: bool,
+}
+
+impl Slots {
+    pub fn new(ring: &'static Ring) -> Slots {
+        Slots {
+            ring,
+            pairs: [None, None],
+            turn: 0,
+        }
+    }
+
+    /// Makes the slot whose turn it is free and at least so large. What it held is done.
+    pub fn ready(&mut self, bytes: usize, lent: &mut Lent<'_>) -> Result<()> {
+        let fits = |pair: &Option<Pair>| pair.as_ref().is_some_and(|p| p.slot.bytes() >= bytes);
+        if !fits(&self.pairs[self.turn]) {
+            self.release(self.turn, lent)?;
+            let context = Some(lent.context());
+            let other = 1 - self.turn;
+            // Holding one slot, a worker must not wait for another.
+            let slot = match &self.pairs[other] {
+                None => Some(self.ring.slot(bytes as u64, context)?),
+                Some(_) => self.ring.further_slot(bytes as u64, context)?,
+            };
+            match slot {
+                Some(slot) => {
+                    self.pairs[self.turn] = Some(Pair {
+                        slot,
+                        scratch: None,
+                        busy: false,
+                    });
+                }
+                None if fits(&self.pairs[other]) => self.turn = other,
+                None => {
+                    self.release(other, lent)?;
+                    let slot = self.ring.slot(bytes as u64, context)?;
+                    self.pairs[self.turn] = Some(Pair {
+                        slot,
+                        scratch: None,
+                        busy: false,
+                    });
+                }
+            }
+        }
+        let turn = self.turn;
+        if let Some(pair) = &mut self.pairs[turn]
+            && pair.busy
+        {
+            lent.queue()?.wait(turn)?;
+            pair.busy = false;
+        }
+        Ok(())
+    }
+
+    /// The memory of the slot whose turn it is.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        match &mut self.pairs[self.turn] {
+            // SAFETY: the slot is this worker's own, and `ready` has waited for what it held.
+            Some(pair) if !pair.busy => unsafe {
+                std::slice::from_raw_parts_mut(pair.slot.start(), pair.slot.bytes())
+            },
+            _ => &mut [],
+        }
+    }
+
+    /// The GPU memory that goes with the slot, as large as the slot.
+    pub fn scratch(&mut self, lent: &mut Lent<'_>) -> Result<CUdeviceptr> {
+        let Some(pair) = &mut self.pairs[self.turn] else {
+            return Ok(0);
+        };
+        if pair.scratch.is_none() {
+            let bytes = pair.slot.bytes() as u64;
+            pair.scratch = Some(match lent.context().spare(bytes) {
+                Some(address) => Scratch { address, bytes },
+                None => Scratch::new(lent.queue()?, bytes)?,
+            });
+        }
+        Ok(pair.scratch.as_ref().map_or(0, |s| s.address))
+    }
+
+    /// Queues a copy of a part of the slot.
+    ///
+    /// # Safety
+    /// The GPU memory is valid for `length` bytes until the queue is finished.
+    pub unsafe fn upload(
+        &mut self,
+        from: usize,
+        length: usize,
+        to: CUdeviceptr,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let start = self.bytes()[from..from + length].as_mut_ptr();
+        // SAFETY: the slot is not touched before `ready` has waited for it; the rest is passed on.
+        unsafe {
+            lent.queue()?
+                .copy(Direction::ToGpu, start, to, length as u64)
+        }
+    }
+
+    /// Queues a copy of rows of the slot to places `pitch` bytes apart.
+    ///
+    /// # Safety
+    /// The GPU memory of each row is valid until the queue is finished.
+    pub unsafe fn upload_rows(
+        &mut self,
+        from: usize,
+        width: u64,
+        rows: u64,
+        to: CUdeviceptr,
+        pitch: i64,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let start = self.bytes()[from..from + (width * rows) as usize].as_mut_ptr();
+        // SAFETY: as for `upload`.
+        unsafe { lent.queue()?.copy_rows(start, to, width, rows, pitch) }
+    }
+
+    /// What was queued last is the last that needs this slot. The other one is next.
+    pub fn sent(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+        if let Some(pair) = &mut self.pairs[self.turn] {
+            pair.busy = true;
+            lent.queue()?.mark(self.turn)?;
+            self.turn = 1 - self.turn;
+        }
+        Ok(())
+    }
+
+    /// Waits for all that was sent, and gives slots and memory back.
+    pub fn drain(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+        let finished = lent.queue()?.finish();
+        for turn in 0..2 {
+            self.release(turn, lent)?;
+        }
+        finished
+    }
+
+    fn release(&mut self, turn: usize, lent: &mut Lent<'_>) -> Result<()> {
+        if let Some(pair) = self.pairs[turn].take() {
+            let waited = match pair.busy {
+                true => lent.queue()?.wait(turn),
+                false => Ok(()),
+            };
+            if let Some(scratch) = pair.scratch {
+                let is_free = waited.is_ok();
+                if !is_free || !lent.context().keep_memory(scratch.address, scratch.bytes) {
+                    scratch.release(lent.queue()?);
+                }
+            }
+            waited?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,396 @@
+//! One worker's own chunks: decoded by the CPU into a pinned slot, brought to the GPU, placed there.
+
+use std::time::Instant;
+
+use penstock_codec::convert::Change;
+use penstock_codec::gpu::PlaceTable;
+use penstock_codec::{CodecError, Scratch as CodecScratch};
+use penstock_engine::error::Result;
+use penstock_engine::gpu::Lent;
+use penstock_engine::report::Path;
+use penstock_engine::request::Share;
+
+use super::DeviceRead;
+use super::placing::{self, Decoded};
+use super::slots::{ALIGNMENT, Slots};
+use crate::execute::buffer::Buffer;
+use crate::execute::reading::{Reading, Stored};
+use crate::placement::Patch;
+use crate::plan::{ChunkJob, FillJob, Item};
+
+pub struct Stager<'a> {
+    duty: &'a DeviceRead,
+    share: &'a Share<'a>,
+    pub slots: Slots,
+    pub stored: Buffer,
+    codec: CodecScratch,
+    /// Bytes used in the slot whose turn it is.
+    used: usize,
+    /// What of the slot goes to its place by copies.
+    copies: Vec<Rows>,
+    /// A chunk whose elements are gathered by the CPU.
+    decoded: Buffer,
+    /// The boxes of chunks in the slot, all of one reading.
+    table: Option<(usize, PlaceTable)>,
+}
+
+/// Rows of the slot that go to a place `pitch` bytes apart.
+struct Rows {
+    from: usize,
+    width: u64,
+    rows: u64,
+    to: u64,
+    pitch: i64,
+}
+
+/// A slot is sent when it holds so much.
+const FULL: usize = 4 << 20;
+/// Room for tables behind the chunks of a slot.
+const TABLES: usize = 512 << 10;
+
+impl<'a> Stager<'a> {
+    pub fn new(duty: &'a DeviceRead, share: &'a Share<'a>) -> Stager<'a> {
+        Stager {
+            duty,
+            share,
+            slots: Slots::new(share.ring()),
+            stored: Buffer::default(),
+            codec: CodecScratch::default(),
+            used: 0,
+            copies: Vec::new(),
+            decoded: Buffer::default(),
+            table: None,
+        }
+    }
+
+    pub fn chunks(&mut self, number: usize, jobs: &[ChunkJob], lent: &mut Lent<'_>) -> Result<()> {
+        let reading = &self.duty.readings[number];
+        let start = Instant::now();
+        let mut buffer = std::mem::take(&mut self.stored);
+        let outcome = (|| {
+            let stored = reading.fetch(jobs, self.share.counters(), &mut buffer)?;
+            for job in jobs {
+                self.chunk(number, job, &stored, lent)?;
+            }
+            Ok(())
+        })();
+        self.stored = buffer;
+        let decoded = jobs.iter().filter(|j| !j.is_plain).map(|j| j.decoded_size);
+        self.duty.balance().cpu_did(decoded.sum(), start.elapsed());
+        outcome
+    }
+
+    fn chunk(
+        &mut self,
+        number: usize,
+        job: &ChunkJob,
+        stored: &Stored<'_>,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let reading = &self.duty.readings[number];
+        let (from, length) = if job.is_plain {
+            let (from, to) = reading.needed(job);
+            (from, to - from)
+        } else {
+            reading.refuse_bomb(job)?;
+            (0, job.decoded_size)
+        };
+        let bytes = stored.of(job, reading.needed(job));
+        let counters = self.share.counters();
+        let selected = job.elements(&reading.plan) * reading.plan.item().memory;
+        counters.moved(
+            stored.path(Path::StagedBuffered, Path::StagedDirect),
+            selected,
+        );
+        reading.count(job, counters);
+        let whole = match reading.change {
+            Change::Copy => job.whole(&reading.plan),
+            _ => None,
+        };
+        if whole.is_none() && self.duty.kernels.is_none() {
+            return self.gather(number, job, bytes, from, length, lent);
+        }
+        let at = self.room(number, length as usize, lent)?;
+        let output = &mut self.slots.bytes()[at..at + length as usize];
+        decode(reading, job, bytes, output, &mut self.codec)?;
+        match whole {
+            Some(target) => {
+                self.copies.push(Rows {
+                    from: at,
+                    width: length,
+                    rows: 1,
+                    to: self.duty.target.start + target,
+                    pitch: 0,
+                });
+                Ok(())
+            }
+            None => self.scatter(number, job, at, length, from, lent),
+        }
+    }
+
+    /// Puts what is selected of a chunk densely into the slot, from where copies take it.
+    fn gather(
+        &mut self,
+        number: usize,
+        job: &ChunkJob,
+        bytes: &[u8],
+        from: u64,
+        length: u64,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let reading = &self.duty.readings[number];
+        let item = reading.plan.item();
+        let mut decoded = std::mem::take(&mut self.decoded);
+        let outcome = (|| {
+            let chunk = decoded.room(length as usize)?;
+            decode(reading, job, bytes, chunk, &mut self.codec)?;
+            for mut patch in job.patches(&reading.plan) {
+                patch.source -= from;
+                let width = patch.run * item.memory;
+                let all = patch.elements() * item.memory;
+                let at = self.room(number, all as usize, lent)?;
+                let slot = &mut self.slots.bytes()[at..at + all as usize];
+                gather_box(&reading.change, &item, &patch, chunk, slot);
+                let (rows, pitch) = match patch.dims.last() {
+                    Some(dim) => (dim.count, dim.target_stride),
+                    None => (1, 0),
+                };
+                patch.dims.pop();
+                let starts = patch.copies().zip((at..).step_by((rows * width) as usize));
+                self.copies.extend(starts.map(|(start, from)| Rows {
+                    from,
+                    width,
+                    rows,
+                    to: self.duty.target.start + start.target,
+                    pitch,
+                }));
+            }
+            Ok(())
+        })();
+        self.decoded = decoded;
+        outcome
+    }
+
+    /// Adds the boxes of a chunk to the table; more than fit are placed in several goes.
+    fn scatter(
+        &mut self,
+        number: usize,
+        job: &ChunkJob,
+        at: usize,
+        length: u64,
+        from: u64,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let reading = &self.duty.readings[number];
+        let (item, target) = (reading.plan.item(), self.duty.target);
+        let scratch = self.slots.scratch(lent)?;
+        let decoded = Decoded {
+            address: scratch + at as u64,
+            length,
+            from,
+            shuffled: 0,
+        };
+        for patch in job.patches(&reading.plan) {
+            let table = self.table(number, reading)?;
+            placing::push(table, &item, &patch, &decoded, target)?;
+            self.make_room_in_table(lent)?;
+        }
+        Ok(())
+    }
+
+    pub fn fill(&mut self, number: usize, job: &FillJob, lent: &mut Lent<'_>) -> Result<()> {
+        let reading = &self.duty.readings[number];
+        let (item, target) = (reading.plan.item(), self.duty.target);
+        let Some(value) = reading.plan.fill() else {
+            return Ok(());
+        };
+        let filled = job.elements(&reading.plan) * item.memory;
+        self.share.counters().moved(Path::StagedBuffered, filled);
+        if self.duty.kernels.is_none() {
+            return self.fill_by_copies(number, job, value, lent);
+        }
+        let at = self.room(number, value.len(), lent)?;
+        self.slots.bytes()[at..at + value.len()].copy_from_slice(value);
+        let address = self.slots.scratch(lent)? + at as u64;
+        for patch in job.patches(&reading.plan) {
+            let table = self.table(number, reading)?;
+            placing::push_fill(table, &item, &patch, address, target)?;
+            self.make_room_in_table(lent)?;
+        }
+        Ok(())
+    }
+
+    fn fill_by_copies(
+        &mut self,
+        number: usize,
+        job: &FillJob,
+        value: &[u8],
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        /// Elements of the pattern that a copy takes at most.
+        const MOST: u64 = 64 << 10;
+        let reading = &self.duty.readings[number];
+        let item = reading.plan.item();
+        let part = &value[item.offset as usize..(item.offset + item.length) as usize];
+        for patch in job.patches(&reading.plan) {
+            let most = patch.run.min((MOST / item.memory).max(1));
+            let mut pattern = usize::MAX;
+            for run in patch.copies() {
+                let mut done = 0;
+                while done < run.elements {
+                    let elements = most.min(run.elements - done);
+                    // What was sent took the pattern along.
+                    if pattern == usize::MAX || self.used == 0 {
+                        pattern = self.room(number, (most * item.memory) as usize, lent)?;
+                        let slot = &mut self.slots.bytes()[pattern..];
+                        for to in slot
+                            .chunks_exact_mut(item.memory as usize)
+                            .take(most as usize)
+                        {
+                            reading.change.run(part, to);
+                        }
+                    }
+                    self.copies.push(Rows {
+                        from: pattern,
+                        width: elements * item.memory,
+                        rows: 1,
+                        to: self.duty.target.start + run.target + done * item.memory,
+                        pitch: 0,
+                    });
+                    done += elements;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn table(&mut self, number: usize, reading: &Reading) -> Result<&mut PlaceTable> {
+        let made = match self.table.take() {
+            Some(made) => made,
+            None => {
+                let item = reading.plan.item();
+                (number, placing::table(reading.change, &item, 0)?)
+            }
+        };
+        Ok(&mut self.table.insert(made).1)
+    }
+
+    /// Room for so many bytes in a slot, whose place in it is returned. What is in the slot is sent
+    /// first where that is too much, or of another reading.
+    fn room(&mut self, number: usize, bytes: usize, lent: &mut Lent<'_>) -> Result<usize> {
+        let is_other = self.table.as_ref().is_some_and(|(n, _)| *n != number);
+        let is_full = self.used > 0 && self.used + bytes + TABLES > FULL;
+        if is_other || is_full {
+            self.flush(lent)?;
+        }
+        if self.used == 0 {
+            let size = (bytes.next_multiple_of(ALIGNMENT) + TABLES).max(FULL);
+            self.slots.ready(size, lent)?;
+        }
+        let at = self.used;
+        self.used = (at + bytes).next_multiple_of(ALIGNMENT);
+        Ok(at)
+    }
+
+    /// A table that has grown to the room that slots keep for it is carried out at once, with the
+    /// chunks so far.
+    fn make_room_in_table(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+        const LARGEST_PATCH: usize = 2048;
+        let size = self.table.as_ref().map_or(0, |(_, table)| table.size());
+        if size + LARGEST_PATCH <= TABLES {
+            return Ok(());
+        }
+        self.launch(lent)?;
+        // The slot goes on being used, so its table must have arrived.
+        lent.queue()?.finish()
+    }
+
+    /// Sends what is in the slot.
+    pub fn flush(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+        if self.used == 0 {
+            return Ok(());
+        }
+        self.launch(lent)?;
+        for copy in std::mem::take(&mut self.copies) {
+            self.share.counters().copy();
+            // SAFETY: places inside the caller's memory, as the plan has checked.
+            unsafe {
+                self.slots
+                    .upload_rows(copy.from, copy.width, copy.rows, copy.to, copy.pitch, lent)?;
+            }
+        }
+        self.slots.sent(lent)?;
+        self.used = 0;
+        Ok(())
+    }
+
+    /// Brings the slot's chunks and the table to the GPU and queues the placing.
+    fn launch(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+        let Some((_, mut table)) = self.table.take().filter(|(_, table)| !table.is_empty()) else {
+            return Ok(());
+        };
+        let at = self.used.next_multiple_of(ALIGNMENT);
+        let size = table.size();
+        table.write(&mut self.slots.bytes()[at..at + size]);
+        let scratch = self.slots.scratch(lent)?;
+        self.share.counters().copy();
+        // SAFETY: slot and scratch are of one size; the kernel's buffers are the scratch and the
+        // caller's memory, and both stay until the queue is finished.
+        unsafe {
+            self.slots.upload(0, at + size, scratch, lent)?;
+            let stream = lent.queue()?.lend_stream();
+            if let Some(kernels) = &self.duty.kernels {
+                kernels
+                    .place(&table, scratch + at as u64, stream)
+                    .map_err(|e| placing::gpu_error(&self.duty.context, &e))?;
+            }
+        }
+        table.clear();
+        Ok(())
+    }
+
+    /// Waits for all that was sent.
+    pub fn drain(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+        self.used = 0;
+        self.copies.clear();
+        self.table = None;
+        self.slots.drain(lent)
+    }
+}
+
+/// The bytes of a chunk as they are without filters.
+fn decode(
+    reading: &Reading,
+    job: &ChunkJob,
+    stored: &[u8],
+    output: &mut [u8],
+    scratch: &mut CodecScratch,
+) -> Result<()> {
+    if job.is_plain {
+        output.copy_from_slice(stored);
+        return Ok(());
+    }
+    let failed = |error: CodecError| reading.undecodable(job, &error);
+    let pipeline = &reading.pipeline;
+    pipeline
+        .decode(job.mask, stored, output, scratch)
+        .map_err(failed)
+}
+
+/// The elements of a box, one after the other.
+fn gather_box(change: &Change, item: &Item, patch: &Patch, chunk: &[u8], dense: &mut [u8]) {
+    let is_dense = item.offset == 0 && item.length == item.stored;
+    let rows = dense.chunks_exact_mut((patch.run * item.memory) as usize);
+    for (run, row) in patch.copies().zip(rows) {
+        let source = &chunk[run.source as usize..];
+        if is_dense {
+            change.run(&source[..(run.elements * item.stored) as usize], row);
+            continue;
+        }
+        let elements = source.chunks(item.stored as usize);
+        for (element, to) in elements.zip(row.chunks_exact_mut(item.memory as usize)) {
+            let part = &element[item.offset as usize..(item.offset + item.length) as usize];
+            change.run(part, to);
+        }
+    }
+}

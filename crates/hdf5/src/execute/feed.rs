@@ -1,0 +1,208 @@
+//! Jobs on their way to workers: handed out in small bites, in order of their addresses.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use penstock_engine::error::Result;
+
+use super::reading::Reading;
+use crate::plan::{ChunkJob, FillJob, Windows};
+
+/// What one worker takes on at a time.
+pub enum Bite {
+    /// Jobs of one reading whose addresses ascend, near to each other.
+    Chunks(usize, Vec<ChunkJob>),
+    Fill(usize, FillJob),
+}
+
+/// The work of several readings, one after the other, shared by workers.
+pub struct Feed {
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Chunks of each reading that were not handed out, about.
+    left: Vec<u64>,
+    /// Decoded bytes of a full chunk of each reading.
+    sizes: Vec<u64>,
+    /// Of the readings that were not begun, the last first.
+    waiting: Vec<(usize, Windows)>,
+    jobs: VecDeque<(usize, ChunkJob)>,
+    fills: VecDeque<(usize, FillJob)>,
+}
+
+/// Jobs are sorted by address within so many bytes, and planned by the worker that needs them.
+const WINDOW: u64 = 64 << 20;
+/// A bite ends when it has so many stored bytes,
+const BITE: u64 = 256 << 10;
+/// or so many decoded ones,
+const BITE_DECODED: u64 = 1 << 20;
+/// or when the next chunk lies further away than this.
+const GAP: u64 = 16 << 10;
+
+/// Jobs that do not fit are looked through for others that do, so many at a time.
+const MOST_PASSED_OVER: usize = 1024;
+
+impl Feed {
+    pub fn new(readings: &[Reading]) -> Feed {
+        let windows = readings.iter().map(|r| Arc::clone(&r.plan).windows(WINDOW));
+        let mut waiting: Vec<(usize, Windows)> = windows.enumerate().collect();
+        waiting.reverse();
+        Feed {
+            state: Mutex::new(State {
+                left: readings.iter().map(|r| r.plan.touched()).collect(),
+                sizes: readings.iter().map(|r| r.plan.decoded_size()).collect(),
+                waiting,
+                jobs: VecDeque::new(),
+                fills: VecDeque::new(),
+            }),
+        }
+    }
+
+    /// The next bite; `None` when all are handed out.
+    pub fn bite(&self, readings: &[Reading]) -> Result<Option<Bite>> {
+        let mut state = self.lock();
+        if !state.fill_up()? {
+            return Ok(None);
+        }
+        if let Some((reading, job)) = state.fills.pop_front() {
+            return Ok(Some(Bite::Fill(reading, job)));
+        }
+        let mut bite: Vec<ChunkJob> = Vec::new();
+        let (mut stored, mut decoded, mut end) = (0, 0, 0);
+        let mut of = 0;
+        while let Some((reading, job)) = state.jobs.front() {
+            let (from, to) = readings[*reading].needed(job);
+            let start = job.address + from;
+            let goes_on = *reading == of
+                && start >= end
+                && start - end <= GAP
+                && stored + (to - from) <= BITE
+                && decoded + job.decoded_size <= BITE_DECODED;
+            if !bite.is_empty() && !goes_on {
+                break;
+            }
+            of = *reading;
+            stored += to - from;
+            decoded += job.decoded_size;
+            end = job.address + to;
+            bite.extend(state.jobs.pop_front().map(|(_, job)| job));
+        }
+        state.handed_out(of, bite.len());
+        Ok(Some(Bite::Chunks(of, bite)))
+    }
+
+    /// How many chunks were not handed out, about, of the reading whose turn it is, and the decoded
+    /// bytes of one.
+    pub fn left(&self) -> Result<(u64, u64)> {
+        let mut state = self.lock();
+        if !state.fill_up()? {
+            return Ok((0, 1));
+        }
+        let reading = state.jobs.front().map_or(0, |(reading, _)| *reading);
+        let known = state.jobs.len() as u64;
+        Ok((state.left[reading].max(known), state.sizes[reading].max(1)))
+    }
+
+    /// Up to `count` jobs of one reading for which `needs` gives the memory that each takes, at most
+    /// `bytes` together.
+    pub fn take(
+        &self,
+        count: usize,
+        bytes: u64,
+        needs: impl Fn(usize, &ChunkJob) -> Option<u64>,
+    ) -> Result<(usize, Vec<ChunkJob>)> {
+        let mut state = self.lock();
+        let (mut taken, mut passed_over) = (Vec::new(), Vec::new());
+        let (mut of, mut used) = (None, 0);
+        while taken.len() < count {
+            if state.jobs.is_empty() && !state.plan_more()? {
+                break;
+            }
+            let Some((reading, job)) = state.jobs.pop_front() else {
+                continue;
+            };
+            let is_other = of.is_some_and(|of| of != reading);
+            match needs(reading, &job) {
+                Some(size) if is_other || used + size > bytes => {
+                    state.jobs.push_front((reading, job));
+                    break;
+                }
+                Some(size) => {
+                    of = Some(reading);
+                    used += size;
+                    taken.push(job);
+                }
+                None => {
+                    passed_over.push((reading, job));
+                    // Most of the chunks are not for the GPU.
+                    if passed_over.len() > taken.len() + MOST_PASSED_OVER {
+                        break;
+                    }
+                }
+            }
+        }
+        for passed in passed_over.into_iter().rev() {
+            state.jobs.push_front(passed);
+        }
+        let of = of.unwrap_or(0);
+        state.handed_out(of, taken.len());
+        Ok((of, taken))
+    }
+
+    /// Takes back what was handed out.
+    pub fn put_back(&self, reading: usize, jobs: Vec<ChunkJob>) {
+        let mut state = self.lock();
+        for job in jobs.into_iter().rev() {
+            state.jobs.push_front((reading, job));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// At least `count` jobs, if there are as many: to see how much there is to do.
+    pub fn peek(&self, count: usize) -> Result<usize> {
+        let mut state = self.lock();
+        while state.jobs.len() + state.fills.len() < count && state.plan_more()? {}
+        Ok(state.jobs.len() + state.fills.len())
+    }
+}
+
+impl State {
+    fn handed_out(&mut self, reading: usize, chunks: usize) {
+        if let Some(left) = self.left.get_mut(reading) {
+            *left = left.saturating_sub(chunks as u64);
+        }
+    }
+
+    /// Makes sure that there is something to hand out; false if all is.
+    fn fill_up(&mut self) -> Result<bool> {
+        while self.jobs.is_empty() && self.fills.is_empty() {
+            if !self.plan_more()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn plan_more(&mut self) -> Result<bool> {
+        while let Some((reading, windows)) = self.waiting.last_mut() {
+            let reading = *reading;
+            match windows.next().transpose()? {
+                Some(window) => {
+                    self.jobs
+                        .extend(window.jobs.into_iter().map(|job| (reading, job)));
+                    self.fills
+                        .extend(window.fills.into_iter().map(|job| (reading, job)));
+                    return Ok(true);
+                }
+                None => {
+                    self.waiting.pop();
+                }
+            }
+        }
+        Ok(false)
+    }
+}

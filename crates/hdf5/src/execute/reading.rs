@@ -1,0 +1,221 @@
+//! One plan with all that it takes to carry it out.
+
+use std::sync::Arc;
+
+use penstock_codec::convert::Change;
+use penstock_codec::{CodecError, Pipeline};
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::file::File;
+use penstock_engine::file::position::Operation;
+use penstock_engine::file::side::{Direct, FileSide};
+use penstock_engine::report::{Counters, Path};
+
+use super::buffer::{Buffer, no_memory};
+use crate::plan::{ChunkJob, FileRange, ReadPlan};
+
+/// A dataset, or a part of a virtual one, on its way into memory.
+#[derive(Debug)]
+pub struct Reading {
+    pub plan: Arc<ReadPlan>,
+    /// The file of the dataset; the slots' files for external storage, in their order. An external
+    /// file that does not exist reads as zeros, as with HDF5.
+    pub files: Vec<Option<Arc<File>>>,
+    pub pipeline: Pipeline,
+    /// What happens to the wanted part of each element.
+    pub change: Change,
+    pub direct: Direct,
+    /// The elements, where HDF5 has read them already.
+    pub given: Option<Arc<[u8]>>,
+}
+
+/// What was read for some jobs.
+pub struct Stored<'a> {
+    bytes: &'a [u8],
+    start: u64,
+    way: Way,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Buffered,
+    Direct,
+    Given,
+}
+
+impl Stored<'_> {
+    /// How the bytes came: one of the two paths given, or by HDF5.
+    pub fn path(&self, buffered: Path, direct: Path) -> Path {
+        match self.way {
+            Way::Buffered => buffered,
+            Way::Direct => direct,
+            Way::Given => Path::Hdf5,
+        }
+    }
+
+    /// The stored bytes of a job, from `from` to `to` of them.
+    pub fn of(&self, job: &ChunkJob, (from, to): (u64, u64)) -> &[u8] {
+        let start = (job.address - self.start + from) as usize;
+        &self.bytes[start..start + (to - from) as usize]
+    }
+}
+
+impl Reading {
+    /// The stored bytes of a job that are needed: all that is to be decoded, or else the part that
+    /// is selected.
+    pub fn needed(&self, job: &ChunkJob) -> (u64, u64) {
+        if job.is_plain {
+            job.span(&self.plan)
+        } else {
+            (0, job.stored_size)
+        }
+    }
+
+    /// Reads what some jobs need by one call. Their addresses ascend.
+    pub fn fetch<'b>(
+        &'b self,
+        jobs: &[ChunkJob],
+        counters: &Counters,
+        buffer: &'b mut Buffer,
+    ) -> Result<Stored<'b>> {
+        let ends = |job: &ChunkJob| {
+            let (from, to) = self.needed(job);
+            (job.address + from, job.address + to)
+        };
+        let start = jobs.iter().map(|job| ends(job).0).min().unwrap_or(0);
+        let end = jobs.iter().map(|job| ends(job).1).max().unwrap_or(0);
+        if let Some(given) = &self.given {
+            return Ok(Stored {
+                bytes: &given[start as usize..end as usize],
+                start,
+                way: Way::Given,
+            });
+        }
+        if self.plan.is_external() {
+            return self.fetch_external(start, end, counters, buffer);
+        }
+        let side = self.side(counters)?;
+        let align = side.file.direct_alignment();
+        let direct = side.goes_direct(start, end - start);
+        let head = if direct { start % align } else { 0 };
+        let needed = head + (end - start);
+        let room = if direct {
+            needed.next_multiple_of(align)
+        } else {
+            needed
+        };
+        let length = usize::try_from(room).map_err(|_| no_memory(usize::MAX))?;
+        let bytes = buffer.room(length)?;
+        let way = if direct {
+            // SAFETY: the memory is this worker's own, page-aligned, and of this length.
+            match unsafe { side.move_direct(bytes.as_mut_ptr(), start - head, room, needed)? } {
+                true => Way::Direct,
+                false => Way::Buffered,
+            }
+        } else {
+            // SAFETY: as above.
+            unsafe { side.move_buffered(bytes.as_mut_ptr(), start, needed)? };
+            Way::Buffered
+        };
+        Ok(Stored {
+            bytes: &bytes[head as usize..needed as usize],
+            start,
+            way,
+        })
+    }
+
+    /// Counts a chunk that was read.
+    pub fn count(&self, job: &ChunkJob, counters: &Counters) {
+        let (from, to) = self.needed(job);
+        counters.chunks(1, to - from);
+        if !job.is_plain {
+            counters.decoded_cpu(job.decoded_size);
+        }
+    }
+
+    /// The file that errors name.
+    pub fn path(&self) -> Option<&std::path::Path> {
+        let file = self.files.iter().flatten().next()?;
+        Some(file.path())
+    }
+
+    fn side<'a>(&'a self, counters: &'a Counters) -> Result<FileSide<'a>> {
+        let file = self.files.first().and_then(Option::as_ref);
+        Ok(FileSide {
+            file: file.ok_or_else(|| Error::new(Kind::Internal, "a plan came without its file"))?,
+            operation: Operation::Read,
+            direct: self.direct,
+            counters,
+            gate: None,
+        })
+    }
+
+    /// External files that are missing or end early read as zeros, as with HDF5.
+    fn fetch_external<'b>(
+        &self,
+        start: u64,
+        end: u64,
+        counters: &Counters,
+        buffer: &'b mut Buffer,
+    ) -> Result<Stored<'b>> {
+        let length = usize::try_from(end - start).map_err(|_| no_memory(usize::MAX))?;
+        let bytes = buffer.room(length)?;
+        bytes.fill(0);
+        let range = FileRange {
+            offset: start,
+            length: end - start,
+            target: 0,
+        };
+        for (slot, part) in self.plan.external_ranges(range) {
+            let Some(file) = self.files.get(slot).and_then(Option::as_ref) else {
+                continue;
+            };
+            let size = file.size()?;
+            let there = part.length.min(size.saturating_sub(part.offset));
+            let side = FileSide {
+                file,
+                operation: Operation::Read,
+                direct: Direct::Never,
+                counters,
+                gate: None,
+            };
+            let target = &mut bytes[part.target as usize..(part.target + there) as usize];
+            // SAFETY: the memory is this worker's own and as long as what is read.
+            unsafe { side.move_buffered(target.as_mut_ptr(), part.offset, there)? };
+        }
+        Ok(Stored {
+            bytes,
+            start,
+            way: Way::Buffered,
+        })
+    }
+
+    /// An error of decoding, with the chunk that it is about.
+    pub fn undecodable(&self, job: &ChunkJob, error: &CodecError) -> Error {
+        let cause = Error::new(Kind::Io, error.to_string())
+            .remedy("the chunk is damaged: restore the file from a copy");
+        let error = self.plan.name_in(job, cause);
+        match self.files.first().and_then(Option::as_ref) {
+            Some(file) => error.at(file.path(), job.address, job.stored_size),
+            None => error,
+        }
+    }
+
+    /// Refuses a chunk that claims to decode to more than its filters can make of what is stored,
+    /// before memory is taken for it.
+    pub fn refuse_bomb(&self, job: &ChunkJob) -> Result<()> {
+        let Some(most) = self.pipeline.most_decoded(job.mask, job.stored_size) else {
+            return Ok(());
+        };
+        if job.decoded_size <= most {
+            return Ok(());
+        }
+        let error = CodecError::new(
+            "pipeline",
+            format!(
+                "{} stored bytes cannot decode to {}",
+                job.stored_size, job.decoded_size
+            ),
+        );
+        Err(self.undecodable(job, &error))
+    }
+}

@@ -1,0 +1,585 @@
+//! Reading a dataset: from identifiers of HDF5 to a plan with its files, or to what HDF5 itself
+//! must do. All of it on the caller's thread; what it makes needs HDF5 no more.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::c_void;
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::Arc;
+
+use penstock_codec::Pipeline;
+use penstock_codec::convert::Change;
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::file::side::Direct;
+use penstock_engine::file::{Access, File};
+use penstock_engine::options::{Choice, Options};
+use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_ALL, hid_t};
+
+use crate::change::Conversion;
+use crate::chunks::ChunkTable;
+use crate::compose::{Composition, Store, compose};
+use crate::element::ElementType;
+use crate::execute::Reading;
+use crate::metadata::{DatasetInfo, FileInfo, Layout};
+use crate::pair::pair;
+use crate::plan::{Destination, Item, ReadPlan};
+use crate::selection::Selection;
+use crate::session::{Id, Session};
+use crate::space;
+
+/// Where elements lie in memory.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape<'a> {
+    /// An array of the selection's shape, up to dimensions of length 1. Strides are in bytes; C
+    /// order without them.
+    Array {
+        shape: &'a [u64],
+        strides: Option<&'a [i64]>,
+    },
+    /// The selection of a dataspace over a C array, as H5Dread takes it.
+    Space(hid_t),
+}
+
+/// A transfer between a dataset and memory, as the caller describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Order<'a> {
+    pub dataset: hid_t,
+    pub memory_type: hid_t,
+    pub shape: Shape<'a>,
+    /// H5S_ALL or a dataspace.
+    pub file_space: hid_t,
+    pub transfer: hid_t,
+    pub options: Options,
+}
+
+/// A read that needs HDF5 no more.
+#[derive(Debug)]
+pub struct Prepared {
+    pub readings: Vec<Reading>,
+    /// Lowest and highest byte of the memory, from the address that the caller gave.
+    pub low: i64,
+    pub length: u64,
+    /// Why HDF5 itself has read the elements.
+    pub reason: Option<String>,
+    /// Bytes that HDF5 has put into the caller's memory.
+    pub done: u64,
+    /// The file that errors name.
+    pub path: PathBuf,
+}
+
+/// What only HDF5 can do, and why.
+struct Refused(String);
+
+enum Stop {
+    Refused(Refused),
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Stop::Failed(error)
+    }
+}
+
+fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop> {
+    Err(Stop::Refused(Refused(why.into())))
+}
+
+/// Plans a read. `host` is the buffer if it is in host memory: HDF5 then reads straight into it
+/// where it must; otherwise into memory of its own, from which a plan goes on.
+///
+/// # Safety
+/// `host` is null or valid for what the order describes.
+pub unsafe fn prepare(session: &Session<'_>, order: &Order<'_>, host: *mut u8) -> Result<Prepared> {
+    let info = Arc::new(DatasetInfo::read(session, order.dataset)?);
+    match plan(session, order, &info) {
+        Ok(prepared) => Ok(prepared),
+        Err(Stop::Failed(error)) => Err(error),
+        // SAFETY: passed on.
+        Err(Stop::Refused(Refused(why))) => unsafe { by_hdf5(session, order, &info, host, why) },
+    }
+}
+
+fn plan(
+    session: &Session<'_>,
+    order: &Order<'_>,
+    info: &Arc<DatasetInfo>,
+) -> std::result::Result<Prepared, Stop> {
+    // SAFETY: takes an identifier, which HDF5 checks; the answer is ours to close.
+    let file_type = unsafe { (session.hdf5.H5Dget_type)(order.dataset) };
+    let file_type = session.own(file_type, session.hdf5.H5Tclose, "get the element type")?;
+    let found = Conversion::find(session, file_type.get(), order.memory_type)?;
+    let conversion = match found {
+        Ok(found) => found,
+        Err(why) => return refused(why),
+    };
+    let Conversion { item, change } = conversion;
+    let (selection, memory) = order.selections(session, info, item.memory)?;
+    let prepared = |readings| Prepared {
+        readings,
+        low: memory.low,
+        length: memory.destination.length,
+        reason: None,
+        done: 0,
+        path: info.file.name.clone(),
+    };
+    if selection.is_empty() || info.is_null {
+        return Ok(prepared(Vec::new()));
+    }
+    match &info.layout {
+        Layout::Compact => return refused("the dataset is compact"),
+        Layout::Virtual(_) => {
+            let target = &memory.destination;
+            return virtual_parts(session, order, info, &selection, target, &conversion)
+                .map(prepared);
+        }
+        _ => {}
+    }
+    let pipeline = known_filters(info)?;
+    if !info.file.is_plain || info.file.descriptor.is_none() {
+        return refused("the file is not one plain file");
+    }
+    flush(session, order.dataset, &info.file)?;
+    let table = match info.layout {
+        Layout::Chunked { .. } => Some(Arc::new(
+            ChunkTable::read(session, order.dataset, info).map_err(|e| info.name_in(e))?,
+        )),
+        _ => None,
+    };
+    let plan = ReadPlan::new(info, table, selection, &memory.destination, item)?;
+    let reading = Reading {
+        plan: Arc::new(plan),
+        files: files(info, order.options)?,
+        pipeline,
+        change,
+        direct: direct(&order.options),
+        given: None,
+    };
+    Ok(prepared(vec![reading]))
+}
+
+fn known_filters(info: &DatasetInfo) -> std::result::Result<Pipeline, Stop> {
+    let pipeline = Pipeline {
+        filters: info.filters.clone(),
+    };
+    match pipeline.unknown() {
+        Some(filter) => refused(format!("filter {} is known to HDF5 only", filter.id)),
+        None => Ok(pipeline),
+    }
+}
+
+/// The readings of the datasets that a virtual dataset is made of.
+fn virtual_parts(
+    session: &Session<'_>,
+    order: &Order<'_>,
+    info: &Arc<DatasetInfo>,
+    selection: &Selection,
+    target: &Destination,
+    conversion: &Conversion,
+) -> std::result::Result<Vec<Reading>, Stop> {
+    let memory_type = ElementType::read(session, order.memory_type)?;
+    // What holds for other types than that of the virtual dataset was not tried out with this HDF5,
+    // unless the numbers stay what they are.
+    let conversion_of = |element: &ElementType| {
+        if *element == info.element {
+            return Some(*conversion);
+        }
+        let found = Conversion::between(element, &memory_type).ok()?;
+        (!matches!(found.change, Change::Convert { .. })).then_some(found)
+    };
+    let item = |element: &ElementType| conversion_of(element).map(|found| found.item);
+    let parts = match compose(session, order.dataset, info, selection, target, &item)? {
+        Composition::Parts(parts) => parts,
+        Composition::Hdf5(why) => return refused(why),
+    };
+    let mut opened: HashMap<PathBuf, Arc<File>> = HashMap::new();
+    let mut readings = Vec::with_capacity(parts.len());
+    for part in parts {
+        let (files, given) = match &part.store {
+            Store::None => (Vec::new(), None),
+            Store::Memory(elements) => (Vec::new(), Some(Arc::clone(elements))),
+            Store::File(_) if matches!(part.info.layout, Layout::External(_)) => {
+                (files(&part.info, order.options)?, None)
+            }
+            Store::File(source) => {
+                let file = match opened.entry(source.path()) {
+                    Entry::Occupied(known) => Arc::clone(known.get()),
+                    Entry::Vacant(place) => {
+                        let file = File::open_as(&source.path(), source.name(), order.options)?;
+                        source.verify(&file.metadata()?)?;
+                        Arc::clone(place.insert(Arc::new(file)))
+                    }
+                };
+                (vec![Some(file)], None)
+            }
+        };
+        let change = conversion_of(&part.info.element).map_or(Change::Copy, |found| found.change);
+        readings.push(Reading {
+            plan: part.plan,
+            files,
+            pipeline: known_filters(&part.info)?,
+            change,
+            direct: direct(&order.options),
+            given,
+        });
+    }
+    Ok(readings)
+}
+
+/// What HDF5 holds changed in memory goes into the file first.
+fn flush(session: &Session<'_>, dataset: hid_t, file: &FileInfo) -> Result<()> {
+    if !file.is_writable {
+        return Ok(());
+    }
+    // SAFETY: takes an identifier, which HDF5 checks.
+    let status = unsafe { (session.hdf5.H5Dflush)(dataset) };
+    session.check(status, "flush the dataset")?;
+    if file.page_buffer > 0 {
+        // SAFETY: as above.
+        let status = unsafe { (session.hdf5.H5Fflush)(dataset, H5F_SCOPE_LOCAL) };
+        session.check(status, "flush the file")?;
+    }
+    Ok(())
+}
+
+fn files(info: &DatasetInfo, options: Options) -> Result<Vec<Option<Arc<File>>>> {
+    let Layout::External(slots) = &info.layout else {
+        let descriptor = info.file.descriptor.unwrap_or(-1);
+        // Through /proc it is surely the same file, also when it was renamed or unlinked.
+        let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
+        let file = File::open_as(&same, &info.file.name, options)?;
+        return Ok(vec![Some(Arc::new(file))]);
+    };
+    let access = Access {
+        read: true,
+        ..Access::default()
+    };
+    let open = |path: &PathBuf| match File::open(path, access, options) {
+        Ok(file) => Ok(Some(Arc::new(file))),
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        Err(error) => Err(info.name_in(error)),
+    };
+    slots.iter().map(|slot| open(&slot.path)).collect()
+}
+
+fn direct(options: &Options) -> Direct {
+    match options.direct.unwrap_or(Choice::Auto) {
+        Choice::No => Direct::Never,
+        Choice::Yes => Direct::Always,
+        Choice::Auto => Direct::WhereCold,
+    }
+}
+
+/// The memory's side of an order.
+struct Memory {
+    destination: Destination,
+    low: i64,
+}
+
+impl Order<'_> {
+    /// What is selected of the dataset, and where it comes out.
+    fn selections(
+        &self,
+        session: &Session<'_>,
+        info: &DatasetInfo,
+        element: u64,
+    ) -> Result<(Selection, Memory)> {
+        let selection = self.file_selection(session, &info.shape)?;
+        match self.shape {
+            Shape::Array { shape, strides } => {
+                let memory = Memory::of_array(&selection, shape, strides, element)?;
+                Ok((selection, memory))
+            }
+            Shape::Space(space) => {
+                let (memory, shape) = match space {
+                    // As H5Dread has it: H5S_ALL stands for the dataspace of the file.
+                    H5S_ALL if self.file_space == H5S_ALL => {
+                        (Selection::all(&info.shape), info.shape.clone())
+                    }
+                    H5S_ALL => (selection.clone(), info.shape.clone()),
+                    space => (
+                        Selection::of_space(session, space)?,
+                        space::extent(session, space)?.0,
+                    ),
+                };
+                let (selection, destination) =
+                    pair(&selection, &info.shape, &memory, &shape, element)?;
+                Ok((
+                    selection,
+                    Memory {
+                        destination,
+                        low: 0,
+                    },
+                ))
+            }
+        }
+    }
+
+    fn file_selection(&self, session: &Session<'_>, shape: &[u64]) -> Result<Selection> {
+        match self.file_space {
+            H5S_ALL => match self.shape {
+                Shape::Space(space) if space != H5S_ALL => {
+                    // H5Dread takes the whole dataset then.
+                    Ok(Selection::all(shape))
+                }
+                _ => Ok(Selection::all(shape)),
+            },
+            space => {
+                let (of_space, _) = space::extent(session, space)?;
+                if of_space != shape {
+                    return Err(Error::invalid(format!(
+                        "the selection is of an array of shape {of_space:?}, the dataset has shape {shape:?}"
+                    )));
+                }
+                Selection::of_space(session, space)
+            }
+        }
+    }
+}
+
+impl Memory {
+    fn of_array(
+        selection: &Selection,
+        shape: &[u64],
+        strides: Option<&[i64]>,
+        element: u64,
+    ) -> Result<Memory> {
+        let dense = Destination::dense(shape, element)?;
+        let strides = strides.unwrap_or(&dense.strides);
+        if strides.len() != shape.len() {
+            return Err(Error::invalid(format!(
+                "an array of shape {shape:?} has strides {strides:?}"
+            )));
+        }
+        let comes_out = selection
+            .shape()
+            .ok_or_else(|| Error::invalid("the selection has too many elements to count"))?;
+        if comes_out.contains(&0) || shape.contains(&0) {
+            if comes_out.contains(&0) != shape.contains(&0) {
+                return Err(wrong_shape(&comes_out, shape));
+            }
+            return Ok(Memory {
+                destination: Destination {
+                    base: 0,
+                    length: 0,
+                    strides: vec![element as i64; comes_out.len()],
+                },
+                low: 0,
+            });
+        }
+        let strides = match selection {
+            Selection::Grid(_) => fit(&comes_out, shape, strides),
+            // Elements come out one after the other, whatever the array's shape.
+            Selection::Runs(_) => {
+                let same =
+                    shape.iter().try_fold(1u64, |n, s| n.checked_mul(*s)) == Some(comes_out[0]);
+                let is_dense = shape
+                    .iter()
+                    .zip(strides.iter().zip(&dense.strides))
+                    .all(|(size, (a, b))| *size == 1 || a == b);
+                if same && !is_dense {
+                    return Err(Error::invalid(
+                        "a selection of single elements comes out in an array in C order only",
+                    ));
+                }
+                same.then(|| vec![element as i64])
+            }
+        };
+        let strides = strides.ok_or_else(|| wrong_shape(&comes_out, shape))?;
+        let (mut low, mut high) = (0i128, 0i128);
+        for (stride, size) in strides.iter().zip(&comes_out) {
+            let reach = i128::from(*stride) * i128::from(size - 1);
+            *(if reach < 0 { &mut low } else { &mut high }) += reach;
+        }
+        let length = high + i128::from(element) - low;
+        let (Ok(low), Ok(length)) = (i64::try_from(low), i64::try_from(length)) else {
+            return Err(Error::invalid("the array reaches further than any memory"));
+        };
+        Ok(Memory {
+            destination: Destination {
+                base: low.unsigned_abs(),
+                length: length as u64,
+                strides,
+            },
+            low,
+        })
+    }
+}
+
+fn wrong_shape(selection: &[u64], array: &[u64]) -> Error {
+    Error::invalid(format!(
+        "the selection has shape {selection:?}, the array {array:?}"
+    ))
+}
+
+/// The strides of an array for each dimension of a selection, where both have the same shape but for
+/// dimensions of length 1.
+fn fit(selection: &[u64], array: &[u64], strides: &[i64]) -> Option<Vec<i64>> {
+    let mut sides = array.iter().zip(strides).filter(|(size, _)| **size != 1);
+    let mut fitted = Vec::with_capacity(selection.len());
+    for size in selection {
+        if *size == 1 {
+            fitted.push(0);
+            continue;
+        }
+        let (found, stride) = sides.next()?;
+        if found != size {
+            return None;
+        }
+        fitted.push(*stride);
+    }
+    sides.next().is_none().then_some(fitted)
+}
+
+/// Lets HDF5 read. Into the caller's buffer if that is all it takes, else into memory from which a
+/// plan places the elements.
+///
+/// # Safety
+/// As for [`prepare`].
+unsafe fn by_hdf5(
+    session: &Session<'_>,
+    order: &Order<'_>,
+    info: &DatasetInfo,
+    host: *mut u8,
+    why: String,
+) -> Result<Prepared> {
+    // SAFETY: takes an identifier, which HDF5 checks.
+    let element = unsafe { (session.hdf5.H5Tget_size)(order.memory_type) } as u64;
+    if element == 0 {
+        return Err(session.failed("get the size of the memory type"));
+    }
+    let (selection, memory) = order.selections(session, info, element)?;
+    let done = |readings, done| Prepared {
+        readings,
+        low: memory.low,
+        length: memory.destination.length,
+        reason: Some(why.clone()),
+        done,
+        path: info.file.name.clone(),
+    };
+    if selection.is_empty() || info.is_null {
+        return Ok(done(Vec::new(), 0));
+    }
+    let elements = selection.len().unwrap_or(0);
+    if let (Shape::Space(space), false) = (order.shape, host.is_null()) {
+        // SAFETY: the caller vouches for the buffer.
+        unsafe { h5dread(session, order, space, host.cast(), info)? };
+        return Ok(done(Vec::new(), elements * element));
+    }
+    let (shape, target) = match order.shape {
+        Shape::Array { .. } => (
+            selection.shape().unwrap_or_default(),
+            (None, memory.destination.clone()),
+        ),
+        Shape::Space(space) => {
+            let all = Selection::all(&[elements]);
+            let (of_memory, extent) = order.memory_selection(session, space, info)?;
+            let (from, to) = pair(&all, &[elements], &of_memory, &extent, element)?;
+            (vec![elements], (Some(from), to))
+        }
+    };
+    let dense = Destination::dense(&shape, element)?;
+    if let (false, true) = (
+        host.is_null(),
+        memory.destination == dense && memory.low == 0,
+    ) {
+        let space = dense_space(session, elements)?;
+        // SAFETY: the caller vouches for the buffer, which is dense.
+        unsafe { h5dread(session, order, space.get(), host.cast(), info)? };
+        return Ok(done(Vec::new(), elements * element));
+    }
+    let bytes = dense.length as usize;
+    let mut given = Vec::new();
+    given.try_reserve_exact(bytes).map_err(|_| {
+        Error::new(
+            Kind::Memory,
+            format!("no memory for {bytes} bytes that HDF5 is to read"),
+        )
+    })?;
+    given.resize(bytes, 0);
+    let space = dense_space(session, elements)?;
+    // SAFETY: the memory has the size of the selected elements.
+    unsafe { h5dread(session, order, space.get(), given.as_mut_ptr().cast(), info)? };
+    let (selection, destination) = match target {
+        (Some(selection), destination) => (selection, destination),
+        (None, destination) => (Selection::all(&shape), destination),
+    };
+    let of_memory = DatasetInfo {
+        shape,
+        element: ElementType::OnlyHdf5 {
+            size: element as usize,
+            what: "as HDF5 has read it",
+        },
+        filters: Vec::new(),
+        fill: None,
+        layout: Layout::Compact,
+        ..info.clone()
+    };
+    let plan = ReadPlan::of_memory(&of_memory, selection, &destination, Item::whole(element))?;
+    let reading = Reading {
+        plan: Arc::new(plan),
+        files: Vec::new(),
+        pipeline: Pipeline::default(),
+        change: Change::Copy,
+        direct: Direct::Never,
+        given: Some(given.into()),
+    };
+    Ok(done(vec![reading], 0))
+}
+
+impl Order<'_> {
+    fn memory_selection(
+        &self,
+        session: &Session<'_>,
+        space: hid_t,
+        info: &DatasetInfo,
+    ) -> Result<(Selection, Vec<u64>)> {
+        match space {
+            H5S_ALL => Ok((
+                self.file_selection(session, &info.shape)?,
+                info.shape.clone(),
+            )),
+            space => Ok((
+                Selection::of_space(session, space)?,
+                space::extent(session, space)?.0,
+            )),
+        }
+    }
+}
+
+fn dense_space(session: &Session<'_>, elements: u64) -> Result<Id> {
+    // SAFETY: one dimension, whose length is given; the answer is ours to close.
+    let space = unsafe { (session.hdf5.H5Screate_simple)(1, &elements, ptr::null()) };
+    session.own(space, session.hdf5.H5Sclose, "make a dataspace")
+}
+
+/// # Safety
+/// `buffer` is valid for what the dataspace selects.
+unsafe fn h5dread(
+    session: &Session<'_>,
+    order: &Order<'_>,
+    space: hid_t,
+    buffer: *mut c_void,
+    info: &DatasetInfo,
+) -> Result<()> {
+    let transfer = match order.transfer {
+        0 => H5P_DEFAULT,
+        own => own,
+    };
+    // SAFETY: HDF5 checks the identifiers; the caller vouches for the buffer.
+    let status = unsafe {
+        (session.hdf5.H5Dread)(
+            order.dataset,
+            order.memory_type,
+            space,
+            order.file_space,
+            transfer,
+            buffer,
+        )
+    };
+    session
+        .check(status, "read the dataset")
+        .map(drop)
+        .map_err(|e| info.name_in(e).in_file(&info.file.name))
+}

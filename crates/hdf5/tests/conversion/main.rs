@@ -1,0 +1,7 @@
+//! Element conversion against HDF5's own.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod elements;
+mod numbers;
+mod types;

@@ -1,0 +1,96 @@
+//! Any dataset and any reading of it.
+
+use std::sync::Arc;
+
+use penstock_hdf5::{Destination, Item, ReadPlan, Selection};
+use proptest::prelude::*;
+
+use super::read::read_plainly;
+use super::sample::{Sample, chunked, contiguous};
+use super::selections::{destination, selection};
+
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub sample: Sample,
+    pub selection: Selection,
+    pub destination: Destination,
+    pub item: Item,
+    pub limit: u64,
+}
+
+pub fn samples() -> impl Strategy<Value = Sample> {
+    let shapes = prop::collection::vec(0..9u64, 0..4);
+    let chunks = prop::collection::vec(1..6u64, 4);
+    (shapes, chunks, 1..10usize, any::<(u64, u64)>(), 0..3u8).prop_map(
+        |(shape, chunk, element, (seed, missing), kind)| match kind {
+            1 if !shape.is_empty() => {
+                chunked(&shape, &chunk[..shape.len()], element, seed, missing)
+            }
+            2 if !shape.is_empty() => chunked(&shape, &chunk[..shape.len()], element, seed, 0),
+            _ => contiguous(&shape, element),
+        },
+    )
+}
+
+pub fn cases() -> impl Strategy<Value = Case> {
+    samples()
+        .prop_flat_map(|sample| {
+            let selection = selection(sample.info.shape.clone());
+            let gaps = prop_oneof![Just(vec![0]), prop::collection::vec(0..9u64, 4)];
+            let backwards = prop_oneof![Just(0u8), any::<u8>()];
+            let limit = prop_oneof![Just(0), 0..5000u64, Just(1 << 30)];
+            (
+                Just(sample),
+                selection,
+                gaps,
+                backwards,
+                any::<bool>(),
+                limit,
+            )
+        })
+        .prop_map(|(sample, selection, gaps, backwards, is_field, limit)| {
+            let size = sample.info.element.size() as u64;
+            let item = if is_field && size > 2 {
+                Item {
+                    stored: size,
+                    offset: 1,
+                    length: size - 2,
+                    memory: size + 1,
+                }
+            } else {
+                Item::whole(size)
+            };
+            let shape = selection.shape().unwrap();
+            Case {
+                destination: destination(&shape, item.memory, &gaps, backwards),
+                sample,
+                selection,
+                item,
+                limit,
+            }
+        })
+}
+
+impl Case {
+    pub fn plan(&self) -> Arc<ReadPlan> {
+        let Case {
+            sample,
+            selection,
+            destination,
+            item,
+            ..
+        } = self;
+        let plan = ReadPlan::new(
+            &sample.info,
+            sample.table.clone(),
+            selection.clone(),
+            destination,
+            *item,
+        );
+        Arc::new(plan.unwrap())
+    }
+
+    pub fn expected(&self) -> Vec<u8> {
+        read_plainly(&self.sample, &self.selection, &self.destination, self.item)
+    }
+}

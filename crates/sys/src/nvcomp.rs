@@ -1,0 +1,386 @@
+//! nvCOMP, NVIDIA's codecs for batches of chunks in GPU memory: its low-level C interface.
+//!
+//! All of it works in the context that is current on the calling thread, which must be that of the
+//! stream. Only the functions called `Async` queue work; none of them waits for it.
+
+use std::ffi::c_int;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use crate::cuda::{CUdeviceptr, CUstream};
+use crate::library::{Absent, Library, Search, override_from, vendor_folders};
+
+pub type NvcompStatus = c_int;
+
+macro_rules! statuses {
+    ($($name:ident = $code:literal $text:literal;)*) => {
+        $(pub const $name: NvcompStatus = $code;)*
+
+        /// The header's name for a status; `None` for one it does not list.
+        pub fn status_name(status: NvcompStatus) -> Option<&'static str> {
+            match status {
+                $($name => Some($text),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+statuses! {
+    NVCOMP_SUCCESS = 0 "nvcompSuccess";
+    NVCOMP_ERROR_INVALID_VALUE = 10 "nvcompErrorInvalidValue";
+    NVCOMP_ERROR_NOT_SUPPORTED = 11 "nvcompErrorNotSupported";
+    NVCOMP_ERROR_CANNOT_DECOMPRESS = 12 "nvcompErrorCannotDecompress";
+    NVCOMP_ERROR_BAD_CHECKSUM = 13 "nvcompErrorBadChecksum";
+    NVCOMP_ERROR_CANNOT_VERIFY_CHECKSUMS = 14 "nvcompErrorCannotVerifyChecksums";
+    NVCOMP_ERROR_OUTPUT_BUFFER_TOO_SMALL = 15 "nvcompErrorOutputBufferTooSmall";
+    NVCOMP_ERROR_WRONG_HEADER_LENGTH = 16 "nvcompErrorWrongHeaderLength";
+    NVCOMP_ERROR_ALIGNMENT = 17 "nvcompErrorAlignment";
+    NVCOMP_ERROR_CHUNK_SIZE_TOO_LARGE = 18 "nvcompErrorChunkSizeTooLarge";
+    NVCOMP_ERROR_CANNOT_COMPRESS = 19 "nvcompErrorCannotCompress";
+    NVCOMP_ERROR_WRONG_INPUT_LENGTH = 20 "nvcompErrorWrongInputLength";
+    NVCOMP_ERROR_BATCH_SIZE_TOO_LARGE = 21 "nvcompErrorBatchSizeTooLarge";
+    NVCOMP_ERROR_CUDA = 1000 "nvcompErrorCudaError";
+    NVCOMP_ERROR_INTERNAL = 10000 "nvcompErrorInternal";
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NvcompProperties {
+    /// 1000 x major + 100 x minor + patch.
+    pub version: u32,
+    pub cudart_version: u32,
+}
+
+/// What the addresses of chunks and of the temporary memory must be multiples of.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NvcompAlignmentRequirements {
+    pub input: usize,
+    pub output: usize,
+    pub temp: usize,
+}
+
+/// Kernels and not the decompression engine of a GPU that has one: it takes only small chunks, in
+/// memory that was allocated for it.
+pub const NVCOMP_DECOMPRESS_BACKEND_CUDA: c_int = 2;
+
+/// The options of all decoders, which are structs of one size whose members, as far as they have
+/// them, lie alike. Zero is the default of each.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct NvcompDecompressOpts {
+    pub backend: c_int,
+    pub reserved: [c_int; 15],
+}
+
+impl NvcompDecompressOpts {
+    pub fn new(backend: c_int) -> Self {
+        Self {
+            backend,
+            reserved: [0; 15],
+        }
+    }
+}
+
+/// The options of all encoders. The first member is Deflate's level (0 to 5), LZ4's data type
+/// (0: bytes), and reserved in Zstd.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct NvcompCompressOpts {
+    pub first: c_int,
+    pub reserved: [c_int; 15],
+}
+
+impl NvcompCompressOpts {
+    pub fn new(first: c_int) -> Self {
+        Self {
+            first,
+            reserved: [0; 15],
+        }
+    }
+}
+
+pub type NvcompDecompressGetRequiredAlignments = unsafe extern "C" fn(
+    opts: NvcompDecompressOpts,
+    requirements: *mut NvcompAlignmentRequirements,
+) -> NvcompStatus;
+
+pub type NvcompCompressGetRequiredAlignments = unsafe extern "C" fn(
+    opts: NvcompCompressOpts,
+    requirements: *mut NvcompAlignmentRequirements,
+) -> NvcompStatus;
+
+/// What a chunk of at most `max_decoded` bytes can grow to: the room that each output needs.
+pub type NvcompCompressGetMaxOutputChunkSize = unsafe extern "C" fn(
+    max_decoded: usize,
+    opts: NvcompCompressOpts,
+    max_encoded: *mut usize,
+) -> NvcompStatus;
+
+/// Every array has one entry a chunk (sizes and addresses of 8 bytes, statuses of 4) and lies in
+/// memory that the GPU reaches, as all of it must until the stream has passed the call.
+pub type NvcompDecompressAsync = unsafe extern "C" fn(
+    encoded: CUdeviceptr,
+    encoded_sizes: CUdeviceptr,
+    decoded_rooms: CUdeviceptr,
+    decoded_sizes: CUdeviceptr,
+    chunks: usize,
+    temp: CUdeviceptr,
+    temp_bytes: usize,
+    decoded: CUdeviceptr,
+    opts: NvcompDecompressOpts,
+    statuses: CUdeviceptr,
+    stream: CUstream,
+) -> NvcompStatus;
+
+/// As [`NvcompDecompressAsync`]. Outputs have the room that
+/// [`NvcompCompressGetMaxOutputChunkSize`] says; it is not checked.
+pub type NvcompCompressAsync = unsafe extern "C" fn(
+    decoded: CUdeviceptr,
+    decoded_sizes: CUdeviceptr,
+    max_decoded: usize,
+    chunks: usize,
+    temp: CUdeviceptr,
+    temp_bytes: usize,
+    encoded: CUdeviceptr,
+    encoded_sizes: CUdeviceptr,
+    opts: NvcompCompressOpts,
+    statuses: CUdeviceptr,
+    stream: CUstream,
+) -> NvcompStatus;
+
+type GetProperties = unsafe extern "C" fn(properties: *mut NvcompProperties) -> NvcompStatus;
+
+/// A function that says how much temporary memory a batch needs. Version 6 gave it the stream, and
+/// another name.
+enum GetTempSize<Opts> {
+    Until5(unsafe extern "C" fn(usize, usize, Opts, *mut usize, usize) -> NvcompStatus),
+    Since6(unsafe extern "C" fn(usize, usize, Opts, *mut usize, usize, CUstream) -> NvcompStatus),
+}
+
+impl<Opts> GetTempSize<Opts> {
+    /// `function` is the name that version 6 gives it.
+    fn open(library: &Library, function: &str) -> Result<Self, Absent> {
+        // SAFETY: the signature is the one that the header of version 6 gives.
+        if let Some(found) = unsafe { library.optional(&[function]) } {
+            return Ok(Self::Since6(found));
+        }
+        // SAFETY: the signature is the one that the headers of versions 5.1 to 5.3 give.
+        unsafe { library.required(&[&format!("{function}Async")]) }.map(Self::Until5)
+    }
+
+    /// # Safety
+    /// As for the function.
+    unsafe fn call(
+        &self,
+        chunks: usize,
+        max_decoded: usize,
+        opts: Opts,
+        temp_bytes: &mut usize,
+        total_decoded: usize,
+        stream: CUstream,
+    ) -> NvcompStatus {
+        match self {
+            Self::Until5(function) => {
+                // SAFETY: by contract of this function.
+                unsafe { function(chunks, max_decoded, opts, temp_bytes, total_decoded) }
+            }
+            Self::Since6(function) => {
+                // SAFETY: by contract of this function.
+                unsafe { function(chunks, max_decoded, opts, temp_bytes, total_decoded, stream) }
+            }
+        }
+    }
+}
+
+/// The functions of one format. They may be called by several threads at a time.
+pub struct Batched {
+    decompress_temp_size: GetTempSize<NvcompDecompressOpts>,
+    compress_temp_size: GetTempSize<NvcompCompressOpts>,
+    pub decompress_alignments: NvcompDecompressGetRequiredAlignments,
+    pub compress_alignments: NvcompCompressGetRequiredAlignments,
+    pub compress_max_output: NvcompCompressGetMaxOutputChunkSize,
+    pub decompress: NvcompDecompressAsync,
+    pub compress: NvcompCompressAsync,
+}
+
+impl Batched {
+    /// `format` is its name in those of the functions.
+    fn open(library: &Library, format: &str) -> Result<Self, Absent> {
+        let name = |function: &str| format!("nvcompBatched{format}{function}");
+        Ok(Self {
+            decompress_temp_size: GetTempSize::open(library, &name("DecompressGetTempSize"))?,
+            compress_temp_size: GetTempSize::open(library, &name("CompressGetTempSize"))?,
+            // SAFETY: the signature is the one that the headers of versions 5.1 to 6.0 give.
+            decompress_alignments: unsafe {
+                library.required(&[&name("DecompressGetRequiredAlignments")])?
+            },
+            // SAFETY: as above.
+            compress_alignments: unsafe {
+                library.required(&[&name("CompressGetRequiredAlignments")])?
+            },
+            // SAFETY: as above.
+            compress_max_output: unsafe {
+                library.required(&[&name("CompressGetMaxOutputChunkSize")])?
+            },
+            // SAFETY: as above.
+            decompress: unsafe { library.required(&[&name("DecompressAsync")])? },
+            // SAFETY: as above.
+            compress: unsafe { library.required(&[&name("CompressAsync")])? },
+        })
+    }
+
+    /// Writes the temporary memory that decoding needs: `chunks` of at most `max_decoded` bytes,
+    /// `total_decoded` together.
+    ///
+    /// # Safety
+    /// The current context is that of the GPU that will decode, and `stream` is one of it.
+    pub unsafe fn decompress_temp_size(
+        &self,
+        chunks: usize,
+        max_decoded: usize,
+        opts: NvcompDecompressOpts,
+        temp_bytes: &mut usize,
+        total_decoded: usize,
+        stream: CUstream,
+    ) -> NvcompStatus {
+        let function = &self.decompress_temp_size;
+        // SAFETY: by contract of this function.
+        unsafe { function.call(chunks, max_decoded, opts, temp_bytes, total_decoded, stream) }
+    }
+
+    /// As [`Batched::decompress_temp_size`], for encoding.
+    ///
+    /// # Safety
+    /// As for it.
+    pub unsafe fn compress_temp_size(
+        &self,
+        chunks: usize,
+        max_decoded: usize,
+        opts: NvcompCompressOpts,
+        temp_bytes: &mut usize,
+        total_decoded: usize,
+        stream: CUstream,
+    ) -> NvcompStatus {
+        let function = &self.compress_temp_size;
+        // SAFETY: by contract of this function.
+        unsafe { function.call(chunks, max_decoded, opts, temp_bytes, total_decoded, stream) }
+    }
+}
+
+/// nvCOMP, for the formats that HDF5's filters use.
+pub struct Nvcomp {
+    pub deflate: Batched,
+    pub lz4: Batched,
+    pub zstd: Batched,
+    properties: NvcompProperties,
+    path: PathBuf,
+}
+
+impl Nvcomp {
+    fn open(library: &Library) -> Result<Self, Absent> {
+        let properties = known_version(library)?;
+        Ok(Self {
+            deflate: Batched::open(library, "Deflate")?,
+            lz4: Batched::open(library, "LZ4")?,
+            zstd: Batched::open(library, "Zstd")?,
+            properties,
+            path: library.path().to_owned(),
+        })
+    }
+
+    /// Major, minor and patch number.
+    pub fn version(&self) -> [u32; 3] {
+        split(self.properties.version)
+    }
+
+    /// The name or path by which the library was opened.
+    pub fn library_path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn split(version: u32) -> [u32; 3] {
+    [version / 1000, version % 1000 / 100, version % 100]
+}
+
+/// The signatures here were compared with the headers of 5.1, 5.2, 5.3 and 6.0; 4 has others under
+/// the same names.
+fn known_version(library: &Library) -> Result<NvcompProperties, Absent> {
+    let path = library.path().display();
+    // SAFETY: the signature has been the same since the function exists.
+    let get: GetProperties = unsafe { library.required(&["nvcompGetProperties"])? };
+    let mut properties = NvcompProperties::default();
+    // SAFETY: the pointer is valid for the call.
+    let status = unsafe { get(&mut properties) };
+    if status != NVCOMP_SUCCESS {
+        let what = format!("{path}: opened, but nvcompGetProperties fails with {status}");
+        return Err(Absent { what });
+    }
+    let [major, minor, patch] = split(properties.version);
+    if !matches!((major, minor), (5, 1..) | (6, _)) {
+        let what = format!("{path}: version {major}.{minor}.{patch}, where 5.1 to 6 are needed");
+        return Err(Absent { what });
+    }
+    Ok(properties)
+}
+
+const OVERRIDE: &str = "PENSTOCK_NVCOMP_LIBRARY";
+const NAMES: &[&str] = &["libnvcomp.so.6", "libnvcomp.so.5"];
+const WHEEL_FOLDERS: &[&str] = &["nvidia/libnvcomp/lib64"];
+
+/// nvCOMP, opened on the first call. `PENSTOCK_NVCOMP_LIBRARY` names another library. It touches no
+/// GPU yet.
+pub fn nvcomp() -> Result<&'static Nvcomp, Absent> {
+    static NVCOMP: OnceLock<Result<Nvcomp, Absent>> = OnceLock::new();
+    NVCOMP
+        .get_or_init(|| {
+            let search = Search {
+                title: "nvCOMP library",
+                variable: OVERRIDE,
+                names: NAMES,
+                folders: vendor_folders(WHEEL_FOLDERS),
+            };
+            Nvcomp::open(&search.open(override_from(OVERRIDE).as_deref())?)
+        })
+        .as_ref()
+        .map_err(Absent::clone)
+}
+
+// As a C compiler lays out the structs of nvcomp.h of 5.1 to 6.0 on 64-bit Linux.
+const _: () = {
+    assert!(size_of::<NvcompProperties>() == 8);
+    assert!(size_of::<NvcompAlignmentRequirements>() == 24);
+    assert!(size_of::<NvcompDecompressOpts>() == 64);
+    assert!(size_of::<NvcompCompressOpts>() == 64);
+};
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn a_version_is_split_as_the_header_puts_it_together() {
+        assert_eq!(split(5100), [5, 1, 0]);
+        assert_eq!(split(6012), [6, 0, 12]);
+    }
+
+    #[test]
+    fn a_library_that_is_not_nvcomp_is_absent_with_the_missing_function() {
+        let search = Search {
+            title: "nvCOMP library",
+            variable: OVERRIDE,
+            names: NAMES,
+            folders: Vec::new(),
+        };
+        let library = search.open(Some(OsStr::new("libm.so.6"))).unwrap();
+        let absent = Nvcomp::open(&library).err().expect("libm is not nvCOMP");
+        assert_eq!(
+            absent.what,
+            "libm.so.6: opened, but it does not export nvcompGetProperties"
+        );
+    }
+}
