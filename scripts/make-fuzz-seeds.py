@@ -5,7 +5,7 @@
 
 Those of the filters are the chunks of crates/codec/tests/fixtures, in the form that
 crates/codec/src/fuzz.rs describes: once as stored, to be decoded, and once as data to be encoded.
-Those of the plans are any bytes, because there any bytes make a case.
+Those of plans and conversions are any bytes.
 """
 
 import hashlib
@@ -31,7 +31,10 @@ FILTERS = {
     32015: "zstd",
     32026: "blosc2",
 }
-PLANS = ("planner", "chunk_table", "selection")
+# Any bytes make a case of these.
+ANY = ("planner", "chunk_table", "selection", "convert")
+# In the order of nvCOMP's methods in crates/codec/src/gpu/nvcomp.rs.
+FRAMED = (1, 32004, 32015)
 ENCODE = 0x80
 # Fuzzers do best with short inputs.
 MOST = 2048
@@ -66,6 +69,8 @@ def keep_filter(name: str, number: int, values: list[int], size: int, stored: by
     keep(target, name, struct.pack("<HB", size, count), numbers(values), stored)
     head = struct.pack("<HB", size, count | ENCODE)
     keep(target, f"{name}-encode", head, numbers(values), sample(size))
+    if number in FRAMED:
+        keep("framing", name, struct.pack("<BH", FRAMED.index(number), size), stored)
 
 
 def keep_pipeline(name: str, mask: int, filters, size: int, stored: bytes) -> None:
@@ -115,7 +120,7 @@ def main() -> None:
         (3, 0, []),
     ]
     keep_pipeline("every-filter", 0, every, 400, b"")
-    for target in PLANS:
+    for target in ANY:
         for number in range(32):
             keep(target, f"{number:02}", noise(f"{target}-{number}", 16 + 8 * number))
 

@@ -29,6 +29,8 @@ pub fn fuzz_planner(data: &[u8]) {
     else {
         return;
     };
+    let plan = Arc::new(plan);
+    plan.touched();
     let case = Case {
         info: &info,
         table: table.as_deref(),
@@ -61,7 +63,7 @@ fn is_quick(selection: &Selection) -> bool {
 }
 
 /// Where unwritten chunks are left as they are, the next work may be many chunks away.
-fn has_work_everywhere(plan: &ReadPlan) -> bool {
+fn has_work_everywhere(plan: &Arc<ReadPlan>) -> bool {
     plan.fill().is_some() || !matches!(plan.source(), Source::Chunks(_) | Source::Missing)
 }
 
@@ -87,7 +89,7 @@ enum Outcome {
 }
 
 impl Case<'_> {
-    fn check_all(&self, plan: &ReadPlan) {
+    fn check_all(&self, plan: &Arc<ReadPlan>) {
         let mut expected = self.expected(plan);
         let mut failures = expected
             .values()
@@ -150,7 +152,7 @@ impl Case<'_> {
     }
 
     /// What is to become of each touched chunk; all other data count as chunk 0.
-    fn expected(&self, plan: &ReadPlan) -> BTreeMap<u64, Outcome> {
+    fn expected(&self, plan: &Arc<ReadPlan>) -> BTreeMap<u64, Outcome> {
         let mut moves: BTreeMap<u64, Moves> = BTreeMap::new();
         let elements = if self.info.is_null {
             Vec::new()
@@ -253,7 +255,7 @@ impl Case<'_> {
         }
     }
 
-    fn check_job(&self, plan: &ReadPlan, job: &ChunkJob) {
+    fn check_job(&self, plan: &Arc<ReadPlan>, job: &ChunkJob) {
         self.check_bounds(job.patches(plan), Some(job));
         let (low, high) = job.span(plan);
         assert!(low < high && high <= job.decoded_size);
@@ -305,7 +307,7 @@ impl Case<'_> {
 }
 
 /// The portions hold the same work, none of them too large.
-fn check_windows(plan: &ReadPlan, limit: u64) {
+fn check_windows(plan: &Arc<ReadPlan>, limit: u64) {
     let (mut chunks, mut failures) = (Vec::new(), 0);
     for work in plan.works() {
         match work {
