@@ -62,6 +62,15 @@ class View:
             return self.strides
         return c_strides(self.shape, self.dtype.itemsize)
 
+    def outer_strides(self, inner: int) -> tuple[int, ...] | None:
+        """The strides without those of the last ``inner`` dimensions, which make an element."""
+        return None if self.strides is None else self.strides[: self.ndim - inner]
+
+    def is_dense(self, inner: int) -> bool:
+        """Whether the last ``inner`` dimensions lie in C order."""
+        expected = c_strides(self.shape, self.dtype.itemsize)
+        return inner == 0 or self.byte_strides[-inner:] == expected[-inner:]
+
 
 def view(array: Any, stream: int | None = None) -> View:
     """The memory of any supported array, ordered after ``stream`` where the caller gave one."""

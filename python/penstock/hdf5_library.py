@@ -35,6 +35,15 @@ def lock() -> Any:
     return phil
 
 
+def writable(dataset: Any) -> bool:
+    """Whether the file of a dataset is open for writing."""
+    import h5py
+
+    if getattr(dataset, "_readonly", False):  # what h5py knows already is quicker than to ask
+        return False
+    return bool(h5py.h5i.get_file_id(dataset.id).get_intent() & h5py.h5f.ACC_RDWR)
+
+
 def nvcomp_libraries() -> Iterator[Path]:
     """nvCOMP's library in the wheels that bring it, found without importing them."""
     spec = find_spec("nvidia")

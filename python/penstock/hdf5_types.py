@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,20 +31,32 @@ def memory_type(element: ElementType, stored: np.dtype[Any]) -> Any:
         return special
     if element.numpy is None or element.name.startswith("float8"):
         return None
+    if element.numpy.kind in "iufc" and (element.numpy != stored or not stored.metadata):
+        return _number(element.numpy.str)
     try:
         return h5py.h5t.py_create(stored if element.numpy == stored else element.numpy)
     except TypeError:
         return None
 
 
-def special_type(name: str) -> Any:
-    """The HDF5 type of a type that h5py has no word for, ``None`` for another one."""
+@lru_cache(maxsize=64)
+def _number(name: str) -> Any:
     import h5py
 
+    try:
+        return h5py.h5t.py_create(np.dtype(name))
+    except TypeError:
+        return None
+
+
+def special_type(name: str) -> Any:
+    """The HDF5 type of a type that h5py has no word for, ``None`` for another one."""
     if name in _FLOATS:
         return _float(*_FLOATS[name])
     if name != "complex32":
         return None
+    import h5py
+
     half = h5py.h5t.py_create(np.dtype("f2"))
     pair = h5py.h5t.create(h5py.h5t.COMPOUND, 4)
     for offset, part in zip((0, 2), h5py.get_config().complex_names, strict=True):

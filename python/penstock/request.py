@@ -101,10 +101,10 @@ class Request(Generic[A]):
         Raises:
             InvalidError: The request is not finished.
         """
-        return from_native(self.native_report())
+        return from_native(self.account())
 
-    def native_report(self) -> CData:
-        """The ``penstock_report`` of the finished request."""
+    def account(self) -> Report | CData:
+        """The report as it is, a ``penstock_report`` mostly."""
         report = new_report()
         status = lib.penstock_request_report(self._handle, report)
         if status == lib.PENSTOCK_PENDING:
@@ -159,11 +159,11 @@ class Request(Generic[A]):
 
 
 class Finished(Request[A]):
-    """A request that was finished when it was made: HDF5 itself did what was asked for."""
+    """A request that was finished when it was made."""
 
-    def __init__(self, array: A, report: Report) -> None:
+    def __init__(self, array: A, account: Report | CData) -> None:
         super().__init__(NULL, array, None, None)
-        self._report = report
+        self._account = account
 
     def done(self) -> bool:
         return True
@@ -175,11 +175,14 @@ class Finished(Request[A]):
         pass
 
     def progress(self) -> int:
-        return self._report.bytes
+        return int(self._account.bytes)
 
     @property
     def report(self) -> Report:
-        return self._report
+        return self._account if isinstance(self._account, Report) else from_native(self._account)
+
+    def account(self) -> Report | CData:
+        return self._account
 
 
 async def _readable(descriptor: int) -> None:

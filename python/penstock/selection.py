@@ -23,19 +23,32 @@ class Selected:
     """Whether integers and slices selected it: then arrays may have any strides, and are broadcast
     into it on writing."""
     parsed: Any = None
-    """h5py's own selection; ``None`` where it makes none, because there are no elements."""
+    """h5py's own selection; ``None`` where it was not asked for one."""
 
     @property
     def count(self) -> int:
         """How many elements are selected."""
         return math.prod(self.shape)
 
+    @property
+    def rows(self) -> bool:
+        """Whether it is one stretch of indices of the first dimension."""
+        if self.space is None:
+            return True
+        if not self.regular:
+            return False
+        count, step = self.parsed._sel[1:3]
+        return bool(step[:1] == (1,) and count[1:] == self.parsed.shape[1:])
+
     def repeat(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
         """The strides with which an array of this shape is broadcast into the selection.
 
         Raises TypeError, as h5py does, if it cannot be broadcast.
         """
-        self.parsed.expand_shape(shape)
+        from h5py._hl.selections import SimpleSelection
+
+        parsed = self.parsed or SimpleSelection(self.shape)
+        parsed.expand_shape(shape)
         source = list(zip(shape, strides, strict=True))
         repeated = []
         for length in reversed(self.shape):
@@ -67,14 +80,13 @@ def select(dataset: Any, indices: tuple[Any, ...]) -> Selected:
         raise TypeError("indexing with None (or np.newaxis) is not supported")
     shape = dataset.shape
     whole = indices == () or (len(indices) == 1 and indices[0] is Ellipsis)
-    if whole and 0 in shape:  # h5py, too, does not get as far as a selection
-        return Selected(None, shape, regular=False)
+    if whole:
+        return Selected(None, shape, regular=True)
     if len(indices) == 1 and isinstance(indices[0], h5py.RegionReference):
         return _region(dataset, indices[0])
     parsed = selections.select(shape, indices, dataset=dataset)
     regular = isinstance(parsed, selections.SimpleSelection)
-    space = None if whole and regular else parsed.id
-    return Selected(space, tuple(parsed.array_shape), regular, parsed)
+    return Selected(parsed.id, tuple(parsed.array_shape), regular, parsed)
 
 
 def _region(dataset: Any, reference: Any) -> Selected:

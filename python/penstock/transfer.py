@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 # Longer transfers run as requests, whose wait Ctrl-C can interrupt.
-_INTERRUPTIBLE = 1 << 30
+INTERRUPTIBLE = 1 << 30
 
 _read = lib.penstock_read
 
@@ -114,7 +114,7 @@ def save(
     """
     native_options = resolve(options)
     view = arrays.source(array, stream_handle(stream))
-    if view.stream is None and view.nbytes <= _INTERRUPTIBLE:
+    if view.stream is None and view.nbytes <= INTERRUPTIBLE:
         done = new_report()
         source = pointer(view.pointer)
         check(lib.penstock_save(encode(path), source, view.nbytes, native_options, done))
@@ -190,7 +190,7 @@ def save_async(
 
 def read_into(file: NativeFile, view: arrays.View, offset: int, options: CData) -> None:
     """Fill contiguous memory from one place of a file."""
-    if view.stream is None and view.nbytes <= _INTERRUPTIBLE:
+    if view.stream is None and view.nbytes <= INTERRUPTIBLE:
         done = new_report()
         check(_read(file.handle, pointer(view.pointer), view.nbytes, offset, options, done))
         report.remember(done)
@@ -209,7 +209,7 @@ def move(
     file: NativeFile, operation: int, ranges: CData, count: int, view: arrays.View, options: CData
 ) -> None:
     """Move ranges between a file and the memory of a view."""
-    if view.stream is None and view.nbytes <= _INTERRUPTIBLE:
+    if view.stream is None and view.nbytes <= INTERRUPTIBLE:
         done = new_report()
         call = lib.penstock_readv if operation == request.READ else lib.penstock_writev
         check(call(file.handle, ranges, count, options, done))
@@ -246,7 +246,7 @@ def finish(made: Request[A]) -> A:
     except KeyboardInterrupt:
         made.cancel()
         raise
-    report.remember(made.report if isinstance(made, request.Finished) else made.native_report())
+    report.remember(made.account())
     return array
 
 

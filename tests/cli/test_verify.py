@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from penstock import hdf5
+from penstock import by_h5py
 from penstock.cli import app, comparison
 
-SMALL = hdf5.SMALL
+SMALL = by_h5py.SMALL
 
 
 @pytest.fixture(autouse=True)
 def small_again(monkeypatch):
     """The command changes it for its own process."""
-    monkeypatch.setattr(hdf5, "SMALL", SMALL)
+    monkeypatch.setattr(by_h5py, "SMALL", SMALL)
 
 
 def verify(*arguments, status=0):

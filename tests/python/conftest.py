@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock import hdf5
+from penstock import by_h5py
 from penstock._native import ffi, lib
 from penstock.errors import check
 
@@ -132,7 +132,7 @@ def dlpack_only() -> type[DLPackOnly]:
 @pytest.fixture
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """No dataset is so small that HDF5 itself reads and writes it."""
-    monkeypatch.setattr(hdf5, "SMALL", 0)
+    monkeypatch.setattr(by_h5py, "SMALL", 0)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import penstock as ps
-from penstock import hdf5
+from penstock import by_h5py
 
 FUNCTION_FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 BIG = np.arange(60_000, dtype="f4").reshape(200, 300)  # more than HDF5's sieve buffer holds
@@ -139,12 +139,12 @@ def test_a_dataset_that_fits_into_the_sieve_buffer_is_written(h5):
 
 
 def test_what_is_small_goes_through_hdf5(h5, monkeypatch):
-    monkeypatch.setattr(hdf5, "SMALL", 80)
-    dataset = h5.create_dataset("x", data=np.arange(100))
+    monkeypatch.setattr(by_h5py, "SMALL", 80)
+    dataset = h5.create_dataset("x", data=np.arange(100), compression="gzip")
     found = ps.read(dataset, np.s_[:10])
     np.testing.assert_array_equal(found, np.arange(10))
     assert (ps.last_report().route, ps.last_report().paths) == ("hdf5", {"hdf5": 80})
-    assert "80 bytes" in ps.last_report().note
+    assert "so few bytes" in ps.last_report().note
     out = np.empty(10)
     ps.read(dataset, np.s_[:10], out=out)
     np.testing.assert_array_equal(out, np.arange(10))
@@ -152,6 +152,16 @@ def test_what_is_small_goes_through_hdf5(h5, monkeypatch):
     assert ps.last_report().route == "hdf5"
     np.testing.assert_array_equal(ps.read(dataset, np.s_[:11]), [*range(1, 11), 10])
     assert ps.last_report().route != "hdf5"
+
+
+def test_what_needs_no_work_is_small_for_longer(h5, monkeypatch):
+    monkeypatch.setattr(by_h5py, "SMALL", 80)
+    dataset = h5.create_dataset("x", data=np.arange(2000).reshape(100, 20))
+    ps.read(dataset, np.s_[5:30])
+    assert ps.last_report().route == "hdf5"
+    for chosen, dtype in ((np.s_[:33], None), (np.s_[5:30], "f4"), (np.s_[:, :5], None)):
+        ps.read(dataset, chosen, dtype=dtype)
+        assert ps.last_report().route != "hdf5", chosen
 
 
 def test_storage_that_is_not_allocated_reads_as_the_fill_value(tmp_path):

@@ -60,7 +60,9 @@ class Outcome:
 def datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
     """Each dataset of a file once, through links of every kind, also where they go in circles."""
     seen = set()
-    kept_open: dict[Any, Any] = {}  # a linked file that is opened a second time would seem to be another one
+    kept_open: dict[
+        Any, Any
+    ] = {}  # a linked file that is opened a second time would seem to be another one
     groups = [("", file)]
     while groups:
         path, group = groups.pop()

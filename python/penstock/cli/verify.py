@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock import hdf5
+from penstock import by_h5py
 from penstock.cli import comparison, devices
 from penstock.cli.comparison import Outcome
 from penstock.cli.output import AsJson, messages, plain, print_json, results
@@ -34,7 +34,7 @@ def verify(
     The exit status is 1 if a dataset differs, else 2 if a file cannot be read.
     """
     target = devices.choose(device)
-    hdf5.SMALL = 0  # small datasets are read by h5py, and would be compared with themselves
+    by_h5py.SMALL = 0  # small datasets are read by h5py, and would be compared with themselves
     with suppress(ImportError):
         import_module("hdf5plugin")  # filters that h5py does not have of its own
     reports = [_verify(path, target) for path in files]

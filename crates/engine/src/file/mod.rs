@@ -69,16 +69,19 @@ impl File {
         File::open_at(path, path, access, flags, options)
     }
 
-    /// The file that a descriptor of this process is open on, under the name that errors tell.
-    pub fn of_descriptor(descriptor: RawFd, name: &Path, options: Options) -> Result<File> {
+    /// Opens a file for reading under another name than the one that errors tell.
+    pub fn open_as(at: &Path, name: &Path, options: Options) -> Result<File> {
         let access = Access {
             read: true,
             ..Access::default()
         };
-        // Through /proc it is surely the same file, also when it was renamed or unlinked.
-        let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-        File::open_at(&same, name, access, flags, options)
+        File::open_at(at, name, access, libc::O_RDONLY | libc::O_CLOEXEC, options)
+    }
+
+    pub fn metadata(&self) -> Result<std::fs::Metadata> {
+        let copy = self.buffered.try_clone().map(std::fs::File::from);
+        copy.and_then(|file| file.metadata())
+            .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(&self.path))
     }
 
     fn open_at(

@@ -3,6 +3,7 @@
 
 mod balance;
 mod batch;
+mod gather;
 mod launch;
 mod loader;
 mod placing;
@@ -40,7 +41,9 @@ pub struct DeviceRead {
     feed: Feed,
     target: DeviceTarget,
     context: Arc<Context>,
-    kernels: Arc<Kernels>,
+    /// None where a stream waits for the request: kernels may share a hardware queue with that
+    /// stream, and would wait for it in turn (docs/decisions/0006). Then copies do it all.
+    kernels: Option<Arc<Kernels>>,
     batches: Batches,
 }
 
@@ -54,11 +57,18 @@ impl DeviceRead {
         context: &Arc<Context>,
         workers: usize,
         options: &Options,
+        copies_only: bool,
     ) -> Result<DeviceRead> {
-        let kernels = placing::kernels(context)?;
+        let kernels = match copies_only {
+            true => None,
+            false => Some(placing::kernels(context)?),
+        };
         let feed = Feed::new(&readings);
         let scratch = options.scratch.unwrap_or(SCRATCH);
-        let decoder = options.decode.unwrap_or(Decoder::Auto);
+        let decoder = match kernels {
+            None => Decoder::Cpu,
+            Some(_) => options.decode.unwrap_or(Decoder::Auto),
+        };
         let batches = Batches::new(&readings, decoder, scratch, workers);
         Ok(DeviceRead {
             readings,

@@ -6,6 +6,7 @@ use penstock_engine::gpu::{Direction, Lent};
 use penstock_engine::staging::{Ring, Slot};
 use penstock_sys::cuda::CUdeviceptr;
 
+use super::gather::Rows;
 use super::scratch::Scratch;
 
 /// Every chunk and table in a slot begins at a multiple of this.
@@ -94,7 +95,10 @@ impl Slots {
         };
         if pair.scratch.is_none() {
             let bytes = pair.slot.bytes() as u64;
-            pair.scratch = Some(Scratch::new(lent.queue()?, bytes)?);
+            pair.scratch = Some(match lent.context().spare(bytes) {
+                Some(address) => Scratch { address, bytes },
+                None => Scratch::new(lent.queue()?, bytes)?,
+            });
         }
         Ok(pair.scratch.as_ref().map_or(0, |s| s.address))
     }
@@ -115,6 +119,27 @@ impl Slots {
         unsafe {
             lent.queue()?
                 .copy(Direction::ToGpu, start, to, length as u64)
+        }
+    }
+
+    /// Queues the copies of rows in the slot to their places in the memory at `target`.
+    ///
+    /// # Safety
+    /// The GPU memory of each row is valid until the queue is finished.
+    pub unsafe fn upload_rows(
+        &mut self,
+        from: usize,
+        rows: &Rows,
+        target: CUdeviceptr,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let bytes = (rows.width * rows.rows) as usize;
+        let start = self.bytes()[from..from + bytes].as_mut_ptr();
+        let to = target + rows.target;
+        // SAFETY: as for `upload`.
+        unsafe {
+            lent.queue()?
+                .copy_rows(start, to, rows.width, rows.rows, rows.pitch)
         }
     }
 
@@ -139,13 +164,17 @@ impl Slots {
 
     fn release(&mut self, turn: usize, lent: &mut Lent<'_>) -> Result<()> {
         if let Some(pair) = self.pairs[turn].take() {
-            let queue = lent.queue()?;
+            let waited = match pair.busy {
+                true => lent.queue()?.wait(turn),
+                false => Ok(()),
+            };
             if let Some(scratch) = pair.scratch {
-                scratch.release(queue);
+                let is_free = waited.is_ok();
+                if !is_free || !lent.context().keep_memory(scratch.address, scratch.bytes) {
+                    scratch.release(lent.queue()?);
+                }
             }
-            if pair.busy {
-                queue.wait(turn)?;
-            }
+            waited?;
         }
         Ok(())
     }
