@@ -22,7 +22,7 @@ ITEM = 4
 _PERIOD = 64 << 20
 """After so many elements the values come again, in chunks of another order."""
 _THREADS = 16
-_LZ4, _ZSTD = 32004, 32015
+_PLUGINS = {"lz4": 32004, "zstd": 32015}
 
 Values = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -108,6 +108,9 @@ def compressed(folder: Path, nbytes: int, chunk_nbytes: int, codec: str) -> Data
     if count % chunk or (count > _PERIOD and count % _PERIOD):
         raise SystemExit(f"{nbytes:,} bytes are no whole number of chunks")
 
+    if codec in _PLUGINS:
+        need_plugin(codec)
+
     def fill(file: Any) -> None:
         dataset = file.create_dataset(
             DATASET, (count,), "float32", chunks=(chunk,), **_FILTERS[codec]
@@ -145,7 +148,6 @@ def _by_hdf5(codec: str) -> Callable[[Values], Iterable[tuple[int, bytes]]]:
     """By the filter's plugin, which HDF5 calls for one chunk after the other."""
 
     def encode(chunks: Values) -> Iterable[tuple[int, bytes]]:
-        need_plugin(codec)
         count, chunk = chunks.size, chunks.shape[1]
         with h5py.File("encode", "w", driver="core", backing_store=False) as file:
             dataset = file.create_dataset(
@@ -160,7 +162,7 @@ def _by_hdf5(codec: str) -> Callable[[Values], Iterable[tuple[int, bytes]]]:
 
 def need_plugin(codec: str) -> None:
     """Raise unless HDF5 has the filter, from hdf5plugin's package or in ``HDF5_PLUGIN_PATH``."""
-    number = {"lz4": _LZ4, "zstd": _ZSTD}[codec]
+    number = _PLUGINS[codec]
     with contextlib.suppress(ImportError):
         import hdf5plugin  # noqa: F401
     if not h5py.h5z.filter_avail(number):
@@ -170,8 +172,8 @@ def need_plugin(codec: str) -> None:
 _FILTERS: dict[str, dict[str, Any]] = {
     "none": {},
     "gzip": {"compression": "gzip", "compression_opts": 4, "shuffle": True},
-    "lz4": {"compression": _LZ4, "compression_opts": (0,), "shuffle": True},
-    "zstd": {"compression": _ZSTD, "compression_opts": (3,), "shuffle": True},
+    "lz4": {"compression": _PLUGINS["lz4"], "compression_opts": (0,), "shuffle": True},
+    "zstd": {"compression": _PLUGINS["zstd"], "compression_opts": (3,), "shuffle": True},
 }
 _ENCODE: dict[str, Callable[[Values], Iterable[tuple[int, bytes]]]] = {
     "none": lambda chunks: ((0, chunk.tobytes()) for chunk in chunks),
