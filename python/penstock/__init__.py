@@ -28,7 +28,7 @@ from penstock.errors import (
     UnavailableError,
     WaitTimeout,
 )
-from penstock.hdf5 import read, write
+from penstock.hdf5 import read, read_async, write, write_async
 from penstock.hdf5_file import Dataset, File, Group
 from penstock.machine import describe, devices, drain, memory_kind, trace
 from penstock.paths import cmake_dir, include_dir, library, plugin_dir
@@ -75,8 +75,10 @@ __all__ = [
     "options",
     "plugin_dir",
     "read",
+    "read_async",
     "save",
     "save_async",
     "trace",
     "write",
+    "write_async",
 ]

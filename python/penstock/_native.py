@@ -15,7 +15,7 @@ CData: TypeAlias = Any
 
 def declarations(header: str) -> str:
     """The part of ``penstock.h`` that cffi parses: no preprocessor but integer constants."""
-    text = re.sub(r"/\*.*?\*/", " ", header, flags=re.DOTALL)
+    text = re.sub(r"/\*.*?\*/", " ", header.replace("\\\n", " "), flags=re.DOTALL)
     text = re.sub(r"^#ifdef __cplusplus$.*?^#endif$", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^#(?!define PENSTOCK_\w+ \d+\s*$).*$", "", text, flags=re.MULTILINE)
     return text.replace("PENSTOCK_API ", "")

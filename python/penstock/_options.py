@@ -32,6 +32,10 @@ class OptionKeys(TypedDict, total=False):
     """Reads or writes in flight per worker with io_uring."""
     durable: bool | Literal["no", "yes"] | None
     """Data and size are on the medium when a write is done."""
+    scratch: int | str | None
+    """Bytes of GPU memory for the chunks of a dataset that are under way; 1 GiB by default."""
+    decode: Literal["auto", "cpu", "gpu"] | None
+    """Who decodes and encodes the chunks of a dataset; both at once by default."""
 
 
 _Items = tuple[tuple[str, str], ...]

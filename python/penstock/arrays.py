@@ -36,12 +36,40 @@ class View:
     """Who copies it where a copy is needed: numpy, torch, cupy, or other for nobody."""
     device: int = -1
     """The CUDA ordinal, -1 for host memory."""
-    contiguous: bool = True
+    strides: tuple[int, ...] | None = None
+    """Bytes from one element to the next in each dimension; ``None`` if the array is
+    C-contiguous."""
     readonly: bool = False
     stream: int | None = None
     """Work queued on this stream must be done before the memory is touched."""
     keep: Any = None
     """What else keeps the memory alive."""
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions there are."""
+        return len(self.shape)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements follow each other in C order."""
+        return self.strides is None
+
+    @property
+    def byte_strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next in each dimension, whatever the order."""
+        if self.strides is not None:
+            return self.strides
+        return c_strides(self.shape, self.dtype.itemsize)
+
+    def outer_strides(self, inner: int) -> tuple[int, ...] | None:
+        """The strides without those of the last ``inner`` dimensions, which make an element."""
+        return None if self.strides is None else self.strides[: self.ndim - inner]
+
+    def is_dense(self, inner: int) -> bool:
+        """Whether the last ``inner`` dimensions lie in C order."""
+        expected = c_strides(self.shape, self.dtype.itemsize)
+        return inner == 0 or self.byte_strides[-inner:] == expected[-inner:]
 
 
 def view(array: Any, stream: int | None = None) -> View:
@@ -128,6 +156,17 @@ def contiguous_destination(array: Any, stream: int | None = None) -> View:
     return found
 
 
+def strided_destination(array: Any, stream: int | None = None) -> View:
+    """The memory of an array to write to, each element by itself, whatever its strides."""
+    found = view(array, stream)
+    if found.readonly:
+        raise InvalidError(f"out is read-only: {_named(found)}")
+    lengths = zip(found.shape, found.byte_strides, strict=True)
+    if found.nbytes and any(n > 1 and step == 0 for n, step in lengths):
+        raise InvalidError(f"elements of out share memory: {_named(found)}")
+    return found
+
+
 def note_write(found: View) -> None:
     """Tell torch's autograd that a tensor's contents are no longer what it may have saved."""
     if found.framework == "torch":
@@ -161,7 +200,7 @@ def _of_numpy(array: np.ndarray[Any, np.dtype[Any]]) -> View:
         array.shape,
         element_type(array.dtype),
         array,
-        contiguous=array.flags.c_contiguous,
+        strides=None if array.flags.c_contiguous else array.strides,
         readonly=readonly,
     )
 
@@ -190,7 +229,9 @@ def _of_torch(tensor: Any) -> View:
         tensor,
         framework="torch",
         device=device,
-        contiguous=tensor.is_contiguous(),
+        strides=None
+        if tensor.is_contiguous()
+        else tuple(step * tensor.element_size() for step in tensor.stride()),
         readonly=lazy,  # the memory is that of a copy, in which the tensor would not see a write
         stream=frameworks.torch_pending(device) if device >= 0 else None,
     )
@@ -212,7 +253,7 @@ def _of_cuda_interface(array: Any, interface: dict[str, Any]) -> View:
         array,
         framework="cupy" if frameworks.is_cupy(array) else "other",
         device=max(ordinal, 0) if address == 0 or kind != HOST else -1,
-        contiguous=is_c_contiguous(shape, interface.get("strides"), dtype.itemsize),
+        strides=unless_c_order(shape, interface.get("strides"), dtype.itemsize),
         readonly=bool(readonly),
         stream=None if stream is None else normal(stream),
         keep=interface,
@@ -236,7 +277,11 @@ def _of_dlpack(array: Any, stream: int | None) -> View:
         array,
         framework="other",
         device=imported.device_id if gpu else -1,
-        contiguous=is_c_contiguous(imported.shape, imported.strides, 1),
+        strides=unless_c_order(
+            imported.shape,
+            imported.strides and tuple(step * imported.dtype.itemsize for step in imported.strides),
+            imported.dtype.itemsize,
+        ),
         # JAX arrays never change, but only new versions of DLPack can say so.
         readonly=imported.readonly or type(array).__module__.partition(".")[0] in ("jax", "jaxlib"),
         stream=after if gpu else None,
@@ -244,16 +289,20 @@ def _of_dlpack(array: Any, stream: int | None) -> View:
     )
 
 
-def is_c_contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsize: int) -> bool:
-    """Whether these strides, in units of which ``itemsize`` make an element, are those of C."""
+def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """The strides in bytes of a C-contiguous array."""
+    return tuple(math.prod(shape[i + 1 :]) * itemsize for i in range(len(shape)))
+
+
+def unless_c_order(
+    shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsize: int
+) -> tuple[int, ...] | None:
+    """The strides in bytes, ``None`` if they are those of C order."""
     if strides is None or 0 in shape:
-        return True
-    expected = itemsize
-    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if length != 1 and stride != expected:
-            return False
-        expected *= length
-    return True
+        return None
+    expected = c_strides(shape, itemsize)
+    same = all(n == 1 or a == b for n, a, b in zip(shape, strides, expected, strict=True))
+    return None if same else tuple(strides)
 
 
 def _contiguous_copy(found: View) -> View:

@@ -1,25 +1,21 @@
 """Reading and writing HDF5 datasets.
 
-A contiguous dataset of a native type goes raw: HDF5 says where it lies, and the bytes travel as
-those of any file. All else goes through h5py in host memory, and for the GPU through one more
-copy; the report then has the route "h5py" and says why.
+h5py says what a selection means, the native library moves the bytes and converts the elements.
 """
 
 from __future__ import annotations
 
-from time import perf_counter_ns
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock import arrays, hdf5_raw, report, request, staging, transfer
-from penstock._options import OptionKeys, resolve
-from penstock.dtypes import element_type, numpy_dtype
+from penstock import arrays, by_h5py, hdf5_reading, hdf5_writing, transfer
+from penstock._options import OptionKeys
 from penstock.errors import IncompatibleError, InvalidError
-from penstock.placement import HOST, Device, allocate, parse_device
-from penstock.report import Report
-from penstock.selection import parse, runs
-from penstock.streams import stream_handle
+from penstock.hdf5_library import lock, writable
+from penstock.placement import HOST, Device, parse_device
+from penstock.request import Request
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,9 +35,10 @@ def read(
 
     Args:
         dataset: An ``h5py.Dataset``.
-        selection: What would stand in ``dataset[...]``, for example ``np.s_[0:10, :, 3]``; all
-            of the dataset by default.
-        out: An array of the selection's shape to fill. Elements are converted to its type.
+        selection: What would stand in ``dataset[...]``, for example ``np.s_[0:10, :, 3]``, an
+            index list, a mask or the name of a field; all of the dataset by default.
+        out: An array of the selection's shape to fill, with any strides. Elements are converted
+            to its type.
         device: Where a new array goes, as for :func:`penstock.load`. On the host it is what
             ``dataset[selection]`` gives, scalars and ``h5py.Empty`` included.
         dtype: Convert the elements to this type, as ``dataset.astype`` does.
@@ -60,39 +57,42 @@ def read(
     >>> x = ps.read(h5py_file["rho"], np.s_[0:10], device="cuda")
     """
     _check_dataset(dataset)
-    if out is not None and dtype is not None:
-        raise InvalidError("give out or dtype, not both: the elements become those of out")
-    after = stream_handle(stream)
-    native_options = resolve(options)
-    if out is not None:
-        transfer.check_device(out, device)
-    on_host = out is None and parse_device(device) == HOST
+    scalar = out is None and parse_device(device) == HOST
+    if scalar and dtype is None and 0 < dataset.nbytes <= by_h5py.SMALL:
+        made = by_h5py.read(dataset, selection, None, None, None, None, by_h5py.TOO_SMALL)
+        return transfer.finish(made)
+    with _held(dataset):
+        reading = hdf5_reading.start(dataset, selection, out, device, dtype, stream, options, True)
+        found = transfer.finish(reading.request)
+    if reading.view is not None:
+        transfer.complete(reading.view, reading.copy_back)
+    return found[()] if scalar and isinstance(found, np.ndarray) and reading.single else found
 
-    raw = hdf5_raw.locate(dataset)
-    if isinstance(raw, str):
-        reason = raw
-    elif dtype is not None and element_type(dtype) != raw.dtype:
-        reason = f"the elements are converted to {element_type(dtype).name}"
-    elif (slab := parse(selection, raw.shape)) is None:
-        reason = "the selection is not a regular hyperslab"
-    elif (pieces := runs(slab, raw.shape)) is None:
-        reason = "the selection falls into too many pieces"
-    else:
-        target = out
-        if target is None:
-            target = allocate(slab.shape, raw.dtype, device, after)
-        view, finish = arrays.destination(target, after)
-        if view.shape != slab.shape:
-            raise _wrong_shape(view.shape, slab.shape)
-        if view.dtype == raw.dtype:
-            if raw.writable:
-                hdf5_raw.flush(dataset)
-            hdf5_raw.move(raw, request.READ, pieces, view, native_options)
-            transfer.complete(view, finish)
-            scalar = on_host and not slab.shape and selection is not Ellipsis
-            return target[()] if scalar else target
-        reason = f"the elements are converted to {view.dtype.name}"
-    return _read_by_h5py(dataset, selection, out, device, dtype, after, reason)
+
+def read_async(
+    dataset: Any,
+    selection: Any = (),
+    *,
+    out: Any = None,
+    device: Device = None,
+    dtype: Any = None,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> Request[Any]:
+    """Start what :func:`read` does, and return at once.
+
+    With a ``stream``, the transfer starts after the work queued there, and work queued there
+    later starts after the transfer. The dataset may be closed meanwhile.
+
+    >>> r = ps.read_async(h5py_file["rho"], device="cuda")
+    >>> rho = r.wait()
+    """
+    _check_dataset(dataset)
+    with lock():
+        reading = hdf5_reading.start(dataset, selection, out, device, dtype, stream, options, False)
+    if reading.view is not None:
+        arrays.note_write(reading.view)
+    return reading.request
 
 
 def write(
@@ -107,8 +107,8 @@ def write(
 
     Args:
         dataset: An ``h5py.Dataset`` of a file that is open for writing.
-        array: Any array on the CPU or a GPU, or what h5py takes. Elements are converted to the
-            dataset's type.
+        array: Any array on the CPU or a GPU, with any strides, or what h5py takes. It is
+            broadcast, and its elements are converted to the dataset's type.
         selection: What would stand in ``dataset[...]``; all of the dataset by default.
         stream: A CUDA stream whose queued work makes the array, as for :func:`penstock.save`.
         **options: See :class:`penstock.OptionKeys`.
@@ -121,105 +121,34 @@ def write(
     >>> ps.write(h5py_file["rho"], x, np.s_[0:10])
     """
     _check_dataset(dataset)
-    native_options = resolve(options)
-    source = _source(array, stream_handle(stream))
-    raw = hdf5_raw.locate(dataset)
-    if isinstance(raw, str):
-        reason = raw
-    elif source is None or source.dtype != raw.dtype:
-        reason = f"the elements are converted to {raw.dtype.name}"
-    elif not raw.writable:
-        reason = "the file is not open for writing"
-    elif not raw.forgets:
-        reason = "the dataset fits into HDF5's sieve buffer"
-    elif (slab := parse(selection, raw.shape)) is None or slab.shape != source.shape:
-        reason = "the selection is not a regular hyperslab of the array's shape"
-    elif (pieces := runs(slab, raw.shape)) is None:
-        reason = "the selection falls into too many pieces"
-    else:
-        hdf5_raw.flush(dataset)
-        try:
-            hdf5_raw.move(raw, request.WRITE, pieces, source, native_options)
-        finally:
-            hdf5_raw.forget_sieve(dataset)
-        return
-    start = perf_counter_ns()
-    value = array if source is None else staging.to_host(source)
-    dataset[selection] = value
-    device = HOST if source is None else source.device
-    _remember(np.asarray(value).nbytes, device, start, reason)
+    with _held(dataset):
+        transfer.finish(hdf5_writing.start(dataset, array, selection, stream, options, waits=True))
 
 
-def _source(array: Any, stream: int | None) -> arrays.View | None:
-    """The memory of an array, ``None`` for other values that h5py can make something of."""
-    if isinstance(array, (str, bytes, list, tuple, int, float, complex, np.generic)) or (
-        isinstance(array, np.ndarray) and array.dtype.hasobject
-    ):
-        return None
-    return arrays.source(array, stream)
-
-
-def _read_by_h5py(
+def write_async(
     dataset: Any,
-    selection: Any,
-    out: Any,
-    device: Device,
-    dtype: Any,
-    stream: int | None,
-    reason: str,
-) -> Any:
-    start = perf_counter_ns()
-    if out is None and parse_device(device) == HOST:
-        value = _value(dataset, selection, dtype)
-        _remember(getattr(value, "nbytes", 0), HOST, start, reason)
-        return value
-    view, finish = None, None
-    if out is not None:
-        view, finish = arrays.destination(out, stream)
-        dtype = view.dtype.numpy
-    host = np.asarray(_value(dataset, selection, dtype))
-    if host.dtype.kind not in "biufcV" or host.dtype.hasobject:
-        raise IncompatibleError(
-            f"elements of type {dataset.dtype} cannot be put into such an array",
-            path=dataset.file.filename,
-            remedy='read them with device="cpu"',
-        )
-    if view is None:
-        host = host.astype(host.dtype.newbyteorder("="), copy=False)
-        out = allocate(host.shape, element_type(host.dtype), device, stream)
-        view, finish = arrays.destination(out, stream)
-    if view.shape != host.shape:
-        raise _wrong_shape(view.shape, host.shape)
-    staging.from_host(view, host)
-    transfer.complete(view, finish)
-    _remember(view.nbytes, view.device, start, reason)
-    return out
+    array: Any,
+    selection: Any = (),
+    *,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> Request[Any]:
+    """Start what :func:`write` does, and return at once. The array must not change meanwhile.
+
+    A write into chunks needs HDF5 for each of them. It goes on while it is waited for or asked
+    whether it is done; wait for it before the file is closed.
+
+    >>> r = ps.write_async(h5py_file["rho"], x)
+    >>> r.wait()
+    """
+    _check_dataset(dataset)
+    with lock():
+        return hdf5_writing.start(dataset, array, selection, stream, options, waits=False)
 
 
-def _value(dataset: Any, selection: Any, dtype: Any) -> Any:
-    """The selected elements in host memory, converted by HDF5 where it has such a type."""
-    element = None if dtype is None else element_type(dtype)
-    if element is None or element.numpy == dataset.dtype:
-        return dataset[selection]
-    wanted = numpy_dtype(element)
-    if wanted.kind in "biufc" and dataset.dtype.kind in "biufc":
-        return dataset.astype(wanted)[selection]
-    return np.asarray(dataset[selection]).astype(wanted)[()]
-
-
-def _remember(nbytes: int, device: int, start: int, reason: str) -> None:
-    report.remember(
-        Report(
-            route="h5py",
-            device=device,
-            bytes=nbytes,
-            h5py=nbytes,
-            elapsed_ns=perf_counter_ns() - start,
-            copies=0 if device == HOST else 1,
-            threads=1,
-            note=f"through HDF5 in host memory: {reason}",
-        )
-    )
+def _held(dataset: Any) -> AbstractContextManager[Any]:
+    """Nothing else may happen to a file that is open for writing while a call is under way."""
+    return lock() if writable(dataset) else nullcontext()
 
 
 def _check_dataset(dataset: Any) -> None:
@@ -229,7 +158,3 @@ def _check_dataset(dataset: Any) -> None:
         raise IncompatibleError(f"a {type(dataset).__name__} is not an h5py.Dataset")
     if not dataset.id.valid:
         raise InvalidError("the dataset is closed")
-
-
-def _wrong_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> InvalidError:
-    return InvalidError(f"out has shape {shape}, and the selection has shape {wanted}")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock import hdf5, hdf5_raw
+from penstock import hdf5, hdf5_blocks, hdf5_create, hdf5_native
 from penstock._options import OptionKeys
 from penstock.placement import Device
+from penstock.request import Request
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -82,6 +83,84 @@ class Dataset:
         """
         hdf5.write(self._dataset, array, selection, stream=stream, **options)
 
+    def read_async(
+        self,
+        selection: Any = (),
+        *,
+        out: Any = None,
+        device: Device = None,
+        dtype: Any = None,
+        stream: Any = None,
+        **options: Unpack[OptionKeys],
+    ) -> Request[Any]:
+        """Start to read the dataset, or a part of it: see :func:`penstock.read_async`.
+
+        >>> r = f["group/rho"].read_async(device="cuda")
+        >>> x = r.wait()      # or, in asyncio: x = await r
+        """
+        return hdf5.read_async(
+            self._dataset,
+            selection,
+            out=out,
+            device=device,
+            dtype=dtype,
+            stream=stream,
+            **options,
+        )
+
+    def write_async(
+        self,
+        array: Any,
+        selection: Any = (),
+        *,
+        stream: Any = None,
+        **options: Unpack[OptionKeys],
+    ) -> Request[Any]:
+        """Start to write the dataset, or a part of it: see :func:`penstock.write_async`.
+
+        >>> f["group/rho"].write_async(t).wait()
+        """
+        return hdf5.write_async(self._dataset, array, selection, stream=stream, **options)
+
+    def blocks(
+        self,
+        shape: int | tuple[int | None, ...],
+        *,
+        prefetch: int = 2,
+        device: Device = None,
+        dtype: Any = None,
+        reuse: bool = False,
+        **options: Unpack[OptionKeys],
+    ) -> Iterator[tuple[tuple[slice, ...], Any]]:
+        """Read the dataset slab by slab, with the next slabs on their way meanwhile.
+
+        So a dataset can be larger than memory. Closing the iterator stops what is on its way.
+
+        Args:
+            shape: Lengths of a slab; ``None``, and dimensions that are left out, mean the whole
+                dimension. Slabs at the edges are smaller.
+            prefetch: How many slabs are on their way while one is used.
+            device: Where the slabs go, as for :func:`penstock.load`.
+            dtype: Convert the elements to this type.
+            reuse: Fill arrays again: each is then valid only until the next one is asked for.
+            **options: See :class:`penstock.OptionKeys`.
+
+        Yields:
+            The index of the slab in the dataset, a tuple of slices, and the array.
+
+        >>> for index, rho in f["group/rho"].blocks(64, device="cuda"):
+        ...     total += rho.sum()
+        """
+        return hdf5_blocks.blocks(
+            self._dataset,
+            shape,
+            prefetch=prefetch,
+            device=device,
+            dtype=dtype,
+            reuse=reuse,
+            **options,
+        )
+
     def __repr__(self) -> str:
         return f"<penstock.Dataset {self._dataset!r}>"
 
@@ -109,6 +188,33 @@ class Group:
         if isinstance(found, h5py.Dataset):
             return Dataset(found)
         return Group(found) if isinstance(found, h5py.Group) else found
+
+    def create(
+        self,
+        name: str | None,
+        shape: int | tuple[int, ...] | None = None,
+        dtype: Any = None,
+        data: Any = None,
+        *,
+        stream: Any = None,
+        **arguments: Any,
+    ) -> Dataset:
+        """Create a dataset, and write it if there are data.
+
+        Args:
+            name: The path within the group; groups on the way are made. ``None`` for no name.
+            shape: Lengths of the dimensions; those of ``data`` by default.
+            dtype: The type of the elements; that of ``data`` by default.
+            data: Any array on the CPU or a GPU, or what ``h5py`` takes.
+            stream: A CUDA stream whose queued work makes the data.
+            **arguments: Further arguments of ``h5py.Group.create_dataset``: ``chunks``,
+                ``compression``, ``compression_opts``, ``shuffle``, ``fletcher32``,
+                ``scaleoffset``, ``fillvalue``, ``maxshape`` and so on.
+
+        >>> f.create("group/rho", data=t, chunks=(64, 64), compression="gzip", shuffle=True)
+        """
+        made = hdf5_create.create(self._group, name, shape, dtype, data, stream, arguments)
+        return Dataset(made)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._group)
@@ -144,17 +250,14 @@ class File(Group):
         import h5py
 
         super().__init__(h5py.File(name, mode, **arguments))
-        # Keeps the file that raw transfers use open from one dataset to the next.
-        self._raw: object = None
-
-    def __getitem__(self, name: str) -> Any:
-        if self._raw is None:
-            self._raw = hdf5_raw.native_file(self._group.id)
-        return super().__getitem__(name)
 
     def close(self) -> None:
-        """Close the file and all objects in it. Closing again does nothing."""
-        self._raw = None
+        """Wait for writes under way, and close the file and all objects in it.
+
+        Closing again does nothing.
+        """
+        if self._group:
+            hdf5_native.settle(self._group)
         self._group.close()
 
     def __enter__(self) -> File:

@@ -14,6 +14,7 @@ _ROUTES = {
     lib.PENSTOCK_ROUTE_STAGED: "staged",
     lib.PENSTOCK_ROUTE_MAPPED: "mapped",
     lib.PENSTOCK_ROUTE_GDS: "gds",
+    lib.PENSTOCK_ROUTE_HDF5: "hdf5",
 }
 _PATHS = (
     "host_buffered",
@@ -25,9 +26,20 @@ _PATHS = (
     "gds_nvfs",
     "gds_posix",
     "gds_unproven",
-    "h5py",
+    "hdf5",
 )
-_COUNTS = ("elapsed_ns", "io_calls", "copies", "block", "threads", "queue_depth")
+_COUNTS = (
+    "elapsed_ns",
+    "io_calls",
+    "copies",
+    "block",
+    "threads",
+    "queue_depth",
+    "chunks",
+    "stored",
+    "decoded_cpu",
+    "decoded_gpu",
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,7 @@ class Report:
     """
 
     route: str
-    """Which route carried the most bytes: host, staged, mapped, gds, or h5py."""
+    """Which route carried the most bytes: host, staged, mapped, gds, or hdf5."""
     device: int = -1
     """The CUDA ordinal of the memory, -1 for host memory."""
     bytes: int = 0
@@ -64,8 +76,8 @@ class Report:
     """cuFile's own fallback through host memory, by its statistics."""
     gds_unproven: int = 0
     """cuFile, where its statistics do not tell which way."""
-    h5py: int = 0
-    """Bytes that HDF5 itself read or wrote in host memory."""
+    hdf5: int = 0
+    """Bytes that HDF5 itself moved through host memory."""
     elapsed_ns: int = 0
     """From submission to completion."""
     io_calls: int = 0
@@ -78,6 +90,14 @@ class Report:
     """Workers that took part."""
     queue_depth: int = 0
     """The greatest number of reads or writes in flight of one worker."""
+    chunks: int = 0
+    """Chunks of an HDF5 dataset that were read or written."""
+    stored: int = 0
+    """The bytes that these chunks have in the file."""
+    decoded_cpu: int = 0
+    """Bytes of chunks that the CPU decoded or encoded, counted in memory."""
+    decoded_gpu: int = 0
+    """Bytes of chunks that the GPU decoded or encoded, counted in memory."""
     note: str = ""
     """Why the transfer took another way than the direct one; empty if it did not."""
 
@@ -85,6 +105,17 @@ class Report:
     def paths(self) -> dict[str, int]:
         """Bytes by the path they took, without the paths that carried none."""
         return {name: count for name in _PATHS if (count := getattr(self, name))}
+
+    @property
+    def decoder(self) -> str:
+        """Who decoded or encoded the chunks: "CPU", "GPU", "GPU 70 %, CPU 30 %" or "none"."""
+        total = self.decoded_cpu + self.decoded_gpu
+        if not total:
+            return "none"
+        if not self.decoded_gpu or not self.decoded_cpu:
+            return "GPU" if self.decoded_gpu else "CPU"
+        share = round(100 * self.decoded_gpu / total)
+        return f"GPU {share} %, CPU {100 - share} %"
 
     @property
     def seconds(self) -> float:
@@ -95,6 +126,18 @@ class Report:
     def gbps(self) -> float:
         """Gigabytes (10**9 bytes) a second; 0.0 where nothing was timed."""
         return self.bytes / self.elapsed_ns if self.elapsed_ns else 0.0
+
+    def __str__(self) -> str:
+        where = "host memory" if self.device < 0 else f"cuda:{self.device}"
+        words = [
+            f"{self.bytes:,} bytes in {self.seconds * 1e3:.2f} ms ({self.gbps:.2f} GB/s)",
+            f"{where}, route {self.route}",
+        ]
+        if self.chunks:
+            words.append(f"{self.chunks:,} chunks of {self.stored:,} bytes in the file")
+        if self.decoder != "none":
+            words.append(f"decoded by {self.decoder}")
+        return ", ".join(words) + (f" ({self.note})" if self.note else "")
 
 
 # A native report is turned into a Report when it is asked for: small reads do not pay for it.
@@ -128,7 +171,7 @@ def remember_note(note: str) -> None:
 
 def from_native(native: CData) -> Report:
     """The Report with the contents of a ``penstock_report``."""
-    counts = {name: getattr(native, name) for name in (*_PATHS[:-1], *_COUNTS)}
+    counts = {name: getattr(native, name) for name in (*_PATHS, *_COUNTS)}
     return Report(
         route=_ROUTES.get(native.route, "unknown"),
         device=native.device,

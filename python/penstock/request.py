@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Generator
+from time import perf_counter_ns
 from typing import Any, Generic, TypeVar
 
+from penstock import hdf5_library
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock.errors import InvalidError, WaitTimeout, check
 from penstock.files import NativeFile
@@ -25,10 +27,13 @@ _SLICE_NS = 100_000_000
 
 
 class Request(Generic[A]):
-    """A transfer under way, made by :func:`penstock.load_async` and :func:`penstock.save_async`.
+    """A transfer under way, made by one of the functions whose name ends in ``_async``.
 
     It keeps its array and its file alive until it is finished. A request that is dropped before
     is waited for. All methods may be called from any thread.
+
+    A write into the chunks of an HDF5 dataset goes on only while it is waited for or asked
+    whether it is done, because HDF5 itself puts the chunks into the file then.
 
     >>> r = ps.load_async("w.bin", device="cuda")
     >>> t = r.wait()      # or, in asyncio: t = await r
@@ -48,7 +53,7 @@ class Request(Generic[A]):
 
     def done(self) -> bool:
         """Whether the request is finished, be it well, failed or cancelled."""
-        if lib.penstock_request_test(self._handle) == lib.PENSTOCK_PENDING:
+        if self._poll(0) == lib.PENSTOCK_PENDING:
             return False
         self._release()
         return True
@@ -61,16 +66,14 @@ class Request(Generic[A]):
             CancelledError: :meth:`cancel` took effect.
             Error: What made the transfer fail, as the synchronous call would raise it.
         """
-        remaining = None if timeout is None else max(int(timeout * 1e9), 0)
+        deadline = None if timeout is None else perf_counter_ns() + max(int(timeout * 1e9), 0)
         while True:
-            part = _SLICE_NS if remaining is None else min(remaining, _SLICE_NS)
-            status = lib.penstock_request_wait(self._handle, part)
+            left = _SLICE_NS if deadline is None else max(deadline - perf_counter_ns(), 0)
+            status = self._poll(min(left, _SLICE_NS))
             if status != lib.PENSTOCK_PENDING:
                 break
-            if remaining is not None:
-                remaining -= part
-                if remaining <= 0:
-                    raise WaitTimeout(f"the request is not finished after {timeout} s")
+            if deadline is not None and perf_counter_ns() >= deadline:
+                raise WaitTimeout(f"the request is not finished after {timeout} s")
         try:
             check(status)
         finally:
@@ -98,10 +101,10 @@ class Request(Generic[A]):
         Raises:
             InvalidError: The request is not finished.
         """
-        return from_native(self.native_report())
+        return from_native(self.account())
 
-    def native_report(self) -> CData:
-        """The ``penstock_report`` of the finished request."""
+    def account(self) -> Report | CData:
+        """The report as it is, a ``penstock_report`` mostly."""
         report = new_report()
         status = lib.penstock_request_report(self._handle, report)
         if status == lib.PENSTOCK_PENDING:
@@ -124,6 +127,15 @@ class Request(Generic[A]):
             raise
         return self.wait()
 
+    def _poll(self, timeout_ns: int) -> int:
+        """The status after a while, having done for the request what needs HDF5's lock."""
+        status: int = lib.penstock_request_wait(self._handle, timeout_ns)
+        if status == lib.PENSTOCK_TURN:
+            with hdf5_library.lock():
+                lib.penstock_request_turn(self._handle)  # a failure is the request's own
+            status = lib.penstock_request_test(self._handle)
+        return lib.PENSTOCK_PENDING if status == lib.PENSTOCK_TURN else status
+
     def _descriptor(self) -> int:
         descriptor = ffi.new("int *")
         check(lib.penstock_request_fd(self._handle, descriptor))
@@ -139,7 +151,38 @@ class Request(Generic[A]):
 
     def __del__(self) -> None:
         # Waits if need be; only then may the array and the file go.
-        lib.penstock_request_free(self.__dict__.pop("_handle", NULL))
+        handle = self.__dict__.get("_handle", NULL)
+        if handle != NULL:
+            while self._poll(_SLICE_NS) == lib.PENSTOCK_PENDING:
+                pass
+            lib.penstock_request_free(handle)
+
+
+class Finished(Request[A]):
+    """A request that was finished when it was made."""
+
+    def __init__(self, array: A, account: Report | CData) -> None:
+        super().__init__(NULL, array, None, None)
+        self._account = account
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self, timeout: float | None = None) -> A:
+        return self._array
+
+    def cancel(self) -> None:
+        pass
+
+    def progress(self) -> int:
+        return int(self._account.bytes)
+
+    @property
+    def report(self) -> Report:
+        return self._account if isinstance(self._account, Report) else from_native(self._account)
+
+    def account(self) -> Report | CData:
+        return self._account
 
 
 async def _readable(descriptor: int) -> None:

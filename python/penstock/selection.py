@@ -1,102 +1,114 @@
-"""Selections of a dataset as runs of consecutive elements. Pure arithmetic."""
+"""What ``dataset[...]`` means, as h5py itself sees it."""
 
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-MAX_RUNS = 4096
-"""A selection that falls into more runs is left to HDF5."""
+from penstock.errors import InvalidError
 
 
 @dataclass(frozen=True, slots=True)
-class Hyperslab:
-    """A regular selection: in each dimension ``count`` elements from ``start``, ``step`` apart."""
+class Selected:
+    """A part of a dataset that has a shape of one or more dimensions."""
 
-    start: tuple[int, ...]
-    count: tuple[int, ...]
-    step: tuple[int, ...]
+    space: Any
+    """The ``h5py.h5s.SpaceID`` of the dataset with the elements selected; ``None`` for all."""
     shape: tuple[int, ...]
-    """The shape of the result: dimensions that an integer selected are gone."""
+    """The shape in which the elements come out."""
+    regular: bool
+    """Whether integers and slices selected it: then arrays may have any strides, and are broadcast
+    into it on writing."""
+    parsed: Any = None
+    """h5py's own selection; ``None`` where it was not asked for one."""
+
+    @property
+    def count(self) -> int:
+        """How many elements are selected."""
+        return math.prod(self.shape)
+
+    @property
+    def rows(self) -> bool:
+        """Whether it is one stretch of indices of the first dimension."""
+        if self.space is None:
+            return True
+        if not self.regular:
+            return False
+        count, step = self.parsed._sel[1:3]
+        return bool(step[:1] == (1,) and count[1:] == self.parsed.shape[1:])
+
+    def repeat(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+        """The strides with which an array of this shape is broadcast into the selection.
+
+        Raises TypeError, as h5py does, if it cannot be broadcast.
+        """
+        from h5py._hl.selections import SimpleSelection
+
+        parsed = self.parsed or SimpleSelection(self.shape)
+        parsed.expand_shape(shape)
+        source = list(zip(shape, strides, strict=True))
+        repeated = []
+        for length in reversed(self.shape):
+            own, stride = source.pop() if source else (1, 0)
+            repeated.append(stride if own == length else 0)
+        return tuple(reversed(repeated))
+
+    def fits(self, shape: tuple[int, ...]) -> None:
+        """Raise TypeError unless an array of this shape has an element for each selected one."""
+        self.parsed.expand_shape(shape)
 
 
-class Runs(NamedTuple):
-    """The runs of a hyperslab, all of one length, in the order of the result's elements."""
-
-    first: np.ndarray[Any, np.dtype[np.uint64]]
-    """The index of the first element of each run in the dataset's C order."""
-    length: int
-    """Elements in a run."""
+def split(argument: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """The argument of ``dataset[...]`` as indices and names of fields."""
+    parts = argument if isinstance(argument, tuple) else (argument,)
+    names = tuple(part for part in parts if isinstance(part, str))
+    return tuple(part for part in parts if not isinstance(part, str)), names
 
 
-def parse(selection: Any, shape: tuple[int, ...]) -> Hyperslab | None:
-    """The hyperslab that integers, slices and an ellipsis select.
+def select(dataset: Any, indices: tuple[Any, ...]) -> Selected:
+    """Select a part of a dataset that has dimensions.
 
-    ``None`` for whatever else h5py may make of the selection, be it a result or an error.
+    Raises what h5py raises for indices that it does not take.
     """
-    parts = list(selection) if isinstance(selection, tuple) else [selection]
-    ellipses = [i for i, part in enumerate(parts) if part is Ellipsis]
-    if len(ellipses) > 1 or len(parts) - len(ellipses) > len(shape):
-        return None
-    missing = [slice(None)] * (len(shape) - len(parts) + len(ellipses))
-    at = ellipses[0] if ellipses else len(parts)
-    parts[at : at + 1] = missing
+    import h5py
+    from h5py._hl import selections
 
-    dimensions = []
-    kept = []
-    for part, length in zip(parts, shape, strict=True):
-        dimension = _dimension(part, length)
-        if dimension is None:
-            return None
-        dimensions.append(dimension)
-        if isinstance(part, slice):
-            kept.append(dimension[1])
-    start, count, step = zip(*dimensions, strict=True) if dimensions else ((), (), ())
-    return Hyperslab(start, count, step, tuple(kept))
+    if any(index is None for index in indices):
+        raise TypeError("indexing with None (or np.newaxis) is not supported")
+    shape = dataset.shape
+    whole = indices == () or (len(indices) == 1 and indices[0] is Ellipsis)
+    if whole:
+        return Selected(None, shape, regular=True)
+    if len(indices) == 1 and isinstance(indices[0], h5py.RegionReference):
+        return _region(dataset, indices[0])
+    parsed = selections.select(shape, indices, dataset=dataset)
+    regular = isinstance(parsed, selections.SimpleSelection)
+    return Selected(parsed.id, tuple(parsed.array_shape), regular, parsed)
 
 
-def _dimension(part: Any, length: int) -> tuple[int, int, int] | None:
-    if isinstance(part, slice):
-        try:
-            start, stop, step = part.indices(length)
-        except (TypeError, ValueError):
-            return None
-        if step < 1:
-            return None
-        return start, len(range(start, stop, step)), step
-    if isinstance(part, (bool, np.bool_)) or (isinstance(part, np.ndarray) and part.ndim):
-        return None
-    try:
-        index = operator.index(part)
-    except TypeError:
-        return None
-    index += length if index < 0 else 0
-    return (index, 1, 1) if 0 <= index < length else None
+def _region(dataset: Any, reference: Any) -> Selected:
+    import h5py
+    from h5py._hl import selections
+
+    if h5py.h5r.dereference(reference, dataset.id) != dataset.id:
+        raise ValueError("the region reference points to another dataset")
+    space = h5py.h5r.get_region(reference, dataset.id)
+    shape = tuple(selections.guess_shape(space))
+    parsed = selections.Selection(dataset.shape, spaceid=space)
+    return Selected(space, shape, regular=False, parsed=parsed)
 
 
-def runs(slab: Hyperslab, shape: tuple[int, ...], limit: int = MAX_RUNS) -> Runs | None:
-    """The runs of a hyperslab in a dataset of this shape; ``None`` if they are too many."""
-    if 0 in slab.count:
-        return Runs(np.empty(0, np.uint64), 0)
-    outer = len(shape)
-    length = 1
-    # Whole dimensions from the last one on, then one more that is consecutive, make a run.
-    while outer and slab.count[outer - 1] == shape[outer - 1]:
-        outer -= 1
-        length *= shape[outer]
-    if outer and (slab.step[outer - 1] == 1 or slab.count[outer - 1] == 1):
-        outer -= 1
-        length *= slab.count[outer]
-    if math.prod(slab.count[:outer]) > limit:
-        return None
-    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    origin = sum(start * stride for start, stride in zip(slab.start, strides, strict=True))
-    first = np.array([origin], np.uint64)
-    for i in range(outer):
-        steps = np.arange(slab.count[i], dtype=np.uint64) * np.uint64(slab.step[i] * strides[i])
-        first = (first[:, None] + steps).reshape(-1)
-    return Runs(first, length)
+def field_dtype(stored: np.dtype[Any], names: tuple[str, ...]) -> np.dtype[Any]:
+    """The type of some fields of a structured type: of one, that of the field itself."""
+    if stored.names is None:
+        raise InvalidError(f"the elements have no fields, and so none named {', '.join(names)}")
+    missing = [name for name in names if name not in stored.names]
+    if missing:
+        raise InvalidError(f"there is no field {', '.join(missing)} in {', '.join(stored.names)}")
+    assert stored.fields is not None
+    if len(names) == 1:
+        return stored.fields[names[0]][0]
+    return np.dtype([(name, stored.fields[name][0]) for name in names])

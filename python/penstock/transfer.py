@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock import arrays, report, request
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 # Longer transfers run as requests, whose wait Ctrl-C can interrupt.
-_INTERRUPTIBLE = 1 << 30
+INTERRUPTIBLE = 1 << 30
 
 _read = lib.penstock_read
 
@@ -79,10 +79,10 @@ def load(
             out = _new_array(file, path, dtype, shape, start, device, after)
         else:
             check_device(out, device)
-        view, finish = arrays.destination(out, after)
+        view, copy_back = arrays.destination(out, after)
         _check_shape(view, dtype, shape)
         read_into(file, view, start, native_options)
-    complete(view, finish)
+    complete(view, copy_back)
     return out
 
 
@@ -114,13 +114,13 @@ def save(
     """
     native_options = resolve(options)
     view = arrays.source(array, stream_handle(stream))
-    if view.stream is None and view.nbytes <= _INTERRUPTIBLE:
+    if view.stream is None and view.nbytes <= INTERRUPTIBLE:
         done = new_report()
         source = pointer(view.pointer)
         check(lib.penstock_save(encode(path), source, view.nbytes, native_options, done))
         report.remember(done)
     else:
-        _finish(_save_request(path, view, native_options, array))
+        finish(_save_request(path, view, native_options, array))
 
 
 def load_async(
@@ -160,7 +160,7 @@ def load_async(
         1,
         native_options,
         stream=view.stream,
-        flags=_flags(view.stream, explicit=stream is not None),
+        flags=stream_flags(view.stream, explicit=stream is not None),
         array=out,
         keep=view,
         owns_file=True,
@@ -190,7 +190,7 @@ def save_async(
 
 def read_into(file: NativeFile, view: arrays.View, offset: int, options: CData) -> None:
     """Fill contiguous memory from one place of a file."""
-    if view.stream is None and view.nbytes <= _INTERRUPTIBLE:
+    if view.stream is None and view.nbytes <= INTERRUPTIBLE:
         done = new_report()
         check(_read(file.handle, pointer(view.pointer), view.nbytes, offset, options, done))
         report.remember(done)
@@ -209,7 +209,7 @@ def move(
     file: NativeFile, operation: int, ranges: CData, count: int, view: arrays.View, options: CData
 ) -> None:
     """Move ranges between a file and the memory of a view."""
-    if view.stream is None and view.nbytes <= _INTERRUPTIBLE:
+    if view.stream is None and view.nbytes <= INTERRUPTIBLE:
         done = new_report()
         call = lib.penstock_readv if operation == request.READ else lib.penstock_writev
         check(call(file.handle, ranges, count, options, done))
@@ -222,30 +222,32 @@ def move(
         count,
         options,
         stream=view.stream,
-        flags=_flags(view.stream, explicit=False) | request.CALLER_WAITS,
+        flags=stream_flags(view.stream, explicit=False) | request.CALLER_WAITS,
         array=None,
         keep=view,
         owns_file=False,
     )
-    _finish(made)
+    finish(made)
 
 
-def complete(view: arrays.View, finish: Any) -> None:
+def complete(view: arrays.View, copy_back: Callable[[], None] | None) -> None:
     """What is left to do after a destination was filled."""
-    if finish is not None:
-        finish()
+    if copy_back is not None:
+        copy_back()
         report.remember_note("the array is not C-contiguous: filled through a temporary")
     else:
         arrays.note_write(view)
 
 
-def _finish(made: Request[Any]) -> None:
+def finish(made: Request[A]) -> A:
+    """Wait for a request of a synchronous call, whose report becomes the last one."""
     try:
-        made.wait()
+        array = made.wait()
     except KeyboardInterrupt:
         made.cancel()
         raise
-    report.remember(made.native_report())
+    report.remember(made.account())
+    return array
 
 
 def _save_request(
@@ -253,7 +255,7 @@ def _save_request(
 ) -> Request[A]:
     encoded = encode(path)
     stream = NULL if view.stream is None else pointer(view.stream)
-    flags = _flags(view.stream, explicit=explicit)
+    flags = stream_flags(view.stream, explicit=explicit)
     return request.submit_with(
         lambda made: int(
             lib.penstock_save_submit(
@@ -265,7 +267,8 @@ def _save_request(
     )
 
 
-def _flags(stream: int | None, *, explicit: bool) -> int:
+def stream_flags(stream: int | None, *, explicit: bool) -> int:
+    """How a request is ordered with a stream, which the caller gave or only has work queued."""
     if stream is None:
         return 0
     return request.AFTER_STREAM | (request.STREAM_WAITS if explicit else 0)

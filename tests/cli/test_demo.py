@@ -13,7 +13,7 @@ from penstock.cli import app, samples
 
 @pytest.fixture(scope="module")
 def shown(penstock, tmp_path_factory):
-    return penstock.json("demo", "--size", "4MiB", "--dir", tmp_path_factory.mktemp("demo"))
+    return penstock.json("demo", "--size", "16MiB", "--dir", tmp_path_factory.mktemp("demo"))
 
 
 def test_every_row_is_verified(shown):
@@ -32,6 +32,13 @@ def test_rates_and_ratio_fit_together(shown):
     for row in shown["rows"]:
         assert row["bytes"] > 0
         assert row["ratio"] == pytest.approx(row["gb_per_s"] / row["peer_gb_per_s"])
+
+
+def test_compressed_chunks_are_decoded_without_hdf5(shown):
+    (zipped,) = [row for row in shown["rows"] if "gzip" in row["layout"]]
+    assert zipped["decoder"] in ("CPU", "GPU") or "GPU" in zipped["decoder"]
+    assert zipped["route"] != "hdf5"
+    assert zipped["ratio"] > 0
 
 
 def test_routes_are_those_of_the_memory(shown, on_gpu):

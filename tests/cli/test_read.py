@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from importlib.util import find_spec
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from typer.testing import CliRunner
-
-from penstock.cli import app
 
 SIZE = 1_500_007
 
@@ -63,35 +58,6 @@ def test_dataset_is_read_as_h5py_reads_it(penstock, hdf5_file, tmp_path, name):
     # Host memory keeps the order of the file's bytes; a GPU array has the machine's.
     assert np.array_equal(found, expected) or np.array_equal(swapped, expected)
     assert shown["bytes"] == expected.nbytes
-
-
-def files_of_other_packages() -> list[Path]:
-    """The HDF5 files that the wheels of h5py and, where it is there, PyTables bring along."""
-    specs = [find_spec(name) for name in ("h5py", "tables")]
-    folders = [Path(spec.origin).parent for spec in specs if spec and spec.origin]
-    return [path for folder in folders for path in sorted(folder.rglob("*.h5"))]
-
-
-@pytest.mark.parametrize("path", files_of_other_packages(), ids=lambda path: path.name)
-def test_file_of_another_package_is_read_as_h5py_reads_it(path, tmp_path):
-    def penstock(*arguments):
-        return CliRunner().invoke(app, [*map(str, arguments), "--json"])
-
-    listed = json.loads(penstock("read", path).stdout)["datasets"]
-    out = tmp_path / "out"
-    with h5py.File(path) as file:
-        for row in listed:
-            done = penstock("read", f"{path}:{row['name']}", "--out", out, "--device", "cpu")
-            try:
-                expected = np.asarray(file[row["name"]][()])
-            except (OSError, TypeError, ValueError):
-                # A filter or a type that this h5py lacks: an error, not a crash.
-                assert done.exit_code == 1
-                assert "h5py cannot read" in done.stderr
-                continue
-            if expected.dtype.kind in "biufcV" and not expected.dtype.hasobject:
-                assert done.exit_code == 0, done.stderr
-                assert out.read_bytes() == expected.tobytes()
 
 
 def test_datasets_of_an_hdf5_file_are_listed(penstock, hdf5_file):

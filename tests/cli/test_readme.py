@@ -16,5 +16,5 @@ def test_example_of_the_readme_runs(tmp_path):
         [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert "route='host'" in done.stdout
+    assert "route host" in done.stdout
     assert (tmp_path / "density.bin").stat().st_size == 512 * 512 * 4

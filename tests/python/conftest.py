@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock import by_h5py
 from penstock._native import ffi, lib
 from penstock.errors import check
 
@@ -126,6 +127,12 @@ def cuda_interface() -> type[CudaInterface]:
 @pytest.fixture
 def dlpack_only() -> type[DLPackOnly]:
     return DLPackOnly
+
+
+@pytest.fixture
+def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No dataset is so small that HDF5 itself reads and writes it."""
+    monkeypatch.setattr(by_h5py, "SMALL", 0)
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 //! Reading a dataset: from identifiers of HDF5 to a plan with its files, or to what HDF5 itself
 //! must do. All of it on the caller's thread; what it makes needs HDF5 no more.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::path::PathBuf;
 use std::ptr;
@@ -16,6 +18,7 @@ use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_ALL, hid_t};
 
 use crate::change::Conversion;
 use crate::chunks::ChunkTable;
+use crate::compose::{Composition, Store, compose};
 use crate::element::ElementType;
 use crate::execute::Reading;
 use crate::metadata::{DatasetInfo, FileInfo, Layout};
@@ -89,7 +92,13 @@ pub(crate) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop>
 /// # Safety
 /// `host` is null or valid for what the order describes.
 pub unsafe fn prepare(session: &Session<'_>, order: &Order<'_>, host: *mut u8) -> Result<Prepared> {
-    let info = DatasetInfo::read(session, order.dataset)?;
+    let mut info = DatasetInfo::read(session, order.dataset)?;
+    if info.file.is_writable && info.file.is_plain {
+        flush(session, order.dataset, &info.file)?;
+        // Chunks that were only in memory have their places now, and the file is longer.
+        info = DatasetInfo::read(session, order.dataset)?;
+    }
+    let info = Arc::new(info);
     match plan(session, order, &info) {
         Ok(prepared) => Ok(prepared),
         Err(Stop::Failed(error)) => Err(error),
@@ -101,23 +110,18 @@ pub unsafe fn prepare(session: &Session<'_>, order: &Order<'_>, host: *mut u8) -
 fn plan(
     session: &Session<'_>,
     order: &Order<'_>,
-    info: &DatasetInfo,
+    info: &Arc<DatasetInfo>,
 ) -> std::result::Result<Prepared, Stop> {
     // SAFETY: takes an identifier, which HDF5 checks; the answer is ours to close.
     let file_type = unsafe { (session.hdf5.H5Dget_type)(order.dataset) };
     let file_type = session.own(file_type, session.hdf5.H5Tclose, "get the element type")?;
     let found = Conversion::find(session, file_type.get(), order.memory_type)?;
-    let Conversion { item, change } = match found {
+    let conversion = match found {
         Ok(found) => found,
         Err(why) => return refused(why),
     };
+    let Conversion { item, change } = conversion;
     let (selection, memory) = order.selections(session, info, item.memory)?;
-    let pipeline = Pipeline {
-        filters: info.filters.clone(),
-    };
-    if let Some(filter) = pipeline.unknown() {
-        return refused(format!("filter {} is known to HDF5 only", filter.id));
-    }
     let prepared = |readings| Prepared {
         readings,
         low: memory.low,
@@ -131,13 +135,17 @@ fn plan(
     }
     match &info.layout {
         Layout::Compact => return refused("the dataset is compact"),
-        Layout::Virtual(_) => return refused("the dataset is virtual"),
+        Layout::Virtual(_) => {
+            let target = &memory.destination;
+            return virtual_parts(session, order, info, &selection, target, &conversion)
+                .map(prepared);
+        }
         _ => {}
     }
+    let pipeline = known_filters(info)?;
     if !info.file.is_plain || info.file.descriptor.is_none() {
         return refused("the file is not one plain file");
     }
-    flush(session, order.dataset, &info.file)?;
     let table = match info.layout {
         Layout::Chunked { .. } => Some(Arc::new(
             ChunkTable::read(session, order.dataset, info).map_err(|e| info.name_in(e))?,
@@ -156,11 +164,76 @@ fn plan(
     Ok(prepared(vec![reading]))
 }
 
+fn known_filters(info: &DatasetInfo) -> std::result::Result<Pipeline, Stop> {
+    let pipeline = Pipeline {
+        filters: info.filters.clone(),
+    };
+    match pipeline.unknown() {
+        Some(filter) => refused(format!("filter {} is known to HDF5 only", filter.id)),
+        None => Ok(pipeline),
+    }
+}
+
+/// The readings of the datasets that a virtual dataset is made of.
+fn virtual_parts(
+    session: &Session<'_>,
+    order: &Order<'_>,
+    info: &Arc<DatasetInfo>,
+    selection: &Selection,
+    target: &Destination,
+    conversion: &Conversion,
+) -> std::result::Result<Vec<Reading>, Stop> {
+    let memory_type = ElementType::read(session, order.memory_type)?;
+    // What holds for other types than that of the virtual dataset was not tried out with this HDF5,
+    // unless the numbers stay what they are.
+    let conversion_of = |element: &ElementType| {
+        if *element == info.element {
+            return Some(*conversion);
+        }
+        let found = Conversion::between(element, &memory_type).ok()?;
+        (!matches!(found.change, Change::Convert { .. })).then_some(found)
+    };
+    let item = |element: &ElementType| conversion_of(element).map(|found| found.item);
+    let parts = match compose(session, order.dataset, info, selection, target, &item)? {
+        Composition::Parts(parts) => parts,
+        Composition::Hdf5(why) => return refused(why),
+    };
+    let mut opened: HashMap<PathBuf, Arc<File>> = HashMap::new();
+    let mut readings = Vec::with_capacity(parts.len());
+    for part in parts {
+        let (files, given) = match &part.store {
+            Store::None => (Vec::new(), None),
+            Store::Memory(elements) => (Vec::new(), Some(Arc::clone(elements))),
+            Store::File(_) if matches!(part.info.layout, Layout::External(_)) => {
+                (files(&part.info, order.options)?, None)
+            }
+            Store::File(source) => {
+                let file = match opened.entry(source.path()) {
+                    Entry::Occupied(known) => Arc::clone(known.get()),
+                    Entry::Vacant(place) => {
+                        let file = File::open_as(&source.path(), source.name(), order.options)?;
+                        source.verify(&file.metadata()?)?;
+                        Arc::clone(place.insert(Arc::new(file)))
+                    }
+                };
+                (vec![Some(file)], None)
+            }
+        };
+        let change = conversion_of(&part.info.element).map_or(Change::Copy, |found| found.change);
+        readings.push(Reading {
+            plan: part.plan,
+            files,
+            pipeline: known_filters(&part.info)?,
+            change,
+            direct: direct(&order.options),
+            given,
+        });
+    }
+    Ok(readings)
+}
+
 /// What HDF5 holds changed in memory goes into the file first.
 pub(crate) fn flush(session: &Session<'_>, dataset: hid_t, file: &FileInfo) -> Result<()> {
-    if !file.is_writable {
-        return Ok(());
-    }
     // SAFETY: takes an identifier, which HDF5 checks.
     let status = unsafe { (session.hdf5.H5Dflush)(dataset) };
     session.check(status, "flush the dataset")?;
@@ -450,7 +523,7 @@ unsafe fn by_hdf5(
         pipeline: Pipeline::default(),
         change: Change::Copy,
         direct: Direct::Never,
-        given: Some(given),
+        given: Some(given.into()),
     };
     Ok(done(vec![reading], 0))
 }

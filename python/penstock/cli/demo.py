@@ -97,6 +97,7 @@ def _measure(sample: samples.Sample, device: str) -> dict[str, Any]:
         "bytes": expected.nbytes,
         "route": report.route,
         "paths": report.paths,
+        "decoder": report.decoder,
         "note": report.note,
         "peer": sample.peer_name + copied_by,
         "gb_per_s": gigabytes_per_second(expected.nbytes, seconds),
@@ -147,6 +148,7 @@ def _print(rows: list[dict[str, Any]], target: devices.Target, peer: str) -> Non
         table.add_column(heading)
     table.add_column("Bytes", justify="right")
     table.add_column("Route")
+    table.add_column("Decoded by")
     for heading in ("GB/s", f"{peer} GB/s", "Ratio"):
         table.add_column(heading, justify="right")
     table.add_column("Verified")
@@ -156,6 +158,7 @@ def _print(rows: list[dict[str, Any]], target: devices.Target, peer: str) -> Non
             row["layout"],
             f"{row['bytes']:,}",
             row["route"],
+            "" if row["decoder"] == "none" else row["decoder"],
             f"{row['gb_per_s']:.2f}",
             f"{row['peer_gb_per_s']:.2f}",
             f"{row['ratio']:.2f}",

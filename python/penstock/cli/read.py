@@ -23,8 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 import penstock as ps
-from penstock import hdf5_raw
-from penstock.cli import devices
+from penstock.cli import comparison, devices
 from penstock.cli.output import AsJson, messages, plain, print_json, results
 from penstock.cli.units import parse_size, rate, size
 
@@ -65,6 +64,12 @@ def read(
     direct: Annotated[
         str | None, typer.Option(help="Bypass the page cache: auto, no or yes.")
     ] = None,
+    scratch: Annotated[
+        int | None, typer.Option(help="GPU memory for chunks under way.", **_BYTES)
+    ] = None,
+    decode: Annotated[
+        str | None, typer.Option(help="Who decodes chunks: auto, cpu or gpu.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read a file or an HDF5 dataset into GPU memory and report how the bytes went."""
@@ -84,6 +89,8 @@ def read(
         "route": route,
         "io": io,
         "direct": direct,
+        "scratch": scratch,
+        "decode": decode,
     }
     with ExitStack() as stack:
         stack.enter_context(ps.options(**options))
@@ -121,18 +128,8 @@ def _read_dataset(path: Path, name: str, device: str) -> tuple[Any, ps.Report]:
         dataset = file.h5py.get(name)
         if not isinstance(dataset, h5py.Dataset):
             raise typer.BadParameter(f"{path} has no dataset {name!r}", param_hint="FILE[:DATASET]")
-        raw = hdf5_raw.locate(dataset)
-        if isinstance(raw, hdf5_raw.RawDataset) and dataset.dtype.isnative:
-            request = ps.load_async(
-                path, dtype=dataset.dtype, shape=raw.shape, offset=raw.offset, device=device
-            )
-            return _follow(request, raw.nbytes, name)
-        # HDF5 reads in one call that tells nothing on the way.
-        with messages.status(Text(f"Reading {name} through h5py")):
-            array = ps.read(dataset, device=device)
-    report = ps.last_report()
-    assert report is not None
-    return array, report
+        request = ps.read_async(dataset, device=device)
+        return _follow(request, dataset.nbytes, name)
 
 
 @contextmanager
@@ -185,7 +182,7 @@ def _list_datasets(path: Path, as_json: bool) -> None:
                 "name": name,
                 **known,
                 "shape": None if item.shape is None else list(item.shape),
-                "layout": _layout(item),
+                "layout": ", ".join([comparison.layout(item), *comparison.filters(item)]),
             }
         )
 
@@ -207,20 +204,6 @@ def _list_datasets(path: Path, as_json: bool) -> None:
     results.print(f"Read one with: penstock read {path}:NAME", markup=False, highlight=False)
 
 
-def _layout(dataset: Any) -> str:
-    properties = dataset.id.get_create_plist()
-    name = _LAYOUTS.get(properties.get_layout(), "virtual")
-    filters = [properties.get_filter(i)[3].decode() for i in range(properties.get_nfilters())]
-    return ", ".join([name, *filters])
-
-
-_LAYOUTS = {
-    h5py.h5d.COMPACT: "compact",
-    h5py.h5d.CONTIGUOUS: "contiguous",
-    h5py.h5d.CHUNKED: "chunked",
-}
-
-
 def _print_report(
     source: str, target: devices.Target, report: ps.Report, out: Path | None, as_json: bool
 ) -> None:
@@ -232,6 +215,7 @@ def _print_report(
                 "device": target.device,
                 "out": None if out is None else str(out),
                 "paths": report.paths,
+                "decoder": report.decoder,
                 "gb_per_s": report.gbps,
             }
         )
@@ -247,6 +231,10 @@ def _print_report(
         f"{report.threads} thread(s), {report.io_calls} I/O calls, {report.copies} copies, "
         f"blocks of {size(report.block)}",
     )
+    if report.chunks:
+        decoded = "" if report.decoder == "none" else f", decoded by {report.decoder}"
+        stored = f"{report.chunks:,} of {report.stored:,} bytes in the file{decoded}"
+        table.add_row("Chunks", stored)
     if report.note:
         table.add_row(*plain("Note", report.note))
     if out is not None:

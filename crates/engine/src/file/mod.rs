@@ -87,6 +87,21 @@ impl File {
         File::open_at(&same, name, access, mode | libc::O_CLOEXEC, options)
     }
 
+    /// Opens a file for reading under another name than the one that errors tell.
+    pub fn open_as(at: &Path, name: &Path, options: Options) -> Result<File> {
+        let access = Access {
+            read: true,
+            ..Access::default()
+        };
+        File::open_at(at, name, access, libc::O_RDONLY | libc::O_CLOEXEC, options)
+    }
+
+    pub fn metadata(&self) -> Result<std::fs::Metadata> {
+        let copy = self.buffered.try_clone().map(std::fs::File::from);
+        copy.and_then(|file| file.metadata())
+            .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(&self.path))
+    }
+
     fn open_at(
         at: &Path,
         path: &Path,

@@ -20,12 +20,17 @@ pub struct Context {
     pub registers_read_only: bool,
     pub driver: &'static Driver,
     queues: Mutex<Vec<CopyQueue>>,
+    /// GPU memory that nobody uses at present: address and size.
+    spare: Mutex<Vec<(u64, u64)>>,
 }
 
 // SAFETY: a CUcontext may be used from any thread; the driver locks it itself.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
+
+/// GPU memory that is kept at most.
+const MOST_SPARE: u64 = 256 << 20;
 
 static CONTEXTS: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
 static PRIMARY: Mutex<Vec<(i32, Arc<Context>)>> = Mutex::new(Vec::new());
@@ -65,6 +70,7 @@ impl Context {
             registers_read_only: driver.attribute(device, read_only) != 0,
             driver,
             queues: Mutex::default(),
+            spare: Mutex::default(),
         });
         known.push(Arc::clone(&context));
         Ok(context)
@@ -90,6 +96,25 @@ impl Context {
             Some(queue) => Ok(queue),
             None => CopyQueue::new(Arc::clone(self)),
         }
+    }
+
+    /// GPU memory of this size that was kept.
+    pub fn spare(&self, bytes: u64) -> Option<u64> {
+        let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
+        let at = spare.iter().position(|(_, size)| *size == bytes)?;
+        Some(spare.swap_remove(at).0)
+    }
+
+    /// Keeps GPU memory that no work uses any more, for [`spare`](Self::spare): allocating takes as
+    /// long as moving a few MiB. False if there is enough of it; then it is the caller's to free.
+    pub fn keep_memory(&self, address: u64, bytes: u64) -> bool {
+        let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
+        let kept: u64 = spare.iter().map(|(_, size)| size).sum();
+        let is_room = kept + bytes <= MOST_SPARE;
+        if is_room {
+            spare.push((address, bytes));
+        }
+        is_room
     }
 
     /// Takes back a queue that has no work left.

@@ -85,10 +85,10 @@ impl CopyQueue {
                 Direction::ToGpu if (2..INLINE).contains(&bytes) => {
                     // Two rows, and of an odd number of bytes the last two once more.
                     let half = bytes / 2;
-                    self.copy_rows(host, gpu, half)?;
+                    self.copy_pitched(host, gpu, half, 2, half)?;
                     if bytes % 2 == 1 {
                         let rest = bytes - 2;
-                        self.copy_rows(host.add(rest as usize), gpu + rest, 1)?;
+                        self.copy_pitched(host.add(rest as usize), gpu + rest, 1, 2, 1)?;
                     }
                     Ok(())
                 }
@@ -106,12 +106,47 @@ impl CopyQueue {
         }
     }
 
-    /// Queues a copy of two rows of `width` bytes that follow each other.
+    /// Queues a copy to the GPU of rows of `width` bytes, which follow each other on the host and
+    /// are `pitch` bytes apart on the GPU.
     ///
     /// # Safety
-    /// As for [`copy`](Self::copy), for twice the width.
-    unsafe fn copy_rows(&mut self, host: *mut u8, gpu: u64, width: u64) -> Result<()> {
-        let width = width as usize;
+    /// As for [`copy`](Self::copy), for all rows.
+    pub unsafe fn copy_rows(
+        &mut self,
+        host: *mut u8,
+        gpu: u64,
+        width: u64,
+        rows: u64,
+        pitch: i64,
+    ) -> Result<()> {
+        /// No device allows less.
+        const MAX_PITCH: i64 = i32::MAX as i64;
+        if rows < 2 || pitch < width as i64 || pitch > MAX_PITCH {
+            for row in 0..rows {
+                // SAFETY: passed on, row by row.
+                unsafe {
+                    let from = host.add((row * width) as usize);
+                    let to = gpu.wrapping_add_signed(row as i64 * pitch);
+                    self.copy(Direction::ToGpu, from, to, width)?;
+                }
+            }
+            return Ok(());
+        }
+        self.busy = true;
+        // SAFETY: passed on.
+        unsafe { self.copy_pitched(host, gpu, width, rows, pitch as u64) }
+    }
+
+    /// # Safety
+    /// As for [`copy_rows`](Self::copy_rows).
+    unsafe fn copy_pitched(
+        &mut self,
+        host: *mut u8,
+        gpu: u64,
+        width: u64,
+        rows: u64,
+        pitch: u64,
+    ) -> Result<()> {
         let rows = CudaMemcpy2D {
             srcXInBytes: 0,
             srcY: 0,
@@ -119,16 +154,16 @@ impl CopyQueue {
             srcHost: host.cast(),
             srcDevice: 0,
             srcArray: ptr::null_mut(),
-            srcPitch: width,
+            srcPitch: width as usize,
             dstXInBytes: 0,
             dstY: 0,
             dstMemoryType: cuda::CU_MEMORYTYPE_DEVICE,
             dstHost: ptr::null_mut(),
             dstDevice: gpu,
             dstArray: ptr::null_mut(),
-            dstPitch: width,
-            WidthInBytes: width,
-            Height: 2,
+            dstPitch: pitch as usize,
+            WidthInBytes: width as usize,
+            Height: rows as usize,
         };
         // SAFETY: the description outlives the call; the caller vouches for both ends.
         let code = unsafe { (self.cuda().cuMemcpy2DAsync)(&rows, self.stream) };

@@ -110,7 +110,7 @@ impl Feed {
         &self,
         count: usize,
         bytes: u64,
-        needs: impl Fn(&ChunkJob) -> Option<u64>,
+        needs: impl Fn(usize, &ChunkJob) -> Option<u64>,
     ) -> Result<(usize, Vec<ChunkJob>)> {
         let mut state = self.lock();
         let (mut taken, mut passed_over) = (Vec::new(), Vec::new());
@@ -123,7 +123,7 @@ impl Feed {
                 continue;
             };
             let is_other = of.is_some_and(|of| of != reading);
-            match needs(&job) {
+            match needs(reading, &job) {
                 Some(size) if is_other || used + size > bytes => {
                     state.jobs.push_front((reading, job));
                     break;

@@ -25,7 +25,7 @@ pub struct Reading {
     pub change: Change,
     pub direct: Direct,
     /// The elements, where HDF5 has read them already.
-    pub given: Option<Vec<u8>>,
+    pub given: Option<Arc<[u8]>>,
 }
 
 /// What was read for some jobs.

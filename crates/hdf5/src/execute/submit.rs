@@ -66,7 +66,9 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
                 start: start as u64,
                 length: prepared.length,
             };
-            let duty = DeviceRead::new(prepared.readings, target, context, most, &options)?;
+            let is_held = manner.stream.is_some_and(|order| order.before);
+            let duty =
+                DeviceRead::new(prepared.readings, target, context, most, &options, is_held)?;
             let workers = duty.workers(most)?;
             (Box::new(duty), workers)
         }

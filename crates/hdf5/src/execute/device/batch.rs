@@ -180,11 +180,14 @@ pub struct Launched {
 
 /// All batches of one request.
 pub struct Batches {
-    filters: Option<GpuFilters>,
+    /// Of each reading.
+    filters: Vec<Option<GpuFilters>>,
     pub nvcomp: Option<Nvcomp>,
     decoder: Decoder,
     scratch: u64,
     balance: Balance,
+    /// The GPU decodes anything at all.
+    has_gpu: bool,
     /// No further batch is begun.
     closed: AtomicBool,
     state: Mutex<State>,
@@ -201,15 +204,21 @@ struct State {
 
 impl Batches {
     pub fn new(readings: &[Reading], decoder: Decoder, scratch: u64, workers: usize) -> Batches {
-        let filters = readings
-            .first()
-            .and_then(|r| GpuFilters::of(&r.pipeline.filters))
-            .filter(|_| decoder != Decoder::Cpu);
-        let nvcomp = filters.and_then(|_| Nvcomp::open().ok());
-        let filters = filters.filter(|_| nvcomp.is_some());
+        let all = readings.iter().map(|r| match decoder {
+            Decoder::Cpu => None,
+            _ => GpuFilters::of(&r.pipeline.filters),
+        });
+        let mut filters: Vec<Option<GpuFilters>> = all.collect();
+        let method = filters.iter().flatten().map(|f| f.method).next();
+        let nvcomp = method.and_then(|_| Nvcomp::open().ok());
+        // The rates are those of one method.
+        let fits = |f: &GpuFilters| nvcomp.is_some() && Some(f.method) == method;
+        filters.iter_mut().for_each(|of| *of = of.filter(fits));
+        let method = method.filter(|_| nvcomp.is_some());
         Batches {
-            balance: Balance::new(filters.map(|f| f.method), workers),
-            closed: AtomicBool::new(filters.is_none()),
+            balance: Balance::new(method, workers),
+            closed: AtomicBool::new(method.is_none()),
+            has_gpu: method.is_some(),
             filters,
             nvcomp,
             decoder,
@@ -232,9 +241,6 @@ impl Batches {
         if self.closed.load(Relaxed) {
             return Ok(());
         }
-        let Some(filters) = self.filters else {
-            return Ok(());
-        };
         // Somebody else is at it.
         let Ok(mut state) = self.state.try_lock() else {
             return Ok(());
@@ -266,13 +272,13 @@ impl Batches {
         if state.in_flight_chunks > 0 && room < most {
             return Ok(());
         }
-        let (reading, jobs) = duty
-            .feed
-            .take(wanted as usize, room, |job| filters.needs(job))?;
-        if jobs.is_empty() {
+        let (reading, jobs) = duty.feed.take(wanted as usize, room, |reading, job| {
+            self.filters[reading]?.needs(job)
+        })?;
+        let Some(filters) = self.filters[reading].filter(|_| !jobs.is_empty()) else {
             self.closed.store(true, Relaxed);
             return Ok(());
-        }
+        };
         match self.make(reading, filters, jobs, lent) {
             Ok(batch) => {
                 state.in_flight_bytes += batch.bytes();
@@ -335,7 +341,7 @@ impl Batches {
 
     /// The batch that is to be loaded, if some of it was not begun.
     pub fn to_load(&self) -> Option<Arc<Batch>> {
-        if self.closed.load(Relaxed) && self.filters.is_none() {
+        if !self.has_gpu {
             return None;
         }
         let state = self.lock();
@@ -352,7 +358,7 @@ impl Batches {
 
     /// A batch that the GPU is done with.
     pub fn done(&self) -> Result<Option<Launched>> {
-        if self.filters.is_none() {
+        if !self.has_gpu {
             return Ok(None);
         }
         let Ok(mut state) = self.state.try_lock() else {

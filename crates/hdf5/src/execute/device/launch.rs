@@ -100,10 +100,10 @@ impl Results {
         let statuses_at = parts.take(count * size_of::<i32>());
         let work_at = parts.take(checksums.work_size());
 
-        let Some(library) = &duty.batches.nvcomp else {
+        let (Some(library), Some(kernels)) = (&duty.batches.nvcomp, &duty.kernels) else {
             return Err(Error::new(
                 Kind::Internal,
-                "a batch was made without nvCOMP",
+                "a batch was made without nvCOMP or kernels",
             ));
         };
         let method = batch.filters.method;
@@ -169,10 +169,10 @@ impl Results {
                     .decode(method, &order, stream)
                     .map_err(placing::gpu_failed)?;
                 let failed = |e| placing::gpu_error(&duty.context, &e);
-                duty.kernels
+                kernels
                     .checksum(&checksums, at(checksum_at), at(work_at), stream)
                     .map_err(failed)?;
-                duty.kernels
+                kernels
                     .place(&place, at(place_at), stream)
                     .map_err(failed)?;
             }

@@ -40,10 +40,14 @@ pub struct DeviceRead {
     feed: Feed,
     target: DeviceTarget,
     context: Arc<Context>,
-    kernels: Arc<Kernels>,
+    /// None where no kernel may be launched.
+    kernels: Option<Arc<Kernels>>,
     batches: Batches,
 }
 
+/// Where a stream waits for the request, only copies are made for it: kernels may share a hardware
+/// queue with that stream, and then would wait for it (docs/decisions/0006).
+///
 /// GPU memory for chunks under way, unless the caller says otherwise.
 const SCRATCH: u64 = 1 << 30;
 
@@ -54,11 +58,18 @@ impl DeviceRead {
         context: &Arc<Context>,
         workers: usize,
         options: &Options,
+        copies_only: bool,
     ) -> Result<DeviceRead> {
-        let kernels = placing::kernels(context)?;
+        let kernels = match copies_only {
+            true => None,
+            false => Some(placing::kernels(context)?),
+        };
         let feed = Feed::new(&readings);
         let scratch = options.scratch.unwrap_or(SCRATCH);
-        let decoder = options.decode.unwrap_or(Decoder::Auto);
+        let decoder = match kernels {
+            None => Decoder::Cpu,
+            Some(_) => options.decode.unwrap_or(Decoder::Auto),
+        };
         let batches = Batches::new(&readings, decoder, scratch, workers);
         Ok(DeviceRead {
             readings,

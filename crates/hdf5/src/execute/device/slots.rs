@@ -94,7 +94,10 @@ impl Slots {
         };
         if pair.scratch.is_none() {
             let bytes = pair.slot.bytes() as u64;
-            pair.scratch = Some(Scratch::new(lent.queue()?, bytes)?);
+            pair.scratch = Some(match lent.context().spare(bytes) {
+                Some(address) => Scratch { address, bytes },
+                None => Scratch::new(lent.queue()?, bytes)?,
+            });
         }
         Ok(pair.scratch.as_ref().map_or(0, |s| s.address))
     }
@@ -118,6 +121,24 @@ impl Slots {
         }
     }
 
+    /// Queues a copy of rows of the slot to places `pitch` bytes apart.
+    ///
+    /// # Safety
+    /// The GPU memory of each row is valid until the queue is finished.
+    pub unsafe fn upload_rows(
+        &mut self,
+        from: usize,
+        width: u64,
+        rows: u64,
+        to: CUdeviceptr,
+        pitch: i64,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let start = self.bytes()[from..from + (width * rows) as usize].as_mut_ptr();
+        // SAFETY: as for `upload`.
+        unsafe { lent.queue()?.copy_rows(start, to, width, rows, pitch) }
+    }
+
     /// What was queued last is the last that needs this slot. The other one is next.
     pub fn sent(&mut self, lent: &mut Lent<'_>) -> Result<()> {
         if let Some(pair) = &mut self.pairs[self.turn] {
@@ -139,13 +160,17 @@ impl Slots {
 
     fn release(&mut self, turn: usize, lent: &mut Lent<'_>) -> Result<()> {
         if let Some(pair) = self.pairs[turn].take() {
-            let queue = lent.queue()?;
+            let waited = match pair.busy {
+                true => lent.queue()?.wait(turn),
+                false => Ok(()),
+            };
             if let Some(scratch) = pair.scratch {
-                scratch.release(queue);
+                let is_free = waited.is_ok();
+                if !is_free || !lent.context().keep_memory(scratch.address, scratch.bytes) {
+                    scratch.release(lent.queue()?);
+                }
             }
-            if pair.busy {
-                queue.wait(turn)?;
-            }
+            waited?;
         }
         Ok(())
     }

@@ -15,7 +15,8 @@ use super::placing::{self, Decoded};
 use super::slots::{ALIGNMENT, Slots};
 use crate::execute::buffer::Buffer;
 use crate::execute::reading::{Reading, Stored};
-use crate::plan::{ChunkJob, FillJob};
+use crate::placement::Patch;
+use crate::plan::{ChunkJob, FillJob, Item};
 
 pub struct Stager<'a> {
     duty: &'a DeviceRead,
@@ -25,10 +26,21 @@ pub struct Stager<'a> {
     codec: CodecScratch,
     /// Bytes used in the slot whose turn it is.
     used: usize,
-    /// Bytes of the slot that go to their places as they are: from, length, address.
-    straight: Vec<(usize, usize, u64)>,
+    /// What of the slot goes to its place by copies.
+    copies: Vec<Rows>,
+    /// A chunk whose elements are gathered by the CPU.
+    decoded: Buffer,
     /// The boxes of chunks in the slot, all of one reading.
     table: Option<(usize, PlaceTable)>,
+}
+
+/// Rows of the slot that go to a place `pitch` bytes apart.
+struct Rows {
+    from: usize,
+    width: u64,
+    rows: u64,
+    to: u64,
+    pitch: i64,
 }
 
 /// A slot is sent when it holds so much.
@@ -45,7 +57,8 @@ impl<'a> Stager<'a> {
             stored: Buffer::default(),
             codec: CodecScratch::default(),
             used: 0,
-            straight: Vec::new(),
+            copies: Vec::new(),
+            decoded: Buffer::default(),
             table: None,
         }
     }
@@ -82,18 +95,7 @@ impl<'a> Stager<'a> {
             reading.refuse_bomb(job)?;
             (0, job.decoded_size)
         };
-        let at = self.room(number, length as usize, lent)?;
-        let output = &mut self.slots.bytes()[at..at + length as usize];
         let bytes = stored.of(job, reading.needed(job));
-        if job.is_plain {
-            output.copy_from_slice(bytes);
-        } else {
-            let failed = |error: CodecError| reading.undecodable(job, &error);
-            reading
-                .pipeline
-                .decode(job.mask, bytes, output, &mut self.codec)
-                .map_err(failed)?;
-        }
         let counters = self.share.counters();
         let selected = job.elements(&reading.plan) * reading.plan.item().memory;
         counters.moved(
@@ -101,14 +103,72 @@ impl<'a> Stager<'a> {
             selected,
         );
         reading.count(job, counters);
-        match job.whole(&reading.plan) {
-            Some(target) if matches!(reading.change, Change::Copy) => {
-                let address = self.duty.target.start + target;
-                self.straight.push((at, length as usize, address));
+        let whole = match reading.change {
+            Change::Copy => job.whole(&reading.plan),
+            _ => None,
+        };
+        if whole.is_none() && self.duty.kernels.is_none() {
+            return self.gather(number, job, bytes, from, length, lent);
+        }
+        let at = self.room(number, length as usize, lent)?;
+        let output = &mut self.slots.bytes()[at..at + length as usize];
+        decode(reading, job, bytes, output, &mut self.codec)?;
+        match whole {
+            Some(target) => {
+                self.copies.push(Rows {
+                    from: at,
+                    width: length,
+                    rows: 1,
+                    to: self.duty.target.start + target,
+                    pitch: 0,
+                });
                 Ok(())
             }
-            _ => self.scatter(number, job, at, length, from, lent),
+            None => self.scatter(number, job, at, length, from, lent),
         }
+    }
+
+    /// Puts what is selected of a chunk densely into the slot, from where copies take it.
+    fn gather(
+        &mut self,
+        number: usize,
+        job: &ChunkJob,
+        bytes: &[u8],
+        from: u64,
+        length: u64,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let reading = &self.duty.readings[number];
+        let item = reading.plan.item();
+        let mut decoded = std::mem::take(&mut self.decoded);
+        let outcome = (|| {
+            let chunk = decoded.room(length as usize)?;
+            decode(reading, job, bytes, chunk, &mut self.codec)?;
+            for mut patch in job.patches(&reading.plan) {
+                patch.source -= from;
+                let width = patch.run * item.memory;
+                let all = patch.elements() * item.memory;
+                let at = self.room(number, all as usize, lent)?;
+                let slot = &mut self.slots.bytes()[at..at + all as usize];
+                gather_box(&reading.change, &item, &patch, chunk, slot);
+                let (rows, pitch) = match patch.dims.last() {
+                    Some(dim) => (dim.count, dim.target_stride),
+                    None => (1, 0),
+                };
+                patch.dims.pop();
+                let starts = patch.copies().zip((at..).step_by((rows * width) as usize));
+                self.copies.extend(starts.map(|(start, from)| Rows {
+                    from,
+                    width,
+                    rows,
+                    to: self.duty.target.start + start.target,
+                    pitch,
+                }));
+            }
+            Ok(())
+        })();
+        self.decoded = decoded;
+        outcome
     }
 
     /// Adds the boxes of a chunk to the table; more than fit are placed in several goes.
@@ -144,6 +204,11 @@ impl<'a> Stager<'a> {
         let Some(value) = reading.plan.fill() else {
             return Ok(());
         };
+        let filled = job.elements(&reading.plan) * item.memory;
+        self.share.counters().moved(Path::StagedBuffered, filled);
+        if self.duty.kernels.is_none() {
+            return self.fill_by_copies(number, job, value, lent);
+        }
         let at = self.room(number, value.len(), lent)?;
         self.slots.bytes()[at..at + value.len()].copy_from_slice(value);
         let address = self.slots.scratch(lent)? + at as u64;
@@ -152,8 +217,50 @@ impl<'a> Stager<'a> {
             placing::push_fill(table, &item, &patch, address, target)?;
             self.make_room_in_table(lent)?;
         }
-        let filled = job.elements(&reading.plan) * item.memory;
-        self.share.counters().moved(Path::StagedBuffered, filled);
+        Ok(())
+    }
+
+    fn fill_by_copies(
+        &mut self,
+        number: usize,
+        job: &FillJob,
+        value: &[u8],
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        /// Elements of the pattern that a copy takes at most.
+        const MOST: u64 = 64 << 10;
+        let reading = &self.duty.readings[number];
+        let item = reading.plan.item();
+        let part = &value[item.offset as usize..(item.offset + item.length) as usize];
+        for patch in job.patches(&reading.plan) {
+            let most = patch.run.min((MOST / item.memory).max(1));
+            let mut pattern = usize::MAX;
+            for run in patch.copies() {
+                let mut done = 0;
+                while done < run.elements {
+                    let elements = most.min(run.elements - done);
+                    // What was sent took the pattern along.
+                    if pattern == usize::MAX || self.used == 0 {
+                        pattern = self.room(number, (most * item.memory) as usize, lent)?;
+                        let slot = &mut self.slots.bytes()[pattern..];
+                        for to in slot
+                            .chunks_exact_mut(item.memory as usize)
+                            .take(most as usize)
+                        {
+                            reading.change.run(part, to);
+                        }
+                    }
+                    self.copies.push(Rows {
+                        from: pattern,
+                        width: elements * item.memory,
+                        rows: 1,
+                        to: self.duty.target.start + run.target + done * item.memory,
+                        pitch: 0,
+                    });
+                    done += elements;
+                }
+            }
+        }
         Ok(())
     }
 
@@ -204,10 +311,13 @@ impl<'a> Stager<'a> {
             return Ok(());
         }
         self.launch(lent)?;
-        for (from, length, to) in std::mem::take(&mut self.straight) {
+        for copy in std::mem::take(&mut self.copies) {
             self.share.counters().copy();
-            // SAFETY: a place inside the caller's memory, as the plan has checked.
-            unsafe { self.slots.upload(from, length, to, lent)? };
+            // SAFETY: places inside the caller's memory, as the plan has checked.
+            unsafe {
+                self.slots
+                    .upload_rows(copy.from, copy.width, copy.rows, copy.to, copy.pitch, lent)?;
+            }
         }
         self.slots.sent(lent)?;
         self.used = 0;
@@ -229,10 +339,11 @@ impl<'a> Stager<'a> {
         unsafe {
             self.slots.upload(0, at + size, scratch, lent)?;
             let stream = lent.queue()?.lend_stream();
-            self.duty
-                .kernels
-                .place(&table, scratch + at as u64, stream)
-                .map_err(|e| placing::gpu_error(&self.duty.context, &e))?;
+            if let Some(kernels) = &self.duty.kernels {
+                kernels
+                    .place(&table, scratch + at as u64, stream)
+                    .map_err(|e| placing::gpu_error(&self.duty.context, &e))?;
+            }
         }
         table.clear();
         Ok(())
@@ -241,8 +352,45 @@ impl<'a> Stager<'a> {
     /// Waits for all that was sent.
     pub fn drain(&mut self, lent: &mut Lent<'_>) -> Result<()> {
         self.used = 0;
-        self.straight.clear();
+        self.copies.clear();
         self.table = None;
         self.slots.drain(lent)
+    }
+}
+
+/// The bytes of a chunk as they are without filters.
+fn decode(
+    reading: &Reading,
+    job: &ChunkJob,
+    stored: &[u8],
+    output: &mut [u8],
+    scratch: &mut CodecScratch,
+) -> Result<()> {
+    if job.is_plain {
+        output.copy_from_slice(stored);
+        return Ok(());
+    }
+    let failed = |error: CodecError| reading.undecodable(job, &error);
+    let pipeline = &reading.pipeline;
+    pipeline
+        .decode(job.mask, stored, output, scratch)
+        .map_err(failed)
+}
+
+/// The elements of a box, one after the other.
+fn gather_box(change: &Change, item: &Item, patch: &Patch, chunk: &[u8], dense: &mut [u8]) {
+    let is_dense = item.offset == 0 && item.length == item.stored;
+    let rows = dense.chunks_exact_mut((patch.run * item.memory) as usize);
+    for (run, row) in patch.copies().zip(rows) {
+        let source = &chunk[run.source as usize..];
+        if is_dense {
+            change.run(&source[..(run.elements * item.stored) as usize], row);
+            continue;
+        }
+        let elements = source.chunks(item.stored as usize);
+        for (element, to) in elements.zip(row.chunks_exact_mut(item.memory as usize)) {
+            let part = &element[item.offset as usize..(item.offset + item.length) as usize];
+            change.run(part, to);
+        }
     }
 }

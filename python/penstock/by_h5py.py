@@ -1,0 +1,128 @@
+"""What h5py reads and writes itself: in host memory, under HDF5's lock.
+
+That is what only HDF5 can do (variable-length elements, references), conversions that NumPy has to
+finish, and what is too small to gain. The report has the route "hdf5" and says why.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from penstock import arrays, hdf5_native, staging, transfer
+from penstock.dtypes import ElementType, element_type, numpy_dtype
+from penstock.errors import IncompatibleError, InvalidError
+from penstock.placement import HOST, Device, allocate, parse_device
+from penstock.report import Report
+from penstock.request import Finished
+from penstock.selection import Selected
+
+SMALL = 128 << 10
+"""Up to so many bytes of host memory are read and written by h5py, which takes less time to start.
+
+Without filters, with nothing to convert and row by row, it is not beaten below 64 times as many.
+"""
+
+
+TOO_SMALL = "so few bytes take longer in any other way"
+
+
+def is_small(dataset: Any, selected: Selected, nbytes: int, *, plain: bool) -> bool:
+    """Whether h5py is quicker for an array in host memory."""
+    import h5py
+
+    if nbytes <= SMALL:
+        return True
+    if nbytes > 64 * SMALL or not plain or not selected.rows:
+        return False
+    properties = dataset.id.get_create_plist()
+    return bool(properties.get_nfilters() == 0 and properties.get_layout() != h5py.h5d.VIRTUAL)
+
+
+def without_dimensions(dataset: Any) -> str:
+    """Why a dataset that has no dimensions is left to h5py."""
+    return "there are no data" if dataset.shape is None else "the dataspace is scalar"
+
+
+def read(
+    dataset: Any,
+    selection: Any,
+    out: Any,
+    device: Device,
+    dtype: Any,
+    stream: int | None,
+    reason: str,
+) -> Finished[Any]:
+    """Read what ``dataset[selection]`` gives, into ``out`` or a new array."""
+    start = perf_counter_ns()
+    hdf5_native.settle(dataset)
+    if out is None and parse_device(device) == HOST:
+        value = _value(dataset, selection, dtype)
+        return _finished(value, getattr(value, "nbytes", 0), HOST, start, reason)
+    view, copy_back = None, None
+    if out is not None:
+        view, copy_back = arrays.destination(out, stream)
+        dtype = view.dtype
+    host = np.asarray(_value(dataset, selection, dtype))
+    if host.dtype.hasobject:
+        raise IncompatibleError(
+            f"elements of type {dataset.dtype} cannot be put into such an array",
+            path=dataset.file.filename,
+            remedy='read them with device="cpu"',
+        )
+    if view is None:
+        host = host.astype(host.dtype.newbyteorder("="), copy=False)
+        out = allocate(host.shape, element_type(host.dtype), device, stream)
+        view, copy_back = arrays.destination(out, stream)
+    if view.shape != host.shape:
+        raise InvalidError(f"out has shape {view.shape}, and the selection has shape {host.shape}")
+    staging.from_host(view, host)
+    transfer.complete(view, copy_back)
+    return _finished(out, view.nbytes, view.device, start, reason)
+
+
+def _value(dataset: Any, selection: Any, dtype: Any) -> Any:
+    """The selected elements in host memory, converted by HDF5 where it can."""
+    if dtype is None:
+        return dataset[selection]
+    element = dtype if isinstance(dtype, ElementType) else element_type(dtype)
+    if element.numpy == dataset.dtype:
+        return dataset[selection]
+    wanted = numpy_dtype(element)
+    if wanted.kind in "biufc" and dataset.dtype.kind in "biufc":
+        return dataset.astype(wanted)[selection]
+    return np.asarray(dataset[selection]).astype(wanted)[()]
+
+
+def write(
+    dataset: Any,
+    array: Any,
+    selection: Any,
+    view: arrays.View | None,
+    stream: int | None,
+    reason: str,
+) -> Finished[Any]:
+    """Do what ``dataset[selection] = array`` does, whatever memory the array is in."""
+    hdf5_native.settle(dataset)
+    start = perf_counter_ns()
+    value, device = array, HOST
+    if view is not None and not isinstance(array, (np.ndarray, np.generic, list, tuple)):
+        value, device = staging.to_host(arrays.source(view.array, stream)), view.device
+    dataset[selection] = value
+    return _finished(array, np.asarray(value).nbytes, device, start, reason)
+
+
+def _finished(array: Any, nbytes: int, device: int, start: int, reason: str) -> Finished[Any]:
+    report = Report(
+        route="hdf5",
+        device=device,
+        bytes=nbytes,
+        hdf5=nbytes,
+        elapsed_ns=perf_counter_ns() - start,
+        copies=0 if device == HOST else 1,
+        threads=1,
+        note=f"through HDF5 in host memory: {reason}",
+    )
+    return Finished(array, report)

@@ -1,0 +1,219 @@
+"""Datasets read by Penstock and by h5py, and whether both read the same."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+import penstock as ps
+from penstock import hdf5_blocks
+from penstock.cli import devices
+
+SLAB = 256 << 20
+"""Datasets of more bytes than this are compared slab by slab."""
+
+_QUICK = 0.02
+"""Seconds within which the clock tells more of the machine than of the reading."""
+
+REFUSALS = (OSError, TypeError, ValueError, RuntimeError, KeyError, NotImplementedError)
+"""What h5py raises for a dataset that it cannot read: a filter or a type that it lacks."""
+
+_LAYOUTS = {
+    h5py.h5d.COMPACT: "compact",
+    h5py.h5d.CONTIGUOUS: "contiguous",
+    h5py.h5d.CHUNKED: "chunked",
+}
+
+
+@dataclass
+class Outcome:
+    """One dataset, and what came of reading it twice."""
+
+    dataset: str
+    layout: str
+    filters: list[str]
+    dtype: str
+    shape: list[int] | None
+    bytes: int
+    verdict: str
+    """same, different, both refuse, only Penstock reads it."""
+    detail: str = ""
+    route: str = ""
+    decoder: str = ""
+    note: str = ""
+    seconds: float = 0.0
+    h5py_seconds: float = 0.0
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long h5py took."""
+        return self.h5py_seconds / self.seconds if self.seconds and self.h5py_seconds else None
+
+
+def datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
+    """Each dataset of a file once, through links of every kind, also where they go in circles."""
+    seen = set()
+    kept_open: dict[
+        Any, Any
+    ] = {}  # a linked file that is opened a second time would seem to be another one
+    groups = [("", file)]
+    while groups:
+        path, group = groups.pop()
+        for name in group:
+            try:
+                item = group[name]
+            except (KeyError, OSError, RuntimeError):
+                continue  # a link that leads nowhere, in a circle, or to a file that is not there
+            if not isinstance(item, (h5py.Group, h5py.Dataset)):
+                continue
+            about = h5py.h5o.get_info(item.id)
+            if (about.fileno, about.addr) in seen:
+                continue
+            seen.add((about.fileno, about.addr))
+            kept_open.setdefault(about.fileno, item)
+            if isinstance(item, h5py.Dataset):
+                yield f"{path}/{name}", item
+            else:
+                groups.append((f"{path}/{name}", item))
+
+
+def layout(dataset: h5py.Dataset) -> str:
+    """Compact, contiguous, chunked, virtual or external."""
+    properties = dataset.id.get_create_plist()
+    if properties.get_external_count():
+        return "external"
+    return _LAYOUTS.get(properties.get_layout(), "virtual")
+
+
+def filters(dataset: h5py.Dataset) -> list[str]:
+    """The filters' own names, in the order in which they are applied."""
+    properties = dataset.id.get_create_plist()
+    found = [properties.get_filter(i) for i in range(properties.get_nfilters())]
+    return [name.decode(errors="replace") or str(number) for number, _, _, name in found]
+
+
+def compare(name: str, dataset: h5py.Dataset, device: str) -> Outcome:
+    """Read a dataset by both, in slabs where it is large, and compare bit for bit."""
+    outcome = Outcome(name, layout(dataset), filters(dataset), "", None, 0, "same")
+    try:
+        outcome.dtype = str(dataset.dtype)
+        outcome.shape = None if dataset.shape is None else list(dataset.shape)
+        outcome.bytes = dataset.nbytes
+        parts = list(_parts(dataset))
+    except REFUSALS:
+        parts = [()]  # a type that NumPy has not: then reading fails in the same way
+    for part in parts:
+        if outcome.verdict == "same":
+            _compare_part(outcome, dataset, part, device)
+    return outcome
+
+
+def _compare_part(outcome: Outcome, dataset: h5py.Dataset, part: Any, device: str) -> None:
+    ours, refusal, seconds = _attempt(lambda: _read(dataset, part, device))
+    theirs, their_refusal, their_seconds = _attempt(lambda: dataset[part])
+    outcome.seconds += seconds
+    outcome.h5py_seconds += their_seconds
+    report = ps.last_report()
+    if refusal is None and report is not None:
+        outcome.route, outcome.decoder, outcome.note = report.route, report.decoder, report.note
+    if refusal is not None and their_refusal is not None:
+        outcome.verdict, outcome.detail = "both refuse", str(their_refusal)
+    elif refusal is not None:
+        outcome.verdict, outcome.detail = "different", f"only h5py reads it: {refusal}"
+    elif their_refusal is not None:
+        outcome.verdict, outcome.detail = "only Penstock reads it", str(their_refusal)
+    else:
+        host = devices.to_host(ours) if isinstance(ours, ps.DeviceArray) else ours
+        if isinstance(ours, ps.DeviceArray):
+            theirs = devices.native(np.asarray(theirs))
+        outcome.detail = difference(host, theirs)
+        outcome.verdict = "different" if outcome.detail else "same"
+
+
+def _parts(dataset: h5py.Dataset) -> Iterator[Any]:
+    if not dataset.shape or dataset.nbytes <= SLAB:
+        yield ()
+        return
+    rows = max(SLAB * dataset.shape[0] // dataset.nbytes, 1)
+    chunk = dataset.chunks[0] if dataset.chunks else 1
+    shape = hdf5_blocks.slab_shape(dataset.shape, (-(-rows // chunk) * chunk,))
+    yield from hdf5_blocks.slabs(dataset.shape, shape)
+
+
+def _read(dataset: h5py.Dataset, part: Any, device: str) -> Any:
+    if device == "cpu" or not dataset.shape or dataset.dtype.hasobject:
+        return ps.read(dataset, part)
+    base, inner = dataset.dtype.subdtype or (dataset.dtype, ())
+    shape = tuple(index.stop - index.start for index in part) or dataset.shape
+    # A DeviceArray holds elements of any type, which torch's and CuPy's arrays do not.
+    ordinal = int(device.partition(":")[2] or 0)
+    out = ps.DeviceArray(shape + inner, base.newbyteorder("="), ordinal)
+    return ps.read(dataset, part, out=out)
+
+
+def _attempt(read: Callable[[], Any]) -> tuple[Any, Exception | None, float]:
+    """What reading gives or raises, and its seconds: of what is quick the best of three."""
+    found: Any = None
+    refusal: Exception | None = None
+    best = math.inf
+    for _ in range(3):
+        start = time.perf_counter()
+        try:
+            found = read()
+        except (*REFUSALS, ps.Error) as error:
+            refusal = error
+        best = min(best, time.perf_counter() - start)
+        if refusal is not None or best > _QUICK:
+            break
+    return found, refusal, best
+
+
+def difference(ours: Any, theirs: Any) -> str:
+    """How what was read differs, in a few words; "" if it does not differ in a single bit."""
+    if isinstance(theirs, h5py.Empty):
+        same = isinstance(ours, h5py.Empty) and ours.dtype == theirs.dtype
+        return "" if same else "h5py finds no data"
+    a, b = np.asarray(ours), np.asarray(theirs)
+    if a.dtype != b.dtype:
+        return f"type {a.dtype} instead of {b.dtype}"
+    if a.shape != b.shape:
+        return f"shape {a.shape} instead of {b.shape}"
+    count = int(np.count_nonzero(_differing(a, b)))
+    return f"{count:,} of {a.size:,} elements differ" if count else ""
+
+
+def _differing(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which elements differ. NaN equals itself if its bits do, and -0.0 is not 0.0."""
+    if a.dtype.names is not None:  # field by field, because gaps between them do not count
+        different = np.zeros(a.shape, bool)
+        for name in a.dtype.names:
+            inner = tuple(range(a.ndim, a[name].ndim))
+            different |= _differing(a[name], b[name]).any(axis=inner)
+        return different
+    if a.dtype.hasobject:
+        pairs = zip(a.reshape(-1), b.reshape(-1), strict=True)
+        unequal = [not _same_object(x, y) for x, y in pairs]
+        return np.array(unequal, bool).reshape(a.shape)
+    if a.dtype.itemsize == 0:
+        return np.zeros(a.shape, bool)
+    width = (a.dtype.itemsize,)
+    x = np.ascontiguousarray(a).reshape(-1).view(np.uint8).reshape(a.shape + width)
+    y = np.ascontiguousarray(b).reshape(-1).view(np.uint8).reshape(a.shape + width)
+    return np.asarray((x != y).any(axis=-1))
+
+
+def _same_object(x: Any, y: Any) -> bool:
+    if type(x) is not type(y):
+        return False
+    if isinstance(x, (np.ndarray, np.generic)):
+        return not difference(x, y)
+    if isinstance(x, (h5py.Reference, h5py.RegionReference)):
+        return bool(x) == bool(y)  # h5py has no comparison of what they point to
+    return bool(x == y)

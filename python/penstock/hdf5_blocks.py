@@ -1,0 +1,118 @@
+"""A dataset slab by slab, while the next slabs are on their way."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from penstock import hdf5
+from penstock.device_array import DeviceArray
+from penstock.errors import Error, InvalidError
+from penstock.placement import Device
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from penstock._options import OptionKeys
+    from penstock.request import Request
+
+Index: TypeAlias = tuple[slice, ...]
+
+
+def slabs(whole: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Index]:
+    """The slabs of a shape that make up an array, in C order; those at the edges are smaller."""
+    starts = [range(0, length, step) for length, step in zip(whole, shape, strict=True)]
+    for corner in itertools.product(*starts):
+        yield tuple(
+            slice(start, min(start + step, length))
+            for start, step, length in zip(corner, shape, whole, strict=True)
+        )
+
+
+def slab_shape(whole: tuple[int, ...], asked: int | tuple[int | None, ...]) -> tuple[int, ...]:
+    """The lengths of a slab: ``None``, and what is not given, is the whole of a dimension."""
+    given = (asked,) if isinstance(asked, int) else tuple(asked)
+    if len(given) > len(whole) or any(n is not None and n < 1 for n in given):
+        raise InvalidError(f"{asked} is not the shape of a block of a dataset of shape {whole}")
+    filled = given + (None,) * (len(whole) - len(given))
+    return tuple(
+        max(n if step is None else min(step, n), 1) for step, n in zip(filled, whole, strict=True)
+    )
+
+
+def blocks(
+    dataset: Any,
+    shape: int | tuple[int | None, ...],
+    *,
+    prefetch: int = 2,
+    device: Device = None,
+    dtype: Any = None,
+    reuse: bool = False,
+    **options: Unpack[OptionKeys],
+) -> Iterator[tuple[Index, Any]]:
+    """Yield each slab of a dataset; see :meth:`penstock.Dataset.blocks`."""
+    if dataset.shape is None:
+        raise InvalidError("the dataset has no data")
+    if prefetch < 0:
+        raise InvalidError(f"prefetch {prefetch} is negative")
+    lengths = slab_shape(dataset.shape, shape)
+    return _blocks(dataset, lengths, prefetch, device, dtype, reuse, options)
+
+
+def _blocks(
+    dataset: Any,
+    shape: tuple[int, ...],
+    prefetch: int,
+    device: Device,
+    dtype: Any,
+    reuse: bool,
+    options: OptionKeys,
+) -> Iterator[tuple[Index, Any]]:
+    rest = slabs(dataset.shape, shape)
+    under_way: deque[tuple[Index, Request[Any]]] = deque()
+    free: deque[Any] = deque()
+
+    def start(index: Index) -> None:
+        out = None
+        lengths = tuple(part.stop - part.start for part in index)
+        if free:
+            out = _part(free[0], lengths, shape)
+        if out is None:
+            made = hdf5.read_async(dataset, index, device=device, dtype=dtype, **options)
+        else:
+            free.popleft()
+            made = hdf5.read_async(dataset, index, out=out, **options)
+        under_way.append((index, made))
+
+    try:
+        for index in itertools.islice(rest, prefetch + 1):
+            start(index)
+        while under_way:
+            index, request = under_way.popleft()
+            array = request.wait()
+            yield index, array
+            if reuse and tuple(array.shape)[: len(shape)] == shape:
+                free.append(array)
+            del array, request
+            for following in itertools.islice(rest, 1):
+                start(following)
+    finally:
+        for _, request in under_way:
+            request.cancel()
+        for _, request in under_way:
+            with suppress(Error):  # nobody asks for these slabs any more
+                request.wait()
+
+
+def _part(array: Any, lengths: tuple[int, ...], whole: tuple[int, ...]) -> Any:
+    """The corner of an array that a smaller slab fills; ``None`` if it cannot be had."""
+    if lengths == whole:
+        return array
+    if isinstance(array, DeviceArray) or not isinstance(array, np.ndarray):
+        return None
+    return array[tuple(slice(n) for n in lengths)]

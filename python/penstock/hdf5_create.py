@@ -1,0 +1,78 @@
+"""New datasets, whose data may be in any memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from penstock import arrays, hdf5, hdf5_types
+from penstock.dtypes import ElementType, element_type
+from penstock.errors import IncompatibleError, InvalidError
+from penstock.streams import stream_handle
+
+
+def create(
+    group: Any,
+    name: str | None,
+    shape: int | tuple[int, ...] | None,
+    dtype: Any,
+    data: Any,
+    stream: Any,
+    arguments: dict[str, Any],
+) -> Any:
+    """Create a dataset as ``h5py.Group.create_dataset`` does, and write the data to it."""
+    view = None if data is None else _memory(data, stream)
+    if view is None:
+        return group.create_dataset(name, shape, _h5py_dtype(dtype), data, **arguments)
+    lengths = view.shape if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+    if math.prod(lengths) != math.prod(view.shape):
+        raise InvalidError(f"data of shape {view.shape} do not fill a dataset of shape {lengths}")
+    kind = _h5py_dtype(getattr(data, "dtype", view.dtype) if dtype is None else dtype)
+    made = group.create_dataset(name, lengths, kind, **arguments)
+    if lengths == view.shape:
+        hdf5.write(made, data, stream=stream)
+    else:
+        hdf5.write(made, _reshaped(data, lengths), stream=stream)
+    return made
+
+
+def _memory(data: Any, stream: Any) -> arrays.View | None:
+    """The memory of the data; ``None`` for values that h5py is to make something of."""
+    if isinstance(data, np.ndarray) and (data.dtype.hasobject or data.dtype.kind in "UTM"):
+        return None
+    if isinstance(data, (str, bytes, list, tuple, bool, int, float, complex, np.generic)):
+        return None
+    try:
+        found = arrays.view(data, stream_handle(stream))
+    except IncompatibleError:
+        return None
+    return found if found.shape else None
+
+
+def _h5py_dtype(dtype: Any) -> Any:
+    """A type as h5py takes it: also those that only torch and ml_dtypes know."""
+    import h5py
+
+    if dtype is None or isinstance(dtype, (h5py.Datatype, h5py.h5t.TypeID)):
+        return dtype
+    try:
+        element = dtype if isinstance(dtype, ElementType) else element_type(dtype)
+    except IncompatibleError:
+        return dtype  # strings and objects are h5py's own
+    special = hdf5_types.special_type(element.name)
+    if special is not None:
+        return h5py.Datatype(special)
+    if element.is_extended:
+        raise IncompatibleError(f"HDF5 has no data type {element.name}")
+    return dtype if isinstance(dtype, np.dtype) else element.numpy
+
+
+def _reshaped(data: Any, shape: tuple[int, ...]) -> Any:
+    if not hasattr(data, "reshape"):
+        raise InvalidError(
+            f"a {type(data).__name__} cannot be reshaped to {shape}",
+            remedy="leave the shape out, or give data of that shape",
+        )
+    return data.reshape(shape)

@@ -1,0 +1,117 @@
+"""Reads of datasets, from what the caller says to a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock import arrays, by_h5py, hdf5_native, hdf5_types, request, transfer
+from penstock import selection as selections
+from penstock._options import OptionKeys, resolve
+from penstock.dtypes import element_type, numpy_dtype
+from penstock.errors import InvalidError
+from penstock.placement import HOST, Device, allocate, parse_device
+from penstock.request import Request
+from penstock.streams import stream_handle
+
+
+class Reading(NamedTuple):
+    request: Request[Any]
+    view: arrays.View | None
+    """The memory that is filled; ``None`` if it is filled already."""
+    copy_back: Callable[[], None] | None
+    single: bool
+    """Whether one element was selected, not an array of one."""
+
+
+def start(
+    dataset: Any,
+    argument: Any,
+    out: Any,
+    device: Device,
+    dtype: Any,
+    stream: Any,
+    options: OptionKeys,
+    waits: bool,
+) -> Reading:
+    if out is not None and dtype is not None:
+        raise InvalidError("give out or dtype, not both: the elements become those of out")
+    after = stream_handle(stream)
+    native_options = resolve(options)
+    if out is not None:
+        transfer.check_device(out, device)
+    on_host = out is None and parse_device(device) == HOST
+
+    def left_to_h5py(reason: str) -> Reading:
+        made = by_h5py.read(dataset, argument, out, device, dtype, after, reason)
+        return Reading(made, None, None, False)
+
+    if not dataset.shape:
+        return left_to_h5py(by_h5py.without_dimensions(dataset))
+    indices, names = selections.split(argument)
+    stored = dataset.dtype
+    if names:
+        stored = selections.field_dtype(stored, names)
+    if stored.hasobject:
+        return left_to_h5py(f"elements of type {stored} are stored elsewhere in the file")
+    selected = selections.select(dataset, indices)
+    base, inner = stored.subdtype or (stored, ())
+
+    if out is not None:
+        wanted = arrays.view(out).dtype
+    elif dtype is not None:
+        wanted = element_type(dtype)
+    else:
+        wanted = element_type(base if on_host else base.newbyteorder("="))
+    if waits and (on_host or (out is not None and arrays.view(out).device < 0)):
+        nbytes = selected.count * stored.itemsize
+        if by_h5py.is_small(dataset, selected, nbytes, plain=wanted.numpy == base and not names):
+            return left_to_h5py(by_h5py.TOO_SMALL)
+    kind = hdf5_types.memory_type(wanted, base)
+    if kind is not None:
+        kind = hdf5_types.array_type(kind, inner)
+        if len(names) == 1:
+            kind = hdf5_types.field_type(kind, names[0])
+    if kind is None or not hdf5_types.converts(dataset.id.get_type(), kind):
+        return left_to_h5py(f"HDF5 has no conversion to {wanted.name}")
+
+    hdf5_native.settle(dataset)
+    target = out
+    if target is None:
+        shape = selected.shape + inner
+        if on_host:
+            # Structures may have gaps, which nothing fills.
+            make = np.zeros if base.kind == "V" else np.empty
+            target = make(shape, base if wanted.numpy == base else numpy_dtype(wanted))
+        else:
+            target = allocate(shape, wanted, device, after)
+    view, copy_back = _destination(target, after, selected, len(inner), waits)
+    if view.shape != selected.shape + inner:
+        raise InvalidError(
+            f"out has shape {view.shape}, and the selection has shape {selected.shape + inner}"
+        )
+    made = hdf5_native.submit(
+        request.READ,
+        dataset,
+        selected,
+        hdf5_native.Memory(view, kind, view.outer_strides(len(inner))),
+        native_options,
+        explicit_stream=stream is not None,
+        waits=waits,
+        array=target,
+    )
+    return Reading(made, view, copy_back, single=not selected.shape)
+
+
+def _destination(
+    array: Any, stream: int | None, selected: selections.Selected, inner: int, waits: bool
+) -> tuple[arrays.View, Callable[[], None] | None]:
+    """The memory of an array as the library can fill it: itself, or a temporary if need be."""
+    view = arrays.strided_destination(array, stream)
+    if view.contiguous or (selected.regular and view.is_dense(inner)):
+        return view, None
+    if waits:
+        return arrays.destination(array, stream)
+    return arrays.contiguous_destination(array, stream), None

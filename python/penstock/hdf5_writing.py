@@ -1,0 +1,98 @@
+"""Writes of datasets, from what the caller says to a request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock import arrays, by_h5py, hdf5_native, hdf5_types, request
+from penstock import selection as selections
+from penstock._options import OptionKeys, resolve
+from penstock.hdf5_library import writable
+from penstock.request import Request
+from penstock.streams import stream_handle
+
+
+def start(
+    dataset: Any, array: Any, argument: Any, stream: Any, options: OptionKeys, *, waits: bool
+) -> Request[Any]:
+    after = stream_handle(stream)
+    native_options = resolve(options)
+    stored = dataset.dtype
+    view = _source(array, stored, after)
+
+    def left_to_h5py(reason: str) -> Request[Any]:
+        return by_h5py.write(dataset, array, argument, view, after, reason)
+
+    if not dataset.shape:
+        return left_to_h5py(by_h5py.without_dimensions(dataset))
+    indices, names = selections.split(argument)
+    field = selections.field_dtype(stored, names) if names else stored
+    if view is None or field.hasobject:
+        return left_to_h5py(f"values of type {field} are for HDF5 to make")
+    dtype = view.dtype.numpy
+    opaque = stored.kind == "V" and stored.subdtype is None
+    if opaque and not names and (dtype is None or dtype.kind != "V"):
+        return left_to_h5py(f"values of type {view.dtype.name} become {stored} by NumPy")
+    if not writable(dataset):
+        return left_to_h5py("the file is not open for writing")  # HDF5 says so
+
+    base, inner = field.subdtype or (field, ())
+    kind = hdf5_types.memory_type(view.dtype, base)
+    if kind is not None and names:
+        if dtype is not None and dtype.names is not None:
+            kind, inner = hdf5_types.fields_type(dtype, names), ()
+        elif len(names) == 1:
+            kind = hdf5_types.field_type(hdf5_types.array_type(kind, inner), names[0])
+        else:
+            kind = None
+    elif kind is not None:
+        kind = hdf5_types.array_type(kind, inner)
+    if kind is None or not hdf5_types.converts(kind, dataset.id.get_type()):
+        return left_to_h5py(f"HDF5 has no conversion from {view.dtype.name}")
+    outer = view.shape[: view.ndim - len(inner)]
+    if view.shape[len(outer) :] != inner:
+        return left_to_h5py("the arrays in the elements have another shape")
+
+    selected = selections.select(dataset, indices)
+    if not selected.count:
+        return left_to_h5py("there are no data")
+    if waits and view.device < 0:
+        nbytes = selected.count * field.itemsize
+        if by_h5py.is_small(dataset, selected, nbytes, plain=dtype == base and not names):
+            return left_to_h5py(by_h5py.TOO_SMALL)
+    if not view.contiguous and not (selected.regular and view.is_dense(len(inner))):
+        view = arrays.source(array, after)
+    strides = view.outer_strides(len(inner))
+    if selected.regular:
+        if outer != selected.shape:
+            strides = selected.repeat(outer, view.byte_strides[: len(outer)])
+    elif outer == () and selected.shape != ():
+        return left_to_h5py("one value is written to a selection that is no box")
+    else:
+        selected.fits(outer)
+    return hdf5_native.submit(
+        request.WRITE,
+        dataset,
+        selected,
+        hdf5_native.Memory(view, kind, strides),
+        native_options,
+        explicit_stream=stream is not None,
+        waits=waits,
+        array=array,
+    )
+
+
+def _source(array: Any, stored: np.dtype[Any], stream: int | None) -> arrays.View | None:
+    """The memory of an array, ``None`` for values that h5py alone can make something of."""
+    if isinstance(array, (list, tuple, bool, int, float, complex, np.generic)):
+        # As h5py does: numbers become those of the dataset at once.
+        if stored.kind not in "biufc":
+            return None
+        array = np.asarray(array, dtype=stored.base)
+    elif isinstance(array, (str, bytes)):
+        return None
+    if isinstance(array, np.ndarray) and (array.dtype.hasobject or array.dtype.kind in "UT"):
+        return None
+    return arrays.view(array, stream)

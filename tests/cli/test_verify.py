@@ -1,0 +1,190 @@
+"""`penstock verify`: what it compares, what it finds, and the files of other packages."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from penstock import by_h5py
+from penstock.cli import app, comparison
+
+SMALL = by_h5py.SMALL
+
+
+@pytest.fixture(autouse=True)
+def small_again(monkeypatch):
+    """The command changes it for its own process."""
+    monkeypatch.setattr(by_h5py, "SMALL", SMALL)
+
+
+def verify(*arguments, status=0):
+    done = CliRunner().invoke(app, ["verify", *map(str, arguments), "--json"])
+    assert done.exit_code == status, done.output
+    return json.loads(done.stdout)
+
+
+def rows(shown):
+    return {row["dataset"]: row for report in shown["reports"] for row in report["datasets"]}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "f.h5"
+
+
+def test_every_dataset_is_compared(path):
+    with h5py.File(path, "w") as file:
+        file["group/plain"] = np.arange(1000.0)
+        file.create_dataset("zipped", data=np.arange(1000), chunks=(100,), compression="gzip")
+        file["text"] = ["a", "bcd"]
+        file["scalar"] = 3
+        file["null"] = h5py.Empty("f4")
+    shown = verify(path)
+    assert (shown["datasets"], shown["same"], shown["different"]) == (5, 5, 0)
+    found = rows(shown)
+    assert set(found) == {"/group/plain", "/zipped", "/text", "/scalar", "/null"}
+    assert found["/zipped"]["filters"] == ["deflate"]
+    assert found["/zipped"]["decoder"] != "none"
+    assert found["/text"]["route"] == "hdf5"
+    assert found["/group/plain"]["route"] != "hdf5"
+    assert found["/group/plain"]["ratio"] > 0
+
+
+def test_a_bit_that_differs_is_found_and_fails_the_command(path, monkeypatch):
+    with h5py.File(path, "w") as file:
+        file["good"], file["bad"] = np.zeros(100), np.zeros(100)
+    read = comparison._read
+
+    def one_bit_off(dataset, part, device):
+        found = read(dataset, part, "cpu")
+        if dataset.name == "/bad":
+            found[7] = -0.0
+        return found
+
+    monkeypatch.setattr(comparison, "_read", one_bit_off)
+    found = rows(verify(path, status=1))
+    assert found["/good"]["verdict"] == "same"
+    assert (found["/bad"]["verdict"], found["/bad"]["detail"]) == (
+        "different",
+        "1 of 100 elements differ",
+    )
+
+
+def test_what_only_h5py_reads_is_a_difference(path, monkeypatch):
+    with h5py.File(path, "w") as file:
+        file["x"] = np.zeros(100)
+
+    def refuse(*_):
+        raise OSError("no")
+
+    monkeypatch.setattr(comparison, "_read", refuse)
+    assert rows(verify(path, status=1))["/x"]["verdict"] == "different"
+
+
+def test_what_neither_reads_is_no_difference(path):
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("x", (100,), chunks=(100,), dtype="u1", compression="gzip")
+        made.id.write_direct_chunk((0,), b"this is no deflate stream")
+    shown = verify(path)
+    assert (shown["both_refuse"], rows(shown)["/x"]["verdict"]) == (1, "both refuse")
+
+
+def test_a_file_that_is_none_has_a_status_of_its_own(path, tmp_path):
+    path.write_bytes(b"no HDF5")
+    with h5py.File(tmp_path / "good.h5", "w") as file:
+        file["x"] = 1
+    shown = verify(path, tmp_path / "absent.h5", tmp_path / "good.h5", status=2)
+    assert (shown["unreadable"], shown["same"]) == (2, 1)
+
+
+def test_links_are_followed_but_not_in_circles(path, tmp_path):
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["far/away"] = np.arange(5)
+    with h5py.File(path, "w") as file:
+        file["a/x"] = np.arange(3)
+        file["a/again"] = file["a/x"]
+        file["a/up"] = file["/"]
+        file["soft"] = h5py.SoftLink("/a")
+        file["circle"] = h5py.SoftLink("/circle")
+        file["nowhere"] = h5py.SoftLink("/absent")
+        file["other"] = h5py.ExternalLink("other.h5", "/far")
+        file["other-too"] = h5py.ExternalLink("other.h5", "/far/away")
+        file["gone"] = h5py.ExternalLink("absent.h5", "/x")
+    shown = verify(path)
+    assert shown["datasets"] == 2
+    assert len({Path(name).name for name in rows(shown)} & {"x", "again"}) == 1
+    assert {"/other/away", "/other-too"} & set(rows(shown))
+
+
+def test_nan_equals_itself_and_gaps_do_not_count():
+    a = np.zeros(3, np.dtype([("x", "u1"), ("y", "f8")], align=True))
+    b = a.copy()
+    b.view("u1")[1] = 7  # between x and y
+    a["y"][1] = b["y"][1] = np.nan
+    assert comparison.difference(a, b) == ""
+    b["y"][2] = -0.0
+    assert comparison.difference(a, b) == "1 of 3 elements differ"
+
+
+def test_objects_are_compared_one_by_one():
+    a = np.array([np.arange(3), np.array([np.nan])], object)
+    b = np.array([np.arange(3), np.array([np.nan])], object)
+    assert comparison.difference(a, b) == ""
+    b[0] = np.arange(3.0)
+    assert comparison.difference(a, b) == "1 of 2 elements differ"
+
+
+def test_large_datasets_are_compared_slab_by_slab(path, monkeypatch):
+    monkeypatch.setattr(comparison, "SLAB", 4096)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(10_000).reshape(100, 100), chunks=(7, 50))
+    assert verify(path)["same"] == 1
+    with h5py.File(path) as file:
+        assert len(list(comparison._parts(file["x"]))) == 15
+
+
+def test_the_table_names_dataset_filters_and_verdict(penstock, path):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(1000), compression="gzip", shuffle=True)
+    shown = penstock("verify", path).stdout
+    for word in ("/x", "shuffle, deflate", "int64", "same", "1 datasets of 1 files"):
+        assert word in shown
+
+
+def test_every_filter_of_hdf5plugin_reads_as_by_h5py(path):
+    plugins = pytest.importorskip("hdf5plugin")
+    smooth = np.add.outer(np.arange(64.0), np.arange(64.0)).astype("f4")
+    images = ("fcidecomp", "htj2k")  # take 16-bit integers only
+    with h5py.File(path, "w") as file:
+        for kind in plugins.get_filters():
+            name = kind.filter_name
+            if name == "sz":  # crashes now and then, whoever uses it
+                continue
+            data = smooth.astype("u2") if name in images else smooth
+            file.create_dataset(name, data=data, chunks=(32, 32), **kind())
+    shown = verify(path)
+    assert shown["same"] == shown["datasets"] >= 8
+    for name in ("lz4", "zstd", "blosc", "blosc2", "bshuf"):
+        assert rows(shown)[f"/{name}"]["route"] != "hdf5", name
+
+
+def files_of_other_packages() -> list[Path]:
+    """The HDF5 files that the wheels of h5py, PyTables and hdf5plugin bring along."""
+    specs = [find_spec(name) for name in ("h5py", "tables", "hdf5plugin")]
+    folders = [Path(spec.origin).parent for spec in specs if spec and spec.origin]
+    found = [path for folder in folders for path in sorted(folder.rglob("*.h5"))]
+    return [path for path in found if h5py.is_hdf5(path)]
+
+
+def test_files_of_other_packages_read_as_by_h5py():
+    files = files_of_other_packages()
+    shown = verify(*files)
+    assert shown["different"] == 0
+    assert shown["only_penstock"] == 0
+    assert shown["same"] >= 150 or not find_spec("tables")
