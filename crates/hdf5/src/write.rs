@@ -121,7 +121,10 @@ fn plan(
             let (info, table) = chunk_table(session, order, info, chunk, &selection)?;
             (info, Some(table))
         }
-        _ => (contiguous(session, order, info, &native, &selection)?, None),
+        _ => (
+            contiguous(session, order, info, &native, &selection, &opened)?,
+            None,
+        ),
     };
     let in_file = Item {
         memory: item.stored,
@@ -196,6 +199,7 @@ fn contiguous(
     info: &DatasetInfo,
     native: &Native,
     selection: &Selection,
+    file: &File,
 ) -> std::result::Result<DatasetInfo, Stop> {
     if info.file.page_buffer > 0 {
         return refused("the file has a page buffer");
@@ -216,8 +220,16 @@ fn contiguous(
         true => DatasetInfo::read(session, order.dataset)?,
         false => info.clone(),
     };
-    if let Layout::Contiguous { offset: None } = info.layout {
+    let Layout::Contiguous {
+        offset: Some(offset),
+    } = info.layout
+    else {
         return refused("no storage is allocated");
+    };
+    // HDF5 itself makes the file as long as what it has allocated only when it closes it.
+    let end = offset.saturating_add(info.bytes()?);
+    if file.size()? < end {
+        file.truncate(end)?;
     }
     if native.durable.is_some() {
         // SAFETY: takes an identifier, which HDF5 checks.
