@@ -116,22 +116,21 @@ fn plan(
     }
     let is_contiguous = matches!(info.layout, Layout::Contiguous { .. });
     let (opened, native) = native(session, order, info, descriptor, is_contiguous)?;
-    let allocated;
     let (info, table) = match &info.layout {
-        Layout::Chunked { chunk, .. } => (
-            info,
-            Some(chunk_table(session, order, info, chunk, &selection)?),
-        ),
-        _ => {
-            allocated = contiguous(session, order, info, &native, &selection)?;
-            (&allocated, None)
+        Layout::Chunked { chunk, .. } => {
+            let (info, table) = chunk_table(session, order, info, chunk, &selection)?;
+            (info, Some(table))
         }
+        _ => (
+            contiguous(session, order, info, &native, &selection, &opened)?,
+            None,
+        ),
     };
     let in_file = Item {
         memory: item.stored,
         ..Item::whole(item.memory)
     };
-    let plan = ReadPlan::of_change(info, table, selection, &memory.destination, in_file)?;
+    let plan = ReadPlan::of_change(&info, table, selection, &memory.destination, in_file)?;
     let writing = Writing {
         reading: Reading {
             plan: Arc::new(plan),
@@ -178,16 +177,18 @@ fn chunk_table(
     info: &DatasetInfo,
     chunk: &[u64],
     selection: &Selection,
-) -> Result<Arc<ChunkTable>> {
+) -> Result<(DatasetInfo, Arc<ChunkTable>)> {
     let named = |e| info.name_in(e);
     if selection.covers_chunks(&info.shape, chunk) {
         let grid = ChunkGrid::new(&info.shape, chunk).map_err(named)?;
-        return Ok(Arc::new(TableBuilder::new(grid, info.file.size).finish()));
+        let none = TableBuilder::new(grid, info.file.size).finish();
+        return Ok((info.clone(), Arc::new(none)));
     }
     flush(session, order.dataset, &info.file)?;
-    ChunkTable::read(session, order.dataset, info)
-        .map(Arc::new)
-        .map_err(named)
+    // Chunks that were only in memory have their places now, and the file is longer.
+    let info = DatasetInfo::read(session, order.dataset)?;
+    let table = ChunkTable::read(session, order.dataset, &info).map_err(named)?;
+    Ok((info, Arc::new(table)))
 }
 
 /// Makes sure that the dataset has storage of which HDF5 holds nothing back, and that HDF5 can be
@@ -198,6 +199,7 @@ fn contiguous(
     info: &DatasetInfo,
     native: &Native,
     selection: &Selection,
+    file: &File,
 ) -> std::result::Result<DatasetInfo, Stop> {
     if info.file.page_buffer > 0 {
         return refused("the file has a page buffer");
@@ -206,18 +208,29 @@ fn contiguous(
     if reach < info.file.sieve_buffer as u64 {
         return refused("the dataset is so small that HDF5 may keep all of it");
     }
-    let mut info = info.clone();
-    if let Layout::Contiguous { offset: None } = info.layout {
+    let is_missing = matches!(info.layout, Layout::Contiguous { offset: None });
+    if is_missing {
         let Some(first) = selection.first(&info.shape) else {
             return refused("the first element cannot be told");
         };
         native.allocate(session, &first)?;
-        info = DatasetInfo::read(session, order.dataset)?;
-        if let Layout::Contiguous { offset: None } = info.layout {
-            return refused("no storage is allocated");
-        }
     }
     flush(session, order.dataset, &info.file)?;
+    let info = match is_missing {
+        true => DatasetInfo::read(session, order.dataset)?,
+        false => info.clone(),
+    };
+    let Layout::Contiguous {
+        offset: Some(offset),
+    } = info.layout
+    else {
+        return refused("no storage is allocated");
+    };
+    // HDF5 itself makes the file as long as what it has allocated only when it closes it.
+    let end = offset.saturating_add(info.bytes()?);
+    if file.size()? < end {
+        file.truncate(end)?;
+    }
     if native.durable.is_some() {
         // SAFETY: takes an identifier, which HDF5 checks.
         let status = unsafe { (session.hdf5.H5Fflush)(order.dataset, H5F_SCOPE_LOCAL) };
