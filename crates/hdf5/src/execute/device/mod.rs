@@ -5,6 +5,7 @@ mod balance;
 mod batch;
 mod decoding;
 mod gather;
+mod in_place;
 mod launch;
 mod loader;
 pub(super) mod placing;
@@ -26,7 +27,6 @@ use super::reading::Reading;
 use crate::plan::ChunkJob;
 use balance::Balance;
 use batch::{Batches, Launched};
-use launch::Results;
 use loader::Loader;
 use stager::Stager;
 
@@ -181,7 +181,9 @@ impl DeviceRead {
     ) -> Result<()> {
         let batch = &launched.batch;
         let again = launched.results.again(batch, share.counters())?;
-        Results::count(batch, &again, self, share.counters());
+        launched
+            .results
+            .count(batch, &again, self, share.counters());
         self.batches.settled(&launched);
         for job in &again {
             stager.chunks(batch.reading, std::slice::from_ref(job), lent)?;
