@@ -14,6 +14,7 @@ use penstock_hdf5::Session;
 use penstock_hdf5::execute::{self, Manner};
 use penstock_hdf5::read::{self, Order, Shape};
 use penstock_hdf5::write;
+use penstock_sys::add_library_folders;
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
 
 use crate::error::{OK, guard, null};
@@ -73,6 +74,25 @@ pub unsafe extern "C" fn penstock_hdf5_bind(module: *const c_char) -> c_int {
             PathBuf::from(OsStr::from_bytes(path.to_bytes()))
         });
         BINDING.bind(module).map(|()| OK)
+    })
+}
+
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_nvcomp_path(path: *const c_char) -> c_int {
+    guard(|| {
+        if path.is_null() {
+            return Err(null("path"));
+        }
+        // SAFETY: the caller gives a C string.
+        let path = unsafe { CStr::from_ptr(path) };
+        let path = PathBuf::from(OsStr::from_bytes(path.to_bytes()));
+        let folder = path.parent().ok_or_else(|| {
+            Error::invalid(format!("{} is not the path of a library", path.display()))
+        })?;
+        add_library_folders(&[folder.to_owned()]);
+        Ok(OK)
     })
 }
 

@@ -313,7 +313,15 @@ impl ReadPlan {
             // Nothing to do, whatever the shape.
             _ if is_empty => ChunkGrid::new(&[0], &[1])?,
             _ => {
-                info.bytes()?;
+                let bytes = info.bytes()?;
+                if let Source::Contiguous { offset } = source
+                    && offset.checked_add(bytes).is_none()
+                {
+                    return Err(Error::new(
+                        Kind::Io,
+                        format!("its {bytes} bytes at offset {offset} reach past any file"),
+                    ));
+                }
                 let (shape, block) = blocks::shape(&shape, &selection, item.stored);
                 ChunkGrid::new(&shape, &block)?
             }

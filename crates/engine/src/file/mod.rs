@@ -69,7 +69,17 @@ impl File {
         File::open_at(path, path, access, flags, options)
     }
 
-    /// The file that a descriptor of this process is open on, under the name that errors tell.
+    /// Opens a file for reading under another name than the one that errors tell.
+    pub fn open_as(at: &Path, name: &Path, options: Options) -> Result<File> {
+        let access = Access {
+            read: true,
+            ..Access::default()
+        };
+        File::open_at(at, name, access, libc::O_RDONLY | libc::O_CLOEXEC, options)
+    }
+
+    /// The file that a descriptor of this process is open on, for reading and `writes`, under the
+    /// name that errors tell.
     pub fn of_descriptor(
         descriptor: RawFd,
         name: &Path,
@@ -85,15 +95,6 @@ impl File {
         let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
         let mode = if writes { libc::O_RDWR } else { libc::O_RDONLY };
         File::open_at(&same, name, access, mode | libc::O_CLOEXEC, options)
-    }
-
-    /// Opens a file for reading under another name than the one that errors tell.
-    pub fn open_as(at: &Path, name: &Path, options: Options) -> Result<File> {
-        let access = Access {
-            read: true,
-            ..Access::default()
-        };
-        File::open_at(at, name, access, libc::O_RDONLY | libc::O_CLOEXEC, options)
     }
 
     pub fn metadata(&self) -> Result<std::fs::Metadata> {

@@ -16,7 +16,7 @@ use super::device::{DeviceRead, DeviceTarget};
 use super::host::HostRead;
 use super::place::Target;
 use super::reading::Reading;
-use crate::plan::Work;
+use crate::plan::{Source, Work};
 use crate::read::Prepared;
 
 /// How a request is submitted, besides what it moves.
@@ -94,10 +94,11 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
     unsafe { request::submit_duty(order, manner.stream, manner.owner) }
 }
 
-/// Runs of at least so many bytes are worth a transfer of their own: to host memory,
-const RUN_HOST: u64 = 16 << 10;
-/// and to a GPU, where each costs a copy.
-const RUN_GPU: u64 = 64 << 10;
+/// Runs of at least so many bytes are worth a transfer of their own: to host memory and out of
+/// contiguous data,
+const RUN: u64 = 16 << 10;
+/// and out of chunks to a GPU, where each costs a copy, and a kernel places many at a time.
+const RUN_OF_CHUNK: u64 = 64 << 10;
 const MOST_EXTENTS: usize = 1 << 20;
 
 /// The extents of a read that is nothing but moving bytes in long runs; `None` if it is more.
@@ -115,7 +116,11 @@ pub(super) fn extents(
     if !is_plain {
         return Ok(None);
     }
-    let least = if is_gpu { RUN_GPU } else { RUN_HOST };
+    let is_chunked = matches!(plan.source(), Source::Chunks(_));
+    let least = match is_gpu && is_chunked {
+        true => RUN_OF_CHUNK,
+        false => RUN,
+    };
     let mut extents: Vec<Extent> = Vec::new();
     let mut bytes = 0;
     for work in plan.works() {

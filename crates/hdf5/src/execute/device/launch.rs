@@ -68,11 +68,7 @@ impl Results {
         }
         let reading = &duty.readings[batch.reading];
         let item = reading.plan.item();
-        let mut place = placing::table(
-            reading.change,
-            &item,
-            batch.filters.shuffled_element().max(1),
-        )?;
+        let mut place = placing::table(reading.change, &item, duty.shuffles[batch.reading])?;
         let mut placed = vec![false; batch.jobs.len()];
         for entry in &entries {
             if std::mem::replace(&mut placed[entry.job], true) {
@@ -83,7 +79,7 @@ impl Results {
                 address: batch.output(entry.job),
                 length: job.decoded_size,
                 from: 0,
-                shuffled: batch.filters.shuffled(job),
+                shuffled: duty.shuffled(batch.reading, job),
             };
             for patch in job.patches(&reading.plan) {
                 placing::push(&mut place, &item, &patch, &decoded, duty.target)?;

@@ -6,6 +6,7 @@ use penstock_engine::gpu::{Direction, Lent};
 use penstock_engine::staging::{Ring, Slot};
 use penstock_sys::cuda::CUdeviceptr;
 
+use super::gather::Rows;
 use super::scratch::Scratch;
 
 /// Every chunk and table in a slot begins at a multiple of this.
@@ -121,22 +122,25 @@ impl Slots {
         }
     }
 
-    /// Queues a copy of rows of the slot to places `pitch` bytes apart.
+    /// Queues the copies of rows in the slot to their places in the memory at `target`.
     ///
     /// # Safety
     /// The GPU memory of each row is valid until the queue is finished.
     pub unsafe fn upload_rows(
         &mut self,
         from: usize,
-        width: u64,
-        rows: u64,
-        to: CUdeviceptr,
-        pitch: i64,
+        rows: &Rows,
+        target: CUdeviceptr,
         lent: &mut Lent<'_>,
     ) -> Result<()> {
-        let start = self.bytes()[from..from + (width * rows) as usize].as_mut_ptr();
+        let bytes = (rows.width * rows.rows) as usize;
+        let start = self.bytes()[from..from + bytes].as_mut_ptr();
+        let to = target + rows.target;
         // SAFETY: as for `upload`.
-        unsafe { lent.queue()?.copy_rows(start, to, width, rows, pitch) }
+        unsafe {
+            lent.queue()?
+                .copy_rows(start, to, rows.width, rows.rows, rows.pitch)
+        }
     }
 
     /// What was queued last is the last that needs this slot. The other one is next.

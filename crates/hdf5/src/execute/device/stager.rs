@@ -10,13 +10,13 @@ use penstock_engine::gpu::Lent;
 use penstock_engine::report::Path;
 use penstock_engine::request::Share;
 
-use super::DeviceRead;
+use super::gather::{Gathering, Rows};
 use super::placing::{self, Decoded};
 use super::slots::{ALIGNMENT, Slots};
+use super::{DeviceRead, SHUFFLE_AT};
 use crate::execute::buffer::Buffer;
 use crate::execute::reading::{Reading, Stored};
-use crate::placement::Patch;
-use crate::plan::{ChunkJob, FillJob, Item};
+use crate::plan::{ChunkJob, FillJob};
 
 pub struct Stager<'a> {
     duty: &'a DeviceRead,
@@ -27,20 +27,17 @@ pub struct Stager<'a> {
     /// Bytes used in the slot whose turn it is.
     used: usize,
     /// What of the slot goes to its place by copies.
-    copies: Vec<Rows>,
+    copies: Vec<Copies>,
     /// A chunk whose elements are gathered by the CPU.
     decoded: Buffer,
     /// The boxes of chunks in the slot, all of one reading.
     table: Option<(usize, PlaceTable)>,
 }
 
-/// Rows of the slot that go to a place `pitch` bytes apart.
-struct Rows {
+/// Rows in a slot and where they go.
+struct Copies {
     from: usize,
-    width: u64,
-    rows: u64,
-    to: u64,
-    pitch: i64,
+    rows: Rows,
 }
 
 /// A slot is sent when it holds so much.
@@ -112,19 +109,37 @@ impl<'a> Stager<'a> {
         }
         let at = self.room(number, length as usize, lent)?;
         let output = &mut self.slots.bytes()[at..at + length as usize];
-        decode(reading, job, bytes, output, &mut self.codec)?;
+        // The kernel that places the elements unshuffles them at no cost.
+        let shuffled = match &self.duty.kernels {
+            Some(_) => self.duty.shuffled(number, job),
+            None => 0,
+        };
+        let mask = match shuffled {
+            0 => job.mask,
+            _ => job.mask | 1 << SHUFFLE_AT,
+        };
+        decode(reading, job, mask, bytes, output, &mut self.codec)?;
         match whole {
-            Some(target) => {
-                self.copies.push(Rows {
-                    from: at,
+            Some(target) if shuffled == 0 => {
+                let rows = Rows {
+                    target,
                     width: length,
                     rows: 1,
-                    to: self.duty.target.start + target,
                     pitch: 0,
-                });
+                };
+                self.copies.push(Copies { from: at, rows });
                 Ok(())
             }
-            None => self.scatter(number, job, at, length, from, lent),
+            _ => {
+                let address = self.slots.scratch(lent)? + at as u64;
+                let decoded = Decoded {
+                    address,
+                    length,
+                    from,
+                    shuffled,
+                };
+                self.scatter(number, job, &decoded, lent)
+            }
         }
     }
 
@@ -143,27 +158,19 @@ impl<'a> Stager<'a> {
         let mut decoded = std::mem::take(&mut self.decoded);
         let outcome = (|| {
             let chunk = decoded.room(length as usize)?;
-            decode(reading, job, bytes, chunk, &mut self.codec)?;
+            decode(reading, job, job.mask, bytes, chunk, &mut self.codec)?;
             for mut patch in job.patches(&reading.plan) {
                 patch.source -= from;
-                let width = patch.run * item.memory;
-                let all = patch.elements() * item.memory;
-                let at = self.room(number, all as usize, lent)?;
-                let slot = &mut self.slots.bytes()[at..at + all as usize];
-                gather_box(&reading.change, &item, &patch, chunk, slot);
-                let (rows, pitch) = match patch.dims.last() {
-                    Some(dim) => (dim.count, dim.target_stride),
-                    None => (1, 0),
-                };
-                patch.dims.pop();
-                let starts = patch.copies().zip((at..).step_by((rows * width) as usize));
-                self.copies.extend(starts.map(|(start, from)| Rows {
-                    from,
-                    width,
-                    rows,
-                    to: self.duty.target.start + start.target,
-                    pitch,
-                }));
+                let gathering = Gathering::new(item, &patch);
+                let bytes = gathering.bytes() as usize;
+                let mut at = self.room(number, bytes, lent)?;
+                let slot = &mut self.slots.bytes()[at..at + bytes];
+                gathering.gather(&reading.change, chunk, slot);
+                for rows in gathering.copies() {
+                    let next = at + (rows.width * rows.rows) as usize;
+                    self.copies.push(Copies { from: at, rows });
+                    at = next;
+                }
             }
             Ok(())
         })();
@@ -176,23 +183,14 @@ impl<'a> Stager<'a> {
         &mut self,
         number: usize,
         job: &ChunkJob,
-        at: usize,
-        length: u64,
-        from: u64,
+        decoded: &Decoded,
         lent: &mut Lent<'_>,
     ) -> Result<()> {
         let reading = &self.duty.readings[number];
         let (item, target) = (reading.plan.item(), self.duty.target);
-        let scratch = self.slots.scratch(lent)?;
-        let decoded = Decoded {
-            address: scratch + at as u64,
-            length,
-            from,
-            shuffled: 0,
-        };
         for patch in job.patches(&reading.plan) {
             let table = self.table(number, reading)?;
-            placing::push(table, &item, &patch, &decoded, target)?;
+            placing::push(table, &item, &patch, decoded, target)?;
             self.make_room_in_table(lent)?;
         }
         Ok(())
@@ -250,12 +248,15 @@ impl<'a> Stager<'a> {
                             reading.change.run(part, to);
                         }
                     }
-                    self.copies.push(Rows {
-                        from: pattern,
+                    let rows = Rows {
+                        target: run.target + done * item.memory,
                         width: elements * item.memory,
                         rows: 1,
-                        to: self.duty.target.start + run.target + done * item.memory,
                         pitch: 0,
+                    };
+                    self.copies.push(Copies {
+                        from: pattern,
+                        rows,
                     });
                     done += elements;
                 }
@@ -269,7 +270,8 @@ impl<'a> Stager<'a> {
             Some(made) => made,
             None => {
                 let item = reading.plan.item();
-                (number, placing::table(reading.change, &item, 0)?)
+                let element = self.duty.shuffles[number];
+                (number, placing::table(reading.change, &item, element)?)
             }
         };
         Ok(&mut self.table.insert(made).1)
@@ -315,8 +317,9 @@ impl<'a> Stager<'a> {
             self.share.counters().copy();
             // SAFETY: places inside the caller's memory, as the plan has checked.
             unsafe {
+                let target = self.duty.target.start;
                 self.slots
-                    .upload_rows(copy.from, copy.width, copy.rows, copy.to, copy.pitch, lent)?;
+                    .upload_rows(copy.from, &copy.rows, target, lent)?;
             }
         }
         self.slots.sent(lent)?;
@@ -358,10 +361,11 @@ impl<'a> Stager<'a> {
     }
 }
 
-/// The bytes of a chunk as they are without filters.
+/// The bytes of a chunk as they are without the filters that `mask` does not leave out.
 fn decode(
     reading: &Reading,
     job: &ChunkJob,
+    mask: u32,
     stored: &[u8],
     output: &mut [u8],
     scratch: &mut CodecScratch,
@@ -373,24 +377,6 @@ fn decode(
     let failed = |error: CodecError| reading.undecodable(job, &error);
     let pipeline = &reading.pipeline;
     pipeline
-        .decode(job.mask, stored, output, scratch)
+        .decode(mask, stored, output, scratch)
         .map_err(failed)
-}
-
-/// The elements of a box, one after the other.
-fn gather_box(change: &Change, item: &Item, patch: &Patch, chunk: &[u8], dense: &mut [u8]) {
-    let is_dense = item.offset == 0 && item.length == item.stored;
-    let rows = dense.chunks_exact_mut((patch.run * item.memory) as usize);
-    for (run, row) in patch.copies().zip(rows) {
-        let source = &chunk[run.source as usize..];
-        if is_dense {
-            change.run(&source[..(run.elements * item.stored) as usize], row);
-            continue;
-        }
-        let elements = source.chunks(item.stored as usize);
-        for (element, to) in elements.zip(row.chunks_exact_mut(item.memory as usize)) {
-            let part = &element[item.offset as usize..(item.offset + item.length) as usize];
-            change.run(part, to);
-        }
-    }
 }
