@@ -254,7 +254,12 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """
     folder = tmp_path_factory.mktemp("oracle")
     paths = [folder / "ours.h5", folder / "theirs.h5"]
-    files = [h5py.File(path, "w", libver="latest") for path in paths]
+    # Without a chunk cache, in which h5py finds what a filter that loses precision has not lost yet.
+    caches = ({}, {"rdcc_nbytes": 0})
+    files = [
+        h5py.File(path, "w", libver="latest", **cache)
+        for path, cache in zip(paths, caches, strict=True)
+    ]
     for file in files:
         fill(file)
     yield Collection(files[0]), files[1]
@@ -489,7 +494,10 @@ def test_writes_are_those_of_h5py(twins: Any, arrays: Callable[[Any], Host]) -> 
                 ps.write(dataset, source, chosen)
         else:
             ps.write(dataset, source, chosen)
-            assert not difference(dataset[()], twin[()])
+            found = difference(dataset[()], twin[()])
+            if found:
+                dataset[()] = twin[()]  # the next case starts from the same
+            assert not found
 
     case()
     assert cases >= WRITES
@@ -503,12 +511,18 @@ def draw_value(data: st.DataObject, dataset: h5py.Dataset, chosen: Any) -> Any:
     like = np.asarray(found)
     seed = data.draw(st.integers(0, 1000))
     dtype, shape = like.dtype, like.shape
+    if dtype.kind == "S" and dataset.dtype.kind == "S":
+        dtype = dataset.dtype  # which knows its encoding, and a single string does not
     numeric = dtype.kind in "iuf"
-    if numeric and data.draw(st.booleans()):
+    parts = chosen if isinstance(chosen, tuple) else (chosen,)
+    fields = any(isinstance(part, str) for part in parts)  # whose values NumPy converts
+    if numeric and not fields and data.draw(st.booleans()):
         dtype = data.draw(st.sampled_from(NUMBERS))
     inner = dataset.dtype.subdtype[1] if dataset.dtype.subdtype else ()
     outer = shape[: len(shape) - len(inner)]
-    if data.draw(st.sampled_from([False, False, True])):
+    blocks = any(isinstance(part, h5py.MultiBlockSlice) for part in parts)
+    # Into blocks h5py broadcasts as if they were single elements.
+    if not blocks and data.draw(st.sampled_from([False, False, True])):
         outer = outer[data.draw(st.integers(0, len(outer))) :]
         outer = tuple(data.draw(st.sampled_from([1, n])) for n in outer)
     if numeric and not outer and data.draw(st.booleans()):
