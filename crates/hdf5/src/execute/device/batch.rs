@@ -190,11 +190,16 @@ impl Batches {
         });
         let mut filters: Vec<Option<GpuFilters>> = all.collect();
         let method = filters.iter().flatten().map(|f| f.method).next();
-        let nvcomp = method.and_then(|_| Nvcomp::open().ok());
+        // nvCOMP may write anywhere when it is given a damaged chunk, so it is asked for
+        // (docs/decisions/0007).
+        let nvcomp = match (method, decoder) {
+            (Some(Method::Lz4 | Method::Zstd), Decoder::Gpu) => Nvcomp::open().ok(),
+            _ => None,
+        };
+        let method = method.filter(|m| *m == Method::Deflate || nvcomp.is_some());
         // The rates are those of one method.
-        let fits = |f: &GpuFilters| nvcomp.is_some() && Some(f.method) == method;
+        let fits = |f: &GpuFilters| Some(f.method) == method;
         filters.iter_mut().for_each(|of| *of = of.filter(fits));
-        let method = method.filter(|_| nvcomp.is_some());
         Batches {
             balance: Balance::new(method, workers),
             closed: AtomicBool::new(method.is_none()),

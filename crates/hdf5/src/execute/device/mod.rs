@@ -3,6 +3,7 @@
 
 mod balance;
 mod batch;
+mod decoding;
 mod gather;
 mod launch;
 mod loader;
