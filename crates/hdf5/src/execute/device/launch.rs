@@ -115,7 +115,13 @@ impl Results {
         let temp = unsafe { library.decode_temp_bytes(method, count.max(1), most, total, stream) };
         let temp = temp.map_err(placing::gpu_failed)?;
         let memory = Scratch::new(&mut queue, parts.end)?;
-        let temp = Scratch::new(&mut queue, temp as u64)?;
+        let temp = match Scratch::new(&mut queue, temp as u64) {
+            Ok(temp) => temp,
+            Err(error) => {
+                memory.release(&mut queue);
+                return Err(error);
+            }
+        };
         let results = Results {
             memory,
             temp,
@@ -196,7 +202,11 @@ impl Results {
     /// The jobs that the CPU has to decode, after the GPU is done: what nvCOMP did not take, and
     /// what it says, or the checksums say, is not right.
     pub fn again(&self, batch: &Batch, counters: &Counters) -> Result<Vec<ChunkJob>> {
-        let mut is_bad = vec![false; batch.jobs.len()];
+        // A job of which nothing was decoded has not gone well either.
+        let mut is_bad = vec![true; batch.jobs.len()];
+        for entry in &self.entries {
+            is_bad[entry.job] = false;
+        }
         for at in &self.again {
             is_bad[*at] = true;
         }
@@ -205,18 +215,18 @@ impl Results {
         let mut statuses = vec![0i32; count];
         let mut verdicts = vec![0u8; self.checked.len() * 8];
         let mut queue = batch.queue();
-        // SAFETY: each has the size of what the GPU has written, and is waited for.
-        unsafe {
-            let mut fetch = |to: *mut u8, from: u64, bytes: usize| match bytes {
-                0 => Ok(()),
-                _ => queue.copy(Direction::FromGpu, to, from, bytes as u64),
-            };
-            fetch(sizes.as_mut_ptr().cast(), self.sizes_at, count * 8)?;
-            fetch(statuses.as_mut_ptr().cast(), self.statuses_at, count * 4)?;
-            fetch(verdicts.as_mut_ptr(), self.verdicts_at, verdicts.len())?;
-        }
-        queue.finish()?;
+        let mut fetch = |to: *mut u8, from: u64, bytes: usize| match bytes {
+            0 => Ok(()),
+            // SAFETY: each has the size of what the GPU has written, and is waited for below.
+            _ => unsafe { queue.copy(Direction::FromGpu, to, from, bytes as u64) },
+        };
+        let fetched = fetch(sizes.as_mut_ptr().cast(), self.sizes_at, count * 8)
+            .and_then(|()| fetch(statuses.as_mut_ptr().cast(), self.statuses_at, count * 4))
+            .and_then(|()| fetch(verdicts.as_mut_ptr(), self.verdicts_at, verdicts.len()));
+        // Also after an error: the copies that were queued write into what is freed here.
+        let finished = queue.finish();
         drop(queue);
+        fetched.and(finished)?;
         for (entry, (size, status)) in self.entries.iter().zip(sizes.iter().zip(&statuses)) {
             is_bad[entry.job] |= *status != nvcomp::SUCCESS || *size != entry.room;
         }
