@@ -266,7 +266,7 @@ impl Batches {
             Decoder::Gpu => left,
             _ => self
                 .balance
-                .share(left + state.in_flight_chunks, chunk)
+                .share(left.saturating_add(state.in_flight_chunks), chunk)
                 .saturating_sub(state.in_flight_chunks),
         };
         if wanted == 0 {
@@ -277,7 +277,8 @@ impl Batches {
         }
         // As many chunks as the GPU can hold at a time come in one batch where only half of them
         // would have memory in two.
-        let full = self.balance.saturation() * stride(chunk) * 3 / 2;
+        let full = self.balance.saturation().saturating_mul(stride(chunk));
+        let full = full.saturating_add(full / 2);
         let most = if full > self.scratch / 2 {
             self.scratch
         } else {
@@ -351,9 +352,10 @@ impl Batches {
         match made {
             Ok((mut queue, stored, decoded)) => {
                 // Loaders copy on queues of their own, which have to find the memory there.
-                match queue.mark(ALLOCATED) {
-                    Ok(()) => {}
-                    Err(error) => return Err((error, jobs)),
+                if let Err(error) = queue.mark(ALLOCATED) {
+                    stored.release(&mut queue);
+                    decoded.release(&mut queue);
+                    return Err((error, jobs));
                 }
                 for output in outputs.iter_mut().filter(|o| !o.in_place) {
                     output.address += decoded.address;
@@ -428,14 +430,16 @@ impl Batches {
         }
     }
 
-    /// Takes note of a batch whose results were seen.
-    pub fn settled(&self, launched: &Launched) {
+    /// Takes note of a batch whose results were seen, and gives its memory back.
+    pub fn settled(&self, launched: &Launched, went_well: bool) {
         let batch = &launched.batch;
-        self.balance.gpu_did(
-            batch.jobs.len() as u64,
-            batch.chunk(),
-            launched.since.elapsed(),
-        );
+        if went_well {
+            self.balance.gpu_did(
+                batch.jobs.len() as u64,
+                batch.chunk(),
+                launched.since.elapsed(),
+            );
+        }
         {
             let mut state = self.lock();
             state.in_flight_bytes -= batch.bytes();

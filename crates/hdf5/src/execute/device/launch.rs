@@ -153,24 +153,30 @@ impl Results {
     /// The jobs that the CPU has to decode, after the GPU is done: what was not for the GPU, and
     /// what it says, or the checksums say, is not right.
     pub fn again(&self, batch: &Batch, counters: &Counters) -> Result<Vec<ChunkJob>> {
-        let mut is_bad = vec![false; batch.jobs.len()];
+        // A job of which nothing was decoded has not gone well either.
+        let mut is_bad = vec![true; batch.jobs.len()];
+        for entry in &self.entries {
+            is_bad[entry.job] = false;
+        }
         for at in &self.again {
             is_bad[*at] = true;
         }
         let mut results = vec![0u8; self.decoding.results_size(&self.entries)];
         let mut verdicts = vec![0u8; self.checked.len() * ChecksumTable::VERDICT];
         let mut queue = batch.queue();
-        // SAFETY: each has the size of what the GPU has written, and is waited for.
-        unsafe {
-            let mut fetch = |to: &mut [u8], from: u64| match to.len() {
-                0 => Ok(()),
-                bytes => queue.copy(Direction::FromGpu, to.as_mut_ptr(), from, bytes as u64),
-            };
-            fetch(&mut results, self.results_at)?;
-            fetch(&mut verdicts, self.verdicts_at)?;
-        }
-        queue.finish()?;
+        let mut fetch = |to: &mut [u8], from: u64| match to.len() {
+            0 => Ok(()),
+            bytes => {
+                // SAFETY: each has the size of what the GPU has written, and is waited for below.
+                unsafe { queue.copy(Direction::FromGpu, to.as_mut_ptr(), from, bytes as u64) }
+            }
+        };
+        let fetched = fetch(&mut results, self.results_at)
+            .and_then(|()| fetch(&mut verdicts, self.verdicts_at));
+        // Also after an error: the copies that were queued write into what is freed here.
+        let finished = queue.finish();
         drop(queue);
+        fetched.and(finished)?;
         let outcomes = self.decoding.outcomes(&self.entries, &results);
         for (entry, is_decoded) in self.entries.iter().zip(outcomes) {
             is_bad[entry.job] |= !is_decoded;

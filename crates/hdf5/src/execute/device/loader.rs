@@ -8,7 +8,7 @@ use std::time::Instant;
 use penstock_codec::filters;
 use penstock_codec::gpu::framing::{self, Piece};
 use penstock_codec::gpu::nvcomp;
-use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::error::Result;
 use penstock_engine::gpu::Lent;
 use penstock_engine::request::Share;
 
@@ -215,9 +215,14 @@ impl<'a, 'b> Loader<'a, 'b> {
         if self.used == 0 {
             return Ok(());
         }
-        let start = batch
-            .take(self.used as u64)
-            .ok_or_else(|| Error::new(Kind::Internal, "a batch of chunks has too little memory"))?;
+        let Some(start) = batch.take(self.used as u64) else {
+            // Many small pieces, each aligned, may take more room than was reckoned with.
+            self.found
+                .again
+                .extend(self.in_slot.drain(..).map(|entry| entry.job));
+            self.used = 0;
+            return Ok(());
+        };
         self.share.counters().copy();
         // SAFETY: the memory was just taken for these bytes, and lives until the batch is settled.
         unsafe { self.stager.slots.upload(0, self.used, start, lent)? };
