@@ -142,7 +142,7 @@ impl InflateTable {
     }
 
     pub(super) fn launch(&self, at: CUdeviceptr, verdicts: CUdeviceptr) -> Option<InflateLaunch> {
-        (!self.is_empty()).then(|| InflateLaunch {
+        (!self.is_empty()).then_some(InflateLaunch {
             streams: at,
             verdicts,
             count: self.streams.len() as u32,
