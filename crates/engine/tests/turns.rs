@@ -74,7 +74,7 @@ impl Duty for Factory {
                 break Err(io("a worker failed"));
             }
             seen.made.fetch_add(1, SeqCst);
-            if number % 3 == 0 {
+            if number.is_multiple_of(3) {
                 share.ask_turn();
             }
         };
