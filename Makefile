@@ -9,8 +9,8 @@ SOURCES := pyproject.toml hatch_build.py Cargo.toml Cargo.lock README.md LICENSE
 	$(shell find crates packaging python -type f -not -name '*.pyc')
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: build demo test lint fmt test-rust test-loom test-sanitize test-python test-c test-packaging \
-	test-standin clean
+.PHONY: build demo test lint fmt test-rust test-loom test-sanitize test-fuzz test-python test-c \
+	test-packaging test-standin clean
 # The parts share one cargo target folder and one terminal.
 .NOTPARALLEL:
 
@@ -19,18 +19,21 @@ build: $(INSTALLED)
 demo: build
 	$(BIN)/penstock demo
 
-test: lint test-rust test-loom test-sanitize test-python test-c test-packaging test-standin
+test: lint test-rust test-loom test-sanitize test-fuzz test-python test-c test-packaging test-standin
 	@echo "make test: everything passed"
 
 lint: build
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --locked -- -D warnings
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 
 fmt: build
 	cargo fmt --all
+	cargo fmt --manifest-path fuzz/Cargo.toml
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
@@ -45,6 +48,10 @@ test-loom:
 # Conformance and requests again, under ThreadSanitizer.
 test-sanitize:
 	scripts/sanitize
+
+# PENSTOCK_FUZZ_SECONDS for each target, 60 if it is not set.
+test-fuzz:
+	scripts/fuzz
 
 test-python: build
 	$(PYTEST) tests/python tests/cli

@@ -1,7 +1,7 @@
 """Turns results into Markdown: `python -m benches.table RESULT.json ... [--into FILE]`.
 
-With --into, the part of FILE between its two marks is replaced. With --merge, the results are put
-into one file, which this command takes as well.
+With --into, the part of FILE between the two marks of a block is replaced. With --merge, the
+results are put into one file, which this command takes as well.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Any
 
 from .harness.result import report
 
-BEGIN = "<!-- results: begin -->"
-END = "<!-- results: end -->"
 _ORDER = (
     "link",
     "cached_read",
@@ -23,6 +21,13 @@ _ORDER = (
     "cold_read",
     "write_durable",
     "overhead",
+    "hdf5_gzip",
+    "hdf5_few",
+    "hdf5_codecs",
+    "hdf5_plain",
+    "hdf5_strided",
+    "hdf5_write",
+    "hdf5_host",
 )
 
 
@@ -30,6 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benches.table", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, help="JSON files of the benchmarks")
     parser.add_argument("--into", type=Path, metavar="FILE", help="put the tables into FILE")
+    parser.add_argument("--block", default="results", help="name of the block's marks in FILE")
     parser.add_argument("--merge", type=Path, metavar="FILE", help="put the results into FILE")
     given = parser.parse_args()
     results = [result for path in given.results for result in read(path)]
@@ -38,7 +44,7 @@ def main() -> None:
         given.merge.write_text(json.dumps(results, indent=1) + "\n")
     text = report(results)
     if given.into:
-        given.into.write_text(replace_block(given.into.read_text(), text))
+        given.into.write_text(replace_block(given.into.read_text(), text, given.block))
     else:
         print(text)
 
@@ -49,12 +55,13 @@ def read(path: Path) -> list[dict[str, Any]]:
     return found if isinstance(found, list) else [found]
 
 
-def replace_block(document: str, text: str) -> str:
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"the document has no block between {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{text.strip()}\n{END}{after}"
+def replace_block(document: str, text: str, name: str) -> str:
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, found_begin, rest = document.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found_begin or not found_end:
+        raise SystemExit(f"the document has no block between {begin} and {end}")
+    return f"{before}{begin}\n{text.strip()}\n{end}{after}"
 
 
 if __name__ == "__main__":

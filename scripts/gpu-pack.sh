@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packs dist-gpu/ for a GPU machine without a network and without cargo: Penstock's wheel, its
-# peers, what else is missing there, and the Rust tests.
+# peers, nvCOMP, what else is missing there, and the Rust tests.
 #
 #   scripts/gpu-pack.sh            # Penstock's wheel, and the other wheels if they are not there yet
 #   scripts/gpu-pack.sh --tests    # the Rust tests too
@@ -11,24 +11,57 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 PYTHON=${PYTHON:-python3}
 version=${GPU_PYTHON:-3.12}
-limit_mib=55
+limit_mib=60
 folder=dist-gpu
-mkdir -p "$folder/bin"
+mkdir -p "$folder/bin" "$folder/lib" "$folder/hdf5plugin"
 
 # torch, CuPy, h5py, NumPy, pytest, hypothesis, typer and rich are expected on the machine.
 # Not packed: DeepSpeed, which has no wheel and compiles its operators where it runs, and
 # fastsafetensors, whose file format no benchmark reads.
 wheels=(cffi pycparser kvikio-cu13 libkvikio-cu13 rapids-logger)
 
-for name in "${wheels[@]}"; do
-    compgen -G "$folder/${name//-/_}-*.whl" >/dev/null && continue
+download() { # FOLDER NAME
     # pip matches the platform exactly, so each that is in use has to be named.
     "$PYTHON" -m pip download --quiet --disable-pip-version-check --no-deps \
         --only-binary=:all: --implementation cp --python-version "$version" \
         --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
         --platform manylinux_2_24_x86_64 --platform manylinux_2_17_x86_64 \
-        --platform manylinux2014_x86_64 --dest "$folder" "$name"
+        --platform manylinux2014_x86_64 --dest "$1" "$2"
+}
+
+for name in "${wheels[@]}"; do
+    compgen -G "$folder/${name//-/_}-*.whl" >/dev/null || download "$folder" "$name"
 done
+
+# Of these wheels only the libraries that are used: whole, they are larger than all that can travel.
+libraries() { # NAME TARGET FILE...
+    local unpacked
+    unpacked=$(mktemp -d)
+    download "$unpacked" "$1"
+    "$PYTHON" - "$unpacked" "${@:2}" <<'END'
+import sys, zipfile
+from fnmatch import fnmatch
+from pathlib import Path
+
+unpacked, target, *patterns = sys.argv[1:]
+for wheel in Path(unpacked).glob("*.whl"):
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if any(fnmatch(name, f"*/{pattern}") for pattern in patterns):
+                Path(target, Path(name).name).write_bytes(archive.read(name))
+END
+    strip --strip-unneeded "$2"/*.so*
+    rm -r "$unpacked"
+}
+compgen -G "$folder/lib/libnvcomp.so.*" >/dev/null ||
+    libraries nvidia-libnvcomp-cu13 "$folder/lib" 'libnvcomp.so.?'
+[[ -e $folder/hdf5plugin/libh5zstd.so ]] ||
+    libraries hdf5plugin "$folder/hdf5plugin" libh5lz4.so libh5zstd.so
+
+# A peer of the benchmarks.
+cargo build --quiet --release --locked --package penstock-codec --example threaded_inflate
+strip --strip-unneeded -o "$folder/lib/libthreaded_inflate.so" \
+    "${CARGO_TARGET_DIR:-target}/release/examples/libthreaded_inflate.so"
 
 rm -f "$folder"/penstock-*.whl
 "$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$folder" .
@@ -53,7 +86,7 @@ for line in sys.stdin:
 fi
 
 size=$(du -sm --apparent-size "$folder" | cut -f1)
-ls -l "$folder" "$folder/bin"
+ls -l "$folder" "$folder"/*/
 echo "$folder: $size MiB"
 if ((size > limit_mib)); then
     echo "$folder is larger than $limit_mib MiB, which is what travels to the machine" >&2

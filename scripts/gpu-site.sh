@@ -11,3 +11,11 @@ if [[ ! -e $site/.complete || -n $(find dist-gpu -newer "$site/.complete" -name 
 fi
 export PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONUNBUFFERED=1
+
+# What is packed without its wheel.
+export HDF5_PLUGIN_PATH=${HDF5_PLUGIN_PATH:-$PWD/dist-gpu/hdf5plugin}
+if [[ -z ${PENSTOCK_NVCOMP_LIBRARY-} ]]; then
+    for library in "$PWD"/dist-gpu/lib/libnvcomp.so.*; do
+        [[ -e $library ]] && export PENSTOCK_NVCOMP_LIBRARY=$library
+    done
+fi

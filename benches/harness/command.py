@@ -38,7 +38,14 @@ class Found:
     screening: list[Row]
 
 
-def main(title: str, measure: Callable[[Plan], Found], *, size: str, quick_size: str) -> None:
+def main(
+    title: str,
+    measure: Callable[[Plan], Found],
+    *,
+    size: str,
+    quick_size: str,
+    needs_gpu: bool = True,
+) -> None:
     """Parse the arguments, measure, print and save.
 
     The exit status tells whether Penstock worked: a peer's failure and a target that is missed
@@ -56,7 +63,7 @@ def main(title: str, measure: Callable[[Plan], Found], *, size: str, quick_size:
         help="folder of the files, on the file system to be measured; kept for the next benchmark",
     )
     given = parser.parse_args()
-    if not ps.devices():
+    if needs_gpu and not ps.devices():
         parser.exit(2, "There is no GPU: run this on one, or under scripts/standin-gpu.\n")
     given.dir.mkdir(parents=True, exist_ok=True)
     plan = Plan(

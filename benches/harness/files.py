@@ -36,7 +36,7 @@ def data_file(folder: Path, nbytes: int) -> DataFile:
     path = folder / "data.h5"
     if not _holds(path, nbytes):
         path.unlink(missing_ok=True)
-        _require_space(folder, nbytes)
+        require_space(folder, nbytes)
         _make(path, nbytes)
     with h5py.File(path, "r") as file:
         offset = file[DATASET].id.get_offset()
@@ -52,7 +52,7 @@ def _holds(path: Path, nbytes: int) -> bool:
         return False
 
 
-def _require_space(folder: Path, nbytes: int) -> None:
+def require_space(folder: Path, nbytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < nbytes * 1.05:
         raise SystemExit(f"{folder} has {free:,} bytes left and {nbytes:,} are needed")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +61,61 @@ class Buffer:
         noise = np.random.default_rng(2).integers(0, 256, step, np.uint8)
         for start in range(0, self.nbytes, step):
             put(self.address + start, noise[: min(step, self.nbytes - start)])
+
+
+def empty(shape: tuple[int, ...], dtype: str) -> Any:
+    """An array in GPU memory that Penstock takes as ``out``."""
+    if torch:
+        made = torch.empty(shape, dtype=getattr(torch, dtype), device="cuda")
+        synchronize()
+        return made
+    return ps.DeviceArray(shape, dtype)
+
+
+def make_current() -> None:
+    """Make the GPU's primary context that of this thread, for peers that call CUDA themselves."""
+    if torch:
+        synchronize()
+        return
+    cuda = ctypes.CDLL(os.environ.get("PENSTOCK_CUDA_LIBRARY", "libcuda.so.1"))
+    context = ctypes.c_void_p()
+    if cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) or cuda.cuCtxSetCurrent(context):
+        raise RuntimeError("the GPU's primary context cannot be made current")
+
+
+class Pinned:
+    """Page-locked host memory."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._tensor: Any = None
+        if torch:
+            self._tensor = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+            self.array: np.ndarray[Any, Any] = self._tensor.numpy()
+        else:
+            allocated = ffi.new("void **")
+            check(lib.penstock_host_alloc(nbytes, allocated))
+            self._owner = ffi.gc(allocated[0], lib.penstock_host_free)
+            self.array = np.frombuffer(ffi.buffer(self._owner, nbytes), np.uint8)
+        self.address = int(self.array.ctypes.data)
+
+    def send(self, start: int, stop: int, array: Any) -> None:
+        """Queue the copy of some bytes to the same place of a GPU array."""
+        if torch:
+            target = array.view(-1).view(torch.uint8)
+            target[start:stop].copy_(self._tensor[start:stop], non_blocking=True)
+        else:
+            copy_bytes(address_of(array) + start, self.address + start, stop - start)
+
+
+def unshuffle(shuffled: Any, array: Any, chunk: int) -> None:
+    """Undo HDF5's shuffle filter for chunks of ``chunk`` elements that follow each other."""
+    size = array.dtype.itemsize
+    if torch:
+        planes = shuffled.view(-1, size, chunk)
+        array.view(torch.uint8).view(-1, chunk, size).copy_(planes.transpose(1, 2))
+    else:
+        planes = get(address_of(shuffled), array.nbytes).reshape(-1, size, chunk)
+        put(address_of(array), np.ascontiguousarray(planes.transpose(0, 2, 1)))
 
 
 def address_of(array: Any) -> int:

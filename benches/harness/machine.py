@@ -16,6 +16,8 @@ _DISTRIBUTIONS = {
     "torch": ("torch",),
     "KvikIO": ("kvikio-cu13", "kvikio-cu12", "kvikio"),
     "h5py": ("h5py",),
+    "hdf5plugin": ("hdf5plugin",),
+    "nvCOMP": ("nvidia-libnvcomp-cu13", "nvidia-libnvcomp-cu12"),
     "NumPy": ("numpy",),
 }
 
@@ -42,8 +44,9 @@ def environment(folder: Path) -> dict[str, Any]:
 
 def in_words(environment: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
+    gpu = f"{environment['gpu']}, driver {environment['driver']}, " if environment["gpu"] else ""
     return (
-        f"{environment['gpu']}, driver {environment['driver']}, {environment['cores']} cores of "
+        f"{gpu}{environment['cores']} cores of "
         f"{environment['cpu']}, kernel {environment['kernel']}, {environment['file_system']}, "
         f"{environment['date']}; {versions}"
     )

@@ -44,6 +44,17 @@ class Contestant:
     """Untimed, after each run."""
     detail: Callable[[], str] = no_detail
     """What the last run did, for the table."""
+    group: str = ""
+    """Which rows of the table it stands with, where a race has several groups."""
+
+
+def absent(name: str, setting: str, why: str) -> Contestant:
+    """In place of a peer that cannot run here: a row that says why."""
+
+    def run() -> None:
+        raise RuntimeError(why)
+
+    return Contestant(name, setting, 0, run)
 
 
 @dataclass
@@ -95,7 +106,7 @@ def race(
 
     One that fails, in whatever way, ends as a row with its error; the others go on.
     """
-    pairs = [(c, Row(c.name, c.setting, group, c.amount, unit)) for c in contestants]
+    pairs = [(c, Row(c.name, c.setting, c.group or group, c.amount, unit)) for c in contestants]
     for number in range(0 if warm_up else 1, rounds + 1):
         for contestant, row in pairs:
             if row.error:

@@ -57,7 +57,12 @@ def describe(report: Report | None) -> str:
         return ""
     paths = ", ".join(name.replace("_", ", ") for name in report.paths)
     plural = "" if report.threads == 1 else "s"
-    text = f"{paths}; {report.threads} thread{plural}, block {report.block >> 10} KiB"
+    text = f"{paths}; {report.threads} thread{plural}"
+    if report.block:
+        text += f", block {report.block >> 10} KiB"
+    decoded = report.decoded_cpu + report.decoded_gpu
+    if decoded and report.device >= 0:
+        text += f"; chunks {report.decoded_gpu / decoded:.0%} by the GPU"
     return f"{text}; {report.note}" if report.note else text
 
 

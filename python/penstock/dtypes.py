@@ -29,6 +29,11 @@ class ElementType(NamedTuple):
     numpy: np.dtype[Any] | None
     """``None`` where NumPy cannot express the type in this environment."""
 
+    @property
+    def is_extended(self) -> bool:
+        """Whether NumPy has the type only with the package ml_dtypes, if at all."""
+        return self.name in _EXTENDED
+
 
 def element_type(dtype: object) -> ElementType:
     """The element type that a NumPy or torch dtype, a type or a name stands for."""

@@ -64,7 +64,7 @@ def _h5py_dtype(dtype: Any) -> Any:
     special = hdf5_types.special_type(element.name)
     if special is not None:
         return h5py.Datatype(special)
-    if element.numpy is None:
+    if element.is_extended:
         raise IncompatibleError(f"HDF5 has no data type {element.name}")
     return dtype if isinstance(dtype, np.dtype) else element.numpy
 

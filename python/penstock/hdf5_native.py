@@ -74,7 +74,7 @@ def submit(
                 made,
             )
         )
-        started = Request(made[0], array, view, None)
+        started = Request(made[0], array, (view, dataset), None)
         if not reading:
             _writes[started] = _file_of(dataset)
     return started

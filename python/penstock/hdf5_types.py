@@ -29,7 +29,7 @@ def memory_type(element: ElementType, stored: np.dtype[Any]) -> Any:
     special = special_type(element.name)
     if special is not None:
         return special
-    if element.numpy is None or element.name.startswith("float8"):
+    if element.numpy is None or element.is_extended:
         return None
     if element.numpy.kind in "iufc" and (element.numpy != stored or not stored.metadata):
         return _number(element.numpy.str)

@@ -91,6 +91,8 @@ def contents(dtype: Any, shape: tuple[int, ...], seed: int) -> np.ndarray[Any, A
         return (steps + 1j * steps[::-1]).astype(dtype)
     made = steps.astype(dtype)
     special: list[Any] = [0]
+    if not made.size:
+        return made
     if dtype.kind == "f":
         special = [np.nan, np.inf, -np.inf, -0.0, np.finfo(dtype).tiny / 2, np.finfo(dtype).max]
     elif dtype.kind in "iu":

@@ -13,6 +13,7 @@ use penstock_engine::{MemoryKind, Stream};
 use penstock_hdf5::Session;
 use penstock_hdf5::execute::{self, Manner};
 use penstock_hdf5::read::{self, Order, Shape};
+use penstock_hdf5::write;
 use penstock_sys::add_library_folders;
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
 
@@ -33,7 +34,7 @@ static BINDING: Binding = Binding {
 };
 
 impl Binding {
-    fn get(&self) -> Result<&Hdf5> {
+    fn get(&'static self) -> Result<&'static Hdf5> {
         refuse_fork()?;
         let found = self.hdf5.get_or_init(|| {
             let module = self.module.lock().unwrap_or_else(|e| e.into_inner());
@@ -168,9 +169,31 @@ unsafe fn start_read(order: &Order<'_>, buffer: *mut c_void, manner: Manner) -> 
 }
 
 /// # Safety
+/// The buffer is as the order describes it, until the request is finished, and the dataset is open.
+/// Turns are taken by threads that hold HDF5's lock.
+unsafe fn start_write(order: &Order<'_>, buffer: *mut c_void, manner: Manner) -> Result<Request> {
+    let hdf5 = BINDING.get()?;
+    // SAFETY: the header asks the caller for HDF5's lock.
+    let session = unsafe { Session::begin(hdf5) };
+    // What comes after a stream is not there yet.
+    let is_there = manner.stream.as_ref().is_none_or(|order| !order.after);
+    let host = match is_there {
+        true => on_host(buffer)?,
+        false => std::ptr::null_mut(),
+    };
+    // SAFETY: the caller vouches for the buffer.
+    let prepared = unsafe { write::prepare(&session, order, host)? };
+    drop(session);
+    // SAFETY: as above.
+    unsafe { execute::write::submit(prepared, buffer as usize, manner) }
+}
+
+type Start = unsafe fn(&Order<'_>, *mut c_void, Manner) -> Result<Request>;
+
+/// # Safety
 /// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_dataset_read_submit(
+unsafe fn submit_array(
+    start: Start,
     dataset: hid_t,
     file_space: hid_t,
     array: *const CArray,
@@ -197,8 +220,99 @@ pub unsafe extern "C" fn penstock_dataset_read_submit(
             background: flags & CALLER_WAITS == 0,
             owner: None,
         };
-        requests::hand_over(place, start_read(&order, array.data, manner)?);
+        requests::hand_over(place, start(&order, array.data, manner)?);
         Ok(OK)
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_dataset_read_submit(
+    dataset: hid_t,
+    file_space: hid_t,
+    array: *const CArray,
+    options: *const COptions,
+    stream: *mut c_void,
+    flags: c_int,
+    request: *mut *mut CRequest,
+) -> c_int {
+    // SAFETY: passed on.
+    unsafe {
+        submit_array(
+            start_read, dataset, file_space, array, options, stream, flags, request,
+        )
+    }
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_dataset_write_submit(
+    dataset: hid_t,
+    file_space: hid_t,
+    array: *const CArray,
+    options: *const COptions,
+    stream: *mut c_void,
+    flags: c_int,
+    request: *mut *mut CRequest,
+) -> c_int {
+    // SAFETY: passed on.
+    unsafe {
+        submit_array(
+            start_write,
+            dataset,
+            file_space,
+            array,
+            options,
+            stream,
+            flags,
+            request,
+        )
+    }
+}
+
+/// A transfer as H5Dread and H5Dwrite take it.
+struct Call {
+    dataset: hid_t,
+    memory_type: hid_t,
+    memory_space: hid_t,
+    file_space: hid_t,
+    transfer: hid_t,
+    buffer: *mut c_void,
+}
+
+/// # Safety
+/// As the header says.
+unsafe fn complete(
+    start: Start,
+    call: &Call,
+    stream: *mut c_void,
+    options: *const COptions,
+    report: *mut CReport,
+) -> c_int {
+    // SAFETY: the caller vouches for all of it.
+    guard(|| unsafe {
+        check_size(report)?;
+        let order = Order {
+            dataset: call.dataset,
+            memory_type: call.memory_type,
+            shape: Shape::Space(call.memory_space),
+            file_space: call.file_space,
+            transfer: call.transfer,
+            options: options::read(options)?,
+        };
+        let manner = Manner {
+            options: order.options,
+            stream: after(call.buffer, stream)?,
+            ..Manner::default()
+        };
+        let request = start(&order, call.buffer, manner)?;
+        request.finish()?;
+        match request.report() {
+            Some(done) => Ok(give(report, &done)),
+            None => Ok(OK),
+        }
     })
 }
 
@@ -216,29 +330,42 @@ pub unsafe extern "C" fn penstock_dataset_read(
     options: *const COptions,
     report: *mut CReport,
 ) -> c_int {
-    // SAFETY: the caller vouches for all of it.
-    guard(|| unsafe {
-        check_size(report)?;
-        let order = Order {
-            dataset,
-            memory_type,
-            shape: Shape::Space(memory_space),
-            file_space,
-            transfer: transfer_plist,
-            options: options::read(options)?,
-        };
-        let manner = Manner {
-            options: order.options,
-            stream: after(buffer, stream)?,
-            ..Manner::default()
-        };
-        let request = start_read(&order, buffer, manner)?;
-        request.finish()?;
-        match request.report() {
-            Some(done) => Ok(give(report, &done)),
-            None => Ok(OK),
-        }
-    })
+    let call = Call {
+        dataset,
+        memory_type,
+        memory_space,
+        file_space,
+        transfer: transfer_plist,
+        buffer,
+    };
+    // SAFETY: passed on.
+    unsafe { complete(start_read, &call, stream, options, report) }
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_dataset_write(
+    dataset: hid_t,
+    memory_type: hid_t,
+    memory_space: hid_t,
+    file_space: hid_t,
+    transfer_plist: hid_t,
+    buffer: *const c_void,
+    stream: *mut c_void,
+    options: *const COptions,
+    report: *mut CReport,
+) -> c_int {
+    let call = Call {
+        dataset,
+        memory_type,
+        memory_space,
+        file_space,
+        transfer: transfer_plist,
+        buffer: buffer.cast_mut(),
+    };
+    // SAFETY: passed on. A write only reads the buffer.
+    unsafe { complete(start_write, &call, stream, options, report) }
 }
 
 /// The order of a transfer of GPU memory after a stream; none for host memory.

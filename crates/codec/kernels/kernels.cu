@@ -2,4 +2,5 @@
 // scripts/compile-kernels.py and committed.
 
 #include "checksum.cuh"
+#include "inflate.cuh"
 #include "place.cuh"

@@ -2,8 +2,9 @@
 //
 // The kernels are compiled twice: by NVRTC for GPUs, and by a C++ compiler for the stand-in driver
 // of the tests, which has its own form of what follows in `twin.h`. So no thread may depend on
-// another one of its launch, except through `add`, and all memory is reached by these functions,
-// with addresses aligned to the size of the type.
+// another one of its launch, except through `add` and within a warp of `WIDTH` lanes, which is 1 in
+// the stand-in; and all memory but `__shared__` is reached by these functions, with addresses
+// aligned to the size of the type.
 #pragma once
 
 using u8 = unsigned char;
@@ -37,6 +38,37 @@ PORTABLE void add(u64 address, u64 value) {
 
 PORTABLE i32 leading_zeros(u64 value) {
     return __clzll(static_cast<i64>(value));
+}
+
+// The bits in opposite order.
+PORTABLE u32 reversed(u32 value) {
+    return __brev(value);
+}
+
+// Byte 0 to 3, the lowest one first.
+PORTABLE u32 byte_of(u32 value, u32 number) {
+    return __byte_perm(value, 0, number | 0x4440);
+}
+
+// Lanes that work together. Those functions that exchange something, and the barrier, are called by
+// all of them at once; after the barrier each sees what the others have stored.
+constexpr u32 WIDTH = 32;
+
+PORTABLE u32 lane() {
+    return threadIdx.x % WIDTH;
+}
+
+PORTABLE void warp_barrier() {
+    __syncwarp();
+}
+
+// The value that another lane has.
+PORTABLE u32 shuffle(u32 value, u32 from) {
+    return __shfl_sync(~0u, value, static_cast<i32>(from));
+}
+
+PORTABLE u32 lanes_with(bool condition) {
+    return __popc(__ballot_sync(~0u, condition));
 }
 
 #else

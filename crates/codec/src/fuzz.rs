@@ -1,38 +1,107 @@
-//! The entry of fuzzers and of the tests with hostile input.
+//! The entries of fuzzers and of the tests with hostile input.
+//!
+//! Each panics if a filter breaks its contract: if it gives more than it may, if its ways to decode
+//! disagree, if what it encodes does not come back.
 
-use crate::filters::codec;
+use crate::filters::{Codec, codec};
+use crate::pipeline::{Filter, Pipeline, Scratch};
 
-/// Lets one decoder loose on `data`: the filter's number (four bytes, little-endian), the limit
-/// (two), the count of client values (one), the values, and the rest is the stored chunk.
-///
-/// Panics if the decoder breaks its contract, that is, if it gives more than the limit, or if its
-/// ways to decode disagree.
+/// The filters that a pipeline in the input of [`fuzz_pipeline`] can name, by their place here.
+pub const FUZZED: [u32; 12] = [1, 2, 3, 4, 5, 6, 32000, 32001, 32004, 32008, 32015, 32026];
+
+/// Set in a count of the input: what follows is a chunk to be encoded instead of a stored one.
+pub const ENCODE: u8 = 0x80;
+
+/// Lets one filter loose on `data`: the filter's number (four bytes, little-endian), and the rest
+/// as for [`fuzz_filter`].
 pub fn fuzz_one(data: &[u8]) {
-    let Some((case, stored)) = parse(data) else {
+    if let Some((id, rest)) = data.split_first_chunk() {
+        fuzz_filter(u32::from_le_bytes(*id), rest);
+    }
+}
+
+/// Lets the filter `id` loose on `data`: the limit (two bytes, little-endian), the count of client
+/// values (one, with [`ENCODE`]), the values (four each), and the rest is the stored chunk.
+pub fn fuzz_filter(id: u32, data: &[u8]) {
+    let mut input = Input(data);
+    let (Some(limit), Some(count)) = (input.size(), input.byte()) else {
         return;
     };
-    let Some(codec) = codec(case.id) else {
+    let (Some(values), Some(codec)) = (input.values(count & !ENCODE), codec(id)) else {
         return;
     };
+    let chunk = if count & ENCODE == 0 {
+        decode(codec, &values, input.0, limit)
+    } else {
+        Some(input.0.to_vec())
+    };
+    if let Some(chunk) = chunk {
+        let filter = Filter {
+            id,
+            optional: false,
+            values,
+        };
+        round_trip(&filter, &chunk);
+    }
+}
+
+/// Lets a pipeline loose on `data`: the filter mask (four bytes, little-endian), the decoded size
+/// (two), the count of filters (one, with [`ENCODE`]), for each of them its place in [`FUZZED`] and
+/// the count of its client values (one byte each; the highest bit of the latter makes it optional),
+/// and the values. The rest is the stored chunk.
+pub fn fuzz_pipeline(data: &[u8]) {
+    let mut input = Input(data);
+    let (Some(mask), Some(size), Some(count)) = (input.number(), input.size(), input.byte()) else {
+        return;
+    };
+    // More than HDF5 takes, so that also filters without a bit in the mask are met.
+    let count_of_filters = usize::from(count & !ENCODE).min(40);
+    let Some(filters) = (0..count_of_filters).map(|_| input.filter()).collect() else {
+        return;
+    };
+    let pipeline = Pipeline { filters };
+    let mut scratch = Scratch::default();
+    let mut chunk = input.0.to_vec();
+    if count & ENCODE == 0 {
+        // The second run finds what the first has left in the scratch memory.
+        let mut outputs = [vec![0; size], vec![0xff; size]];
+        let both = outputs
+            .each_mut()
+            .map(|output| pipeline.decode(mask, input.0, output, &mut scratch));
+        assert_eq!(both[0], both[1], "{pipeline:?} depends on old bytes");
+        if both[0].is_err() {
+            return;
+        }
+        assert!(outputs[0] == outputs[1], "{pipeline:?} leaves bytes out");
+        [chunk, _] = outputs;
+    }
+    let Ok((stored, mask)) = pipeline.encode(&chunk, &mut scratch) else {
+        return;
+    };
+    let mut back = vec![0xee; chunk.len()];
+    let result = pipeline.decode(mask, &stored, &mut back, &mut scratch);
+    if pipeline.filters.iter().all(keeps_any_chunk) {
+        assert_eq!(result, Ok(()), "{pipeline:?}, mask {mask:#x}");
+        assert!(back == chunk, "{pipeline:?} gives another chunk back");
+    }
+}
+
+/// What the ways to decode agree on.
+fn decode(codec: &dyn Codec, values: &[u32], stored: &[u8], limit: usize) -> Option<Vec<u8>> {
     let mut decoded = Vec::new();
-    let result = codec.decode(&case.values, stored, &mut decoded, case.limit);
+    let result = codec.decode(values, stored, &mut decoded, limit);
     assert!(
-        result.is_err() || decoded.len() <= case.limit,
-        "{} gave {} bytes where {} are allowed",
+        result.is_err() || decoded.len() <= limit,
+        "{} gave {} bytes where {limit} are allowed",
         codec.name(),
         decoded.len(),
-        case.limit
     );
-    let size = if result.is_ok() {
-        decoded.len()
-    } else {
-        case.limit
-    };
+    let size = if result.is_ok() { decoded.len() } else { limit };
     // Whatever the memory held before must not shine through.
     let mut outputs = [vec![0; size], vec![0xff; size]];
     let both = outputs
         .each_mut()
-        .map(|output| codec.decode_into(&case.values, stored, output).is_ok());
+        .map(|output| codec.decode_into(values, stored, output).is_ok());
     assert_eq!(both[0], both[1], "{} depends on old bytes", codec.name());
     if both[0] {
         assert!(
@@ -53,30 +122,84 @@ pub fn fuzz_one(data: &[u8]) {
             codec.name()
         );
     }
-    if let Some(Ok(within)) = codec.decoded_within(&case.values, stored) {
-        assert!(within.len() > case.limit || within == decoded);
+    if let Some(Ok(within)) = codec.decoded_within(values, stored) {
+        assert!(within.len() > limit || within == decoded);
+    }
+    let [output, _] = outputs;
+    both[0].then_some(output)
+}
+
+/// Encodes `chunk`, decodes it, and both again: rounding happens once.
+fn round_trip(filter: &Filter, chunk: &[u8]) {
+    let Some(first) = there_and_back(filter, chunk) else {
+        return;
+    };
+    if keeps_any_chunk(filter) {
+        assert!(first == chunk, "{filter:?} gives another chunk back");
+    } else if filter.id == NBIT {
+        let second = there_and_back(filter, &first);
+        assert!(second == Some(first), "{filter:?} changes its own chunk");
     }
 }
 
-struct Case {
-    id: u32,
-    limit: usize,
-    values: Vec<u32>,
+fn there_and_back(filter: &Filter, chunk: &[u8]) -> Option<Vec<u8>> {
+    let codec = codec(filter.id)?;
+    let mut stored = Vec::new();
+    codec.encode(&filter.values, chunk, &mut stored).ok()?;
+    if let Some(size) = codec.encoded_size(&filter.values, chunk.len()) {
+        assert_eq!(stored.len(), size, "{filter:?} promised another size");
+    }
+    let mut back = vec![0xee; chunk.len()];
+    let result = codec.decode_into(&filter.values, &stored, &mut back);
+    assert_eq!(result, Ok(()), "{filter:?} cannot read what it wrote");
+    Some(back)
 }
 
-fn parse(data: &[u8]) -> Option<(Case, &[u8])> {
-    let (id, rest) = data.split_first_chunk()?;
-    let (limit, rest) = rest.split_first_chunk()?;
-    let (&count, rest) = rest.split_first()?;
-    let (values, stored) = rest.split_at_checked(4 * usize::from(count))?;
-    let (values, _) = values.as_chunks();
-    let case = Case {
-        id: u32::from_le_bytes(*id),
-        limit: usize::from(u16::from_le_bytes(*limit)),
-        values: values
-            .iter()
-            .map(|value| u32::from_le_bytes(*value))
-            .collect(),
-    };
-    Some((case, stored))
+const NBIT: u32 = 5;
+const SCALEOFFSET: u32 = 6;
+
+/// Whether what is encoded comes back as it was. N-bit keeps only the bits that the type uses;
+/// scale-offset rounds floats, and integers too large for a number of bits that its user chose.
+fn keeps_any_chunk(filter: &Filter) -> bool {
+    match filter.id {
+        NBIT => false,
+        SCALEOFFSET => matches!(filter.values[..], [2, bits, ..] if bits.cast_signed() <= 0),
+        _ => true,
+    }
+}
+
+/// What is left of the input.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
+    }
+
+    fn size(&mut self) -> Option<usize> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u16::from_le_bytes(*bytes).into())
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*bytes))
+    }
+
+    fn values(&mut self, count: u8) -> Option<Vec<u32>> {
+        (0..count).map(|_| self.number()).collect()
+    }
+
+    fn filter(&mut self) -> Option<Filter> {
+        let (place, count) = (usize::from(self.byte()?), self.byte()?);
+        Some(Filter {
+            id: FUZZED[place % FUZZED.len()],
+            optional: count & 0x80 != 0,
+            values: self.values(count & 0x7f)?,
+        })
+    }
 }

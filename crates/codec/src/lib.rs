@@ -7,7 +7,7 @@
 pub mod convert;
 mod error;
 pub mod filters;
-mod fuzz;
+pub mod fuzz;
 pub mod gpu;
 mod pipeline;
 

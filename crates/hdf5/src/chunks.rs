@@ -268,7 +268,9 @@ impl TableBuilder {
                 ),
             ));
         }
-        if stored.address == HADDR_UNDEF {
+        // Where there are no elements, no chunk is inside, and the chunks of the other dimensions may
+        // be too many to count.
+        if stored.address == HADDR_UNDEF || grid.total == 0 {
             return Ok(());
         }
         let mut number = 0;
@@ -458,6 +460,14 @@ mod tests {
         builder.add(&[6, 0], stored(10, 5)).unwrap();
         builder.add(&[0, u64::MAX / 3 * 3], stored(10, 5)).unwrap();
         builder.add(&[0, 0], stored(HADDR_UNDEF, 0)).unwrap();
+        assert!(builder.finish().is_empty());
+    }
+
+    #[test]
+    fn a_dataset_without_elements_has_no_chunk_however_large_its_other_dimensions_are() {
+        let grid = ChunkGrid::new(&[1 << 40, 1 << 40, 0], &[1, 1, 1]).unwrap();
+        let mut builder = TableBuilder::new(grid, 1000);
+        builder.add(&[1 << 39, 1 << 39, 0], stored(10, 5)).unwrap();
         assert!(builder.finish().is_empty());
     }
 

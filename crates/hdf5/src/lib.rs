@@ -22,6 +22,7 @@ mod session;
 mod space;
 mod sweep;
 mod swizzle;
+pub mod write;
 
 pub use change::Conversion;
 pub use chunks::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};

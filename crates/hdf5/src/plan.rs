@@ -1,6 +1,7 @@
 //! Plans: from a dataset, its chunk table and a selection to stretches of the file and the places
 //! in the destination where their elements go. Pure data, made chunk by chunk on demand.
 
+mod change;
 mod walk;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use crate::chunks::{ChunkGrid, ChunkTable};
 use crate::metadata::{DatasetInfo, ExternalSlot, Layout, in_dataset};
 use crate::placement::{Geometry, Patch, Placement};
 use crate::selection::{Axis, Selection};
+pub(crate) use change::{Before, Changed, Changes};
 pub use walk::{Window, Windows, Works};
 
 /// A filter mask that leaves every filter out.
@@ -75,14 +77,8 @@ impl Destination {
         })
     }
 
-    /// An error if an element of the selection would come out outside the memory.
-    pub(crate) fn check(&self, shape: &[u64], element: u64) -> Result<()> {
-        if self.strides.len() != shape.len() {
-            return Err(Error::invalid(format!(
-                "the selection comes out with shape {shape:?}, the destination has {} strides",
-                self.strides.len()
-            )));
-        }
+    /// An error if elements of the selection would come out on each other.
+    pub(crate) fn check_apart(&self, shape: &[u64]) -> Result<()> {
         if self
             .strides
             .iter()
@@ -92,6 +88,17 @@ impl Destination {
             return Err(Error::invalid(
                 "a dimension of the destination has stride 0, so its elements lie on each other",
             ));
+        }
+        Ok(())
+    }
+
+    /// An error if an element of the selection would come out outside the memory.
+    pub(crate) fn check(&self, shape: &[u64], element: u64) -> Result<()> {
+        if self.strides.len() != shape.len() {
+            return Err(Error::invalid(format!(
+                "the selection comes out with shape {shape:?}, the destination has {} strides",
+                self.strides.len()
+            )));
         }
         let (mut low, mut high) = (i128::from(self.base), i128::from(self.base));
         for (stride, size) in self.strides.iter().zip(shape) {
@@ -188,7 +195,26 @@ impl ReadPlan {
         destination: &Destination,
         item: Item,
     ) -> Result<ReadPlan> {
-        let source = match (&info.layout, table) {
+        let source = ReadPlan::source_of(info, table)?;
+        ReadPlan::make(info, source, selection, destination, item, true)
+            .map_err(|e| info.name_in(e))
+    }
+
+    /// A plan of the elements that a write changes, and of where their new values are. In memory
+    /// elements may lie on each other: one value for several.
+    pub(crate) fn of_change(
+        info: &DatasetInfo,
+        table: Option<Arc<ChunkTable>>,
+        selection: Selection,
+        memory: &Destination,
+        item: Item,
+    ) -> Result<ReadPlan> {
+        let source = ReadPlan::source_of(info, table)?;
+        ReadPlan::make(info, source, selection, memory, item, false).map_err(|e| info.name_in(e))
+    }
+
+    fn source_of(info: &DatasetInfo, table: Option<Arc<ChunkTable>>) -> Result<Source> {
+        Ok(match (&info.layout, table) {
             (Layout::Chunked { .. }, Some(table)) => Source::Chunks(table),
             (Layout::Chunked { .. }, None) => {
                 return Err(Error::invalid("a chunked dataset needs its chunk table"));
@@ -199,8 +225,7 @@ impl ReadPlan {
             },
             (Layout::External(slots), _) => Source::External(slots.clone()),
             (Layout::Compact | Layout::Virtual(_), _) => Source::Given,
-        };
-        ReadPlan::make(info, source, selection, destination, item).map_err(|e| info.name_in(e))
+        })
     }
 
     /// A plan for the elements of a dataset that HDF5 itself has read into memory, all of them.
@@ -210,7 +235,7 @@ impl ReadPlan {
         destination: &Destination,
         item: Item,
     ) -> Result<ReadPlan> {
-        ReadPlan::make(info, Source::Given, selection, destination, item)
+        ReadPlan::make(info, Source::Given, selection, destination, item, true)
             .map_err(|e| info.name_in(e))
     }
 
@@ -221,7 +246,7 @@ impl ReadPlan {
         destination: &Destination,
         item: Item,
     ) -> Result<ReadPlan> {
-        ReadPlan::make(info, Source::Missing, selection, destination, item)
+        ReadPlan::make(info, Source::Missing, selection, destination, item, true)
             .map_err(|e| info.name_in(e))
     }
 
@@ -231,6 +256,7 @@ impl ReadPlan {
         selection: Selection,
         destination: &Destination,
         item: Item,
+        is_read: bool,
     ) -> Result<ReadPlan> {
         if item.stored != info.element.size() as u64 {
             return Err(Error::invalid("the item has another size than the element"));
@@ -264,6 +290,9 @@ impl ReadPlan {
         let is_empty = selection.is_empty();
         if !is_empty {
             destination.check(&comes_out, item.memory)?;
+            if is_read {
+                destination.check_apart(&comes_out)?;
+            }
         }
         if shape.is_empty() {
             // A scalar is an array of one element.
@@ -284,7 +313,15 @@ impl ReadPlan {
             // Nothing to do, whatever the shape.
             _ if is_empty => ChunkGrid::new(&[0], &[1])?,
             _ => {
-                info.bytes()?;
+                let bytes = info.bytes()?;
+                if let Source::Contiguous { offset } = source
+                    && offset.checked_add(bytes).is_none()
+                {
+                    return Err(Error::new(
+                        Kind::Io,
+                        format!("its {bytes} bytes at offset {offset} reach past any file"),
+                    ));
+                }
                 let (shape, block) = blocks::shape(&shape, &selection, item.stored);
                 ChunkGrid::new(&shape, &block)?
             }

@@ -69,9 +69,9 @@ pub struct Prepared {
 }
 
 /// What only HDF5 can do, and why.
-struct Refused(String);
+pub(crate) struct Refused(pub String);
 
-enum Stop {
+pub(crate) enum Stop {
     Refused(Refused),
     Failed(Error),
 }
@@ -82,7 +82,7 @@ impl From<Error> for Stop {
     }
 }
 
-fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop> {
+pub(crate) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop> {
     Err(Stop::Refused(Refused(why.into())))
 }
 
@@ -233,7 +233,7 @@ fn virtual_parts(
 }
 
 /// What HDF5 holds changed in memory goes into the file first.
-fn flush(session: &Session<'_>, dataset: hid_t, file: &FileInfo) -> Result<()> {
+pub(crate) fn flush(session: &Session<'_>, dataset: hid_t, file: &FileInfo) -> Result<()> {
     // SAFETY: takes an identifier, which HDF5 checks.
     let status = unsafe { (session.hdf5.H5Dflush)(dataset) };
     session.check(status, "flush the dataset")?;
@@ -248,9 +248,7 @@ fn flush(session: &Session<'_>, dataset: hid_t, file: &FileInfo) -> Result<()> {
 fn files(info: &DatasetInfo, options: Options) -> Result<Vec<Option<Arc<File>>>> {
     let Layout::External(slots) = &info.layout else {
         let descriptor = info.file.descriptor.unwrap_or(-1);
-        // Through /proc it is surely the same file, also when it was renamed or unlinked.
-        let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
-        let file = File::open_as(&same, &info.file.name, options)?;
+        let file = File::of_descriptor(descriptor, &info.file.name, false, options)?;
         return Ok(vec![Some(Arc::new(file))]);
     };
     let access = Access {
@@ -265,7 +263,7 @@ fn files(info: &DatasetInfo, options: Options) -> Result<Vec<Option<Arc<File>>>>
     slots.iter().map(|slot| open(&slot.path)).collect()
 }
 
-fn direct(options: &Options) -> Direct {
+pub(crate) fn direct(options: &Options) -> Direct {
     match options.direct.unwrap_or(Choice::Auto) {
         Choice::No => Direct::Never,
         Choice::Yes => Direct::Always,
@@ -274,14 +272,14 @@ fn direct(options: &Options) -> Direct {
 }
 
 /// The memory's side of an order.
-struct Memory {
-    destination: Destination,
-    low: i64,
+pub(crate) struct Memory {
+    pub destination: Destination,
+    pub low: i64,
 }
 
 impl Order<'_> {
     /// What is selected of the dataset, and where it comes out.
-    fn selections(
+    pub(crate) fn selections(
         &self,
         session: &Session<'_>,
         info: &DatasetInfo,
@@ -531,7 +529,7 @@ unsafe fn by_hdf5(
 }
 
 impl Order<'_> {
-    fn memory_selection(
+    pub(crate) fn memory_selection(
         &self,
         session: &Session<'_>,
         space: hid_t,
@@ -550,7 +548,7 @@ impl Order<'_> {
     }
 }
 
-fn dense_space(session: &Session<'_>, elements: u64) -> Result<Id> {
+pub(crate) fn dense_space(session: &Session<'_>, elements: u64) -> Result<Id> {
     // SAFETY: one dimension, whose length is given; the answer is ours to close.
     let space = unsafe { (session.hdf5.H5Screate_simple)(1, &elements, ptr::null()) };
     session.own(space, session.hdf5.H5Sclose, "make a dataspace")

@@ -15,8 +15,8 @@ pub enum Selection {
 }
 
 /// `length` elements from `source` on, counted in C order through the dataset, that come out as the
-/// elements from `target` on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// elements from `target` on. The order is that of the fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
     pub source: u64,
     pub target: u64,

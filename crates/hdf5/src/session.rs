@@ -114,6 +114,7 @@ impl Drop for Session<'_> {
 pub(crate) type Close = unsafe extern "C" fn(hid_t) -> herr_t;
 
 /// An identifier that is closed when dropped. Only made by a session, and never outlives it.
+#[must_use]
 pub(crate) struct Id {
     id: hid_t,
     close: Close,
@@ -122,6 +123,11 @@ pub(crate) struct Id {
 impl Id {
     pub fn get(&self) -> hid_t {
         self.id
+    }
+
+    /// Leaves it open: whoever gets it closes it.
+    pub fn keep(self) -> hid_t {
+        std::mem::ManuallyDrop::new(self).id
     }
 }
 

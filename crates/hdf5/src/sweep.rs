@@ -17,8 +17,8 @@ pub(crate) struct Sweep {
     /// By source.
     runs: Vec<Run>,
     next: usize,
-    /// The part of `runs[next]` that has been cut off already.
-    cut: u64,
+    /// What is left of runs of which rows were cut off, by source; one at most, unless runs overlap.
+    tails: BinaryHeap<Reverse<Run>>,
     heap: BinaryHeap<Reverse<Row>>,
 }
 
@@ -44,15 +44,24 @@ impl Sweep {
             grid,
             runs,
             next: 0,
-            cut: 0,
+            tails: BinaryHeap::new(),
             heap: BinaryHeap::new(),
         }
     }
 
-    /// The next piece inside one row, without taking it.
-    fn row(&self) -> Option<Row> {
-        let run = self.runs.get(self.next)?;
-        let source = run.source + self.cut;
+    /// What comes next of all runs, and whether it is a tail.
+    fn first(&self) -> Option<(Run, bool)> {
+        let run = self.runs.get(self.next);
+        match (self.tails.peek(), run) {
+            (Some(Reverse(tail)), Some(run)) if run.source < tail.source => Some((*run, false)),
+            (Some(Reverse(tail)), _) => Some((*tail, true)),
+            (None, run) => run.map(|run| (*run, false)),
+        }
+    }
+
+    /// The part of a run that lies in its first row.
+    fn row(&self, run: Run) -> Option<Row> {
+        let source = run.source;
         let grid = &self.grid;
         let mut left = source;
         let (mut chunk, mut inside) = (0, 0);
@@ -76,30 +85,39 @@ impl Sweep {
         Some(Row {
             chunk,
             inside,
-            target: run.target + self.cut,
-            length: (run.length - self.cut).min(width - column),
+            target: run.target,
+            length: run.length.min(width - column),
             column,
         })
     }
 
     /// Moves all rows into the heap that start in the layer of the chunk that comes next.
     fn admit(&mut self) {
-        if self.next == self.runs.len() {
-            return;
-        }
         // A grid with an element has no side of 0, and all its chunks were counted.
-        let layer_chunks = self.grid.counts()[1..].iter().product::<u64>();
-        while let Some(row) = self.row() {
+        let layer_chunks = match self.first() {
+            Some(_) => self.grid.counts()[1..].iter().product::<u64>(),
+            None => return,
+        };
+        while let Some((run, is_tail)) = self.first()
+            && let Some(row) = self.row(run)
+        {
             if let Some(Reverse(first)) = self.heap.peek()
                 && row.chunk / layer_chunks > first.chunk / layer_chunks
             {
                 return;
             }
             self.heap.push(Reverse(row));
-            self.cut += row.length;
-            if self.cut == self.runs[self.next].length {
+            if is_tail {
+                self.tails.pop();
+            } else {
                 self.next += 1;
-                self.cut = 0;
+            }
+            if row.length < run.length {
+                self.tails.push(Reverse(Run {
+                    source: run.source + row.length,
+                    target: run.target + row.length,
+                    length: run.length - row.length,
+                }));
             }
         }
     }
@@ -145,18 +163,35 @@ impl Sweep {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_run_from_the_chunk_before_joins_those_that_start_in_a_chunk() {
-        let grid = ChunkGrid::new(&[6], &[3]).unwrap();
-        let run = |source, target, length| Run {
+    fn run(source: u64, target: u64, length: u64) -> Run {
+        Run {
             source,
             target,
             length,
-        };
-        let mut sweep = Sweep::new(grid, &[run(4, 9, 1), run(1, 0, 4)]);
-        let chunks: Vec<(u64, usize)> = std::iter::from_fn(|| sweep.next())
+        }
+    }
+
+    /// Each chunk and the number of its pieces.
+    fn pieces(grid: ChunkGrid, runs: &[Run]) -> Vec<(u64, usize)> {
+        let mut sweep = Sweep::new(grid, runs);
+        std::iter::from_fn(|| sweep.next())
             .map(|(chunk, pieces)| (chunk, pieces.len()))
-            .collect();
-        assert_eq!(chunks, [(0, 1), (1, 2)]);
+            .collect()
+    }
+
+    #[test]
+    fn a_run_from_the_chunk_before_joins_those_that_start_in_a_chunk() {
+        let grid = ChunkGrid::new(&[6], &[3]).unwrap();
+        assert_eq!(
+            pieces(grid, &[run(4, 9, 1), run(1, 0, 4)]),
+            [(0, 1), (1, 2)]
+        );
+    }
+
+    #[test]
+    fn a_chunk_comes_once_also_where_runs_overlap() {
+        let grid = ChunkGrid::new(&[3, 2], &[1, 2]).unwrap();
+        let found = pieces(grid, &[run(1, 5, 5), run(1, 2, 2)]);
+        assert_eq!(found, [(0, 2), (1, 2), (2, 1)]);
     }
 }

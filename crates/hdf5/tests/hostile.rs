@@ -107,8 +107,6 @@ proptest! {
             let table = builder.finish();
             (Layout::Chunked { chunk, dont_filter_edges: true }, Some(Arc::new(table)))
         } else {
-            // As metadata are read: only what lies inside the file is contiguous.
-            let offset = offset % 1000;
             (Layout::Contiguous { offset: Some(offset) }, None)
         };
         let info = info(shape, element, layout, file_size);
@@ -160,4 +158,22 @@ proptest! {
             prop_assert!(pair(&file, &file_shape, &memory, &memory_shape, element).is_err());
         }
     }
+}
+
+#[test]
+fn contiguous_data_past_the_last_offset_are_an_error() {
+    let layout = Layout::Contiguous {
+        offset: Some(u64::MAX - 10),
+    };
+    let info = info(vec![4], 4, layout, u64::MAX);
+    let destination = Destination::dense(&[4], 4).unwrap();
+    let plan = ReadPlan::new(
+        &info,
+        None,
+        Selection::all(&[4]),
+        &destination,
+        Item::whole(4),
+    );
+    let text = plan.unwrap_err().to_string();
+    assert!(text.contains("16 bytes at offset"), "{text}");
 }

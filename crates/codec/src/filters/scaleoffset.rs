@@ -364,7 +364,7 @@ macro_rules! decimal_scaling {
             fn is_fill(decimals: i32, parameters: &Parameters, value: $float) -> bool {
                 parameters.fill.is_some_and(|fill| {
                     let fill = $float::from_bits(fill as $uint);
-                    (value - fill).abs() < (10 as $float).powf(-decimals as $float)
+                    (value - fill).abs() < (10 as $float).powf(-(decimals as $float))
                 })
             }
 

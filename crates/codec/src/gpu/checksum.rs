@@ -129,6 +129,9 @@ impl ChecksumTable {
         self.buffers.len() * VERDICT_SIZE
     }
 
+    /// Bytes of a verdict.
+    pub const VERDICT: usize = VERDICT_SIZE;
+
     /// The verdicts from their bytes, once those have been brought back.
     pub fn verdicts(bytes: &[u8]) -> impl Iterator<Item = Verdict> {
         let (verdicts, _) = bytes.as_chunks::<VERDICT_SIZE>();

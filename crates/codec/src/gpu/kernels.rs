@@ -6,6 +6,7 @@ use std::ptr;
 use penstock_sys::cuda::{self, CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream, Cuda};
 
 use super::checksum::ChecksumTable;
+use super::inflate::InflateTable;
 use super::place::PlaceTable;
 use super::{GpuError, Plain};
 
@@ -25,6 +26,7 @@ pub struct Kernels {
     place: CUfunction,
     checksum_sums: CUfunction,
     checksum_verdicts: CUfunction,
+    inflate: CUfunction,
     most_blocks: u32,
 }
 
@@ -79,6 +81,7 @@ impl Kernels {
             place: function(c"penstock_place")?,
             checksum_sums: function(c"penstock_checksum_sums")?,
             checksum_verdicts: function(c"penstock_checksum_verdicts")?,
+            inflate: function(c"penstock_inflate")?,
             most_blocks: multiprocessors.max(1) as u32 * BLOCKS_PER_MULTIPROCESSOR,
         })
     }
@@ -106,7 +109,15 @@ impl Kernels {
             return Ok(());
         };
         // SAFETY: the kernel takes this struct; the rest by contract of this function.
-        unsafe { self.launch(self.place, &launch, table.blocks(), stream) }
+        unsafe {
+            self.launch(
+                self.place,
+                &launch,
+                self.clamped(table.blocks()),
+                BLOCK,
+                stream,
+            )
+        }
     }
 
     /// Queues the checksums of a table whose bytes are at `at`, a multiple of 8. `work` is where
@@ -130,10 +141,37 @@ impl Kernels {
         GpuError::check(code, "cuMemsetD8Async")?;
         // SAFETY: both kernels take this struct; the rest by contract of this function.
         unsafe {
-            self.launch(self.checksum_sums, &launch, table.blocks(BLOCK), stream)?;
-            let blocks = u64::from(launch.count.div_ceil(BLOCK));
-            self.launch(self.checksum_verdicts, &launch, blocks, stream)
+            let blocks = self.clamped(table.blocks(BLOCK));
+            self.launch(self.checksum_sums, &launch, blocks, BLOCK, stream)?;
+            let blocks = self.clamped(u64::from(launch.count.div_ceil(BLOCK)));
+            self.launch(self.checksum_verdicts, &launch, blocks, BLOCK, stream)
         }
+    }
+
+    /// Queues the decoding of the deflate streams of a table whose bytes are at `at`, a multiple of
+    /// 8. The verdicts are at `verdicts`, a multiple of 8 too where [`InflateTable::verdicts_size`]
+    /// bytes are free, once the stream has come so far.
+    ///
+    /// # Safety
+    /// As for [`Kernels::place`].
+    pub unsafe fn inflate(
+        &self,
+        table: &InflateTable,
+        at: CUdeviceptr,
+        verdicts: CUdeviceptr,
+        stream: CUstream,
+    ) -> Result<(), GpuError> {
+        let Some(launch) = table.launch(at, verdicts) else {
+            return Ok(());
+        };
+        let (blocks, threads) = (table.blocks(), InflateTable::THREADS);
+        // SAFETY: the kernel takes this struct; the rest by contract of this function.
+        unsafe { self.launch(self.inflate, &launch, blocks, threads, stream) }
+    }
+
+    /// Blocks for kernels whose threads go on with the next piece until none is left.
+    fn clamped(&self, blocks: u64) -> u32 {
+        blocks.clamp(1, u64::from(self.most_blocks)) as u32
     }
 
     /// # Safety
@@ -142,10 +180,10 @@ impl Kernels {
         &self,
         function: CUfunction,
         parameter: &T,
-        blocks: u64,
+        blocks: c_uint,
+        threads: c_uint,
         stream: CUstream,
     ) -> Result<(), GpuError> {
-        let blocks = blocks.clamp(1, u64::from(self.most_blocks)) as c_uint;
         let mut parameters = [ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
         // SAFETY: the driver reads the parameter during the call; the rest by contract.
         let code: CUresult = unsafe {
@@ -154,7 +192,7 @@ impl Kernels {
                 blocks,
                 1,
                 1,
-                BLOCK,
+                threads,
                 1,
                 1,
                 0,

@@ -6,6 +6,7 @@
 
 mod checksum;
 pub mod framing;
+mod inflate;
 mod kernels;
 pub mod nvcomp;
 mod place;
@@ -15,6 +16,7 @@ use std::fmt;
 use penstock_sys::cuda::{CUresult, Cuda};
 
 pub use checksum::{Checksum, ChecksumTable, Verdict};
+pub use inflate::{InflateTable, Inflated};
 pub use kernels::Kernels;
 pub use place::{Axis, PlaceTable, Shuffles, Side};
 

@@ -3,7 +3,7 @@
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use penstock_codec::gpu::{ChecksumTable, Kernels, PlaceTable, Verdict};
+use penstock_codec::gpu::{ChecksumTable, InflateTable, Inflated, Kernels, PlaceTable, Verdict};
 use penstock_sys::cuda::{self, CUcontext, CUdeviceptr, CUresult, CUstream, Cuda};
 
 /// A device with the kernels loaded; its context is current on the thread that asked for it.
@@ -121,6 +121,22 @@ impl Gpu {
         let verdicts = work.bytes().split_off(table.verdicts_offset());
         assert_eq!(verdicts.len(), table.verdicts_size());
         ChecksumTable::verdicts(&verdicts).collect()
+    }
+
+    pub fn inflate(&self, table: &InflateTable) -> Vec<Inflated> {
+        let mut bytes = vec![0; table.size()];
+        table.write(&mut bytes);
+        let uploaded = self.buffer(&bytes, 0);
+        let verdicts = self.buffer(&vec![0x5a; table.verdicts_size()], 0);
+        // SAFETY: the context is current, and the table was uploaded before.
+        let queued = unsafe {
+            let at = uploaded.address;
+            self.kernels
+                .inflate(table, at, verdicts.address, self.stream)
+        };
+        queued.unwrap_or_else(|e| panic!("{}", e.text(self.cuda)));
+        self.wait();
+        InflateTable::verdicts(&verdicts.bytes()).collect()
     }
 
     fn wait(&self) {

@@ -6,5 +6,8 @@
 mod checksum;
 mod convert;
 mod device;
+mod inflate;
 mod place;
 mod tables;
+#[path = "../common/zlib.rs"]
+mod zlib;

@@ -3,7 +3,9 @@
 use penstock_codec::fuzz_one;
 use proptest::prelude::*;
 
-use crate::common::{ALL, BLOSC, BLOSC2, NBIT, SCALEOFFSET, SZIP, decode, fixture, fixtures};
+use crate::common::{
+    ALL, BLOSC, BLOSC2, NBIT, SCALEOFFSET, SZIP, decode, encode, fixture, fixtures,
+};
 
 /// Lets a decoder loose on `stored`, as fuzzers do.
 fn try_decode(id: u32, values: &[u32], stored: &[u8], limit: u16) {
@@ -212,4 +214,26 @@ fn nbit_refuses_types_nested_without_end() {
         error.to_string(),
         "filter nbit: types nested more than 64 deep"
     );
+}
+
+#[test]
+fn a_blosc2_frame_may_say_that_its_unstored_chunk_is_empty() {
+    let values = [1, 0, 1, 8, 0, 0, 0];
+    let mut stored = encode(BLOSC2, &values, &[7; 8]).unwrap();
+    let decoded_size = 30..38;
+    stored[decoded_size].fill(0);
+    // Behind the header and the chunk: the only offset, a value that is repeated once. Its highest
+    // byte says that the chunk is all zeros.
+    let offsets = 97 + 40;
+    stored[offsets + 12] = 40;
+    stored[offsets + 31] = 3 << 4;
+    stored[offsets + 32..offsets + 40].copy_from_slice(&(0x81u64 << 56).to_le_bytes());
+    assert_eq!(decode(BLOSC2, &values, &stored, 0), Ok(Vec::new()));
+}
+
+#[test]
+fn scaleoffset_takes_any_number_of_decimals() {
+    let single = [0, i32::MIN as u32, 1, 1, 4, 0, 0, 1, 0, 0];
+    let result = encode(SCALEOFFSET, &single, &1f32.to_le_bytes());
+    assert!(result.is_ok(), "{result:?}");
 }

@@ -24,6 +24,7 @@ const Twin TWINS[] = {
     twin<PlaceLaunch, penstock_place>("penstock_place"),
     twin<ChecksumLaunch, penstock_checksum_sums>("penstock_checksum_sums"),
     twin<ChecksumLaunch, penstock_checksum_verdicts>("penstock_checksum_verdicts"),
+    twin<InflateLaunch, penstock_inflate>("penstock_inflate"),
 };
 
 } // namespace

@@ -6,6 +6,9 @@
 #include <cstring>
 
 #define __global__
+#define __launch_bounds__(threads)
+// Threads run one after the other, and a warp is one thread.
+#define __shared__ static thread_local
 #define PORTABLE inline
 
 // Memory that a kernel may touch.
@@ -119,4 +122,32 @@ inline void add(u64 address, u64 value) {
 
 inline i32 leading_zeros(u64 value) {
     return value ? __builtin_clzll(value) : 64;
+}
+
+inline u32 reversed(u32 value) {
+    u32 turned = 0;
+    for (u32 i = 0; i < 32; i++) {
+        turned |= (value >> i & 1) << (31 - i);
+    }
+    return turned;
+}
+
+inline u32 byte_of(u32 value, u32 number) {
+    return value >> (8 * number) & 0xff;
+}
+
+constexpr u32 WIDTH = 1;
+
+inline u32 lane() {
+    return 0;
+}
+
+inline void warp_barrier() {}
+
+inline u32 shuffle(u32 value, u32) {
+    return value;
+}
+
+inline u32 lanes_with(bool condition) {
+    return condition;
 }

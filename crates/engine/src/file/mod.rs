@@ -78,6 +78,25 @@ impl File {
         File::open_at(at, name, access, libc::O_RDONLY | libc::O_CLOEXEC, options)
     }
 
+    /// The file that a descriptor of this process is open on, for reading and `writes`, under the
+    /// name that errors tell.
+    pub fn of_descriptor(
+        descriptor: RawFd,
+        name: &Path,
+        writes: bool,
+        options: Options,
+    ) -> Result<File> {
+        let access = Access {
+            read: true,
+            write: writes,
+            ..Access::default()
+        };
+        // Through /proc it is surely the same file, also when it was renamed or unlinked.
+        let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
+        let mode = if writes { libc::O_RDWR } else { libc::O_RDONLY };
+        File::open_at(&same, name, access, mode | libc::O_CLOEXEC, options)
+    }
+
     pub fn metadata(&self) -> Result<std::fs::Metadata> {
         let copy = self.buffered.try_clone().map(std::fs::File::from);
         copy.and_then(|file| file.metadata())

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::job::Job;
 use super::tracker::Tracker;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::file::position::Operation;
 use crate::report::Counters;
 use crate::staging::Ring;
@@ -36,10 +36,17 @@ pub trait Duty: Send + Sync {
     fn operation(&self) -> Operation;
 
     /// What only the submitter's thread may do, such as calling HDF5. Called by
-    /// [`Request::turn`](super::Request::turn); says what remains.
+    /// [`Request::turn`](super::Request::turn) when a worker has asked for it, and when all workers
+    /// have left; says what remains. Never called again after `Remaining::Nothing`, an error, or
+    /// when the request was stopped.
     fn turn(&self, _share: &Share<'_>) -> Result<Remaining> {
         Ok(Remaining::Nothing)
     }
+
+    /// Gives back what only the submitter's thread may give back. Called once, on that thread,
+    /// after the last turn; of a request that was stopped, after all workers have left. Not called
+    /// if the submitter drops the request instead of taking its turns.
+    fn end_turns(&self) {}
 
     /// The outcome was published.
     fn finished(&self) {}
@@ -50,7 +57,7 @@ pub trait Duty: Send + Sync {
 pub enum Remaining {
     /// No further turn is needed.
     Nothing,
-    /// Workers are at it; a turn will be asked for.
+    /// Workers are at it; a turn will be asked for, at the latest when all of them have left.
     Turns,
     /// As `Turns`, but so many more workers are needed, as others left for want of room.
     Workers(usize),
@@ -108,32 +115,48 @@ impl Job {
             return;
         }
         let share = self.share();
-        let turn = catch_unwind(AssertUnwindSafe(|| {
-            if share.stopping() {
-                return Ok(Remaining::Nothing);
-            }
-            match self.duty.turn(&share)? {
-                Remaining::Workers(count) => {
+        if !share.stopping() {
+            match catch_unwind(AssertUnwindSafe(|| self.duty.turn(&share))) {
+                Ok(Ok(Remaining::Nothing)) => return self.end_turns(),
+                Ok(Ok(Remaining::Turns)) => {}
+                Ok(Ok(Remaining::Workers(count))) => {
                     progress.enter(count);
                     self.to_begin.fetch_add(count, Relaxed);
-                    start(count).map(|()| Remaining::Turns)
+                    if let Err(error) = start(count) {
+                        progress.fail(self.duty.named(error));
+                    }
                 }
-                other => Ok(other),
+                Ok(Err(error)) => progress.fail(self.duty.named(error)),
+                Err(panic) => progress.fail(Error::panicked(&*panic)),
             }
-        }));
-        let is_last = match turn {
-            Ok(Ok(remaining)) => remaining == Remaining::Nothing,
-            Ok(Err(error)) => {
-                progress.fail(self.duty.named(error));
-                true
+        }
+        if share.stopping() {
+            // Those who have not begun find nothing to do; the others ask for the turn again when
+            // they have left.
+            self.leave(self.to_begin.swap(0, Relaxed));
+            if progress.is_alone() {
+                self.end_turns();
             }
-            Err(panic) => {
-                progress.fail(Error::panicked(&*panic));
-                true
-            }
-        };
-        if is_last && progress.end_turns() {
-            self.leave(1);
+        }
+    }
+
+    /// The submitter leaves, and with it the workers that have not begun.
+    fn end_turns(&self) {
+        if self.tracker.progress.end_turns() {
+            let _ = catch_unwind(AssertUnwindSafe(|| self.duty.end_turns()));
+            self.leave(self.to_begin.swap(0, Relaxed) + 1);
+        }
+    }
+
+    /// The submitter leaves without having taken its turns. Workers may still be at it.
+    pub fn give_turns_up(&self) {
+        let progress = &self.tracker.progress;
+        if progress.end_turns() {
+            progress.fail(self.duty.named(Error::new(
+                Kind::Cancelled,
+                "the request was dropped before it was finished",
+            )));
+            self.leave(self.to_begin.swap(0, Relaxed) + 1);
         }
     }
 }

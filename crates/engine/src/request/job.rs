@@ -18,6 +18,8 @@ pub(crate) struct Job {
     pub tracker: Arc<Tracker>,
     /// Workers that have not begun and are still wanted.
     pub to_begin: AtomicUsize,
+    /// The submitter has a share of the work.
+    pub has_turns: bool,
     /// What must stay alive until no worker touches the buffers: the submitter's keepalive.
     pub owner: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -45,10 +47,12 @@ impl Job {
             Ok(Err(error)) => self.tracker.progress.fail(self.duty.named(error)),
             Err(panic) => self.tracker.progress.fail(Error::panicked(&*panic)),
         }
-        if matches!(self.tracker.progress.now(), Waited::Turn) {
-            self.tracker.signals.tell();
-        }
-        let needless = self.to_begin.swap(0, Relaxed);
+        // With turns, a worker also leaves for want of room, while there is work for others; the
+        // submitter's last turn says when there is none.
+        let needless = match self.has_turns {
+            true => 0,
+            false => self.to_begin.swap(0, Relaxed),
+        };
         self.leave(needless + 1);
     }
 
@@ -58,6 +62,9 @@ impl Job {
             if self.tracker.progress.leave() {
                 self.conclude();
             }
+        }
+        if matches!(self.tracker.progress.now(), Waited::Turn) {
+            self.tracker.signals.tell();
         }
     }
 

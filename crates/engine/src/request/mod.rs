@@ -85,7 +85,7 @@ pub unsafe fn run(file: &Arc<File>, order: Order<'_>) -> Result<Report> {
     if let Some(done) = prepare::small(engine, file, &order) {
         return done;
     }
-    let job = Submission::of_file(engine, file, order)?.into_job(None);
+    let job = Submission::of_file(engine, file, order)?.into_job(None, None);
     run_here(engine, job)
 }
 
@@ -95,7 +95,7 @@ pub unsafe fn run(file: &Arc<File>, order: Order<'_>) -> Result<Report> {
 /// As for [`run`].
 pub unsafe fn save(target: &Path, memory: usize, length: u64, options: Options) -> Result<Report> {
     let engine = engine()?;
-    let job = Submission::of_save(engine, target, memory, length, options)?.into_job(None);
+    let job = Submission::of_save(engine, target, memory, length, options)?.into_job(None, None);
     run_here(engine, job)
 }
 
@@ -111,7 +111,28 @@ pub unsafe fn submit(
 ) -> Result<Request> {
     let engine = engine()?;
     let submission = Submission::of_file(engine, file, order)?;
-    start(engine, submission.into_job(owner), None, stream)
+    start(engine, submission.into_job(owner, None), None, stream)
+}
+
+/// What the submitter's thread does in its last turn.
+pub type LastTurn = Box<dyn Fn() + Send + Sync>;
+
+/// As [`submit`], with one turn of the submitter's at the end, when all bytes are moved or no more
+/// will be.
+///
+/// # Safety
+/// As for [`submit`].
+pub unsafe fn submit_with_turn(
+    file: &Arc<File>,
+    order: Order<'_>,
+    stream: Option<StreamOrder>,
+    owner: Option<Box<dyn Any + Send>>,
+    last: LastTurn,
+) -> Result<Request> {
+    let engine = engine()?;
+    let made = Submission::of_file(engine, file, order)?.into_job(owner, Some(last));
+    let turner = Some(Arc::clone(&made.0));
+    start(engine, made, turner, stream)
 }
 
 /// The asynchronous form of [`save`].
@@ -128,7 +149,7 @@ pub unsafe fn submit_save(
 ) -> Result<Request> {
     let engine = engine()?;
     let submission = Submission::of_save(engine, target, memory, length, options)?;
-    start(engine, submission.into_job(owner), None, stream)
+    start(engine, submission.into_job(owner, None), None, stream)
 }
 
 /// A checked and planned order.
@@ -187,8 +208,12 @@ impl Submission {
         Ok(submission)
     }
 
-    fn into_job(self, owner: Option<Box<dyn Any + Send>>) -> Made {
+    fn into_job(self, owner: Option<Box<dyn Any + Send>>, last: Option<LastTurn>) -> Made {
         let lanes = self.prepared.lanes();
+        let progress = match last {
+            Some(_) => Progress::with_turns(lanes),
+            None => Progress::new(lanes),
+        };
         let parts = self.prepared.parts;
         let context = parts.iter().find_map(|p| p.memory.context.clone());
         let path = match &self.ending {
@@ -196,7 +221,7 @@ impl Submission {
             _ => self.file.path(),
         };
         let path = path.to_owned();
-        let mut tracker = Tracker::new(path, self.submitted, Progress::new(lanes));
+        let mut tracker = Tracker::new(path, self.submitted, progress);
         tracker.asked = self.prepared.asked;
         tracker.block = self.prepared.block;
         tracker.device = context.as_ref().map_or(-1, |c| c.device);
@@ -212,6 +237,7 @@ impl Submission {
             queue_depth: self.prepared.queue_depth,
             ending: self.ending,
             grown: OnceLock::new(),
+            last,
         };
         make_job(self.engine, Box::new(transfer), tracker, lanes, owner)
     }
@@ -228,6 +254,7 @@ fn make_job(
     let job = Job {
         engine,
         duty,
+        has_turns: tracker.progress.has_turns(),
         tracker: Arc::new(tracker),
         to_begin: AtomicUsize::new(lanes),
         owner: Mutex::new(owner),
@@ -414,13 +441,21 @@ fn give_up(job: &Arc<Job>, error: Error) {
     job.serve();
 }
 
-/// A transfer under way. Dropping it lets the transfer go on: the caller's promise about the
-/// buffers holds until it is finished.
+/// A transfer under way. Dropping it lets the transfer go on, or stops one with turns, which are
+/// then taken by nobody: the caller's promise about the buffers holds until it is finished.
 pub struct Request {
     tracker: Arc<Tracker>,
     launch: Arc<Launch>,
     /// The job of a request with turns.
     turner: Option<Arc<Job>>,
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if let Some(job) = &self.turner {
+            job.give_turns_up();
+        }
+    }
 }
 
 impl Request {

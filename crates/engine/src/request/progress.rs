@@ -131,10 +131,29 @@ impl<E: Clone> Progress<E> {
         }
     }
 
-    /// One worker is done; true for the last one.
+    /// One worker is done; true for the last one. When only the submitter's share is left, its
+    /// turn is asked for.
     pub fn leave(&self) -> bool {
         // AcqRel: the last worker sees all that the others wrote.
-        self.workers.fetch_sub(1, Ordering::AcqRel) == 1
+        match self.workers.fetch_sub(1, Ordering::AcqRel) {
+            1 => true,
+            2 => {
+                self.ask_turn();
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the submitter has a share that it has not left.
+    pub fn has_turns(&self) -> bool {
+        lock(&self.state).has_turns
+    }
+
+    /// Whether nobody but the caller has a share that is not left. More workers come only by the
+    /// submitter's turn.
+    pub fn is_alone(&self) -> bool {
+        self.workers.load(Ordering::Acquire) == 1
     }
 
     /// From here on the request cannot be cancelled. Returns the error that stopped it, if any.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use super::duty::{Duty, Share};
+use super::LastTurn;
+use super::duty::{Duty, Remaining, Share};
 use super::grow::{self, Grown};
 use crate::error::{Error, Result};
 use crate::file::File;
@@ -46,6 +47,8 @@ pub(super) struct Transfer {
     pub ending: Ending,
     /// How the file grew before the first block of a direct write.
     pub grown: OnceLock<Result<Option<Grown>>>,
+    /// The ending then belongs to the submitter's turn.
+    pub last: Option<LastTurn>,
 }
 
 impl Part {
@@ -92,6 +95,20 @@ impl Transfer {
         }
     }
 
+    fn edges(&self, share: &Share<'_>) -> Result<()> {
+        self.parts
+            .iter()
+            .try_for_each(|part| super::edges::write(&self.work(part, share)))
+    }
+
+    fn ending(&self) -> Result<()> {
+        match &self.ending {
+            Ending::Nothing => Ok(()),
+            Ending::Sync => self.file.sync(),
+            Ending::Publish { target, durable } => save::publish(&self.file, target, *durable),
+        }
+    }
+
     fn placed(&self, error: Error, part: &Part, block: &Block) -> Error {
         let (offset, length) = part.plan.stretch(block);
         error.at(self.file.path(), offset, length)
@@ -127,13 +144,22 @@ impl Duty for Transfer {
     }
 
     fn end(&self, share: &Share<'_>) -> Result<()> {
-        for part in &self.parts {
-            super::edges::write(&self.work(part, share))?;
+        match self.last {
+            Some(_) => Ok(()),
+            None => self.edges(share).and_then(|()| self.ending()),
         }
-        match &self.ending {
-            Ending::Nothing => Ok(()),
-            Ending::Sync => self.file.sync(),
-            Ending::Publish { target, durable } => save::publish(&self.file, target, *durable),
+    }
+
+    /// No worker asks for a turn, so it comes when all have left.
+    fn turn(&self, share: &Share<'_>) -> Result<Remaining> {
+        self.edges(share)?;
+        self.ending()?;
+        Ok(Remaining::Nothing)
+    }
+
+    fn end_turns(&self) {
+        if let Some(last) = &self.last {
+            last();
         }
     }
 

@@ -8,7 +8,8 @@ mod feed;
 mod host;
 mod place;
 mod reading;
-mod submit;
+pub(crate) mod submit;
+pub mod write;
 
 pub use place::Target;
 pub use reading::Reading;

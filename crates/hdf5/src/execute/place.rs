@@ -32,7 +32,7 @@ impl Target {
         clippy::mut_from_ref,
         reason = "the memory is the caller's, not this value's"
     )]
-    pub(super) unsafe fn slice(&self, offset: u64, length: u64) -> &mut [u8] {
+    pub(in crate::execute) unsafe fn slice(&self, offset: u64, length: u64) -> &mut [u8] {
         assert!(
             offset
                 .checked_add(length)

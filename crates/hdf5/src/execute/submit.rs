@@ -105,7 +105,11 @@ const RUN_OF_CHUNK: u64 = 64 << 10;
 const MOST_EXTENTS: usize = 1 << 20;
 
 /// The extents of a read that is nothing but moving bytes in long runs; `None` if it is more.
-fn extents(reading: &Reading, start: usize, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
+pub(super) fn extents(
+    reading: &Reading,
+    start: usize,
+    is_gpu: bool,
+) -> Result<Option<Vec<Extent>>> {
     let plan = &reading.plan;
     let is_plain = reading.pipeline.filters.is_empty()
         && matches!(reading.change, Change::Copy)

@@ -35,7 +35,7 @@ impl Works {
         Works { plan, walk }
     }
 
-    fn touched(&mut self) -> Option<(u64, Placement)> {
+    pub(super) fn touched(&mut self) -> Option<(u64, Placement)> {
         match &mut self.walk {
             Walk::Runs(sweep) => sweep
                 .next()

@@ -183,7 +183,7 @@ impl<'a> Chunk<'a> {
             bytes: &[],
             version: VERSION_2,
             len,
-            block_len: block_len.clamp(1, len.max(1)),
+            block_len: block_len.clamp(len.min(1), len),
             typesize,
             inner: Inner::BloscLz,
             split: false,

@@ -24,8 +24,6 @@ use crate::plan::ChunkJob;
 pub struct GpuFilters {
     pub method: Method,
     method_at: usize,
-    /// Place and element size of the shuffle filter.
-    shuffle: Option<(usize, u32)>,
     /// Place of the checksum around it all, which the CPU checks while it loads.
     pub fletcher: Option<usize>,
 }
@@ -36,7 +34,8 @@ impl GpuFilters {
         const SHUFFLE: u32 = 2;
         const FLETCHER32: u32 = 3;
         let mut rest = filters.iter().enumerate().peekable();
-        let shuffle = rest.next_if(|(_, f)| f.id == SHUFFLE);
+        // The kernel that places the elements undoes it.
+        let _ = rest.next_if(|(_, f)| f.id == SHUFFLE);
         let (method_at, method) = rest.next()?;
         let fletcher = rest.next_if(|(_, f)| f.id == FLETCHER32);
         if rest.next().is_some() {
@@ -45,27 +44,8 @@ impl GpuFilters {
         Some(GpuFilters {
             method: Method::of_filter(method.id)?,
             method_at,
-            shuffle: match shuffle {
-                Some((at, filter)) => Some((at, *filter.values.first()?)),
-                None => None,
-            },
             fletcher: fletcher.map(|(at, _)| at),
         })
-    }
-
-    /// Bytes of an element that is shuffled; 0 if none is.
-    pub fn shuffled_element(&self) -> u32 {
-        self.shuffle.map_or(0, |(_, size)| size)
-    }
-
-    /// How many elements of a chunk are shuffled.
-    pub fn shuffled(&self, job: &ChunkJob) -> u64 {
-        match self.shuffle {
-            Some((at, size)) if size > 1 && job.mask >> at & 1 == 0 => {
-                job.decoded_size / u64::from(size)
-            }
-            _ => 0,
-        }
     }
 
     /// Whether the checksum was left out of a chunk.
@@ -210,11 +190,16 @@ impl Batches {
         });
         let mut filters: Vec<Option<GpuFilters>> = all.collect();
         let method = filters.iter().flatten().map(|f| f.method).next();
-        let nvcomp = method.and_then(|_| Nvcomp::open().ok());
+        // nvCOMP may write anywhere when it is given a damaged chunk, so it is asked for
+        // (docs/decisions/0007).
+        let nvcomp = match (method, decoder) {
+            (Some(Method::Lz4 | Method::Zstd), Decoder::Gpu) => Nvcomp::open().ok(),
+            _ => None,
+        };
+        let method = method.filter(|m| *m == Method::Deflate || nvcomp.is_some());
         // The rates are those of one method.
-        let fits = |f: &GpuFilters| nvcomp.is_some() && Some(f.method) == method;
+        let fits = |f: &GpuFilters| Some(f.method) == method;
         filters.iter_mut().for_each(|of| *of = of.filter(fits));
-        let method = method.filter(|_| nvcomp.is_some());
         Batches {
             balance: Balance::new(method, workers),
             closed: AtomicBool::new(method.is_none()),

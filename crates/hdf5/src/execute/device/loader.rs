@@ -65,6 +65,9 @@ impl<'a, 'b> Loader<'a, 'b> {
             done += last - first;
         }
         self.stager.stored = buffer;
+        if done == 0 {
+            return Ok(());
+        }
         self.send(batch, lent)?;
         let mut found = batch.found();
         found.entries.append(&mut self.found.entries);
@@ -73,7 +76,7 @@ impl<'a, 'b> Loader<'a, 'b> {
         let queue = lent.queue()?;
         queue.mark(LOADED)?;
         batch.queue().follow(queue, LOADED)?;
-        if batch.loaded.fetch_add(done, SeqCst) + done < batch.jobs.len() || done == 0 {
+        if batch.loaded.fetch_add(done, SeqCst) + done < batch.jobs.len() {
             return Ok(());
         }
         let results = Results::launch(self.duty, batch, &mut self.stager.slots, lent)?;

@@ -3,12 +3,13 @@
 
 mod balance;
 mod batch;
+mod decoding;
 mod gather;
 mod launch;
 mod loader;
-mod placing;
-mod scratch;
-mod slots;
+pub(super) mod placing;
+pub(super) mod scratch;
+pub(super) mod slots;
 mod stager;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -23,6 +24,7 @@ use penstock_engine::request::{Duty, Share};
 
 use super::feed::{Bite, Feed};
 use super::reading::Reading;
+use crate::plan::ChunkJob;
 use balance::Balance;
 use batch::{Batches, Launched};
 use launch::Results;
@@ -46,7 +48,12 @@ pub struct DeviceRead {
     /// stream, and would wait for it in turn (docs/decisions/0006). Then copies do it all.
     kernels: Option<Arc<Kernels>>,
     batches: Batches,
+    /// Of each reading, the size of the elements that its first filter shuffles; 1 if it does not.
+    shuffles: Vec<u32>,
 }
+
+/// The place among the filters of a shuffle that the GPU undoes.
+const SHUFFLE_AT: usize = 0;
 
 /// GPU memory for chunks under way, unless the caller says otherwise.
 const SCRATCH: u64 = 1 << 30;
@@ -71,7 +78,9 @@ impl DeviceRead {
             Some(_) => options.decode.unwrap_or(Decoder::Auto),
         };
         let batches = Batches::new(&readings, decoder, scratch, workers);
+        let shuffles = readings.iter().map(shuffled_element).collect();
         Ok(DeviceRead {
+            shuffles,
             readings,
             feed,
             target,
@@ -79,6 +88,17 @@ impl DeviceRead {
             kernels,
             batches,
         })
+    }
+
+    /// How many elements of a chunk the GPU has to unshuffle.
+    fn shuffled(&self, reading: usize, job: &ChunkJob) -> u64 {
+        let element = self.shuffles[reading];
+        let is_left_out = job.is_plain || job.mask >> SHUFFLE_AT & 1 == 1;
+        match element {
+            0 | 1 => 0,
+            _ if is_left_out => 0,
+            size => job.decoded_size / u64::from(size),
+        }
     }
 
     /// How many of `most` workers find something to do.
@@ -182,4 +202,13 @@ impl DeviceRead {
     fn balance(&self) -> &Balance {
         self.batches.balance()
     }
+}
+
+fn shuffled_element(reading: &Reading) -> u32 {
+    const SHUFFLE: u32 = 2;
+    let first = reading.pipeline.filters.get(SHUFFLE_AT);
+    let element = first
+        .filter(|f| f.id == SHUFFLE)
+        .and_then(|f| f.values.first());
+    (*element.unwrap_or(&1)).max(1)
 }

@@ -9,8 +9,8 @@ use penstock_sys::cuda::CUdeviceptr;
 use super::gather::Rows;
 use super::scratch::Scratch;
 
-/// Every chunk and table in a slot begins at a multiple of this.
-pub const ALIGNMENT: usize = 16;
+/// Every chunk and table begins at a multiple of this; the kernels write nothing faster.
+pub const ALIGNMENT: usize = 32;
 
 pub struct Slots {
     ring: &'static Ring,

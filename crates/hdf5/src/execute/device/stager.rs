@@ -10,10 +10,10 @@ use penstock_engine::gpu::Lent;
 use penstock_engine::report::Path;
 use penstock_engine::request::Share;
 
-use super::DeviceRead;
 use super::gather::{Gathering, Rows};
 use super::placing::{self, Decoded};
 use super::slots::{ALIGNMENT, Slots};
+use super::{DeviceRead, SHUFFLE_AT};
 use crate::execute::buffer::Buffer;
 use crate::execute::reading::{Reading, Stored};
 use crate::plan::{ChunkJob, FillJob};
@@ -109,9 +109,18 @@ impl<'a> Stager<'a> {
         }
         let at = self.room(number, length as usize, lent)?;
         let output = &mut self.slots.bytes()[at..at + length as usize];
-        decode(reading, job, bytes, output, &mut self.codec)?;
+        // The kernel that places the elements unshuffles them at no cost.
+        let shuffled = match &self.duty.kernels {
+            Some(_) => self.duty.shuffled(number, job),
+            None => 0,
+        };
+        let mask = match shuffled {
+            0 => job.mask,
+            _ => job.mask | 1 << SHUFFLE_AT,
+        };
+        decode(reading, job, mask, bytes, output, &mut self.codec)?;
         match whole {
-            Some(target) => {
+            Some(target) if shuffled == 0 => {
                 let rows = Rows {
                     target,
                     width: length,
@@ -121,7 +130,16 @@ impl<'a> Stager<'a> {
                 self.copies.push(Copies { from: at, rows });
                 Ok(())
             }
-            None => self.scatter(number, job, at, length, from, lent),
+            _ => {
+                let address = self.slots.scratch(lent)? + at as u64;
+                let decoded = Decoded {
+                    address,
+                    length,
+                    from,
+                    shuffled,
+                };
+                self.scatter(number, job, &decoded, lent)
+            }
         }
     }
 
@@ -140,7 +158,7 @@ impl<'a> Stager<'a> {
         let mut decoded = std::mem::take(&mut self.decoded);
         let outcome = (|| {
             let chunk = decoded.room(length as usize)?;
-            decode(reading, job, bytes, chunk, &mut self.codec)?;
+            decode(reading, job, job.mask, bytes, chunk, &mut self.codec)?;
             for mut patch in job.patches(&reading.plan) {
                 patch.source -= from;
                 let gathering = Gathering::new(item, &patch);
@@ -165,23 +183,14 @@ impl<'a> Stager<'a> {
         &mut self,
         number: usize,
         job: &ChunkJob,
-        at: usize,
-        length: u64,
-        from: u64,
+        decoded: &Decoded,
         lent: &mut Lent<'_>,
     ) -> Result<()> {
         let reading = &self.duty.readings[number];
         let (item, target) = (reading.plan.item(), self.duty.target);
-        let scratch = self.slots.scratch(lent)?;
-        let decoded = Decoded {
-            address: scratch + at as u64,
-            length,
-            from,
-            shuffled: 0,
-        };
         for patch in job.patches(&reading.plan) {
             let table = self.table(number, reading)?;
-            placing::push(table, &item, &patch, &decoded, target)?;
+            placing::push(table, &item, &patch, decoded, target)?;
             self.make_room_in_table(lent)?;
         }
         Ok(())
@@ -261,7 +270,8 @@ impl<'a> Stager<'a> {
             Some(made) => made,
             None => {
                 let item = reading.plan.item();
-                (number, placing::table(reading.change, &item, 0)?)
+                let element = self.duty.shuffles[number];
+                (number, placing::table(reading.change, &item, element)?)
             }
         };
         Ok(&mut self.table.insert(made).1)
@@ -351,10 +361,11 @@ impl<'a> Stager<'a> {
     }
 }
 
-/// The bytes of a chunk as they are without filters.
+/// The bytes of a chunk as they are without the filters that `mask` does not leave out.
 fn decode(
     reading: &Reading,
     job: &ChunkJob,
+    mask: u32,
     stored: &[u8],
     output: &mut [u8],
     scratch: &mut CodecScratch,
@@ -366,6 +377,6 @@ fn decode(
     let failed = |error: CodecError| reading.undecodable(job, &error);
     let pipeline = &reading.pipeline;
     pipeline
-        .decode(job.mask, stored, output, scratch)
+        .decode(mask, stored, output, scratch)
         .map_err(failed)
 }

@@ -1,0 +1,44 @@
+"""Whether an array that was read holds the right values: all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import gpu
+
+
+class Expected:
+    """The values of a dataset or of a selection."""
+
+    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+        self.values = values
+        self._on_gpu: Any = None
+
+    def part(self, count: int) -> Expected:
+        """Those of the first elements of a dataset with one dimension."""
+        return Expected(self.values[:count])
+
+    def poison(self, array: Any) -> None:
+        """Overwrite a destination with what is not in the dataset."""
+        if isinstance(array, np.ndarray):
+            array.view(np.uint8).fill(0xA5)
+        elif gpu.torch:
+            array.view(gpu.torch.int32).fill_(-1)
+            gpu.synchronize()
+        else:
+            gpu.put(gpu.address_of(array), np.full(self.values.nbytes, 0xA5, np.uint8))
+
+    def check(self, array: Any) -> None:
+        """Raise unless all values of an array, on the host or a GPU, are right."""
+        if isinstance(array, np.ndarray):
+            equal = np.array_equal(array, self.values)
+        elif gpu.torch:
+            if self._on_gpu is None:
+                self._on_gpu = gpu.torch.from_numpy(self.values).cuda()
+            equal = gpu.torch.equal(array, self._on_gpu)
+        else:
+            equal = np.array_equal(array.numpy(), self.values)
+        if not equal:
+            raise AssertionError("wrong values")

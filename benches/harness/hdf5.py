@@ -1,0 +1,96 @@
+"""Penstock's facade and h5py as contestants that read HDF5 datasets."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+import penstock as ps
+
+from . import gpu, native
+from .command import size_in_words
+from .expected import Expected
+from .files import DATASET
+from .hdf5_files import Dataset
+from .measure import Contestant
+
+
+def penstock(
+    path: Path,
+    expected: Expected,
+    setting: str,
+    selection: Any = (),
+    *,
+    name: str = DATASET,
+    out: Any = None,
+    opened: bool = False,
+    group: str = "",
+    **options: Any,
+) -> Contestant:
+    """Reads into ``out``, or into a new array in GPU memory, made beforehand.
+
+    It opens the file each time, as h5py does, unless that is ``opened`` before.
+    """
+    target = gpu.empty(expected.values.shape, str(expected.values.dtype)) if out is None else out
+    kept: list[ps.File] = []
+
+    def before() -> None:
+        # Not earlier: HDF5 would share the open file, and its caches, with the other contestants.
+        if opened:
+            kept.append(ps.File(path))
+            kept[0][name].h5py.id.get_num_chunks()  # brings the index into HDF5's cache
+
+    def after() -> None:
+        if kept:
+            kept.pop().close()
+
+    def run() -> Any:
+        if kept:
+            return kept[0][name].read(selection, out=target, **options)
+        with ps.File(path) as file:
+            return file[name].read(selection, out=target, **options)
+
+    return Contestant(
+        "Penstock",
+        setting,
+        expected.values.nbytes,
+        run,
+        before=before,
+        after=after,
+        poison=partial(expected.poison, target),
+        check=expected.check,
+        detail=native.last,
+        group=group,
+    )
+
+
+def h5py_to_gpu(
+    path: Path,
+    expected: Expected,
+    setting: str,
+    selection: Any = (),
+    *,
+    name: str = DATASET,
+    group: str = "",
+    peer: str = "h5py",
+) -> Contestant:
+    """What a program without Penstock does: ``dataset[selection]``, then torch's ``.cuda()``."""
+
+    def run() -> Any:
+        with h5py.File(path, "r") as file:
+            return gpu.to_gpu(file[name][selection])
+
+    setting = f"{setting}, then {gpu.COPIED_BY}" if setting else f"then {gpu.COPIED_BY}"
+    return Contestant(peer, setting, expected.values.nbytes, run, check=expected.check, group=group)
+
+
+def h5py_part(data: Dataset, share: int, *, group: str = "", peer: str = "h5py") -> Contestant:
+    """h5py decodes one chunk after the other: the rate of a part is that of the whole."""
+    count = max(data.chunks // share, 1) * data.chunk
+    setting = size_in_words(count * 4)
+    expected = data.expected.part(count)
+    return h5py_to_gpu(data.path, expected, setting, np.s_[:count], group=group, peer=peer)

@@ -1,0 +1,83 @@
+"""libdeflate on all cores, then a copy: what decoding on the CPU alone can give.
+
+The threads are native, of `crates/codec/examples/threaded_inflate.rs`. They read, decode and
+unshuffle into pinned memory; each slab is copied to the GPU while the next one is decoded. Where
+the chunks are in the file is looked up beforehand.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import gpu
+from .hdf5_files import ITEM, Dataset
+from .measure import Contestant, absent
+
+NAME = "libdeflate"
+_LIBRARY = "libthreaded_inflate.so"
+_SLAB = 256 << 20
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def contestant(data: Dataset, *, threads: int, group: str = "") -> Contestant:
+    setting = f"{threads} threads, pinned memory, {gpu.COPIED_BY}"
+    try:
+        reader = _Reader(data, threads)
+    except OSError as error:
+        return absent(NAME, setting, str(error))
+    return Contestant(
+        NAME,
+        setting,
+        data.nbytes,
+        reader.read,
+        poison=partial(data.expected.poison, reader.out),
+        check=data.expected.check,
+        group=group,
+    )
+
+
+def _library() -> ctypes.CDLL:
+    target = Path(os.environ.get("CARGO_TARGET_DIR", _ROOT / "target"))
+    for folder in (_ROOT / "dist-gpu/lib", target / "release/examples"):
+        if (folder / _LIBRARY).exists():
+            return ctypes.CDLL(str(folder / _LIBRARY))
+    raise OSError(
+        "absent: cargo build --release -p penstock-codec --example threaded_inflate makes it"
+    )
+
+
+class _Reader:
+    def __init__(self, data: Dataset, threads: int) -> None:
+        self._inflate = _library().threaded_inflate
+        self._data, self._threads = data, threads
+        self._file = os.open(data.path, os.O_RDONLY)
+        self._offsets, self._sizes = (np.ascontiguousarray(found) for found in data.stored_at)
+        self._pinned = gpu.Pinned(data.nbytes)
+        self.out = gpu.empty((data.count,), "float32")
+
+    def read(self) -> Any:
+        chunk_bytes = self._data.chunk * ITEM
+        step = max(_SLAB // chunk_bytes, 1)
+        for first in range(0, self._data.chunks, step):
+            count = min(step, self._data.chunks - first)
+            start, stop = first * chunk_bytes, (first + count) * chunk_bytes
+            failed = self._inflate(
+                ctypes.c_int(self._file),
+                ctypes.c_void_p(self._offsets.ctypes.data + first * 8),
+                ctypes.c_void_p(self._sizes.ctypes.data + first * 8),
+                ctypes.c_size_t(count),
+                ctypes.c_size_t(chunk_bytes),
+                ctypes.c_void_p(self._pinned.address + start),
+                ctypes.c_size_t(self._threads),
+            )
+            if failed:
+                raise RuntimeError("a chunk could not be read or decoded")
+            self._pinned.send(start, stop, self.out)
+        gpu.synchronize()
+        return self.out

@@ -1,0 +1,157 @@
+"""Cached datasets to host memory on two cores, where decoding has no GPU and few threads."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import penstock as ps
+
+from .harness import native
+from .harness.command import Found, Plan, main, size_in_words
+from .harness.expected import Expected
+from .harness.files import DATASET
+from .harness.hdf5_files import ITEM, Values, array, compressed, create
+from .harness.measure import Contestant, race
+from .harness.result import Target
+
+_CORES = 2
+_CHUNK = 256 << 10
+_SMALL = (1 << 20, 64 << 10, 4 << 10)
+_PER_RUN = 32 << 20
+_MOST_DATASETS = 2000
+"""Small datasets are read one after the other, as many as this allows."""
+_LAYOUTS = ("contiguous", "chunked")
+
+
+def measure(plan: Plan) -> Found:
+    found = Found([], [], [])
+    gzip = compressed(plan.folder, plan.size, _CHUNK, "gzip")
+    with ps.File(gzip.path) as file:
+        pair = _by_name(file, [DATASET], gzip.expected)
+        found.rows += race(pair, "GB/s", rounds=plan.rounds, group="gzip, chunks of 256 KiB")
+    ours, theirs = found.rows
+    text = "gzip to the host on 2 cores, against h5py"
+    found.targets.append(Target(text, "x", 1.8, ours.better_than(theirs)))
+
+    sizes = (plan.size, *_SMALL)
+    path = plan.folder / f"hdf5-host-{plan.size}.h5"
+    create(path, 2 * (plan.size + _PER_RUN * len(_SMALL)), partial(_fill, sizes=sizes))
+    ratios = []
+    with ps.File(path) as file:
+        for size in sizes:
+            names, last = range(_datasets(size)), Expected(_values(size)[-1])
+            for layout in _LAYOUTS:
+                group = f"{layout}, {size_in_words(size)}"
+                pair = _by_name(file, [f"{layout}/{size}/{name}" for name in names], last)
+                ours, theirs = race(pair, "GB/s", rounds=plan.rounds, group=group)
+                found.rows += [ours, theirs]
+                ratios.append(ours.better_than(theirs))
+            if size in _SMALL:
+                pair = _again(file, f"contiguous/{size}/{names[-1]}", last, len(names))
+                group = f"contiguous, {size_in_words(size)}, again and again"
+                ours, theirs = race(pair, "GB/s", rounds=plan.rounds, group=group)
+                found.rows += [ours, theirs]
+                ratios.append(ours.better_than(theirs))
+    worst = None if None in ratios else min(ratio for ratio in ratios if ratio is not None)
+    text = "Uncompressed to the host on 2 cores, against h5py, at the worst"
+    found.targets.append(Target(text, "x", 1, worst))
+    return found
+
+
+def _datasets(size: int) -> int:
+    return max(min(_PER_RUN // size, _MOST_DATASETS), 1)
+
+
+def _values(size: int) -> Values:
+    """One row for each of the datasets of a size."""
+    count = _datasets(size)
+    return array((count, size // ITEM))
+
+
+def _fill(file: Any, sizes: tuple[int, ...]) -> None:
+    for size in sizes:
+        chunks = (min(size // 4, _CHUNK) // ITEM,)
+        for number, values in enumerate(_values(size)):
+            file.create_dataset(f"contiguous/{size}/{number}", data=values)
+            file.create_dataset(f"chunked/{size}/{number}", data=values, chunks=chunks)
+
+
+def _by_name(file: ps.File, names: list[str], last: Expected) -> list[Contestant]:
+    """Both look up and read all datasets, each into a new array; the file is open.
+
+    So HDF5's cache of chunks, which goes with the dataset, is of no use to either.
+    """
+    plain = file.h5py
+
+    def penstock() -> Any:
+        for name in names:
+            found = file[name].read()
+        return found
+
+    def h5py() -> Any:
+        for name in names:
+            found = plain[name][()]
+        return found
+
+    return _pair(penstock, h5py, last, len(names), "file[name].read()", "file[name][()]")
+
+
+def _again(file: ps.File, name: str, last: Expected, times: int) -> list[Contestant]:
+    """Both read one dataset, which stays open: what a call costs besides HDF5's own work."""
+    dataset = file[name]
+    plain = dataset.h5py
+
+    def penstock() -> Any:
+        for _ in range(times):
+            found = dataset.read()
+        return found
+
+    def h5py() -> Any:
+        for _ in range(times):
+            found = plain[()]
+        return found
+
+    return _pair(penstock, h5py, last, times, "dataset.read()", "dataset[()]")
+
+
+def _pair(
+    penstock: Callable[[], Any],
+    h5py: Callable[[], Any],
+    last: Expected,
+    times: int,
+    ours: str,
+    theirs: str,
+) -> list[Contestant]:
+    amount, check = last.values.nbytes * times, last.check
+    return [
+        Contestant("Penstock", ours, amount, penstock, check=check, detail=native.last),
+        Contestant("h5py", theirs, amount, h5py, check=check),
+    ]
+
+
+def _two_cores(cores: list[int]) -> list[int]:
+    """Two that are not the threads of one core, where the machine tells."""
+    siblings = Path(f"/sys/devices/system/cpu/cpu{cores[0]}/topology/thread_siblings_list")
+    shared = {cores[0]}
+    with suppress(OSError, ValueError):
+        for part in siblings.read_text().strip().split(","):
+            first, _, last = part.partition("-")
+            shared |= set(range(int(first), int(last or first) + 1))
+    others = [core for core in cores if core not in shared]
+    return [cores[0], *(others or cores[1:])][:_CORES]
+
+
+if __name__ == "__main__":
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) > _CORES:
+        # Again from the start: libraries have counted the cores and begun threads by now.
+        os.sched_setaffinity(0, _two_cores(cores))
+        os.execv(sys.executable, [sys.executable, "-m", "benches.hdf5_host", *sys.argv[1:]])
+    title = "Datasets to host memory on two cores"
+    main(title, measure, size="512MiB", quick_size="16MiB", needs_gpu=False)

@@ -1,0 +1,262 @@
+//! How fast deflate streams are decoded on the GPU, by the library's kernel and by nvCOMP where that
+//! is: `cargo run --release -p penstock-codec --example inflate_speed [bytes in all]`.
+//!
+//! The chunks are float32 values of a smooth field with two decimals, shuffled, encoded by zlib at
+//! level 4. Rates are of decoded bytes; every result is compared with what was encoded.
+
+#[path = "../tests/common/zlib.rs"]
+#[allow(unused_imports, reason = "it encodes in one way only")]
+mod zlib;
+
+use std::ptr::null_mut;
+use std::time::Instant;
+
+use penstock_codec::gpu::nvcomp::{Batch, Method, Nvcomp};
+use penstock_codec::gpu::{GpuError, InflateTable, Inflated, Kernels};
+use penstock_sys::cuda::{self, CU_STREAM_DEFAULT, CUdeviceptr, CUstream, Cuda};
+
+/// Different chunks of each size; the others are the same again.
+const DIFFERENT: usize = 16;
+
+struct Gpu {
+    cuda: &'static Cuda,
+    kernels: Kernels,
+    stream: CUstream,
+}
+
+struct Memory<'a> {
+    gpu: &'a Gpu,
+    address: CUdeviceptr,
+    bytes: usize,
+}
+
+/// Chunks of one size, as they lie in GPU memory.
+struct Chunks<'a> {
+    size: usize,
+    data: &'a [Vec<u8>],
+    encoded: &'a [Vec<u8>],
+    places: Vec<CUdeviceptr>,
+    output: &'a Memory<'a>,
+}
+
+impl Gpu {
+    fn open() -> Gpu {
+        let cuda = cuda::cuda().unwrap_or_else(|e| panic!("{e}"));
+        let (mut context, mut stream) = (null_mut(), null_mut());
+        // SAFETY: the driver is initialised first; the places for the answers are valid.
+        unsafe {
+            check((cuda.cuInit)(0));
+            check((cuda.cuDevicePrimaryCtxRetain)(&mut context, 0));
+            check((cuda.cuCtxSetCurrent)(context));
+            check((cuda.cuStreamCreate)(&mut stream, CU_STREAM_DEFAULT));
+        }
+        // SAFETY: the context is current.
+        let kernels = unsafe { Kernels::load(cuda) }.unwrap_or_else(|e| panic!("{}", e.text(cuda)));
+        Gpu {
+            cuda,
+            kernels,
+            stream,
+        }
+    }
+
+    fn memory(&self, bytes: usize) -> Memory<'_> {
+        let mut address = 0;
+        // SAFETY: the place for the answer is valid.
+        check(unsafe { (self.cuda.cuMemAlloc)(&mut address, bytes.max(1)) });
+        Memory {
+            gpu: self,
+            address,
+            bytes,
+        }
+    }
+
+    fn uploaded(&self, bytes: &[u8]) -> Memory<'_> {
+        let memory = self.memory(bytes.len());
+        // SAFETY: both sides have that many bytes, and the call waits.
+        check(unsafe {
+            (self.cuda.cuMemcpyHtoD)(memory.address, bytes.as_ptr().cast(), bytes.len())
+        });
+        memory
+    }
+
+    fn words(&self, words: impl Iterator<Item = u64>) -> Memory<'_> {
+        self.uploaded(&words.flat_map(u64::to_ne_bytes).collect::<Vec<u8>>())
+    }
+
+    /// Seconds of the quickest of some rounds.
+    fn seconds(&self, queue: impl Fn()) -> f64 {
+        let round = || {
+            let begin = Instant::now();
+            queue();
+            // SAFETY: the stream is alive.
+            check(unsafe { (self.cuda.cuStreamSynchronize)(self.stream) });
+            begin.elapsed().as_secs_f64()
+        };
+        round();
+        (0..3).map(|_| round()).fold(f64::INFINITY, f64::min)
+    }
+}
+
+impl Memory<'_> {
+    fn clear(&self) {
+        // SAFETY: the memory is as long as said.
+        check(unsafe { (self.gpu.cuda.cuMemsetD8)(self.address, 0, self.bytes) });
+    }
+
+    fn download(&self, offset: usize, length: usize) -> Vec<u8> {
+        assert!(offset + length <= self.bytes);
+        let mut bytes = vec![0; length];
+        let (to, from) = (bytes.as_mut_ptr().cast(), self.address + offset as u64);
+        // SAFETY: both sides have that many bytes, and the call waits.
+        check(unsafe { (self.gpu.cuda.cuMemcpyDtoH)(to, from, length) });
+        bytes
+    }
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        // SAFETY: no work on the memory is under way.
+        unsafe { (self.gpu.cuda.cuMemFree)(self.address) };
+    }
+}
+
+impl Chunks<'_> {
+    fn assert_decoded(&self, count: usize) {
+        let step = (count / 50).max(1);
+        for index in (0..count).step_by(step) {
+            let decoded = self.output.download(index * self.size, self.size);
+            assert!(decoded == self.data[index % DIFFERENT], "chunk {index}");
+        }
+    }
+
+    fn room(&self, index: usize) -> CUdeviceptr {
+        self.output.address + (index * self.size) as u64
+    }
+
+    fn inflate(&self, gpu: &Gpu, count: usize) -> f64 {
+        let mut table = InflateTable::new();
+        for index in 0..count {
+            let input = self.places[index % DIFFERENT];
+            let length = self.encoded[index % DIFFERENT].len() as u32;
+            table.push(input, length, self.room(index), self.size as u32);
+        }
+        let mut bytes = vec![0; table.size()];
+        table.write(&mut bytes);
+        let (at, verdicts) = (gpu.uploaded(&bytes), gpu.memory(table.verdicts_size()));
+        self.output.clear();
+        let seconds = gpu.seconds(|| {
+            // SAFETY: the context is current, and the table and its buffers stay.
+            let queued: Result<(), GpuError> = unsafe {
+                let (at, verdicts) = (at.address, verdicts.address);
+                gpu.kernels.inflate(&table, at, verdicts, gpu.stream)
+            };
+            queued.unwrap_or_else(|e| panic!("{}", e.text(gpu.cuda)));
+        });
+        let found = verdicts.download(0, table.verdicts_size());
+        assert!(InflateTable::verdicts(&found).all(|v| v == Inflated::Done));
+        self.assert_decoded(count);
+        seconds
+    }
+
+    fn nvcomp(&self, gpu: &Gpu, nvcomp: Nvcomp, count: usize) -> f64 {
+        let inputs = gpu.words((0..count).map(|i| self.places[i % DIFFERENT]));
+        let sizes = gpu.words((0..count).map(|i| self.encoded[i % DIFFERENT].len() as u64));
+        let outputs = gpu.words((0..count).map(|i| self.room(i)));
+        let rooms = gpu.words((0..count).map(|_| self.size as u64));
+        let (written, statuses) = (gpu.memory(8 * count), gpu.memory(4 * count));
+        // SAFETY: the stream is one of the current context.
+        let temp_bytes = unsafe {
+            let total = count * self.size;
+            nvcomp.decode_temp_bytes(Method::Deflate, count, self.size, total, gpu.stream)
+        };
+        let temp_bytes = temp_bytes.unwrap_or_else(|e| panic!("{e}"));
+        let temp = gpu.memory(temp_bytes);
+        let batch = Batch {
+            inputs: inputs.address,
+            input_sizes: sizes.address,
+            outputs: outputs.address,
+            output_rooms: rooms.address,
+            output_sizes: written.address,
+            statuses: statuses.address,
+            chunks: count,
+            max_decoded: self.size,
+            temp: temp.address,
+            temp_bytes,
+        };
+        self.output.clear();
+        let seconds = gpu.seconds(|| {
+            // SAFETY: the batch names memory that stays.
+            let queued = unsafe { nvcomp.decode(Method::Deflate, &batch, gpu.stream) };
+            queued.unwrap_or_else(|e| panic!("{e}"));
+        });
+        self.assert_decoded(count);
+        seconds
+    }
+}
+
+fn check(code: i32) {
+    assert_eq!(code, 0, "the driver failed");
+}
+
+fn field(elements: usize, seed: usize) -> Vec<u8> {
+    let mut state = seed as u32 * 7919 + 1;
+    let values: Vec<[u8; 4]> = (0..elements)
+        .map(|index| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let noise = (state >> 8) as f32 / (1 << 24) as f32;
+            let value = ((seed * elements + index) as f32 * 1e-3).sin() * 100.0 + noise;
+            ((value * 100.0).round() / 100.0).to_le_bytes()
+        })
+        .collect();
+    (0..4)
+        .flat_map(|plane| values.iter().map(move |value| value[plane]))
+        .collect()
+}
+
+fn main() {
+    let bytes = std::env::args()
+        .nth(1)
+        .map_or(8 << 30, |n| n.parse().expect("a number of bytes"));
+    let gpu = Gpu::open();
+    let nvcomp = std::env::var_os("PENSTOCK_NVCOMP_LIBRARY")
+        .map(|_| Nvcomp::open().unwrap_or_else(|e| panic!("{}", e.what)));
+    let output = gpu.memory(bytes);
+    for size in [64 << 10, 256 << 10, 1 << 20, 4 << 20] {
+        let data: Vec<Vec<u8>> = (0..DIFFERENT).map(|seed| field(size / 4, seed)).collect();
+        let encoded: Vec<Vec<u8>> = data
+            .iter()
+            .map(|data| zlib::deflate(data, 4, zlib::Z_DEFAULT_STRATEGY, 8))
+            .collect();
+        let stored: usize = encoded.iter().map(Vec::len).sum();
+        println!(
+            "chunks of {} KiB, {:.2} to 1",
+            size >> 10,
+            (DIFFERENT * size) as f64 / stored as f64
+        );
+        let inputs: Vec<Memory> = encoded.iter().map(|bytes| gpu.uploaded(bytes)).collect();
+        let chunks = Chunks {
+            size,
+            data: &data,
+            encoded: &encoded,
+            places: inputs.iter().map(|memory| memory.address).collect(),
+            output: &output,
+        };
+        for count in [1, 128, 512, 2048, 8192, 32768] {
+            if count * size > bytes {
+                break;
+            }
+            let rate = |seconds: f64| (count * size) as f64 / seconds / 1e9;
+            print!(
+                "{count:6} chunks: {:8.3} GB/s",
+                rate(chunks.inflate(&gpu, count))
+            );
+            match nvcomp {
+                Some(nvcomp) => println!(
+                    ", nvCOMP {:8.3} GB/s",
+                    rate(chunks.nvcomp(&gpu, nvcomp, count))
+                ),
+                None => println!(),
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+// The prefix codes of a deflate block, as tables in the shared memory of a warp.
+#pragma once
+
+#include "memory.cuh"
+
+// Warps of a block; each has tables of its own.
+constexpr u32 INFLATE_WARPS = 2;
+
+// Its twin is in gpu/inflate.rs.
+enum InflateStatus : u32 {
+    INFLATE_DONE,
+    INFLATE_TRUNCATED,
+    INFLATE_BAD_BLOCK,
+    INFLATE_BAD_STORED,
+    INFLATE_BAD_CODES,
+    INFLATE_BAD_SYMBOL,
+    INFLATE_BAD_DISTANCE,
+    INFLATE_TOO_LONG,
+    INFLATE_TOO_SHORT,
+};
+
+// Bits that index the tables. Codes that are longer are searched for.
+constexpr u32 LITERAL_BITS = 10;
+constexpr u32 DISTANCE_BITS = 8;
+// The code of code lengths has none that is longer; its table is where that of the distances comes.
+constexpr u32 SIZE_BITS = 7;
+constexpr u32 LONGEST_CODE = 15;
+
+// What an entry of a table is, in its bits from 24 on. Distances and code lengths are LITERAL, too.
+enum InflateKind : u32 { LITERAL, LENGTH, END, LONG, INVALID };
+
+// The length of the code is in bits 0 to 3, the number of extra bits in 4 to 7, the value or what
+// the extra bits are added to in 8 to 23.
+PORTABLE u32 entry_of(InflateKind kind, u32 value, u32 extra, u32 length) {
+    return kind << 24 | value << 8 | extra << 4 | length;
+}
+PORTABLE u32 kind_of(u32 entry) {
+    return entry >> 24;
+}
+PORTABLE u32 extra_of(u32 entry) {
+    return entry >> 4 & 15;
+}
+PORTABLE u32 value_of(u32 entry) {
+    return entry >> 8 & 0xffff;
+}
+
+PORTABLE u32 literal_entry(u32 symbol, u32 length) {
+    if (symbol < 256) {
+        return entry_of(LITERAL, symbol, 0, length);
+    }
+    if (symbol == 256) {
+        return entry_of(END, 0, 0, length);
+    }
+    u32 number = symbol - 257;
+    if (number < 8) {
+        return entry_of(LENGTH, 3 + number, 0, length);
+    }
+    if (number < 28) {
+        u32 extra = number / 4 - 1;
+        return entry_of(LENGTH, 3 + ((4 + number % 4) << extra), extra, length);
+    }
+    return number == 28 ? entry_of(LENGTH, 258, 0, length) : entry_of(INVALID, 0, 0, length);
+}
+
+PORTABLE u32 distance_entry(u32 symbol, u32 length) {
+    if (symbol < 4) {
+        return entry_of(LITERAL, 1 + symbol, 0, length);
+    }
+    u32 extra = symbol / 2 - 1;
+    return symbol < 30 ? entry_of(LITERAL, 1 + ((2 + symbol % 2) << extra), extra, length)
+                       : entry_of(INVALID, 0, 0, length);
+}
+
+// A canonical code: which codes of each length there are.
+struct CanonicalCode {
+    // Behind the last code of a length, filled up with zeros to 15 bits.
+    u16 limit[LONGEST_CODE + 1];
+    // What is added to a code, modulo 65536, to get the place of its symbol.
+    u16 base[LONGEST_CODE + 1];
+    u16 count[LONGEST_CODE + 1];
+};
+
+struct InflateCodes {
+    union {
+        u32 literals[1 << LITERAL_BITS];
+        // The lengths of all codes, until they are built.
+        u8 lengths[288 + 32];
+    };
+    u32 distances[1 << DISTANCE_BITS];
+    // By code: those of literals and lengths, then from 288 on those of distances.
+    u16 symbols[288 + 32];
+    CanonicalCode literal_code;
+    CanonicalCode distance_code;
+
+    // Sorts the symbols whose lengths begin at `from` by their codes, to `place` on. False where
+    // there are more codes than lengths allow, or fewer, which is right only for a single code of
+    // one bit or none at all, if `sparse`.
+    PORTABLE bool sort(CanonicalCode &code, u32 from, u32 symbols_count, u32 place, bool sparse) {
+        warp_barrier();
+        for (u32 length = 1 + lane(); length <= LONGEST_CODE; length += WIDTH) {
+            u32 count = 0;
+            for (u32 symbol = 0; symbol < symbols_count; symbol++) {
+                count += lengths[from + symbol] == length;
+            }
+            code.count[length] = static_cast<u16>(count);
+        }
+        warp_barrier();
+        u32 first = 0;
+        u32 used = 0;
+        bool over = false;
+        for (u32 length = 1; length <= LONGEST_CODE; length++) {
+            u32 count = code.count[length];
+            first <<= 1;
+            over |= first + count > 1u << length;
+            // More than there can be is not taken further, so that no number here outgrows its type.
+            if (over) {
+                break;
+            }
+            if ((length - 1) % WIDTH == lane()) {
+                code.limit[length] = static_cast<u16>((first + count) << (LONGEST_CODE - length));
+                code.base[length] = static_cast<u16>(place + used - first);
+                u32 at = place + used;
+                for (u32 symbol = 0; symbol < symbols_count && count > 0; symbol++) {
+                    if (lengths[from + symbol] == length) {
+                        symbols[at++] = static_cast<u16>(symbol);
+                    }
+                }
+            }
+            first += count;
+            used += count;
+        }
+        bool complete = first == 1u << LONGEST_CODE;
+        bool single = used == 0 || (used == 1 && code.count[1] == 1);
+        warp_barrier();
+        return !over && (complete || (sparse && single));
+    }
+
+    // The symbol of the code that is at the top of 15 bits, if it has from `least` to `most` bits:
+    // its length in the lower bits, then the symbol. 0 if there is none.
+    PORTABLE u32 find(const CanonicalCode &code, u32 top, u32 least, u32 most) const {
+        for (u32 length = least; length <= most; length++) {
+            if (top < code.limit[length]) {
+                u32 at = (code.base[length] + (top >> (LONGEST_CODE - length))) & 0xffff;
+                return u32{symbols[at]} << 4 | length;
+            }
+        }
+        return 0;
+    }
+
+    template <bool DISTANCES> PORTABLE void fill(u32 *table, const CanonicalCode &code, u32 bits) {
+        for (u32 i = lane(); i < 1u << bits; i += WIDTH) {
+            u32 top = reversed(i) >> (32 - LONGEST_CODE);
+            u32 found = find(code, top, 1, bits);
+            u32 kind = top < code.limit[LONGEST_CODE] ? LONG : INVALID;
+            table[i] = found == 0 ? kind << 24
+                : DISTANCES       ? distance_entry(found >> 4, found & 15)
+                                  : literal_entry(found >> 4, found & 15);
+        }
+    }
+
+    // The code of code lengths, from the 19 first lengths.
+    PORTABLE bool build_sizes() {
+        if (!sort(distance_code, 0, 19, 288, false)) {
+            return false;
+        }
+        fill<false>(distances, distance_code, SIZE_BITS);
+        warp_barrier();
+        return true;
+    }
+
+    // Both codes, from the lengths of so many literals and then so many distances.
+    PORTABLE InflateStatus build(u32 literals_count, u32 distances_count) {
+        if (!sort(literal_code, 0, literals_count, 0, true)) {
+            return INFLATE_BAD_CODES;
+        }
+        if (!sort(distance_code, literals_count, distances_count, 288, true)) {
+            return INFLATE_BAD_CODES;
+        }
+        fill<false>(literals, literal_code, LITERAL_BITS);
+        fill<true>(distances, distance_code, DISTANCE_BITS);
+        warp_barrier();
+        return INFLATE_DONE;
+    }
+
+    PORTABLE u32 long_literal(u64 bits) const {
+        u32 top = reversed(static_cast<u32>(bits)) >> (32 - LONGEST_CODE);
+        u32 found = find(literal_code, top, LITERAL_BITS + 1, LONGEST_CODE);
+        return found == 0 ? u32{INVALID} << 24 : literal_entry(found >> 4, found & 15);
+    }
+
+    PORTABLE u32 long_distance(u64 bits) const {
+        u32 top = reversed(static_cast<u32>(bits)) >> (32 - LONGEST_CODE);
+        u32 found = find(distance_code, top, DISTANCE_BITS + 1, LONGEST_CODE);
+        return found == 0 ? u32{INVALID} << 24 : distance_entry(found >> 4, found & 15);
+    }
+};

@@ -1,0 +1,157 @@
+//! Tables of deflate streams, for the kernel that decodes them.
+
+use penstock_sys::cuda::CUdeviceptr;
+
+use super::{Plain, bytes_of};
+
+/// What became of one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inflated {
+    /// It decoded to as many bytes as were to come.
+    Done,
+    /// The input ends before the stream does.
+    Truncated,
+    /// A block is of the type that does not exist.
+    BadBlock,
+    /// The length of a stored block is not what its complement says.
+    BadStored,
+    /// A block begins with lengths of codes that make no code.
+    BadCodes,
+    /// Bits are no code, or one that stands for nothing.
+    BadSymbol,
+    /// Bytes from before the beginning are to be repeated.
+    BadDistance,
+    /// There is more than is room for.
+    TooLong,
+    /// There is less than was to come.
+    TooShort,
+    /// The kernel has said nothing that is known.
+    Unknown,
+}
+
+/// `InflateStream` of inflate.cuh.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Stream {
+    input: u64,
+    output: u64,
+    length: u32,
+    room: u32,
+}
+
+/// `InflateLaunch` of inflate.cuh.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct InflateLaunch {
+    streams: u64,
+    verdicts: u64,
+    count: u32,
+    reserved: u32,
+}
+
+const _: () = assert!(size_of::<Stream>() == 24);
+const _: () = assert!(size_of::<InflateLaunch>() == 24);
+
+// SAFETY: `repr(C)`, integers only, and as large as its members together.
+unsafe impl Plain for Stream {}
+// SAFETY: as above.
+unsafe impl Plain for InflateLaunch {}
+
+/// `INFLATE_WARPS` of inflate_codes.cuh, and the lanes of a warp.
+const WARPS: u32 = 2;
+const LANES: u32 = 32;
+const VERDICT_SIZE: usize = 8;
+
+/// Raw deflate streams, without zlib's header and checksum, that are decoded in one launch. They may
+/// be anything: no input makes the kernel touch memory but that of its own stream.
+#[derive(Debug, Default)]
+pub struct InflateTable {
+    streams: Vec<Stream>,
+}
+
+impl InflateTable {
+    /// The threads of a block.
+    pub(super) const THREADS: u32 = WARPS * LANES;
+
+    pub fn new() -> InflateTable {
+        InflateTable::default()
+    }
+
+    /// Adds a stream of `length` bytes, which is to decode to `room` bytes. Both may be at any
+    /// alignment; outputs at multiples of 32 are written fastest. What follows the end of the stream
+    /// in its input is ignored.
+    pub fn push(&mut self, input: CUdeviceptr, length: u32, output: CUdeviceptr, room: u32) {
+        debug_assert!(self.streams.len() < i32::MAX as usize);
+        self.streams.push(Stream {
+            input,
+            output,
+            length,
+            room,
+        });
+    }
+
+    /// Number of streams.
+    pub fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// Bytes of the table.
+    pub fn size(&self) -> usize {
+        size_of_val(&*self.streams)
+    }
+
+    /// Writes the table to where it is uploaded from, [`InflateTable::size`] bytes or more.
+    pub fn write(&self, to: &mut [u8]) {
+        let bytes = bytes_of(&self.streams);
+        to[..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Takes all streams out, so that the table can be filled again.
+    pub fn clear(&mut self) {
+        self.streams.clear();
+    }
+
+    /// Device memory that the verdicts take, one for each stream.
+    pub fn verdicts_size(&self) -> usize {
+        self.streams.len() * VERDICT_SIZE
+    }
+
+    /// The verdicts from their bytes, once those have been brought back. Where one is not
+    /// [`Inflated::Done`], the bytes in the room are of no use, those of the stream or not.
+    pub fn verdicts(bytes: &[u8]) -> impl Iterator<Item = Inflated> {
+        let (verdicts, _) = bytes.as_chunks::<VERDICT_SIZE>();
+        verdicts.iter().map(|verdict| {
+            let [a, b, c, d, ..] = *verdict;
+            match u32::from_le_bytes([a, b, c, d]) {
+                0 => Inflated::Done,
+                1 => Inflated::Truncated,
+                2 => Inflated::BadBlock,
+                3 => Inflated::BadStored,
+                4 => Inflated::BadCodes,
+                5 => Inflated::BadSymbol,
+                6 => Inflated::BadDistance,
+                7 => Inflated::TooLong,
+                8 => Inflated::TooShort,
+                _ => Inflated::Unknown,
+            }
+        })
+    }
+
+    pub(super) fn launch(&self, at: CUdeviceptr, verdicts: CUdeviceptr) -> Option<InflateLaunch> {
+        (!self.is_empty()).then_some(InflateLaunch {
+            streams: at,
+            verdicts,
+            count: self.streams.len() as u32,
+            reserved: 0,
+        })
+    }
+
+    /// As many as there is work for: those of short streams make way for others.
+    pub(super) fn blocks(&self) -> u32 {
+        (self.streams.len() as u32).div_ceil(WARPS)
+    }
+}

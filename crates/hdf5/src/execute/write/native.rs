@@ -1,0 +1,169 @@
+//! What a write needs HDF5 for while it is under way.
+
+use std::ptr;
+use std::sync::Arc;
+
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::File;
+use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_SELECT_SET, Hdf5, hid_t};
+
+use crate::metadata::in_dataset;
+use crate::session::Session;
+
+/// The dataset that is written, as HDF5 knows it. The submitter keeps it open.
+#[derive(Clone)]
+pub struct Native {
+    pub hdf5: &'static Hdf5,
+    pub dataset: hid_t,
+    /// Its name and shape.
+    pub name: String,
+    pub shape: Vec<u64>,
+    pub element: u64,
+    /// Brought to the medium at the end, where the caller wants that.
+    pub durable: Option<Arc<File>>,
+}
+
+impl Native {
+    /// # Safety
+    /// This thread may call HDF5, and goes on to do so, until the session is dropped.
+    pub unsafe fn session(&self) -> Session<'static> {
+        // SAFETY: passed on.
+        unsafe { Session::begin(self.hdf5) }
+    }
+
+    pub fn write_chunk(
+        &self,
+        session: &Session<'_>,
+        first: &[u64],
+        mask: u32,
+        bytes: &[u8],
+    ) -> Result<()> {
+        // SAFETY: HDF5 checks the identifier; there are as many offsets as dimensions, and as many
+        // bytes as is said.
+        let status = unsafe {
+            (session.hdf5.H5Dwrite_chunk)(
+                self.dataset,
+                H5P_DEFAULT,
+                mask,
+                first.as_ptr(),
+                bytes.len(),
+                bytes.as_ptr().cast(),
+            )
+        };
+        if status < 0 {
+            return Err(self.named(session.failed(&format!("write the chunk at {first:?}"))));
+        }
+        Ok(())
+    }
+
+    /// Makes HDF5's sieve buffer hold the bytes that are in the file now.
+    ///
+    /// The buffer is one window, no longer than the distance of the first element from the last. So
+    /// at least one of the two reads finds its element outside, and fills the window anew.
+    pub fn forget_sieve(&self, session: &Session<'_>) -> Result<()> {
+        let last: Vec<u64> = self.shape.iter().map(|size| size - 1).collect();
+        for at in [&vec![0; last.len()], &last] {
+            let mut element = vec![0u8; self.element as usize];
+            self.one(session, at, |file_type, memory, space| {
+                // SAFETY: the buffer has room for the one element that is selected, in its own type.
+                unsafe {
+                    (session.hdf5.H5Dread)(
+                        self.dataset,
+                        file_type,
+                        memory,
+                        space,
+                        H5P_DEFAULT,
+                        element.as_mut_ptr().cast(),
+                    )
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes HDF5 allocate contiguous storage, by writing an element that is about to be written.
+    pub fn allocate(&self, session: &Session<'_>, at: &[u64]) -> Result<()> {
+        let element = vec![0u8; self.element as usize];
+        self.one(session, at, |file_type, memory, space| {
+            // SAFETY: the buffer holds the one element that is selected, in its own type.
+            unsafe {
+                (session.hdf5.H5Dwrite)(
+                    self.dataset,
+                    file_type,
+                    memory,
+                    space,
+                    H5P_DEFAULT,
+                    element.as_ptr().cast(),
+                )
+            }
+        })
+    }
+
+    /// Calls HDF5 with one element selected: its type, its place in memory, and the dataspace.
+    fn one(
+        &self,
+        session: &Session<'_>,
+        at: &[u64],
+        mut call: impl FnMut(hid_t, hid_t, hid_t) -> i32,
+    ) -> Result<()> {
+        let hdf5 = session.hdf5;
+        // SAFETY: both take an identifier, which HDF5 checks; the answers are ours to close.
+        let (file_type, space) = unsafe {
+            (
+                (hdf5.H5Dget_type)(self.dataset),
+                (hdf5.H5Dget_space)(self.dataset),
+            )
+        };
+        let action = "reach one element of the dataset";
+        let file_type = session.own(file_type, hdf5.H5Tclose, action)?;
+        let space = session.own(space, hdf5.H5Sclose, action)?;
+        let one = 1;
+        // SAFETY: one dimension, whose length is given; the answer is ours to close.
+        let memory = unsafe { (hdf5.H5Screate_simple)(1, &one, ptr::null()) };
+        let memory = session.own(memory, hdf5.H5Sclose, action)?;
+        if !at.is_empty() {
+            let ones = vec![1u64; at.len()];
+            // SAFETY: there are as many numbers as dimensions.
+            let status = unsafe {
+                (hdf5.H5Sselect_hyperslab)(
+                    space.get(),
+                    H5S_SELECT_SET,
+                    at.as_ptr(),
+                    ptr::null(),
+                    ones.as_ptr(),
+                    ptr::null(),
+                )
+            };
+            session.check(status, action)?;
+        }
+        let status = call(file_type.get(), memory.get(), space.get());
+        session
+            .check(status, action)
+            .map(drop)
+            .map_err(|e| self.named(e))
+    }
+
+    /// What HDF5 holds back goes into the file, and the file to the medium, if the caller wants so.
+    pub fn make_durable(&self, session: &Session<'_>) -> Result<()> {
+        let Some(file) = &self.durable else {
+            return Ok(());
+        };
+        // SAFETY: takes an identifier, which HDF5 checks.
+        let status = unsafe { (session.hdf5.H5Fflush)(self.dataset, H5F_SCOPE_LOCAL) };
+        session.check(status, "flush the file")?;
+        file.sync()
+    }
+
+    pub fn named(&self, error: Error) -> Error {
+        in_dataset(error, &self.name)
+    }
+}
+
+impl std::fmt::Debug for Native {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Native")
+            .field("dataset", &self.dataset)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,465 @@
+//! Writing a dataset: from identifiers of HDF5 to a plan, or to what HDF5 itself must do. All of it
+//! on the caller's thread.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use penstock_codec::Pipeline;
+use penstock_codec::convert::Change;
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::File;
+use penstock_engine::file::side::Direct;
+use penstock_engine::merged_options;
+use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, H5P_DEFAULT};
+
+use crate::change::Conversion;
+use crate::chunks::{ChunkGrid, ChunkTable, TableBuilder};
+use crate::element::ElementType;
+use crate::execute::Reading;
+use crate::execute::write::{Dense, Native, Writing};
+use crate::metadata::{DatasetInfo, Layout};
+use crate::pair::pair;
+use crate::plan::{Destination, Item, ReadPlan};
+use crate::read::{Order, Refused, Shape, Stop, direct, flush, refused};
+use crate::selection::{Axis, Selection};
+use crate::session::Session;
+
+/// A write that is ready to be submitted.
+pub struct Prepared {
+    pub(crate) way: Way,
+    /// Lowest byte and number of bytes of the memory, from the address that the caller gave.
+    pub low: i64,
+    pub length: u64,
+    /// Why HDF5 itself writes the elements.
+    pub reason: Option<String>,
+    /// Bytes that HDF5 has written already.
+    pub done: u64,
+    /// The file that errors name.
+    pub path: PathBuf,
+}
+
+pub(crate) enum Way {
+    Done,
+    Chunks(Writing, Native),
+    Contiguous(Writing, Native),
+    ThroughHdf5(Writing, Dense),
+}
+
+/// Plans a write. `host` is the buffer if it is in host memory and holds its final contents: HDF5
+/// then writes straight from it what it must write; otherwise in a turn of the request.
+///
+/// # Safety
+/// `host` is null or valid for what the order describes.
+pub unsafe fn prepare(
+    session: &Session<'static>,
+    order: &Order<'_>,
+    host: *const u8,
+) -> Result<Prepared> {
+    let info = DatasetInfo::read(session, order.dataset)?;
+    match plan(session, order, &info) {
+        Ok(prepared) => Ok(prepared),
+        Err(Stop::Failed(error)) => Err(error),
+        // SAFETY: passed on.
+        Err(Stop::Refused(Refused(why))) => unsafe { by_hdf5(session, order, &info, host, why) },
+    }
+}
+
+fn plan(
+    session: &Session<'static>,
+    order: &Order<'_>,
+    info: &DatasetInfo,
+) -> std::result::Result<Prepared, Stop> {
+    match info.layout {
+        Layout::Compact => return refused("the dataset is compact"),
+        Layout::Virtual(_) => return refused("the dataset is virtual"),
+        Layout::External(_) => return refused("the dataset is in external files"),
+        Layout::Contiguous { .. } | Layout::Chunked { .. } => {}
+    }
+    let file = &info.file;
+    let Some(descriptor) = file.descriptor.filter(|_| file.is_plain) else {
+        return refused("the file is not one plain file");
+    };
+    if !file.is_writable || file.is_swmr {
+        return refused("the file is not open for writing, or for readers at the same time");
+    }
+    // SAFETY: takes an identifier, which HDF5 checks; the answer is ours to close.
+    let file_type = unsafe { (session.hdf5.H5Dget_type)(order.dataset) };
+    let file_type = session.own(file_type, session.hdf5.H5Tclose, "get the element type")?;
+    let found = Conversion::find(session, order.memory_type, file_type.get())?;
+    let Conversion { item, change } = match found {
+        Ok(found) => found,
+        Err(why) => return refused(why),
+    };
+    let (selection, memory) = order.selections(session, info, item.stored)?;
+    if selection.has_repeats() {
+        return refused("elements are selected more than once");
+    }
+    let pipeline = Pipeline {
+        filters: match info.layout {
+            Layout::Chunked { .. } => info.filters.clone(),
+            _ => Vec::new(),
+        },
+    };
+    if let Some(filter) = pipeline.unknown() {
+        return refused(format!("filter {} is known to HDF5 only", filter.id));
+    }
+    let prepared = |way| Prepared {
+        way,
+        low: memory.low,
+        length: memory.destination.length,
+        reason: None,
+        done: 0,
+        path: file.name.clone(),
+    };
+    if selection.is_empty() || info.is_null {
+        return Ok(prepared(Way::Done));
+    }
+    let is_contiguous = matches!(info.layout, Layout::Contiguous { .. });
+    let (opened, native) = native(session, order, info, descriptor, is_contiguous)?;
+    let (info, table) = match &info.layout {
+        Layout::Chunked { chunk, .. } => {
+            let (info, table) = chunk_table(session, order, info, chunk, &selection)?;
+            (info, Some(table))
+        }
+        _ => (
+            contiguous(session, order, info, &native, &selection, &opened)?,
+            None,
+        ),
+    };
+    let in_file = Item {
+        memory: item.stored,
+        ..Item::whole(item.memory)
+    };
+    let plan = ReadPlan::of_change(&info, table, selection, &memory.destination, in_file)?;
+    let writing = Writing {
+        reading: Reading {
+            plan: Arc::new(plan),
+            files: vec![Some(opened)],
+            pipeline,
+            change,
+            direct: direct(&order.options),
+            given: None,
+        },
+        memory: item,
+    };
+    Ok(prepared(match is_contiguous {
+        true => Way::Contiguous(writing, native),
+        false => Way::Chunks(writing, native),
+    }))
+}
+
+/// The dataset and its file, as needed while the write is under way.
+fn native(
+    session: &Session<'static>,
+    order: &Order<'_>,
+    info: &DatasetInfo,
+    descriptor: i32,
+    writes: bool,
+) -> Result<(Arc<File>, Native)> {
+    let opened = File::of_descriptor(descriptor, &info.file.name, writes, order.options)?;
+    let opened = Arc::new(opened);
+    let is_durable = merged_options(order.options)?.durable == Some(true);
+    let native = Native {
+        hdf5: session.hdf5,
+        dataset: order.dataset,
+        name: info.name.clone(),
+        shape: info.shape.clone(),
+        element: info.element.size() as u64,
+        durable: is_durable.then(|| Arc::clone(&opened)),
+    };
+    Ok((opened, native))
+}
+
+/// The stored chunks, as far as they count: not if only whole ones are written.
+fn chunk_table(
+    session: &Session<'_>,
+    order: &Order<'_>,
+    info: &DatasetInfo,
+    chunk: &[u64],
+    selection: &Selection,
+) -> Result<(DatasetInfo, Arc<ChunkTable>)> {
+    let named = |e| info.name_in(e);
+    if selection.covers_chunks(&info.shape, chunk) {
+        let grid = ChunkGrid::new(&info.shape, chunk).map_err(named)?;
+        let none = TableBuilder::new(grid, info.file.size).finish();
+        return Ok((info.clone(), Arc::new(none)));
+    }
+    flush(session, order.dataset, &info.file)?;
+    // Chunks that were only in memory have their places now, and the file is longer.
+    let info = DatasetInfo::read(session, order.dataset)?;
+    let table = ChunkTable::read(session, order.dataset, &info).map_err(named)?;
+    Ok((info, Arc::new(table)))
+}
+
+/// Makes sure that the dataset has storage of which HDF5 holds nothing back, and that HDF5 can be
+/// told of the new bytes.
+fn contiguous(
+    session: &Session<'_>,
+    order: &Order<'_>,
+    info: &DatasetInfo,
+    native: &Native,
+    selection: &Selection,
+    file: &File,
+) -> std::result::Result<DatasetInfo, Stop> {
+    if info.file.page_buffer > 0 {
+        return refused("the file has a page buffer");
+    }
+    let reach = info.bytes()?.saturating_sub(native.element);
+    if reach < info.file.sieve_buffer as u64 {
+        return refused("the dataset is so small that HDF5 may keep all of it");
+    }
+    let is_missing = matches!(info.layout, Layout::Contiguous { offset: None });
+    if is_missing {
+        let Some(first) = selection.first(&info.shape) else {
+            return refused("the first element cannot be told");
+        };
+        native.allocate(session, &first)?;
+    }
+    flush(session, order.dataset, &info.file)?;
+    let info = match is_missing {
+        true => DatasetInfo::read(session, order.dataset)?,
+        false => info.clone(),
+    };
+    let Layout::Contiguous {
+        offset: Some(offset),
+    } = info.layout
+    else {
+        return refused("no storage is allocated");
+    };
+    // HDF5 itself makes the file as long as what it has allocated only when it closes it.
+    let end = offset.saturating_add(info.bytes()?);
+    if file.size()? < end {
+        file.truncate(end)?;
+    }
+    if native.durable.is_some() {
+        // SAFETY: takes an identifier, which HDF5 checks.
+        let status = unsafe { (session.hdf5.H5Fflush)(order.dataset, H5F_SCOPE_LOCAL) };
+        session.check(status, "flush the file")?;
+    }
+    Ok(info)
+}
+
+/// Lets HDF5 write: at once if it can write straight from the caller's buffer, else in a turn.
+///
+/// # Safety
+/// As for [`prepare`].
+unsafe fn by_hdf5(
+    session: &Session<'static>,
+    order: &Order<'_>,
+    info: &DatasetInfo,
+    host: *const u8,
+    why: String,
+) -> Result<Prepared> {
+    // SAFETY: takes an identifier, which HDF5 checks.
+    let element = unsafe { (session.hdf5.H5Tget_size)(order.memory_type) } as u64;
+    if element == 0 {
+        return Err(session.failed("get the size of the memory type"));
+    }
+    let (selection, memory) = order.selections(session, info, element)?;
+    let prepared = |way, done| Prepared {
+        way,
+        low: memory.low,
+        length: memory.destination.length,
+        reason: Some(why.clone()),
+        done,
+        path: info.file.name.clone(),
+    };
+    if selection.is_empty() || info.is_null {
+        return Ok(prepared(Way::Done, 0));
+    }
+    let elements = selection.elements().unwrap_or(0);
+    let is_durable = merged_options(order.options)?.durable == Some(true);
+    let durable = match info.file.descriptor.filter(|_| is_durable) {
+        Some(descriptor) => {
+            let name = &info.file.name;
+            Some(Arc::new(File::of_descriptor(
+                descriptor,
+                name,
+                false,
+                order.options,
+            )?))
+        }
+        None => None,
+    };
+    let dense = Dense {
+        native: Native {
+            hdf5: session.hdf5,
+            dataset: order.dataset,
+            name: info.name.clone(),
+            shape: info.shape.clone(),
+            element: info.element.size() as u64,
+            durable,
+        },
+        memory_type: order.memory_type,
+        file_space: order.file_space,
+        transfer: order.transfer,
+        elements,
+        bytes: elements.saturating_mul(element),
+    };
+    let failed = |error: Error| error.in_file(&info.file.name);
+    let (shape, selection, from) = match order.shape {
+        Shape::Array { .. } => {
+            let shape = selection.shape().unwrap_or_default();
+            let dense_shape = Destination::dense(&shape, element)?;
+            if !host.is_null() && memory.destination == dense_shape && memory.low == 0 {
+                // SAFETY: the caller vouches for the buffer, which is dense.
+                unsafe { dense.write(session, host).map_err(failed)? };
+                return Ok(prepared(Way::Done, dense.bytes));
+            }
+            let all = Selection::all(&shape);
+            (shape, all, memory.destination.clone())
+        }
+        Shape::Space(space) => {
+            if !host.is_null() {
+                let transfer = match order.transfer {
+                    0 => H5P_DEFAULT,
+                    own => own,
+                };
+                // SAFETY: HDF5 checks the identifiers; the caller vouches for the buffer.
+                let status = unsafe {
+                    (session.hdf5.H5Dwrite)(
+                        order.dataset,
+                        order.memory_type,
+                        space,
+                        order.file_space,
+                        transfer,
+                        host.cast(),
+                    )
+                };
+                session
+                    .check(status, "write the dataset")
+                    .map_err(|e| failed(info.name_in(e)))?;
+                dense.native.make_durable(session)?;
+                return Ok(prepared(Way::Done, dense.bytes));
+            }
+            let all = Selection::all(&[elements]);
+            let (of_memory, extent) = order.memory_selection(session, space, info)?;
+            let (from, to) = pair(&all, &[elements], &of_memory, &extent, element)?;
+            (vec![elements], from, to)
+        }
+    };
+    let gathered = DatasetInfo {
+        shape,
+        element: ElementType::OnlyHdf5 {
+            size: element as usize,
+            what: "as HDF5 is to write it",
+        },
+        filters: Vec::new(),
+        fill: None,
+        layout: Layout::Compact,
+        ..info.clone()
+    };
+    let item = Item::whole(element);
+    let plan = ReadPlan::of_change(&gathered, None, selection, &from, item)?;
+    let writing = Writing {
+        reading: Reading {
+            plan: Arc::new(plan),
+            files: Vec::new(),
+            pipeline: Pipeline::default(),
+            change: Change::Copy,
+            direct: Direct::Never,
+            given: None,
+        },
+        memory: item,
+    };
+    Ok(prepared(Way::ThroughHdf5(writing, dense.keep(session)?), 0))
+}
+
+impl Selection {
+    /// Number of elements that are selected; `None` if they cannot be counted.
+    fn elements(&self) -> Option<u64> {
+        match self {
+            Selection::Grid(_) => self.len(),
+            Selection::Runs(runs) => runs
+                .iter()
+                .try_fold(0u64, |all, run| all.checked_add(run.length)),
+        }
+    }
+
+    /// Whether an element is selected more than once.
+    fn has_repeats(&self) -> bool {
+        match self {
+            Selection::Grid(axes) => axes.iter().any(|axis| match axis {
+                Axis::Slab { .. } => false,
+                Axis::Runs(runs) => runs
+                    .windows(2)
+                    .any(|pair| pair[0].start + pair[0].length > pair[1].start),
+            }),
+            Selection::Runs(runs) => {
+                let is_sorted = |runs: &[(u64, u64)]| runs.windows(2).all(|p| p[0].1 <= p[1].0);
+                let mut ends: Vec<(u64, u64)> = runs
+                    .iter()
+                    .filter(|run| run.length > 0)
+                    .map(|run| (run.source, run.source.saturating_add(run.length)))
+                    .collect();
+                if is_sorted(&ends) {
+                    return false;
+                }
+                ends.sort_unstable();
+                !is_sorted(&ends)
+            }
+        }
+    }
+
+    /// Whether every chunk that is touched is covered, but for what lies outside the dataset.
+    fn covers_chunks(&self, shape: &[u64], chunk: &[u64]) -> bool {
+        let Selection::Grid(axes) = self else {
+            return false;
+        };
+        axes.iter()
+            .zip(shape.iter().zip(chunk))
+            .all(|(axis, (size, side))| match axis.clone().normal() {
+                Axis::Slab {
+                    start,
+                    stride: 1,
+                    count,
+                    block: 1,
+                } => {
+                    let end = start + count;
+                    start % side == 0 && (end % side == 0 || end == *size)
+                }
+                _ => false,
+            })
+    }
+
+    /// Index of an element that is selected.
+    fn first(&self, shape: &[u64]) -> Option<Vec<u64>> {
+        match self {
+            Selection::Grid(axes) => axes.iter().map(|axis| axis.next(0)).collect(),
+            Selection::Runs(runs) => {
+                let mut left = runs.iter().find(|run| run.length > 0)?.source;
+                let mut at = vec![0; shape.len()];
+                for (at, size) in at.iter_mut().zip(shape).rev() {
+                    *at = left % (*size).max(1);
+                    left /= (*size).max(1);
+                }
+                Some(at)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_element_that_is_selected_twice_is_found_in_any_order() {
+        let points = |list: &[u64]| Selection::points(&[10], list).unwrap();
+        assert!(points(&[5, 1, 5]).has_repeats());
+        assert!(!points(&[5, 1, 4, 2]).has_repeats());
+        assert!(Selection::Grid(vec![Axis::list(&[3, 1, 3])]).has_repeats());
+        assert!(!Selection::Grid(vec![Axis::list(&[3, 1, 2])]).has_repeats());
+    }
+
+    #[test]
+    fn only_ranges_that_end_with_chunks_or_the_dataset_cover_chunks() {
+        let covers = |axis| Selection::Grid(vec![axis]).covers_chunks(&[10], &[4]);
+        assert!(covers(Axis::all(10)));
+        assert!(covers(Axis::range(4, 6)));
+        assert!(covers(Axis::range(4, 4)));
+        assert!(!covers(Axis::range(4, 5)));
+        assert!(!covers(Axis::range(3, 7)));
+        assert!(!covers(Axis::strided(0, 2, 5)));
+    }
+}
