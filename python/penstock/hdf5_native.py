@@ -16,9 +16,24 @@ from penstock.selection import Selected
 
 A = TypeVar("A")
 
-# Writes that may not be finished, by the identifier of their file. They need HDF5 now and then,
-# so whoever goes on with the file must have them finished first.
-_writes: WeakKeyDictionary[Request[Any], int] = WeakKeyDictionary()
+
+class _Writing(NamedTuple):
+    """What a write under way changes."""
+
+    file: int
+    dataset: Any
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+
+    def touches(self, other: _Writing) -> bool:
+        """Whether both change the same chunk, or may."""
+        pairs = zip(self.first, self.last, other.first, other.last, strict=True)
+        return self.dataset == other.dataset and all(a <= d and c <= b for a, b, c, d in pairs)
+
+
+# Writes that may not be finished. They need HDF5 now and then, so whoever goes on with the file
+# must have them finished first.
+_writes: WeakKeyDictionary[Request[Any], _Writing] = WeakKeyDictionary()
 
 
 # Bytes of host memory that one call moves: its thread takes part, and none has to be woken.
@@ -49,6 +64,9 @@ def submit(
     """Start to move the selected elements of a dataset from or to an array."""
     view = memory.view
     reading = operation == request.READ
+    writing = None if reading else _about(dataset, selected)
+    if writing is not None:
+        _settle([other for other, about in list(_writes.items()) if writing.touches(about)])
     if waits and view.device < 0 and memory.strides is None and view.nbytes <= _AT_ONCE:
         return _run(reading, dataset, selected, memory, options, array)
     described = ffi.new("penstock_array *")
@@ -75,8 +93,8 @@ def submit(
             )
         )
         started = Request(made[0], array, (view, dataset), None)
-        if not reading:
-            _writes[started] = _file_of(dataset)
+        if writing is not None:
+            _writes[started] = writing
     return started
 
 
@@ -121,11 +139,27 @@ def settle(dataset: Any = None) -> None:
     if not _writes:
         return
     file = None if dataset is None else _file_of(dataset)
-    for write, written in list(_writes.items()):
-        if file is None or written == file:
-            with suppress(Error):
-                write.wait()
-            _writes.pop(write, None)
+    _settle([write for write, about in list(_writes.items()) if file in (None, about.file)])
+
+
+def _settle(writes: list[Request[Any]]) -> None:
+    for write in writes:
+        with suppress(Error):
+            write.wait()
+        _writes.pop(write, None)
+
+
+def _about(dataset: Any, selected: Selected) -> _Writing:
+    chunks = dataset.chunks or (1,) * len(dataset.shape)
+    first, last = (0,) * len(chunks), tuple(n - 1 for n in dataset.shape)
+    if selected.space is not None:
+        first, last = selected.space.get_select_bounds()
+    return _Writing(
+        _file_of(dataset),
+        dataset.id,
+        tuple(index // n for index, n in zip(first, chunks, strict=True)),
+        tuple(index // n for index, n in zip(last, chunks, strict=True)),
+    )
 
 
 def _file_of(item: Any) -> int:

@@ -81,10 +81,14 @@ def field_type(element: Any, name: str) -> Any:
 
 
 def fields_type(dtype: np.dtype[Any], names: tuple[str, ...]) -> Any:
-    """The compound type of some fields of a structure, which keep their places in it."""
+    """The compound type of some fields of a structure, which keep their places in it.
+
+    ``None`` if it has none of them: HDF5 crashes when it looks for a conversion of no fields.
+    """
     import h5py
 
-    assert dtype.fields is not None
+    if dtype.fields is None or not set(names) & set(dtype.fields):
+        return None
     compound = h5py.h5t.create(h5py.h5t.COMPOUND, dtype.itemsize)
     for name in dtype.names or ():
         if name in names:

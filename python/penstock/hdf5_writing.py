@@ -43,10 +43,10 @@ def start(
     if kind is not None and names:
         if dtype is not None and dtype.names is not None:
             kind, inner = hdf5_types.fields_type(dtype, names), ()
-        elif len(names) == 1:
-            kind = hdf5_types.field_type(hdf5_types.array_type(kind, inner), names[0])
+        elif len(names) == 1 and dtype == base and not inner:
+            kind = hdf5_types.field_type(kind, names[0])
         else:
-            kind = None
+            return left_to_h5py("NumPy makes the values of the fields")
     elif kind is not None:
         kind = hdf5_types.array_type(kind, inner)
     if kind is None or not hdf5_types.converts(kind, dataset.id.get_type()):

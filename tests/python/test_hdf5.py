@@ -293,14 +293,18 @@ def test_files_of_other_drivers_are_read_and_written_by_hdf5(tmp_path, arguments
         np.testing.assert_array_equal(dataset[...], BIG + 1)
 
 
-def test_a_page_buffer_is_left_to_hdf5(tmp_path):
+def test_what_a_page_buffer_holds_is_seen_and_renewed(tmp_path):
     options = {"fs_strategy": "page", "fs_page_size": 4096, "page_buf_size": 1 << 20}
     with h5py.File(tmp_path / "f.h5", "w", **options) as file:
-        dataset = file.create_dataset("x", data=BIG)
-        ps.write(dataset, BIG + 1)
-        np.testing.assert_array_equal(ps.read(dataset), dataset[...])
-        assert ps.last_report().route == "hdf5"
-        assert "page buffer" in ps.last_report().note
+        for name, chunks in (("contiguous", None), ("chunked", (10, 300))):
+            dataset = file.create_dataset(name, data=BIG, chunks=chunks)
+            for i in (1, 2):
+                dataset[3, 5] = i
+                assert ps.read(dataset)[3, 5] == i
+                np.testing.assert_array_equal(dataset[:20, 4:9], ps.read(dataset)[:20, 4:9])
+                ps.write(dataset, BIG + i)
+                np.testing.assert_array_equal(dataset[:20, 4:9], BIG[:20, 4:9] + i)
+                np.testing.assert_array_equal(dataset[...], BIG + i)
 
 
 def test_a_file_that_was_renamed_or_removed_is_still_the_one_that_is_open(tmp_path, monkeypatch):

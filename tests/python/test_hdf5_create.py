@@ -97,11 +97,13 @@ def test_enumerations_and_structures_keep_their_types(file):
     np.testing.assert_array_equal(file.create("records", data=records).h5py[...], records)
 
 
+@pytest.mark.parametrize("on_gpu", [False, pytest.param(True, marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
-def test_short_floats_are_stored_as_such(file, memory, name):
+def test_short_floats_are_stored_as_such(file, on_gpu, name):
     kind = np.dtype(getattr(ml_dtypes, name))
     values = np.linspace(-3, 3, 100).astype(kind)
-    made = file.create("x", data=memory.array(values), chunks=(30,), compression="gzip")
+    data = ps.DeviceArray.from_numpy(values) if on_gpu else values
+    made = file.create("x", data=data, chunks=(30,), compression="gzip")
     assert made.h5py.id.get_type().get_size() == kind.itemsize
     np.testing.assert_array_equal(made.h5py[...], values.astype("f4"))
     np.testing.assert_array_equal(made.read(dtype=name).astype("f4"), values.astype("f4"))

@@ -254,7 +254,12 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """
     folder = tmp_path_factory.mktemp("oracle")
     paths = [folder / "ours.h5", folder / "theirs.h5"]
-    files = [h5py.File(path, "w", libver="latest") for path in paths]
+    # Without a chunk cache, in which h5py finds what a filter that loses precision has not lost yet.
+    caches = ({}, {"rdcc_nbytes": 0})
+    files = [
+        h5py.File(path, "w", libver="latest", **cache)
+        for path, cache in zip(paths, caches, strict=True)
+    ]
     for file in files:
         fill(file)
     yield Collection(files[0]), files[1]
@@ -489,7 +494,10 @@ def test_writes_are_those_of_h5py(twins: Any, arrays: Callable[[Any], Host]) -> 
                 ps.write(dataset, source, chosen)
         else:
             ps.write(dataset, source, chosen)
-            assert not difference(dataset[()], twin[()])
+            found = difference(dataset[()], twin[()])
+            if found:
+                dataset[()] = twin[()]  # the next case starts from the same
+            assert not found
 
     case()
     assert cases >= WRITES
@@ -503,18 +511,27 @@ def draw_value(data: st.DataObject, dataset: h5py.Dataset, chosen: Any) -> Any:
     like = np.asarray(found)
     seed = data.draw(st.integers(0, 1000))
     dtype, shape = like.dtype, like.shape
+    if dtype.kind == "S" and dataset.dtype.kind == "S":
+        dtype = dataset.dtype  # which knows its encoding, and a single string does not
     numeric = dtype.kind in "iuf"
-    if numeric and data.draw(st.booleans()):
+    parts = chosen if isinstance(chosen, tuple) else (chosen,)
+    fields = any(isinstance(part, str) for part in parts)  # whose values NumPy converts
+    if numeric and not fields and data.draw(st.booleans()):
         dtype = data.draw(st.sampled_from(NUMBERS))
     inner = dataset.dtype.subdtype[1] if dataset.dtype.subdtype else ()
     outer = shape[: len(shape) - len(inner)]
-    if data.draw(st.sampled_from([False, False, True])):
+    blocks = any(isinstance(part, h5py.MultiBlockSlice) for part in parts)
+    # Into blocks h5py broadcasts as if they were single elements.
+    if not blocks and data.draw(st.sampled_from([False, False, True])):
         outer = outer[data.draw(st.integers(0, len(outer))) :]
         outer = tuple(data.draw(st.sampled_from([1, n])) for n in outer)
     if numeric and not outer and data.draw(st.booleans()):
         return data.draw(st.sampled_from([0, 7, 1.5]))
     if dtype.kind == "b":
         return np.random.default_rng(seed).random(outer) < 0.5
+    if "scaleoffset" in dataset.name and dataset.dtype.kind == "f":
+        # NaN, infinities and what is too large have no defined encoding there.
+        return np.random.default_rng(seed).integers(-50, 50, outer).astype(dtype)
     made = contents(dtype, outer, seed) if outer else contents(dtype, (1,), seed).reshape(outer)
     if dtype.kind in "iuf":
         made = made.astype(dtype)

@@ -5,6 +5,7 @@ mod balance;
 mod batch;
 mod decoding;
 mod gather;
+mod in_place;
 mod launch;
 mod loader;
 pub(super) mod placing;
@@ -27,7 +28,6 @@ use super::reading::Reading;
 use crate::plan::ChunkJob;
 use balance::Balance;
 use batch::{Batches, Launched};
-use launch::Results;
 use loader::Loader;
 use stager::Stager;
 
@@ -189,7 +189,9 @@ impl DeviceRead {
         let again = launched.results.again(batch, share.counters());
         self.batches.settled(&launched, again.is_ok());
         let again = again?;
-        Results::count(batch, &again, self, share.counters());
+        launched
+            .results
+            .count(batch, &again, self, share.counters());
         for job in &again {
             if share.stopping() {
                 break;

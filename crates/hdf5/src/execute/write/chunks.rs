@@ -170,13 +170,19 @@ impl ChunkWrite {
         }
     }
 
-    fn write(&self, session: &Session<'_>, encoded: &Encoded, counters: &Counters) -> Result<()> {
+    /// Returns the index of its first element.
+    fn write(
+        &self,
+        session: &Session<'_>,
+        encoded: &Encoded,
+        counters: &Counters,
+    ) -> Result<Vec<u64>> {
         let first = self.writing.reading.plan.first_element(encoded.chunk);
         let bytes = encoded.bytes();
         self.native
             .write_chunk(session, &first, encoded.mask, bytes)?;
         counters.chunks(1, bytes.len() as u64);
-        Ok(())
+        Ok(first)
     }
 }
 
@@ -240,7 +246,7 @@ impl Duty for ChunkWrite {
         let _one = self.turning.lock().unwrap_or_else(|e| e.into_inner());
         // SAFETY: whoever takes the turn may call HDF5, as the submitter has promised.
         let session = unsafe { self.native.session() };
-        let mut written = 0;
+        let (mut written, mut last) = (0, None);
         while written < TURN && !share.stopping() {
             let mut state = self.lock();
             let next = state.next;
@@ -249,9 +255,12 @@ impl Duty for ChunkWrite {
             };
             state.next += 1;
             drop(state);
-            self.write(&session, &encoded, share.counters())?;
+            last = Some(self.write(&session, &encoded, share.counters())?);
             written += encoded.bytes().len() as u64;
             self.lock().bytes -= encoded.waiting();
+        }
+        if let (Some(first), false) = (last, self.writing.reading.pipeline.filters.is_empty()) {
+            self.native.forget_lookup(&session, &first);
         }
         let mut state = self.lock();
         if state.has_next() {

@@ -7,7 +7,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_SELECT_SET, Hdf5, hid_t};
 
-use crate::metadata::in_dataset;
+use crate::metadata::{DatasetInfo, Layout, in_dataset};
 use crate::session::Session;
 
 /// The dataset that is written, as HDF5 knows it. The submitter keeps it open.
@@ -18,12 +18,31 @@ pub struct Native {
     /// Its name and shape.
     pub name: String,
     pub shape: Vec<u64>,
+    pub max_shape: Vec<Option<u64>>,
+    /// Empty if it is not chunked.
+    pub chunk: Vec<u64>,
     pub element: u64,
     /// Brought to the medium at the end, where the caller wants that.
     pub durable: Option<Arc<File>>,
 }
 
 impl Native {
+    pub fn new(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) -> Native {
+        Native {
+            hdf5: session.hdf5,
+            dataset,
+            name: info.name.clone(),
+            shape: info.shape.clone(),
+            max_shape: info.max_shape.clone(),
+            chunk: match &info.layout {
+                Layout::Chunked { chunk, .. } => chunk.clone(),
+                _ => Vec::new(),
+            },
+            element: info.element.size() as u64,
+            durable: None,
+        }
+    }
+
     /// # Safety
     /// This thread may call HDF5, and goes on to do so, until the session is dropped.
     pub unsafe fn session(&self) -> Session<'static> {
@@ -54,6 +73,36 @@ impl Native {
             return Err(self.named(session.failed(&format!("write the chunk at {first:?}"))));
         }
         Ok(())
+    }
+
+    /// Makes HDF5 look the chunk at `first`, which was written last, up again when it needs it: the
+    /// one lookup that it remembers keeps the filter mask from before the write (seen in 2.0.0).
+    /// The lookup of another chunk takes its place, whether or not there is such a chunk.
+    pub fn forget_lookup(&self, session: &Session<'_>, first: &[u64]) {
+        let mut other = first.to_vec();
+        let sizes = self.max_shape.iter().zip(&self.chunk);
+        for (at, (most, side)) in other.iter_mut().zip(sizes) {
+            if *at >= *side {
+                *at -= side;
+                break;
+            }
+            if most.is_none_or(|most| most > *side) {
+                *at += side;
+                break;
+            }
+        }
+        if other == first
+            && let (Some(at), Some(side)) = (other.first_mut(), self.chunk.first())
+        {
+            // The dataset never has more than this chunk.
+            *at += side;
+        }
+        let mut size = 0;
+        // SAFETY: there are as many offsets as dimensions, and a place for the size. No chunk outside
+        // the largest extent is asked for, unless the index is that of a single chunk or a tree.
+        unsafe {
+            (session.hdf5.H5Dget_chunk_storage_size)(self.dataset, other.as_ptr(), &mut size)
+        };
     }
 
     /// Makes HDF5's sieve buffer hold the bytes that are in the file now.
