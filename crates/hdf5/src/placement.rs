@@ -189,6 +189,16 @@ impl Placement {
         })
     }
 
+    /// Number of boxes.
+    pub fn boxes(&self) -> u64 {
+        match self {
+            Placement::Runs(segments) => segments.len() as u64,
+            Placement::Grid(axes) => axes
+                .iter()
+                .fold(1, |all, segments| all.saturating_mul(segments.len() as u64)),
+        }
+    }
+
     /// Roughly the memory that it takes.
     pub fn bytes(&self) -> u64 {
         let segments = match self {

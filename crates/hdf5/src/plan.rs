@@ -533,6 +533,11 @@ impl ChunkJob {
         self.patches(plan).map(|patch| patch.elements()).sum()
     }
 
+    /// How many boxes there are at most.
+    pub fn boxes(&self) -> u64 {
+        self.placement.boxes()
+    }
+
     /// The boxes of elements to copy out of the decoded chunk.
     pub fn patches<'a>(&'a self, plan: &'a ReadPlan) -> impl Iterator<Item = Patch> + 'a {
         self.placement.patches(&plan.geometry)

@@ -43,6 +43,9 @@ const GAP: u64 = 16 << 10;
 /// Jobs that do not fit are looked through for others that do, so many at a time.
 const MOST_PASSED_OVER: usize = 1024;
 
+/// With so many fills waiting, no more is planned in search of chunks.
+const MOST_FILLS: usize = 1 << 16;
+
 impl Feed {
     pub fn new(readings: &[Reading]) -> Feed {
         let windows = readings.iter().map(|r| Arc::clone(&r.plan).windows(WINDOW));
@@ -93,15 +96,19 @@ impl Feed {
     }
 
     /// How many chunks were not handed out, about, of the reading whose turn it is, and the decoded
-    /// bytes of one.
-    pub fn left(&self) -> Result<(u64, u64)> {
+    /// bytes of one; `None` while only fills come.
+    pub fn left(&self) -> Result<Option<(u64, u64)>> {
         let mut state = self.lock();
         if !state.fill_up()? {
-            return Ok((0, 1));
+            return Ok(Some((0, 1)));
         }
-        let reading = state.jobs.front().map_or(0, |(reading, _)| *reading);
+        let Some((reading, _)) = state.jobs.front() else {
+            return Ok(None);
+        };
+        let reading = *reading;
         let known = state.jobs.len() as u64;
-        Ok((state.left[reading].max(known), state.sizes[reading].max(1)))
+        let left = state.left[reading].max(known);
+        Ok(Some((left, state.sizes[reading].max(1))))
     }
 
     /// Up to `count` jobs of one reading for which `needs` gives the memory that each takes, at most
@@ -116,7 +123,9 @@ impl Feed {
         let (mut taken, mut passed_over) = (Vec::new(), Vec::new());
         let (mut of, mut used) = (None, 0);
         while taken.len() < count {
-            if state.jobs.is_empty() && !state.plan_more()? {
+            let has_more =
+                !state.jobs.is_empty() || (state.fills.len() < MOST_FILLS && state.plan_more()?);
+            if !has_more {
                 break;
             }
             let Some((reading, job)) = state.jobs.pop_front() else {

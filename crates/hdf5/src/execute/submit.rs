@@ -45,8 +45,10 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
         return Err(Error::invalid("the buffer is a null pointer"));
     }
     let memory = Memory::at(start)?;
+    // Planning goes on here, and finds what the index of chunks says wrong.
+    let named = |error: Error| error.in_file(&prepared.path);
     if let [reading] = prepared.readings.as_slice()
-        && let Some(extents) = extents(reading, start, memory.context.is_some())?
+        && let Some(extents) = extents(reading, start, memory.context.is_some()).map_err(named)?
         && let Some(Some(file)) = reading.files.first()
     {
         let mut order = request::Order::new(Operation::Read, &extents, manner.options);
@@ -61,7 +63,7 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
     let (duty, workers): (Box<dyn Duty>, usize) = match &memory.context {
         None => {
             let duty = HostRead::new(prepared.readings, target);
-            let workers = duty.workers(most)?;
+            let workers = duty.workers(most).map_err(named)?;
             (Box::new(duty), workers)
         }
         Some(context) => {
@@ -72,7 +74,7 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
             let is_held = manner.stream.is_some_and(|order| order.before);
             let duty =
                 DeviceRead::new(prepared.readings, target, context, most, &options, is_held)?;
-            let workers = duty.workers(most)?;
+            let workers = duty.workers(most).map_err(named)?;
             (Box::new(duty), workers)
         }
     };

@@ -181,6 +181,7 @@ fn a_chunk_behind_the_end_of_the_file_is_named() {
         let wanted = Wanted::all(&file, "far", &SHAPE);
         let error = wanted.read(&turn, &memory, options).unwrap_err();
         assert_names(&error.to_string(), "far", far, &what);
+        assert_eq!(error.path(), Some(&*file), "{what}");
         assert_others_are_intact(&recipe, &memory.bytes(), &what);
     }
 }

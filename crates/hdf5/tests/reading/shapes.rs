@@ -1,1 +1,220 @@
+//! Datasets and selections of unusual size and order, however many workers there are.
 
+use std::path::{Path, PathBuf};
+
+use crate::common::{Turn, turn};
+use crate::recipe::{DEFLATE, LZ4, Recipe, SHUFFLE, ZSTD, element, write};
+use crate::scene::{FRAME, Memory, Place, Select, Wanted, ways};
+
+/// A file with one dataset.
+struct Sample {
+    file: PathBuf,
+    recipe: Recipe,
+    _folder: tempfile::TempDir,
+}
+
+impl Sample {
+    fn new(turn: &Turn, recipe: Recipe) -> Sample {
+        let folder = tempfile::tempdir().unwrap();
+        let all = [recipe.clone()];
+        let file = write(turn.setting, folder.path(), &[("sample.h5", &all)]).remove(0);
+        Sample {
+            file,
+            recipe,
+            _folder: folder,
+        }
+    }
+
+    fn file(&self) -> &Path {
+        &self.file
+    }
+
+    fn all(&self) -> Wanted<'_> {
+        Wanted::all(self.file(), &self.recipe.name, &self.recipe.shape)
+    }
+}
+
+/// The ways, and those of few and many workers.
+fn all_ways() -> Vec<(Place, &'static str)> {
+    let mut all = ways();
+    all.extend([(Place::Host, "threads=1"), (Place::Host, "threads=32")]);
+    if crate::has_gpu() {
+        all.extend([
+            (Place::Device, "decode=cpu;threads=1"),
+            (Place::Device, "decode=auto;threads=32"),
+            (Place::Device, "decode=gpu;threads=32"),
+            (Place::Device, "decode=gpu;threads=4;scratch=1MiB"),
+        ]);
+    }
+    all
+}
+
+fn check(turn: &Turn, wanted: &Wanted<'_>, length: usize, right: &[u8]) {
+    for (place, options) in all_ways() {
+        let memory = Memory::new(place, length);
+        let what = format!("{} {place:?} {options}", wanted.name);
+        wanted
+            .read(turn, &memory, options)
+            .unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert!(memory.bytes() == right, "{what} differs");
+    }
+}
+
+#[test]
+fn a_hundred_thousand_tiny_chunks_are_read() {
+    let Some(turn) = turn() else { return };
+    let recipe = Recipe::honest("tiny", &[1000, 400], &[2, 2], &[SHUFFLE, DEFLATE]);
+    assert_eq!(recipe.chunks.len(), 100_000);
+    let sample = Sample::new(&turn, recipe);
+    let content = sample.recipe.content();
+    check(&turn, &sample.all(), content.len(), &content);
+}
+
+#[test]
+fn a_chunk_of_64_mib_is_read() {
+    let Some(turn) = turn() else { return };
+    for filters in [&[SHUFFLE, DEFLATE][..], &[LZ4], &[ZSTD]] {
+        let recipe = Recipe::honest("huge", &[4100, 4096], &[4096, 4096], filters);
+        let sample = Sample::new(&turn, recipe);
+        let content = sample.recipe.content();
+        check(&turn, &sample.all(), content.len(), &content);
+    }
+}
+
+#[test]
+fn scattered_points_are_read_in_their_order() {
+    let Some(turn) = turn() else { return };
+    let recipe = Recipe::honest("points", &[512, 700], &[64, 50], &[SHUFFLE, DEFLATE]);
+    let sample = Sample::new(&turn, recipe);
+    let total = 512 * 700;
+    // Each once, far from each other.
+    let numbers: Vec<u64> = (0..10_000).map(|i| i * 100_003 % total).collect();
+    let points: Vec<u64> = numbers.iter().flat_map(|n| [n / 700, n % 700]).collect();
+    let right: Vec<u8> = numbers
+        .iter()
+        .flat_map(|n| element(*n).to_le_bytes())
+        .collect();
+    let wanted = Wanted {
+        shape: &[10_000],
+        select: Select::Points(&points),
+        ..sample.all()
+    };
+    check(&turn, &wanted, right.len(), &right);
+}
+
+#[test]
+fn every_other_element_as_single_points_is_read() {
+    let Some(turn) = turn() else { return };
+    let recipe = Recipe::honest("mask", &[300_000], &[25_000], &[SHUFFLE, DEFLATE]);
+    let sample = Sample::new(&turn, recipe);
+    let points: Vec<u64> = (0..150_000).map(|i| i * 2 + i % 3 / 2).collect();
+    let right: Vec<u8> = points
+        .iter()
+        .flat_map(|n| element(*n).to_le_bytes())
+        .collect();
+    let wanted = Wanted {
+        shape: &[150_000],
+        select: Select::Points(&points),
+        ..sample.all()
+    };
+    check(&turn, &wanted, right.len(), &right);
+}
+
+#[test]
+fn an_array_with_strides_of_either_sign_gets_its_elements_and_no_other() {
+    let Some(turn) = turn() else { return };
+    let recipe = Recipe::honest("turned", &[90, 110], &[32, 40], &[SHUFFLE, DEFLATE]);
+    let sample = Sample::new(&turn, recipe);
+    // Columns backwards, 3 bytes between elements, transposed.
+    let (rows, columns, item) = (90i64, 110i64, 7i64);
+    let length = (rows * columns * item) as usize;
+    let strides = [item, -(rows * item)];
+    let first = (columns - 1) * rows * item;
+    let mut right = vec![FRAME; length];
+    for row in 0..rows {
+        for column in 0..columns {
+            let at = (first + row * strides[0] + column * strides[1]) as usize;
+            let bytes = element((row * columns + column) as u64).to_le_bytes();
+            right[at..at + 4].copy_from_slice(&bytes);
+        }
+    }
+    let wanted = Wanted {
+        strides: Some(&strides),
+        first,
+        ..sample.all()
+    };
+    check(&turn, &wanted, length, &right);
+}
+
+#[test]
+fn a_box_at_odd_places_is_read() {
+    let Some(turn) = turn() else { return };
+    let recipe = Recipe::honest("box", &[200, 300], &[33, 47], &[SHUFFLE, DEFLATE]);
+    let sample = Sample::new(&turn, recipe);
+    let right: Vec<u8> = (31..31 + 137u64)
+        .flat_map(|row| (5..5 + 251u64).map(move |column| row * 300 + column))
+        .flat_map(|number| element(number).to_le_bytes())
+        .collect();
+    let wanted = Wanted {
+        shape: &[137, 251],
+        select: Select::Box(&[31, 5], &[137, 251]),
+        ..sample.all()
+    };
+    check(&turn, &wanted, right.len(), &right);
+}
+
+#[test]
+fn chunks_that_were_never_written_are_filled_whatever_the_strides() {
+    let Some(turn) = turn() else { return };
+    let mut recipe = Recipe::honest("holes", &[512, 512], &[16, 16], &[SHUFFLE, DEFLATE]);
+    let is_there = |chunk: &[u64]| (chunk[0] * 5 + chunk[1] * 3).is_multiple_of(11);
+    recipe.chunks.retain(|chunk| is_there(&chunk.coordinates));
+    let mut none = recipe.named("nothing".to_owned());
+    none.chunks.clear();
+    for recipe in [recipe, none] {
+        let is_empty = recipe.chunks.is_empty();
+        let sample = Sample::new(&turn, recipe);
+        let mut right = vec![0; 512 * 512 * 4];
+        for number in 0..512 * 512u64 {
+            let (row, column) = (number / 512, number % 512);
+            let value = match !is_empty && is_there(&[row / 16, column / 16]) {
+                true => element(number),
+                false => 0,
+            };
+            let at = ((column * 512 + row) * 4) as usize;
+            right[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        let wanted = Wanted {
+            strides: Some(&[4, 2048]),
+            ..sample.all()
+        };
+        check(&turn, &wanted, right.len(), &right);
+    }
+}
+
+#[test]
+fn small_lz4_blocks_of_odd_sizes_are_read() {
+    let Some(turn) = turn() else { return };
+    // Each block is stored in a number of bytes that leaves most of its padding empty.
+    let mut recipe = Recipe::honest("blocks", &[64 * 8192], &[8192], &[LZ4]);
+    for chunk in &mut recipe.chunks {
+        chunk.stored.clear();
+        chunk.stored.extend(32768u64.to_be_bytes());
+        chunk.stored.extend(1024u32.to_be_bytes());
+        for _ in 0..32 {
+            let block = lz4_zeros();
+            chunk.stored.extend((block.len() as u32).to_be_bytes());
+            chunk.stored.extend(&block);
+        }
+    }
+    let sample = Sample::new(&turn, recipe);
+    check(&turn, &sample.all(), 64 * 32768, &vec![0; 64 * 32768]);
+}
+
+/// 1024 zeros as an LZ4 block of 17 bytes: four literals, a match of 19 + 3 * 255 + 231 bytes at
+/// distance 1, five literals.
+fn lz4_zeros() -> Vec<u8> {
+    vec![
+        0x4f, 0, 0, 0, 0, 1, 0, 255, 255, 255, 231, 0x50, 0, 0, 0, 0, 0,
+    ]
+}

@@ -1,1 +1,161 @@
+//! Several reads at a time, and reads that are given up.
 
+use std::path::PathBuf;
+
+use penstock_engine::error::Kind;
+use penstock_engine::request::StreamOrder;
+use penstock_engine::{Stream, drain};
+
+use crate::common::{Turn, turn};
+use crate::recipe::{DEFLATE, Recipe, SHUFFLE, write};
+use crate::scene::{LIMIT, Memory, Place, Select, Wanted, finish, start, ways};
+
+const SHAPE: [u64; 2] = [512, 512];
+
+fn sample(turn: &Turn, folder: &tempfile::TempDir, names: &[String]) -> PathBuf {
+    let good = Recipe::honest("", &SHAPE, &[32, 32], &[SHUFFLE, DEFLATE]);
+    let recipes: Vec<Recipe> = names.iter().map(|name| good.named(name.clone())).collect();
+    write(turn.setting, folder.path(), &[("together.h5", &recipes)]).remove(0)
+}
+
+fn content() -> Vec<u8> {
+    crate::recipe::elements(SHAPE.iter().product())
+}
+
+#[test]
+fn a_cancelled_read_ends_soon_and_the_next_one_works() {
+    let Some(turn) = turn() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = sample(&turn, &folder, &["data".to_owned()]);
+    let wanted = Wanted::all(&file, "data", &SHAPE);
+    for (place, options) in ways() {
+        let memory = Memory::new(place, content().len());
+        for round in 0..30 {
+            memory.clear();
+            let request = wanted.start(&turn, &memory, options, None).unwrap();
+            // Earlier and later on its way.
+            std::thread::sleep(std::time::Duration::from_micros(round * 150));
+            request.cancel();
+            match request.wait(Some(LIMIT)).finished() {
+                Some(Ok(())) => assert!(memory.bytes() == content(), "{place:?} {options}"),
+                Some(Err(error)) => assert_eq!(error.kind(), Kind::Cancelled, "{error}"),
+                None => panic!("{place:?} {options}: a cancelled request hangs"),
+            }
+            // Nothing touches the memory any more: the margins are checked and it stays as it is.
+            let found = memory.bytes();
+            std::thread::sleep(std::time::Duration::from_micros(500));
+            assert!(memory.bytes() == found, "{place:?} {options}");
+        }
+        memory.clear();
+        wanted.read(&turn, &memory, options).unwrap();
+        assert!(memory.bytes() == content(), "{place:?} {options}");
+    }
+}
+
+#[test]
+fn a_read_whose_handle_is_dropped_goes_on() {
+    let Some(turn) = turn() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = sample(&turn, &folder, &["data".to_owned()]);
+    let wanted = Wanted::all(&file, "data", &SHAPE);
+    for (place, options) in ways() {
+        let memory = Memory::new(place, content().len());
+        drop(wanted.start(&turn, &memory, options, None).unwrap());
+        drain().unwrap();
+        assert!(memory.bytes() == content(), "{place:?} {options}");
+    }
+}
+
+#[test]
+fn two_reads_fill_the_halves_of_one_destination() {
+    let Some(turn) = turn() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = sample(&turn, &folder, &["data".to_owned()]);
+    let half = [SHAPE[0] / 2, SHAPE[1]];
+    let lower = [half[0], 0];
+    for (place, options) in ways() {
+        let memory = Memory::new(place, content().len());
+        let part = |from, first| Wanted {
+            first,
+            select: Select::Box(from, &half),
+            ..Wanted::all(&file, "data", &half)
+        };
+        let bytes = (half[0] * half[1] * 4) as i64;
+        for _ in 0..10 {
+            memory.clear();
+            let one = part(&[0, 0], 0).start(&turn, &memory, options, None);
+            let other = part(&lower, bytes).start(&turn, &memory, options, None);
+            finish(&one.unwrap()).unwrap();
+            finish(&other.unwrap()).unwrap();
+            assert!(memory.bytes() == content(), "{place:?} {options}");
+        }
+    }
+}
+
+#[test]
+fn eight_threads_read_different_datasets_at_a_time() {
+    let Some(turn) = turn() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let names: Vec<String> = (0..8).map(|i| format!("data{i}")).collect();
+    let file = sample(&turn, &folder, &names);
+    for (place, options) in ways() {
+        for _ in 0..4 {
+            let prepared: Vec<_> = names
+                .iter()
+                .map(|name| {
+                    let memory = Memory::new(place, content().len());
+                    let wanted = Wanted::all(&file, name, &SHAPE);
+                    (wanted.prepare(&turn, &memory, options).unwrap(), memory)
+                })
+                .collect();
+            std::thread::scope(|scope| {
+                for (prepared, memory) in prepared {
+                    scope.spawn(move || {
+                        finish(&start(prepared, &memory, 0, options, None).unwrap()).unwrap();
+                        assert!(memory.bytes() == content(), "{place:?} {options}");
+                    });
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_waits_for_a_read_finds_it_done() {
+    if !crate::has_gpu() {
+        return;
+    }
+    let Some(turn) = turn() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = sample(&turn, &folder, &["data".to_owned()]);
+    let row = SHAPE[1] as i64 * 4;
+    // Whole chunks, boxes of them, and rows backwards, which copies alone must bring to their places.
+    for (strides, first) in [([row, 4], 0), ([-row, 4], (SHAPE[0] as i64 - 1) * row)] {
+        for options in ["threads=1", "threads=8;decode=gpu"] {
+            let memory = Memory::new(Place::Device, content().len());
+            let wanted = Wanted {
+                strides: Some(&strides),
+                first,
+                ..Wanted::all(&file, "data", &SHAPE)
+            };
+            let order = StreamOrder {
+                // SAFETY: the legacy default stream is always there.
+                stream: unsafe { Stream::from_raw(std::ptr::null_mut()) },
+                after: true,
+                before: true,
+            };
+            let request = wanted.start(&turn, &memory, options, Some(order)).unwrap();
+            finish(&request).unwrap();
+            let mut right = content();
+            if first > 0 {
+                right = right
+                    .chunks_exact(row as usize)
+                    .rev()
+                    .flatten()
+                    .copied()
+                    .collect();
+            }
+            assert!(memory.bytes() == right, "{options} {strides:?}");
+        }
+    }
+}

@@ -57,7 +57,9 @@ impl GpuFilters {
     /// GPU memory that a chunk takes; `None` if it is for the CPU.
     fn needs(&self, job: &ChunkJob, reading: &Reading) -> Option<u64> {
         let most = self.method.max_decodable() as u64;
+        let boxes = job.boxes();
         let fits = !job.is_plain
+            && boxes <= MOST_BOXES
             && job.mask >> self.method_at & 1 == 0
             && job.decoded_size <= most
             && job.stored_size <= most;
@@ -70,7 +72,7 @@ impl GpuFilters {
             Some(_) => 0,
             None => stride(job.decoded_size),
         };
-        fits.then(|| stored_room(job.stored_size) + decoded + temp)
+        fits.then(|| stored_room(job.stored_size) + decoded + temp + boxes * TABLES)
     }
 
     /// The place in the destination where a chunk is decoded to, instead of memory of ours. Only
@@ -82,6 +84,13 @@ impl GpuFilters {
         fits.then(|| job.whole(&reading.plan)).flatten()
     }
 }
+
+/// Chunks of a batch at most: what is said of them goes through one slot.
+const MOST_JOBS: u64 = 1 << 16;
+/// Chunks of which more boxes are wanted are for the CPU, which brings their tables bit by bit.
+const MOST_BOXES: u64 = 64;
+/// Bytes that are said of a box, about.
+const TABLES: u64 = 128;
 
 /// Chunks from this size on are decoded in their places: the GPU needs many at a time, for which
 /// there is not memory enough if they are large.
@@ -261,7 +270,9 @@ impl Batches {
         if state.loading.is_some() {
             return Ok(());
         }
-        let (left, chunk) = duty.feed.left()?;
+        let Some((left, chunk)) = duty.feed.left()? else {
+            return Ok(());
+        };
         let wanted = match self.decoder {
             Decoder::Gpu => left,
             _ => self
@@ -288,7 +299,8 @@ impl Batches {
         if state.in_flight_chunks > 0 && room < most {
             return Ok(());
         }
-        let (reading, jobs) = duty.feed.take(wanted as usize, room, |reading, job| {
+        let count = wanted.min(MOST_JOBS) as usize;
+        let (reading, jobs) = duty.feed.take(count, room, |reading, job| {
             self.filters[reading]?.needs(job, &duty.readings[reading])
         })?;
         let Some(filters) = self.filters[reading].filter(|_| !jobs.is_empty()) else {

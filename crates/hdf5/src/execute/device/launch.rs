@@ -106,8 +106,15 @@ impl Results {
             entries,
         };
         let (decoding, entries) = (&results.decoding, &results.entries);
-        let place_all = |queue: &mut CopyQueue, slots: &mut Slots, lent: &mut Lent<'_>| {
-            slots.ready(uploaded.max(1), lent)?;
+        drop(queue);
+        // With the batch's queue unlocked: whoever waits for that lock may hold the slots that this
+        // worker has to wait for.
+        if let Err(error) = slots.ready(uploaded.max(1), lent) {
+            results.release(batch);
+            return Err(error);
+        }
+        let mut queue = batch.queue();
+        let place_all = |queue: &mut CopyQueue, slots: &mut Slots| {
             let tables = slots.bytes();
             decoding.write(entries, &mut tables[decoding_at as usize..]);
             checksums.write(&mut tables[checksum_at as usize..]);
@@ -137,7 +144,7 @@ impl Results {
             queue.wait(DECODED)?;
             queue.mark(DECODED)
         };
-        let queued = place_all(&mut queue, slots, lent);
+        let queued = place_all(&mut queue, slots);
         if let Err(error) = queued {
             // What was queued ends before its memory goes.
             let _ = queue.finish();

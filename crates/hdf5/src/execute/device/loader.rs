@@ -66,6 +66,9 @@ impl<'a, 'b> Loader<'a, 'b> {
             done += last - first;
         }
         self.stager.stored = buffer;
+        if done == 0 {
+            return Ok(());
+        }
         self.send(batch, lent)?;
         let mut found = batch.found();
         found.entries.append(&mut self.found.entries);
@@ -76,7 +79,7 @@ impl<'a, 'b> Loader<'a, 'b> {
         let queue = lent.queue()?;
         queue.mark(LOADED)?;
         batch.queue().follow(queue, LOADED)?;
-        if batch.loaded.fetch_add(done, SeqCst) + done < batch.jobs.len() || done == 0 {
+        if batch.loaded.fetch_add(done, SeqCst) + done < batch.jobs.len() {
             return Ok(());
         }
         let results = Results::launch(self.duty, batch, &mut self.stager.slots, lent)?;
@@ -217,9 +220,12 @@ impl<'a, 'b> Loader<'a, 'b> {
         }
         let Some(start) = batch.take(self.used as u64) else {
             // Many small pieces, each aligned, may take more room than was reckoned with.
-            self.found
-                .again
-                .extend(self.in_slot.drain(..).map(|entry| entry.job));
+            let plan = &self.duty.readings[batch.reading].plan;
+            let mut jobs: Vec<usize> = self.in_slot.drain(..).map(|entry| entry.job).collect();
+            jobs.dedup();
+            let elements = jobs.iter().map(|job| batch.jobs[*job].elements(plan));
+            self.found.elements -= elements.sum::<u64>();
+            self.found.again.append(&mut jobs);
             self.used = 0;
             return Ok(());
         };

@@ -227,6 +227,7 @@ impl<'a> Stager<'a> {
     ) -> Result<()> {
         /// Elements of the pattern that a copy takes at most.
         const MOST: u64 = 64 << 10;
+        const MOST_COPIES: usize = 1 << 16;
         let reading = &self.duty.readings[number];
         let item = reading.plan.item();
         let part = &value[item.offset as usize..(item.offset + item.length) as usize];
@@ -237,6 +238,9 @@ impl<'a> Stager<'a> {
                 let mut done = 0;
                 while done < run.elements {
                     let elements = most.min(run.elements - done);
+                    if self.copies.len() >= MOST_COPIES {
+                        self.flush(lent)?;
+                    }
                     // What was sent took the pattern along.
                     if pattern == usize::MAX || self.used == 0 {
                         pattern = self.room(number, (most * item.memory) as usize, lent)?;
