@@ -318,14 +318,17 @@ PENSTOCK_API int penstock_dataset_read_submit(penstock_hid dataset, penstock_hid
                                               const penstock_options *options,
                                               penstock_stream stream, int flags,
                                               penstock_request **request);
-/* A write into chunks needs HDF5 now and then, and the dataset open until it is finished. */
+/* A write needs HDF5 now and then, and the dataset open until it is finished: somebody has to wait
+ * for it and take its turns, also where a stream waits for it (PENSTOCK_STREAM_WAITS), which goes
+ * on only then. */
 PENSTOCK_API int penstock_dataset_write_submit(penstock_hid dataset, penstock_hid file_space,
                                                const penstock_array *array,
                                                const penstock_options *options,
                                                penstock_stream stream, int flags,
                                                penstock_request **request);
 /* Does what a request needs HDF5 for, on the calling thread, when wait or test has said
- * PENSTOCK_TURN (penstock_request_free does so, too). Without effect at other times. */
+ * PENSTOCK_TURN (penstock_request_free does so, too). A request that failed or was cancelled ends in
+ * a turn as well. Without effect at other times. */
 PENSTOCK_API int penstock_request_turn(penstock_request *request);
 
 /* -- memory -------------------------------------------------------------------------------- */
