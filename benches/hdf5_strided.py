@@ -63,4 +63,4 @@ def measure(plan: Plan) -> Found:
 
 
 if __name__ == "__main__":
-    main("Parts of datasets to the GPU", measure, size="512MiB", quick_size="16MiB")
+    main("Parts of datasets to the GPU", measure, size="1GiB", quick_size="16MiB")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -9,12 +10,20 @@ import pytest
 
 HERE = Path(__file__).parent
 PROGRAMS = sorted((HERE / "programs").glob("*.c"))
+HDF5_PROGRAMS = sorted((HERE / "hdf5").glob("*.c"))
 STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-g"]
 SKIPPED = 77
 
 
-def run_program(program: Path, folder: Path) -> None:
-    done = subprocess.run([program], cwd=folder, capture_output=True, text=True, timeout=120)
+def run_program(program: Path, folder: Path, **environment: str) -> None:
+    done = subprocess.run(
+        [program],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | environment,
+    )
     if done.returncode == SKIPPED:
         pytest.skip(done.stdout.strip())
     assert done.returncode == 0, done.stdout + done.stderr
@@ -28,6 +37,30 @@ def test_c_program(source, installed, tmp_path):
         "cc", tmp_path / source.stem, "-std=c99", "-D_POSIX_C_SOURCE=200809L", *STRICT, source
     )
     run_program(program, tmp_path)
+
+
+@pytest.mark.parametrize("source", HDF5_PROGRAMS, ids=lambda source: source.stem)
+def test_c_program_with_hdf5(source, installed, tmp_path):
+    program = installed.compile(
+        "cc",
+        tmp_path / source.stem,
+        "-std=c99",
+        "-D_POSIX_C_SOURCE=200809L",
+        *STRICT,
+        source,
+        "-ldl",
+    )
+    run_program(program, tmp_path, PENSTOCK_TEST_HDF5=str(hdf5_library()))
+
+
+def hdf5_library() -> Path:
+    """The HDF5 that h5py's wheel brings, or the one that it is linked with."""
+    pytest.importorskip("h5py")
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = Path(line.split(maxsplit=5)[-1])
+        if path.name.startswith("libhdf5") and not path.name.startswith("libhdf5_hl"):
+            return path
+    pytest.skip("h5py has its HDF5 built in")
 
 
 def test_header_compiles_as_cxx(installed, tmp_path):

@@ -192,6 +192,7 @@ type Start = unsafe fn(&Order<'_>, *mut c_void, Manner) -> Result<Request>;
 
 /// # Safety
 /// As the header says.
+#[expect(clippy::too_many_arguments, reason = "those of the C functions")]
 unsafe fn submit_array(
     start: Start,
     dataset: hid_t,

@@ -61,7 +61,7 @@ struct InflateOutput {
         const u32 size = lane() < count ? length_of(symbol) : 0;
         u32 behind = size;
         for (u32 step = 1; step < WIDTH; step *= 2) {
-            u32 before = shuffle(behind, (lane() - step) % WIDTH);
+            u32 before = shuffle(behind, lane() - step);
             behind += lane() >= step ? before : 0;
         }
         const u32 start = behind - size;
@@ -84,7 +84,7 @@ struct InflateOutput {
             warp_barrier();
             u32 mask = lanes_where(begins[lane()] != 0);
             // Of the symbol that this lane's byte is of.
-            u32 owner = (begun + ones(mask & lanes_up_to_mine()) - 1) % WIDTH;
+            u32 owner = begun + ones(mask & lanes_up_to_mine()) - 1;
             begun += ones(mask);
             u32 mine = shuffle(symbol, owner);
             u32 ordinal = done + lane() - shuffle(start, owner);
@@ -105,7 +105,7 @@ struct InflateOutput {
                 // What leads to another copy leads to where that one does; so it is half as many
                 // steps each time.
                 while (lanes_where(byte >= BYTE_OF_GROUP)) {
-                    u32 other = shuffle(byte, byte % WIDTH);
+                    u32 other = shuffle(byte, byte);
                     byte = byte >= BYTE_OF_GROUP ? other : byte;
                 }
             }

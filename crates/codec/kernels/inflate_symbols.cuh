@@ -2,8 +2,8 @@
 //
 // Where a code ends is known only once it is decoded, so a stream has an order. Here a symbol is
 // decoded at each of the next bits, as if one began there, which says where the next one would
-// begin; following that from the first bit, in steps of 1, 2, 4, ... symbols, gives each lane one
-// symbol of the true order.
+// begin; following that from the first bit, four symbols at a time, gives each lane one symbol of the
+// true order.
 #pragma once
 
 #include "inflate_codes.cuh"
@@ -34,8 +34,17 @@ struct FoundSymbols {
 // `jumps` has for each bit of a lane, as a byte, what bit one comes to from there. From bits behind
 // those of the warp one comes nowhere else.
 PORTABLE u32 follow(u32 jumps, u32 bit) {
-    u32 found = byte_of(shuffle(jumps, bit / BITS_OF_LANE % WIDTH), bit % BITS_OF_LANE);
+    u32 found = byte_of(shuffle(jumps, bit / BITS_OF_LANE), bit % BITS_OF_LANE);
     return bit < BITS_OF_WARP ? found : bit;
+}
+
+// Jumps of twice as many symbols.
+PORTABLE u32 squared(u32 jumps) {
+    u32 twice = 0;
+    for (u32 i = 0; i < BITS_OF_LANE; i++) {
+        twice |= follow(jumps, byte_of(jumps, i)) << (8 * i);
+    }
+    return twice;
 }
 
 // Decodes what the tables have, at each of the bits. `table` is shared by the warp.
@@ -63,19 +72,22 @@ PORTABLE FoundSymbols find_symbols(const InflateInput &input, const InflateCodes
         single |= (lane() * BITS_OF_LANE + i + taken) << (8 * i);
     }
     table[lane()] = found;
-    u32 jumps = single;
+    const u32 two = squared(single);
+    const u32 four = squared(two);
     u32 bit = 0;
-    for (u32 step = 1; step < MOST_SYMBOLS; step *= 2) {
-        u32 there = follow(jumps, bit);
-        bit = lane() & step ? there : bit;
-        if (step * 2 < MOST_SYMBOLS) {
-            u32 twice = 0;
-            for (u32 i = 0; i < BITS_OF_LANE; i++) {
-                twice |= follow(jumps, byte_of(jumps, i)) << (8 * i);
-            }
-            jumps = twice;
+    u32 place = 0;
+    for (u32 number = 0; number < MOST_SYMBOLS; number += 4) {
+        bit = lane() >= number ? place : bit;
+        u32 next = follow(four, place);
+        if (next == place) {
+            break;
         }
+        place = next;
     }
+    u32 after = follow(two, bit);
+    bit = lane() & 2 ? after : bit;
+    after = follow(single, bit);
+    bit = lane() & 1 ? after : bit;
     u32 behind = follow(single, bit);
     u32 count = ones(lanes_where(lane() < MOST_SYMBOLS && behind != bit));
     // The lane after the last one has come to where that ends, and no further.

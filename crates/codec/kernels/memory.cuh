@@ -62,7 +62,7 @@ PORTABLE void warp_barrier() {
     __syncwarp();
 }
 
-// The value that another lane has.
+// The value that another lane has; its number is taken modulo `WIDTH`.
 PORTABLE u32 shuffle(u32 value, u32 from) {
     return __shfl_sync(~0u, value, static_cast<i32>(from));
 }

@@ -246,7 +246,8 @@ impl Duty for ChunkWrite {
         let _one = self.turning.lock().unwrap_or_else(|e| e.into_inner());
         // SAFETY: whoever takes the turn may call HDF5, as the submitter has promised.
         let session = unsafe { self.native.session() };
-        let (mut written, mut last) = (0, None);
+        let mut written = 0;
+        let (mut before, mut last): (Option<Vec<u64>>, Option<Vec<u64>>) = (None, None);
         while written < TURN && !share.stopping() {
             let mut state = self.lock();
             let next = state.next;
@@ -255,12 +256,14 @@ impl Duty for ChunkWrite {
             };
             state.next += 1;
             drop(state);
+            before = last.take();
             last = Some(self.write(&session, &encoded, share.counters())?);
             written += encoded.bytes().len() as u64;
             self.lock().bytes -= encoded.waiting();
         }
         if let (Some(first), false) = (last, self.writing.reading.pipeline.filters.is_empty()) {
-            self.native.forget_lookup(&session, &first);
+            self.native
+                .forget_lookup(&session, &first, before.as_deref());
         }
         let mut state = self.lock();
         if state.has_next() {

@@ -22,6 +22,7 @@ pub struct Native {
     /// Empty if it is not chunked.
     pub chunk: Vec<u64>,
     pub element: u64,
+    pub has_filters: bool,
     /// Brought to the medium at the end, where the caller wants that.
     pub durable: Option<Arc<File>>,
 }
@@ -39,6 +40,7 @@ impl Native {
                 _ => Vec::new(),
             },
             element: info.element.size() as u64,
+            has_filters: !info.filters.is_empty(),
             durable: None,
         }
     }
@@ -50,7 +52,29 @@ impl Native {
         unsafe { Session::begin(self.hdf5) }
     }
 
+    /// Hands an encoded chunk to HDF5.
+    ///
+    /// HDF5 (1.14.4, 2.2.0) writes the filter mask into the index only if the size of the chunk changes.
+    /// Where the old one, of the same size, could have another mask, the size is changed twice.
     pub fn write_chunk(
+        &self,
+        session: &Session<'_>,
+        first: &[u64],
+        mask: u32,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let decoded = self.chunk.iter().product::<u64>() * self.element;
+        let length = bytes.len() as u64;
+        let may_differ = self.has_filters && (mask != 0 || length == decoded);
+        if may_differ && self.stored_size(session, first) == Some(length) {
+            let other = bytes.split_last().map_or(bytes, |(_, shorter)| shorter);
+            let other = if other.is_empty() { &[0; 2] } else { other };
+            self.write_stored(session, first, mask, other)?;
+        }
+        self.write_stored(session, first, mask, bytes)
+    }
+
+    fn write_stored(
         &self,
         session: &Session<'_>,
         first: &[u64],
@@ -75,33 +99,70 @@ impl Native {
         Ok(())
     }
 
-    /// Makes HDF5 look the chunk at `first`, which was written last, up again when it needs it: the
-    /// one lookup that it remembers keeps the filter mask from before the write (seen in 2.0.0).
-    /// The lookup of another chunk takes its place, whether or not there is such a chunk.
-    pub fn forget_lookup(&self, session: &Session<'_>, first: &[u64]) {
-        let mut other = first.to_vec();
-        let sizes = self.max_shape.iter().zip(&self.chunk);
-        for (at, (most, side)) in other.iter_mut().zip(sizes) {
-            if *at >= *side {
-                *at -= side;
-                break;
+    /// Makes HDF5 look the chunk at `last`, which was written last, up again when it needs it: the one
+    /// lookup that it remembers keeps the filter mask from before the write (seen in 2.0.0). The
+    /// lookup of another chunk takes its place, if that is not found in the chunk cache: not one that
+    /// was written just `before`, nor one that is not there.
+    pub fn forget_lookup(&self, session: &Session<'_>, last: &[u64], before: Option<&[u64]>) {
+        if let Some(before) = before {
+            self.stored_size(session, before);
+            return;
+        }
+        let sides = || self.shape.iter().zip(&self.chunk);
+        let mut other = last.to_vec();
+        // Behind the dataset, where it can still grow.
+        let ends = sides().map(|(size, side)| size.div_ceil(*side).saturating_mul(*side));
+        let grows = self.max_shape.iter().zip(ends).enumerate();
+        let free = |(_, (most, end)): &(usize, (&Option<u64>, u64))| most.is_none_or(|m| m > *end);
+        if let Some((at, (_, end))) = grows.into_iter().find(free) {
+            other[at] = end;
+            self.stored_size(session, &other);
+            return;
+        }
+        match sides().position(|(size, side)| size > side) {
+            // The index is that of a single chunk, or a tree.
+            None => {
+                if let (Some(at), Some(side)) = (other.first_mut(), self.chunk.first()) {
+                    *at += side;
+                }
+                self.stored_size(session, &other);
             }
-            if most.is_none_or(|most| most > *side) {
-                *at += side;
-                break;
+            Some(at) => {
+                other[at] = if last[at] == 0 { self.chunk[at] } else { 0 };
+                self.read_stored(session, &other);
             }
         }
-        if other == first
-            && let (Some(at), Some(side)) = (other.first_mut(), self.chunk.first())
-        {
-            // The dataset never has more than this chunk.
-            *at += side;
-        }
+    }
+
+    fn stored_size(&self, session: &Session<'_>, first: &[u64]) -> Option<u64> {
         let mut size = 0;
-        // SAFETY: there are as many offsets as dimensions, and a place for the size. No chunk outside
-        // the largest extent is asked for, unless the index is that of a single chunk or a tree.
+        // SAFETY: there are as many offsets as dimensions, and a place for the size.
+        let status = unsafe {
+            (session.hdf5.H5Dget_chunk_storage_size)(self.dataset, first.as_ptr(), &mut size)
+        };
+        (status >= 0).then_some(size)
+    }
+
+    /// Reads a chunk as it is stored, which puts it out of the chunk cache.
+    fn read_stored(&self, session: &Session<'_>, first: &[u64]) {
+        let decoded = self.chunk.iter().product::<u64>() * self.element;
+        // Where no size is told there is no address, and nothing is read.
+        let size = self.stored_size(session, first).unwrap_or(0);
+        // What an index claims to store is no reason to run out of memory.
+        if size > decoded.saturating_mul(2).saturating_add(1 << 16) {
+            return;
+        }
+        let size = size.max(decoded);
+        let (mut bytes, mut mask) = (vec![0u8; size as usize], 0);
+        // SAFETY: there is room for the bytes, as many as HDF5 has just said.
         unsafe {
-            (session.hdf5.H5Dget_chunk_storage_size)(self.dataset, other.as_ptr(), &mut size)
+            (session.hdf5.H5Dread_chunk)(
+                self.dataset,
+                H5P_DEFAULT,
+                first.as_ptr(),
+                &mut mask,
+                bytes.as_mut_ptr().cast(),
+            )
         };
     }
 

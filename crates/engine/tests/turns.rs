@@ -1,0 +1,302 @@
+//! Requests with turns: what only the submitter's thread may do, between and after the workers.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::RecvTimeoutError;
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use common::pending::{A_WHILE, Latch, Latched, owner};
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::file::position::Operation;
+use penstock_engine::options::RouteName;
+use penstock_engine::report;
+use penstock_engine::request::{Duty, DutyOrder, Remaining, Request, Share, Waited, submit_duty};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Workers make items, at most `room` of them at a time; turns take them away.
+struct Factory {
+    items: usize,
+    room: usize,
+    most: usize,
+    seen: Arc<Seen>,
+    latch: Latch,
+    worker_fails_at: Option<usize>,
+    turn_fails_at: Option<usize>,
+}
+
+/// What happened, for the test to look at.
+#[derive(Default)]
+struct Seen {
+    begun: AtomicUsize,
+    made: AtomicUsize,
+    taken: AtomicUsize,
+    inside: AtomicUsize,
+    workers: AtomicUsize,
+    ended: AtomicUsize,
+    wrong_thread: AtomicBool,
+    touched_late: AtomicBool,
+    submitter: std::sync::Mutex<Option<ThreadId>>,
+}
+
+impl Seen {
+    fn on_submitter(&self) {
+        let submitter = self.submitter.lock().unwrap();
+        if submitter.is_some_and(|id| id != thread::current().id()) {
+            self.wrong_thread.store(true, SeqCst);
+        }
+    }
+}
+
+fn io(text: &str) -> Error {
+    Error::new(Kind::Io, text)
+}
+
+impl Duty for Factory {
+    fn serve(&self, share: &Share<'_>) -> Result<()> {
+        let seen = &self.seen;
+        seen.inside.fetch_add(1, SeqCst);
+        self.latch.wait();
+        let outcome = loop {
+            let is_full = seen.made.load(SeqCst) >= seen.taken.load(SeqCst) + self.room;
+            if share.stopping() || is_full {
+                break Ok(());
+            }
+            let number = seen.begun.fetch_add(1, SeqCst);
+            if number >= self.items {
+                break Ok(());
+            }
+            if self.worker_fails_at == Some(number) {
+                break Err(io("a worker failed"));
+            }
+            seen.made.fetch_add(1, SeqCst);
+            if number.is_multiple_of(3) {
+                share.ask_turn();
+            }
+        };
+        seen.workers.fetch_sub(1, SeqCst);
+        seen.inside.fetch_sub(1, SeqCst);
+        outcome
+    }
+
+    fn turn(&self, _share: &Share<'_>) -> Result<Remaining> {
+        let seen = &self.seen;
+        seen.on_submitter();
+        let made = seen.made.load(SeqCst);
+        if self.turn_fails_at.is_some_and(|at| made > at) {
+            return Err(io("a turn failed"));
+        }
+        seen.taken.store(made, SeqCst);
+        if made == self.items {
+            return Ok(Remaining::Nothing);
+        }
+        let missing = self.most - seen.workers.load(SeqCst);
+        if missing == 0 {
+            return Ok(Remaining::Turns);
+        }
+        seen.workers.fetch_add(missing, SeqCst);
+        Ok(Remaining::Workers(missing))
+    }
+
+    fn end_turns(&self) {
+        self.seen.on_submitter();
+        self.seen.ended.fetch_add(1, SeqCst);
+        if self.seen.inside.load(SeqCst) > 0 && self.seen.made.load(SeqCst) < self.items {
+            self.seen.touched_late.store(true, SeqCst);
+        }
+    }
+
+    fn named(&self, error: Error) -> Error {
+        error.in_file(Path::new("/factory"))
+    }
+
+    fn operation(&self) -> Operation {
+        Operation::Write
+    }
+}
+
+fn factory(items: usize) -> Factory {
+    let latch = Latch::default();
+    latch.lift();
+    Factory {
+        items,
+        room: 5,
+        most: 3,
+        seen: Arc::default(),
+        latch,
+        worker_fails_at: None,
+        turn_fails_at: None,
+    }
+}
+
+fn start(factory: Factory, owner: Option<Box<dyn std::any::Any + Send>>) -> (Request, Arc<Seen>) {
+    let seen = Arc::clone(&factory.seen);
+    seen.workers.store(factory.most, SeqCst);
+    let order = DutyOrder {
+        workers: factory.most,
+        duty: Box::new(factory),
+        path: PathBuf::from("/factory"),
+        context: None,
+        asked: RouteName::Host,
+        block: 0,
+        has_turns: true,
+        moved: 0,
+        moved_by: report::Path::HostBuffered,
+        note: None,
+    };
+    // SAFETY: the duty touches nothing but what it owns.
+    (unsafe { submit_duty(order, None, owner) }.unwrap(), seen)
+}
+
+/// Takes turns until the request is finished; fails the test if it hangs.
+fn finish(request: &Request) -> Result<()> {
+    loop {
+        match request.wait(Some(LONG)) {
+            Waited::Finished(outcome) => return outcome,
+            Waited::Turn => request.turn(),
+            Waited::Pending => panic!("the request hangs"),
+        }
+    }
+}
+
+#[test]
+fn workers_that_leave_for_want_of_room_are_replaced_until_all_is_done() {
+    for round in 0..200 {
+        let factory = Factory {
+            room: 1 + round % 7,
+            most: 1 + round % 4,
+            ..factory(50)
+        };
+        *factory.seen.submitter.lock().unwrap() = Some(thread::current().id());
+        let (request, seen) = start(factory, None);
+        finish(&request).unwrap();
+        assert_eq!(seen.taken.load(SeqCst), 50);
+        assert_eq!(seen.ended.load(SeqCst), 1);
+        assert!(!seen.wrong_thread.load(SeqCst));
+    }
+}
+
+#[test]
+fn nothing_goes_on_without_the_turns() {
+    let (request, seen) = start(factory(50), None);
+    thread::sleep(A_WHILE);
+    assert!(matches!(request.wait(Some(LONG)), Waited::Turn));
+    assert!(seen.made.load(SeqCst) < 50);
+    assert_eq!(seen.taken.load(SeqCst), 0);
+    finish(&request).unwrap();
+}
+
+#[test]
+fn an_error_of_a_worker_ends_the_request_after_all_have_left() {
+    for at in [0, 3, 20] {
+        let factory = Factory {
+            worker_fails_at: Some(at),
+            ..factory(50)
+        };
+        let (request, seen) = start(factory, None);
+        let error = finish(&request).unwrap_err();
+        assert!(error.to_string().contains("a worker failed"), "{error}");
+        assert_eq!(error.path(), Some(Path::new("/factory")));
+        assert_eq!(seen.ended.load(SeqCst), 1);
+        assert!(!seen.touched_late.load(SeqCst));
+    }
+}
+
+#[test]
+fn an_error_of_a_turn_ends_the_request_after_all_have_left() {
+    for at in [0, 10] {
+        let factory = Factory {
+            turn_fails_at: Some(at),
+            ..factory(50)
+        };
+        let (request, seen) = start(factory, None);
+        let error = finish(&request).unwrap_err();
+        assert!(error.to_string().contains("a turn failed"), "{error}");
+        assert_eq!(seen.ended.load(SeqCst), 1);
+        assert!(!seen.touched_late.load(SeqCst));
+    }
+}
+
+#[test]
+fn a_cancelled_request_calls_no_turn_but_ends_in_one() {
+    let factory = Factory {
+        latch: Latch::default(),
+        ..factory(50)
+    };
+    let latch = Latched(factory.latch.clone());
+    let (owner, dropped) = owner();
+    let (request, seen) = start(factory, owner);
+    while seen.inside.load(SeqCst) == 0 {
+        thread::yield_now();
+    }
+    request.cancel();
+    assert!(matches!(request.wait(Some(LONG)), Waited::Turn));
+    request.turn();
+    // A worker is still inside.
+    assert!(request.test().finished().is_none());
+    assert_eq!(
+        dropped.recv_timeout(A_WHILE),
+        Err(RecvTimeoutError::Timeout)
+    );
+    latch.0.lift();
+    assert_eq!(finish(&request).unwrap_err().kind(), Kind::Cancelled);
+    assert_eq!(dropped.recv_timeout(LONG), Ok(()));
+    assert_eq!(seen.taken.load(SeqCst), 0);
+    assert_eq!(seen.ended.load(SeqCst), 1);
+}
+
+#[test]
+fn a_request_that_is_dropped_stops_without_its_turns() {
+    let factory = Factory {
+        latch: Latch::default(),
+        ..factory(50)
+    };
+    let latch = Latched(factory.latch.clone());
+    let (owner, dropped) = owner();
+    let (request, seen) = start(factory, owner);
+    while seen.inside.load(SeqCst) == 0 {
+        thread::yield_now();
+    }
+    drop(request);
+    assert_eq!(
+        dropped.recv_timeout(A_WHILE),
+        Err(RecvTimeoutError::Timeout)
+    );
+    latch.0.lift();
+    assert_eq!(dropped.recv_timeout(LONG), Ok(()));
+    assert_eq!(seen.inside.load(SeqCst), 0);
+    assert_eq!(seen.taken.load(SeqCst), 0);
+}
+
+#[test]
+fn the_descriptor_is_readable_when_a_turn_is_asked_for_and_quiet_after_it() {
+    let (request, _) = start(factory(50), None);
+    let descriptor = request.descriptor().unwrap();
+    let is_readable = |limit: i32| {
+        let mut asked = libc::pollfd {
+            fd: descriptor,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one pollfd, of a descriptor that the request keeps open.
+        unsafe { libc::poll(&mut asked, 1, limit) == 1 }
+    };
+    loop {
+        match request.test() {
+            Waited::Finished(outcome) => break outcome.unwrap(),
+            Waited::Turn => request.turn(),
+            Waited::Pending => {
+                // Asked for in between, it is readable at once.
+                assert!(is_readable(20_000), "nobody tells that the request goes on");
+                if matches!(request.test(), Waited::Pending) {
+                    request.turn();
+                }
+            }
+        }
+    }
+    assert!(is_readable(0));
+}
