@@ -50,7 +50,11 @@ fn all_ways() -> Vec<(Place, &'static str)> {
 }
 
 fn check(turn: &Turn, wanted: &Wanted<'_>, length: usize, right: &[u8]) {
-    for (place, options) in all_ways() {
+    check_in(&all_ways(), turn, wanted, length, right);
+}
+
+fn check_in(ways: &[(Place, &str)], turn: &Turn, wanted: &Wanted<'_>, length: usize, right: &[u8]) {
+    for (place, options) in ways.iter().copied() {
         let memory = Memory::new(place, length);
         let what = format!("{} {place:?} {options}", wanted.name);
         wanted
@@ -67,17 +71,17 @@ fn a_hundred_thousand_tiny_chunks_are_read() {
     assert_eq!(recipe.chunks.len(), 100_000);
     let sample = Sample::new(&turn, recipe);
     let content = sample.recipe.content();
-    check(&turn, &sample.all(), content.len(), &content);
+    check_in(&ways(), &turn, &sample.all(), content.len(), &content);
 }
 
 #[test]
 fn a_chunk_of_64_mib_is_read() {
     let Some(turn) = turn() else { return };
-    for filters in [&[SHUFFLE, DEFLATE][..], &[LZ4], &[ZSTD]] {
+    for filters in [&[SHUFFLE, DEFLATE][..], &[ZSTD]] {
         let recipe = Recipe::honest("huge", &[4100, 4096], &[4096, 4096], filters);
         let sample = Sample::new(&turn, recipe);
         let content = sample.recipe.content();
-        check(&turn, &sample.all(), content.len(), &content);
+        check_in(&ways(), &turn, &sample.all(), content.len(), &content);
     }
 }
 
