@@ -386,6 +386,10 @@ impl ReadPlan {
         self.decoded_size
     }
 
+    pub(crate) fn grid(&self) -> &ChunkGrid {
+        &self.grid
+    }
+
     /// Index in the dataset of a chunk's first element.
     pub fn first_element(&self, chunk: u64) -> Vec<u64> {
         let coordinates = self.grid.coordinates(chunk);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
-use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_SELECT_SET, Hdf5, hid_t};
+use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_ALL, H5S_SELECT_SET, Hdf5, hid_t};
 
 use crate::metadata::in_dataset;
 use crate::session::Session;
@@ -31,7 +31,27 @@ impl Native {
         unsafe { Session::begin(self.hdf5) }
     }
 
+    /// Where the stored chunk has the same size, HDF5 leaves its record as it is, mask and all. So a
+    /// chunk with another mask is first written with a byte more.
     pub fn write_chunk(
+        &self,
+        session: &Session<'_>,
+        first: &[u64],
+        mask: u32,
+        bytes: &[u8],
+        is_filtered: bool,
+    ) -> Result<()> {
+        if is_filtered
+            && self.stored_size(session, first) == Some(bytes.len() as u64)
+            && self.stored_mask(session, first, bytes.len()) != Some(mask)
+        {
+            let longer = [bytes, &[0]].concat();
+            self.write_bytes(session, first, mask, &longer)?;
+        }
+        self.write_bytes(session, first, mask, bytes)
+    }
+
+    fn write_bytes(
         &self,
         session: &Session<'_>,
         first: &[u64],
@@ -54,6 +74,100 @@ impl Native {
             return Err(self.named(session.failed(&format!("write the chunk at {first:?}"))));
         }
         Ok(())
+    }
+
+    /// Makes this chunk the one that HDF5 looked up last.
+    pub fn look_up(&self, session: &Session<'_>, first: &[u64]) {
+        self.stored_size(session, first);
+    }
+
+    /// Bytes of a stored chunk; `None` of one that is not stored.
+    fn stored_size(&self, session: &Session<'_>, first: &[u64]) -> Option<u64> {
+        let mut bytes = 0;
+        // SAFETY: HDF5 checks the identifier; there are as many offsets as dimensions.
+        let status = unsafe {
+            (session.hdf5.H5Dget_chunk_storage_size)(self.dataset, first.as_ptr(), &mut bytes)
+        };
+        (status >= 0).then_some(bytes)
+    }
+
+    /// The filter mask of a stored chunk of this size. HDF5 tells it together with the bytes, or
+    /// after a walk through all chunks.
+    fn stored_mask(&self, session: &Session<'_>, first: &[u64], size: usize) -> Option<u32> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(size).ok()?;
+        bytes.resize(size, 0u8);
+        let mut mask = 0;
+        // SAFETY: HDF5 checks the identifier; there are as many offsets as dimensions, and there is
+        // room for the bytes, whose number it has just told.
+        let status = unsafe {
+            (session.hdf5.H5Dread_chunk)(
+                self.dataset,
+                H5P_DEFAULT,
+                first.as_ptr(),
+                &mut mask,
+                bytes.as_mut_ptr().cast(),
+            )
+        };
+        (status >= 0).then_some(mask)
+    }
+
+    /// The filter mask of the only chunk, 0 if it is not stored.
+    pub fn only_mask(&self, session: &Session<'_>, first: &[u64]) -> u32 {
+        let (mut mask, mut address, mut size) = (0, 0, 0);
+        // SAFETY: HDF5 checks the identifier; there are as many offsets as dimensions, and a place
+        // for each answer.
+        let status = unsafe {
+            (session.hdf5.H5Dget_chunk_info_by_coord)(
+                self.dataset,
+                first.as_ptr(),
+                &mut mask,
+                &mut address,
+                &mut size,
+            )
+        };
+        if status < 0 { 0 } else { mask }
+    }
+
+    /// Writes all of the dataset by HDF5, from the elements of its only chunk as they are stored.
+    pub fn write_whole(&self, session: &Session<'_>, chunk: &[u64], elements: &[u8]) -> Result<()> {
+        let hdf5 = session.hdf5;
+        let action = "write the only chunk";
+        // SAFETY: takes an identifier, which HDF5 checks; the answer is ours to close.
+        let file_type = unsafe { (hdf5.H5Dget_type)(self.dataset) };
+        let file_type = session.own(file_type, hdf5.H5Tclose, action)?;
+        // SAFETY: there are as many lengths as is said; the answer is ours to close.
+        let memory =
+            unsafe { (hdf5.H5Screate_simple)(chunk.len() as i32, chunk.as_ptr(), ptr::null()) };
+        let memory = session.own(memory, hdf5.H5Sclose, action)?;
+        let zeros = vec![0u64; chunk.len()];
+        // SAFETY: there are as many numbers as dimensions.
+        let status = unsafe {
+            (hdf5.H5Sselect_hyperslab)(
+                memory.get(),
+                H5S_SELECT_SET,
+                zeros.as_ptr(),
+                ptr::null(),
+                self.shape.as_ptr(),
+                ptr::null(),
+            )
+        };
+        session.check(status, action)?;
+        // SAFETY: the elements fill the chunk, of which memory is the shape, in the type of the file.
+        let status = unsafe {
+            (hdf5.H5Dwrite)(
+                self.dataset,
+                file_type.get(),
+                memory.get(),
+                H5S_ALL,
+                H5P_DEFAULT,
+                elements.as_ptr().cast(),
+            )
+        };
+        session
+            .check(status, action)
+            .map(drop)
+            .map_err(|e| self.named(e))
     }
 
     /// Makes HDF5's sieve buffer hold the bytes that are in the file now.
