@@ -41,6 +41,11 @@ def is_small(dataset: Any, selected: Selected, nbytes: int, *, plain: bool) -> b
     return bool(properties.get_nfilters() == 0 and properties.get_layout() != h5py.h5d.VIRTUAL)
 
 
+def nothing(array: Any) -> Finished[Any]:
+    """The write of no elements."""
+    return Finished(array, Report(route="hdf5"))
+
+
 def without_dimensions(dataset: Any) -> str:
     """Why a dataset that has no dimensions is left to h5py."""
     return "there are no data" if dataset.shape is None else "the dataspace is scalar"

@@ -56,22 +56,20 @@ def start(
         return left_to_h5py("the arrays in the elements have another shape")
 
     selected = selections.select(dataset, indices)
-    if not selected.count:
-        return left_to_h5py("there are no data")
     if waits and view.device < 0:
         nbytes = selected.count * field.itemsize
         if by_h5py.is_small(dataset, selected, nbytes, plain=dtype == base and not names):
             return left_to_h5py(by_h5py.TOO_SMALL)
+    if outer == () and selected.shape != () and not selected.regular:
+        return left_to_h5py("one value is written to a selection that is no box")
+    selected.fits(outer)
+    if not selected.count:
+        return by_h5py.nothing(array)
     if not view.contiguous and not (selected.regular and view.is_dense(len(inner))):
         view = arrays.source(array, after)
     strides = view.outer_strides(len(inner))
-    if selected.regular:
-        if outer != selected.shape:
-            strides = selected.repeat(outer, view.byte_strides[: len(outer)])
-    elif outer == () and selected.shape != ():
-        return left_to_h5py("one value is written to a selection that is no box")
-    else:
-        selected.fits(outer)
+    if selected.regular and outer != selected.shape:
+        strides = selected.repeat(outer, view.byte_strides[: len(outer)])
     return hdf5_native.submit(
         request.WRITE,
         dataset,

@@ -40,25 +40,21 @@ class Selected:
         count, step = self.parsed._sel[1:3]
         return bool(step[:1] == (1,) and count[1:] == self.parsed.shape[1:])
 
-    def repeat(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-        """The strides with which an array of this shape is broadcast into the selection.
-
-        Raises TypeError, as h5py does, if it cannot be broadcast.
-        """
+    def fits(self, shape: tuple[int, ...]) -> None:
+        """Raise TypeError, as h5py does, unless an array of this shape can be written to it."""
         from h5py._hl.selections import SimpleSelection
 
         parsed = self.parsed or SimpleSelection(self.shape)
         parsed.expand_shape(shape)
+
+    def repeat(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+        """The strides with which an array of this shape, which fits, fills the selection."""
         source = list(zip(shape, strides, strict=True))
         repeated = []
         for length in reversed(self.shape):
             own, stride = source.pop() if source else (1, 0)
             repeated.append(stride if own == length else 0)
         return tuple(reversed(repeated))
-
-    def fits(self, shape: tuple[int, ...]) -> None:
-        """Raise TypeError unless an array of this shape has an element for each selected one."""
-        self.parsed.expand_shape(shape)
 
 
 def split(argument: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:

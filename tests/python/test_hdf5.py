@@ -197,6 +197,37 @@ def test_every_layout_and_type_reads_as_by_h5py(tmp_path, h5):
         assert (report.decoder == "CPU") == (name == "zipped")
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"compression": "gzip"},
+        {"compression": "lzf"},
+        {"compression": "szip", "compression_opts": ("nn", 2)},
+        {"shuffle": True, "fletcher32": True},
+    ],
+)
+@pytest.mark.parametrize("chunks", [(100, 40), (30, 40), (25, 7)])
+def test_chunks_that_no_filter_shrinks_are_read_at_once_by_h5py(tmp_path, keys, chunks):
+    """HDF5 remembers of a chunk that it was filtered, or was not, when that has changed."""
+    random = np.random.default_rng(1)
+    noise = random.integers(0, 256, (100, 40), np.uint8)
+    smooth = np.zeros((100, 40), np.uint8)
+    with h5py.File(tmp_path / "f.h5", "w", libver="latest") as file:
+        ours = file.create_dataset("x", (100, 40), "u1", chunks=chunks, **keys)
+        for whole in (noise, smooth, noise, noise + np.uint8(1)):
+            ps.write(ours, whole)
+            np.testing.assert_array_equal(ours[...], whole)
+            np.testing.assert_array_equal(ps.read(ours), whole)
+        expected = noise + np.uint8(1)
+        for i in range(30):
+            row = random.integers(0, 100)
+            expected[row] = i
+            ps.write(ours, expected[row], row)
+            np.testing.assert_array_equal(ours[...], expected)
+    with h5py.File(tmp_path / "f.h5") as file:
+        np.testing.assert_array_equal(file["x"][...], expected)
+
+
 def test_what_only_hdf5_can_read_says_so(h5):
     h5["strings"] = ["a", "bcd"]
     h5["lists"] = np.array([np.arange(3), np.arange(2)], dtype=h5py.vlen_dtype("i4"))
