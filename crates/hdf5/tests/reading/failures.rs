@@ -144,6 +144,20 @@ fn memory_that_is_not_to_be_had_is_an_error_or_does_no_harm() {
 }
 
 #[test]
+fn a_batch_for_which_memory_is_short_is_left_to_the_cpu() {
+    let Some(standin) = standin() else { return };
+    for filters in [[SHUFFLE, DEFLATE], [SHUFFLE, LZ4]] {
+        let Some(bench) = Bench::new(&filters) else {
+            return;
+        };
+        for failure in ["alloc:1", "alloc:2", "alloc:3", "alloc:4", "alloc:5"] {
+            let _failing = standin.fail(failure);
+            bench.works("decode=gpu;threads=1", failure);
+        }
+    }
+}
+
+#[test]
 fn nvcomp_that_fails_does_no_harm() {
     let lz4 = [SHUFFLE, LZ4, FLETCHER32];
     try_with(&lz4, &["nvcomp:1", "nvcomp:2", "nvcomp:3", "nvcomp:*"]);
