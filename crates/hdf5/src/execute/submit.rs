@@ -60,6 +60,7 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
     let most = options.threads.map_or(cores()?, |n| n as usize);
     // SAFETY: the caller vouches for the memory.
     let target = unsafe { Target::new(start as *mut u8, prepared.length) };
+    let mut note = None;
     let (duty, workers): (Box<dyn Duty>, usize) = match &memory.context {
         None => {
             let duty = HostRead::new(prepared.readings, target);
@@ -72,8 +73,9 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
                 length: prepared.length,
             };
             let is_held = manner.stream.is_some_and(|order| order.before);
-            let duty =
+            let mut duty =
                 DeviceRead::new(prepared.readings, target, context, most, &options, is_held)?;
+            note = duty.note.take();
             let workers = duty.workers(most).map_err(named)?;
             (Box::new(duty), workers)
         }
@@ -93,7 +95,8 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
         moved_by: Path::Hdf5,
         note: prepared
             .reason
-            .map(|why| format!("through HDF5 in host memory: {why}")),
+            .map(|why| format!("through HDF5 in host memory: {why}"))
+            .or(note),
     };
     // SAFETY: passed on.
     unsafe { request::submit_duty(order, manner.stream, manner.owner) }

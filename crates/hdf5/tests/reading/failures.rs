@@ -1,6 +1,10 @@
 //! A GPU that fails: an error or what is right, nothing left behind, and the next read works.
 
+use penstock_engine::error::Result;
+use penstock_engine::report::Report;
+
 use crate::common::{Turn, turn};
+use crate::process::run_case;
 use crate::recipe::{DEFLATE, FLETCHER32, LZ4, Recipe, SHUFFLE, write};
 use crate::scene::{Memory, Place, Wanted};
 use crate::standin::standin;
@@ -40,14 +44,18 @@ impl Bench {
     }
 
     /// Reads all of it in the other order of rows, so that kernels have to place it.
-    fn read(&self, options: &str) -> penstock_engine::error::Result<()> {
+    fn read(&self, options: &str) -> Result<()> {
+        self.report(options).map(drop)
+    }
+
+    fn report(&self, options: &str) -> Result<Report> {
         let row = SHAPE[1] as i64 * 4;
         let wanted = Wanted {
             strides: Some(&[-row, 4]),
             first: (SHAPE[0] as i64 - 1) * row,
             ..Wanted::all(&self.file, "data", &SHAPE)
         };
-        wanted.read(&self.turn, &self.memory, options).map(drop)
+        wanted.read(&self.turn, &self.memory, options)
     }
 
     fn expected(&self) -> Vec<u8> {
@@ -136,6 +144,20 @@ fn memory_that_is_not_to_be_had_is_an_error_or_does_no_harm() {
 }
 
 #[test]
+fn a_batch_for_which_memory_is_short_is_left_to_the_cpu() {
+    let Some(standin) = standin() else { return };
+    for filters in [[SHUFFLE, DEFLATE], [SHUFFLE, LZ4]] {
+        let Some(bench) = Bench::new(&filters) else {
+            return;
+        };
+        for failure in ["alloc:1", "alloc:2", "alloc:3", "alloc:4", "alloc:5"] {
+            let _failing = standin.fail(failure);
+            bench.works("decode=gpu;threads=1", failure);
+        }
+    }
+}
+
+#[test]
 fn nvcomp_that_fails_does_no_harm() {
     let lz4 = [SHUFFLE, LZ4, FLETCHER32];
     try_with(&lz4, &["nvcomp:1", "nvcomp:2", "nvcomp:3", "nvcomp:*"]);
@@ -157,4 +179,30 @@ fn streams_and_events_that_fail_are_errors_or_do_no_harm() {
         "pointer:1",
         "pointer:*",
     ]);
+}
+
+const NO_MODULE: (&str, &str) = ("CUDASIM_FAIL", "module:*");
+
+#[test]
+fn without_kernels_copies_do_it_unless_the_gpu_is_asked_for() {
+    if standin().is_some() {
+        run_case("failures::read_without_kernels", &[NO_MODULE]);
+    }
+}
+
+/// In a process that has not loaded them yet.
+#[test]
+#[ignore = "run by without_kernels_copies_do_it_unless_the_gpu_is_asked_for"]
+fn read_without_kernels() {
+    assert_eq!(std::env::var(NO_MODULE.0).as_deref(), Ok(NO_MODULE.1));
+    let Some(bench) = Bench::new(&[SHUFFLE, DEFLATE]) else {
+        return;
+    };
+    for options in ["threads=1", "decode=cpu;threads=4"] {
+        bench.works(options, options);
+        let report = bench.report(options).unwrap();
+        assert!(report.note.contains("no kernels"), "{report:?}");
+    }
+    let error = bench.read("decode=gpu").unwrap_err();
+    assert!(error.to_string().contains("cuModule"), "{error}");
 }

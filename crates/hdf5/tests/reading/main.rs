@@ -4,6 +4,8 @@
 mod common;
 mod damage;
 mod failures;
+#[path = "../../../engine/tests/common/process.rs"]
+mod process;
 mod recipe;
 mod scene;
 mod shapes;

@@ -1,6 +1,6 @@
 //! A loaded batch decoded and placed by the GPU, and what came of it.
 
-use penstock_codec::gpu::{Checksum, ChecksumTable};
+use penstock_codec::gpu::{Checksum, ChecksumTable, InflateTable};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::gpu::{CopyQueue, Direction, Lent};
 use penstock_engine::report::{Counters, Path};
@@ -155,6 +155,21 @@ impl Results {
         places.clear();
         drop(queue);
         Ok(results)
+    }
+
+    /// Of a batch that is left to the CPU after all.
+    pub fn none(batch: &Batch) -> Result<Results> {
+        batch.queue().mark(DECODED)?;
+        Ok(Results {
+            decoding: Decoding::Inflate(InflateTable::new()),
+            scratch: Vec::new(),
+            entries: Vec::new(),
+            again: (0..batch.jobs.len()).collect(),
+            elements: 0,
+            results_at: 0,
+            verdicts_at: 0,
+            checked: Vec::new(),
+        })
     }
 
     /// The jobs that the CPU has to decode, after the GPU is done: what was not for the GPU, and

@@ -8,7 +8,7 @@ use std::time::Instant;
 use penstock_codec::filters;
 use penstock_codec::gpu::framing::{self, Piece};
 use penstock_codec::gpu::nvcomp;
-use penstock_engine::error::Result;
+use penstock_engine::error::{Kind, Result};
 use penstock_engine::gpu::Lent;
 use penstock_engine::request::Share;
 
@@ -82,7 +82,11 @@ impl<'a, 'b> Loader<'a, 'b> {
         if batch.loaded.fetch_add(done, SeqCst) + done < batch.jobs.len() {
             return Ok(());
         }
-        let results = Results::launch(self.duty, batch, &mut self.stager.slots, lent)?;
+        let results = match Results::launch(self.duty, batch, &mut self.stager.slots, lent) {
+            // The CPU needs less memory on the GPU.
+            Err(error) if error.kind() == Kind::Memory => Results::none(batch)?,
+            launched => launched?,
+        };
         self.duty.batches.launched(Launched {
             batch: Arc::clone(batch),
             results,

@@ -47,6 +47,8 @@ pub struct DeviceRead {
     /// None where a stream waits for the request: kernels may share a hardware queue with that
     /// stream, and would wait for it in turn (docs/decisions/0006). Then copies do it all.
     kernels: Option<Arc<Kernels>>,
+    /// Why there are no kernels that should be there.
+    pub note: Option<String>,
     batches: Batches,
     /// Of each reading, the size of the elements that its first filter shuffles; 1 if it does not.
     shuffles: Vec<u32>,
@@ -67,9 +69,13 @@ impl DeviceRead {
         options: &Options,
         copies_only: bool,
     ) -> Result<DeviceRead> {
-        let kernels = match copies_only {
-            true => None,
-            false => Some(placing::kernels(context)?),
+        let (kernels, note) = match copies_only {
+            true => (None, None),
+            false => match placing::kernels(context) {
+                Ok(kernels) => (Some(kernels), None),
+                Err(error) if options.decode == Some(Decoder::Gpu) => return Err(error),
+                Err(error) => (None, Some(format!("no kernels on this GPU: {error}"))),
+            },
         };
         let feed = Feed::new(&readings);
         let scratch = options.scratch.unwrap_or(SCRATCH);
@@ -86,6 +92,7 @@ impl DeviceRead {
             target,
             context: Arc::clone(context),
             kernels,
+            note,
             batches,
         })
     }
