@@ -12,7 +12,7 @@
 #include "inflate_codes.cuh"
 #include "inflate_input.cuh"
 #include "inflate_output.cuh"
-#include "inflate_run.cuh"
+#include "inflate_symbols.cuh"
 #include "memory.cuh"
 
 // The structs have their twins in gpu/inflate.rs.
@@ -42,23 +42,22 @@ struct InflateLaunch {
 };
 static_assert(sizeof(InflateLaunch) == 24);
 
-// Literals one after the other before it is worth to look for many at a time.
-constexpr u32 LITERALS_OF_A_RUN = 6;
+// What a warp has in shared memory.
+struct InflateShared {
+    InflateCodes codes;
+    SymbolsOfLane symbols[WIDTH];
+    u32 ring[INPUT_WORDS];
+    u32 begins[WIDTH];
+};
 
 PORTABLE InflateStatus inflate_stored(InflateInput &input, InflateOutput &output) {
-    input.align();
-    if (!input.refill()) {
-        return INFLATE_TRUNCATED;
-    }
+    input.at = (input.at + 7) / 8 * 8;
     u32 length = input.take(16);
-    if (!input.refill()) {
-        return INFLATE_TRUNCATED;
-    }
     u32 complement = input.take(16);
     if ((length ^ complement) != 0xffff) {
         return INFLATE_BAD_STORED;
     }
-    u64 from = input.position() / 8;
+    u64 from = input.at / 8;
     if (from + length > input.end) {
         return INFLATE_TRUNCATED;
     }
@@ -70,7 +69,7 @@ PORTABLE InflateStatus inflate_stored(InflateInput &input, InflateOutput &output
 }
 
 // The code of RFC 1951, section 3.2.6, where the block brings none of its own.
-PORTABLE InflateStatus fixed_codes(InflateCodes &codes) {
+PORTABLE void fixed_lengths(InflateCodes &codes) {
     warp_barrier();
     for (u32 symbol = lane(); symbol < 288; symbol += WIDTH) {
         codes.lengths[symbol] = symbol < 144 ? 8 : symbol < 256 ? 9 : symbol < 280 ? 7 : 8;
@@ -78,15 +77,11 @@ PORTABLE InflateStatus fixed_codes(InflateCodes &codes) {
     for (u32 symbol = lane(); symbol < 32; symbol += WIDTH) {
         codes.lengths[288 + symbol] = 5;
     }
-    return codes.build(288, 32);
 }
 
-PORTABLE InflateStatus dynamic_codes(InflateInput &input, InflateCodes &codes) {
-    if (!input.refill()) {
-        return INFLATE_TRUNCATED;
-    }
-    u32 literals = 257 + input.take(5);
-    u32 distances = 1 + input.take(5);
+PORTABLE InflateStatus dynamic_lengths(InflateInput &input, InflateCodes &codes, u32 &literals, u32 &distances) {
+    literals = 257 + input.take(5);
+    distances = 1 + input.take(5);
     u32 sizes = 4 + input.take(4);
     if (literals > 286 || distances > 30) {
         return INFLATE_BAD_CODES;
@@ -102,9 +97,6 @@ PORTABLE InflateStatus dynamic_codes(InflateInput &input, InflateCodes &codes) {
     constexpr u64 ORDER_HIGH =
         12ull | 3ull << 5 | 13ull << 10 | 2ull << 15 | 14ull << 20 | 1ull << 25 | 15ull << 30;
     for (u32 i = 0; i < sizes; i++) {
-        if (!input.refill()) {
-            return INFLATE_TRUNCATED;
-        }
         u32 symbol = static_cast<u32>(i < 12 ? ORDER_LOW >> (5 * i) : ORDER_HIGH >> (5 * (i - 12))) & 31;
         u32 size = input.take(3);
         if (lane() == 0) {
@@ -117,14 +109,12 @@ PORTABLE InflateStatus dynamic_codes(InflateInput &input, InflateCodes &codes) {
     u32 known = 0;
     u32 before = 0;
     while (known < literals + distances) {
-        if (!input.refill()) {
-            return INFLATE_TRUNCATED;
-        }
-        u32 entry = codes.distances[input.peek(SIZE_BITS)];
+        input.ready();
+        u32 entry = codes.distances[static_cast<u32>(input.look(0)) & ((1u << SIZE_BITS) - 1)];
         if (kind_of(entry) != LITERAL) {
             return INFLATE_BAD_SYMBOL;
         }
-        input.drop(entry & 15);
+        input.at += entry & 15;
         u32 symbol = value_of(entry);
         u32 times = 1;
         if (symbol == 16) {
@@ -147,93 +137,104 @@ PORTABLE InflateStatus dynamic_codes(InflateInput &input, InflateCodes &codes) {
         known += times;
     }
     warp_barrier();
-    if (codes.lengths[256] == 0) {
-        return INFLATE_BAD_CODES;
-    }
-    return codes.build(literals, distances);
+    return codes.lengths[256] == 0 ? INFLATE_BAD_CODES : INFLATE_DONE;
 }
 
-PORTABLE InflateStatus inflate_block(InflateInput &input, InflateOutput &output, const InflateCodes &codes) {
-    u32 run = 0;
-    while (true) {
-        if (!input.refill()) {
-            return INFLATE_TRUNCATED;
-        }
-        u32 entry = codes.literals[input.peek(LITERAL_BITS)];
+// Decodes one symbol, with a code of any length or one that ends the block.
+PORTABLE InflateStatus inflate_one(InflateInput &input, InflateOutput &output, const InflateCodes &codes, bool &ended) {
+    u64 bits = input.look(0);
+    u32 entry = codes.literals[static_cast<u32>(bits) & ((1u << LITERAL_BITS) - 1)];
+    if (kind_of(entry) == LONG) {
+        entry = codes.long_literal(bits);
+    }
+    if (kind_of(entry) == INVALID) {
+        return INFLATE_BAD_SYMBOL;
+    }
+    u32 taken = entry & 15;
+    u32 symbol = value_of(entry);
+    ended = kind_of(entry) == END;
+    if (kind_of(entry) == LENGTH) {
+        u32 length = symbol + (static_cast<u32>(bits >> taken) & ((1u << extra_of(entry)) - 1));
+        taken += extra_of(entry);
+        u64 rest = bits >> taken;
+        entry = codes.distances[static_cast<u32>(rest) & ((1u << DISTANCE_BITS) - 1)];
         if (kind_of(entry) == LONG) {
-            entry = codes.long_literal(input.bits);
-        }
-        input.drop(entry & 15);
-        if (kind_of(entry) == LITERAL) {
-            if (!output.literal(value_of(entry))) {
-                return INFLATE_TOO_LONG;
-            }
-            if (WIDTH > 1 && ++run == LITERALS_OF_A_RUN) {
-                run = 0;
-                InflateStatus status = inflate_run(input, output, codes);
-                if (status != INFLATE_DONE) {
-                    return status;
-                }
-            }
-            continue;
-        }
-        run = 0;
-        if (kind_of(entry) != LENGTH) {
-            return kind_of(entry) == END ? INFLATE_DONE : INFLATE_BAD_SYMBOL;
-        }
-        u32 length = value_of(entry) + input.take(extra_of(entry));
-        if (!input.refill()) {
-            return INFLATE_TRUNCATED;
-        }
-        entry = codes.distances[input.peek(DISTANCE_BITS)];
-        if (kind_of(entry) == LONG) {
-            entry = codes.long_distance(input.bits);
+            entry = codes.long_distance(rest);
         }
         if (kind_of(entry) != LITERAL) {
             return INFLATE_BAD_SYMBOL;
         }
-        input.drop(entry & 15);
-        u32 distance = value_of(entry) + input.take(extra_of(entry));
-        if (distance > output.position()) {
-            return INFLATE_BAD_DISTANCE;
-        }
-        if (!output.copy_back(distance, length)) {
-            return INFLATE_TOO_LONG;
-        }
+        taken += entry & 15;
+        rest >>= entry & 15;
+        u32 distance = value_of(entry) + (static_cast<u32>(rest) & ((1u << extra_of(entry)) - 1));
+        taken += extra_of(entry);
+        symbol = match_of(length, distance);
     }
+    input.at += taken;
+    return ended || input.is_over() ? INFLATE_DONE : output.symbols(symbol, 1);
 }
 
-PORTABLE InflateStatus inflate_blocks(InflateInput &input, InflateOutput &output, InflateCodes &codes) {
+PORTABLE InflateStatus inflate_block(InflateInput &input, InflateOutput &output, InflateShared &shared) {
+    bool ended = false;
+    while (!ended) {
+        input.ready();
+        FoundSymbols found = find_symbols(input, shared.codes, shared.symbols);
+        input.at += found.bits;
+        if (input.is_over()) {
+            return INFLATE_TRUNCATED;
+        }
+        InflateStatus status = INFLATE_DONE;
+        if (found.count > 0) {
+            status = output.symbols(found.symbol, found.count);
+        }
+        if (found.stopped && status == INFLATE_DONE) {
+            input.ready();
+            status = inflate_one(input, output, shared.codes, ended);
+        }
+        if (status != INFLATE_DONE) {
+            return status;
+        }
+    }
+    return INFLATE_DONE;
+}
+
+PORTABLE InflateStatus inflate_blocks(InflateInput &input, InflateOutput &output, InflateShared &shared) {
     bool last = false;
     while (!last) {
-        if (!input.refill()) {
+        if (input.is_over()) {
             return INFLATE_TRUNCATED;
         }
         last = input.take(1) == 1;
         u32 type = input.take(2);
-        InflateStatus status;
+        InflateStatus status = INFLATE_DONE;
         if (type == 0) {
             status = inflate_stored(input, output);
         } else if (type == 3) {
             status = INFLATE_BAD_BLOCK;
         } else {
-            status = type == 1 ? fixed_codes(codes) : dynamic_codes(input, codes);
+            u32 literals = 288;
+            u32 distances = 32;
+            if (type == 1) {
+                fixed_lengths(shared.codes);
+            } else {
+                status = dynamic_lengths(input, shared.codes, literals, distances);
+            }
             if (status == INFLATE_DONE) {
-                status = inflate_block(input, output, codes);
+                status = shared.codes.build(literals, distances);
+            }
+            if (status == INFLATE_DONE) {
+                status = inflate_block(input, output, shared);
             }
         }
         if (status != INFLATE_DONE) {
             return status;
         }
     }
-    if (!output.finish()) {
-        return INFLATE_TOO_LONG;
-    }
     return output.written == output.room ? INFLATE_DONE : INFLATE_TOO_SHORT;
 }
 
 extern "C" __global__ void __launch_bounds__(INFLATE_WARPS * 32) penstock_inflate(InflateLaunch launch) {
-    __shared__ InflateCodes codes[INFLATE_WARPS];
+    __shared__ InflateShared shared[INFLATE_WARPS];
     if (threadIdx.x % 32 >= WIDTH) {
         return;
     }
@@ -241,11 +242,13 @@ extern "C" __global__ void __launch_bounds__(INFLATE_WARPS * 32) penstock_inflat
     u64 warps = u64{gridDim.x} * INFLATE_WARPS;
     for (u64 number = u64{blockIdx.x} * INFLATE_WARPS + warp; number < launch.count; number += warps) {
         InflateStream stream = load<InflateStream>(launch.streams + sizeof(InflateStream) * number);
-        InflateInput input(stream.input, stream.length);
-        InflateOutput output(stream.output, stream.room);
-        InflateStatus status = inflate_blocks(input, output, codes[warp]);
+        InflateShared &mine = shared[warp];
+        InflateInput input(stream.input, stream.length, mine.ring);
+        InflateOutput output(stream.output, stream.room, mine.begins);
+        InflateStatus status = inflate_blocks(input, output, mine);
+        output.store_held();
         // Behind the end there are zeros to be decoded, for a while.
-        status = input.position() > input.end * 8 ? INFLATE_TRUNCATED : status;
+        status = input.is_over() ? INFLATE_TRUNCATED : status;
         if (lane() == 0) {
             u64 at = launch.verdicts + sizeof(InflateVerdict) * number;
             store(at, InflateVerdict{status, output.written});

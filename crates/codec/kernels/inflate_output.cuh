@@ -1,33 +1,42 @@
 // What a deflate stream decodes to, written by a warp.
 #pragma once
 
+#include "inflate_codes.cuh"
 #include "memory.cuh"
 
-// From here on a byte is one that is in memory already.
+// What a byte of the output is: a literal below 256; one that was written before, at this distance
+// and one more before the group of bytes that it is in; or the same as one of its group.
 constexpr u32 BYTE_OF_MEMORY = 256;
+constexpr u32 BYTE_OF_GROUP = 1u << 30;
 
-// Bytes are collected in groups, one a lane. A byte of a group is a literal, or one that was decoded
-// before the group; those are fetched all at once when the group is full, and stored when the next
-// one is, so that the warp need not wait for them.
+// A literal is its value. A match is this, its length, and its distance less 1 in the lower half.
+constexpr u32 MATCH = 1u << 31;
+
+PORTABLE u32 match_of(u32 length, u32 distance) {
+    return MATCH | length << 16 | ((distance - 1) & 0xffff);
+}
+PORTABLE u32 length_of(u32 symbol) {
+    return symbol & MATCH ? symbol >> 16 & 0x1ff : 1;
+}
+PORTABLE u32 distance_of(u32 symbol) {
+    return (symbol & 0xffff) + 1;
+}
+
+// Bytes are written in groups of one a lane. Those of a group that were written before it are
+// fetched all at once, and the group is stored when the next one comes, so that the warp need not
+// wait for them.
 struct InflateOutput {
     u64 base;
     u32 room;
-    // Where the group begins; all before it is in memory or held.
+    // All bytes before are in memory or held.
     u32 written = 0;
-    // Bytes in the group.
-    u32 pending = 0;
-    // This lane's byte of the group: a literal, or `BYTE_OF_MEMORY` and how far it lies before the
-    // last byte before the group.
-    u32 byte = 0;
-    // The group before, on its way to memory.
+    // The last group, on its way to memory.
     u32 held = 0;
     u32 held_count = 0;
+    // For each lane whether a symbol begins at its byte.
+    u32 *begins;
 
-    PORTABLE InflateOutput(u64 base, u32 room) : base(base), room(room) {}
-
-    PORTABLE u32 position() const {
-        return written + pending;
-    }
+    PORTABLE InflateOutput(u64 base, u32 room, u32 *begins) : base(base), room(room), begins(begins) {}
 
     PORTABLE void store_held() {
         if (lane() < held_count) {
@@ -37,86 +46,76 @@ struct InflateOutput {
         warp_barrier();
     }
 
-    // False where the room ends before the group does; then nothing of it is written.
-    PORTABLE bool flush() {
+    PORTABLE void put(u32 byte, u32 count) {
         store_held();
-        if (pending > room - written) {
-            return false;
-        }
         held = byte;
-        if (lane() < pending && byte >= BYTE_OF_MEMORY) {
+        if (lane() < count && byte >= BYTE_OF_MEMORY) {
             held = load<u8>(base + (written - 1 - (byte - BYTE_OF_MEMORY)));
         }
-        held_count = pending;
-        written += pending;
-        pending = 0;
-        return true;
+        held_count = count;
+        written += count;
     }
 
-    PORTABLE bool finish() {
-        bool fits = flush();
-        store_held();
-        return fits;
-    }
-
-    PORTABLE bool literal(u32 value) {
-        byte = lane() == pending ? value : byte;
-        return ++pending < WIDTH || flush();
-    }
-
-    // Literals of as many lanes, from the first one on.
-    PORTABLE bool literals(u32 value, u32 count) {
-        u32 turned = shuffle(value, (lane() - pending) % WIDTH);
-        byte = lane() >= pending ? turned : byte;
-        u32 all = pending + count;
-        if (all < WIDTH) {
-            pending = all;
-            return true;
+    // Writes what the symbols of the first `count` lanes, at least one, stand for.
+    PORTABLE InflateStatus symbols(u32 symbol, u32 count) {
+        const u32 size = lane() < count ? length_of(symbol) : 0;
+        u32 behind = size;
+        for (u32 step = 1; step < WIDTH; step *= 2) {
+            u32 before = shuffle(behind, lane() - step);
+            behind += lane() >= step ? before : 0;
         }
-        pending = WIDTH;
-        if (!flush()) {
-            return false;
+        const u32 start = behind - size;
+        const u32 total = shuffle(behind, WIDTH - 1);
+        if (total > room - written) {
+            return INFLATE_TOO_LONG;
         }
-        pending = all - WIDTH;
-        byte = turned;
-        return true;
-    }
-
-    // Repeats what was written `distance` bytes before, which is not before the beginning.
-    PORTABLE bool copy_back(u32 distance, u32 length) {
-        const u32 start = position();
-        if (length > room - start) {
-            // As much as there is room for, and then it is known to be too long.
-            return false;
+        bool too_far = (symbol & MATCH) && distance_of(symbol) > written + start;
+        if (lanes_where(lane() < count && too_far)) {
+            return INFLATE_BAD_DISTANCE;
         }
-        u32 done = 0;
-        while (done < length) {
-            u32 part = length - done;
-            part = part < WIDTH - pending ? part : WIDTH - pending;
-            u32 ordinal = written + lane() - start;
-            u32 from = start - distance + (distance < length ? ordinal % distance : ordinal);
-            u32 copied = BYTE_OF_MEMORY + (written - 1 - from);
-            // Only before the first flush some of the bytes can be in the group itself.
-            if (done == 0 && distance < part + pending) {
-                u32 other = shuffle(byte, (from - written) % WIDTH);
-                copied = from >= written ? other : copied;
+        const u32 origin = written;
+        u32 begun = 0;
+        for (u32 done = 0; done < total; done += WIDTH) {
+            begins[lane()] = 0;
+            warp_barrier();
+            if (lane() < count && start - done < WIDTH) {
+                begins[start - done] = 1;
             }
-            bool mine = lane() >= pending && lane() < pending + part;
-            byte = mine ? copied : byte;
-            pending += part;
-            done += part;
-            if (pending == WIDTH && !flush()) {
-                return false;
+            warp_barrier();
+            u32 mask = lanes_where(begins[lane()] != 0);
+            // Of the symbol that this lane's byte is of.
+            u32 owner = begun + ones(mask & lanes_up_to_mine()) - 1;
+            begun += ones(mask);
+            u32 mine = shuffle(symbol, owner);
+            u32 ordinal = done + lane() - shuffle(start, owner);
+            u32 part = total - done < WIDTH ? total - done : WIDTH;
+            bool is_match = lane() < part && mine & MATCH;
+            u32 byte = lane() < part ? mine : 0;
+            if (lanes_where(is_match)) {
+                u32 distance = distance_of(mine);
+                u32 from = origin + done + lane() - ordinal - distance;
+                // Where more is repeated than there was, it is the first part that is.
+                bool overlaps = is_match && distance < length_of(mine);
+                if (lanes_where(overlaps)) {
+                    ordinal = overlaps ? ordinal % distance : ordinal;
+                }
+                from += ordinal;
+                u32 copied = from < written ? BYTE_OF_MEMORY + (written - 1 - from) : BYTE_OF_GROUP + (from - written);
+                byte = is_match ? copied : byte;
+                // What leads to another copy leads to where that one does; so it is half as many
+                // steps each time.
+                while (lanes_where(byte >= BYTE_OF_GROUP)) {
+                    u32 other = shuffle(byte, byte);
+                    byte = byte >= BYTE_OF_GROUP ? other : byte;
+                }
             }
+            put(byte, part);
         }
-        return true;
+        return INFLATE_DONE;
     }
 
     // Copies bytes that are no part of the output.
     PORTABLE bool copy_in(u64 from, u32 length) {
-        if (!flush()) {
-            return false;
-        }
         store_held();
         if (length > room - written) {
             return false;

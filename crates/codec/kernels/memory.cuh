@@ -62,13 +62,22 @@ PORTABLE void warp_barrier() {
     __syncwarp();
 }
 
-// The value that another lane has.
+// The value that another lane has; its number is taken modulo `WIDTH`.
 PORTABLE u32 shuffle(u32 value, u32 from) {
     return __shfl_sync(~0u, value, static_cast<i32>(from));
 }
 
-PORTABLE u32 lanes_with(bool condition) {
-    return __popc(__ballot_sync(~0u, condition));
+// A bit for each lane.
+PORTABLE u32 lanes_where(bool condition) {
+    return __ballot_sync(~0u, condition);
+}
+
+PORTABLE u32 lanes_up_to_mine() {
+    return ~0u >> (31 - lane());
+}
+
+PORTABLE u32 ones(u32 value) {
+    return __popc(value);
 }
 
 #else

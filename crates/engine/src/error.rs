@@ -155,6 +155,12 @@ impl Error {
         self
     }
 
+    /// Says before the cause what it is about.
+    pub fn about(mut self, what: &str) -> Self {
+        self.0.cause = format!("{what}: {}", self.0.cause);
+        self
+    }
+
     /// Adds the file unless one is named already: the innermost place knows best.
     pub fn in_file(mut self, path: &Path) -> Self {
         if self.0.path.is_none() {

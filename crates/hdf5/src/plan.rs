@@ -386,10 +386,6 @@ impl ReadPlan {
         self.decoded_size
     }
 
-    pub(crate) fn grid(&self) -> &ChunkGrid {
-        &self.grid
-    }
-
     /// Index in the dataset of a chunk's first element.
     pub fn first_element(&self, chunk: u64) -> Vec<u64> {
         let coordinates = self.grid.coordinates(chunk);
@@ -403,17 +399,15 @@ impl ReadPlan {
     /// Puts dataset, chunk and file range before the cause of a failure of a job.
     pub fn name_in(&self, job: &ChunkJob, error: Error) -> Error {
         let coordinates = self.grid.coordinates(job.chunk);
-        let placed = Error::new(
-            error.kind(),
-            format!(
-                "the chunk at {coordinates:?}, {} bytes at offset {}: {}",
-                job.stored_size,
-                job.address,
-                error.cause()
-            ),
-        )
-        .remedy(error.remedy_text());
-        in_dataset(placed, &self.name)
+        let what = match &self.source {
+            Source::Chunks(_) => "chunk",
+            _ => "block",
+        };
+        let placed = format!(
+            "dataset {}: the {what} at {coordinates:?}, {} bytes at offset {}",
+            self.name, job.stored_size, job.address
+        );
+        error.about(&placed)
     }
 
     /// How many chunks are touched, about: a selection of single elements may touch fewer.

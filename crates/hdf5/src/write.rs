@@ -160,12 +160,8 @@ fn native(
     let opened = Arc::new(opened);
     let is_durable = merged_options(order.options)?.durable == Some(true);
     let native = Native {
-        hdf5: session.hdf5,
-        dataset: order.dataset,
-        name: info.name.clone(),
-        shape: info.shape.clone(),
-        element: info.element.size() as u64,
         durable: is_durable.then(|| Arc::clone(&opened)),
+        ..Native::new(session, order.dataset, info)
     };
     Ok((opened, native))
 }
@@ -283,12 +279,8 @@ unsafe fn by_hdf5(
     };
     let dense = Dense {
         native: Native {
-            hdf5: session.hdf5,
-            dataset: order.dataset,
-            name: info.name.clone(),
-            shape: info.shape.clone(),
-            element: info.element.size() as u64,
             durable,
+            ..Native::new(session, order.dataset, info)
         },
         memory_type: order.memory_type,
         file_space: order.file_space,

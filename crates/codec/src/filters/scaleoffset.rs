@@ -374,16 +374,22 @@ macro_rules! decimal_scaling {
                 values: impl Iterator<Item = u64>,
             ) -> Result<Packing> {
                 let mut range = None;
+                let (mut has_infinite, mut has_nan) = (false, false);
                 for value in values {
                     let value = $float::from_bits(value as $uint);
-                    // HDF5 turns these into arbitrary numbers; an error keeps them.
-                    if !value.is_finite() {
-                        return Err(error("a value is infinite or not a number"));
-                    }
+                    has_infinite |= value.is_infinite();
+                    has_nan |= value.is_nan();
                     if !is_fill(decimals, parameters, value) {
                         let (low, high) = range.unwrap_or((value, value));
                         range = Some((value.min(low), value.max(high)));
                     }
+                }
+                if has_infinite {
+                    return Ok(parameters.unpacked());
+                }
+                // HDF5 turns it into an arbitrary number; an error keeps it.
+                if has_nan {
+                    return Err(error("a value is not a number"));
                 }
                 let (low, high) = range.unwrap_or((0.0, 0.0));
                 let scale = (10 as $float).powf(decimals as $float);

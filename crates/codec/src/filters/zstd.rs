@@ -22,6 +22,11 @@ impl Codec for Zstd {
         NAME
     }
 
+    fn most_growth(&self) -> Option<u64> {
+        // No block holds more than 128 KiB, and none that holds anything takes less than 4 bytes.
+        Some((128 << 10) / 4)
+    }
+
     /// Needs, as the registered filter does, a frame that says its decoded size.
     fn decode(
         &self,

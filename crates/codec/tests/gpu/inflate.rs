@@ -357,14 +357,18 @@ fn damaged(stream: &[u8], seed: u64) -> Vec<u8> {
         |i: usize| u32::from_le_bytes([random[i], random[i + 1], random[i + 2], 0]) as usize;
     for change in 0..1 + usize::from(random[0] % 4) {
         // Mostly near the beginning, where the codes are.
-        let reach = if random[1] % 2 == 0 { 100 } else { bytes.len() };
+        let reach = if random[1].is_multiple_of(2) {
+            100
+        } else {
+            bytes.len()
+        };
         let at = place(4 + 8 * change) % reach.min(bytes.len());
         bytes[at] ^= 1 << (random[8 + 8 * change] % 8);
-        if random[9 + 8 * change] % 4 == 0 {
+        if random[9 + 8 * change].is_multiple_of(4) {
             bytes[at] = random[10 + 8 * change];
         }
     }
-    if random[2] % 8 == 0 {
+    if random[2].is_multiple_of(8) {
         bytes.truncate(place(60) % bytes.len());
     }
     bytes

@@ -148,6 +148,14 @@ inline u32 shuffle(u32 value, u32) {
     return value;
 }
 
-inline u32 lanes_with(bool condition) {
+inline u32 lanes_where(bool condition) {
     return condition;
+}
+
+inline u32 lanes_up_to_mine() {
+    return 1;
+}
+
+inline u32 ones(u32 value) {
+    return static_cast<u32>(__builtin_popcount(value));
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use penstock_sys::cuda;
 
 use super::ledger::{Item, Ledger};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::gpu::{Context, Pages};
 
 /// What a slot is fit for.
@@ -43,7 +43,7 @@ impl Ring {
     /// A slot of at least `bytes`, pinned for the GPU if a context is given (which must be
     /// current). Waits while the ring is used up: the calling thread must hold no other slot.
     pub fn slot(&'static self, bytes: u64, context: Option<&Arc<Context>>) -> Result<Slot> {
-        let bytes = slot_size(bytes);
+        let bytes = slot_size(bytes)?;
         let fitness = fitness(context);
         let item = self
             .ledger
@@ -60,7 +60,7 @@ impl Ring {
         bytes: u64,
         context: Option<&Arc<Context>>,
     ) -> Result<Option<Slot>> {
-        let bytes = slot_size(bytes);
+        let bytes = slot_size(bytes)?;
         let fitness = fitness(context);
         self.ledger
             .try_acquire(fitness, bytes, || slot_pages(bytes, fitness.node, context))
@@ -83,8 +83,9 @@ fn fitness(context: Option<&Arc<Context>>) -> Fitness {
 
 /// Few sizes, so that requests with different blocks share slots: pinning new memory takes far
 /// longer than moving a small block.
-fn slot_size(bytes: u64) -> u64 {
-    bytes.max(1 << 20).next_power_of_two()
+fn slot_size(bytes: u64) -> Result<u64> {
+    let size = bytes.max(1 << 20).checked_next_power_of_two();
+    size.ok_or_else(|| Error::new(Kind::Memory, format!("no slot holds {bytes} bytes")))
 }
 
 impl Slot {

@@ -77,12 +77,39 @@ impl Reading {
         counters: &Counters,
         buffer: &'b mut Buffer,
     ) -> Result<Stored<'b>> {
-        let ends = |job: &ChunkJob| {
-            let (from, to) = self.needed(job);
-            (job.address + from, job.address + to)
+        let start = jobs.iter().map(|job| self.range(job).0).min().unwrap_or(0);
+        let end = jobs.iter().map(|job| self.range(job).1).max().unwrap_or(0);
+        self.fetch_range(start, end, counters, buffer)
+            .map_err(|error| self.unreadable(jobs, error))
+    }
+
+    /// What a job needs, as offsets in the file.
+    fn range(&self, job: &ChunkJob) -> (u64, u64) {
+        let (from, to) = self.needed(job);
+        (job.address + from, job.address + to)
+    }
+
+    /// An error of reading several jobs, with the chunk that it is about: where a file is too
+    /// short, the first that it has no longer.
+    fn unreadable(&self, jobs: &[ChunkJob], error: Error) -> Error {
+        let size = match self.files.first() {
+            Some(Some(file)) if error.kind() == Kind::EndOfFile => file.size().unwrap_or(0),
+            _ => 0,
         };
-        let start = jobs.iter().map(|job| ends(job).0).min().unwrap_or(0);
-        let end = jobs.iter().map(|job| ends(job).1).max().unwrap_or(0);
+        let first = jobs.iter().find(|job| self.range(job).1 > size);
+        match first.or(jobs.first()) {
+            Some(job) => self.plan.name_in(job, error),
+            None => error,
+        }
+    }
+
+    fn fetch_range<'b>(
+        &'b self,
+        start: u64,
+        end: u64,
+        counters: &Counters,
+        buffer: &'b mut Buffer,
+    ) -> Result<Stored<'b>> {
         if let Some(given) = &self.given {
             return Ok(Stored {
                 bytes: &given[start as usize..end as usize],

@@ -36,8 +36,11 @@ pub struct Manner {
 /// The memory that was described when the read was prepared stays valid, and is not touched by
 /// others, until the request is finished.
 pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Result<Request> {
-    let start = usize::try_from(address as i64 + prepared.low)
-        .map_err(|_| Error::invalid("the array reaches below address 0"))?;
+    let start = address.checked_add_signed(prepared.low as isize);
+    let is_inside = |start: &usize| start.checked_add(prepared.length as usize).is_some();
+    let start = start
+        .filter(is_inside)
+        .ok_or_else(|| Error::invalid("the array reaches beyond all addresses"))?;
     if prepared.length > 0 && address == 0 {
         return Err(Error::invalid("the buffer is a null pointer"));
     }

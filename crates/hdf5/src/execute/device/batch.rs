@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use penstock_codec::Filter;
+use penstock_codec::gpu::PlaceTable;
 use penstock_codec::gpu::nvcomp::{Method, Nvcomp};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::gpu::{CopyQueue, Lent};
@@ -54,7 +55,7 @@ impl GpuFilters {
     }
 
     /// GPU memory that a chunk takes; `None` if it is for the CPU.
-    fn needs(&self, job: &ChunkJob) -> Option<u64> {
+    fn needs(&self, job: &ChunkJob, reading: &Reading) -> Option<u64> {
         let most = self.method.max_decodable() as u64;
         let fits = !job.is_plain
             && job.mask >> self.method_at & 1 == 0
@@ -65,24 +66,51 @@ impl GpuFilters {
             Method::Zstd => 3 * job.decoded_size,
             Method::Deflate | Method::Lz4 => 0,
         };
-        fits.then(|| stored_room(job.stored_size) + stride(job.decoded_size) + temp)
+        let decoded = match self.place(job, reading) {
+            Some(_) => 0,
+            None => stride(job.decoded_size),
+        };
+        fits.then(|| stored_room(job.stored_size) + decoded + temp)
+    }
+
+    /// The place in the destination where a chunk is decoded to, instead of memory of ours. Only
+    /// the kernel of our own writes nowhere else, whatever it is given.
+    fn place(&self, job: &ChunkJob, reading: &Reading) -> Option<u64> {
+        let fits = self.method == Method::Deflate
+            && job.decoded_size >= IN_PLACE_FROM
+            && reading.change.size_after(job.decoded_size as usize) as u64 == job.decoded_size;
+        fits.then(|| job.whole(&reading.plan)).flatten()
     }
 }
+
+/// Chunks from this size on are decoded in their places: the GPU needs many at a time, for which
+/// there is not memory enough if they are large.
+const IN_PLACE_FROM: u64 = 128 << 10;
 
 /// A batch that workers load.
 pub struct Batch {
     pub reading: usize,
     pub filters: GpuFilters,
     pub jobs: Vec<ChunkJob>,
+    /// Where each job's decoded bytes go.
+    pub outputs: Vec<Output>,
     /// Where the stored bytes go, and how many of its bytes are taken.
     pub stored: Scratch,
     pub taken: AtomicU64,
-    pub decoded: Scratch,
+    decoded: Scratch,
     pub queue: Mutex<CopyQueue>,
     /// Jobs that no worker has begun to load, and those that were loaded.
     pub next: AtomicUsize,
     pub loaded: AtomicUsize,
     pub found: Mutex<Found>,
+}
+
+/// Where a chunk is decoded to, on the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output {
+    pub address: u64,
+    /// It is the chunk's place in the destination, where it has to be unshuffled or changed yet.
+    pub in_place: bool,
 }
 
 /// What loading found.
@@ -91,6 +119,10 @@ pub struct Found {
     pub entries: Vec<Entry>,
     /// Jobs that the CPU has to decode.
     pub again: Vec<usize>,
+    /// Tables for the kernel that places elements, of jobs that are not in place.
+    pub places: Vec<PlaceTable>,
+    /// Number of elements that all jobs but the ones above bring.
+    pub elements: u64,
 }
 
 /// A piece of a chunk that nvCOMP decodes. Addresses are on the GPU.
@@ -106,13 +138,9 @@ pub struct Entry {
 }
 
 impl Batch {
-    /// Bytes from one decoded chunk to the next.
-    pub fn stride(&self) -> u64 {
-        stride(self.jobs.first().map_or(1, |job| job.decoded_size))
-    }
-
-    pub fn output(&self, job: usize) -> u64 {
-        self.decoded.address + job as u64 * self.stride()
+    /// Decoded bytes of a chunk.
+    fn chunk(&self) -> u64 {
+        self.jobs.first().map_or(1, |job| job.decoded_size)
     }
 
     pub fn queue(&self) -> MutexGuard<'_, CopyQueue> {
@@ -238,7 +266,7 @@ impl Batches {
             Decoder::Gpu => left,
             _ => self
                 .balance
-                .share(left + state.in_flight_chunks, chunk)
+                .share(left.saturating_add(state.in_flight_chunks), chunk)
                 .saturating_sub(state.in_flight_chunks),
         };
         if wanted == 0 {
@@ -247,7 +275,10 @@ impl Batches {
                 .store(state.in_flight_chunks == 0 || left == 0, Relaxed);
             return Ok(());
         }
-        let full = self.balance.saturation() * stride(chunk) * 3 / 2;
+        // As many chunks as the GPU can hold at a time come in one batch where only half of them
+        // would have memory in two.
+        let full = self.balance.saturation().saturating_mul(stride(chunk));
+        let full = full.saturating_add(full / 2);
         let most = if full > self.scratch / 2 {
             self.scratch
         } else {
@@ -258,13 +289,13 @@ impl Batches {
             return Ok(());
         }
         let (reading, jobs) = duty.feed.take(wanted as usize, room, |reading, job| {
-            self.filters[reading]?.needs(job)
+            self.filters[reading]?.needs(job, &duty.readings[reading])
         })?;
         let Some(filters) = self.filters[reading].filter(|_| !jobs.is_empty()) else {
             self.closed.store(true, Relaxed);
             return Ok(());
         };
-        match self.make(reading, filters, jobs, lent) {
+        match self.make(duty, reading, filters, jobs, lent) {
             Ok(batch) => {
                 state.in_flight_bytes += batch.bytes();
                 state.in_flight_chunks += batch.jobs.len() as u64;
@@ -283,13 +314,31 @@ impl Batches {
 
     fn make(
         &self,
+        duty: &DeviceRead,
         reading: usize,
         filters: GpuFilters,
         jobs: Vec<ChunkJob>,
         lent: &Lent<'_>,
     ) -> std::result::Result<Batch, (Error, Vec<ChunkJob>)> {
         let stored = jobs.iter().map(|j| stored_room(j.stored_size)).sum();
-        let decoded = jobs.iter().map(|j| stride(j.decoded_size)).sum();
+        let mut decoded = 0;
+        let mut outputs: Vec<Output> = jobs
+            .iter()
+            .map(|job| match filters.place(job, &duty.readings[reading]) {
+                Some(place) => Output {
+                    address: duty.target.start + place,
+                    in_place: true,
+                },
+                None => {
+                    let address = decoded;
+                    decoded += stride(job.decoded_size);
+                    Output {
+                        address,
+                        in_place: false,
+                    }
+                }
+            })
+            .collect();
         let made = lent.context().queue().and_then(|mut queue| {
             let stored = Scratch::new(&mut queue, stored)?;
             match Scratch::new(&mut queue, decoded) {
@@ -303,11 +352,16 @@ impl Batches {
         match made {
             Ok((mut queue, stored, decoded)) => {
                 // Loaders copy on queues of their own, which have to find the memory there.
-                match queue.mark(ALLOCATED) {
-                    Ok(()) => {}
-                    Err(error) => return Err((error, jobs)),
+                if let Err(error) = queue.mark(ALLOCATED) {
+                    stored.release(&mut queue);
+                    decoded.release(&mut queue);
+                    return Err((error, jobs));
+                }
+                for output in outputs.iter_mut().filter(|o| !o.in_place) {
+                    output.address += decoded.address;
                 }
                 Ok(Batch {
+                    outputs,
                     reading,
                     filters,
                     jobs,
@@ -376,14 +430,16 @@ impl Batches {
         }
     }
 
-    /// Takes note of a batch whose results were seen.
-    pub fn settled(&self, launched: &Launched) {
+    /// Takes note of a batch whose results were seen, and gives its memory back.
+    pub fn settled(&self, launched: &Launched, went_well: bool) {
         let batch = &launched.batch;
-        self.balance.gpu_did(
-            batch.jobs.len() as u64,
-            batch.stride(),
-            launched.since.elapsed(),
-        );
+        if went_well {
+            self.balance.gpu_did(
+                batch.jobs.len() as u64,
+                batch.chunk(),
+                launched.since.elapsed(),
+            );
+        }
         {
             let mut state = self.lock();
             state.in_flight_bytes -= batch.bytes();

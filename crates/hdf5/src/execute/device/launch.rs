@@ -6,9 +6,10 @@ use penstock_engine::gpu::{CopyQueue, Direction, Lent};
 use penstock_engine::report::{Counters, Path};
 
 use super::DeviceRead;
-use super::batch::{Batch, DECODED, Entry};
+use super::batch::{Batch, DECODED, Entry, Found};
 use super::decoding::Decoding;
-use super::placing::{self, Decoded};
+use super::in_place::InPlace;
+use super::placing;
 use super::scratch::Scratch;
 use super::slots::{ALIGNMENT, Slots};
 use crate::plan::ChunkJob;
@@ -16,10 +17,10 @@ use crate::plan::ChunkJob;
 /// Where the GPU says how the decoding went.
 pub struct Results {
     decoding: Decoding,
-    memory: Scratch,
-    temp: Scratch,
+    scratch: Vec<Scratch>,
     entries: Vec<Entry>,
     again: Vec<usize>,
+    elements: u64,
     results_at: u64,
     verdicts_at: u64,
     /// Entries of the verdicts on checksums.
@@ -47,13 +48,12 @@ impl Results {
         slots: &mut Slots,
         lent: &mut Lent<'_>,
     ) -> Result<Results> {
-        let (entries, again) = {
-            let mut found = batch.found();
-            (
-                std::mem::take(&mut found.entries),
-                std::mem::take(&mut found.again),
-            )
-        };
+        let Found {
+            entries,
+            again,
+            mut places,
+            elements,
+        } = std::mem::take(&mut *batch.found());
         let mut checksums = ChecksumTable::new(Checksum::Adler32);
         let mut checked = Vec::new();
         for (at, entry) in entries.iter().enumerate() {
@@ -62,59 +62,46 @@ impl Results {
                 checked.push(at);
             }
         }
-        let reading = &duty.readings[batch.reading];
-        let item = reading.plan.item();
-        let mut place = placing::table(reading.change, &item, duty.shuffles[batch.reading])?;
-        let mut placed = vec![false; batch.jobs.len()];
-        for entry in &entries {
-            if std::mem::replace(&mut placed[entry.job], true) {
-                continue;
-            }
-            let job = &batch.jobs[entry.job];
-            let decoded = Decoded {
-                address: batch.output(entry.job),
-                length: job.decoded_size,
-                from: 0,
-                shuffled: duty.shuffled(batch.reading, job),
-            };
-            for patch in job.patches(&reading.plan) {
-                placing::push(&mut place, &item, &patch, &decoded, duty.target)?;
-            }
-        }
         let decoding = Decoding::new(batch.filters.method, duty.batches.nvcomp, &entries);
         let (Some(decoding), Some(kernels)) = (decoding, &duty.kernels) else {
             let cause = "a batch was made that nothing on the GPU decodes";
             return Err(Error::new(Kind::Internal, cause));
         };
 
+        let mut queue = batch.queue();
+        let stream = queue.lend_stream();
+        let in_place = InPlace::new(duty, batch, &entries);
+        // SAFETY: the stream is of the context that is current on this worker.
+        let temp = unsafe { decoding.temp_bytes(&entries, stream)? };
+        let mut scratch = Vec::with_capacity(3);
+        let mut take = |queue: &mut CopyQueue, bytes: u64| {
+            let taken = Scratch::new(queue, bytes);
+            if taken.is_err() {
+                scratch.iter().for_each(|s: &Scratch| s.release(queue));
+            }
+            scratch.extend(taken.as_ref().ok());
+            taken
+        };
+        let temp = take(&mut queue, temp)?;
+        let through = take(&mut queue, in_place.through())?;
+        in_place.tables(through.address, &mut places)?;
+
         let mut parts = Parts { end: 0 };
         let decoding_at = parts.take(decoding.size(&entries));
         let checksum_at = parts.take(checksums.size());
-        let place_at = parts.take(place.size());
+        let place_at: Vec<u64> = places.iter().map(|t| parts.take(t.size())).collect();
         let uploaded = parts.end as usize;
         let results_at = parts.take(decoding.results_size(&entries));
         let work_at = parts.take(checksums.work_size());
-
-        let mut queue = batch.queue();
-        let stream = queue.lend_stream();
-        // SAFETY: the stream is of the context that is current on this worker.
-        let temp = unsafe { decoding.temp_bytes(&entries, stream)? };
-        let memory = Scratch::new(&mut queue, parts.end)?;
-        let temp = match Scratch::new(&mut queue, temp) {
-            Ok(temp) => temp,
-            Err(error) => {
-                memory.release(&mut queue);
-                return Err(error);
-            }
-        };
+        let memory = take(&mut queue, parts.end)?;
         let at = |offset: u64| memory.address + offset;
         let results = Results {
-            memory,
-            temp,
+            scratch,
             again,
             results_at: at(results_at),
             verdicts_at: at(work_at + checksums.verdicts_offset() as u64),
             checked,
+            elements,
             decoding,
             entries,
         };
@@ -124,7 +111,9 @@ impl Results {
             let tables = slots.bytes();
             decoding.write(entries, &mut tables[decoding_at as usize..]);
             checksums.write(&mut tables[checksum_at as usize..]);
-            place.write(&mut tables[place_at as usize..]);
+            for (table, at) in places.iter().zip(&place_at) {
+                table.write(&mut tables[*at as usize..]);
+            }
             let start = tables.as_mut_ptr();
             // SAFETY: the slot is left alone until the batch's queue has passed the copy, which is
             // waited for below; the memory has room for it.
@@ -134,15 +123,15 @@ impl Results {
             // SAFETY: all memory named in the tables belongs to the batch, which stays until it is
             // settled, or to the caller, who vouches for it; the worker has the context current.
             unsafe {
-                let places = (at(decoding_at), at(results_at));
+                let parts = (at(decoding_at), at(results_at));
                 let way = (&*duty.context, stream);
-                decoding.queue(entries, places, &temp, kernels, way)?;
+                decoding.queue(entries, parts, &temp, kernels, way)?;
                 kernels
                     .checksum(&checksums, at(checksum_at), at(work_at), stream)
                     .map_err(failed)?;
-                kernels
-                    .place(&place, at(place_at), stream)
-                    .map_err(failed)?;
+                for (table, offset) in places.iter().zip(&place_at) {
+                    kernels.place(table, at(*offset), stream).map_err(failed)?;
+                }
             }
             // The slot may be used again once the tables have been copied.
             queue.wait(DECODED)?;
@@ -156,6 +145,7 @@ impl Results {
             results.release(batch);
             return Err(error);
         }
+        places.clear();
         drop(queue);
         Ok(results)
     }
@@ -163,24 +153,30 @@ impl Results {
     /// The jobs that the CPU has to decode, after the GPU is done: what was not for the GPU, and
     /// what it says, or the checksums say, is not right.
     pub fn again(&self, batch: &Batch, counters: &Counters) -> Result<Vec<ChunkJob>> {
-        let mut is_bad = vec![false; batch.jobs.len()];
+        // A job of which nothing was decoded has not gone well either.
+        let mut is_bad = vec![true; batch.jobs.len()];
+        for entry in &self.entries {
+            is_bad[entry.job] = false;
+        }
         for at in &self.again {
             is_bad[*at] = true;
         }
         let mut results = vec![0u8; self.decoding.results_size(&self.entries)];
         let mut verdicts = vec![0u8; self.checked.len() * ChecksumTable::VERDICT];
         let mut queue = batch.queue();
-        // SAFETY: each has the size of what the GPU has written, and is waited for.
-        unsafe {
-            let mut fetch = |to: &mut [u8], from: u64| match to.len() {
-                0 => Ok(()),
-                bytes => queue.copy(Direction::FromGpu, to.as_mut_ptr(), from, bytes as u64),
-            };
-            fetch(&mut results, self.results_at)?;
-            fetch(&mut verdicts, self.verdicts_at)?;
-        }
-        queue.finish()?;
+        let mut fetch = |to: &mut [u8], from: u64| match to.len() {
+            0 => Ok(()),
+            bytes => {
+                // SAFETY: each has the size of what the GPU has written, and is waited for below.
+                unsafe { queue.copy(Direction::FromGpu, to.as_mut_ptr(), from, bytes as u64) }
+            }
+        };
+        let fetched = fetch(&mut results, self.results_at)
+            .and_then(|()| fetch(&mut verdicts, self.verdicts_at));
+        // Also after an error: the copies that were queued write into what is freed here.
+        let finished = queue.finish();
         drop(queue);
+        fetched.and(finished)?;
         let outcomes = self.decoding.outcomes(&self.entries, &results);
         for (entry, is_decoded) in self.entries.iter().zip(outcomes) {
             is_bad[entry.job] |= !is_decoded;
@@ -203,15 +199,18 @@ impl Results {
     /// Gives the memory back when all that is queued is done.
     pub fn release(&self, batch: &Batch) {
         let mut queue = batch.queue();
-        self.memory.release(&mut queue);
-        self.temp.release(&mut queue);
+        for scratch in &self.scratch {
+            scratch.release(&mut queue);
+        }
     }
 
     /// Counts what a batch has brought.
-    pub fn count(batch: &Batch, again: &[ChunkJob], duty: &DeviceRead, counters: &Counters) {
+    pub fn count(&self, batch: &Batch, again: &[ChunkJob], duty: &DeviceRead, counters: &Counters) {
         let plan = &duty.readings[batch.reading].plan;
-        let selected = |jobs: &[ChunkJob]| -> u64 { jobs.iter().map(|j| j.elements(plan)).sum() };
-        let elements = selected(&batch.jobs) - selected(again);
+        let missing: u64 = again.iter().map(|job| job.elements(plan)).sum();
+        // Those that were not for the GPU were not counted before.
+        let never = self.again.iter().map(|at| batch.jobs[*at].elements(plan));
+        let elements = (self.elements + never.sum::<u64>()).saturating_sub(missing);
         counters.moved(Path::StagedBuffered, elements * plan.item().memory);
     }
 }

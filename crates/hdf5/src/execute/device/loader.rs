@@ -1,5 +1,5 @@
-//! Loading a batch: stored bytes go into GPU memory, and what nvCOMP needs to know of them is
-//! gathered on the way.
+//! Loading a batch: stored bytes go into GPU memory, and all that decoding and placing need to know
+//! of them is gathered on the way, by all workers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -8,13 +8,14 @@ use std::time::Instant;
 use penstock_codec::filters;
 use penstock_codec::gpu::framing::{self, Piece};
 use penstock_codec::gpu::nvcomp;
-use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::error::Result;
 use penstock_engine::gpu::Lent;
 use penstock_engine::request::Share;
 
 use super::DeviceRead;
 use super::batch::{ALLOCATED, Batch, Entry, Found, Launched};
 use super::launch::Results;
+use super::placing::{self, Decoded};
 use super::stager::Stager;
 use crate::execute::buffer::Buffer;
 use crate::plan::ChunkJob;
@@ -69,6 +70,8 @@ impl<'a, 'b> Loader<'a, 'b> {
         let mut found = batch.found();
         found.entries.append(&mut self.found.entries);
         found.again.append(&mut self.found.again);
+        found.places.append(&mut self.found.places);
+        found.elements += self.found.elements;
         drop(found);
         let queue = lent.queue()?;
         queue.mark(LOADED)?;
@@ -135,6 +138,12 @@ impl<'a, 'b> Loader<'a, 'b> {
             self.send(batch, lent)?;
             self.stager.slots.ready(room.max(SLOT), lent)?;
         }
+        let output = batch.outputs[at];
+        if !output.in_place {
+            self.place(batch, at)?;
+        }
+        let plan = &self.duty.readings[batch.reading].plan;
+        self.found.elements += job.elements(plan);
         for (index, piece) in pieces.iter().enumerate() {
             let checksum = (index == 0 && has_checksum).then_some(ADLER);
             let length = piece.length + checksum.unwrap_or(0) as usize;
@@ -144,7 +153,7 @@ impl<'a, 'b> Loader<'a, 'b> {
                 job: at,
                 input: self.used as u64,
                 input_size: piece.length as u64,
-                output: batch.output(at) + piece.decoded_offset as u64,
+                output: output.address + piece.decoded_offset as u64,
                 room: piece.decoded_length as u64,
                 checksum: checksum.map(|_| (self.used + piece.length) as u64),
             });
@@ -153,7 +162,32 @@ impl<'a, 'b> Loader<'a, 'b> {
         Ok(())
     }
 
-    /// What nvCOMP decodes of a chunk; `None` if the CPU has to.
+    /// Where the elements of a chunk go once it is decoded.
+    fn place(&mut self, batch: &Batch, at: usize) -> Result<()> {
+        let (duty, job) = (self.duty, &batch.jobs[at]);
+        let reading = &duty.readings[batch.reading];
+        let item = reading.plan.item();
+        let decoded = Decoded {
+            address: batch.outputs[at].address,
+            length: job.decoded_size,
+            from: 0,
+            shuffled: duty.shuffled(batch.reading, job),
+        };
+        let table = match self.found.places.last_mut() {
+            Some(table) => table,
+            None => {
+                let made = placing::table(reading.change, &item, duty.shuffles[batch.reading])?;
+                self.found.places.push(made);
+                &mut self.found.places[0]
+            }
+        };
+        for patch in job.patches(&reading.plan) {
+            placing::push(table, &item, &patch, &decoded, duty.target)?;
+        }
+        Ok(())
+    }
+
+    /// What the GPU decodes of a chunk; `None` if the CPU has to.
     fn pieces<'s>(
         &self,
         batch: &Batch,
@@ -181,9 +215,14 @@ impl<'a, 'b> Loader<'a, 'b> {
         if self.used == 0 {
             return Ok(());
         }
-        let start = batch
-            .take(self.used as u64)
-            .ok_or_else(|| Error::new(Kind::Internal, "a batch of chunks has too little memory"))?;
+        let Some(start) = batch.take(self.used as u64) else {
+            // Many small pieces, each aligned, may take more room than was reckoned with.
+            self.found
+                .again
+                .extend(self.in_slot.drain(..).map(|entry| entry.job));
+            self.used = 0;
+            return Ok(());
+        };
         self.share.counters().copy();
         // SAFETY: the memory was just taken for these bytes, and lives until the batch is settled.
         unsafe { self.stager.slots.upload(0, self.used, start, lent)? };

@@ -5,6 +5,7 @@ mod balance;
 mod batch;
 mod decoding;
 mod gather;
+mod in_place;
 mod launch;
 mod loader;
 pub(super) mod placing;
@@ -12,6 +13,7 @@ pub(super) mod scratch;
 pub(super) mod slots;
 mod stager;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use penstock_codec::gpu::Kernels;
@@ -26,7 +28,6 @@ use super::reading::Reading;
 use crate::plan::ChunkJob;
 use balance::Balance;
 use batch::{Batches, Launched};
-use launch::Results;
 use loader::Loader;
 use stager::Stager;
 
@@ -111,11 +112,16 @@ impl Duty for DeviceRead {
         let mut lent = Lent::new(&self.context)?;
         let mut stager = Stager::new(self, share);
         self.batches.enter();
-        let outcome = self.serve_with(share, &mut lent, &mut stager);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            self.serve_with(share, &mut lent, &mut stager)
+        }));
         // Whatever happened, nothing of this worker touches any memory afterwards.
         let drained = stager.drain(&mut lent);
         let ended = self.batches.leave();
-        outcome.and(drained).and(ended)
+        match outcome {
+            Ok(outcome) => outcome.and(drained).and(ended),
+            Err(panic) => resume_unwind(panic),
+        }
     }
 
     fn named(&self, error: Error) -> Error {
@@ -180,10 +186,16 @@ impl DeviceRead {
         share: &Share<'_>,
     ) -> Result<()> {
         let batch = &launched.batch;
-        let again = launched.results.again(batch, share.counters())?;
-        Results::count(batch, &again, self, share.counters());
-        self.batches.settled(&launched);
+        let again = launched.results.again(batch, share.counters());
+        self.batches.settled(&launched, again.is_ok());
+        let again = again?;
+        launched
+            .results
+            .count(batch, &again, self, share.counters());
         for job in &again {
+            if share.stopping() {
+                break;
+            }
             stager.chunks(batch.reading, std::slice::from_ref(job), lent)?;
         }
         Ok(())

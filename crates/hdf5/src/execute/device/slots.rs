@@ -155,26 +155,28 @@ impl Slots {
 
     /// Waits for all that was sent, and gives slots and memory back.
     pub fn drain(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+        // Marks say nothing here: after an error there may be work behind them.
         let finished = lent.queue()?.finish();
         for turn in 0..2 {
-            self.release(turn, lent)?;
+            self.give_back(turn, finished.is_ok(), lent)?;
         }
         finished
     }
 
     fn release(&mut self, turn: usize, lent: &mut Lent<'_>) -> Result<()> {
-        if let Some(pair) = self.pairs[turn].take() {
-            let waited = match pair.busy {
-                true => lent.queue()?.wait(turn),
-                false => Ok(()),
-            };
-            if let Some(scratch) = pair.scratch {
-                let is_free = waited.is_ok();
-                if !is_free || !lent.context().keep_memory(scratch.address, scratch.bytes) {
-                    scratch.release(lent.queue()?);
-                }
-            }
-            waited?;
+        if self.pairs[turn].as_ref().is_some_and(|pair| pair.busy) {
+            lent.queue()?.wait(turn)?;
+        }
+        self.give_back(turn, true, lent)
+    }
+
+    /// `is_idle`: no work needs the slot or its memory any more.
+    fn give_back(&mut self, turn: usize, is_idle: bool, lent: &mut Lent<'_>) -> Result<()> {
+        if let Some(pair) = self.pairs[turn].take()
+            && let Some(scratch) = pair.scratch
+            && !(is_idle && lent.context().keep_memory(scratch.address, scratch.bytes))
+        {
+            scratch.release(lent.queue()?);
         }
         Ok(())
     }

@@ -170,71 +170,20 @@ impl ChunkWrite {
         }
     }
 
-    /// Writes what is next, up to the bytes of a turn.
-    fn write_some(&self, session: &Session<'_>, share: &Share<'_>) -> Result<()> {
-        let plan = &self.writing.reading.plan;
-        let (mut written, mut last) = (0, None);
-        let mut done = Ok(());
-        while written < TURN && done.is_ok() && !share.stopping() {
-            let mut state = self.lock();
-            let next = state.next;
-            let Some(encoded) = state.encoded.remove(&next) else {
-                break;
-            };
-            state.next += 1;
-            drop(state);
-            last = Some(encoded.chunk);
-            done = self.write(session, &encoded, share.counters());
-            written += encoded.bytes().len() as u64;
-            self.lock().bytes -= encoded.waiting();
-        }
-        if let Some(chunk) = last {
-            // See `needs_hdf5`.
-            let other = plan.first_element((chunk + 1) % plan.grid().total());
-            self.native.look_up(session, &other);
-        }
-        done
-    }
-
-    fn write(&self, session: &Session<'_>, encoded: &Encoded, counters: &Counters) -> Result<()> {
+    /// Returns the index of its first element.
+    fn write(
+        &self,
+        session: &Session<'_>,
+        encoded: &Encoded,
+        counters: &Counters,
+    ) -> Result<Vec<u64>> {
         let first = self.writing.reading.plan.first_element(encoded.chunk);
         let bytes = encoded.bytes();
-        if self.needs_hdf5(session, encoded.mask, &first) {
-            self.write_alone(session, encoded)?;
-        } else {
-            let is_filtered = !self.writing.reading.pipeline.filters.is_empty();
-            self.native
-                .write_chunk(session, &first, encoded.mask, bytes, is_filtered)?;
-        }
-        counters.chunks(1, bytes.len() as u64);
-        Ok(())
-    }
-
-    /// Of the chunk that it looked up last, HDF5 keeps the mask from before `H5Dwrite_chunk`, and
-    /// would decode the new one by the old mask. The lookup of another chunk makes it forget. Where
-    /// there is no other, HDF5 itself encodes, unless both masks are the usual one.
-    fn needs_hdf5(&self, session: &Session<'_>, mask: u32, first: &[u64]) -> bool {
-        let is_alone = self.writing.reading.plan.grid().total() == 1;
-        is_alone && (mask != 0 || self.native.only_mask(session, first) != 0)
-    }
-
-    fn write_alone(&self, session: &Session<'_>, encoded: &Encoded) -> Result<()> {
-        let plan = &self.writing.reading.plan;
-        let too_large = || Error::new(Kind::Memory, "the chunk does not fit into memory");
-        let size = usize::try_from(plan.decoded_size()).map_err(|_| too_large())?;
-        let mut decoded = Vec::new();
-        decoded.try_reserve_exact(size).map_err(|_| too_large())?;
-        decoded.resize(size, 0);
-        let pipeline = &self.writing.reading.pipeline;
-        let mut scratch = Scratch::default();
-        pipeline
-            .decode(encoded.mask, encoded.bytes(), &mut decoded, &mut scratch)
-            .map_err(|error| {
-                let text = format!("the chunk that was just encoded is wrong: {error}");
-                self.native.named(Error::new(Kind::Internal, text))
-            })?;
+        let is_filtered = !self.writing.reading.pipeline.filters.is_empty();
         self.native
-            .write_whole(session, plan.grid().chunk(), &decoded)
+            .write_chunk(session, &first, encoded.mask, bytes, is_filtered)?;
+        counters.chunks(1, bytes.len() as u64);
+        Ok(first)
     }
 }
 
@@ -298,7 +247,22 @@ impl Duty for ChunkWrite {
         let _one = self.turning.lock().unwrap_or_else(|e| e.into_inner());
         // SAFETY: whoever takes the turn may call HDF5, as the submitter has promised.
         let session = unsafe { self.native.session() };
-        self.write_some(&session, share)?;
+        let (mut written, mut last) = (0, None);
+        while written < TURN && !share.stopping() {
+            let mut state = self.lock();
+            let next = state.next;
+            let Some(encoded) = state.encoded.remove(&next) else {
+                break;
+            };
+            state.next += 1;
+            drop(state);
+            last = Some(self.write(&session, &encoded, share.counters())?);
+            written += encoded.bytes().len() as u64;
+            self.lock().bytes -= encoded.waiting();
+        }
+        if let (Some(first), false) = (last, self.writing.reading.pipeline.filters.is_empty()) {
+            self.native.forget_lookup(&session, &first);
+        }
         let mut state = self.lock();
         if state.has_next() {
             share.ask_turn();

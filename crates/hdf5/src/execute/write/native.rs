@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
-use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_ALL, H5S_SELECT_SET, Hdf5, hid_t};
+use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_SELECT_SET, Hdf5, hid_t};
 
-use crate::metadata::in_dataset;
+use crate::metadata::{DatasetInfo, Layout, in_dataset};
 use crate::session::Session;
 
 /// The dataset that is written, as HDF5 knows it. The submitter keeps it open.
@@ -18,12 +18,31 @@ pub struct Native {
     /// Its name and shape.
     pub name: String,
     pub shape: Vec<u64>,
+    pub max_shape: Vec<Option<u64>>,
+    /// Empty if it is not chunked.
+    pub chunk: Vec<u64>,
     pub element: u64,
     /// Brought to the medium at the end, where the caller wants that.
     pub durable: Option<Arc<File>>,
 }
 
 impl Native {
+    pub fn new(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) -> Native {
+        Native {
+            hdf5: session.hdf5,
+            dataset,
+            name: info.name.clone(),
+            shape: info.shape.clone(),
+            max_shape: info.max_shape.clone(),
+            chunk: match &info.layout {
+                Layout::Chunked { chunk, .. } => chunk.clone(),
+                _ => Vec::new(),
+            },
+            element: info.element.size() as u64,
+            durable: None,
+        }
+    }
+
     /// # Safety
     /// This thread may call HDF5, and goes on to do so, until the session is dropped.
     pub unsafe fn session(&self) -> Session<'static> {
@@ -76,11 +95,6 @@ impl Native {
         Ok(())
     }
 
-    /// Makes this chunk the one that HDF5 looked up last.
-    pub fn look_up(&self, session: &Session<'_>, first: &[u64]) {
-        self.stored_size(session, first);
-    }
-
     /// Bytes of a stored chunk; `None` of one that is not stored.
     fn stored_size(&self, session: &Session<'_>, first: &[u64]) -> Option<u64> {
         let mut bytes = 0;
@@ -112,62 +126,34 @@ impl Native {
         (status >= 0).then_some(mask)
     }
 
-    /// The filter mask of the only chunk, 0 if it is not stored.
-    pub fn only_mask(&self, session: &Session<'_>, first: &[u64]) -> u32 {
-        let (mut mask, mut address, mut size) = (0, 0, 0);
-        // SAFETY: HDF5 checks the identifier; there are as many offsets as dimensions, and a place
-        // for each answer.
-        let status = unsafe {
-            (session.hdf5.H5Dget_chunk_info_by_coord)(
-                self.dataset,
-                first.as_ptr(),
-                &mut mask,
-                &mut address,
-                &mut size,
-            )
+    /// Makes HDF5 look the chunk at `first`, which was written last, up again when it needs it: the
+    /// one lookup that it remembers keeps the filter mask from before the write (seen in 2.0.0).
+    /// The lookup of another chunk takes its place, whether or not there is such a chunk.
+    pub fn forget_lookup(&self, session: &Session<'_>, first: &[u64]) {
+        let mut other = first.to_vec();
+        let sizes = self.max_shape.iter().zip(&self.chunk);
+        for (at, (most, side)) in other.iter_mut().zip(sizes) {
+            if *at >= *side {
+                *at -= side;
+                break;
+            }
+            if most.is_none_or(|most| most > *side) {
+                *at += side;
+                break;
+            }
+        }
+        if other == first
+            && let (Some(at), Some(side)) = (other.first_mut(), self.chunk.first())
+        {
+            // The dataset never has more than this chunk.
+            *at += side;
+        }
+        let mut size = 0;
+        // SAFETY: there are as many offsets as dimensions, and a place for the size. No chunk outside
+        // the largest extent is asked for, unless the index is that of a single chunk or a tree.
+        unsafe {
+            (session.hdf5.H5Dget_chunk_storage_size)(self.dataset, other.as_ptr(), &mut size)
         };
-        if status < 0 { 0 } else { mask }
-    }
-
-    /// Writes all of the dataset by HDF5, from the elements of its only chunk as they are stored.
-    pub fn write_whole(&self, session: &Session<'_>, chunk: &[u64], elements: &[u8]) -> Result<()> {
-        let hdf5 = session.hdf5;
-        let action = "write the only chunk";
-        // SAFETY: takes an identifier, which HDF5 checks; the answer is ours to close.
-        let file_type = unsafe { (hdf5.H5Dget_type)(self.dataset) };
-        let file_type = session.own(file_type, hdf5.H5Tclose, action)?;
-        // SAFETY: there are as many lengths as is said; the answer is ours to close.
-        let memory =
-            unsafe { (hdf5.H5Screate_simple)(chunk.len() as i32, chunk.as_ptr(), ptr::null()) };
-        let memory = session.own(memory, hdf5.H5Sclose, action)?;
-        let zeros = vec![0u64; chunk.len()];
-        // SAFETY: there are as many numbers as dimensions.
-        let status = unsafe {
-            (hdf5.H5Sselect_hyperslab)(
-                memory.get(),
-                H5S_SELECT_SET,
-                zeros.as_ptr(),
-                ptr::null(),
-                self.shape.as_ptr(),
-                ptr::null(),
-            )
-        };
-        session.check(status, action)?;
-        // SAFETY: the elements fill the chunk, of which memory is the shape, in the type of the file.
-        let status = unsafe {
-            (hdf5.H5Dwrite)(
-                self.dataset,
-                file_type.get(),
-                memory.get(),
-                H5S_ALL,
-                H5P_DEFAULT,
-                elements.as_ptr().cast(),
-            )
-        };
-        session
-            .check(status, action)
-            .map(drop)
-            .map_err(|e| self.named(e))
     }
 
     /// Makes HDF5's sieve buffer hold the bytes that are in the file now.

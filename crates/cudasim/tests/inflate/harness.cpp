@@ -1,0 +1,112 @@
+// The inflate kernel under AddressSanitizer and UndefinedBehaviorSanitizer, on streams that were
+// damaged at random. Reads from stdin: lengths of a stream and of what it decodes to, of four bytes
+// each, then both; and so on. The argument is the number of times that each is damaged.
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "inflate.cuh"
+
+namespace {
+
+// What the launch may touch: its own arrays, each in an allocation of its own.
+struct Memory {
+    const void *begin;
+    size_t size;
+    bool writable;
+};
+
+u8 find(void *client, u64 address, Window *window) {
+    for (const Memory &memory : *static_cast<std::vector<Memory> *>(client)) {
+        u64 begin = reinterpret_cast<u64>(memory.begin);
+        if (address >= begin && address < begin + memory.size) {
+            *window = {begin, begin + memory.size, static_cast<u8 *>(const_cast<void *>(memory.begin)), 0, memory.writable};
+            return 1;
+        }
+    }
+    return 0;
+}
+
+u32 random_below(u32 limit) {
+    static u64 state = 88172645463325252ull;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return limit ? static_cast<u32>(state >> 32) % limit : 0;
+}
+
+void fail(const char *why) {
+    fprintf(stderr, "%s\n", why);
+    exit(1);
+}
+
+// Decodes `stream` into exactly `room` bytes; a touch of anything else ends the program.
+InflateVerdict inflate(const std::vector<u8> &stream, std::vector<u8> &output) {
+    InflateStream entry = {
+        reinterpret_cast<u64>(stream.data()), reinterpret_cast<u64>(output.data()),
+        static_cast<u32>(stream.size()), static_cast<u32>(output.size())};
+    InflateVerdict verdict = {~0u, 0};
+    InflateLaunch parameter = {reinterpret_cast<u64>(&entry), reinterpret_cast<u64>(&verdict), 1, 0};
+    std::vector<Memory> memory = {
+        {stream.data(), stream.size(), false},
+        {output.data(), output.size(), true},
+        {&entry, sizeof(entry), false},
+        {&verdict, sizeof(verdict), true}};
+    Launch launch = {&memory, find, {}, 0};
+    launch_under_way = &launch;
+    gridDim = {1, 1, 1};
+    blockDim = {INFLATE_WARPS * 32, 1, 1};
+    blockIdx = {0, 0, 0};
+    threadIdx = {0, 0, 0};
+    try {
+        penstock_inflate(parameter);
+    } catch (const Fault &) {
+        fail("touched memory of nobody's");
+    }
+    if (verdict.status > INFLATE_TOO_SHORT || verdict.written > output.size()) {
+        fail("an impossible verdict");
+    }
+    return verdict;
+}
+
+bool read(std::vector<u8> &bytes) {
+    return bytes.empty() || fread(bytes.data(), bytes.size(), 1, stdin) == 1;
+}
+
+} // namespace
+
+int main(int, char **arguments) {
+    const int rounds = atoi(arguments[1]);
+    u32 lengths[2];
+    while (fread(lengths, sizeof(lengths), 1, stdin) == 1) {
+        std::vector<u8> stream(lengths[0]), expected(lengths[1]);
+        if (!read(stream) || !read(expected)) {
+            fail("the input ends too soon");
+        }
+        std::vector<u8> output(expected.size());
+        if (inflate(stream, output).status != INFLATE_DONE || output != expected) {
+            fail("a sound stream was not decoded");
+        }
+        for (int round = 0; round < rounds; round++) {
+            std::vector<u8> damaged = stream;
+            for (u32 changes = 1 + random_below(6); changes > 0; changes--) {
+                // Codes stand at the beginning, so most of the damage is done there.
+                u32 size = static_cast<u32>(damaged.size());
+                u32 at = random_below(random_below(2) && size > 100 ? 100 : size);
+                damaged[at] ^= static_cast<u8>(1 << random_below(8));
+                if (random_below(8) == 0) {
+                    damaged[at] = static_cast<u8>(random_below(256));
+                }
+            }
+            if (random_below(8) == 0) {
+                damaged.resize(random_below(static_cast<u32>(damaged.size())) + 1);
+            }
+            damaged.shrink_to_fit();
+            std::vector<u8> room(random_below(4) ? expected.size() : random_below(2 * static_cast<u32>(expected.size())));
+            inflate(damaged, room);
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,154 @@
+//! A GPU that fails: an error or what is right, nothing left behind, and the next read works.
+
+use crate::common::{Turn, turn};
+use crate::recipe::{DEFLATE, FLETCHER32, Recipe, SHUFFLE, write};
+use crate::scene::{Memory, Place, Wanted};
+use crate::standin::standin;
+
+const SHAPE: [u64; 2] = [160, 192];
+const CHUNK: [u64; 2] = [16, 64];
+
+const OPTIONS: [&str; 4] = [
+    "decode=gpu;threads=1",
+    "decode=gpu;threads=4;scratch=1MiB",
+    "decode=gpu;threads=4",
+    "decode=cpu;threads=2",
+];
+
+struct Bench {
+    turn: Turn,
+    file: std::path::PathBuf,
+    _folder: tempfile::TempDir,
+    recipe: Recipe,
+    memory: Memory,
+}
+
+impl Bench {
+    fn new() -> Option<Bench> {
+        let turn = turn()?;
+        let folder = tempfile::tempdir().unwrap();
+        let recipe = Recipe::honest("data", &SHAPE, &CHUNK, &[SHUFFLE, DEFLATE, FLETCHER32]);
+        let all = [recipe.clone()];
+        let file = write(turn.setting, folder.path(), &[("data.h5", &all)]).remove(0);
+        Some(Bench {
+            memory: Memory::new(Place::Device, recipe.content().len()),
+            turn,
+            file,
+            _folder: folder,
+            recipe,
+        })
+    }
+
+    /// Reads all of it in the other order of rows, so that kernels have to place it.
+    fn read(&self, options: &str) -> penstock_engine::error::Result<()> {
+        let row = SHAPE[1] as i64 * 4;
+        let wanted = Wanted {
+            strides: Some(&[-row, 4]),
+            first: (SHAPE[0] as i64 - 1) * row,
+            ..Wanted::all(&self.file, "data", &SHAPE)
+        };
+        wanted.read(&self.turn, &self.memory, options).map(drop)
+    }
+
+    fn expected(&self) -> Vec<u8> {
+        let content = self.recipe.content();
+        let rows = content.chunks_exact(SHAPE[1] as usize * 4);
+        rows.rev().flatten().copied().collect()
+    }
+
+    fn works(&self, options: &str, what: &str) {
+        self.memory.clear();
+        self.read(options).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert!(self.memory.bytes() == self.expected(), "{what}: differs");
+    }
+}
+
+/// Each read with each failure ends well or with an error, and leaves nothing behind.
+fn try_all(failures: &[&str]) {
+    let Some(standin) = standin() else { return };
+    let Some(bench) = Bench::new() else { return };
+    // What a context had that failed is lost with it.
+    let is_fatal = failures.iter().any(|failure| failure.contains("exec"));
+    for options in OPTIONS {
+        // Slots, queues and spare memory are made once and kept.
+        for _ in 0..10 {
+            bench.works(options, "before");
+        }
+        let before = standin.alive();
+        for failure in failures.iter().cycle().take(100) {
+            let what = format!("{options} {failure}");
+            bench.memory.clear();
+            let outcome = {
+                let _failing = standin.fail(failure);
+                bench.read(options)
+            };
+            // The margins are checked, too.
+            let is_right = bench.memory.bytes() == bench.expected();
+            assert!(
+                is_right || outcome.is_err(),
+                "{what}: wrong without an error"
+            );
+            bench.works(options, &what);
+        }
+        let after = standin.alive();
+        // What is kept for later reads may have come anew, a few for each worker.
+        let is_kept = after.streams <= before.streams + 8 && after.events <= before.events + 24;
+        let is_freed = is_fatal || after.allocations <= before.allocations + 16;
+        assert!(
+            is_kept && is_freed,
+            "{options} {failures:?}: {before:?} {after:?}"
+        );
+    }
+}
+
+#[test]
+fn a_refused_copy_is_an_error_or_does_no_harm() {
+    try_all(&[
+        "copy:1", "copy:2", "copy:3", "copy:4", "copy:5", "copy:6", "copy:8", "copy:3+",
+    ]);
+}
+
+#[test]
+fn a_copy_that_fails_on_the_gpu_is_an_error_or_does_no_harm() {
+    try_all(&["copyexec:1", "copyexec:2", "copyexec:3", "copyexec:5"]);
+}
+
+#[test]
+fn a_kernel_that_fails_is_an_error_or_does_no_harm() {
+    try_all(&[
+        "kernel:1", "kernel:2", "kernel:3", "kernel:*", "memset:1", "memset:*",
+    ]);
+    try_all(&["kernelexec:1", "kernelexec:2", "kernelexec:*"]);
+}
+
+#[test]
+fn memory_that_is_not_to_be_had_is_an_error_or_does_no_harm() {
+    try_all(&[
+        "alloc:1", "alloc:2", "alloc:3", "alloc:4", "alloc:5", "alloc:2+", "alloc:*",
+    ]);
+    try_all(&["hostregister:1", "hostregister:*", "hostalloc:*"]);
+}
+
+#[test]
+fn nvcomp_that_fails_does_no_harm() {
+    try_all(&["nvcomp:1", "nvcomp:2", "nvcomp:3", "nvcomp:*"]);
+    try_all(&["nvcompchunk:1", "nvcompchunk:7", "nvcompchunk:*"]);
+    try_all(&["nvcompdamage:1", "nvcompdamage:5+", "nvcompdamage:*"]);
+}
+
+#[test]
+fn streams_and_events_that_fail_are_errors_or_do_no_harm() {
+    try_all(&[
+        "stream:1", "stream:2", "stream:*", "event:1", "event:2", "event:*",
+    ]);
+    try_all(&[
+        "record:1", "record:2", "record:3", "record:4", "record:5", "record:*",
+    ]);
+    try_all(&[
+        "synchronize:1",
+        "synchronize:2",
+        "synchronize:3",
+        "pointer:1",
+        "pointer:*",
+    ]);
+}
