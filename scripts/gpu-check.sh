@@ -54,11 +54,16 @@ PYTHON
 }
 
 rust_tests() {
-    local test status=0
+    local test status=0 code
     for test in dist-gpu/bin/*; do
         [[ -x $test ]] || continue
         echo "-- ${test##*/}"
-        PENSTOCK_TEST_DIR=$files timeout 90 "$test" </dev/null || status=1
+        code=0
+        PENSTOCK_TEST_DIR=$files timeout 90 "$test" </dev/null || code=$?
+        ((code == 0)) && continue
+        # A process can also end badly after all of its tests have passed.
+        echo "-- ${test##*/} FAILED, exit status $code"
+        status=1
     done
     return "$status"
 }
