@@ -67,6 +67,11 @@ pub fn refuse_fork() -> Result<()> {
     .remedy("start workers with spawn or forkserver instead of fork, or use Penstock first in the child"))
 }
 
+/// Whether no request is under way in this process.
+pub(crate) fn is_idle() -> bool {
+    engine().is_ok_and(|engine| engine.requests.is_none())
+}
+
 /// Waits until no request is under way in this process.
 pub fn drain() -> Result<()> {
     engine()?.requests.wait_for_none();

@@ -28,6 +28,10 @@ impl Tally {
         }
     }
 
+    pub fn is_none(&self) -> bool {
+        *lock(&self.count) == 0
+    }
+
     pub fn wait_for_none(&self) {
         let mut count = lock(&self.count);
         while *count > 0 {

@@ -31,7 +31,7 @@ pub(crate) struct Driver {
 static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
 
 /// cuFile's driver, opened at the first call; or why it does not open, which is asked once only.
-/// It stays open: other parts of the process may use it, and cuFile closes it at exit itself.
+/// It stays open until the process exits: other parts of it may use cuFile, too.
 pub(crate) fn driver() -> Result<&'static Driver> {
     DRIVER.get_or_init(open).as_ref().map_err(Error::clone)
 }
@@ -64,6 +64,8 @@ fn open() -> Result<Driver> {
     if !opened.is_success() {
         return Err(refused("cuFile does not start: cuFileDriverOpen", opened));
     }
+    // SAFETY: the handler takes nothing and stays loaded.
+    unsafe { libc::atexit(close_at_exit) };
     if let Some(start) = cufile.cuFileStatsStart {
         // SAFETY: cuFile is open. If it keeps no statistics, no path can be proven: no failure.
         let _ = unsafe { start() };
@@ -72,6 +74,18 @@ fn open() -> Result<Driver> {
         cufile,
         mode: mode(cufile),
     })
+}
+
+/// Left open, cuFile crashes now and then while the process exits (seen on an H200 with CUDA 13: in
+/// every second run). Handlers run before the libraries that were loaded earlier are torn down.
+extern "C" fn close_at_exit() {
+    // A request that is still under way would find cuFile gone.
+    if let Some(Ok(driver)) = DRIVER.get()
+        && crate::engine::is_idle()
+    {
+        // SAFETY: cuFile is open, and no request uses it.
+        let _ = unsafe { (driver.cufile.cuFileDriverClose)() };
+    }
 }
 
 /// Asks for what can only be set before cuFile opens. All of it may be refused: by an old
