@@ -175,14 +175,24 @@ fn scaleoffset(
 
 #[test]
 fn scaleoffset_refuses_to_lose_what_is_no_number() {
-    for value in [f64::NAN, f64::INFINITY] {
-        let values = scaleoffset(0, 2, 1, 1, 8, 0, 0, None);
-        let error = encode(SCALEOFFSET, &values, &value.to_le_bytes()).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "filter scaleoffset: a value is infinite or not a number"
-        );
-    }
+    let values = scaleoffset(0, 2, 1, 1, 8, 0, 0, None);
+    let error = encode(SCALEOFFSET, &values, &f64::NAN.to_le_bytes()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "filter scaleoffset: a value is not a number"
+    );
+}
+
+#[test]
+fn scaleoffset_keeps_all_bits_of_chunks_with_infinite_values() {
+    let values = scaleoffset(0, 2, 2, 1, 8, 0, 0, None);
+    let chunk: Vec<u8> = [f64::NEG_INFINITY, 0.123456789]
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    let encoded = encode(SCALEOFFSET, &values, &chunk).unwrap();
+    assert_eq!(encoded[0], 64);
+    assert_eq!(encoded[21..37], chunk);
 }
 
 #[test]
