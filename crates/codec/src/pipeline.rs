@@ -111,9 +111,14 @@ impl Pipeline {
         let buffers = scratch.buffers(self.filters.len());
         for ((index, filter), buffer) in self.filters.iter().enumerate().zip(buffers) {
             buffer.clear();
-            match known(filter)?.encode(&filter.values, input, buffer) {
+            let codec = known(filter)?;
+            let can_be_left_out = filter.optional && index < 32;
+            match codec.encode(&filter.values, input, buffer) {
+                Ok(()) if can_be_left_out && codec.must_shrink() && buffer.len() >= input.len() => {
+                    mask |= 1 << index;
+                }
                 Ok(()) => input = buffer,
-                Err(_) if filter.optional && index < 32 => mask |= 1 << index,
+                Err(_) if can_be_left_out => mask |= 1 << index,
                 Err(e) => return Err(e),
             }
         }

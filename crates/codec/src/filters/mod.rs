@@ -56,6 +56,12 @@ pub trait Codec: Sync {
         None
     }
 
+    /// Whether it is better left out than stored without a gain. HDF5 takes a chunk of the same size
+    /// for one with the same mask, so a chunk with the filter must not be as long as one without.
+    fn must_shrink(&self) -> bool {
+        false
+    }
+
     /// Appends the encoded bytes to `output` (which is empty). An error of an optional filter
     /// leaves the chunk as it was.
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()>;

@@ -83,6 +83,10 @@ impl Codec for Blosc {
         parse(input)?.decode_into(output)
     }
 
+    fn must_shrink(&self) -> bool {
+        true
+    }
+
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {
         encode::encode(NAME, &settings(NAME, Version::One, values)?, input, output)
     }

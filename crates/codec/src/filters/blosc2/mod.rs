@@ -82,6 +82,10 @@ impl Codec for Blosc2 {
     }
 
     /// Always a plain frame, which readers accept for any number of dimensions.
+    fn must_shrink(&self) -> bool {
+        true
+    }
+
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {
         if input.is_empty() {
             return Err(error("an empty chunk has no frame"));

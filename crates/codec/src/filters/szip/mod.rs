@@ -219,6 +219,10 @@ impl Codec for Szip {
         Ok(())
     }
 
+    fn must_shrink(&self) -> bool {
+        true
+    }
+
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {
         let parameters = Parameters::new(values)?;
         parameters.check_size(input.len())?;
