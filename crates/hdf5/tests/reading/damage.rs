@@ -249,16 +249,23 @@ fn a_chunk_that_claims_more_than_it_can_hold_takes_no_memory() {
         &[ZSTD],
         &[FLETCHER32],
     ] {
-        let mut recipe = Recipe::honest("small", &[8], &[8], filters);
-        recipe.name = format!("bomb-{filters:?}");
+        let honest = Recipe::honest(&format!("{filters:?}"), &[8], &[8], filters);
+        let mut recipe = honest.named(format!("bomb-{filters:?}"));
+        recipes.push(honest);
         recipe.shape = shape.to_vec();
         recipe.chunk = shape.to_vec();
         recipes.push(recipe);
     }
     let file = write(turn.setting, folder.path(), &[("bomb.h5", &recipes)]).remove(0);
     for (place, options) in ways() {
-        for recipe in &recipes {
+        for pair in recipes.chunks_exact(2) {
+            let (honest, recipe) = (&pair[0], &pair[1]);
             let what = format!("{} {place:?} {options}", recipe.name);
+            // So that all libraries are loaded, and slots made.
+            let memory = Memory::new(place, 32);
+            let wanted = Wanted::all(&file, &honest.name, &honest.shape);
+            wanted.read(&turn, &memory, options).unwrap();
+            assert!(memory.bytes() == honest.content(), "{what}");
             let memory = Memory::new(place, 4);
             let before = resident();
             let wanted = Wanted {

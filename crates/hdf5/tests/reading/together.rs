@@ -7,6 +7,7 @@ use penstock_engine::request::StreamOrder;
 use penstock_engine::{Stream, drain};
 
 use crate::common::{Turn, turn};
+use crate::process::run_case;
 use crate::recipe::{DEFLATE, Recipe, SHUFFLE, write};
 use crate::scene::{LIMIT, Memory, Place, Select, Wanted, finish, start, ways};
 
@@ -158,4 +159,21 @@ fn a_stream_that_waits_for_a_read_finds_it_done() {
             assert!(memory.bytes() == right, "{options} {strides:?}");
         }
     }
+}
+
+/// Less than a slot for each worker.
+const SMALL_RING: (&str, &str) = ("PENSTOCK_RING", "8MiB");
+
+#[test]
+fn workers_that_wait_for_slots_do_not_wait_for_each_other() {
+    run_case("together::reads_with_few_slots", &[SMALL_RING]);
+}
+
+/// In a process whose ring is made so.
+#[test]
+#[ignore = "run by workers_that_wait_for_slots_do_not_wait_for_each_other"]
+fn reads_with_few_slots() {
+    assert_eq!(std::env::var(SMALL_RING.0).as_deref(), Ok(SMALL_RING.1));
+    eight_threads_read_different_datasets_at_a_time();
+    two_reads_fill_the_halves_of_one_destination();
 }
