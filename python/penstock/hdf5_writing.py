@@ -60,8 +60,8 @@ def start(
         nbytes = selected.count * field.itemsize
         if by_h5py.is_small(dataset, selected, nbytes, plain=dtype == base and not names):
             return left_to_h5py(by_h5py.TOO_SMALL)
-    if outer == () and selected.shape != () and not selected.regular:
-        return left_to_h5py("one value is written to a selection that is no box")
+    if outer == () and selected.shape != () and (inner or not selected.regular):
+        return left_to_h5py("one value for arrays or single elements is for h5py to take or refuse")
     selected.fits(outer)
     if not selected.count:
         return by_h5py.nothing(array)

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock import selection
 from penstock.cli.comparison import difference
 
 READS, WRITES = 3000, 800
@@ -219,9 +220,9 @@ class Collection:
             lambda name, item: self.names.append(name) if isinstance(item, h5py.Dataset) else None
         )
 
-    def choose(self, data: st.DataObject) -> h5py.Dataset:
-        name = data.draw(st.sampled_from(self.names))
-        return self.file[name]
+    def choose(self, data: st.DataObject, without: str = "\0") -> h5py.Dataset:
+        names = [name for name in self.names if without not in name]
+        return self.file[data.draw(st.sampled_from(names))]
 
 
 @pytest.fixture(scope="module", params=["earliest", "latest"])
@@ -477,7 +478,8 @@ def test_writes_are_those_of_h5py(twins: Any, arrays: Callable[[Any], Host]) -> 
     def case(data: st.DataObject) -> None:
         nonlocal cases
         cases += 1
-        dataset = ours.choose(data)
+        # HDF5 2.0.0 itself loses the mask of a chunk that szip leaves as long as it was.
+        dataset = ours.choose(data, without="szip")
         twin = theirs[dataset.name]
         chosen = draw_selection(data, dataset)
         value = draw_value(data, twin, chosen)
@@ -507,34 +509,32 @@ def test_writes_are_those_of_h5py(twins: Any, arrays: Callable[[Any], Host]) -> 
 
 def draw_value(data: st.DataObject, dataset: h5py.Dataset, chosen: Any) -> Any:
     """An array for a selection, or one that is broadcast into it, or a number."""
-    found, refusal = attempt(lambda: dataset[chosen])
+    indices, names = selection.split(chosen)
+    selected, refusal = attempt(lambda: selection.select(dataset, indices))
     if refusal is not None:
         return np.zeros(3, "f4")
-    like = np.asarray(found)
+    dtype = selection.field_dtype(dataset.dtype, names) if names else dataset.dtype
+    dtype, inner = dtype.subdtype or (dtype, ())
+    outer = selected.shape
     seed = data.draw(st.integers(0, 1000))
-    dtype, shape = like.dtype, like.shape
-    if dtype.kind == "S" and dataset.dtype.kind == "S":
-        dtype = dataset.dtype  # which knows its encoding, and a single string does not
     numeric = dtype.kind in "iuf"
     parts = chosen if isinstance(chosen, tuple) else (chosen,)
-    fields = any(isinstance(part, str) for part in parts)  # whose values NumPy converts
-    if numeric and not fields and data.draw(st.booleans()):
+    if numeric and not names and data.draw(st.booleans()):
         dtype = data.draw(st.sampled_from(NUMBERS))
-    inner = dataset.dtype.subdtype[1] if dataset.dtype.subdtype else ()
-    outer = shape[: len(shape) - len(inner)]
     blocks = any(isinstance(part, h5py.MultiBlockSlice) for part in parts)
     # Into blocks h5py broadcasts as if they were single elements.
     if not blocks and data.draw(st.sampled_from([False, False, True])):
         outer = outer[data.draw(st.integers(0, len(outer))) :]
         outer = tuple(data.draw(st.sampled_from([1, n])) for n in outer)
-    if numeric and not outer and data.draw(st.booleans()):
+    shape = outer + inner
+    if numeric and not shape and data.draw(st.booleans()):
         return data.draw(st.sampled_from([0, 7, 1.5]))
     if dtype.kind == "b":
-        return np.random.default_rng(seed).random(outer) < 0.5
+        return np.random.default_rng(seed).random(shape) < 0.5
     if "scaleoffset" in dataset.name and dataset.dtype.kind == "f":
         # NaN, infinities and what is too large have no defined encoding there.
-        return np.random.default_rng(seed).integers(-50, 50, outer).astype(dtype)
-    made = contents(dtype, outer, seed) if outer else contents(dtype, (1,), seed).reshape(outer)
+        return np.random.default_rng(seed).integers(-50, 50, shape).astype(dtype)
+    made = contents(dtype, shape, seed) if shape else contents(dtype, (1,), seed).reshape(shape)
     if dtype.kind in "iuf":
         made = made.astype(dtype)
     return made
