@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock import hdf5, hdf5_blocks, hdf5_create, hdf5_native
+from penstock import by_h5py, hdf5, hdf5_blocks, hdf5_create, hdf5_native
 from penstock._options import OptionKeys
 from penstock.placement import Device
 from penstock.request import Request
@@ -17,11 +17,16 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+ALL: tuple[()] = ()
+"""The selection of a whole dataset."""
+
+
 class Dataset:
     """A dataset of a :class:`File`. Everything else about it is at :attr:`h5py`."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
+        self._is_quick: bool | None = None
 
     @property
     def h5py(self) -> Any:
@@ -47,7 +52,7 @@ class Dataset:
 
     def read(
         self,
-        selection: Any = (),
+        selection: Any = ALL,
         *,
         out: Any = None,
         device: Device = None,
@@ -59,6 +64,11 @@ class Dataset:
 
         >>> x = f["group/rho"].read(np.s_[0:10], device="cuda")
         """
+        if out is None and device is None and dtype is None and stream is None and not options:
+            if self._is_quick is None:
+                self._is_quick = by_h5py.is_quick(self._dataset)
+            if self._is_quick and selection is ALL:
+                return by_h5py.read_quickly(self._dataset, selection)
         return hdf5.read(
             self._dataset,
             selection,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from penstock._native import CData, ffi, lib, text
 
@@ -141,7 +142,11 @@ class Report:
 
 
 # A native report is turned into a Report when it is asked for: small reads do not pay for it.
-_last: ContextVar[Report | CData | None] = ContextVar("penstock_last_report", default=None)
+_Kept: TypeAlias = "Report | CData | tuple[int, int]"
+_last: ContextVar[_Kept | None] = ContextVar("penstock_last_report", default=None)
+
+THROUGH_HDF5 = "through HDF5 in host memory"
+TOO_SMALL = "so few bytes take longer in any other way"
 
 
 def last_report() -> Report | None:
@@ -152,13 +157,19 @@ def last_report() -> Report | None:
     last = _last.get()
     if last is None or isinstance(last, Report):
         return last
-    report = from_native(last)
+    if isinstance(last, tuple):
+        nbytes, elapsed = last
+        note = f"{THROUGH_HDF5}: {TOO_SMALL}"
+        report = Report("hdf5", bytes=nbytes, hdf5=nbytes, elapsed_ns=elapsed, threads=1, note=note)
+    else:
+        report = from_native(last)
     _last.set(report)
     return report
 
 
-def remember(report: Report | CData) -> None:
-    """Make this the last report of the thread or task."""
+def remember(report: _Kept) -> None:
+    """Make this the last report of the thread or task. A small read by h5py has no time to make
+    one: it gives bytes and nanoseconds."""
     _last.set(report)
 
 
