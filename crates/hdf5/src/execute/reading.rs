@@ -83,6 +83,26 @@ impl Reading {
             .map_err(|error| self.unreadable(jobs, error))
     }
 
+    /// Whether what a job needs comes through the page cache as it is, so that it can be read to
+    /// anywhere.
+    pub fn comes_straight(&self, job: &ChunkJob, counters: &Counters) -> Result<bool> {
+        if !job.is_plain || self.given.is_some() || self.plan.is_external() {
+            return Ok(false);
+        }
+        let (start, end) = self.range(job);
+        Ok(!self.side(counters)?.goes_direct(start, end - start))
+    }
+
+    /// Reads what such a job needs into memory of its length.
+    pub fn fetch_into(&self, job: &ChunkJob, counters: &Counters, to: &mut [u8]) -> Result<()> {
+        let (start, end) = self.range(job);
+        assert_eq!(to.len() as u64, end - start);
+        let side = self.side(counters)?;
+        // SAFETY: the memory is the caller's own and as long as what is read.
+        unsafe { side.move_buffered(to.as_mut_ptr(), start, end - start) }
+            .map_err(|error| self.unreadable(std::slice::from_ref(job), error))
+    }
+
     /// What a job needs, as offsets in the file.
     fn range(&self, job: &ChunkJob) -> (u64, u64) {
         let (from, to) = self.needed(job);

@@ -62,6 +62,11 @@ impl<'a> Stager<'a> {
 
     pub fn chunks(&mut self, number: usize, jobs: &[ChunkJob], lent: &mut Lent<'_>) -> Result<()> {
         let reading = &self.duty.readings[number];
+        if let ([job], true) = (jobs, self.duty.kernels.is_some())
+            && reading.comes_straight(job, self.share.counters())?
+        {
+            return self.straight(number, job, lent);
+        }
         let start = Instant::now();
         let mut buffer = std::mem::take(&mut self.stored);
         let outcome = (|| {
@@ -119,6 +124,39 @@ impl<'a> Stager<'a> {
             _ => job.mask | 1 << SHUFFLE_AT,
         };
         decode(reading, job, mask, bytes, output, &mut self.codec)?;
+        self.put(number, job, (at, from, length), shuffled, lent)
+    }
+
+    /// Reads a chunk without filters into the slot itself.
+    fn straight(&mut self, number: usize, job: &ChunkJob, lent: &mut Lent<'_>) -> Result<()> {
+        let reading = &self.duty.readings[number];
+        let (from, to) = reading.needed(job);
+        let length = to - from;
+        let at = self.room(number, length as usize, lent)?;
+        let output = &mut self.slots.bytes()[at..at + length as usize];
+        let counters = self.share.counters();
+        reading.fetch_into(job, counters, output)?;
+        let selected = job.elements(&reading.plan) * reading.plan.item().memory;
+        counters.moved(Path::StagedBuffered, selected);
+        reading.count(job, counters);
+        self.put(number, job, (at, from, length), 0, lent)
+    }
+
+    /// Sends a chunk that is in the slot to its place, straight or by the kernel. `at` is where in
+    /// the slot its bytes from `from` on are.
+    fn put(
+        &mut self,
+        number: usize,
+        job: &ChunkJob,
+        (at, from, length): (usize, u64, u64),
+        shuffled: u64,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let reading = &self.duty.readings[number];
+        let whole = match reading.change {
+            Change::Copy => job.whole(&reading.plan),
+            _ => None,
+        };
         match whole {
             Some(target) if shuffled == 0 => {
                 let rows = Rows {
