@@ -23,8 +23,10 @@ def measure(plan: Plan) -> Found:
         ratios = []
         for group in {row.group for row in found.rows}:
             rows = [row for row in found.rows if row.group == group]
-            best = max((row for row in rows if row.name == peer), key=lambda row: row.value or 0)
-            ratios.append(rows[0].better_than(best))
+            of_peer = [row for row in rows if row.name == peer]
+            if of_peer:  # not where the peer is not installed
+                best = max(of_peer, key=lambda row: row.value or 0)
+                ratios.append(rows[0].better_than(best))
         return min((ratio for ratio in ratios if ratio is not None), default=None)
 
     wanted = {"h5py": 60.0, nvcomp_peer.NAME: 1.0, libdeflate_peer.NAME: 1.0}
