@@ -308,6 +308,10 @@ impl Selection {
                 shape.len()
             )));
         }
+        shape
+            .iter()
+            .try_fold(1u64, |all, size| all.checked_mul(*size))
+            .ok_or_else(|| too_large(shape))?;
         let mut runs = Vec::with_capacity(coordinates.len() / shape.len());
         for point in coordinates.chunks_exact(shape.len()) {
             if point.iter().zip(shape).any(|(at, size)| at >= size) {
@@ -315,10 +319,11 @@ impl Selection {
                     "the point {point:?} is outside the shape {shape:?}"
                 )));
             }
-            let source = point.iter().zip(shape).try_fold(0u64, |all, (at, size)| {
-                all.checked_mul(*size)?.checked_add(*at)
-            });
-            let source = source.ok_or_else(|| too_large(shape))?;
+            // Less than the number of elements, which was counted.
+            let source = point
+                .iter()
+                .zip(shape)
+                .fold(0, |all, (at, size)| all * size + at);
             push_run(&mut runs, source, 1);
         }
         Ok(Selection::Runs(runs))
@@ -564,5 +569,8 @@ mod tests {
         run(0, 10).check(&[10]).unwrap();
         assert!(Selection::points(&[2, 2], &[0, 2]).is_err());
         assert!(Selection::points(&[2, 2], &[0]).is_err());
+        // The element behind the point could not be counted.
+        let huge = [u64::MAX, 2];
+        assert!(Selection::points(&huge, &[u64::MAX / 2, 1, 0, 0]).is_err());
     }
 }
