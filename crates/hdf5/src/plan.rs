@@ -533,6 +533,11 @@ impl ChunkJob {
         self.patches(plan).map(|patch| patch.elements()).sum()
     }
 
+    /// Bytes that the wanted elements take in the destination.
+    pub fn bytes(&self, plan: &ReadPlan) -> u64 {
+        self.elements(plan) * plan.item().memory
+    }
+
     /// How many boxes there are at most.
     pub fn boxes(&self) -> u64 {
         self.placement.boxes()
@@ -590,6 +595,11 @@ impl FillJob {
     /// Number of elements to fill.
     pub fn elements(&self, plan: &ReadPlan) -> u64 {
         self.patches(plan).map(|patch| patch.elements()).sum()
+    }
+
+    /// Bytes that they take in the destination.
+    pub fn bytes(&self, plan: &ReadPlan) -> u64 {
+        self.elements(plan) * plan.item().memory
     }
 
     /// The boxes of elements to fill; their offsets in the chunk mean nothing.

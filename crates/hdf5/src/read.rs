@@ -278,6 +278,15 @@ pub(crate) struct Memory {
 }
 
 impl Order<'_> {
+    /// Bytes of an element in memory.
+    pub(crate) fn memory_size(&self, session: &Session<'_>) -> Result<u64> {
+        // SAFETY: takes an identifier, which HDF5 checks.
+        match unsafe { (session.hdf5.H5Tget_size)(self.memory_type) } {
+            0 => Err(session.failed("get the size of the memory type")),
+            size => Ok(size as u64),
+        }
+    }
+
     /// What is selected of the dataset, and where it comes out.
     pub(crate) fn selections(
         &self,
@@ -444,11 +453,7 @@ unsafe fn by_hdf5(
     host: *mut u8,
     why: String,
 ) -> Result<Prepared> {
-    // SAFETY: takes an identifier, which HDF5 checks.
-    let element = unsafe { (session.hdf5.H5Tget_size)(order.memory_type) } as u64;
-    if element == 0 {
-        return Err(session.failed("get the size of the memory type"));
-    }
+    let element = order.memory_size(session)?;
     let (selection, memory) = order.selections(session, info, element)?;
     let done = |readings, done| Prepared {
         readings,

@@ -246,11 +246,7 @@ unsafe fn by_hdf5(
     host: *const u8,
     why: String,
 ) -> Result<Prepared> {
-    // SAFETY: takes an identifier, which HDF5 checks.
-    let element = unsafe { (session.hdf5.H5Tget_size)(order.memory_type) } as u64;
-    if element == 0 {
-        return Err(session.failed("get the size of the memory type"));
-    }
+    let element = order.memory_size(session)?;
     let (selection, memory) = order.selections(session, info, element)?;
     let prepared = |way, done| Prepared {
         way,

@@ -56,7 +56,7 @@ impl Duty for HostRead {
                     let plan = &self.readings[reading].plan;
                     if let Some(value) = plan.fill() {
                         self.placer(reading).fill(job.patches(plan), value);
-                        let filled = job.elements(plan) * plan.item().memory;
+                        let filled = job.bytes(plan);
                         share.counters().moved(Path::HostBuffered, filled);
                     }
                 }
@@ -118,7 +118,7 @@ impl HostRead {
     ) -> Result<u64> {
         let reading = &self.readings[number];
         let placer = self.placer(number);
-        let selected = job.elements(&reading.plan) * reading.plan.item().memory;
+        let selected = job.bytes(&reading.plan);
         let bytes = stored.of(job, reading.needed(job));
         if job.is_plain {
             placer.place(job.patches(&reading.plan), bytes, reading.needed(job).0);

@@ -84,22 +84,29 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
         duty,
         path: prepared.path,
         workers,
-        asked: match &memory.context {
-            None => RouteName::Host,
-            Some(_) => RouteName::Staged,
-        },
+        asked: route(&memory),
         context: memory.context,
         block: 0,
         has_turns: false,
         moved: prepared.done,
         moved_by: Path::Hdf5,
-        note: prepared
-            .reason
-            .map(|why| format!("through HDF5 in host memory: {why}"))
-            .or(note),
+        note: prepared.reason.map(through_hdf5).or(note),
     };
     // SAFETY: passed on.
     unsafe { request::submit_duty(order, manner.stream, manner.owner) }
+}
+
+/// The route of a duty.
+pub(super) fn route(memory: &Memory) -> RouteName {
+    match memory.context {
+        None => RouteName::Host,
+        Some(_) => RouteName::Staged,
+    }
+}
+
+/// The note of a report.
+pub(super) fn through_hdf5(why: String) -> String {
+    format!("through HDF5 in host memory: {why}")
 }
 
 /// Runs of at least so many bytes are worth a transfer of their own: to host memory and out of

@@ -61,6 +61,22 @@ pub struct Decoded {
     pub shuffled: u64,
 }
 
+/// The axes of a box, the run of elements last. `source` makes of each stride in the chunk what it is
+/// at the source.
+fn axes(patch: &Patch, item: &Item, source: impl Fn(u64) -> i64) -> Vec<Axis> {
+    let dims = patch.dims.iter().map(|dim| Axis {
+        count: dim.count,
+        source_stride: source(dim.source_stride),
+        target_stride: dim.target_stride,
+    });
+    let run = Axis {
+        count: patch.run,
+        source_stride: source(item.stored),
+        target_stride: item.memory as i64,
+    };
+    dims.chain([run]).collect()
+}
+
 /// Adds the boxes of a job.
 pub fn push(
     table: &mut PlaceTable,
@@ -69,20 +85,7 @@ pub fn push(
     decoded: &Decoded,
     target: DeviceTarget,
 ) -> Result<()> {
-    let mut axes: Vec<Axis> = patch
-        .dims
-        .iter()
-        .map(|dim| Axis {
-            count: dim.count,
-            source_stride: dim.source_stride as i64,
-            target_stride: dim.target_stride,
-        })
-        .collect();
-    axes.push(Axis {
-        count: patch.run,
-        source_stride: item.stored as i64,
-        target_stride: item.memory as i64,
-    });
+    let axes = axes(patch, item, |stride| stride as i64);
     let source = Side {
         address: decoded.address,
         length: decoded.length,
@@ -102,20 +105,7 @@ pub fn push_fill(
     address: CUdeviceptr,
     target: DeviceTarget,
 ) -> Result<()> {
-    let mut axes: Vec<Axis> = patch
-        .dims
-        .iter()
-        .map(|dim| Axis {
-            count: dim.count,
-            source_stride: 0,
-            target_stride: dim.target_stride,
-        })
-        .collect();
-    axes.push(Axis {
-        count: patch.run,
-        source_stride: 0,
-        target_stride: item.memory as i64,
-    });
+    let axes = axes(patch, item, |_| 0);
     let source = Side {
         address,
         length: item.stored,

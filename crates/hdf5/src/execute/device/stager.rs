@@ -99,17 +99,13 @@ impl<'a> Stager<'a> {
         };
         let bytes = stored.of(job, reading.needed(job));
         let counters = self.share.counters();
-        let selected = job.elements(&reading.plan) * reading.plan.item().memory;
+        let selected = job.bytes(&reading.plan);
         counters.moved(
             stored.path(Path::StagedBuffered, Path::StagedDirect),
             selected,
         );
         reading.count(job, counters);
-        let whole = match reading.change {
-            Change::Copy => job.whole(&reading.plan),
-            _ => None,
-        };
-        if whole.is_none() && self.duty.kernels.is_none() {
+        if self.duty.kernels.is_none() && whole(reading, job).is_none() {
             return self.gather(number, job, bytes, from, length, lent);
         }
         let at = self.room(number, length as usize, lent)?;
@@ -136,7 +132,7 @@ impl<'a> Stager<'a> {
         let output = &mut self.slots.bytes()[at..at + length as usize];
         let counters = self.share.counters();
         reading.fetch_into(job, counters, output)?;
-        let selected = job.elements(&reading.plan) * reading.plan.item().memory;
+        let selected = job.bytes(&reading.plan);
         counters.moved(Path::StagedBuffered, selected);
         reading.count(job, counters);
         self.put(number, job, (at, from, length), 0, lent)
@@ -153,11 +149,7 @@ impl<'a> Stager<'a> {
         lent: &mut Lent<'_>,
     ) -> Result<()> {
         let reading = &self.duty.readings[number];
-        let whole = match reading.change {
-            Change::Copy => job.whole(&reading.plan),
-            _ => None,
-        };
-        match whole {
+        match whole(reading, job) {
             Some(target) if shuffled == 0 => {
                 let rows = Rows {
                     target,
@@ -240,7 +232,7 @@ impl<'a> Stager<'a> {
         let Some(value) = reading.plan.fill() else {
             return Ok(());
         };
-        let filled = job.elements(&reading.plan) * item.memory;
+        let filled = job.bytes(&reading.plan);
         self.share.counters().moved(Path::StagedBuffered, filled);
         if self.duty.kernels.is_none() {
             return self.fill_by_copies(number, job, value, lent);
@@ -400,6 +392,14 @@ impl<'a> Stager<'a> {
         self.copies.clear();
         self.table = None;
         self.slots.drain(lent)
+    }
+}
+
+/// The place of a chunk that goes there in one piece as it is.
+fn whole(reading: &Reading, job: &ChunkJob) -> Option<u64> {
+    match reading.change {
+        Change::Copy => job.whole(&reading.plan),
+        _ => None,
     }
 }
 

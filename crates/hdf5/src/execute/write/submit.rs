@@ -5,7 +5,6 @@ use std::sync::Arc;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
-use penstock_engine::options::RouteName;
 use penstock_engine::report::Path;
 use penstock_engine::request::{self, Duty, DutyOrder, Request, Share};
 use penstock_engine::{cores, merged_options};
@@ -17,7 +16,7 @@ use super::gather::Array;
 use super::host::HostArray;
 use super::through::ThroughHdf5;
 use crate::execute::device::{DeviceTarget, placing};
-use crate::execute::submit::{Manner, extents};
+use crate::execute::submit::{Manner, extents, route, through_hdf5};
 use crate::write::{Prepared, Way};
 
 /// Starts a prepared write from the memory at `address`, which is that of the array's first element.
@@ -90,18 +89,13 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
         duty,
         path: prepared.path,
         workers,
-        asked: match &memory.context {
-            None => RouteName::Host,
-            Some(_) => RouteName::Staged,
-        },
+        asked: route(&memory),
         context: memory.context,
         block: 0,
         has_turns,
         moved: prepared.done,
         moved_by: Path::Hdf5,
-        note: prepared
-            .reason
-            .map(|why| format!("through HDF5 in host memory: {why}")),
+        note: prepared.reason.map(through_hdf5),
     };
     // SAFETY: passed on.
     unsafe { request::submit_duty(order, manner.stream, manner.owner) }

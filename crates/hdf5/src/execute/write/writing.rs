@@ -62,6 +62,6 @@ impl Writing {
     /// Bytes of the new elements of a chunk, as they are in memory.
     pub fn moved(&self, changed: &Changed) -> u64 {
         let plan = &self.reading.plan;
-        changed.job.elements(plan) * plan.item().memory
+        changed.job.bytes(plan)
     }
 }
