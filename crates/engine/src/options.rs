@@ -40,6 +40,9 @@ pub enum Choice {
     Yes,
 }
 
+/// What [`Options::set`] knows.
+const KEYS: &str = "threads, block, route, io, direct, queue_depth, durable, scratch, decode";
+
 pub const MAX_THREADS: u32 = 256;
 pub const MAX_QUEUE_DEPTH: u32 = 256;
 pub const MIN_BLOCK: u64 = 4 << 10;
@@ -109,19 +112,41 @@ impl Options {
     /// Reads "threads=8;block=4MiB;route=auto;io=auto;direct=auto;queue_depth=16;durable=no".
     /// Keys may be left out; spaces around keys and values are allowed.
     pub fn parse(text: &str) -> Result<Options> {
+        Options::parse_with(text, "", &mut |_, _| Ok(false))
+    }
+
+    /// As [`parse`](Self::parse), for text that may hold keys of another part of Penstock: those
+    /// that the engine does not know are offered to `others`, which answers whether it took the
+    /// key. `also` names such keys, for the remedy of an error.
+    pub fn parse_with(
+        text: &str,
+        also: &str,
+        others: &mut dyn FnMut(&str, &str) -> Result<bool>,
+    ) -> Result<Options> {
         let mut options = Options::default();
         for item in text.split(';').map(str::trim).filter(|i| !i.is_empty()) {
             let (key, value) = item.split_once('=').ok_or_else(|| {
                 Error::invalid(format!("option {item:?} has no value"))
                     .remedy("write key=value, separated by semicolons")
             })?;
-            options.set(key.trim(), value.trim())?;
+            let (key, value) = (key.trim(), value.trim());
+            if !options.set(key, value)? && !others(key, value)? {
+                let also = if also.is_empty() {
+                    ""
+                } else {
+                    &format!(", {also}")
+                };
+                return Err(Error::invalid(format!("unknown option {key:?}"))
+                    .remedy(format!("known options: {KEYS}{also}")));
+            }
         }
         options.check()?;
         Ok(options)
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+    /// Sets one key; `Ok(false)` if it is none of the engine's. Ranges are left to
+    /// [`check`](Self::check).
+    pub fn set(&mut self, key: &str, value: &str) -> Result<bool> {
         match key {
             "threads" => self.threads = Some(number(key, value)?),
             "queue_depth" => self.queue_depth = Some(number(key, value)?),
@@ -176,13 +201,9 @@ impl Options {
                     ],
                 )?);
             }
-            _ => {
-                return Err(Error::invalid(format!("unknown option {key:?}")).remedy(
-                    "known options: threads, block, route, io, direct, queue_depth, durable, scratch, decode",
-                ));
-            }
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -261,6 +282,42 @@ mod tests {
         ] {
             let error = Options::parse(text).unwrap_err();
             assert!(error.cause().contains(key), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_another_part_goes_to_that_part() {
+        let mut taken = Vec::new();
+        let options = Options::parse_with("threads=8; mode = sec2", "mode", &mut |key, value| {
+            taken.push((key.to_owned(), value.to_owned()));
+            Ok(key == "mode")
+        })
+        .unwrap();
+        assert_eq!(options.threads, Some(8));
+        assert_eq!(taken, [("mode".to_owned(), "sec2".to_owned())]);
+    }
+
+    #[test]
+    fn a_key_that_nobody_knows_is_an_error_that_lists_the_keys_of_all() {
+        let error = Options::parse_with("colour=red", "mode", &mut |_, _| Ok(false)).unwrap_err();
+        assert!(error.cause().contains("colour"), "{error}");
+        assert!(error.remedy_text().ends_with("scratch, decode, mode"));
+        let error = Options::parse("colour=red").unwrap_err();
+        assert!(error.remedy_text().ends_with("scratch, decode"));
+    }
+
+    #[test]
+    fn what_another_part_finds_wrong_with_its_key_is_the_error() {
+        let refuse = &mut |_: &str, _: &str| Err(Error::invalid("option mode must be a word"));
+        let error = Options::parse_with("mode=7", "mode", refuse).unwrap_err();
+        assert_eq!(error.cause(), "option mode must be a word");
+    }
+
+    #[test]
+    fn each_key_that_is_named_as_known_is_known() {
+        for key in KEYS.split(", ") {
+            // A value that is wrong for all of them tells known keys from unknown ones.
+            assert!(Options::default().set(key, "?").is_err(), "{key}");
         }
     }
 
