@@ -28,6 +28,7 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
             built["penstock"]: "penstock/lib/libpenstock.so",
             # In a folder of its own: HDF5 opens every library of a plugin folder.
             built["hdf5_vfd_penstock"]: "penstock/lib/plugins/libhdf5_vfd_penstock.so",
+            built["penstock_legate"]: "penstock/lib/libpenstock_legate.so",
             str(root / "crates/capi/include/penstock.h"): "penstock/include/penstock.h",
             str(root / "crates/capi/include/penstock_hdf5.h"): "penstock/include/penstock_hdf5.h",
             pkg_config: "penstock/lib/pkgconfig/penstock.pc",
@@ -46,7 +47,7 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         return str(filled)
 
 
-PACKAGES = ["penstock-capi", "penstock-vfd"]
+PACKAGES = ["penstock-capi", "penstock-vfd", "penstock-legate"]
 
 
 def build_libraries(root: Path) -> dict[str, str]:

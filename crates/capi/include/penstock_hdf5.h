@@ -26,6 +26,10 @@ extern "C" {
 /* Makes a file access property list use the driver. NULL and "" leave all options open. */
 PENSTOCK_API int penstock_fapl_set(int64_t fapl_id, const char *options);
 
+/* PENSTOCK_OK if the driver would take these options, else PENSTOCK_ERR_INVALID, naming the key. Needs
+ * no HDF5. */
+PENSTOCK_API int penstock_hdf5_check_options(const char *options);
+
 /* Replaces the options of an open file from its next transfer on. PENSTOCK_ERR_INVALID if the file
  * is not open by the driver, or a key or value is wrong. */
 PENSTOCK_API int penstock_hdf5_set_options(int64_t file_id, const char *options);

@@ -2,10 +2,10 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-use penstock_engine::error::Result;
+use penstock_engine::error::{Error, Kind, Result};
 use penstock_hdf5::driver;
 use penstock_sys::hdf5::driver::H5FD_class_t;
-use penstock_sys::hdf5::hid_t;
+use penstock_sys::hdf5::{Hdf5, hid_t};
 
 use crate::dataset::hdf5_of_process;
 use crate::error::{OK, guard, null};
@@ -33,9 +33,8 @@ unsafe fn text<'a>(options: *const c_char) -> Result<&'a str> {
     }
     // SAFETY: the caller gives a C string.
     let text = unsafe { CStr::from_ptr(options) };
-    text.to_str().map_err(|_| {
-        penstock_engine::error::Error::invalid("the options are not a text in UTF-8")
-    })
+    text.to_str()
+        .map_err(|_| Error::invalid("the options are not a text in UTF-8"))
 }
 
 /// # Safety
@@ -45,6 +44,39 @@ pub unsafe extern "C" fn penstock_fapl_set(fapl_id: hid_t, options: *const c_cha
     // SAFETY: passed on.
     guard(|| unsafe {
         driver::set_on_access_list(hdf5_of_process()?, fapl_id, text(options)?)?;
+        Ok(OK)
+    })
+}
+
+/// For a library that stands in for another driver's: as [`penstock_fapl_set`], for the HDF5 that the
+/// object is linked with that holds `code`, an instruction of the caller's.
+///
+/// # Safety
+/// As for [`penstock_fapl_set`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_fapl_set_for(
+    code: *const c_void,
+    fapl_id: hid_t,
+    options: *const c_char,
+) -> c_int {
+    // SAFETY: passed on.
+    guard(|| unsafe {
+        let hdf5 = Hdf5::of_code(code).map_err(|absent| {
+            Error::new(Kind::Unavailable, absent.to_string())
+                .remedy("the caller must be linked with HDF5 1.14 or 2.x as a shared library")
+        })?;
+        driver::set_on_access_list(&hdf5, fapl_id, text(options)?)?;
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `options` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_hdf5_check_options(options: *const c_char) -> c_int {
+    guard(|| {
+        // SAFETY: passed on.
+        driver::Settings::parse(unsafe { text(options)? })?;
         Ok(OK)
     })
 }

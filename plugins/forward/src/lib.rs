@@ -14,7 +14,8 @@ const LIBRARY: &str = "libpenstock.so";
 /// one in the plugin's own folder or in the folder above.
 pub fn function(name: &CStr) -> *mut c_void {
     static HANDLE: OnceLock<usize> = OnceLock::new();
-    let handle = *HANDLE.get_or_init(|| candidates().iter().find_map(|path| open(path)).unwrap_or(0));
+    let handle =
+        *HANDLE.get_or_init(|| candidates().iter().find_map(|path| open(path)).unwrap_or(0));
     if handle == 0 {
         return ptr::null_mut();
     }
@@ -28,7 +29,11 @@ fn candidates() -> Vec<PathBuf> {
     }
     let own = own_path();
     let folders = own.as_deref().into_iter().flat_map(Path::ancestors);
-    folders.skip(1).take(2).map(|folder| folder.join(LIBRARY)).collect()
+    folders
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join(LIBRARY))
+        .collect()
 }
 
 fn open(path: &Path) -> Option<usize> {
@@ -54,19 +59,28 @@ fn own_path() -> Option<PathBuf> {
     std::fs::canonicalize(&path).ok().or(Some(path))
 }
 
-/// Defines an exported C function without arguments, that calls `$inner` with the address that it
-/// returns to: an instruction of whoever called it.
+/// Defines an exported C function that calls `$inner` with its own arguments and one more, which the
+/// named registers of x86-64 and AArch64 take: the address that it returns to, an instruction of
+/// whoever called it.
 #[macro_export]
 macro_rules! with_caller {
-    ($(#[$meta:meta])* $name:ident => $inner:path, $result:ty) => {
+    (
+        $(#[$meta:meta])*
+        fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty
+            => $inner:path, $x86_64:literal, $aarch64:literal
+    ) => {
         $(#[$meta])*
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
-        pub unsafe extern "C" fn $name() -> $result {
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             #[cfg(target_arch = "x86_64")]
-            ::core::arch::naked_asm!("mov rdi, [rsp]", "jmp {inner}", inner = sym $inner);
+            ::core::arch::naked_asm!(
+                ::core::concat!("mov ", $x86_64, ", [rsp]"), "jmp {inner}", inner = sym $inner
+            );
             #[cfg(target_arch = "aarch64")]
-            ::core::arch::naked_asm!("mov x0, x30", "b {inner}", inner = sym $inner);
+            ::core::arch::naked_asm!(
+                ::core::concat!("mov ", $aarch64, ", x30"), "b {inner}", inner = sym $inner
+            );
         }
     };
 }

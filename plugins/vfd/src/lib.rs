@@ -17,7 +17,7 @@ pub extern "C" fn H5PLget_plugin_type() -> c_int {
 
 with_caller! {
     /// The driver's class for the HDF5 that calls; null if libpenstock.so cannot be loaded.
-    H5PLget_plugin_info => class_for, *const c_void
+    fn H5PLget_plugin_info() -> *const c_void => class_for, "rdi", "x0"
 }
 
 unsafe extern "C" fn class_for(code: *const c_void) -> *const c_void {

@@ -23,7 +23,10 @@ pub unsafe fn move_gpu(
     _: &[Extent],
     settings: &Settings,
 ) -> Result<()> {
-    Err(Error::new(Kind::Unavailable, format!("mode {}", settings.mode.name())))
+    Err(Error::new(
+        Kind::Unavailable,
+        format!("mode {}", settings.mode.name()),
+    ))
 }
 
 /// # Safety
