@@ -38,6 +38,7 @@ pub enum Kind {
     Record,
     Synchronize,
     Pointer,
+    Capture,
     CufileOpen,
     CufileHandle,
     CufileBuffer,
@@ -49,7 +50,7 @@ pub enum Kind {
     NvcompDamage,
 }
 
-const KINDS: [(Kind, &str, i32); 26] = [
+const KINDS: [(Kind, &str, i32); 27] = [
     (Kind::Init, "init", status::NO_DEVICE.0),
     (Kind::Retain, "retain", status::OUT_OF_MEMORY.0),
     (Kind::Alloc, "alloc", status::OUT_OF_MEMORY.0),
@@ -67,6 +68,7 @@ const KINDS: [(Kind, &str, i32); 26] = [
     (Kind::Record, "record", status::UNKNOWN.0),
     (Kind::Synchronize, "synchronize", status::UNKNOWN.0),
     (Kind::Pointer, "pointer", status::UNKNOWN.0),
+    (Kind::Capture, "capture", status::STREAM_CAPTURE_IMPLICIT.0),
     (Kind::CufileOpen, "cufileopen", 5001),
     (Kind::CufileHandle, "cufilehandle", 5008),
     (Kind::CufileBuffer, "cufilebuffer", 5036),

@@ -58,5 +58,7 @@ codes! {
     719 LAUNCH_FAILED c"CUDA_ERROR_LAUNCH_FAILED" c"unspecified launch failure";
     800 NOT_PERMITTED c"CUDA_ERROR_NOT_PERMITTED" c"operation not permitted";
     801 NOT_SUPPORTED c"CUDA_ERROR_NOT_SUPPORTED" c"operation not supported";
+    906 STREAM_CAPTURE_IMPLICIT c"CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
+        c"operation would make the legacy stream depend on a capturing blocking stream";
     999 UNKNOWN c"CUDA_ERROR_UNKNOWN" c"unknown error";
 }

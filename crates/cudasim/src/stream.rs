@@ -351,5 +351,8 @@ impl Ticket {
 pub fn resolve_current(handle: *mut c_void) -> Result<Arc<Stream>> {
     let stream = resolve(device::current()?, handle)?;
     stream.context.check()?;
+    if stream.kind == Kind::Legacy {
+        failure::check(failure::Kind::Capture)?;
+    }
     Ok(stream)
 }

@@ -110,36 +110,12 @@ pub unsafe fn host_free(address: *mut c_void) -> Result<()> {
     context.driver.check(code, "cuMemFreeHost")
 }
 
-/// Copies between any two kinds of memory; done on return. It is not ordered with any stream
-/// but the legacy default one.
+/// [`copy`](crate::copy::copy) for the public interface.
 ///
 /// # Safety
-/// Both are valid for `bytes` and do not overlap.
+/// As there.
 pub unsafe fn copy(to: usize, from: usize, bytes: u64) -> Result<()> {
     crate::refuse_fork()?;
-    if bytes == 0 {
-        return Ok(());
-    }
-    if to == 0 || from == 0 {
-        return Err(Error::invalid("the buffer is a null pointer"));
-    }
-    let (target, source) = (Memory::at(to)?, Memory::at(from)?);
-    let Some(context) = target.context.or(source.context) else {
-        // SAFETY: both are host memory, valid and apart, as the caller vouches.
-        unsafe {
-            ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes as usize);
-        }
-        return Ok(());
-    };
-    let _entered = context.enter()?;
-    let cuda = context.driver.cuda;
-    // SAFETY: the driver finds out the kinds by the unified addresses; the caller vouches for both.
-    // cuMemcpy returns before a copy between two places on devices is done, so the stream that it
-    // runs on is waited for.
-    let (copied, done) = unsafe {
-        let copied = (cuda.cuMemcpy)(to as u64, from as u64, bytes as usize);
-        (copied, (cuda.cuStreamSynchronize)(cuda::CU_STREAM_LEGACY))
-    };
-    context.driver.check(copied, "cuMemcpy")?;
-    context.driver.check(done, "cuStreamSynchronize")
+    // SAFETY: passed on.
+    unsafe { crate::copy::copy(to, from, bytes as usize) }
 }

@@ -5,6 +5,7 @@
 //! copy queues ([`gpu`]), and its end is told to whoever waits ([`request`]).
 
 pub mod allocate;
+pub mod copy;
 pub mod describe;
 mod engine;
 pub mod error;

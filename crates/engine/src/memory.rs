@@ -23,6 +23,9 @@ pub enum MemoryKind {
     Device = 3,
 }
 
+/// Not a type of the driver's: that of memory it does not know.
+const UNKNOWN: c_uint = 0;
+
 /// A kind of memory and the context it belongs to.
 #[derive(Clone)]
 pub struct Memory {
@@ -52,15 +55,13 @@ impl Memory {
         }
     }
 
-    /// Asks the driver about an address. A process that never loaded the CUDA driver has no GPU
-    /// memory, and is not made to load it by this question.
+    /// Asks the driver about an address. A process that never loaded or initialised the CUDA driver
+    /// has no GPU memory, and is not made to by this question.
     pub fn at(address: usize) -> Result<Memory> {
-        if !cuda::cuda_is_loaded() {
+        if memory_type(address)? == UNKNOWN {
             return Ok(Memory::HOST);
         }
-        let Ok(driver) = gpu::driver() else {
-            return Ok(Memory::HOST);
-        };
+        let driver = gpu::driver()?;
         let mut kind: c_uint = 0;
         let mut managed: c_uint = 0;
         let mut device: c_int = -1;
@@ -95,7 +96,7 @@ impl Memory {
         };
         match code {
             cuda::CUDA_SUCCESS => {}
-            // The process exits, or never could use CUDA.
+            // The process exits, or the memory was freed since.
             cuda::CUDA_ERROR_DEINITIALIZED | cuda::CUDA_ERROR_INVALID_VALUE => {
                 return Ok(Memory::HOST);
             }
@@ -131,5 +132,49 @@ impl Memory {
             context: Some(context),
             range,
         })
+    }
+}
+
+/// Whether the CPU may read and write at an address: pageable and page-locked memory, but not
+/// managed memory, which the GPU may be using. Costs nanoseconds for pageable memory.
+pub fn is_on_host(address: usize) -> Result<bool> {
+    match memory_type(address)? {
+        UNKNOWN => Ok(true),
+        // Managed memory may be told so, too.
+        cuda::CU_MEMORYTYPE_HOST => Ok(Memory::at(address)?.context.is_none()),
+        _ => Ok(false),
+    }
+}
+
+/// The type of memory that the driver tells for an address. A single attribute costs it a fraction
+/// of what several do, and says of pageable memory all that there is to know.
+///
+/// A second answer could be had from a first one only where that allocation is known to be alive
+/// still. Its buffer ID would tell, but to ask for it costs as much, and allocations from pools and
+/// mapped ones may lie inside of one that keeps its ID.
+fn memory_type(address: usize) -> Result<c_uint> {
+    if !cuda::cuda_is_loaded() {
+        return Ok(UNKNOWN);
+    }
+    let Ok(cuda) = cuda::cuda() else {
+        return Ok(UNKNOWN);
+    };
+    let mut kind = UNKNOWN;
+    let attribute = cuda::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    // SAFETY: `kind` has the size that the attribute takes; the address is only asked about.
+    let code =
+        unsafe { (cuda.cuPointerGetAttribute)((&raw mut kind).cast(), attribute, address as u64) };
+    match code {
+        cuda::CUDA_SUCCESS => Ok(kind),
+        // CUDA does not know the memory, or is not in use: nobody has initialised it in this
+        // process, which may have been forked from one that had, or the process exits.
+        cuda::CUDA_ERROR_INVALID_VALUE
+        | cuda::CUDA_ERROR_NOT_INITIALIZED
+        | cuda::CUDA_ERROR_DEINITIALIZED => Ok(UNKNOWN),
+        // A device pointer taken for host memory would crash the process.
+        _ => {
+            gpu::driver()?.check(code, "cuPointerGetAttribute")?;
+            Ok(kind)
+        }
     }
 }

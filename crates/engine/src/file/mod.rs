@@ -4,6 +4,7 @@
 pub mod position;
 pub(crate) mod residency;
 pub mod side;
+pub mod stripe;
 pub mod system;
 
 use std::ffi::CString;
@@ -300,11 +301,15 @@ fn refuse_unseekable(path: &Path, fd: &OwnedFd) -> Result<()> {
 }
 
 pub(crate) fn open_fd(path: &Path, flags: i32) -> io::Result<OwnedFd> {
+    open_with(path, flags, 0o666)
+}
+
+fn open_with(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
     let name = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     loop {
         // SAFETY: `name` is a C string that outlives the call.
-        let fd = unsafe { libc::open(name.as_ptr(), flags, 0o666) };
+        let fd = unsafe { libc::open(name.as_ptr(), flags, mode) };
         if fd >= 0 {
             // SAFETY: open has just returned this descriptor, and nobody else owns it.
             return Ok(unsafe { OwnedFd::from_raw_fd(fd) });

@@ -1,7 +1,8 @@
 //! What the file system under a file is, and what it asks of direct I/O and striping.
 
-use std::ffi::CStr;
 use std::os::fd::RawFd;
+
+use super::stripe;
 
 /// Alignments that O_DIRECT asks for, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub struct FileSystem {
     pub stripe: Option<u64>,
 }
 
-const LUSTRE: u64 = 0x0BD0_0BD0;
+pub(super) const LUSTRE: u64 = 0x0BD0_0BD0;
 
 /// Names of statfs magic numbers, from statfs(2) and linux/magic.h.
 const NAMES: &[(u64, &str)] = &[
@@ -47,16 +48,20 @@ const NAMES: &[(u64, &str)] = &[
 impl FileSystem {
     /// Describes the file system of an open file. What cannot be found out is left at "unknown".
     pub fn of(fd: RawFd) -> FileSystem {
+        let magic = FileSystem::magic_of(fd);
+        FileSystem {
+            magic,
+            direct: direct_alignment(fd),
+            stripe: (magic == LUSTRE).then(|| stripe::size_of(fd)).flatten(),
+        }
+    }
+
+    pub(super) fn magic_of(fd: RawFd) -> u64 {
         // SAFETY: statfs is plain data, for which all zero bytes are a valid value.
         let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
         // SAFETY: `stat` is a valid place for the answer.
         let known = unsafe { libc::fstatfs(fd, &mut stat) } == 0;
-        let magic = if known { stat.f_type as u64 } else { 0 };
-        FileSystem {
-            magic,
-            direct: direct_alignment(fd),
-            stripe: (magic == LUSTRE).then(|| lustre_stripe(fd)).flatten(),
-        }
+        if known { stat.f_type as u64 } else { 0 }
     }
 
     pub fn name(&self) -> &'static str {
@@ -99,42 +104,10 @@ fn direct_alignment(fd: RawFd) -> Option<DirectAlignment> {
     })
 }
 
-/// Stripe size out of the `lustre.lov` attribute: little-endian, magic at byte 0, stripe size at
-/// byte 24 in versions 1 and 3 (lustre_user.h). Composite layouts are left alone.
-fn lustre_stripe(fd: RawFd) -> Option<u64> {
-    let mut blob = [0u8; 4096];
-    let name: &CStr = c"lustre.lov";
-    // SAFETY: the buffer is writable for the length given.
-    let length =
-        unsafe { libc::fgetxattr(fd, name.as_ptr(), blob.as_mut_ptr().cast(), blob.len()) };
-    parse_stripe(blob.get(..usize::try_from(length).ok()?)?)
-}
-
-fn parse_stripe(blob: &[u8]) -> Option<u64> {
-    let word = |at: usize| {
-        let bytes = blob.get(at..at + 4)?;
-        Some(u32::from_le_bytes(bytes.try_into().ok()?))
-    };
-    match word(0)? {
-        0x0BD1_0BD0 | 0x0BD3_0BD0 => word(24).filter(|s| *s > 0).map(u64::from),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
-
-    #[test]
-    fn a_lustre_layout_gives_its_stripe_size() {
-        let mut blob = vec![0u8; 56];
-        blob[..4].copy_from_slice(&0x0BD1_0BD0u32.to_le_bytes());
-        blob[24..28].copy_from_slice(&(4u32 << 20).to_le_bytes());
-        assert_eq!(parse_stripe(&blob), Some(4 << 20));
-        assert_eq!(parse_stripe(&blob[..20]), None);
-        assert_eq!(parse_stripe(b"not a layout at all....."), None);
-    }
 
     #[test]
     fn proc_has_no_direct_io_and_a_temporary_file_has_a_known_type() {

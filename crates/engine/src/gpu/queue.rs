@@ -220,6 +220,16 @@ impl CopyQueue {
 
     /// Marks the present end of the stream by the event numbered `index`.
     pub fn mark(&mut self, index: usize) -> Result<()> {
+        self.record(index, self.stream)
+    }
+
+    /// Marks the present end of the context's legacy default stream, which comes after what blocking
+    /// streams have queued, as all work on that stream does.
+    pub fn mark_default_stream(&mut self, index: usize) -> Result<()> {
+        self.record(index, cuda::CU_STREAM_LEGACY)
+    }
+
+    fn record(&mut self, index: usize, stream: CUstream) -> Result<()> {
         let driver = self.context.driver;
         while self.events.len() <= index {
             let mut event = ptr::null_mut();
@@ -230,7 +240,7 @@ impl CopyQueue {
             self.events.push(event);
         }
         // SAFETY: event and stream are live and of the same context.
-        let code = unsafe { (driver.cuda.cuEventRecord)(self.events[index], self.stream) };
+        let code = unsafe { (driver.cuda.cuEventRecord)(self.events[index], stream) };
         driver.check(code, "cuEventRecord")
     }
 

@@ -24,6 +24,9 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
+    /// The default stream that waits for blocking streams, and they for it.
+    pub(crate) const LEGACY: Stream = Stream(cuda::CU_STREAM_LEGACY);
+
     /// # Safety
     /// `handle` is a live CUstream, or 0, 1 or 2 for the default streams.
     pub unsafe fn from_raw(handle: *mut c_void) -> Stream {
@@ -65,7 +68,9 @@ impl Stream {
         })
     }
 
-    fn is_capturing(self, driver: &Driver) -> bool {
+    /// Whether the stream takes no work because of a capture: its own or, for the legacy default
+    /// stream, one of a blocking stream. To ask disturbs no capture. Its context must be current.
+    pub(crate) fn is_capturing(self, driver: &Driver) -> bool {
         let mut status = cuda::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: `status` is a valid place for the answer.
         let code = unsafe { (driver.cuda.cuStreamIsCapturing)(self.0, &mut status) };
@@ -147,7 +152,7 @@ impl Stream {
 }
 
 /// The codes from 900 on say that a call does not go with a capture, not that anything failed.
-fn is_about_capture(code: CUresult) -> bool {
+pub(crate) fn is_about_capture(code: CUresult) -> bool {
     (cuda::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED..=908).contains(&code)
 }
 

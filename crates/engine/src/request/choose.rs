@@ -11,6 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::file::File;
 use crate::file::position::Operation;
 use crate::file::residency::residency;
+use crate::file::stripe;
 use crate::memory::Memory;
 use crate::options::{Choice, IoMode, Options, RouteName};
 use crate::plan::{Cut, Extent};
@@ -276,7 +277,7 @@ impl Chooser<'_> {
         };
         let block = match (self.options.block, self.file.system().stripe) {
             (Some(block), _) => block,
-            (None, Some(stripe)) if route != RouteName::Auto => stripe.clamp(1 << 20, 16 << 20),
+            (None, Some(size)) if route != RouteName::Auto => stripe::block(size),
             (None, _) => {
                 let share = self.load.bytes / (threads as u64 * 8);
                 share.next_multiple_of(64 << 10).clamp(least, best)

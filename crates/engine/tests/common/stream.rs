@@ -37,10 +37,19 @@ pub fn enter_context() -> &'static Cuda {
 
 impl CallerStream {
     pub fn new() -> CallerStream {
+        CallerStream::with(cuda::CU_STREAM_NON_BLOCKING)
+    }
+
+    /// One that the legacy default stream waits for.
+    pub fn blocking() -> CallerStream {
+        CallerStream::with(cuda::CU_STREAM_DEFAULT)
+    }
+
+    fn with(flags: u32) -> CallerStream {
         let cuda = enter_context();
         let mut handle = ptr::null_mut();
         // SAFETY: `handle` is a place for the answer.
-        let code = unsafe { (cuda.cuStreamCreate)(&mut handle, cuda::CU_STREAM_NON_BLOCKING) };
+        let code = unsafe { (cuda.cuStreamCreate)(&mut handle, flags) };
         assert_eq!(code, 0);
         CallerStream { handle, cuda }
     }

@@ -1,0 +1,400 @@
+//! Stripes: how Lustre spreads a file over its storage targets.
+//!
+//! Layouts are those of `lustre_user.h`: `lov_user_md_v1` and `_v3`, and `lov_comp_md_v1`, which
+//! gives parts of the file layouts of their own. Their numbers have the byte order of the host, and
+//! all machines with CUDA are little-endian.
+
+use std::ffi::{c_int, c_ulong};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+use super::open_with;
+use super::system::{FileSystem, LUSTRE};
+
+/// How a new file is to be striped; what is left open is as the folder says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Striping {
+    /// Storage targets that the file is spread over.
+    pub count: Option<u32>,
+    /// Bytes that lie together on one of them.
+    pub size: Option<u64>,
+}
+
+const LOV_USER_MAGIC_V1: u32 = 0x0BD1_0BD0;
+const LOV_USER_MAGIC_V3: u32 = 0x0BD3_0BD0;
+const LOV_USER_MAGIC_COMP_V1: u32 = 0x0BD6_0BD0;
+const LOV_PATTERN_RAID0: u32 = 0x001;
+/// Data on the metadata server, which has no stripes.
+const LOV_PATTERN_MDT: u32 = 0x100;
+const LCME_FL_STALE: u32 = 0x1;
+
+/// `_IOW('f', 154, long)`. The attribute `lustre.lov` can be set instead, but where the file has
+/// stripes already that does nothing and says nothing; this says EEXIST.
+const LL_IOC_LOV_SETSTRIPE: c_ulong = 0x4008_669A;
+
+/// Makes the file without stripes, so that they can be set: two flags of open(2) that mean nothing
+/// for a regular file.
+const O_LOV_DELAY_CREATE: c_int = libc::O_NOCTTY | libc::O_ASYNC;
+
+/// Opens a file as open(2) does. If that makes it, on Lustre, it is striped as asked for; where it
+/// is not, the text says why.
+pub fn create(
+    path: &Path,
+    flags: c_int,
+    mode: u32,
+    striping: &Striping,
+) -> io::Result<(OwnedFd, Option<String>)> {
+    if flags & libc::O_CREAT == 0 || *striping == Striping::default() {
+        return Ok((open_with(path, flags, mode)?, None));
+    }
+    if !is_on_lustre(path) {
+        let opened = open_with(path, flags, mode)?;
+        let name = FileSystem::of(opened.as_raw_fd()).name();
+        let note = format!("stripes are not set: the file system ({name}) has none");
+        return Ok((opened, Some(note)));
+    }
+    create_striped(path, flags, mode, striping, set_stripes)
+}
+
+fn create_striped(
+    path: &Path,
+    flags: c_int,
+    mode: u32,
+    striping: &Striping,
+    set: impl FnOnce(RawFd, &[u8]) -> io::Result<()>,
+) -> io::Result<(OwnedFd, Option<String>)> {
+    let layout = encode(striping)?;
+    let made = match open_with(path, flags | libc::O_EXCL | O_LOV_DELAY_CREATE, mode) {
+        Ok(made) => made,
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) && flags & libc::O_EXCL == 0 => {
+            let note = "stripes are not set: the file has its own already";
+            return Ok((open_with(path, flags, mode)?, Some(note.to_owned())));
+        }
+        Err(error) => return Err(error),
+    };
+    match set(made.as_raw_fd(), &layout) {
+        Ok(()) => Ok((made, None)),
+        Err(error) => {
+            // Opened once more, it gets the stripes that its folder gives.
+            drop(made);
+            let opened = open_with(path, flags & !libc::O_EXCL, mode)?;
+            Ok((opened, Some(format!("stripes are not set: {error}"))))
+        }
+    }
+}
+
+/// Of a file that may not be there yet: whether its folder is.
+fn is_on_lustre(path: &Path) -> bool {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let folder = open_with(folder, libc::O_PATH | libc::O_CLOEXEC, 0);
+    folder.is_ok_and(|folder| FileSystem::magic_of(folder.as_raw_fd()) == LUSTRE)
+}
+
+fn set_stripes(file: RawFd, layout: &[u8]) -> io::Result<()> {
+    // SAFETY: the call reads the layout, which is as long as its magic number says.
+    match unsafe { libc::ioctl(file, LL_IOC_LOV_SETSTRIPE, layout.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A `lov_user_md_v1` for a new file.
+fn encode(striping: &Striping) -> io::Result<[u8; 32]> {
+    let too_much = |_| io::Error::from_raw_os_error(libc::EINVAL);
+    // Zero means "as the folder says".
+    let size = u32::try_from(striping.size.unwrap_or(0)).map_err(too_much)?;
+    let count = u16::try_from(striping.count.unwrap_or(0)).map_err(too_much)?;
+    let mut layout = [0; 32];
+    layout[0..4].copy_from_slice(&LOV_USER_MAGIC_V1.to_le_bytes());
+    layout[4..8].copy_from_slice(&LOV_PATTERN_RAID0.to_le_bytes());
+    // From 8 on an identifier, which is the server's to give.
+    layout[24..28].copy_from_slice(&size.to_le_bytes());
+    layout[28..30].copy_from_slice(&count.to_le_bytes());
+    // Which target is the first, the server chooses.
+    layout[30..32].copy_from_slice(&u16::MAX.to_le_bytes());
+    Ok(layout)
+}
+
+/// The stripe size of an open file on Lustre, in bytes.
+pub(super) fn size_of(file: RawFd) -> Option<u64> {
+    // The largest attribute that Linux has.
+    let mut layout = vec![0u8; 64 << 10];
+    let name = c"lustre.lov";
+    // SAFETY: the buffer is writable for the length given.
+    let length = unsafe {
+        libc::fgetxattr(
+            file,
+            name.as_ptr(),
+            layout.as_mut_ptr().cast(),
+            layout.len(),
+        )
+    };
+    decode(layout.get(..usize::try_from(length).ok()?)?)
+}
+
+/// The stripe size that a layout tells. Of a composite one, that of the part that covers most of the
+/// file: it is the one that large transfers meet, while the first ones are for the files that stay
+/// small.
+fn decode(layout: &[u8]) -> Option<u64> {
+    match word(layout, 0)? {
+        LOV_USER_MAGIC_V1 | LOV_USER_MAGIC_V3 => plain(layout),
+        LOV_USER_MAGIC_COMP_V1 => {
+            let count = word(layout, 12)? >> 16;
+            (0..count as usize)
+                .filter_map(|index| component(layout, index))
+                // The first of several as long, which are mirrors.
+                .rev()
+                .max_by_key(|(bytes, _)| *bytes)
+                .map(|(_, size)| size)
+        }
+        _ => None,
+    }
+}
+
+/// Of a `lov_user_md`: its stripe size.
+fn plain(layout: &[u8]) -> Option<u64> {
+    let pattern = word(layout, 4)?;
+    let size = word(layout, 24)?;
+    (pattern & LOV_PATTERN_MDT == 0 && size > 0).then(|| size.into())
+}
+
+/// Of the `lov_comp_md_entry_v1` of this number: how many bytes of the file it is for, and its
+/// stripe size. `None` for one without stripes, and for a mirror that is behind.
+fn component(layout: &[u8], index: usize) -> Option<(u64, u64)> {
+    let entry = layout.get(32 + 48 * index..)?.get(..48)?;
+    if word(entry, 4)? & LCME_FL_STALE != 0 {
+        return None;
+    }
+    let long = |at| Some(u64::from(word(entry, at)?) | u64::from(word(entry, at + 4)?) << 32);
+    let (start, end) = (long(8)?, long(16)?);
+    let (offset, size) = (word(entry, 24)? as usize, word(entry, 28)? as usize);
+    let part = layout.get(offset..)?.get(..size)?;
+    let magic = word(part, 0)?;
+    let known = magic == LOV_USER_MAGIC_V1 || magic == LOV_USER_MAGIC_V3;
+    known.then_some((end.checked_sub(start)?, plain(part)?))
+}
+
+/// Bytes of a block for a file with stripes of this size: some stripes, or a part of one, such that
+/// blocks begin where stripes do.
+pub(crate) fn block(stripe: u64) -> u64 {
+    const UNIT: u64 = 64 << 10;
+    const LEAST: u64 = 1 << 20;
+    const MOST: u64 = 16 << 20;
+    if stripe <= LEAST {
+        return LEAST.next_multiple_of(stripe);
+    }
+    (stripe.div_ceil(MOST)..=stripe / LEAST)
+        .find(|parts| stripe.is_multiple_of(parts * UNIT))
+        .map_or(MOST, |parts| stripe / parts)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file on two targets, 4 MiB each, byte by byte as lustre_user.h lays it out.
+    const V1: &str = "\
+        d00bd10b 01000000 021a0000 00000000 0004 0000 02000000 00004000 0200 0000 \
+        a34a0000 00000000 00000000 00000000 00000000 03000000 \
+        b14a0000 00000000 00000000 00000000 00000000 00000000";
+    /// As above, one target of the pool "flash", 1 MiB.
+    const V3: &str = "\
+        d00bd30b 01000000 031a0000 00000000 0004 0000 02000000 00001000 0100 0000 \
+        666c617368000000 0000000000000000 \
+        c24a0000 00000000 00000000 00000000 00000000 01000000";
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digits: String = hex.split_whitespace().collect();
+        let pair = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+        (0..digits.len()).step_by(2).map(pair).collect()
+    }
+
+    /// A `lov_comp_md_v1` of parts: flags, first byte and end in the file, and layout.
+    fn composite(parts: &[(u32, u64, u64, Vec<u8>)]) -> Vec<u8> {
+        let mut entries = Vec::new();
+        let mut layouts: Vec<u8> = Vec::new();
+        for (index, (flags, start, end, layout)) in parts.iter().enumerate() {
+            let offset = (32 + 48 * parts.len() + layouts.len()) as u32;
+            entries.extend((index as u32 + 1).to_le_bytes());
+            entries.extend(flags.to_le_bytes());
+            entries.extend(start.to_le_bytes());
+            entries.extend(end.to_le_bytes());
+            entries.extend(offset.to_le_bytes());
+            entries.extend((layout.len() as u32).to_le_bytes());
+            entries.extend([0; 16]);
+            layouts.extend(layout);
+        }
+        let mut all = LOV_USER_MAGIC_COMP_V1.to_le_bytes().to_vec();
+        all.extend(((32 + entries.len() + layouts.len()) as u32).to_le_bytes());
+        all.extend(7u32.to_le_bytes());
+        all.extend(0u16.to_le_bytes());
+        all.extend((parts.len() as u16).to_le_bytes());
+        all.extend([0; 16]);
+        all.extend(entries);
+        all.extend(layouts);
+        all
+    }
+
+    const INSTANTIATED: u32 = 0x10;
+    const END_OF_FILE: u64 = u64::MAX;
+
+    #[test]
+    fn a_plain_layout_gives_its_stripe_size() {
+        assert_eq!(decode(&bytes(V1)), Some(4 << 20));
+        assert_eq!(decode(&bytes(V3)), Some(1 << 20));
+    }
+
+    #[test]
+    fn of_a_composite_layout_the_part_that_covers_most_counts() {
+        let mut on_metadata_server = bytes(V3);
+        on_metadata_server[4..8].copy_from_slice(&LOV_PATTERN_MDT.to_le_bytes());
+        let (small, large) = (bytes(V3), bytes(V1));
+        let parts = [
+            (INSTANTIATED, 0, 1 << 20, on_metadata_server.clone()),
+            (INSTANTIATED, 1 << 20, 1 << 30, small.clone()),
+            // Not yet in use, as the file is small.
+            (0, 1 << 30, END_OF_FILE, large.clone()),
+        ];
+        assert_eq!(decode(&composite(&parts)), Some(4 << 20));
+        assert_eq!(decode(&composite(&parts[..2])), Some(1 << 20));
+        assert_eq!(decode(&composite(&parts[..1])), None);
+        assert_eq!(decode(&composite(&[])), None);
+        let mirrors = [
+            (LCME_FL_STALE | INSTANTIATED, 0, END_OF_FILE, small),
+            (INSTANTIATED, 0, END_OF_FILE, large.clone()),
+            (INSTANTIATED, 0, END_OF_FILE, on_metadata_server),
+        ];
+        assert_eq!(decode(&composite(&mirrors)), Some(4 << 20));
+    }
+
+    #[test]
+    fn a_layout_that_is_cut_off_or_of_another_kind_gives_nothing() {
+        let whole = composite(&[(INSTANTIATED, 0, END_OF_FILE, bytes(V1))]);
+        for layout in [
+            &bytes(V1)[..27],
+            &whole[..40],
+            &whole[..100],
+            b"",
+            b"no layout",
+        ] {
+            assert_eq!(decode(layout), None);
+        }
+        let mut backwards = composite(&[(INSTANTIATED, 9, 8, bytes(V1))]);
+        assert_eq!(decode(&backwards), None);
+        // More entries than there are, and a part at the end of the world.
+        backwards[14..16].copy_from_slice(&u16::MAX.to_le_bytes());
+        backwards[56..60].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(decode(&backwards), None);
+    }
+
+    #[test]
+    fn a_striping_is_a_layout_that_leaves_open_what_it_does_not_say() {
+        let all = Striping {
+            count: Some(8),
+            size: Some(4 << 20),
+        };
+        let expected = "d00bd10b 01000000 0000000000000000 0000000000000000 00004000 0800 ffff";
+        assert_eq!(encode(&all).unwrap()[..], bytes(expected));
+        assert_eq!(decode(&encode(&all).unwrap()), all.size);
+        let none = "d00bd10b 01000000 0000000000000000 0000000000000000 00000000 0000 ffff";
+        assert_eq!(encode(&Striping::default()).unwrap()[..], bytes(none));
+    }
+
+    #[test]
+    fn a_striping_that_lustre_cannot_express_is_refused() {
+        let (count, size) = (Some(70_000), None);
+        assert!(encode(&Striping { count, size }).is_err());
+        let (count, size) = (None, Some(4 << 30));
+        assert!(encode(&Striping { count, size }).is_err());
+    }
+
+    #[test]
+    fn blocks_begin_where_stripes_do() {
+        const MIB: u64 = 1 << 20;
+        for (stripe, expected) in [
+            (64 << 10, MIB),
+            (192 << 10, 6 * (192 << 10)),
+            (MIB, MIB),
+            (4 * MIB, 4 * MIB),
+            (5 * MIB, 5 * MIB),
+            (24 * MIB, 12 * MIB),
+            (1 << 30, 16 * MIB),
+        ] {
+            assert_eq!(block(stripe), expected, "{stripe}");
+        }
+        // What does not divide is cut somewhere.
+        assert_eq!(block((64 << 10) * 10_007), 16 * MIB);
+    }
+
+    const NEW: c_int = libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
+    const EIGHT: Striping = Striping {
+        count: Some(8),
+        size: None,
+    };
+
+    #[test]
+    fn a_file_is_opened_as_ever_where_there_are_no_stripes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let (_, note) = create(&path, NEW, 0o640, &EIGHT).unwrap();
+        assert!(note.unwrap().contains("has none"));
+        assert_eq!(
+            create(&path, NEW, 0o640, &Striping::default()).unwrap().1,
+            None
+        );
+        let again = create(&path, NEW | libc::O_EXCL, 0o640, &EIGHT).unwrap_err();
+        assert_eq!(again.raw_os_error(), Some(libc::EEXIST));
+        let missing = create(&folder.path().join("a/b"), NEW, 0o640, &EIGHT).unwrap_err();
+        assert_eq!(missing.raw_os_error(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn a_new_file_is_given_its_stripes_before_anything_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut given = Vec::new();
+        let set = |file: RawFd, layout: &[u8]| {
+            // SAFETY: fcntl with F_GETFL on an open descriptor touches no memory.
+            let flags = unsafe { libc::fcntl(file, libc::F_GETFL) };
+            assert_eq!(flags & libc::O_ACCMODE, libc::O_RDWR);
+            given = layout.to_vec();
+            Ok(())
+        };
+        let (_, note) = create_striped(&path, NEW, 0o640, &EIGHT, set).unwrap();
+        assert_eq!(note, None);
+        assert_eq!(given, encode(&EIGHT).unwrap());
+    }
+
+    #[test]
+    fn a_file_that_is_there_keeps_its_stripes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, b"old").unwrap();
+        let never = |_: RawFd, _: &[u8]| panic!("the file has stripes already");
+        let (_, note) = create_striped(&path, NEW, 0o640, &EIGHT, never).unwrap();
+        assert!(note.unwrap().contains("already"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_file_whose_stripes_are_refused_is_made_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let (file, note) =
+            create_striped(&path, NEW | libc::O_EXCL, 0o640, &EIGHT, set_stripes).unwrap();
+        // Of a file that is not on Lustre, the system says so.
+        assert!(note.unwrap().contains("not set"));
+        use std::io::Write;
+        std::fs::File::from(file).write_all(b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+    }
+}
