@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NoReturn
 
 NOT_FOUND = 127
@@ -33,7 +33,7 @@ class CannotRunError(Exception):
         super().__init__(f"cannot run {command}: {error.strerror}")
 
 
-def replace(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+def replace(command: list[str], environment: Mapping[str, str]) -> NoReturn:
     """Become the command: the same process, its signals and its exit status."""
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
@@ -43,7 +43,7 @@ def replace(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
         raise CannotRunError(command[0], error) from None
 
 
-def watch(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def watch(command: list[str], environment: Mapping[str, str]) -> int:
     """Run the command to its end and return its exit status, 128 + N if signal N killed it.
 
     Signals that somebody sends to this process go on to the command. Those of a terminal do not:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
@@ -122,9 +123,10 @@ def _watch(
 def _show(
     command: list[str], status: int, seconds: float, processes: list[accounts.Process]
 ) -> None:
-    title = f"{shlex.join(command)}: status {status}, {seconds:.2f} s, "
-    title += f"{len(processes)} process(es) with HDF5 files"
-    table = Table(title=plain(title)[0], title_justify="left")
+    summary = f"{shorten(shlex.join(command), 80)}: status {status}, {seconds:.2f} s, "
+    summary += f"{len(processes)} process(es) with HDF5 files"
+    messages.print(summary, markup=False, highlight=False, soft_wrap=True)
+    table = Table()
     for heading in ("File", "", "Path"):
         table.add_column(heading, overflow="fold")
     for heading in ("Calls", "Bytes", "Time", "Rate"):
@@ -136,11 +138,12 @@ def _show(
         name = "" if flow.file == previous else flow.file
         previous = flow.file
         took = flow.ns / 1e9
-        row = (f"{flow.calls:,}", size(flow.bytes), f"{took:.3f} s", rate(flow.bytes, took))
+        row = (f"{flow.calls:,}", size(flow.bytes), f"{took * 1e3:,.2f} ms", rate(flow.bytes, took))
         table.add_row(*plain(name, flow.operation, flow.path, *row))
-    messages.print(table)
+    if table.row_count:
+        messages.print(table)
     for note in accounts.notes(processes):
-        messages.print(f"Note: {note}", markup=False, highlight=False)
+        messages.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _write(
