@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 SOURCES := pyproject.toml hatch_build.py Cargo.toml Cargo.lock README.md LICENSE \
-	$(shell find crates packaging python -type f -not -name '*.pyc')
+	$(shell find crates packaging plugins python -type f -not -name '*.pyc')
 PYTEST := $(BIN)/python -m pytest
 
 .PHONY: build demo test lint fmt test-rust test-loom test-sanitize test-fuzz test-python test-c \

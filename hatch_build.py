@@ -23,9 +23,14 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
+        built = build_libraries(root)
         build_data["force_include"] |= {
-            build_library(root): "penstock/lib/libpenstock.so",
+            built["penstock"]: "penstock/lib/libpenstock.so",
+            # In a folder of its own: HDF5 opens every library of a plugin folder.
+            built["hdf5_vfd_penstock"]: "penstock/lib/plugins/libhdf5_vfd_penstock.so",
+            built["penstock_legate"]: "penstock/lib/libpenstock_legate.so",
             str(root / "crates/capi/include/penstock.h"): "penstock/include/penstock.h",
+            str(root / "crates/capi/include/penstock_hdf5.h"): "penstock/include/penstock_hdf5.h",
             pkg_config: "penstock/lib/pkgconfig/penstock.pc",
             str(root / "packaging/penstock-config.cmake"): (
                 "penstock/lib/cmake/penstock/penstock-config.cmake"
@@ -42,9 +47,14 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         return str(filled)
 
 
-def build_library(root: Path) -> str:
-    """Compile libpenstock.so and return where cargo, by its own word, has put it."""
-    command = ["cargo", "build", "--release", "--locked", "-p", "penstock-capi"]
+PACKAGES = ["penstock-capi", "penstock-vfd", "penstock-legate"]
+
+
+def build_libraries(root: Path) -> dict[str, str]:
+    """Compile the shared objects and return, by name, where cargo says that it has put them."""
+    command = ["cargo", "build", "--release", "--locked"]
+    for package in PACKAGES:
+        command += ["-p", package]
     messages = subprocess.run(
         [*command, "--message-format=json-render-diagnostics"],
         cwd=root,
@@ -52,8 +62,12 @@ def build_library(root: Path) -> str:
         stdout=subprocess.PIPE,
         text=True,
     ).stdout
+    built = {}
     for line in messages.splitlines():
         message = json.loads(line)
-        if message["reason"] == "compiler-artifact" and message["target"]["name"] == "penstock":
-            return next(name for name in message["filenames"] if name.endswith(".so"))
-    raise RuntimeError("cargo built penstock-capi without naming a shared object")
+        if message["reason"] == "compiler-artifact" and "cdylib" in message["target"]["kind"]:
+            shared = (name for name in message["filenames"] if name.endswith(".so"))
+            built[message["target"]["name"]] = next(shared)
+    if len(built) != len(PACKAGES):
+        raise RuntimeError(f"cargo built only {sorted(built)} of {PACKAGES}")
+    return built

@@ -14,7 +14,7 @@ CData: TypeAlias = Any
 
 
 def declarations(header: str) -> str:
-    """The part of ``penstock.h`` that cffi parses: no preprocessor but integer constants."""
+    """The part of a header of ours that cffi parses: no preprocessor but integer constants."""
     text = re.sub(r"/\*.*?\*/", " ", header.replace("\\\n", " "), flags=re.DOTALL)
     text = re.sub(r"^#ifdef __cplusplus$.*?^#endif$", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^#(?!define PENSTOCK_\w+ \d+\s*$).*$", "", text, flags=re.MULTILINE)
@@ -24,7 +24,8 @@ def declarations(header: str) -> str:
 def _open() -> tuple[Any, Any]:
     ffi: Any = FFI()
     header = paths.include_dir() / "penstock.h"
-    ffi.cdef(declarations(header.read_text(encoding="utf-8")))
+    for part in (header, header.with_name("penstock_hdf5.h")):
+        ffi.cdef(declarations(part.read_text(encoding="utf-8")))
     path = paths.library()
     try:
         library: Any = ffi.dlopen(str(path))

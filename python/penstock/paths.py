@@ -12,6 +12,9 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parent.parent
 
+PLUGIN = "libhdf5_vfd_penstock.so"
+"""The driver, as HDF5 looks for it."""
+
 
 def library() -> Path:
     """The path of libpenstock.so; the environment variable PENSTOCK_LIBRARY overrides it."""
@@ -33,7 +36,12 @@ def cmake_dir() -> Path:
 
 def plugin_dir() -> Path:
     """The folder for ``HDF5_PLUGIN_PATH``."""
-    return _PACKAGE / "lib" / "plugins"
+    return _first(f"lib/plugins/{PLUGIN}", f"target/release/{PLUGIN}").parent
+
+
+def legate_library() -> Path:
+    """What ``penstock run --legate`` preloads in place of the driver that Legate brings."""
+    return _first("lib/libpenstock_legate.so", "target/release/libpenstock_legate.so")
 
 
 def _first(installed: str, built: str) -> Path:

@@ -35,7 +35,6 @@ static BINDING: Binding = Binding {
 
 impl Binding {
     fn get(&'static self) -> Result<&'static Hdf5> {
-        refuse_fork()?;
         let found = self.hdf5.get_or_init(|| {
             let module = self.module.lock().unwrap_or_else(|e| e.into_inner());
             let hdf5 = match module.as_deref() {
@@ -61,6 +60,11 @@ impl Binding {
         *bound = module;
         Ok(())
     }
+}
+
+/// The HDF5 that identifiers of this process belong to.
+pub fn hdf5_of_process() -> Result<&'static Hdf5> {
+    BINDING.get()
 }
 
 /// # Safety
@@ -158,6 +162,7 @@ fn on_host(buffer: *mut c_void) -> Result<*mut u8> {
 /// # Safety
 /// The buffer is as the order describes it, until the request is finished.
 unsafe fn start_read(order: &Order<'_>, buffer: *mut c_void, manner: Manner) -> Result<Request> {
+    refuse_fork()?;
     let hdf5 = BINDING.get()?;
     // SAFETY: the header asks the caller for HDF5's lock.
     let session = unsafe { Session::begin(hdf5) };
@@ -172,6 +177,7 @@ unsafe fn start_read(order: &Order<'_>, buffer: *mut c_void, manner: Manner) -> 
 /// The buffer is as the order describes it, until the request is finished, and the dataset is open.
 /// Turns are taken by threads that hold HDF5's lock.
 unsafe fn start_write(order: &Order<'_>, buffer: *mut c_void, manner: Manner) -> Result<Request> {
+    refuse_fork()?;
     let hdf5 = BINDING.get()?;
     // SAFETY: the header asks the caller for HDF5's lock.
     let session = unsafe { Session::begin(hdf5) };

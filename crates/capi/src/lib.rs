@@ -5,6 +5,7 @@
 //! ends as `PENSTOCK_ERR_INTERNAL` instead of crossing into C.
 
 mod dataset;
+mod driver;
 mod error;
 mod file;
 mod library;

@@ -35,6 +35,22 @@ pub const PATHS: [Path; 10] = [
 ];
 
 impl Path {
+    /// The name of its count in `penstock_report`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Path::HostBuffered => "host_buffered",
+            Path::HostDirect => "host_direct",
+            Path::StagedBuffered => "staged_buffered",
+            Path::StagedDirect => "staged_direct",
+            Path::Mapped => "mapped",
+            Path::GdsP2p => "gds_p2p",
+            Path::GdsNvfs => "gds_nvfs",
+            Path::GdsPosix => "gds_posix",
+            Path::GdsUnproven => "gds_unproven",
+            Path::Hdf5 => "hdf5",
+        }
+    }
+
     fn route(self) -> RouteName {
         match self {
             Path::HostBuffered | Path::HostDirect => RouteName::Host,

@@ -6,10 +6,12 @@
 //! which elements of the destination; carrying that out needs no HDF5 and no lock.
 
 mod agreement;
+pub mod binding;
 mod blocks;
 mod change;
 mod chunks;
 mod compose;
+pub mod driver;
 mod element;
 pub mod execute;
 mod metadata;

@@ -32,7 +32,7 @@ const MAX_CALL: u64 = 0x7fff_f000;
 
 /// Why a transfer by position stopped early.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub enum Stop {
     /// A read came to the end of the file.
     End,
     Failed(io::Error),
@@ -44,7 +44,7 @@ pub(crate) enum Stop {
 /// # Safety
 /// `buffer` is valid for `length` bytes of host memory, writable for a read, and nobody else
 /// touches it in a conflicting way meanwhile.
-pub(crate) unsafe fn transfer(
+pub unsafe fn transfer(
     gate: Option<&dyn Gate>,
     fd: RawFd,
     operation: Operation,

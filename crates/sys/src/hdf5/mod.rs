@@ -5,6 +5,8 @@
 //! [`Functions`]. The library may have been built without thread-safety: every call is made under
 //! the lock of whoever uses HDF5 in this process (h5py's lock, an application's own discipline).
 
+pub mod driver;
+
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_uint, c_void};
 use std::fs;
 use std::ops::Deref;
@@ -12,6 +14,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::library::{Absent, Library, Search, table};
+use driver::H5FD_class_t;
 
 #[allow(non_camel_case_types)]
 pub type hid_t = i64;
@@ -77,6 +80,9 @@ pub const H5S_SELECT_OR: c_int = 1;
 // The headers of 1.14 wrap these in a call of H5check, which ends the process under a 2.x library.
 pub const H5F_ACC_RDONLY: c_uint = 0;
 pub const H5F_ACC_RDWR: c_uint = 1;
+pub const H5F_ACC_TRUNC: c_uint = 2;
+pub const H5F_ACC_EXCL: c_uint = 4;
+pub const H5F_ACC_CREAT: c_uint = 0x10;
 pub const H5F_ACC_SWMR_WRITE: c_uint = 0x20;
 pub const H5F_ACC_SWMR_READ: c_uint = 0x40;
 pub const H5F_SCOPE_LOCAL: c_int = 0;
@@ -213,12 +219,31 @@ table! {
             fn H5Fget_filesize(file_id: hid_t, size: *mut hsize_t) -> herr_t;
             fn H5Fget_vfd_handle(file_id: hid_t, fapl: hid_t, file_handle: *mut *mut c_void)
                 -> herr_t;
+            fn H5FDregister(cls: *const H5FD_class_t) -> hid_t;
+            fn H5FDis_driver_registered_by_name(driver_name: *const c_char) -> htri_t;
             fn H5Oexists_by_name(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> htri_t;
             fn H5Iget_file_id(id: hid_t) -> hid_t;
             fn H5Iget_name(id: hid_t, name: *mut c_char, size: usize) -> isize;
 
             fn H5Pclose(plist_id: hid_t) -> herr_t;
             fn H5Pget_driver(plist_id: hid_t) -> hid_t;
+            /// Registers the driver, or counts one use more of it, and keeps a copy of the text.
+            fn H5Pset_driver_by_name(
+                plist_id: hid_t,
+                driver_name: *const c_char,
+                driver_config: *const c_char
+            ) -> herr_t;
+            /// The length of the text; 0 if there is none.
+            fn H5Pget_driver_config_str(
+                fapl_id: hid_t,
+                config_buf: *mut c_char,
+                buf_size: usize
+            ) -> isize;
+            fn H5Pget_file_locking(
+                fapl_id: hid_t,
+                use_file_locking: *mut bool,
+                ignore_when_disabled: *mut bool
+            ) -> herr_t;
             fn H5Pset_fclose_degree(fapl_id: hid_t, degree: c_int) -> herr_t;
             fn H5Pget_layout(plist_id: hid_t) -> c_int;
             fn H5Pget_chunk(plist_id: hid_t, max_ndims: c_int, dim: *mut hsize_t) -> c_int;
@@ -485,22 +510,45 @@ impl Hdf5 {
         // SAFETY: the handle is the one just returned. It finds what the module's own dependencies
         // export, which is how the module found it.
         let symbol = unsafe { libc::dlsym(handle, c"H5open".as_ptr()) };
-        // SAFETY: plain data, for which all zero bytes are a valid value.
-        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-        // SAFETY: `info` is a place for the answer; any address may be asked about.
-        let found = !symbol.is_null() && unsafe { libc::dladdr(symbol, &mut info) } != 0;
-        let path = (found && !info.dli_fname.is_null()).then(|| {
-            // SAFETY: the loader's name of an object is a C string that lives as long as it.
-            let name = unsafe { CStr::from_ptr(info.dli_fname) };
-            OsString::from_vec(name.to_bytes().to_vec())
-        });
+        let path = object_of(symbol).map(|object| object.path);
         // SAFETY: the handle is the one returned above; the module stays loaded by its owner.
         unsafe { libc::dlclose(handle) };
         Hdf5::at(&path.ok_or_else(|| absent("is not linked with HDF5"))?)
     }
 
-    /// `name` is loaded already, so opening it only makes sure that it stays.
+    /// The copy that holds `code`, the address of an instruction of HDF5's.
+    ///
+    /// Nothing of it is called, not even `H5open`: it may be just initialising itself.
+    pub fn of_code(code: *const c_void) -> Result<Hdf5, Absent> {
+        let object = object_of(code).ok_or_else(|| Absent {
+            what: format!("{TITLE}: no loaded object holds the address {code:p}"),
+        })?;
+        // A program that HDF5 is linked into statically cannot be opened by its name.
+        Hdf5::found(&object.path).or_else(|absent| {
+            let program = Hdf5::found(OsStr::new("")).map_err(|_| absent)?;
+            match object_of(program.functions.H5open as *const c_void) {
+                Some(other) if other.base == object.base => Ok(program),
+                _ => Err(Absent {
+                    what: format!("{TITLE}: {} exports no HDF5", object.path.display()),
+                }),
+            }
+        })
+    }
+
+    /// As [`found`](Self::found), and initialised.
     fn at(name: &OsStr) -> Result<Hdf5, Absent> {
+        let hdf5 = Hdf5::found(name)?;
+        // SAFETY: H5open may be called at any time, under the lock that the caller holds.
+        if unsafe { (hdf5.functions.H5open)() } < 0 {
+            return Err(Absent {
+                what: format!("{TITLE}: {} failed to initialise", name.display()),
+            });
+        }
+        Ok(hdf5)
+    }
+
+    /// `name` is loaded already, so opening it only makes sure that it stays.
+    fn found(name: &OsStr) -> Result<Hdf5, Absent> {
         let search = Search {
             title: TITLE,
             variable: "path",
@@ -520,12 +568,6 @@ impl Hdf5 {
                     "{TITLE}: {} is version {major}.{minor}.{release}; 1.14.x and 2.x are known",
                     name.display()
                 ),
-            });
-        }
-        // SAFETY: H5open may be called at any time, under the lock that the caller holds.
-        if unsafe { (functions.H5open)() } < 0 {
-            return Err(Absent {
-                what: format!("{TITLE}: {} failed to initialise", name.display()),
             });
         }
         Ok(Hdf5 {
@@ -554,6 +596,44 @@ impl Hdf5 {
         Some(unsafe { address.read() })
     }
 
+    /// Puts an entry on the calling thread's error stack. `major` and `minor` are the variables of
+    /// HDF5's own classes of errors, such as `H5E_IO_g` and `H5E_READERROR_g`.
+    pub fn push_error(&self, place: &ErrorPlace<'_>, major: &str, minor: &str, text: &CStr) {
+        type Push = unsafe extern "C" fn(
+            err_stack: hid_t,
+            file: *const c_char,
+            func: *const c_char,
+            line: c_uint,
+            cls_id: hid_t,
+            maj_id: hid_t,
+            min_id: hid_t,
+            msg: *const c_char,
+            ...
+        ) -> herr_t;
+        let ids = ["H5E_ERR_CLS_g", major, minor].map(|name| self.identifier(name));
+        let [Some(class), Some(major), Some(minor)] = ids else {
+            return;
+        };
+        // SAFETY: the signature is the one of H5Epublic.h.
+        let Some(push): Option<Push> = (unsafe { self.library.optional(&["H5Epush2"]) }) else {
+            return;
+        };
+        // SAFETY: all texts are C strings, which HDF5 copies; the format takes one text.
+        unsafe {
+            push(
+                H5E_DEFAULT,
+                place.file.as_ptr(),
+                place.function.as_ptr(),
+                place.line,
+                class,
+                major,
+                minor,
+                c"%s".as_ptr(),
+                text.as_ptr(),
+            );
+        }
+    }
+
     /// The identifier of the driver that keeps a file as the plain bytes of one POSIX file.
     pub fn sec2_driver(&self) -> Option<hid_t> {
         match self.functions.H5FD_sec2_init {
@@ -563,6 +643,44 @@ impl Hdf5 {
         }
         .filter(|id| *id > 0)
     }
+}
+
+/// Where in the source an error was found.
+pub struct ErrorPlace<'a> {
+    pub file: &'a CStr,
+    pub function: &'a CStr,
+    pub line: u32,
+}
+
+/// A program or shared object of this process.
+struct Object {
+    path: OsString,
+    base: usize,
+}
+
+/// The object that holds an address.
+fn object_of(address: *const c_void) -> Option<Object> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: plain data, for which all zero bytes are a valid value.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` is a place for the answer; any address may be asked about.
+    let found = unsafe { libc::dladdr(address, &mut info) };
+    if found == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's name of an object is a C string that lives as long as it.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(Object {
+        path: OsString::from_vec(name.to_bytes().to_vec()),
+        base: info.dli_fbase as usize,
+    })
+}
+
+/// Where the object that holds `code` begins: the same for all addresses of one copy of HDF5.
+pub fn base_of(code: *const c_void) -> Option<usize> {
+    object_of(code).map(|object| object.base)
 }
 
 /// Whether the loader has `name` in this process.

@@ -1,0 +1,45 @@
+/* penstock_hdf5.h - the HDF5 driver "penstock" from C: HDF5 files whose raw data may be in GPU
+ * memory, by plain H5Dread and H5Dwrite.
+ *
+ * A program need not call any of this: HDF5_DRIVER=penstock with HDF5_PLUGIN_PATH set to what
+ * `penstock --plugin-dir` prints does it without a change. Identifiers are HDF5's hid_t. The HDF5
+ * is the one of the process; where a process holds several, penstock_hdf5_bind names the one that
+ * is meant. Calls into an HDF5 that was not built thread-safe, which these are, are the program's to
+ * keep apart.
+ *
+ * Options are a text of key=value, separated by semicolons, as in HDF5_DRIVER_CONFIG:
+ *     threads, block, route, direct, io, queue_depth, durable   as for penstock_options_parse
+ *     mode=auto|sec2|direct|sec2+pinned|direct+pinned|posix-mt|gds
+ *                       how GPU data is moved: by the engine, or in a way to compare it with
+ *     stripe_count=N;stripe_size=4MiB
+ *                       of a new file, where the file system has stripes (Lustre)
+ */
+#ifndef PENSTOCK_HDF5_H
+#define PENSTOCK_HDF5_H
+
+#include "penstock.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Makes a file access property list use the driver. NULL and "" leave all options open. */
+PENSTOCK_API int penstock_fapl_set(int64_t fapl_id, const char *options);
+
+/* PENSTOCK_OK if the driver would take these options, else PENSTOCK_ERR_INVALID, naming the key. Needs
+ * no HDF5. */
+PENSTOCK_API int penstock_hdf5_check_options(const char *options);
+
+/* Replaces the options of an open file from its next transfer on. PENSTOCK_ERR_INVALID if the file
+ * is not open by the driver, or a key or value is wrong. */
+PENSTOCK_API int penstock_hdf5_set_options(int64_t file_id, const char *options);
+
+/* What was moved for an open file so far, as a JSON object: calls, bytes and nanoseconds by the way
+ * that the bytes took. Free the string with penstock_string_free. */
+PENSTOCK_API int penstock_hdf5_file_report(int64_t file_id, char **json);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,115 @@
+//! The HDF5 driver: its class for the plugin, and its options for programs (`penstock_hdf5.h`).
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_hdf5::driver;
+use penstock_sys::hdf5::driver::H5FD_class_t;
+use penstock_sys::hdf5::{Hdf5, hid_t};
+
+use crate::dataset::hdf5_of_process;
+use crate::error::{OK, guard, null};
+
+/// For the plugin: the driver for the HDF5 that holds `code`, an instruction of it; null if there
+/// is none, which `penstock_last_error` explains.
+///
+/// # Safety
+/// May be called at any time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_driver_class(code: *const c_void) -> *const H5FD_class_t {
+    let mut class = std::ptr::null();
+    guard(|| {
+        class = driver::class_for(code)?;
+        Ok(OK)
+    });
+    class
+}
+
+/// # Safety
+/// `options` is null or a C string that lives as long as the answer is used.
+unsafe fn text<'a>(options: *const c_char) -> Result<&'a str> {
+    if options.is_null() {
+        return Ok("");
+    }
+    // SAFETY: the caller gives a C string.
+    let text = unsafe { CStr::from_ptr(options) };
+    text.to_str()
+        .map_err(|_| Error::invalid("the options are not a text in UTF-8"))
+}
+
+/// # Safety
+/// `options` is null or a C string; no other thread calls HDF5 meanwhile, unless it is thread-safe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_fapl_set(fapl_id: hid_t, options: *const c_char) -> c_int {
+    // SAFETY: passed on.
+    guard(|| unsafe {
+        driver::set_on_access_list(hdf5_of_process()?, fapl_id, text(options)?)?;
+        Ok(OK)
+    })
+}
+
+/// For a library that stands in for another driver's: as [`penstock_fapl_set`], for the HDF5 that the
+/// object is linked with that holds `code`, an instruction of the caller's.
+///
+/// # Safety
+/// As for [`penstock_fapl_set`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_fapl_set_for(
+    code: *const c_void,
+    fapl_id: hid_t,
+    options: *const c_char,
+) -> c_int {
+    // SAFETY: passed on.
+    guard(|| unsafe {
+        let hdf5 = Hdf5::of_code(code).map_err(|absent| {
+            Error::new(Kind::Unavailable, absent.to_string())
+                .remedy("the caller must be linked with HDF5 1.14 or 2.x as a shared library")
+        })?;
+        driver::set_on_access_list(&hdf5, fapl_id, text(options)?)?;
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `options` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_hdf5_check_options(options: *const c_char) -> c_int {
+    guard(|| {
+        // SAFETY: passed on.
+        driver::Settings::parse(unsafe { text(options)? })?;
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// As for [`penstock_fapl_set`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_hdf5_set_options(
+    file_id: hid_t,
+    options: *const c_char,
+) -> c_int {
+    // SAFETY: passed on.
+    guard(|| unsafe {
+        driver::set_options(hdf5_of_process()?, file_id, text(options)?)?;
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// As for [`penstock_fapl_set`]; `json` is a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_hdf5_file_report(
+    file_id: hid_t,
+    json: *mut *mut c_char,
+) -> c_int {
+    guard(|| {
+        if json.is_null() {
+            return Err(null("json"));
+        }
+        // SAFETY: passed on.
+        let report = unsafe { driver::report(hdf5_of_process()?, file_id)? };
+        // SAFETY: the caller vouches for the place.
+        unsafe { *json = CString::new(report).unwrap_or_default().into_raw() };
+        Ok(OK)
+    })
+}

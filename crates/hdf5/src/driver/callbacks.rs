@@ -1,0 +1,477 @@
+//! The functions that HDF5 calls. Each turns its arguments into Rust, and an error or panic into an
+//! entry of HDF5's error stack. None prints, and none unwinds into C.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use penstock_engine::Extent;
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::position::Operation;
+use penstock_sys::hdf5::driver::{
+    H5FD_CTL_FAIL_IF_UNKNOWN_FLAG, H5FD_CTL_MEM_COPY, H5FD_FEAT_ACCUMULATE_METADATA,
+    H5FD_FEAT_AGGREGATE_METADATA, H5FD_FEAT_AGGREGATE_SMALLDATA, H5FD_FEAT_DEFAULT_VFD_COMPATIBLE,
+    H5FD_FEAT_MEMMANAGE, H5FD_FEAT_POSIX_COMPAT_HANDLE, H5FD_FEAT_SUPPORTS_SWMR_IO, H5FD_MEM_DRAW,
+    H5FD_MEM_NOLIST, H5FD_ctl_memcpy_args_t, H5FD_mem_t, H5FD_t,
+};
+use penstock_sys::hdf5::{ErrorPlace, Hdf5, haddr_t, herr_t, hid_t};
+
+use super::file::{self, DriverFile, c_text};
+use super::selection::Pair;
+use crate::binding::hdf5_of;
+
+const SUCCEED: herr_t = 0;
+const FAIL: herr_t = -1;
+
+/// Which function failed, and in which of HDF5's classes of errors.
+struct What {
+    function: &'static CStr,
+    major: &'static str,
+    minor: &'static str,
+}
+
+const fn what(function: &'static CStr, major: &'static str, minor: &'static str) -> What {
+    What {
+        function,
+        major,
+        minor,
+    }
+}
+
+/// Runs the body of a callback.
+fn caught<T>(hdf5: &Hdf5, what: What, body: impl FnOnce() -> Result<T>) -> Option<T> {
+    let error = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => return Some(value),
+        Ok(Err(error)) => error,
+        Err(panic) => Error::panicked(&*panic),
+    };
+    // h5py reads the number out of these words to choose its exception.
+    let text = match error.os_errno() {
+        0 => error.to_string(),
+        errno => format!("{error}, errno = {errno}"),
+    };
+    let place = ErrorPlace {
+        file: c"penstock",
+        function: what.function,
+        line: 0,
+    };
+    hdf5.push_error(&place, what.major, what.minor, &c_text(&text));
+    None
+}
+
+fn status(done: Option<()>) -> herr_t {
+    done.map_or(FAIL, |()| SUCCEED)
+}
+
+/// The file behind HDF5's pointer.
+///
+/// # Safety
+/// `file` was returned by [`open`] and is not closed yet.
+unsafe fn of<'a>(file: *const H5FD_t) -> &'a DriverFile {
+    // SAFETY: the public part is the first field of a DriverFile.
+    unsafe { &*file.cast::<DriverFile>() }
+}
+
+pub(super) unsafe extern "C" fn open<const SLOT: usize>(
+    name: *const c_char,
+    flags: c_uint,
+    fapl: hid_t,
+    maxaddr: haddr_t,
+) -> *mut H5FD_t {
+    let Some(hdf5) = hdf5_of(SLOT) else {
+        return std::ptr::null_mut();
+    };
+    let what = what(c"penstock_open", "H5E_FILE_g", "H5E_CANTOPENFILE_g");
+    // SAFETY: HDF5 gives a C string and a property list, and holds its lock.
+    let opened = caught(hdf5, what, || unsafe {
+        DriverFile::open(hdf5, name, flags, fapl, maxaddr)
+    });
+    opened.map_or(std::ptr::null_mut(), |file| Box::into_raw(file).cast())
+}
+
+pub(super) unsafe extern "C" fn close(file: *mut H5FD_t) -> herr_t {
+    // SAFETY: HDF5 gives the file up, which `open` made.
+    let file = unsafe { Box::from_raw(file.cast::<DriverFile>()) };
+    let hdf5 = file.hdf5;
+    let what = what(c"penstock_close", "H5E_IO_g", "H5E_CANTCLOSEFILE_g");
+    status(caught(hdf5, what, || file.close()))
+}
+
+/// Files are ordered by what they are, so that one opened under two names is known as one.
+pub(super) unsafe extern "C" fn cmp(f1: *const H5FD_t, f2: *const H5FD_t) -> c_int {
+    // SAFETY: HDF5 gives two open files of this driver.
+    let (one, other) = unsafe { (of(f1).identity(), of(f2).identity()) };
+    one.cmp(&other) as c_int
+}
+
+/// As the default driver, but for two flags. The driver moves memory of every kind, so HDF5 must
+/// leave copies to it; and it must not collect raw data in a sieve buffer of its own, into and out
+/// of which it would copy with the CPU.
+pub(super) unsafe extern "C" fn query(_: *const H5FD_t, flags: *mut c_ulong) -> herr_t {
+    if !flags.is_null() {
+        let known = H5FD_FEAT_AGGREGATE_METADATA
+            | H5FD_FEAT_ACCUMULATE_METADATA
+            | H5FD_FEAT_AGGREGATE_SMALLDATA
+            | H5FD_FEAT_POSIX_COMPAT_HANDLE
+            | H5FD_FEAT_SUPPORTS_SWMR_IO
+            | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE
+            | H5FD_FEAT_MEMMANAGE;
+        // SAFETY: HDF5 gives a place for the answer.
+        unsafe { *flags = known };
+    }
+    SUCCEED
+}
+
+pub(super) unsafe extern "C" fn get_eoa(file: *const H5FD_t, _: H5FD_mem_t) -> haddr_t {
+    // SAFETY: HDF5 gives an open file.
+    unsafe { of(file) }.eoa()
+}
+
+pub(super) unsafe extern "C" fn set_eoa(file: *mut H5FD_t, _: H5FD_mem_t, addr: haddr_t) -> herr_t {
+    // SAFETY: HDF5 gives an open file.
+    unsafe { of(file) }.set_eoa(addr);
+    SUCCEED
+}
+
+pub(super) unsafe extern "C" fn get_eof(file: *const H5FD_t, _: H5FD_mem_t) -> haddr_t {
+    // SAFETY: HDF5 gives an open file.
+    unsafe { of(file) }.eof()
+}
+
+pub(super) unsafe extern "C" fn get_handle(
+    file: *mut H5FD_t,
+    _: hid_t,
+    file_handle: *mut *mut c_void,
+) -> herr_t {
+    if file_handle.is_null() {
+        return FAIL;
+    }
+    // SAFETY: HDF5 gives an open file, and a place for the answer.
+    unsafe { *file_handle = of(file).handle() };
+    SUCCEED
+}
+
+const READ: What = what(c"penstock_read", "H5E_IO_g", "H5E_READERROR_g");
+const WRITE: What = what(c"penstock_write", "H5E_IO_g", "H5E_WRITEERROR_g");
+
+pub(super) unsafe extern "C" fn read(
+    file: *mut H5FD_t,
+    mem: H5FD_mem_t,
+    _: hid_t,
+    addr: haddr_t,
+    size: usize,
+    buffer: *mut c_void,
+) -> herr_t {
+    // SAFETY: HDF5 gives an open file and a buffer of that size.
+    unsafe { one(file, READ, Operation::Read, mem, addr, size, buffer) }
+}
+
+pub(super) unsafe extern "C" fn write(
+    file: *mut H5FD_t,
+    mem: H5FD_mem_t,
+    _: hid_t,
+    addr: haddr_t,
+    size: usize,
+    buffer: *const c_void,
+) -> herr_t {
+    let buffer = buffer.cast_mut();
+    // SAFETY: HDF5 gives an open file and a buffer of that size, which a write only reads.
+    unsafe { one(file, WRITE, Operation::Write, mem, addr, size, buffer) }
+}
+
+unsafe fn one(
+    file: *mut H5FD_t,
+    what: What,
+    operation: Operation,
+    mem: H5FD_mem_t,
+    addr: haddr_t,
+    size: usize,
+    buffer: *mut c_void,
+) -> herr_t {
+    // SAFETY: passed on.
+    let file = unsafe { of(file) };
+    let extent = Extent {
+        offset: addr,
+        length: size as u64,
+        memory: buffer as usize,
+    };
+    // SAFETY: passed on.
+    status(caught(file.hdf5, what, || unsafe {
+        file.move_range(operation, mem, extent)
+    }))
+}
+
+pub(super) unsafe extern "C" fn read_vector(
+    file: *mut H5FD_t,
+    _: hid_t,
+    count: u32,
+    types: *const H5FD_mem_t,
+    addrs: *const haddr_t,
+    sizes: *const usize,
+    bufs: *const *mut c_void,
+) -> herr_t {
+    // SAFETY: HDF5 gives an open file and `count` ranges.
+    unsafe {
+        vector(
+            file,
+            READ,
+            Operation::Read,
+            count,
+            types,
+            addrs,
+            sizes,
+            bufs,
+        )
+    }
+}
+
+pub(super) unsafe extern "C" fn write_vector(
+    file: *mut H5FD_t,
+    _: hid_t,
+    count: u32,
+    types: *const H5FD_mem_t,
+    addrs: *const haddr_t,
+    sizes: *const usize,
+    bufs: *const *const c_void,
+) -> herr_t {
+    let bufs = bufs.cast();
+    // SAFETY: HDF5 gives an open file and `count` ranges, which a write only reads.
+    unsafe {
+        vector(
+            file,
+            WRITE,
+            Operation::Write,
+            count,
+            types,
+            addrs,
+            sizes,
+            bufs,
+        )
+    }
+}
+
+#[allow(clippy::too_many_arguments)] // They are HDF5's.
+unsafe fn vector(
+    file: *mut H5FD_t,
+    what: What,
+    operation: Operation,
+    count: u32,
+    types: *const H5FD_mem_t,
+    addrs: *const haddr_t,
+    sizes: *const usize,
+    bufs: *const *mut c_void,
+) -> herr_t {
+    // SAFETY: passed on.
+    let file = unsafe { of(file) };
+    let count = count as usize;
+    let body = || {
+        let mut raw = Vec::with_capacity(count);
+        let (mut kind, mut size) = (H5FD_MEM_DRAW, 0);
+        let (mut same_kind, mut same_size) = (false, false);
+        for index in 0..count {
+            // SAFETY: there are `count` addresses and buffers, and as many types and sizes as come
+            // before the one that says that the last holds for the rest.
+            let (addr, buffer) = unsafe {
+                if !same_kind {
+                    let next = *types.add(index);
+                    same_kind = index > 0 && next == H5FD_MEM_NOLIST;
+                    kind = if same_kind { kind } else { next };
+                }
+                if !same_size {
+                    let next = *sizes.add(index);
+                    same_size = index > 0 && next == 0;
+                    size = if same_size { size } else { next };
+                }
+                (*addrs.add(index), *bufs.add(index))
+            };
+            let extent = Extent {
+                offset: addr,
+                length: size as u64,
+                memory: buffer as usize,
+            };
+            match kind {
+                H5FD_MEM_DRAW => raw.push(extent),
+                // SAFETY: passed on.
+                _ => unsafe { file.move_range(operation, kind, extent)? },
+            }
+        }
+        // SAFETY: passed on.
+        unsafe { file.move_raw(operation, &raw) }
+    };
+    status(caught(file.hdf5, what, body))
+}
+
+pub(super) unsafe extern "C" fn read_selection(
+    file: *mut H5FD_t,
+    mem: H5FD_mem_t,
+    _: hid_t,
+    count: usize,
+    mem_spaces: *const hid_t,
+    file_spaces: *const hid_t,
+    offsets: *const haddr_t,
+    element_sizes: *const usize,
+    bufs: *const *mut c_void,
+) -> herr_t {
+    // SAFETY: HDF5 gives an open file and `count` selections.
+    unsafe {
+        let pairs = Pairs {
+            count,
+            mem_spaces,
+            file_spaces,
+            offsets,
+            element_sizes,
+            bufs,
+        };
+        selection(file, READ, Operation::Read, mem, pairs)
+    }
+}
+
+pub(super) unsafe extern "C" fn write_selection(
+    file: *mut H5FD_t,
+    mem: H5FD_mem_t,
+    _: hid_t,
+    count: usize,
+    mem_spaces: *const hid_t,
+    file_spaces: *const hid_t,
+    offsets: *const haddr_t,
+    element_sizes: *const usize,
+    bufs: *const *const c_void,
+) -> herr_t {
+    // SAFETY: HDF5 gives an open file and `count` selections, which a write only reads.
+    unsafe {
+        let pairs = Pairs {
+            count,
+            mem_spaces,
+            file_spaces,
+            offsets,
+            element_sizes,
+            bufs: bufs.cast(),
+        };
+        selection(file, WRITE, Operation::Write, mem, pairs)
+    }
+}
+
+/// Selections as HDF5 hands them over.
+struct Pairs {
+    count: usize,
+    mem_spaces: *const hid_t,
+    file_spaces: *const hid_t,
+    offsets: *const haddr_t,
+    element_sizes: *const usize,
+    bufs: *const *mut c_void,
+}
+
+unsafe fn selection(
+    file: *mut H5FD_t,
+    what: What,
+    operation: Operation,
+    mem: H5FD_mem_t,
+    pairs: Pairs,
+) -> herr_t {
+    // SAFETY: passed on.
+    let file = unsafe { of(file) };
+    let body = || {
+        let (mut size, mut buffer): (usize, *mut c_void) = (0, std::ptr::null_mut());
+        let (mut same_size, mut same_buffer) = (false, false);
+        for index in 0..pairs.count {
+            // SAFETY: there are `count` spaces and offsets, and as many sizes and buffers as come
+            // before the one that says that the last holds for the rest.
+            let pair = unsafe {
+                if !same_size {
+                    let next = *pairs.element_sizes.add(index);
+                    same_size = index > 0 && next == 0;
+                    size = if same_size { size } else { next };
+                }
+                if !same_buffer {
+                    let next = *pairs.bufs.add(index);
+                    same_buffer = index > 0 && next.is_null();
+                    buffer = if same_buffer { buffer } else { next };
+                }
+                Pair {
+                    file_space: *pairs.file_spaces.add(index),
+                    memory_space: *pairs.mem_spaces.add(index),
+                    offset: *pairs.offsets.add(index),
+                    memory: buffer as usize,
+                    element_size: size,
+                }
+            };
+            let mut act = |extents: &[Extent]| match mem {
+                // SAFETY: HDF5 vouches for the memory that the selection covers.
+                H5FD_MEM_DRAW => unsafe { file.move_raw(operation, extents) },
+                _ => extents
+                    .iter()
+                    // SAFETY: as above.
+                    .try_for_each(|extent| unsafe { file.move_range(operation, mem, *extent) }),
+            };
+            // SAFETY: HDF5 gives dataspaces of its own, and holds its lock.
+            unsafe { pair.each(file.hdf5, &mut act)? };
+        }
+        Ok(())
+    };
+    status(caught(file.hdf5, what, body))
+}
+
+pub(super) unsafe extern "C" fn flush(file: *mut H5FD_t, _: hid_t, _: bool) -> herr_t {
+    // SAFETY: HDF5 gives an open file.
+    let file = unsafe { of(file) };
+    let what = what(c"penstock_flush", "H5E_IO_g", "H5E_CANTFLUSH_g");
+    status(caught(file.hdf5, what, || file.flush()))
+}
+
+pub(super) unsafe extern "C" fn truncate(file: *mut H5FD_t, _: hid_t, _: bool) -> herr_t {
+    // SAFETY: HDF5 gives an open file.
+    let file = unsafe { of(file) };
+    let what = what(c"penstock_truncate", "H5E_IO_g", "H5E_SEEKERROR_g");
+    status(caught(file.hdf5, what, || file.truncate()))
+}
+
+pub(super) unsafe extern "C" fn lock(file: *mut H5FD_t, rw: bool) -> herr_t {
+    // SAFETY: HDF5 gives an open file.
+    let file = unsafe { of(file) };
+    let what = what(c"penstock_lock", "H5E_VFL_g", "H5E_CANTLOCKFILE_g");
+    status(caught(file.hdf5, what, || file.lock(rw)))
+}
+
+pub(super) unsafe extern "C" fn unlock(file: *mut H5FD_t) -> herr_t {
+    // SAFETY: HDF5 gives an open file.
+    let file = unsafe { of(file) };
+    let what = what(c"penstock_unlock", "H5E_VFL_g", "H5E_CANTUNLOCKFILE_g");
+    status(caught(file.hdf5, what, || file.unlock()))
+}
+
+pub(super) unsafe extern "C" fn del<const SLOT: usize>(name: *const c_char, _: hid_t) -> herr_t {
+    let Some(hdf5) = hdf5_of(SLOT) else {
+        return FAIL;
+    };
+    let what = what(c"penstock_delete", "H5E_VFL_g", "H5E_CANTDELETEFILE_g");
+    // SAFETY: HDF5 gives a C string.
+    status(caught(hdf5, what, || unsafe { file::delete(name) }))
+}
+
+pub(super) unsafe extern "C" fn ctl(
+    file: *mut H5FD_t,
+    op_code: u64,
+    flags: u64,
+    input: *const c_void,
+    _: *mut *mut c_void,
+) -> herr_t {
+    // SAFETY: HDF5 gives an open file.
+    let file = unsafe { of(file) };
+    let what = what(c"penstock_ctl", "H5E_VFL_g", "H5E_FCNTL_g");
+    let body = || match op_code {
+        H5FD_CTL_MEM_COPY => {
+            // SAFETY: the input of this operation is of this type.
+            let Some(args) = (unsafe { input.cast::<H5FD_ctl_memcpy_args_t>().as_ref() }) else {
+                return Err(Error::invalid("the copy has no arguments"));
+            };
+            let destination = args.dstbuf as usize + args.dst_off as usize;
+            let source = args.srcbuf as usize + args.src_off as usize;
+            // SAFETY: HDF5 vouches for both pieces of memory.
+            unsafe { file.copy(destination, source, args.len) }
+        }
+        _ if flags & H5FD_CTL_FAIL_IF_UNKNOWN_FLAG != 0 => Err(Error::invalid(format!(
+            "the driver does not know the control operation {op_code}"
+        ))),
+        _ => Ok(()),
+    };
+    status(caught(file.hdf5, what, body))
+}

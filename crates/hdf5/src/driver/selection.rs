@@ -1,0 +1,170 @@
+//! Selections of a file and of memory, which HDF5 hands to the driver as dataspaces, as ranges.
+
+use std::ffi::c_uint;
+
+use penstock_engine::Extent;
+use penstock_engine::error::{Error, Result};
+use penstock_sys::hdf5::{Hdf5, haddr_t, hid_t, hsize_t};
+
+/// One selection in the file with the one in memory that it belongs to, element by element in the
+/// order of each.
+pub struct Pair {
+    pub file_space: hid_t,
+    pub memory_space: hid_t,
+    /// Address in the file of the first element of the file's dataspace.
+    pub offset: haddr_t,
+    /// Address in memory of the first element of the memory's dataspace.
+    pub memory: usize,
+    pub element_size: usize,
+}
+
+/// Ranges that are handed on at a time: some megabytes of them.
+const BATCH: usize = 1 << 16;
+
+impl Pair {
+    /// Calls `act` with the ranges of the selection, a batch at a time.
+    ///
+    /// # Safety
+    /// The spaces are dataspaces of `hdf5`, whose lock is held.
+    pub unsafe fn each(
+        &self,
+        hdf5: &Hdf5,
+        act: &mut dyn FnMut(&[Extent]) -> Result<()>,
+    ) -> Result<()> {
+        // SAFETY: passed on.
+        let (mut file, mut memory) = unsafe {
+            (
+                Sequences::of(hdf5, self.file_space, self.element_size)?,
+                Sequences::of(hdf5, self.memory_space, self.element_size)?,
+            )
+        };
+        let mut batch: Vec<Extent> = Vec::new();
+        let (mut from, mut to) = (Run::default(), Run::default());
+        loop {
+            if from.length == 0 {
+                from = file.next()?.unwrap_or_default();
+            }
+            if to.length == 0 {
+                to = memory.next()?.unwrap_or_default();
+            }
+            match (from.length, to.length) {
+                (0, 0) => break,
+                (0, _) | (_, 0) => {
+                    return Err(Error::invalid(
+                        "the selections in the file and in memory differ in size",
+                    ));
+                }
+                _ => {}
+            }
+            let length = from.length.min(to.length);
+            let next = Extent {
+                offset: self.offset + from.start,
+                length,
+                memory: self.memory + to.start as usize,
+            };
+            match batch.last_mut() {
+                Some(last)
+                    if last.offset + last.length == next.offset
+                        && last.memory + last.length as usize == next.memory =>
+                {
+                    last.length += length;
+                }
+                _ => batch.push(next),
+            }
+            from.skip(length);
+            to.skip(length);
+            if batch.len() == BATCH {
+                act(&batch)?;
+                batch.clear();
+            }
+        }
+        act(&batch)
+    }
+}
+
+/// Bytes of a dataspace, counted from its first element.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    start: u64,
+    length: u64,
+}
+
+impl Run {
+    fn skip(&mut self, bytes: u64) {
+        self.start += bytes;
+        self.length -= bytes;
+    }
+}
+
+const FETCHED: usize = 1024;
+
+/// The runs of bytes that a dataspace selects, in its order.
+struct Sequences<'a> {
+    hdf5: &'a Hdf5,
+    iterator: hid_t,
+    starts: Vec<hsize_t>,
+    lengths: Vec<usize>,
+    fetched: usize,
+    next: usize,
+}
+
+impl<'a> Sequences<'a> {
+    /// # Safety
+    /// `space` is a dataspace of `hdf5`, whose lock is held as long as the answer lives.
+    unsafe fn of(hdf5: &'a Hdf5, space: hid_t, element_size: usize) -> Result<Self> {
+        // The iterator only reads the selection, which nobody changes meanwhile.
+        const SHARE_WITH_DATASPACE: c_uint = 2;
+        // SAFETY: as promised by the caller.
+        let iterator =
+            unsafe { (hdf5.H5Ssel_iter_create)(space, element_size, SHARE_WITH_DATASPACE) };
+        if iterator < 0 {
+            return Err(Error::invalid("HDF5 does not tell what is selected"));
+        }
+        Ok(Sequences {
+            hdf5,
+            iterator,
+            starts: vec![0; FETCHED],
+            lengths: vec![0; FETCHED],
+            fetched: 0,
+            next: 0,
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<Run>> {
+        if self.next == self.fetched {
+            let mut elements = 0usize;
+            self.next = 0;
+            // SAFETY: the places are as long as said; the lock is held, as `of` asks.
+            let status = unsafe {
+                (self.hdf5.H5Ssel_iter_get_seq_list)(
+                    self.iterator,
+                    FETCHED,
+                    usize::MAX,
+                    &mut self.fetched,
+                    &mut elements,
+                    self.starts.as_mut_ptr(),
+                    self.lengths.as_mut_ptr(),
+                )
+            };
+            if status < 0 {
+                return Err(Error::invalid("HDF5 does not tell what is selected"));
+            }
+        }
+        if self.fetched == 0 {
+            return Ok(None);
+        }
+        let run = Run {
+            start: self.starts[self.next],
+            length: self.lengths[self.next] as u64,
+        };
+        self.next += 1;
+        Ok(Some(run))
+    }
+}
+
+impl Drop for Sequences<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `of`; the lock is still held.
+        unsafe { (self.hdf5.H5Ssel_iter_close)(self.iterator) };
+    }
+}

@@ -1,0 +1,149 @@
+//! The options of the driver: the engine's own, how GPU data is moved, and how a new file is striped.
+
+use penstock_engine::error::{Error, Result};
+use penstock_engine::options::{Options, parse_size};
+
+/// How raw data in GPU memory is moved. All but `Auto` and `Gds` are what programs do without
+/// Penstock, to compare with (Ravi, Byna, Koziol, "GPU Direct I/O with HDF5", PDSW 2020).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// By the engine, as the option `route` says.
+    #[default]
+    Auto,
+    /// One `pread` or `pwrite` and one copy through pageable memory.
+    Sec2,
+    /// As `Sec2`, past the page cache.
+    Direct,
+    /// As `Sec2`, through pinned memory.
+    Sec2Pinned,
+    DirectPinned,
+    /// As `Sec2`, by several threads, a block each.
+    PosixMt,
+    /// By cuFile, or not at all.
+    Gds,
+}
+
+const MODES: [(&str, Mode); 7] = [
+    ("auto", Mode::Auto),
+    ("sec2", Mode::Sec2),
+    ("direct", Mode::Direct),
+    ("sec2+pinned", Mode::Sec2Pinned),
+    ("direct+pinned", Mode::DirectPinned),
+    ("posix-mt", Mode::PosixMt),
+    ("gds", Mode::Gds),
+];
+
+impl Mode {
+    pub fn name(self) -> &'static str {
+        MODES
+            .iter()
+            .find(|(_, mode)| *mode == self)
+            .map_or("", |(name, _)| name)
+    }
+
+    fn parse(value: &str) -> Result<Mode> {
+        let found = MODES.iter().find(|(name, _)| *name == value);
+        found.map(|(_, mode)| *mode).ok_or_else(|| {
+            let names: Vec<&str> = MODES.iter().map(|(name, _)| *name).collect();
+            let names = names.join(", ");
+            Error::invalid(format!("option mode must be one of {names}, not {value:?}"))
+        })
+    }
+}
+
+/// What an option string says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    pub mode: Mode,
+    pub options: Options,
+    /// Storage targets that a new file is spread over, where the file system has stripes.
+    pub stripe_count: Option<u32>,
+    /// Bytes of a stripe of a new file.
+    pub stripe_size: Option<u64>,
+}
+
+/// Lustre takes multiples of this (`LOV_MIN_STRIPE_SIZE` of lustre_user.h).
+const STRIPE_UNIT: u64 = 64 << 10;
+
+impl Settings {
+    /// Reads "threads=8;block=4MiB;route=auto;mode=auto;stripe_count=8;stripe_size=4MiB". Keys may
+    /// be left out.
+    pub fn parse(text: &str) -> Result<Settings> {
+        let mut settings = Settings::default();
+        let mut others = |key: &str, value: &str| {
+            match key {
+                "mode" => settings.mode = Mode::parse(value)?,
+                "stripe_count" => settings.stripe_count = Some(stripe_count(value)?),
+                "stripe_size" => settings.stripe_size = Some(stripe_size(value)?),
+                _ => return Ok(false),
+            }
+            Ok(true)
+        };
+        let options = Options::parse_with(text, "mode, stripe_count, stripe_size", &mut others)?;
+        settings.options = options;
+        Ok(settings)
+    }
+}
+
+fn stripe_count(value: &str) -> Result<u32> {
+    let count = value
+        .parse()
+        .ok()
+        .filter(|count| (1..=2000).contains(count));
+    count.ok_or_else(|| {
+        Error::invalid(format!(
+            "option stripe_count must be a number from 1 to 2000, not {value:?}"
+        ))
+    })
+}
+
+fn stripe_size(value: &str) -> Result<u64> {
+    let size = parse_size("stripe_size", value)?;
+    match size != 0 && size % STRIPE_UNIT == 0 && size < 4 << 30 {
+        true => Ok(size),
+        false => Err(Error::invalid(format!(
+            "option stripe_size must be a multiple of 64KiB below 4GiB, not {value:?}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_sets_the_keys_that_it_names() {
+        let text = "mode=direct+pinned; threads=8;stripe_count=4;stripe_size=1MiB";
+        let settings = Settings::parse(text).unwrap();
+        assert_eq!(settings.mode, Mode::DirectPinned);
+        assert_eq!(settings.options.threads, Some(8));
+        assert_eq!(settings.stripe_count, Some(4));
+        assert_eq!(settings.stripe_size, Some(1 << 20));
+        assert_eq!(Settings::parse("").unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn a_malformed_text_is_an_error_that_names_the_key() {
+        for (text, key) in [
+            ("mode=fast", "mode"),
+            ("stripe_count=0", "stripe_count"),
+            ("stripe_count=many", "stripe_count"),
+            ("stripe_size=1000", "stripe_size"),
+            ("threads=0", "threads"),
+            ("colour=red", "colour"),
+        ] {
+            let error = Settings::parse(text).unwrap_err();
+            assert!(error.cause().contains(key), "{text}: {error}");
+        }
+        let remedy = Settings::parse("colour=red").unwrap_err();
+        assert!(remedy.remedy_text().contains("stripe_count"), "{remedy}");
+    }
+
+    #[test]
+    fn each_mode_has_the_name_it_is_read_by() {
+        for (name, mode) in MODES {
+            assert_eq!(Mode::parse(name).unwrap(), mode);
+            assert_eq!(mode.name(), name);
+        }
+    }
+}
