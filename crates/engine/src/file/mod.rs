@@ -243,6 +243,11 @@ impl File {
             .map(AsRawFd::as_raw_fd)
     }
 
+    /// Whether there is a way past the page cache.
+    pub fn has_direct(&self) -> bool {
+        self.direct_fd().is_some()
+    }
+
     /// Offset and length of an O_DIRECT transfer must be multiples of this, in bytes. At least a
     /// page, so that no page is reached both directly and through the page cache at a time.
     pub fn direct_alignment(&self) -> u64 {
