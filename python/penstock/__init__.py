@@ -29,6 +29,7 @@ from penstock.errors import (
     WaitTimeout,
 )
 from penstock.hdf5 import read, read_async, write, write_async
+from penstock.hdf5_driver import register_with_h5py as _register_with_h5py
 from penstock.hdf5_file import Dataset, File, Group
 from penstock.machine import describe, devices, drain, memory_kind, trace
 from penstock.paths import cmake_dir, include_dir, library, plugin_dir
@@ -37,6 +38,8 @@ from penstock.request import Request
 from penstock.transfer import load, load_async, save, save_async
 
 __version__: str = _text(_lib.penstock_version())
+
+_register_with_h5py()
 
 __all__ = [
     "CancelledError",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -11,12 +12,17 @@ import pytest
 class Command:
     """Runs `penstock ...` in a process of its own, as a shell does."""
 
-    def __call__(self, *arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+    words = (sys.executable, "-m", "penstock.cli")
+
+    def __call__(
+        self, *arguments: object, status: int = 0, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [sys.executable, "-m", "penstock.cli", *map(str, arguments)],
+            [*self.words, *map(str, arguments)],
             capture_output=True,
             text=True,
             timeout=240,
+            env=os.environ | environment,
         )
         assert done.returncode == status, done.stdout + done.stderr
         return done

@@ -12,6 +12,8 @@ import pytest
     ("option", "file"),
     [
         ("--include-dir", "penstock.h"),
+        ("--include-dir", "penstock_hdf5.h"),
+        ("--plugin-dir", "libhdf5_vfd_penstock.so"),
         ("--cmake-dir", "penstock-config.cmake"),
         ("--cmake-dir", "penstock-config-version.cmake"),
         ("--pkg-config-dir", "penstock.pc"),
@@ -35,5 +37,5 @@ def test_version_is_that_of_the_package(penstock):
 
 def test_no_arguments_show_the_commands(penstock):
     shown = penstock(status=2)
-    for command in ("demo", "read", "report"):
+    for command in ("demo", "read", "report", "run"):
         assert command in shown.stdout + shown.stderr

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import Error
-from penstock.cli import demo, install, read, report, verify
+from penstock.cli import demo, install, read, report, run, verify
 
 
 class _Commands(TyperGroup):
@@ -37,6 +37,7 @@ app.callback(invoke_without_command=True)(install.answer)
 app.command("demo")(demo.demo)
 app.command("read")(read.read)
 app.command("report")(report.report)
+app.command("run", context_settings=run.CONTEXT)(run.run)
 app.command("verify")(verify.verify)
 
 

@@ -38,6 +38,12 @@ def answer(
         bool,
         _question("--include-dir", paths.include_dir(), "Print the folder of penstock.h."),
     ] = False,
+    plugin_dir: Annotated[
+        bool,
+        _question(
+            "--plugin-dir", paths.plugin_dir(), "Print the folder to add to HDF5_PLUGIN_PATH."
+        ),
+    ] = False,
     cmake_dir: Annotated[
         bool,
         _question(

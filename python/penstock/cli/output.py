@@ -12,7 +12,7 @@ from rich.text import Text
 
 # Logs have no width of their own: folding tables at 80 columns would only harm them.
 results = Console(width=None if sys.stdout.isatty() else 132)
-messages = Console(stderr=True)
+messages = Console(stderr=True, width=None if sys.stderr.isatty() else 132)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 

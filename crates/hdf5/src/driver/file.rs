@@ -45,7 +45,6 @@ pub struct DriverFile {
     settings: RwLock<Settings>,
     /// Made when raw data first goes through the engine.
     engine: OnceLock<Result<Arc<File>>>,
-    pub baseline: super::baseline::Buffers,
     pub account: Account,
 }
 
@@ -113,7 +112,6 @@ impl DriverFile {
             ignores_missing_locks: ignores,
             settings: RwLock::new(settings),
             engine: OnceLock::new(),
-            baseline: Default::default(),
             account,
         });
         open_files().insert(file.handle() as usize);

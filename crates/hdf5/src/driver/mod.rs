@@ -7,6 +7,7 @@
 
 mod account;
 mod baseline;
+mod bounce;
 mod callbacks;
 mod file;
 mod selection;

@@ -1,0 +1,1 @@
+c/gpu_write.c

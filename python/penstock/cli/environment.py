@@ -1,0 +1,114 @@
+"""The environment in which a program's HDF5 finds and uses Penstock's driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from penstock import paths
+from penstock.hdf5_driver import NAME, configuration
+
+# Where HDF5 looks for plugins as long as HDF5_PLUGIN_PATH is not set.
+_DEFAULT_FOLDERS = ("/usr/local/hdf5/lib/plugin", "/usr/local/lib/plugin")
+
+_LEGATE_SWITCH = "LEGATE_IO_USE_VFD_GDS"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user wants of the driver."""
+
+    keys: dict[str, str]
+    """Options of the driver, checked."""
+    use_gds: bool | None
+    """Legate's switch, if it was given."""
+    legate: bool
+    """Whether Legate's own driver is replaced."""
+
+    @classmethod
+    def of(
+        cls, given: Mapping[str, Any], more: Iterable[str], use_gds: bool | None, legate: bool
+    ) -> Options:
+        keys = {key: str(value) for key, value in given.items() if value is not None}
+        for assignment in more:
+            key, equals, value = assignment.partition("=")
+            if not equals:
+                raise typer.BadParameter(f"{assignment!r} is no KEY=VALUE", param_hint="--option")
+            if key in keys:
+                raise typer.BadParameter(f"{key} is given twice", param_hint="--option")
+            keys[key] = value
+        if use_gds is not None and "mode" in keys:
+            raise typer.BadParameter(
+                "--io-use-vfd-gds and --no-io-use-vfd-gds are modes: leave one out",
+                param_hint="--mode",
+            )
+        return cls(keys, use_gds, legate)
+
+
+def environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the command: those of this process, and what the driver needs.
+
+    What the user has set for cuFile stays as it is.
+    """
+    wanted = dict(inherited)
+    wanted["HDF5_PLUGIN_PATH"] = _plugin_path(inherited)
+    wanted["HDF5_DRIVER"] = NAME
+    config = _configuration(options, inherited)
+    wanted.pop("HDF5_DRIVER_CONFIG", None)
+    if config:
+        wanted["HDF5_DRIVER_CONFIG"] = config
+    # Without nvidia-fs, cuFile starts only if it may work in compatibility mode. From CUDA 12.9 on
+    # Penstock asks for that by a call, and for an older one there is only this. Statistics need
+    # nothing here: a cuFile that has those which prove a path takes a call for them, too. A
+    # cufile.json of ours would hide the one in /etc, and what the administrator has set there.
+    if "CUFILE_ENV_PATH_JSON" not in inherited:
+        wanted.setdefault("CUFILE_ALLOW_COMPAT_MODE", "true")
+    if options.legate:
+        _stand_in_for_legates_driver(wanted, options)
+    return wanted
+
+
+def _plugin_path(inherited: Mapping[str, str]) -> str:
+    if inherited.get("HDF5_PLUGIN_PRELOAD") == "::":
+        raise typer.BadParameter(
+            "HDF5_PLUGIN_PRELOAD=:: forbids HDF5 all plugins, and the driver is one: unset it"
+        )
+    folder = paths.plugin_dir()
+    if not (folder / paths.PLUGIN).exists():
+        raise typer.BadParameter(f"{folder / paths.PLUGIN} is missing: reinstall penstock")
+    before = inherited.get("HDF5_PLUGIN_PATH")
+    folders = [before] if before else [name for name in _DEFAULT_FOLDERS if Path(name).is_dir()]
+    return ":".join([str(folder), *folders])
+
+
+def _configuration(options: Options, inherited: Mapping[str, str]) -> str:
+    """The options of the command line, over those that the environment has for the driver."""
+    keys: dict[str, str] = {}
+    if inherited.get("HDF5_DRIVER") == NAME:
+        for item in inherited.get("HDF5_DRIVER_CONFIG", "").split(";"):
+            if item.strip():
+                key, _, value = item.partition("=")
+                keys[key.strip()] = value.strip()
+    switch = inherited.get(_LEGATE_SWITCH)
+    use_gds = options.use_gds
+    if use_gds is None and switch is not None:
+        use_gds = switch not in ("", "0")
+    if use_gds is not None:
+        keys["mode"] = "auto" if use_gds else "posix-mt"
+    return configuration(keys | options.keys)
+
+
+def _stand_in_for_legates_driver(wanted: dict[str, str], options: Options) -> None:
+    library = paths.legate_library()
+    if not library.exists():
+        raise typer.BadParameter(f"{library} is missing: reinstall penstock")
+    wanted["LD_PRELOAD"] = ":".join(filter(None, [str(library), wanted.get("LD_PRELOAD")]))
+    # Without this Legate takes GPU data through host memory before HDF5 sees it.
+    if options.use_gds is not None:
+        wanted[_LEGATE_SWITCH] = str(int(options.use_gds))
+    else:
+        wanted.setdefault(_LEGATE_SWITCH, "1")

@@ -1,0 +1,220 @@
+"""`penstock run`: what the command gets, and what becomes of its signals and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+PRINT_ENVIRONMENT = (sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))")
+OURS = ("HDF5_PLUGIN_PATH", "HDF5_DRIVER", "HDF5_DRIVER_CONFIG", "LEGATE_IO_USE_VFD_GDS")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_set_already(monkeypatch):
+    for name in os.environ:
+        if name in OURS or name.startswith("CUFILE_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def environment(penstock):
+    """Return a function that runs a command with options and returns the variables that it had."""
+
+    def ask(*options: str, **before: str) -> dict[str, str]:
+        return json.loads(penstock("run", *options, *PRINT_ENVIRONMENT, **before).stdout)
+
+    return ask
+
+
+@pytest.fixture
+def plugin_dir(penstock):
+    return penstock("--plugin-dir").stdout.strip()
+
+
+# Without a report the command takes the place of penstock; with one, penstock waits for it.
+BOTH_WAYS = pytest.mark.parametrize("options", [(), ("--report",)], ids=["replaced", "watched"])
+
+
+def test_hdf5_finds_the_driver(environment, plugin_dir):
+    variables = environment()
+    assert variables["HDF5_DRIVER"] == "penstock"
+    assert variables["HDF5_PLUGIN_PATH"].split(":")[0] == plugin_dir
+    assert "HDF5_DRIVER_CONFIG" not in variables
+
+
+def test_plugin_folders_of_the_user_come_after(environment, plugin_dir):
+    found = environment(HDF5_PLUGIN_PATH="/one:/two")["HDF5_PLUGIN_PATH"]
+    assert found == f"{plugin_dir}:/one:/two"
+
+
+def test_plugins_that_are_forbidden_are_an_error(penstock):
+    shown = penstock("run", "true", status=2, HDF5_PLUGIN_PRELOAD="::")
+    assert "HDF5_PLUGIN_PRELOAD" in shown.stderr
+
+
+def test_options_become_the_driver_s_configuration(environment):
+    given = ["--mode", "posix-mt", "--threads", "3", "--block", "2MiB", "--route", "staged"]
+    given += ["--direct", "no", "--option", "stripe_count=4", "--option", "io=threads"]
+    assert environment(*given)["HDF5_DRIVER_CONFIG"].split(";") == [
+        "mode=posix-mt",
+        "threads=3",
+        "block=2MiB",
+        "route=staged",
+        "direct=no",
+        "stripe_count=4",
+        "io=threads",
+    ]
+
+
+def test_options_go_before_those_of_the_environment(environment):
+    before = {"HDF5_DRIVER": "penstock", "HDF5_DRIVER_CONFIG": "threads=2;block=1MiB"}
+    variables = environment("--threads", "5", **before)
+    assert set(variables["HDF5_DRIVER_CONFIG"].split(";")) == {"threads=5", "block=1MiB"}
+
+
+def test_options_of_another_driver_are_left_out(environment):
+    before = {"HDF5_DRIVER": "core", "HDF5_DRIVER_CONFIG": "anything"}
+    assert "HDF5_DRIVER_CONFIG" not in environment(**before)
+
+
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [
+        ("threads", ["--threads", "0"]),
+        ("block", ["--block", "many"]),
+        ("mode", ["--mode", "fast"]),
+        ("stripe_size", ["--option", "stripe_size=1"]),
+        ("colour", ["--option", "colour=red"]),
+    ],
+)
+def test_a_bad_option_is_an_error_that_names_it_and_runs_nothing(penstock, key, options):
+    shown = penstock("run", *options, "echo", "ran", status=1)
+    assert key in shown.stderr
+    assert shown.stdout == ""
+    assert "Traceback" not in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "before", "mode"),
+    [
+        (["--io-use-vfd-gds"], {}, "mode=auto"),
+        (["--no-io-use-vfd-gds"], {}, "mode=posix-mt"),
+        ([], {"LEGATE_IO_USE_VFD_GDS": "1"}, "mode=auto"),
+        ([], {"LEGATE_IO_USE_VFD_GDS": "0"}, "mode=posix-mt"),
+        (["--io-use-vfd-gds"], {"LEGATE_IO_USE_VFD_GDS": "0"}, "mode=auto"),
+        (["--mode", "sec2"], {"LEGATE_IO_USE_VFD_GDS": "1"}, "mode=sec2"),
+    ],
+)
+def test_the_switch_of_legate_chooses_the_mode(environment, options, before, mode):
+    assert environment(*options, **before)["HDF5_DRIVER_CONFIG"] == mode
+
+
+def test_the_switch_of_legate_and_a_mode_exclude_each_other(penstock):
+    penstock("run", "--io-use-vfd-gds", "--mode", "auto", "true", status=2)
+
+
+def test_legate_calls_the_library_that_is_preloaded(environment):
+    variables = environment("--legate")
+    assert variables["LD_PRELOAD"].split(":")[0].endswith("libpenstock_legate.so")
+    assert variables["LEGATE_IO_USE_VFD_GDS"] == "1"
+
+
+def test_cufile_may_work_in_compatibility_mode(environment):
+    assert environment()["CUFILE_ALLOW_COMPAT_MODE"] == "true"
+
+
+def test_what_the_user_has_set_for_cufile_stays(environment):
+    before = {"CUFILE_ALLOW_COMPAT_MODE": "false"}
+    assert environment(**before)["CUFILE_ALLOW_COMPAT_MODE"] == "false"
+    assert "CUFILE_ALLOW_COMPAT_MODE" not in environment(CUFILE_ENV_PATH_JSON="/own.json")
+
+
+@BOTH_WAYS
+def test_exit_status_is_passed_on(penstock, options):
+    penstock("run", *options, "sh", "-c", "exit 42", status=42)
+
+
+@BOTH_WAYS
+def test_a_command_that_is_not_there_is_status_127(penstock, options):
+    shown = penstock("run", *options, "no-such-command", status=127)
+    assert "no-such-command" in shown.stderr
+
+
+@BOTH_WAYS
+def test_a_command_that_cannot_be_executed_is_status_126(penstock, options, tmp_path):
+    program = tmp_path / "program"
+    program.write_text("no program")
+    assert str(program) in penstock("run", *options, program, status=126).stderr
+
+
+def test_without_a_report_the_command_takes_penstock_s_place(penstock):
+    with subprocess.Popen(
+        [*penstock.words, "run", "sh", "-c", "echo $$"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert int(process.stdout.read()) == process.pid
+
+
+@BOTH_WAYS
+def test_a_signal_ends_the_command_as_it_would_alone(penstock, options):
+    command = [*penstock.words, "run", *options, "sh", "-c", "kill -PIPE $$; echo alive"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == (128 + signal.SIGPIPE if options else -signal.SIGPIPE)
+    assert done.stdout == ""
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+def test_signals_reach_the_command(penstock, options, number):
+    script = f"trap 'exit 42' {number - 0}; echo ready; while :; do sleep 0.02; done"
+    with subprocess.Popen(
+        [*penstock.words, "run", *options, "sh", "-c", script], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        assert process.wait(60) == 42
+
+
+def test_a_signal_of_the_terminal_comes_once(penstock):
+    """Ctrl-C goes to the whole foreground: passed on, it would reach the command twice."""
+    count = (
+        "import signal, sys, time\n"
+        "caught = []\n"
+        "signal.signal(signal.SIGINT, lambda *_: caught.append(1))\n"
+        "print('ready', flush=True)\n"
+        "end = time.monotonic() + 1\n"
+        "while time.monotonic() < end: time.sleep(0.05)\n"
+        "sys.exit(len(caught))\n"
+    )
+    command = [*penstock.words, "run", "--report", sys.executable, "-c", count]
+    main, terminal = os.openpty()
+    process = subprocess.Popen(
+        ["setsid", "--ctty", "--wait", *command],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    with os.fdopen(main, "r+b", buffering=0) as typed, process:
+        while b"ready" not in typed.read(100):
+            pass
+        typed.write(b"\x03")
+        assert process.wait(60) == 1
+
+
+@BOTH_WAYS
+def test_input_and_output_are_the_command_s(penstock, options):
+    done = subprocess.run(
+        [*penstock.words, "run", *options, "cat"], input="text", capture_output=True, text=True
+    )
+    assert done.stdout == "text"
+
+
+@pytest.mark.parametrize("separator", [[], ["--"]])
+def test_options_after_the_command_are_the_command_s(penstock, separator):
+    shown = penstock("run", *separator, "echo", "--report", "--", "-v")
+    assert shown.stdout == "--report -- -v\n"
