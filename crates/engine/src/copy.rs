@@ -2,18 +2,16 @@
 //! between two reads.
 //!
 //! All of it comes after the legacy default stream, as `cudaMemcpy` does. While a blocking stream is
-//! captured into a CUDA graph the legacy default stream takes no work, and work of ours on it would
-//! break the capture. Then copies and fills run on a stream of the engine's, after nothing: what is
-//! captured does not run either.
+//! captured into a CUDA graph the legacy default stream takes no work, and to ask it for some would
+//! break the capture. Then copies and fills come after nothing: what is captured does not run.
 
 use std::ptr;
-use std::sync::Arc;
 
-use penstock_sys::cuda::{self, CUresult, CUstream, Cuda};
+use penstock_sys::cuda::{CUresult, CUstream, Cuda};
 
 use crate::error::{Error, Result};
 use crate::gpu::stream::{Stream, is_about_capture};
-use crate::gpu::{Context, Lent};
+use crate::gpu::{CopyQueue, Lent};
 use crate::memory::{Memory, is_on_host};
 
 /// Copies between any two kinds of memory, of any contexts; done when it returns. Where both are
@@ -38,19 +36,11 @@ pub unsafe fn copy(destination: usize, source: usize, length: usize) -> Result<(
         // The copy follows the default stream of the other context only.
         follow_default_stream(&from)?;
     }
-    // SAFETY: the driver finds out the kinds by the unified addresses; the caller vouches for both.
-    on_default_stream(
-        to.context.or(from.context),
-        "cuMemcpy",
-        |cuda, stream| unsafe {
-            let (to, from) = (destination as u64, source as u64);
-            if stream == cuda::CU_STREAM_LEGACY {
-                (cuda.cuMemcpy)(to, from, length)
-            } else {
-                (cuda.cuMemcpyAsync)(to, from, length, stream)
-            }
-        },
-    )
+    let on_gpu = if to.context.is_some() { &to } else { &from };
+    let mut copies = Copies::with(on_gpu)?;
+    // SAFETY: passed on.
+    unsafe { copies.copy(destination, source, length)? };
+    copies.finish()
 }
 
 /// Fills memory of any kind with zeros; done when it returns.
@@ -69,10 +59,12 @@ pub unsafe fn zero(destination: usize, length: usize) -> Result<()> {
     }
     crate::refuse_fork()?;
     let memory = Memory::at(destination)?;
-    // SAFETY: the caller vouches for the memory.
-    on_default_stream(memory.context, "cuMemsetD8Async", |cuda, stream| unsafe {
-        (cuda.cuMemsetD8Async)(destination as u64, 0, length, stream)
-    })
+    let mut copies = Copies::with(&memory)?;
+    copies.work("cuMemsetD8Async", |cuda, stream| {
+        // SAFETY: the caller vouches for the memory.
+        unsafe { (cuda.cuMemsetD8Async)(destination as u64, 0, length, stream) }
+    })?;
+    copies.finish()
 }
 
 /// Waits until the work is done that the application has queued so far on the legacy default stream
@@ -84,48 +76,73 @@ pub fn follow_default_stream(memory: &Memory) -> Result<()> {
     };
     crate::refuse_fork()?;
     let mut lent = Lent::new(context)?;
-    if Stream::LEGACY.is_capturing(context.driver) {
-        return Ok(());
-    }
     let queue = lent.queue()?;
-    // To wait for the stream itself would leave out what blocking streams do before it.
-    match queue.mark_default_stream(0) {
-        // A capture has begun just now.
-        Err(error) if is_about_capture(error.gpu_code()) => Ok(()),
-        Err(error) => Err(error),
-        Ok(()) => queue.wait(0),
+    match mark_default_stream(queue)? {
+        true => queue.wait(0),
+        false => Ok(()),
     }
 }
 
-/// Queues work on the legacy default stream, or where that takes none on one of the engine's, and
-/// waits until it is done.
-fn on_default_stream(
-    context: Option<Arc<Context>>,
-    call: &str,
-    work: impl Fn(&Cuda, CUstream) -> CUresult,
-) -> Result<()> {
-    let context = context.ok_or_else(|| {
-        Error::invalid("the GPU memory was freed while it was asked about")
-            .remedy("keep GPU memory until what uses it has returned")
-    })?;
-    let mut lent = Lent::new(&context)?;
-    let driver = context.driver;
-    if !Stream::LEGACY.is_capturing(driver) {
-        let code = work(driver.cuda, cuda::CU_STREAM_LEGACY);
-        if !is_about_capture(code) {
-            driver.check(code, call)?;
-            // cuMemcpy returns before a copy on the GPU, or a small one to it, is done.
-            // SAFETY: the legacy default stream of the context, which is current.
-            let code = unsafe { (driver.cuda.cuStreamSynchronize)(cuda::CU_STREAM_LEGACY) };
-            if !is_about_capture(code) {
-                return driver.check(code, "cuStreamSynchronize");
-            }
-        }
+/// Sets the mark 0 of a queue at the end of the default stream. False if that takes no work. To wait
+/// for the stream itself would leave out what blocking streams do before it.
+fn mark_default_stream(queue: &mut CopyQueue) -> Result<bool> {
+    if Stream::LEGACY.is_capturing(queue.context.driver) {
+        return Ok(false);
     }
-    let queue = lent.queue()?;
-    let code = work(driver.cuda, queue.lend_stream());
-    driver.check(code, call)?;
-    queue.finish()
+    match queue.mark_default_stream(0) {
+        // A capture has begun just now.
+        Err(error) if is_about_capture(error.gpu_code()) => Ok(false),
+        done => done.map(|()| true),
+    }
+}
+
+/// Copies of one thread with the memory of one context, one after another as a row of `cudaMemcpy`
+/// makes them.
+pub struct Copies<'a> {
+    lent: Lent<'a>,
+}
+
+impl<'a> Copies<'a> {
+    /// For copies between this memory, which is device or managed memory, and the host's. They come
+    /// after what the default stream has been given so far.
+    pub fn with(memory: &'a Memory) -> Result<Copies<'a>> {
+        crate::refuse_fork()?;
+        let context = memory.context.as_ref().ok_or_else(|| {
+            Error::invalid("the memory is not, or no longer, GPU memory")
+                .remedy("keep GPU memory until what uses it has returned")
+        })?;
+        let mut lent = Lent::new(context)?;
+        let queue = lent.queue()?;
+        if mark_default_stream(queue)? {
+            queue.pass(0)?;
+        }
+        Ok(Copies { lent })
+    }
+
+    /// Copies to or from the GPU. When it returns, pageable memory of the host may be used again;
+    /// all is where it belongs after [`finish`](Self::finish).
+    ///
+    /// # Safety
+    /// Both are valid for `length` bytes and do not overlap, until `finish` or the end of this.
+    pub unsafe fn copy(&mut self, destination: usize, source: usize, length: usize) -> Result<()> {
+        let (to, from) = (destination as u64, source as u64);
+        // SAFETY: the driver finds out the kinds by the unified addresses; the caller vouches for
+        // both.
+        self.work("cuMemcpyAsync", |cuda, stream| unsafe {
+            (cuda.cuMemcpyAsync)(to, from, length, stream)
+        })
+    }
+
+    fn work(&mut self, call: &str, work: impl FnOnce(&Cuda, CUstream) -> CUresult) -> Result<()> {
+        let driver = self.lent.context().driver;
+        let code = work(driver.cuda, self.lent.queue()?.lend_stream());
+        driver.check(code, call)
+    }
+
+    /// Waits until all copies are done.
+    pub fn finish(&mut self) -> Result<()> {
+        self.lent.queue()?.finish()
+    }
 }
 
 fn refuse_null(address: usize) -> Result<()> {

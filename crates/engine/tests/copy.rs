@@ -182,7 +182,7 @@ fn what_the_driver_refuses_is_an_error_that_names_the_call() {
     };
     // SAFETY: both are that long.
     let copy = || unsafe { copy(memory.address(), host.address(), LENGTH) };
-    check("copy:*", "cuMemcpy", &copy);
+    check("copy:*", "cuMemcpyAsync", &copy);
     check("synchronize:*", "cuStreamSynchronize", &copy);
     check("pointer:*", "cuPointerGetAttribute", &copy);
     check("memset:*", "cuMemsetD8Async", &|| zero_of(&memory));

@@ -3,6 +3,7 @@
 mod common;
 
 use std::ffi::CString;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path as FilePath;
@@ -443,6 +444,58 @@ fn a_file_that_was_removed_can_still_be_read() {
     // Another file of that name is another file.
     std::fs::write(file.path(), b"another").unwrap();
     assert_reads(&file, 0, &content);
+}
+
+/// What a library has open, as the engine takes it up.
+fn taken_up(file: &std::fs::File, path: &FilePath) -> Arc<File> {
+    Arc::new(File::of_descriptor(file.as_raw_fd(), path, true, Options::default()).unwrap())
+}
+
+fn open_elsewhere(path: &FilePath) -> std::fs::File {
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(true).open(path).unwrap()
+}
+
+#[test]
+fn a_descriptor_of_a_file_that_was_removed_is_taken_up() {
+    let sandbox = Sandbox::new();
+    let content = pattern(300_000, 1);
+    let path = sandbox.path("gone.h5");
+    std::fs::write(&path, &content).unwrap();
+    let elsewhere = open_elsewhere(&path);
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, b"another").unwrap();
+    let file = taken_up(&elsewhere, &path);
+    drop(elsewhere);
+    assert_reads(&file, 0, &content);
+}
+
+#[test]
+fn a_descriptor_whose_file_may_not_be_opened_any_more_is_taken_up() {
+    let sandbox = Sandbox::new();
+    let content = pattern(300_000, 2);
+    let path = sandbox.path("secret.h5");
+    std::fs::write(&path, &content).unwrap();
+    let elsewhere = open_elsewhere(&path);
+    let closed: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o0);
+    std::fs::set_permissions(&path, closed).unwrap();
+    // SAFETY: both only concern this thread. Without the rights of root, which may open all.
+    let file = unsafe {
+        let before = libc::setfsuid(65_534) as libc::uid_t;
+        assert!(std::fs::File::open(&path).is_err());
+        let file = taken_up(&elsewhere, &path);
+        libc::setfsuid(before);
+        file
+    };
+    assert_reads(&file, 0, &content);
+    drop(elsewhere);
+    assert_reads(&file, 0, &content);
+}
+
+#[test]
+fn a_number_that_is_no_descriptor_is_an_error() {
+    let none = File::of_descriptor(-1, FilePath::new("a.h5"), false, Options::default());
+    assert_eq!(none.unwrap_err().os_errno(), libc::EBADF);
 }
 
 #[test]

@@ -14,7 +14,8 @@ const LIBRARY: &str = "libpenstock.so";
 /// one in the plugin's own folder or in the folder above.
 pub fn function(name: &CStr) -> *mut c_void {
     static HANDLE: OnceLock<usize> = OnceLock::new();
-    let handle = *HANDLE.get_or_init(|| candidates().iter().find_map(|path| open(path)).unwrap_or(0));
+    let handle =
+        *HANDLE.get_or_init(|| candidates().iter().find_map(|path| open(path)).unwrap_or(0));
     if handle == 0 {
         return ptr::null_mut();
     }
@@ -28,7 +29,11 @@ fn candidates() -> Vec<PathBuf> {
     }
     let own = own_path();
     let folders = own.as_deref().into_iter().flat_map(Path::ancestors);
-    folders.skip(1).take(2).map(|folder| folder.join(LIBRARY)).collect()
+    folders
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join(LIBRARY))
+        .collect()
 }
 
 fn open(path: &Path) -> Option<usize> {

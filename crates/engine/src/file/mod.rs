@@ -95,7 +95,12 @@ impl File {
         // Through /proc it is surely the same file, also when it was renamed or unlinked.
         let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
         let mode = if writes { libc::O_RDWR } else { libc::O_RDONLY };
-        File::open_at(&same, name, access, mode | libc::O_CLOEXEC, options)
+        match open_at_once(&same, mode | libc::O_CLOEXEC) {
+            Ok(opened) => File::of_opened(opened, name, access, options),
+            // The permission that the file was opened with is gone since, or there is no /proc. A
+            // duplicate shares locks and position with the descriptor, which does no harm here.
+            Err(_) => File::of_opened(duplicate(descriptor, name)?, name, access, options),
+        }
     }
 
     pub fn metadata(&self) -> Result<std::fs::Metadata> {
@@ -111,11 +116,14 @@ impl File {
         flags: i32,
         options: Options,
     ) -> Result<File> {
-        // A FIFO without a peer would block for ever; it is refused below instead.
-        let buffered = open_fd(at, flags | libc::O_NONBLOCK)
+        let buffered = open_at_once(at, flags)
             .map_err(|e| Error::os(&e, "cannot open the file").in_file(path))?;
+        File::of_opened(buffered, path, access, options)
+    }
+
+    fn of_opened(buffered: OwnedFd, path: &Path, access: Access, options: Options) -> Result<File> {
         refuse_unseekable(path, &buffered)?;
-        let file = File {
+        Ok(File {
             system: FileSystem::of(buffered.as_raw_fd()),
             path: path.to_owned(),
             access,
@@ -124,11 +132,7 @@ impl File {
             options: Mutex::new(options),
             users: Tally::new(),
             cufile: Default::default(),
-        };
-        // io_uring would answer EAGAIN instead of waiting for the medium.
-        // SAFETY: fcntl with F_SETFL on an open descriptor touches no memory.
-        unsafe { libc::fcntl(file.buffered_fd(), libc::F_SETFL, 0) };
-        Ok(file)
+        })
     }
 
     pub(crate) fn stat(&self) -> Result<libc::stat> {
@@ -239,6 +243,11 @@ impl File {
             .map(AsRawFd::as_raw_fd)
     }
 
+    /// Whether there is a way past the page cache.
+    pub fn has_direct(&self) -> bool {
+        self.direct_fd().is_some()
+    }
+
     /// Offset and length of an O_DIRECT transfer must be multiples of this, in bytes. At least a
     /// page, so that no page is reached both directly and through the page cache at a time.
     pub fn direct_alignment(&self) -> u64 {
@@ -269,6 +278,24 @@ impl File {
         Error::new(Kind::Invalid, format!("the file is not open for {what}"))
             .remedy(format!("open it for {what}"))
             .in_file(&self.path)
+    }
+}
+
+/// Opens without waiting: a FIFO without a peer would block for ever. It is refused later.
+fn open_at_once(path: &Path, flags: i32) -> io::Result<OwnedFd> {
+    let opened = open_fd(path, flags | libc::O_NONBLOCK)?;
+    // io_uring would answer EAGAIN instead of waiting for the medium.
+    // SAFETY: fcntl with F_SETFL on an open descriptor touches no memory.
+    unsafe { libc::fcntl(opened.as_raw_fd(), libc::F_SETFL, 0) };
+    Ok(opened)
+}
+
+fn duplicate(descriptor: RawFd, name: &Path) -> Result<OwnedFd> {
+    // SAFETY: fcntl with F_DUPFD_CLOEXEC touches no memory of this process.
+    match unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) } {
+        // SAFETY: fcntl has just returned this descriptor, and nobody else owns it.
+        new if new >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(new) }),
+        _ => Err(Error::last_os("cannot open the file").in_file(name)),
     }
 }
 

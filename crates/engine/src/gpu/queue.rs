@@ -178,9 +178,18 @@ impl CopyQueue {
 
     /// Work queued here from now on comes after the mark `index` of another queue.
     pub fn follow(&mut self, other: &CopyQueue, index: usize) -> Result<()> {
+        self.wait_event(other.events[index])
+    }
+
+    /// Work queued here from now on comes after the mark `index`, which is on another stream.
+    pub fn pass(&mut self, index: usize) -> Result<()> {
+        self.wait_event(self.events[index])
+    }
+
+    fn wait_event(&mut self, event: CUevent) -> Result<()> {
         let driver = self.context.driver;
         // SAFETY: stream and event are live.
-        let code = unsafe { (driver.cuda.cuStreamWaitEvent)(self.stream, other.events[index], 0) };
+        let code = unsafe { (driver.cuda.cuStreamWaitEvent)(self.stream, event, 0) };
         driver.check(code, "cuStreamWaitEvent")
     }
 

@@ -10,8 +10,8 @@ use penstock_engine::file::position::Operation;
 use penstock_sys::hdf5::driver::{
     H5FD_CTL_FAIL_IF_UNKNOWN_FLAG, H5FD_CTL_MEM_COPY, H5FD_FEAT_ACCUMULATE_METADATA,
     H5FD_FEAT_AGGREGATE_METADATA, H5FD_FEAT_AGGREGATE_SMALLDATA, H5FD_FEAT_DEFAULT_VFD_COMPATIBLE,
-    H5FD_FEAT_MEMMANAGE, H5FD_FEAT_POSIX_COMPAT_HANDLE, H5FD_FEAT_SUPPORTS_SWMR_IO,
-    H5FD_MEM_DRAW, H5FD_MEM_NOLIST, H5FD_ctl_memcpy_args_t, H5FD_mem_t, H5FD_t,
+    H5FD_FEAT_MEMMANAGE, H5FD_FEAT_POSIX_COMPAT_HANDLE, H5FD_FEAT_SUPPORTS_SWMR_IO, H5FD_MEM_DRAW,
+    H5FD_MEM_NOLIST, H5FD_ctl_memcpy_args_t, H5FD_mem_t, H5FD_t,
 };
 use penstock_sys::hdf5::{ErrorPlace, Hdf5, haddr_t, herr_t, hid_t};
 
@@ -126,11 +126,7 @@ pub(super) unsafe extern "C" fn get_eoa(file: *const H5FD_t, _: H5FD_mem_t) -> h
     unsafe { of(file) }.eoa()
 }
 
-pub(super) unsafe extern "C" fn set_eoa(
-    file: *mut H5FD_t,
-    _: H5FD_mem_t,
-    addr: haddr_t,
-) -> herr_t {
+pub(super) unsafe extern "C" fn set_eoa(file: *mut H5FD_t, _: H5FD_mem_t, addr: haddr_t) -> herr_t {
     // SAFETY: HDF5 gives an open file.
     unsafe { of(file) }.set_eoa(addr);
     SUCCEED
@@ -214,7 +210,18 @@ pub(super) unsafe extern "C" fn read_vector(
     bufs: *const *mut c_void,
 ) -> herr_t {
     // SAFETY: HDF5 gives an open file and `count` ranges.
-    unsafe { vector(file, READ, Operation::Read, count, types, addrs, sizes, bufs) }
+    unsafe {
+        vector(
+            file,
+            READ,
+            Operation::Read,
+            count,
+            types,
+            addrs,
+            sizes,
+            bufs,
+        )
+    }
 }
 
 pub(super) unsafe extern "C" fn write_vector(
@@ -228,7 +235,18 @@ pub(super) unsafe extern "C" fn write_vector(
 ) -> herr_t {
     let bufs = bufs.cast();
     // SAFETY: HDF5 gives an open file and `count` ranges, which a write only reads.
-    unsafe { vector(file, WRITE, Operation::Write, count, types, addrs, sizes, bufs) }
+    unsafe {
+        vector(
+            file,
+            WRITE,
+            Operation::Write,
+            count,
+            types,
+            addrs,
+            sizes,
+            bufs,
+        )
+    }
 }
 
 #[allow(clippy::too_many_arguments)] // They are HDF5's.

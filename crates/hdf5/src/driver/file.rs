@@ -14,7 +14,7 @@ use penstock_engine::file::File;
 use penstock_engine::file::stripe::{self, Striping};
 use penstock_sys::hdf5::driver::H5FD_t;
 use penstock_sys::hdf5::{
-    H5P_DEFAULT, H5F_ACC_CREAT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_TRUNC, Hdf5, haddr_t, hid_t,
+    H5F_ACC_CREAT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_TRUNC, H5P_DEFAULT, Hdf5, haddr_t, hid_t,
 };
 use serde_json::Value;
 
@@ -45,7 +45,6 @@ pub struct DriverFile {
     settings: RwLock<Settings>,
     /// Made when raw data first goes through the engine.
     engine: OnceLock<Result<Arc<File>>>,
-    pub baseline: super::baseline::Buffers,
     pub account: Account,
 }
 
@@ -113,7 +112,6 @@ impl DriverFile {
             ignores_missing_locks: ignores,
             settings: RwLock::new(settings),
             engine: OnceLock::new(),
-            baseline: Default::default(),
             account,
         });
         open_files().insert(file.handle() as usize);
@@ -222,15 +220,17 @@ impl DriverFile {
         // SAFETY: fdatasync on an open descriptor touches no memory of this process.
         match unsafe { libc::fdatasync(self.descriptor) } {
             0 => Ok(()),
-            _ => {
-                Err(Error::last_os("cannot bring the data to the medium").in_file(&self.path))
-            }
+            _ => Err(Error::last_os("cannot bring the data to the medium").in_file(&self.path)),
         }
     }
 
     /// An advisory lock, exclusive or shared, or the error that somebody else has it.
     pub fn lock(&self, exclusive: bool) -> Result<()> {
-        let kind = if exclusive { libc::LOCK_EX } else { libc::LOCK_SH };
+        let kind = if exclusive {
+            libc::LOCK_EX
+        } else {
+            libc::LOCK_SH
+        };
         self.flock(kind | libc::LOCK_NB, "cannot lock the file")
             .map_err(|error| {
                 error.remedy("close the file elsewhere, or see HDF5_USE_FILE_LOCKING if the file system has no locks")
@@ -261,8 +261,7 @@ impl DriverFile {
     pub fn close(self: Box<Self>) -> Result<()> {
         open_files().remove(&(self.handle() as usize));
         let file = *self;
-        file.account
-            .report_closed(&file.path, file.settings().mode);
+        file.account.report_closed(&file.path, file.settings().mode);
         // The engine's descriptors first: a network file system may report a failure at the last.
         drop(file.engine);
         use std::os::fd::IntoRawFd;
@@ -283,7 +282,9 @@ pub unsafe fn delete(name: *const c_char) -> Result<()> {
         return Err(Error::invalid("the file has no name"));
     }
     // SAFETY: the caller gives a C string.
-    let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()));
+    let path = Path::new(OsStr::from_bytes(
+        unsafe { CStr::from_ptr(name) }.to_bytes(),
+    ));
     std::fs::remove_file(path).map_err(|e| Error::os(&e, "cannot delete the file").in_file(path))
 }
 
@@ -294,17 +295,15 @@ pub unsafe fn delete(name: *const c_char) -> Result<()> {
 unsafe fn configuration(hdf5: &Hdf5, fapl: hid_t) -> Result<Settings> {
     let unreadable = || Error::invalid("HDF5 does not give the driver's configuration");
     // SAFETY: without a buffer only the length is told.
-    let length =
-        unsafe { (hdf5.H5Pget_driver_config_str)(fapl, std::ptr::null_mut(), 0) };
+    let length = unsafe { (hdf5.H5Pget_driver_config_str)(fapl, std::ptr::null_mut(), 0) };
     let length = usize::try_from(length).map_err(|_| unreadable())?;
     if length == 0 {
         return Ok(Settings::default());
     }
     let mut text = vec![0u8; length + 1];
     // SAFETY: the buffer has the length told.
-    let told = unsafe {
-        (hdf5.H5Pget_driver_config_str)(fapl, text.as_mut_ptr().cast(), text.len())
-    };
+    let told =
+        unsafe { (hdf5.H5Pget_driver_config_str)(fapl, text.as_mut_ptr().cast(), text.len()) };
     if told < 0 {
         return Err(unreadable());
     }

@@ -7,6 +7,7 @@
 
 mod account;
 mod baseline;
+mod bounce;
 mod callbacks;
 mod file;
 mod selection;
@@ -16,9 +17,7 @@ mod transfer;
 use std::ffi::{CStr, c_void};
 
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_sys::hdf5::driver::{
-    H5FD_CLASS_VERSION, H5FD_MEM_DRAW, H5FD_MEM_SUPER, H5FD_class_t,
-};
+use penstock_sys::hdf5::driver::{H5FD_CLASS_VERSION, H5FD_MEM_DRAW, H5FD_MEM_SUPER, H5FD_class_t};
 use penstock_sys::hdf5::{H5F_CLOSE_WEAK, Hdf5, hid_t};
 
 use crate::binding::{SLOTS, slot_of};

@@ -86,7 +86,10 @@ impl Settings {
 }
 
 fn stripe_count(value: &str) -> Result<u32> {
-    let count = value.parse().ok().filter(|count| (1..=2000).contains(count));
+    let count = value
+        .parse()
+        .ok()
+        .filter(|count| (1..=2000).contains(count));
     count.ok_or_else(|| {
         Error::invalid(format!(
             "option stripe_count must be a number from 1 to 2000, not {value:?}"

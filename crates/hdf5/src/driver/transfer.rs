@@ -59,7 +59,10 @@ impl DriverFile {
         let mut known: Option<Range<usize>> = None;
         for extent in extents.iter().filter(|extent| extent.length > 0) {
             self.check(extent)?;
-            if known.as_ref().is_some_and(|range| range.contains(&extent.memory)) {
+            if known
+                .as_ref()
+                .is_some_and(|range| range.contains(&extent.memory))
+            {
                 on_gpu.push(*extent);
             } else if is_on_gpu(extent.memory)? {
                 known = Memory::at(extent.memory)?.range;
@@ -81,11 +84,13 @@ impl DriverFile {
         let end = extent.offset.checked_add(extent.length);
         match end.is_some_and(|end| end <= MAX_ADDRESS) {
             true => Ok(()),
-            false => Err(Error::invalid("the range is beyond what a file can have").at(
-                self.path(),
-                extent.offset,
-                extent.length,
-            )),
+            false => Err(
+                Error::invalid("the range is beyond what a file can have").at(
+                    self.path(),
+                    extent.offset,
+                    extent.length,
+                ),
+            ),
         }
     }
 
@@ -126,7 +131,10 @@ impl DriverFile {
         // What the application has queued is done before its memory is touched, as for cudaMemcpy.
         let mut known: Option<Range<usize>> = None;
         for extent in extents {
-            if !known.as_ref().is_some_and(|range| range.contains(&extent.memory)) {
+            if !known
+                .as_ref()
+                .is_some_and(|range| range.contains(&extent.memory))
+            {
                 let memory = Memory::at(extent.memory)?;
                 copy::follow_default_stream(&memory)?;
                 known = memory.range;
@@ -167,7 +175,10 @@ impl DriverFile {
         let report = unsafe { request::run(file, Order::new(operation, extents, options))? };
         self.account.moved_by_engine(operation, &report, since);
         if operation == Operation::Write {
-            let end = extents.iter().map(|extent| extent.offset + extent.length).max();
+            let end = extents
+                .iter()
+                .map(|extent| extent.offset + extent.length)
+                .max();
             self.grown_to(end.unwrap_or(0));
         }
         Ok(())
@@ -188,7 +199,10 @@ impl DriverFile {
         for extent in extents {
             let before = size.saturating_sub(extent.offset).min(extent.length);
             if before > 0 {
-                within.push(Extent { length: before, ..*extent });
+                within.push(Extent {
+                    length: before,
+                    ..*extent
+                });
             }
             if before < extent.length {
                 let beyond = (extent.length - before) as usize;
@@ -203,12 +217,7 @@ impl DriverFile {
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range), in host memory.
-    pub unsafe fn move_host(
-        &self,
-        operation: Operation,
-        way: Way,
-        extent: &Extent,
-    ) -> Result<()> {
+    pub unsafe fn move_host(&self, operation: Operation, way: Way, extent: &Extent) -> Result<()> {
         let since = Instant::now();
         let buffer = extent.memory as *mut u8;
         let (length, offset) = (extent.length, extent.offset);
@@ -250,7 +259,9 @@ impl DriverFile {
         // A child made by fork has no GPU.
         if refuse_fork().is_err() {
             // SAFETY: passed on; all memory of this process is the CPU's.
-            unsafe { std::ptr::copy_nonoverlapping(source as *const u8, destination as *mut u8, length) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(source as *const u8, destination as *mut u8, length)
+            };
         } else {
             // SAFETY: passed on.
             unsafe { copy::copy(destination, source, length)? };

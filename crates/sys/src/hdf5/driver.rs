@@ -70,12 +70,10 @@ pub struct H5FD_class_t {
     pub fc_degree: c_int,
     pub terminate: Option<unsafe extern "C" fn() -> herr_t>,
     pub sb_size: Option<unsafe extern "C" fn(file: *mut H5FD_t) -> hsize_t>,
-    pub sb_encode: Option<
-        unsafe extern "C" fn(file: *mut H5FD_t, name: *mut c_char, p: *mut u8) -> herr_t,
-    >,
-    pub sb_decode: Option<
-        unsafe extern "C" fn(f: *mut H5FD_t, name: *const c_char, p: *const u8) -> herr_t,
-    >,
+    pub sb_encode:
+        Option<unsafe extern "C" fn(file: *mut H5FD_t, name: *mut c_char, p: *mut u8) -> herr_t>,
+    pub sb_decode:
+        Option<unsafe extern "C" fn(f: *mut H5FD_t, name: *const c_char, p: *const u8) -> herr_t>,
     pub fapl_size: usize,
     pub fapl_get: Option<unsafe extern "C" fn(file: *mut H5FD_t) -> *mut c_void>,
     pub fapl_copy: Option<unsafe extern "C" fn(fapl: *const c_void) -> *mut c_void>,
@@ -115,9 +113,8 @@ pub struct H5FD_class_t {
         ) -> herr_t,
     >,
     pub get_eoa: Option<unsafe extern "C" fn(file: *const H5FD_t, mem: H5FD_mem_t) -> haddr_t>,
-    pub set_eoa: Option<
-        unsafe extern "C" fn(file: *mut H5FD_t, mem: H5FD_mem_t, addr: haddr_t) -> herr_t,
-    >,
+    pub set_eoa:
+        Option<unsafe extern "C" fn(file: *mut H5FD_t, mem: H5FD_mem_t, addr: haddr_t) -> herr_t>,
     pub get_eof: Option<unsafe extern "C" fn(file: *const H5FD_t, mem: H5FD_mem_t) -> haddr_t>,
     pub get_handle: Option<
         unsafe extern "C" fn(

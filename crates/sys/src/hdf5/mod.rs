@@ -5,6 +5,7 @@
 //! [`Functions`]. The library may have been built without thread-safety: every call is made under
 //! the lock of whoever uses HDF5 in this process (h5py's lock, an application's own discipline).
 
+pub mod connector;
 pub mod driver;
 
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_uint, c_void};

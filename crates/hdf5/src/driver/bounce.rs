@@ -1,0 +1,112 @@
+//! Host memory that GPU data passes through where the engine does not move it.
+
+use std::ptr;
+use std::sync::Mutex;
+
+use penstock_engine::allocate;
+use penstock_engine::error::{Error, Result};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Pageable,
+    /// Page-locked, so that the GPU reaches it by itself.
+    Pinned,
+}
+
+/// Buffers that nobody uses at present. They are kept until the process ends, as a program keeps its
+/// own while it opens one file after another: to allocate, and above all to pin, takes as long as to
+/// move the bytes.
+static KEPT: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
+
+/// A buffer, at the start of a page, for the sole use of its holder.
+pub struct Buffer(Option<Memory>);
+
+impl Buffer {
+    /// A buffer of at least so many bytes, of no particular content.
+    pub fn new(kind: Kind, bytes: u64) -> Result<Buffer> {
+        let bytes = bytes.max(1) as usize;
+        let mut kept = KEPT.lock().unwrap_or_else(|e| e.into_inner());
+        let of_kind = |memory: &(usize, &Memory)| memory.1.kind == kind;
+        let fitting = kept
+            .iter()
+            .enumerate()
+            .filter(of_kind)
+            .filter(|(_, memory)| memory.bytes >= bytes)
+            .min_by_key(|(_, memory)| memory.bytes);
+        if let Some((at, _)) = fitting {
+            return Ok(Buffer(Some(kept.swap_remove(at))));
+        }
+        // One that is too small makes room for this one.
+        let small = kept
+            .iter()
+            .enumerate()
+            .filter(of_kind)
+            .max_by_key(|(_, memory)| memory.bytes)
+            .map(|(at, _)| at);
+        let small = small.map(|at| kept.swap_remove(at));
+        drop(kept);
+        drop(small);
+        Ok(Buffer(Some(Memory::new(kind, bytes)?)))
+    }
+
+    pub fn start(&self) -> *mut u8 {
+        self.0
+            .as_ref()
+            .map_or(ptr::null_mut(), |memory| memory.start)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut kept = KEPT.lock().unwrap_or_else(|e| e.into_inner());
+        kept.extend(self.0.take());
+    }
+}
+
+struct Memory {
+    kind: Kind,
+    start: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the memory may be used from any thread, by one at a time.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn new(kind: Kind, bytes: usize) -> Result<Memory> {
+        let start = match kind {
+            Kind::Pinned => allocate::host_alloc(bytes as u64)?.cast(),
+            Kind::Pageable => map(bytes)?,
+        };
+        Ok(Memory { kind, start, bytes })
+    }
+}
+
+fn map(bytes: usize) -> Result<*mut u8> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping, which touches no other memory.
+    let start = unsafe { libc::mmap(ptr::null_mut(), bytes, access, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(Error::last_os(&format!(
+            "cannot allocate a buffer of {bytes} bytes"
+        )));
+    }
+    Ok(start.cast())
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        match self.kind {
+            // SAFETY: allocated as such, and used by nobody any more. Should the driver refuse, the
+            // memory is lost, and nothing else.
+            Kind::Pinned => unsafe {
+                let _ = allocate::host_free(self.start.cast());
+            },
+            // SAFETY: mapped with this length, and used by nobody any more.
+            Kind::Pageable => unsafe {
+                libc::munmap(self.start.cast(), self.bytes);
+            },
+        }
+    }
+}
