@@ -29,6 +29,7 @@ class Installed:
     include_dir: Path
     library: Path
     pkg_config_dir: Path
+    plugin_dir: Path
 
     def pkg_config(self, *arguments: str) -> list[str]:
         environment = os.environ | {"PKG_CONFIG_PATH": str(self.pkg_config_dir)}
@@ -50,5 +51,9 @@ def installed() -> Installed:
         return Path(run(sys.executable, "-m", "penstock.cli", option).strip())
 
     return Installed(
-        ask("--cmake-dir"), ask("--include-dir"), ask("--library"), ask("--pkg-config-dir")
+        ask("--cmake-dir"),
+        ask("--include-dir"),
+        ask("--library"),
+        ask("--pkg-config-dir"),
+        ask("--plugin-dir"),
     )

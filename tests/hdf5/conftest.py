@@ -1,0 +1,73 @@
+"""Compiles C programs against real copies of HDF5 and runs them on the installed driver."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STRICT = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-g"]
+SKIPPED = 77
+
+# Both lines, one of them thread-safe.
+COPIES = {"1.14.4": [], "2.2.0-threadsafe": ["--threadsafe"]}
+
+
+@dataclass(frozen=True)
+class Hdf5:
+    """A copy of HDF5, and the programs that were linked with it."""
+
+    prefix: Path
+    programs: Path
+    installed: object
+    made: dict[Path, Path] = field(default_factory=dict)
+
+    def compile(self, source: Path) -> Path:
+        """Link with HDF5, and with Penstock if the program calls it by itself."""
+        if source not in self.made:
+            output = self.programs / source.stem
+            lib = self.prefix / "lib"
+            link = [f"-L{lib}", f"-Wl,-rpath,{lib},--as-needed", "-lhdf5", "-ldl", "-rdynamic"]
+            include = ["-isystem", self.prefix / "include"]
+            self.made[source] = self.installed.compile(
+                "cc", output, *STRICT, *include, source, *link
+            )
+        return self.made[source]
+
+
+@pytest.fixture(scope="session", params=COPIES)
+def hdf5(request, installed, tmp_path_factory) -> Hdf5:
+    version = request.param.partition("-")[0]
+    command = [ROOT / "scripts/build-hdf5", version, *COPIES[request.param]]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return Hdf5(Path(done.stdout.strip()), tmp_path_factory.mktemp(request.param), installed)
+
+
+@pytest.fixture
+def run_driven(hdf5, installed, tmp_path) -> Callable[..., None]:
+    """Return a function that runs a program as a user would, and sees that nothing is printed."""
+
+    def run(source: Path, **variables: str) -> None:
+        program = hdf5.compile(source)
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("HDF5_")}
+        driver = {"HDF5_DRIVER": "penstock", "HDF5_PLUGIN_PATH": str(installed.plugin_dir)}
+        done = subprocess.run(
+            [program],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=inherited | driver | variables,
+        )
+        if done.returncode == SKIPPED:
+            pytest.skip(done.stdout.strip())
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout == ""
+        assert done.stderr == ""
+
+    return run
