@@ -10,7 +10,7 @@ SOURCES := pyproject.toml hatch_build.py Cargo.toml Cargo.lock README.md LICENSE
 PYTEST := $(BIN)/python -m pytest
 
 .PHONY: build demo test lint fmt test-rust test-loom test-sanitize test-fuzz test-python test-c \
-	test-packaging test-standin test-legate clean
+	test-hdf5 test-packaging test-standin test-legate clean
 # The parts share one cargo target folder and one terminal.
 .NOTPARALLEL:
 
@@ -19,7 +19,7 @@ build: $(INSTALLED)
 demo: build
 	$(BIN)/penstock demo
 
-test: lint test-rust test-loom test-sanitize test-fuzz test-python test-c test-packaging test-standin
+test: lint test-rust test-loom test-sanitize test-fuzz test-python test-c test-hdf5 test-packaging test-standin
 	@echo "make test: everything passed"
 
 lint: build
@@ -58,6 +58,12 @@ test-python: build
 
 test-c: build
 	$(PYTEST) tests/c
+
+# The driver on HDF5 1.14.4 and 2.2.0, which are built at the first time. What uses device memory
+# runs on the stand-in, whether or not there is a GPU.
+test-hdf5: build
+	$(PYTEST) tests/hdf5
+	scripts/standin-gpu $(PYTEST) tests/hdf5 -k device
 
 test-packaging: build
 	$(PYTEST) tests/packaging

@@ -10,17 +10,18 @@
 
 static void *cuda;
 
-/* ISO C has no cast from an object pointer to a function pointer. */
+/* No function called here has more arguments; a fourth one, a stream, is the default stream. ISO C
+ * has no cast from an object pointer to a function pointer. */
 static inline int cuda_call(const char *name, unsigned long long a, unsigned long long b,
                             unsigned long long c) {
-    typedef int function(unsigned long long, unsigned long long, unsigned long long);
+    typedef int function(unsigned long long, unsigned long long, unsigned long long, void *);
     union {
         void *object;
         function *code;
     } symbol;
     symbol.object = dlsym(cuda, name);
     if (symbol.object == NULL) fail(__FILE__, __LINE__, name);
-    return symbol.code(a, b, c);
+    return symbol.code(a, b, c, NULL);
 }
 
 #define ADDRESS(pointer) ((unsigned long long)(pointer))

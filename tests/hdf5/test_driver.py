@@ -10,6 +10,7 @@ HERE = Path(__file__).parent
 # Those that move data do the same with host and with device memory.
 PROGRAMS = sorted((HERE / "programs").glob("*.c"))
 TRANSFERS = sorted((HERE / "transfers").glob("*.c"))
+DEVICE = sorted((HERE / "device").glob("*.c"))
 
 
 @pytest.mark.parametrize("source", PROGRAMS, ids=lambda source: source.stem)
@@ -21,3 +22,8 @@ def test_behaviour(source, run_driven):
 @pytest.mark.parametrize("source", TRANSFERS, ids=lambda source: source.stem)
 def test_transfer(source, memory, run_driven):
     run_driven(source, PENSTOCK_TEST_MEMORY=memory)
+
+
+@pytest.mark.parametrize("source", DEVICE, ids=lambda source: source.stem)
+def test_device(source, run_driven):
+    run_driven(source)

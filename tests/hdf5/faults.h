@@ -1,0 +1,88 @@
+/* A program that includes this stands between all libraries and the kernel's positional reads and
+ * writes, and lets them fail or do less, as storage does. */
+#ifndef FAULTS_H
+#define FAULTS_H
+
+#include "memory.h"
+
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+/* An access at or across this offset of a file ends with this errno, if one is given. */
+static _Atomic long fault_at = -1;
+static _Atomic int fault_errno;
+/* No call moves more than this, and every other call is interrupted first, if not 0. */
+static _Atomic size_t most_bytes;
+static _Atomic unsigned long calls;
+
+static inline void fail_at(off_t offset, int error) {
+    fault_at = offset;
+    fault_errno = error;
+}
+
+static inline void fail_no_more(void) { fault_errno = 0; }
+
+/* How much may be moved; 0 if the call fails, with errno set. */
+static inline size_t allowed(size_t bytes, off_t offset) {
+    unsigned long number = ++calls;
+    if (fault_errno != 0 && offset <= fault_at && fault_at < offset + (off_t)bytes) {
+        errno = fault_errno;
+        return 0;
+    }
+    if (most_bytes == 0) return bytes;
+    if (number % 2) {
+        errno = EINTR;
+        return 0;
+    }
+    return bytes < most_bytes ? bytes : most_bytes;
+}
+
+static inline ssize_t move_bytes(long call, int descriptor, void *memory, size_t bytes,
+                                 off_t offset) {
+    size_t some = bytes == 0 ? 0 : allowed(bytes, offset);
+    if (some == 0 && bytes > 0) return -1;
+    return syscall(call, descriptor, memory, some, offset);
+}
+
+/* The first vector alone: a call may always do less. */
+static inline ssize_t move_vectors(long call, int descriptor, const struct iovec *vectors,
+                                   int count, off_t offset) {
+    while (count > 1 && vectors->iov_len == 0) vectors++, count--;
+    if (count == 0) return 0;
+    return move_bytes(call, descriptor, vectors->iov_base, vectors->iov_len, offset);
+}
+
+ssize_t pread(int descriptor, void *memory, size_t bytes, off_t offset) {
+    return move_bytes(SYS_pread64, descriptor, memory, bytes, offset);
+}
+
+ssize_t pread64(int descriptor, void *memory, size_t bytes, off64_t offset) {
+    return move_bytes(SYS_pread64, descriptor, memory, bytes, offset);
+}
+
+ssize_t pwrite(int descriptor, const void *memory, size_t bytes, off_t offset) {
+    return move_bytes(SYS_pwrite64, descriptor, (void *)memory, bytes, offset);
+}
+
+ssize_t pwrite64(int descriptor, const void *memory, size_t bytes, off64_t offset) {
+    return move_bytes(SYS_pwrite64, descriptor, (void *)memory, bytes, offset);
+}
+
+ssize_t preadv(int descriptor, const struct iovec *vectors, int count, off_t offset) {
+    return move_vectors(SYS_pread64, descriptor, vectors, count, offset);
+}
+
+ssize_t preadv64(int descriptor, const struct iovec *vectors, int count, off64_t offset) {
+    return move_vectors(SYS_pread64, descriptor, vectors, count, offset);
+}
+
+ssize_t pwritev(int descriptor, const struct iovec *vectors, int count, off_t offset) {
+    return move_vectors(SYS_pwrite64, descriptor, vectors, count, offset);
+}
+
+ssize_t pwritev64(int descriptor, const struct iovec *vectors, int count, off64_t offset) {
+    return move_vectors(SYS_pwrite64, descriptor, vectors, count, offset);
+}
+
+#endif
