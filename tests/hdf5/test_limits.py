@@ -25,7 +25,7 @@ CASES = [
 
 @pytest.mark.skipif(not penstock.devices(), reason="without a GPU there is no such pointer")
 @pytest.mark.parametrize("case", CASES)
-def test_hdf5_itself_touches_the_memory(hdf5, installed, tmp_path, case):
+def test_hdf5_itself_touches_device_memory(hdf5, installed, tmp_path, case):
     program = hdf5.compile(HERE / "limits.c")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("HDF5_")}
     driver = {"HDF5_DRIVER": "penstock", "HDF5_PLUGIN_PATH": str(installed.plugin_dir)}
