@@ -49,7 +49,7 @@ def raw_bytes(report, operation: str) -> dict[str, int]:
     return {flow["path"]: flow["bytes"] for flow in flows if flow["path"] != "metadata"}
 
 
-def test_the_example_writes_and_reads_memory_of_the_gpu(hdf5, run):
+def test_the_example_writes_and_reads_device_memory(hdf5, run):
     program = hdf5.compile(EXAMPLE)
     shown, table, report = run(program, "file.h5", "8")
     where = "GPU" if penstock.devices() else "host"
@@ -63,7 +63,7 @@ def test_the_example_writes_and_reads_memory_of_the_gpu(hdf5, run):
 
 
 @pytest.mark.parametrize("mode", ["sec2", "sec2+pinned", "posix-mt"])
-def test_the_example_runs_in_the_ways_to_compare_with(hdf5, run, mode):
+def test_the_example_moves_device_memory_in_the_ways_to_compare_with(hdf5, run, mode):
     shown, _, report = run(hdf5.compile(EXAMPLE), "file.h5", "8", options=("--mode", mode))
     assert "equal" in shown
     if penstock.devices():
@@ -71,7 +71,7 @@ def test_the_example_runs_in_the_ways_to_compare_with(hdf5, run, mode):
 
 
 @pytest.mark.skipif(not penstock.devices(), reason="without a GPU there is no such pointer")
-def test_the_example_fails_without_the_driver(hdf5, tmp_path):
+def test_the_example_fails_with_device_memory_without_the_driver(hdf5, tmp_path):
     program = hdf5.compile(EXAMPLE)
     environment = os.environ | where_the_driver_of_the_gpu_is()
     done = subprocess.run(

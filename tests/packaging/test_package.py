@@ -14,8 +14,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEADER = "penstock/include/penstock.h"
+HEADERS = ("penstock/include/penstock.h", "penstock/include/penstock_hdf5.h")
 LIBRARY = "penstock/lib/libpenstock.so"
+# They forward to the library, and export nothing but what HDF5 or Legate calls.
+PLUGINS = {
+    "penstock/lib/plugins/libhdf5_vfd_penstock.so": {"H5PLget_plugin_type", "H5PLget_plugin_info"},
+    "penstock/lib/libpenstock_legate.so": {"H5Pset_fapl_gds"},
+}
+# What the library has for its plugins only.
+FOR_PLUGINS = {"penstock_driver_class", "penstock_fapl_set_for"}
 
 # What every Linux process has: the C library with its parts, the loader, and the unwinder.
 EVERYWHERE = {
@@ -70,11 +77,11 @@ def unpacked(wheel, tmp_path_factory):
 
 
 def contents(wheel: Path) -> dict[str, str]:
-    """The digest of each file, less the two whose bytes follow from where cargo ran."""
+    """The digest of each file, less those whose bytes follow from where cargo ran."""
     with zipfile.ZipFile(wheel) as archive:
         return {
             name: "built"
-            if name == LIBRARY or name.endswith("/RECORD")
+            if name.endswith((".so", "/RECORD"))
             else hashlib.sha256(archive.read(name)).hexdigest()
             for name in archive.namelist()
         }
@@ -86,8 +93,9 @@ def exported(library: Path) -> set[str]:
     return {f[7] for f in fields if len(f) == 8 and f[4] == "GLOBAL" and f[6].isdigit()}
 
 
-def declared(header: Path) -> set[str]:
-    calls = re.findall(r"^PENSTOCK_API\b[^(]*?\b(penstock_\w+)\(", header.read_text(), re.M)
+def declared(*headers: Path) -> set[str]:
+    text = "".join(header.read_text() for header in headers)
+    calls = re.findall(r"^PENSTOCK_API\b[^(]*?\b(penstock_\w+)\(", text, re.M)
     assert calls
     return set(calls)
 
@@ -107,7 +115,8 @@ def test_wheel_serves_every_python_of_its_platform(wheel):
 
 def test_wheel_holds_the_native_parts(unpacked):
     for name in (
-        HEADER,
+        *HEADERS,
+        *PLUGINS,
         LIBRARY,
         "penstock/lib/pkgconfig/penstock.pc",
         "penstock/lib/cmake/penstock/penstock-config.cmake",
@@ -115,27 +124,38 @@ def test_wheel_holds_the_native_parts(unpacked):
         "penstock/py.typed",
     ):
         assert (unpacked / name).is_file(), name
-    assert (unpacked / HEADER).read_bytes() == (
-        ROOT / "crates/capi/include/penstock.h"
-    ).read_bytes()
+    for name in HEADERS:
+        source = ROOT / "crates/capi/include" / Path(name).name
+        assert (unpacked / name).read_bytes() == source.read_bytes()
 
 
 def test_wheel_holds_neither_test_double_nor_placeholder(unpacked):
     names = [path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*")]
-    assert [name for name in names if name.endswith(".so")] == [LIBRARY]
+    assert {name for name in names if name.endswith(".so")} == {LIBRARY, *PLUGINS}
     assert "@VERSION@" not in (unpacked / "penstock/lib/pkgconfig/penstock.pc").read_text()
 
 
-def test_library_needs_nothing_that_is_not_everywhere(unpacked):
-    dynamic = run("readelf", "--dynamic", "--wide", unpacked / LIBRARY)
+@pytest.mark.parametrize("library", [LIBRARY, *PLUGINS])
+def test_libraries_need_nothing_that_is_not_everywhere(unpacked, library):
+    dynamic = run("readelf", "--dynamic", "--wide", unpacked / library)
     needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic))
     assert needed <= EVERYWHERE
-    assert re.findall(r"\(SONAME\).*\[(.+)\]", dynamic) == ["libpenstock.so"]
     assert not re.search(r"\((RPATH|RUNPATH)\)", dynamic)
 
 
-def test_library_exports_what_the_header_declares_and_no_more(unpacked):
-    assert exported(unpacked / LIBRARY) == declared(unpacked / HEADER)
+def test_library_has_its_own_name(unpacked):
+    dynamic = run("readelf", "--dynamic", "--wide", unpacked / LIBRARY)
+    assert re.findall(r"\(SONAME\).*\[(.+)\]", dynamic) == ["libpenstock.so"]
+
+
+def test_library_exports_what_the_headers_declare_and_no_more(unpacked):
+    headers = (unpacked / name for name in HEADERS)
+    assert exported(unpacked / LIBRARY) == declared(*headers) | FOR_PLUGINS
+
+
+@pytest.mark.parametrize(("plugin", "symbols"), PLUGINS.items())
+def test_plugins_export_what_is_called_and_no_more(unpacked, plugin, symbols):
+    assert exported(unpacked / plugin) == symbols
 
 
 @pytest.mark.parametrize("source", ["checkout", "wheel_from_sdist", "wheel"])
