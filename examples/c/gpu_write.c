@@ -51,16 +51,16 @@ typedef unsigned long long address; /* CUdeviceptr */
 /* A function of libcuda.so.1, from which all of them return 0 for success. */
 #define CUDA(name, ...) ((int (*)(__VA_ARGS__))cuda_function(name))
 
-static void *cuda_function(const char *name) {
+static uintptr_t cuda_function(const char *name) {
     static void *library;
     if (library == NULL) library = dlopen("libcuda.so.1", RTLD_NOW);
-    return library == NULL ? NULL : dlsym(library, name);
+    return library == NULL ? 0 : (uintptr_t)dlsym(library, name);
 }
 
 static int has_gpu(void) {
     int device = 0;
     void *context = NULL;
-    if (cuda_function("cuInit") == NULL || CUDA("cuInit", unsigned)(0) != 0) return 0;
+    if (cuda_function("cuInit") == 0 || CUDA("cuInit", unsigned)(0) != 0) return 0;
     if (CUDA("cuDeviceGet", int *, int)(&device, 0) != 0) return 0;
     return CUDA("cuDevicePrimaryCtxRetain", void **, int)(&context, device) == 0 &&
            CUDA("cuCtxSetCurrent", void *)(context) == 0;

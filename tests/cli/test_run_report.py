@@ -103,8 +103,8 @@ def test_a_line_that_was_cut_short_is_told(report):
 
 
 def test_notes_of_the_driver_are_shown_once(report):
-    account = closed(1, "a.h5", notes=["no stripes"])
-    _, shown = report({11: [account], 12: [account]}, "--report")
+    account = [opened(1, "a.h5"), closed(1, "a.h5", notes=["no stripes"])]
+    _, shown = report({11: account, 12: account}, "--report")
     assert shown.count("no stripes") == 1
 
 
@@ -131,6 +131,24 @@ def test_each_process_with_files_has_a_line_with_its_mode(report):
     accounts = {pid: [opened(1, "a.h5"), closed(1, "a.h5")] for pid in (11, 12, 13)}
     _, shown = report(accounts, "--verbose")
     assert shown == "IO MODE : POSIX\n" * 3
+
+
+def test_a_file_that_a_child_got_by_fork_is_not_counted_twice(penstock, tmp_path):
+    name, out = str(tmp_path / "a.h5"), tmp_path / "report.json"
+    script = (
+        "import h5py, numpy, os\n"
+        f"file = h5py.File({name!r}, 'w'); file['x'] = numpy.ones(125); file.flush()\n"
+        "child = os.fork()\n"
+        "if child: os.waitpid(child, 0)\n"
+        "file.close()\n"
+    )
+    penstock("run", "--report-to", out, sys.executable, "-c", script)
+    told = json.loads(out.read_text())
+    written = [
+        f for f in told["flows"] if (f["operation"], f["path"]) == ("write", "host_buffered")
+    ]
+    assert [flow["bytes"] for flow in written] == [1000]
+    assert any("fork" in note for note in told["notes"])
 
 
 PROGRAM = """

@@ -61,7 +61,7 @@ pub unsafe extern "C" fn penstock_fapl_set_for(
 ) -> c_int {
     // SAFETY: passed on.
     guard(|| unsafe {
-        let hdf5 = Hdf5::of_code(code).map_err(|absent| {
+        let hdf5 = Hdf5::of_caller(code).map_err(|absent| {
             Error::new(Kind::Unavailable, absent.to_string())
                 .remedy("the caller must be linked with HDF5 1.14 or 2.x as a shared library")
         })?;

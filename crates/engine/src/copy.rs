@@ -12,7 +12,7 @@ use penstock_sys::cuda::{CUresult, CUstream, Cuda};
 use crate::error::{Error, Result};
 use crate::gpu::stream::{Stream, is_about_capture};
 use crate::gpu::{CopyQueue, Lent};
-use crate::memory::{Memory, is_on_host};
+use crate::memory::{Memory, are_on_host, is_on_host};
 
 /// Copies between any two kinds of memory, of any contexts; done when it returns. Where both are
 /// host memory, the CPU copies at once.
@@ -25,7 +25,7 @@ pub unsafe fn copy(destination: usize, source: usize, length: usize) -> Result<(
     }
     refuse_null(destination)?;
     refuse_null(source)?;
-    if is_on_host(destination)? && is_on_host(source)? {
+    if are_on_host([destination, source])? {
         // SAFETY: both are host memory, valid and apart, as the caller vouches.
         unsafe { ptr::copy_nonoverlapping(source as *const u8, destination as *mut u8, length) };
         return Ok(());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 
-use penstock_sys::cuda::{self, CUcontext};
+use penstock_sys::cuda::{self, CUcontext, Cuda};
 
 use crate::error::Result;
 use crate::gpu::{self, Context};
@@ -58,7 +58,11 @@ impl Memory {
     /// Asks the driver about an address. A process that never loaded or initialised the CUDA driver
     /// has no GPU memory, and is not made to by this question.
     pub fn at(address: usize) -> Result<Memory> {
-        if memory_type(address)? == UNKNOWN {
+        let known = match loaded() {
+            Some(cuda) => memory_type(cuda, address)?,
+            None => UNKNOWN,
+        };
+        if known == UNKNOWN {
             return Ok(Memory::HOST);
         }
         let driver = gpu::driver()?;
@@ -138,12 +142,34 @@ impl Memory {
 /// Whether the CPU may read and write at an address: pageable and page-locked memory, but not
 /// managed memory, which the GPU may be using. Costs nanoseconds for pageable memory.
 pub fn is_on_host(address: usize) -> Result<bool> {
-    match memory_type(address)? {
-        UNKNOWN => Ok(true),
-        // Managed memory may be told so, too.
-        cuda::CU_MEMORYTYPE_HOST => Ok(Memory::at(address)?.context.is_none()),
-        _ => Ok(false),
+    are_on_host([address])
+}
+
+/// Whether [`is_on_host`] holds for all of some addresses.
+pub fn are_on_host<const COUNT: usize>(addresses: [usize; COUNT]) -> Result<bool> {
+    let Some(cuda) = loaded() else {
+        return Ok(true);
+    };
+    for address in addresses {
+        let on_host = match memory_type(cuda, address)? {
+            UNKNOWN => true,
+            // Managed memory may be told so, too.
+            cuda::CU_MEMORYTYPE_HOST => Memory::at(address)?.context.is_none(),
+            _ => false,
+        };
+        if !on_host {
+            return Ok(false);
+        }
     }
+    Ok(true)
+}
+
+/// The driver, if this process has loaded it; then it is not loaded by us.
+fn loaded() -> Option<&'static Cuda> {
+    if !cuda::cuda_is_loaded() {
+        return None;
+    }
+    cuda::cuda().ok()
 }
 
 /// The type of memory that the driver tells for an address. A single attribute costs it a fraction
@@ -152,13 +178,7 @@ pub fn is_on_host(address: usize) -> Result<bool> {
 /// A second answer could be had from a first one only where that allocation is known to be alive
 /// still. Its buffer ID would tell, but to ask for it costs as much, and allocations from pools and
 /// mapped ones may lie inside of one that keeps its ID.
-fn memory_type(address: usize) -> Result<c_uint> {
-    if !cuda::cuda_is_loaded() {
-        return Ok(UNKNOWN);
-    }
-    let Ok(cuda) = cuda::cuda() else {
-        return Ok(UNKNOWN);
-    };
+fn memory_type(cuda: &Cuda, address: usize) -> Result<c_uint> {
     let mut kind = UNKNOWN;
     let attribute = cuda::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     // SAFETY: `kind` has the size that the attribute takes; the address is only asked about.

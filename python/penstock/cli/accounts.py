@@ -33,6 +33,9 @@ class Process:
     """The account of each file, as the process gave it when it closed the file."""
     lost: list[dict[str, Any]] = field(default_factory=list)
     """Files that were opened and never closed: their accounts went down with the process."""
+    inherited: list[dict[str, Any]] = field(default_factory=list)
+    """Accounts of files that a parent had opened before it forked: they begin with what the parent
+    had counted by then, so nobody can tell what this process added."""
     damaged: int = 0
     """Lines that are no account, such as the last one of a process that was killed."""
 
@@ -77,8 +80,8 @@ def _process(file: Path) -> Process:
                     process.lost.append(is_open[number])
                 is_open[number] = event
             elif event["event"] == "closed":
-                is_open.pop(number, None)
-                process.closed.append(event)
+                mine = is_open.pop(number, None) is not None
+                (process.closed if mine else process.inherited).append(event)
         except (ValueError, KeyError, TypeError):
             process.damaged += 1
     process.lost.extend(is_open.values())
@@ -118,6 +121,9 @@ def notes(processes: Iterable[Process]) -> list[str]:
         for event in process.lost:
             told = f"{event['path']}: opened by process {process.pid} and not closed, so what went"
             found[f"{told} to and from it is not counted"] = None
+        for account in process.inherited:
+            told = f"{account['path']}: closed by process {process.pid}, which got it by fork"
+            found[f"{told}; its part is not counted"] = None
         if process.damaged:
             told = f"process {process.pid}: {process.damaged} line(s) of its account are damaged"
             found[told] = None

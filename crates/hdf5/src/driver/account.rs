@@ -134,8 +134,9 @@ impl Account {
         }
     }
 
-    pub fn copied(&self, bytes: u64, since: Instant) {
-        self.copies.add(bytes, nanoseconds(since));
+    /// One copy between two pieces of memory; of those within the host's the time is not taken.
+    pub fn copied(&self, bytes: u64, since: Option<Instant>) {
+        self.copies.add(bytes, since.map_or(0, nanoseconds));
     }
 
     pub fn note(&self, text: &str) {

@@ -536,6 +536,16 @@ impl Hdf5 {
         })
     }
 
+    /// The copy that the caller of an HDF5 function uses, which holds `code` and is linked with HDF5:
+    /// a shared object, or the program itself. Nothing of it is called.
+    pub fn of_caller(code: *const c_void) -> Result<Hdf5, Absent> {
+        let object = object_of(code).ok_or_else(|| Absent {
+            what: format!("{TITLE}: no loaded object holds the address {code:p}"),
+        })?;
+        // A program cannot be opened by its name, only as all that it is linked with.
+        Hdf5::found(&object.path).or_else(|absent| Hdf5::found(OsStr::new("")).map_err(|_| absent))
+    }
+
     /// As [`found`](Self::found), and initialised.
     fn at(name: &OsStr) -> Result<Hdf5, Absent> {
         let hdf5 = Hdf5::found(name)?;

@@ -1,0 +1,210 @@
+"""HDF5's C library by ctypes, as a C program calls it: with addresses, whatever is there.
+
+``PENSTOCK_BENCH_HDF5`` names the library; h5py's own is taken if it is not set.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint, c_uint64, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import h5py  # noqa: F401, which loads its HDF5
+
+READ_ONLY, TRUNCATE = 0, 2
+_ALL = _DEFAULT = 0
+_WALK_DOWNWARD = 1
+
+
+class _Entry(ctypes.Structure):
+    """``H5E_error2_t``."""
+
+    _fields_ = [
+        ("cls_id", c_int64),
+        ("maj_num", c_int64),
+        ("min_num", c_int64),
+        ("line", c_uint),
+        ("func_name", c_char_p),
+        ("file_name", c_char_p),
+        ("desc", c_char_p),
+    ]
+
+
+_WALK = ctypes.CFUNCTYPE(c_int, c_uint, POINTER(_Entry), c_void_p)
+_IDENTIFIER = c_int64
+_PLACES = POINTER(c_uint64)
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "H5open": (c_int, []),
+    "H5get_libversion": (c_int, [POINTER(c_uint)] * 3),
+    "H5Eset_auto2": (c_int, [_IDENTIFIER, c_void_p, c_void_p]),
+    "H5Ewalk2": (c_int, [_IDENTIFIER, c_int, _WALK, c_void_p]),
+    "H5PLprepend": (c_int, [c_char_p]),
+    "H5Pcreate": (_IDENTIFIER, [_IDENTIFIER]),
+    "H5Pclose": (c_int, [_IDENTIFIER]),
+    "H5Pset_alignment": (c_int, [_IDENTIFIER, c_uint64, c_uint64]),
+    "H5Pset_chunk": (c_int, [_IDENTIFIER, c_int, _PLACES]),
+    "H5Pset_driver_by_name": (c_int, [_IDENTIFIER, c_char_p, c_char_p]),
+    "H5Fopen": (_IDENTIFIER, [c_char_p, c_uint, _IDENTIFIER]),
+    "H5Fcreate": (_IDENTIFIER, [c_char_p, c_uint, _IDENTIFIER, _IDENTIFIER]),
+    "H5Fflush": (c_int, [_IDENTIFIER, c_int]),
+    "H5Fclose": (c_int, [_IDENTIFIER]),
+    "H5Screate_simple": (_IDENTIFIER, [c_int, _PLACES, _PLACES]),
+    "H5Sselect_hyperslab": (c_int, [_IDENTIFIER, c_int, *[_PLACES] * 4]),
+    "H5Sclose": (c_int, [_IDENTIFIER]),
+    "H5Gcreate2": (_IDENTIFIER, [_IDENTIFIER, c_char_p, *[_IDENTIFIER] * 3]),
+    "H5Gopen2": (_IDENTIFIER, [_IDENTIFIER, c_char_p, _IDENTIFIER]),
+    "H5Gclose": (c_int, [_IDENTIFIER]),
+    "H5Acreate2": (_IDENTIFIER, [_IDENTIFIER, c_char_p, *[_IDENTIFIER] * 4]),
+    "H5Aopen": (_IDENTIFIER, [_IDENTIFIER, c_char_p, _IDENTIFIER]),
+    "H5Awrite": (c_int, [_IDENTIFIER, _IDENTIFIER, c_void_p]),
+    "H5Aread": (c_int, [_IDENTIFIER, _IDENTIFIER, c_void_p]),
+    "H5Aclose": (c_int, [_IDENTIFIER]),
+    "H5Dcreate2": (_IDENTIFIER, [_IDENTIFIER, c_char_p, *[_IDENTIFIER] * 5]),
+    "H5Dopen2": (_IDENTIFIER, [_IDENTIFIER, c_char_p, _IDENTIFIER]),
+    "H5Dread": (c_int, [*[_IDENTIFIER] * 5, c_void_p]),
+    "H5Dwrite": (c_int, [*[_IDENTIFIER] * 5, c_void_p]),
+    "H5Dget_offset": (c_uint64, [_IDENTIFIER]),
+    "H5Dclose": (c_int, [_IDENTIFIER]),
+}
+
+
+class Library:
+    """Calls by name; one that fails raises with what HDF5 has on its error stack."""
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path))
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, self._checked(name, function))
+        self._walk = library.H5Ewalk2
+        self.H5open()
+        self.H5Eset_auto2(_DEFAULT, None, None)
+        self.file_access = _IDENTIFIER.in_dll(library, "H5P_CLS_FILE_ACCESS_ID_g").value
+        self.dataset_create = _IDENTIFIER.in_dll(library, "H5P_CLS_DATASET_CREATE_ID_g").value
+        self.bytes = _IDENTIFIER.in_dll(library, "H5T_NATIVE_UCHAR_g").value
+        self.floats = _IDENTIFIER.in_dll(library, "H5T_NATIVE_FLOAT_g").value
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+    def _checked(self, name: str, function: Any) -> Any:
+        def call(*arguments: Any) -> int:
+            status: int = function(*arguments)
+            if status < 0:
+                raise RuntimeError(f"{name}: {self._innermost()}")
+            return status
+
+        return call
+
+    def _innermost(self) -> str:
+        """What the innermost function has to say: the driver's message, if it is one of those."""
+        found = ["no message"]
+
+        def note(_: int, entry: Any, __: Any) -> int:
+            found.append((entry.contents.desc or b"").decode(errors="replace"))
+            return 0
+
+        self._walk(_DEFAULT, _WALK_DOWNWARD, _WALK(note), None)
+        return found[-1]
+
+    @property
+    def version(self) -> str:
+        numbers = [c_uint(), c_uint(), c_uint()]
+        self.H5get_libversion(*map(byref, numbers))
+        return ".".join(str(number.value) for number in numbers)
+
+    @contextmanager
+    def access(self, driver: tuple[str, str] | None, alignment: int = 1) -> Iterator[int]:
+        """A file access property list with a driver, by name and configuration."""
+        made = self.H5Pcreate(self.file_access)
+        try:
+            if driver:
+                name, configuration = driver
+                self.H5Pset_driver_by_name(made, name.encode(), configuration.encode())
+            self.H5Pset_alignment(made, 1, alignment)
+            yield made
+        finally:
+            self.H5Pclose(made)
+
+
+def numbers(*values: int) -> Any:
+    """An array of ``hsize_t``."""
+    return (c_uint64 * len(values))(*values)
+
+
+@cache
+def library() -> Library:
+    return Library(Path(os.environ.get("PENSTOCK_BENCH_HDF5") or _of_h5py()))
+
+
+def _of_h5py() -> str:
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = line.partition("/")[2]
+        if path.rpartition("/")[2].startswith(("libhdf5.so", "libhdf5-")):
+            return f"/{path}"
+    raise RuntimeError("h5py has no HDF5 of its own here: set PENSTOCK_BENCH_HDF5")
+
+
+class OpenFile:
+    """A file with one dataset of bytes, by some driver; closed in any case."""
+
+    _open: OpenFile | None = None
+
+    def __init__(
+        self, path: Path, driver: tuple[str, str] | None, *, new_bytes: int | None = None
+    ) -> None:
+        # HDF5 would share a file that is still open, and its driver, with this one.
+        if OpenFile._open:
+            OpenFile._open.close()
+        self._hdf5 = library()
+        self.dataset = -1
+        name = os.fsencode(path)
+        with self._hdf5.access(driver, 1 << 20) as access:
+            if new_bytes is None:
+                self.file = self._hdf5.H5Fopen(name, READ_ONLY, access)
+            else:
+                self.file = self._hdf5.H5Fcreate(name, TRUNCATE, _DEFAULT, access)
+        OpenFile._open = self
+        if new_bytes is None:
+            self.dataset = self._hdf5.H5Dopen2(self.file, b"x", _DEFAULT)
+        else:
+            space = self._hdf5.H5Screate_simple(1, numbers(new_bytes), None)
+            defaults = (_DEFAULT, _DEFAULT, _DEFAULT)
+            self.dataset = self._hdf5.H5Dcreate2(
+                self.file, b"x", self._hdf5.bytes, space, *defaults
+            )
+            self._hdf5.H5Sclose(space)
+
+    def read(self, address: int, nbytes: int, whole: int) -> None:
+        """Read the first bytes of so many."""
+        hdf5 = self._hdf5
+        memory, part = (hdf5.H5Screate_simple(1, numbers(n), None) for n in (nbytes, whole))
+        try:
+            hdf5.H5Sselect_hyperslab(part, 0, numbers(0), None, numbers(nbytes), None)
+            hdf5.H5Dread(self.dataset, hdf5.bytes, memory, part, _DEFAULT, address)
+        finally:
+            hdf5.H5Sclose(part)
+            hdf5.H5Sclose(memory)
+
+    def write(self, address: int) -> None:
+        self._hdf5.H5Dwrite(self.dataset, self._hdf5.bytes, _ALL, _ALL, _DEFAULT, address)
+
+    @property
+    def offset(self) -> int:
+        """Where the dataset's bytes start in the file."""
+        return int(self._hdf5.H5Dget_offset(self.dataset))
+
+    def flush(self) -> None:
+        self._hdf5.H5Fflush(self.file, 1)
+
+    def close(self) -> None:
+        OpenFile._open = None
+        if self.dataset >= 0:
+            self._hdf5.H5Dclose(self.dataset)
+        self._hdf5.H5Fclose(self.file)

@@ -1,0 +1,141 @@
+"""GPU memory handed to H5Dread and H5Dwrite: by Penstock's driver in each mode, and without it.
+
+Another driver takes part if ``PENSTOCK_BENCH_DRIVER`` has its name, ``PENSTOCK_BENCH_DRIVER_PATH``
+the folder of its plugin, and ``PENSTOCK_BENCH_DRIVER_CONFIG`` its configuration.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from penstock import paths
+from penstock.memory import copy_bytes
+
+from . import gpu
+from .command import Plan
+from .libhdf5 import OpenFile, library
+from .measure import Row
+from .result import Target
+
+MODES = ("auto", "sec2", "direct", "sec2+pinned", "direct+pinned", "posix-mt", "gds")
+_SIZES = (64 << 20, 256 << 20, 1 << 30, 4 << 30)
+_LARGE = 4 << 30
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a program gets bytes between a file and the GPU."""
+
+    name: str
+    setting: str
+    driver: tuple[str, str] | None
+    staged: bool = False
+    """The program has HDF5 read into host memory, and copies itself."""
+
+
+def ways() -> list[Way]:
+    """The first is Penstock as it is used."""
+    found: list[Way] = []
+    for mode in MODES:
+        name = "Penstock" if mode == "auto" else mode
+        found.append(Way(name, f"mode={mode}", ("penstock", f"mode={mode}")))
+    found.append(Way("HDF5 alone", "sec2 driver, a host array, one copy", None, staged=True))
+    if other := os.environ.get("PENSTOCK_BENCH_DRIVER"):
+        configuration = os.environ.get("PENSTOCK_BENCH_DRIVER_CONFIG", "")
+        found.append(Way(f"driver {other}", configuration, (other, configuration)))
+    return found
+
+
+def sizes(plan: Plan) -> list[int]:
+    return [size for size in _SIZES if size <= plan.size] or [plan.size]
+
+
+def rounds(plan: Plan, nbytes: int) -> int:
+    """Runs of seconds vary less than those of milliseconds."""
+    return min(plan.rounds, 3) if nbytes >= _LARGE else plan.rounds
+
+
+def prepare(*, with_gpu: bool = True) -> None:
+    """Make the drivers known to HDF5, and have them report."""
+    if with_gpu:
+        gpu.make_current()
+    os.environ["PENSTOCK_REPORT_DIR"] = str(_report().parent)
+    folders = [str(paths.plugin_dir())]
+    if other := os.environ.get("PENSTOCK_BENCH_DRIVER_PATH"):
+        folders.append(other)
+    for plugins in folders:
+        library().H5PLprepend(plugins.encode())
+
+
+@cache
+def _report() -> Path:
+    folder = tempfile.mkdtemp(prefix="penstock-bench-report-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder, f"{os.getpid()}.jsonl")
+
+
+def detail(way: Way, operation: str) -> Callable[[], str]:
+    """What the driver says of the file that was closed last."""
+
+    def told() -> str:
+        if way.driver is None:
+            return f"HDF5 {library().version}"
+        if way.driver[0] != "penstock":
+            return ""
+        closed = json.loads(_report().read_text().splitlines()[-1])
+        counted = {name for name in closed[operation] if name != "metadata"}
+        return "; ".join([*sorted(counted), *closed["notes"]]).replace("_", ", ")
+
+    return told
+
+
+class HostArray:
+    """What a program without a driver keeps; its pages are there from the start."""
+
+    _kept: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None
+
+    @classmethod
+    def of(cls, nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        if cls._kept is None or cls._kept.size < nbytes:
+            cls._kept = np.full(nbytes, 1, np.uint8)
+        return cls._kept[:nbytes]
+
+
+def read(way: Way, file: OpenFile, buffer: gpu.Buffer, nbytes: int, whole: int) -> None:
+    if way.staged:
+        host = HostArray.of(nbytes)
+        file.read(host.ctypes.data, nbytes, whole)
+        gpu.put(buffer.address, host)
+    else:
+        file.read(buffer.address, nbytes, whole)
+
+
+def write(way: Way, file: OpenFile, buffer: gpu.Buffer, nbytes: int) -> None:
+    if way.staged:
+        host = HostArray.of(nbytes)
+        copy_bytes(host.ctypes.data, buffer.address, nbytes)
+        file.write(host.ctypes.data)
+    else:
+        file.write(buffer.address)
+
+
+def best_or_near(rows: list[Row], what: str) -> Target:
+    """That the default is the best way, or within 3 % of the best."""
+    others = [row for row in rows[1:] if row.value]
+    best = max(others, key=lambda row: row.value or 0, default=rows[0])
+    return Target(f"{what}, share of the best way", "", 0.97, rows[0].better_than(best))
+
+
+def against_sec2(rows: list[Row], what: str, wanted: float) -> Target:
+    sec2 = next(row for row in rows if row.name == "sec2")
+    return Target(f"{what}, against sec2", "x", wanted, rows[0].better_than(sec2))

@@ -1,0 +1,74 @@
+"""H5Dread with a pointer to GPU memory, by each way there is: of cached files and of cold ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from .harness import gpu, verify, vfd
+from .harness.command import Found, Plan, main, size_in_words
+from .harness.files import DataFile, data_file, drop, warm
+from .harness.libhdf5 import OpenFile
+from .harness.measure import Contestant, Row, race
+from .harness.result import Target
+
+_WANTED = {"cached": 10, "cold": 2}
+
+
+def measure(plan: Plan) -> Found:
+    file = data_file(plan.folder, vfd.sizes(plan)[-1])
+    buffer = gpu.Buffer(file.nbytes)
+    vfd.prepare()
+    rows: list[Row] = []
+    targets: list[Target] = []
+    # All that is cached first, so that the file is dropped and read again only by cold reads.
+    for state, prepare in (("cached", warm), ("cold", drop)):
+        for nbytes in vfd.sizes(plan):
+            part = replace(file, nbytes=nbytes)
+            group = f"{size_in_words(nbytes)}, {state}"
+            contestants = [
+                _contestant(way, file, part, buffer, partial(prepare, part)) for way in vfd.ways()
+            ]
+            found = race(contestants, "GB/s", rounds=vfd.rounds(plan, nbytes), group=group)
+            rows += found
+            targets.append(vfd.best_or_near(found, f"H5Dread of {group}"))
+            targets.append(vfd.against_sec2(found, f"H5Dread of {group}", _WANTED[state]))
+    return Found(rows, targets, [])
+
+
+def _contestant(
+    way: vfd.Way,
+    file: DataFile,
+    part: DataFile,
+    buffer: gpu.Buffer,
+    prepare: Callable[[], None],
+) -> Contestant:
+    opened: list[OpenFile] = []
+
+    def before() -> None:
+        prepare()
+        opened[:] = [OpenFile(file.path, way.driver)]
+
+    def run() -> None:
+        vfd.read(way, opened[0], buffer, part.nbytes, file.nbytes)
+
+    def after() -> None:
+        opened.pop().close()
+
+    poison, check = verify.reading(part, part.nbytes, buffer.address)
+    return Contestant(
+        way.name,
+        way.setting,
+        part.nbytes,
+        run,
+        before=before,
+        poison=poison,
+        check=check,
+        after=after,
+        detail=vfd.detail(way, "read"),
+    )
+
+
+if __name__ == "__main__":
+    main("H5Dread into GPU memory", measure, size="4GiB", quick_size="16MiB")

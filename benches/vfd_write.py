@@ -1,0 +1,79 @@
+"""H5Dwrite of GPU memory to a new file, by each way: until it returns, and until it is durable."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+from .harness import gpu, verify, vfd
+from .harness.command import Found, Plan, main, size_in_words
+from .harness.files import require_space
+from .harness.libhdf5 import OpenFile
+from .harness.measure import Contestant, Row, race
+from .harness.result import Target
+
+
+def measure(plan: Plan) -> Found:
+    largest = vfd.sizes(plan)[-1]
+    require_space(plan.folder, largest)
+    buffer = gpu.Buffer(largest)
+    buffer.fill_with_noise()
+    vfd.prepare()
+    path = plan.folder / "hdf5-vfd-written.h5"
+    rows: list[Row] = []
+    targets: list[Target] = []
+    for nbytes in vfd.sizes(plan):
+        for sync, state in ((False, "call returned"), (True, "on the medium")):
+            group = f"{size_in_words(nbytes)}, {state}"
+            contestants = [_contestant(way, path, nbytes, buffer, sync) for way in vfd.ways()]
+            found = race(contestants, "GB/s", rounds=vfd.rounds(plan, nbytes), group=group)
+            rows += found
+            targets.append(vfd.best_or_near(found, f"H5Dwrite of {group}"))
+    return Found(rows, targets, [])
+
+
+def _contestant(
+    way: vfd.Way, path: Path, nbytes: int, buffer: gpu.Buffer, sync: bool
+) -> Contestant:
+    opened: list[OpenFile] = []
+    remove = partial(path.unlink, missing_ok=True)
+
+    def before() -> None:
+        # Also spares this run the write-back of pages that the last one left dirty.
+        remove()
+        opened[:] = [OpenFile(path, way.driver, new_bytes=nbytes)]
+
+    def run() -> None:
+        vfd.write(way, opened[0], buffer, nbytes)
+        if sync:
+            opened[0].flush()
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def check(_: object) -> None:
+        places = verify.windows(nbytes, opened[0].offset)
+        verify.checker(path, places, buffer.address)(None)
+
+    def after() -> None:
+        opened.pop().close()
+        remove()
+
+    setting = f"{way.setting}, os.fsync" if sync else way.setting
+    return Contestant(
+        way.name,
+        setting,
+        nbytes,
+        run,
+        before=before,
+        check=check,
+        after=after,
+        detail=vfd.detail(way, "write"),
+    )
+
+
+if __name__ == "__main__":
+    main("H5Dwrite of GPU memory", measure, size="4GiB", quick_size="16MiB")
