@@ -16,7 +16,11 @@ int main(void) {
     CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);
     CHECK(H5Fcreate("other.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT) < 0);
     CHECK_ERROR_SAYS("errno = 24");
-    if (write_whole(dataset, memory) < 0) CHECK_ERROR_SAYS("errno = 24");
+    /* One descriptor is enough for host memory, as it is for HDF5's own driver. */
+    if (write_whole(dataset, memory) < 0) {
+        CHECK_ERROR_SAYS("errno = 24");
+        CHECK(is_on_device());
+    }
     CHECK(setrlimit(RLIMIT_NOFILE, &old) == 0);
     OK(write_whole(dataset, memory));
     OK(read_whole(dataset, memory));
