@@ -28,6 +28,9 @@ _ORDER = (
     "hdf5_strided",
     "hdf5_write",
     "hdf5_host",
+    "vfd",
+    "vfd_write",
+    "vfd_attributes",
 )
 
 

@@ -4,9 +4,10 @@
 #   scripts/gpu-bench.sh [--quick] [FOLDER] [NAME...]
 #
 # Results go to FOLDER ($OUT by default): benches.json, performance.md, bench.log. NAMEs choose some
-# benchmarks; `raw` means those of plain bytes, `hdf5` all of compressed and chunked datasets. Both
-# together, which is the default, take longer than one of them. PENSTOCK_BENCH_DIR is where their files are, on the file system to be measured;
-# PENSTOCK_BENCH_SECONDS bounds all of them together.
+# benchmarks; `raw` means those of plain bytes, `hdf5` all of compressed and chunked datasets,
+# `driver` those of H5Dread and H5Dwrite through the driver. The first two together, which is the
+# default, take longer than one of them. PENSTOCK_BENCH_DIR is where their files are, on the file
+# system to be measured; PENSTOCK_BENCH_SECONDS bounds all of them together.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -25,18 +26,24 @@ mkdir -p "$results"
 # Those that want the file cached come first, so that it is dropped and read again only once.
 raw=(link cached_read sizes random_read overhead cold_read write_durable)
 hdf5=(hdf5_gzip hdf5_few hdf5_write hdf5_codecs hdf5_strided hdf5_plain hdf5_host)
+driver=(vfd vfd_write vfd_attributes)
 names=()
 (($#)) || set -- raw hdf5
 for name in "$@"; do
     case $name in
         raw) names+=("${raw[@]}") ;;
         hdf5) names+=("${hdf5[@]}") ;;
+        driver) names+=("${driver[@]}") ;;
         *) names+=("$name") ;;
     esac
 done
 # Seconds that one may take, at most.
 declare -A limits=([hdf5_gzip]=150 [hdf5_few]=60 [hdf5_write]=90 [hdf5_codecs]=90
-    [hdf5_strided]=90 [hdf5_plain]=60 [hdf5_host]=90)
+    [hdf5_strided]=90 [hdf5_plain]=60 [hdf5_host]=90
+    [vfd]=300 [vfd_write]=300 [vfd_attributes]=60)
+
+# One of the driver's modes is cuFile's.
+[[ " ${names[*]} " = *" vfd"* ]] && mkdir -p "$files" && udev_entry "$files"
 
 rows=$(mktemp -d)
 failed=0

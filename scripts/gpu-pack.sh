@@ -63,6 +63,15 @@ cargo build --quiet --release --locked --package penstock-codec --example thread
 strip --strip-unneeded -o "$folder/lib/libthreaded_inflate.so" \
     "${CARGO_TARGET_DIR:-target}/release/examples/libthreaded_inflate.so"
 
+# What it costs to ask what memory an address is: dist-gpu/tools/pointer_cost.
+mkdir -p "$folder/tools"
+cargo build --quiet --release --locked --package penstock-engine --example pointer_cost
+strip -o "$folder/tools/pointer_cost" "${CARGO_TARGET_DIR:-target}/release/examples/pointer_cost"
+
+# A stock HDF5 for the benchmarks of the driver, if scripts/build-hdf5 has built it.
+stock=${CARGO_TARGET_DIR:-target}/hdf5/1.14.4/lib/libhdf5.so
+[[ ! -e $stock ]] || strip --strip-debug -o "$folder/lib/libhdf5.so" "$(readlink -f "$stock")"
+
 rm -f "$folder"/penstock-*.whl
 "$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$folder" .
 

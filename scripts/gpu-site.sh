@@ -19,3 +19,25 @@ if [[ -z ${PENSTOCK_NVCOMP_LIBRARY-} ]]; then
         [[ -e $library ]] && export PENSTOCK_NVCOMP_LIBRARY=$library
     done
 fi
+
+# cuFile looks the file system's device up in udev's database, and refuses every file on a machine
+# without one. An entry for the device in use lets it start in its compatibility mode.
+udev_entry() { # FOLDER
+    python3 - "$1" <<'PYTHON'
+import os, pathlib, sys
+
+number = os.stat(sys.argv[1]).st_dev
+device = f"{os.major(number)}:{os.minor(number)}"
+entry = pathlib.Path("/run/udev/data", f"b{device}")
+mounts = [line.split() for line in open("/proc/self/mountinfo")]
+types = [fields[fields.index("-") + 1] for fields in mounts if fields[2] == device]
+if entry.exists():
+    print(f"{entry} is there")
+elif not types or os.major(number) == 0:
+    print(f"{sys.argv[1]} is on no block device: no entry helps cuFile there")
+else:
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    entry.write_text(f"E:ID_FS_TYPE={types[0]}\nE:ID_FS_USAGE=filesystem\nE:DEVTYPE=disk\nV:1\n")
+    print(f"{entry} written for {types[0]}")
+PYTHON
+}
