@@ -18,6 +18,13 @@ SKIPPED = 77
 COPIES = {"1.14.4": [], "2.2.0-threadsafe": ["--threadsafe"]}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test that needs HDF5 waits until it is built."""
+    for item in items:
+        if "hdf5" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(900))
+
+
 @dataclass(frozen=True)
 class Hdf5:
     """A copy of HDF5, and the programs that were linked with it."""

@@ -53,9 +53,9 @@ static inline void select_points(selection *made, int first) {
 
 static inline void forget(selection *made) { OK(H5Sclose(made->space)); }
 
-/* How a dataset is made and opened. */
+/* How a dataset is made and opened, and how its elements travel. */
 typedef struct {
-    hid_t dcpl, dapl;
+    hid_t dcpl, dapl, dxpl;
 } layout;
 
 /* Writes base values by SEC2; by the driver the selected elements; and finds both by SEC2. */
@@ -76,7 +76,7 @@ static inline void check_write(const char *path, layout how, const selection *in
     dataset = H5Dopen2(file, "x", how.dapl);
     OK(dataset);
     void *memory = new_memory_with(source, BYTES);
-    OK(H5Dwrite(dataset, H5T_NATIVE_INT, in_memory->space, in_file->space, H5P_DEFAULT, memory));
+    OK(H5Dwrite(dataset, H5T_NATIVE_INT, in_memory->space, in_file->space, how.dxpl, memory));
     for (size_t i = 0; i < in_file->count; i++) expected[in_file->at[i]] = source[in_memory->at[i]];
     CHECK(memory_holds(memory, source, BYTES));
     OK(H5Dclose(dataset));
@@ -112,7 +112,7 @@ static inline void check_read(const char *path, layout how, const selection *in_
     dataset = H5Dopen2(file, "x", how.dapl);
     OK(dataset);
     void *memory = new_memory_with(expected, BYTES);
-    OK(H5Dread(dataset, H5T_NATIVE_INT, in_memory->space, in_file->space, H5P_DEFAULT, memory));
+    OK(H5Dread(dataset, H5T_NATIVE_INT, in_memory->space, in_file->space, how.dxpl, memory));
     for (size_t i = 0; i < in_file->count; i++) expected[in_memory->at[i]] = stored[in_file->at[i]];
     CHECK(memory_holds(memory, expected, BYTES));
     OK(H5Dclose(dataset));
@@ -160,7 +160,7 @@ static inline void check_hyperslabs_and_points(layout how) {
 /* A layout in chunks that do not divide the dataset, by default. */
 static inline layout chunked(void) {
     const hsize_t chunk[2] = {32, 24};
-    layout how = {H5Pcreate(H5P_DATASET_CREATE), H5Pcreate(H5P_DATASET_ACCESS)};
+    layout how = {H5Pcreate(H5P_DATASET_CREATE), H5Pcreate(H5P_DATASET_ACCESS), H5P_DEFAULT};
     OK(how.dcpl);
     OK(how.dapl);
     OK(H5Pset_chunk(how.dcpl, 2, chunk));

@@ -44,7 +44,7 @@ pub struct DriverFile {
     ignores_missing_locks: bool,
     settings: RwLock<Settings>,
     /// Made when raw data first goes through the engine.
-    engine: OnceLock<Result<Arc<File>>>,
+    engine: OnceLock<Arc<File>>,
     pub account: Account,
 }
 
@@ -176,15 +176,15 @@ impl DriverFile {
         *self.settings.write().unwrap_or_else(|e| e.into_inner()) = settings;
     }
 
-    /// The engine's view of the file. Its descriptors are others, so that locks on this one stay.
+    /// The engine's view of the file. Its descriptors are others, so that locks on this one stay. A
+    /// failure to get them may pass, and is not kept.
     pub fn engine(&self) -> Result<&Arc<File>> {
+        if let Some(file) = self.engine.get() {
+            return Ok(file);
+        }
         let options = Default::default();
-        self.engine
-            .get_or_init(|| {
-                File::of_descriptor(self.descriptor, &self.path, self.writes, options).map(Arc::new)
-            })
-            .as_ref()
-            .map_err(Error::clone)
+        let file = File::of_descriptor(self.descriptor, &self.path, self.writes, options)?;
+        Ok(self.engine.get_or_init(|| Arc::new(file)))
     }
 
     /// The present length of the file in bytes, which another process may have changed.

@@ -105,8 +105,12 @@ impl DriverFile {
             return unsafe { baseline::move_host(self, operation, extents) };
         }
         if is_much && mode == Mode::Auto && refuse_fork().is_ok() {
-            // SAFETY: passed on.
-            return unsafe { self.by_engine(operation, extents, self.host_options()) };
+            match self.engine() {
+                // SAFETY: passed on.
+                Ok(_) => return unsafe { self.by_engine(operation, extents, self.host_options()) },
+                // Host memory needs no more than the descriptor that is there.
+                Err(error) => self.account.note(&format!("moved by one thread: {error}")),
+            }
         }
         for extent in extents {
             // SAFETY: passed on.
