@@ -42,7 +42,10 @@ declare -A limits=([hdf5_gzip]=150 [hdf5_few]=60 [hdf5_write]=90 [hdf5_codecs]=9
     [hdf5_strided]=90 [hdf5_plain]=60 [hdf5_host]=90
     [vfd]=300 [vfd_write]=300 [vfd_attributes]=60)
 
-# One of the driver's modes is cuFile's.
+# A stock HDF5 rather than h5py's, if one is packed; and one of the driver's modes is cuFile's.
+for library in "$PWD"/dist-gpu/lib/libhdf5.so.*; do
+    [[ -e $library ]] && export PENSTOCK_BENCH_HDF5=${PENSTOCK_BENCH_HDF5:-$library}
+done
 [[ " ${names[*]} " = *" vfd"* ]] && mkdir -p "$files" && udev_entry "$files"
 
 rows=$(mktemp -d)

@@ -46,13 +46,37 @@ rust_tests() {
     return "$status"
 }
 
+# The C programs of tests/hdf5 on a stock HDF5, with the driver and device memory.
+driver_programs() {
+    local program skipped=0 passed=0 status=0 code folder
+    folder=$(mktemp -d "$files/penstock-driver-XXXXXX")
+    export HDF5_DRIVER=penstock PENSTOCK_TEST_MEMORY=device
+    HDF5_PLUGIN_PATH=$(python3 -m penstock.cli --plugin-dir)
+    export HDF5_PLUGIN_PATH LD_LIBRARY_PATH=$site/penstock/lib
+    for program in "$PWD"/dist-gpu/driver/*; do
+        code=0
+        (cd "$folder" && timeout 60 "$program") || code=$?
+        case $code in
+            0) passed=$((passed + 1)) ;;
+            77) skipped=$((skipped + 1)) ;;
+            *)
+                echo "-- ${program##*/} FAILED, exit status $code"
+                status=1
+                ;;
+        esac
+    done
+    rm -rf "$folder"
+    echo "$passed passed, $skipped skipped"
+    return "$status"
+}
+
 report() {
     python3 -m penstock.cli report "$files" --json >"$logs/report.json" || return
     python3 -m json.tool "$logs/report.json"
 }
 
-export files logs
-export -f udev_entry rust_tests report
+export files logs site
+export -f udev_entry rust_tests driver_programs report
 part "machine" 60 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 part "udev entry" 30 bash -c 'udev_entry "$files"'
 # gpu-bench.sh runs the benchmarks, so their smoke test is left out.
@@ -60,6 +84,9 @@ part "pytest" 300 python3 -m pytest tests/python -q -p no:cacheprovider \
     --basetemp="$files/penstock-pytest" --ignore=tests/python/test_benches.py
 if compgen -G 'dist-gpu/bin/*' >/dev/null; then
     part "rust tests" 300 bash -c rust_tests
+fi
+if compgen -G 'dist-gpu/driver/*' >/dev/null; then
+    part "driver programs" 200 bash -c driver_programs
 fi
 part "demo" 120 python3 -m penstock.cli demo --size 1GiB --dir "$files"
 part "report" 60 bash -c report

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Packs dist-gpu/ for a GPU machine without a network and without cargo: Penstock's wheel, its
-# peers, nvCOMP, what else is missing there, and the Rust tests.
+# peers, nvCOMP, what else is missing there, and the tests in Rust and C.
 #
 #   scripts/gpu-pack.sh            # Penstock's wheel, and the other wheels if they are not there yet
-#   scripts/gpu-pack.sh --tests    # the Rust tests too
+#   scripts/gpu-pack.sh --tests    # the tests in Rust and C, too
 #
 # PYTHON names the interpreter here; GPU_PYTHON (default 3.12) the version there.
 set -euo pipefail
@@ -68,9 +68,9 @@ mkdir -p "$folder/tools"
 cargo build --quiet --release --locked --package penstock-engine --example pointer_cost
 strip -o "$folder/tools/pointer_cost" "${CARGO_TARGET_DIR:-target}/release/examples/pointer_cost"
 
-# A stock HDF5 for the benchmarks of the driver, if scripts/build-hdf5 has built it.
-stock=${CARGO_TARGET_DIR:-target}/hdf5/1.14.4/lib/libhdf5.so
-[[ ! -e $stock ]] || strip --strip-debug -o "$folder/lib/libhdf5.so" "$(readlink -f "$stock")"
+# A stock HDF5, for the benchmarks of the driver and its C programs.
+stock=$(scripts/build-hdf5 1.14.4)
+strip --strip-debug -o "$folder/lib/libhdf5.so.310" "$(readlink -f "$stock/lib/libhdf5.so")"
 
 rm -f "$folder"/penstock-*.whl
 "$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$folder" .
@@ -91,6 +91,16 @@ for line in sys.stdin:
         print(message["target"]["name"], message["executable"])
 ' | while read -r name executable; do
         strip --strip-debug -o "$folder/bin/$name" "$executable"
+    done
+
+    # The driver's programs that have to do with device memory.
+    mkdir -p "$folder/driver"
+    rm -f "$folder"/driver/*
+    for source in tests/hdf5/{transfers,device}/*.c; do
+        cc -std=c11 -D_GNU_SOURCE -O1 -w -Icrates/capi/include -isystem "$stock/include" "$source" \
+            -o "$folder/driver/$(basename "$source" .c)" -rdynamic -pthread \
+            "-Wl,-rpath,\$ORIGIN/../lib" "$stock/lib/libhdf5.so" -ldl \
+            -Wl,--as-needed -Ltarget/release -lpenstock
     done
 fi
 
