@@ -37,12 +37,16 @@ def _contestant(
     way: vfd.Way, path: Path, nbytes: int, buffer: gpu.Buffer, sync: bool
 ) -> Contestant:
     opened: list[OpenFile] = []
+    driver = way.driver
+    if sync and driver is not None and driver[0] == "penstock":
+        # What a program sets that will want its data on the medium; os.fsync follows all the same.
+        driver = (driver[0], f"{driver[1]};durable=yes")
     remove = partial(path.unlink, missing_ok=True)
 
     def before() -> None:
         # Also spares this run the write-back of pages that the last one left dirty.
         remove()
-        opened[:] = [OpenFile(path, way.driver, new_bytes=nbytes)]
+        opened[:] = [OpenFile(path, driver, new_bytes=nbytes)]
 
     def run() -> None:
         vfd.write(way, opened[0], buffer, nbytes)
@@ -62,7 +66,8 @@ def _contestant(
         opened.pop().close()
         remove()
 
-    setting = f"{way.setting}, os.fsync" if sync else way.setting
+    setting = way.setting if driver is None else driver[1] or driver[0]
+    setting = f"{setting}, os.fsync" if sync else setting
     return Contestant(
         way.name,
         setting,

@@ -85,7 +85,7 @@ pub struct Account {
     opened: Instant,
     read: [Line; WAYS],
     write: [Line; WAYS],
-    /// Between two pieces of memory, by [`H5FD_CTL_MEM_COPY`](penstock_sys::hdf5::driver).
+    /// To or from GPU memory, by [`H5FD_CTL_MEM_COPY`](penstock_sys::hdf5::driver).
     copies: Line,
     notes: Mutex<Vec<String>>,
 }
@@ -134,9 +134,10 @@ impl Account {
         }
     }
 
-    /// One copy between two pieces of memory; of those within the host's the time is not taken.
-    pub fn copied(&self, bytes: u64, since: Option<Instant>) {
-        self.copies.add(bytes, since.map_or(0, nanoseconds));
+    /// One copy to or from GPU memory. Those within host memory, of which there is one for each row of
+    /// a chunk, are not counted: that would take as long as the copy.
+    pub fn copied(&self, bytes: u64, since: Instant) {
+        self.copies.add(bytes, nanoseconds(since));
     }
 
     pub fn note(&self, text: &str) {
