@@ -70,7 +70,7 @@ strip -o "$folder/tools/pointer_cost" "${CARGO_TARGET_DIR:-target}/release/examp
 
 # A stock HDF5, for the benchmarks of the driver and its C programs.
 stock=$(scripts/build-hdf5 1.14.4)
-strip --strip-debug -o "$folder/lib/libhdf5.so.310" "$(readlink -f "$stock/lib/libhdf5.so")"
+strip --strip-unneeded -o "$folder/lib/libhdf5.so.310" "$(readlink -f "$stock/lib/libhdf5.so")"
 
 rm -f "$folder"/penstock-*.whl
 "$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$folder" .
@@ -90,7 +90,7 @@ for line in sys.stdin:
     if message.get("executable") and message["profile"]["test"]:
         print(message["target"]["name"], message["executable"])
 ' | while read -r name executable; do
-        strip --strip-debug -o "$folder/bin/$name" "$executable"
+        strip -o "$folder/bin/$name" "$executable"
     done
 
     # The driver's programs that have to do with device memory.
@@ -100,7 +100,7 @@ for line in sys.stdin:
         cc -std=c11 -D_GNU_SOURCE -O1 -w -Icrates/capi/include -isystem "$stock/include" "$source" \
             -o "$folder/driver/$(basename "$source" .c)" -rdynamic -pthread \
             "-Wl,-rpath,\$ORIGIN/../lib" "$stock/lib/libhdf5.so" -ldl \
-            -Wl,--as-needed -Ltarget/release -lpenstock
+            -Wl,--as-needed -Ltarget/release -lpenstock -s
     done
 fi
 
