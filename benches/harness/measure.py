@@ -104,11 +104,13 @@ def race(
 ) -> list[Row]:
     """Warm up and check each contestant, then time all of them in turns.
 
+    Each round begins with the next of them, so that none always comes after the same other one.
     One that fails, in whatever way, ends as a row with its error; the others go on.
     """
     pairs = [(c, Row(c.name, c.setting, c.group or group, c.amount, unit)) for c in contestants]
     for number in range(0 if warm_up else 1, rounds + 1):
-        for contestant, row in pairs:
+        first = max(number - 1, 0) % max(len(pairs), 1)
+        for contestant, row in pairs[first:] + pairs[:first]:
             if row.error:
                 continue
             try:

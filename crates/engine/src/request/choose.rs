@@ -77,13 +77,17 @@ const ENOUGH_COPIERS: usize = 4;
 pub(crate) const MAX_AUTO_THREADS: usize = 8;
 /// Pinning pages costs more than copying them below this size.
 const MAPPED_FROM: u64 = 4 << 20;
-/// Workers that write through the page cache stand in line for the lock of the file.
+/// Workers that write through the page cache stand in line for the lock of the file: more of them
+/// pay only for ranges that take time to bring together, and on Lustre, which locks parts of a file.
 const MAX_BUFFERED_WRITERS: usize = 4;
 /// One worker is best for so much; four times as much is worth twice the workers, since waking
 /// them takes time.
 const FIRST_THREAD: u64 = 2 << 20;
 
 const STAGED_BLOCK: u64 = 8 << 20;
+/// The copy into the page cache finds so much still in the processor's cache, where the GPU's bytes
+/// have just arrived.
+const STAGED_BUFFERED_WRITE: u64 = 1 << 20;
 const MAPPED_BLOCK: u64 = 32 << 20;
 const GDS_BLOCK: u64 = 16 << 20;
 
@@ -93,7 +97,7 @@ impl Chooser<'_> {
         let direct = self.direct(cached)?;
         let threads = self.threads(cached, direct);
         let route = self.route(cached)?;
-        let block = self.block(route.name(), threads)?;
+        let block = self.block(route.name(), direct, threads)?;
         let align = if direct == Direct::Never {
             1
         } else {
@@ -200,10 +204,11 @@ impl Chooser<'_> {
         if cached < 0.5 || direct == Direct::Preferred || direct == Direct::Always {
             return MAX_AUTO_THREADS;
         }
-        let most = if self.operation == Operation::Write {
-            MAX_BUFFERED_WRITERS
-        } else {
-            MAX_AUTO_THREADS
+        let most = match self.operation {
+            Operation::Read => MAX_AUTO_THREADS,
+            Operation::Write if self.load.is_scattered() => MAX_BUFFERED_WRITERS,
+            Operation::Write if self.file.system().stripe.is_some() => MAX_BUFFERED_WRITERS,
+            Operation::Write => 1,
         };
         let worthwhile = if self.load.is_scattered() {
             most
@@ -268,11 +273,14 @@ impl Chooser<'_> {
 
     /// Bytes of a block: as asked for, or the route's best, smaller where there would not be
     /// enough blocks to keep all workers busy.
-    fn block(&self, route: RouteName, threads: usize) -> Result<u64> {
+    fn block(&self, route: RouteName, direct: Direct, threads: usize) -> Result<u64> {
         let align = self.file.direct_alignment();
         let (best, least) = match route {
             RouteName::Mapped | RouteName::Auto => (MAPPED_BLOCK, 4 << 20),
             RouteName::Gds => (GDS_BLOCK, 1 << 20),
+            RouteName::Staged if self.operation == Operation::Write && direct == Direct::Never => {
+                (STAGED_BUFFERED_WRITE, 256 << 10)
+            }
             _ => (STAGED_BLOCK, 256 << 10),
         };
         let block = match (self.options.block, self.file.system().stripe) {
