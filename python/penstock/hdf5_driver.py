@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -47,19 +46,23 @@ def register_with_h5py() -> None:
 
 
 class _WhenImported(MetaPathFinder):
-    """Finds nothing itself: lets the other finders find h5py, and registers once it is loaded."""
+    """Finds nothing itself: lets the other finders find h5py, and registers once it is loaded. It
+    stays until then, because a program may look for h5py, and not import what it found."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name != "h5py":
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
+        others = [f for f in sys.meta_path if f is not self and hasattr(f, "find_spec")]
+        found = (finder.find_spec(name, path, target) for finder in others)
+        spec = next(filter(None, found), None)
         loader: Any = spec and spec.loader
         if loader is not None:
             load = loader.exec_module
 
             def load_and_register(module: ModuleType) -> None:
                 load(module)
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
                 _register()
 
             loader.exec_module = load_and_register
