@@ -185,6 +185,17 @@ def test_no_thread_is_left_that_could_die_of_a_signal_to_the_command(penstock):
     assert penstock("run", "--report", sys.executable, "-c", count).stdout.startswith("1\n")
 
 
+@BOTH_WAYS
+def test_the_end_of_the_command_is_seen_where_ends_are_ignored(penstock, options):
+    """What ignores SIGCHLD passes that on to what it starts."""
+    ignore = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN);"
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    words = [*penstock.words, "run", *options, "sh", "-c", "exit 42"]
+    assert subprocess.run([sys.executable, "-c", ignore, *words], timeout=60).returncode == 42
+
+
 def test_a_signal_of_the_terminal_comes_once(penstock):
     """Ctrl-C goes to the whole foreground: passed on, it would reach the command twice."""
     count = (

@@ -50,6 +50,8 @@ def watch(command: list[str], environment: Mapping[str, str]) -> int:
     Signals that somebody sends to this process go on to the command. Those of a terminal do not:
     the kernel has sent them to the command, too.
     """
+    # Whoever ignores it is not told that a child has ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_PASSED_ON})
     try:
         # A signal goes to any thread that does not block it, and those of OpenBLAS, which NumPy
