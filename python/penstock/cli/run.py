@@ -104,6 +104,9 @@ def _watch(
     report_to: Path | None,
     verbose: bool,
 ) -> int:
+    if report_to is not None:
+        # Where it cannot be written, that is told now and not after hours.
+        report_to.open("a", encoding="utf-8").close()
     with tempfile.TemporaryDirectory(prefix="penstock-run-") as folder:
         wanted = environment(options, inherited) | {accounts.FOLDER_VARIABLE: folder}
         start = time.monotonic()
