@@ -82,6 +82,8 @@ impl DriverFile {
         // SAFETY: passed on.
         let (settings, ignores) = unsafe {
             let settings = configuration(hdf5, fapl)?;
+            // What is wrong with the environment is said now, and not by the first transfer.
+            settings.in_force()?;
             (settings, ignores_missing_locks(hdf5, fapl)?)
         };
         let writes = flags & H5F_ACC_RDWR != 0;
@@ -171,6 +173,11 @@ impl DriverFile {
         *self.settings.read().unwrap_or_else(|e| e.into_inner())
     }
 
+    /// The settings with what they leave open taken from the process and its environment.
+    pub fn settings_in_force(&self) -> Result<Settings> {
+        self.settings().in_force()
+    }
+
     /// Takes effect with the next transfer. How a file is striped was settled when it was made.
     pub fn set(&self, settings: Settings) {
         *self.settings.write().unwrap_or_else(|e| e.into_inner()) = settings;
@@ -214,7 +221,7 @@ impl DriverFile {
 
     /// As the default driver, it leaves the data in the page cache, unless durability is asked for.
     pub fn flush(&self) -> Result<()> {
-        if !self.writes || self.settings().options.durable != Some(true) {
+        if !self.writes || self.settings_in_force()?.options.durable != Some(true) {
             return Ok(());
         }
         // SAFETY: fdatasync on an open descriptor touches no memory of this process.
@@ -261,15 +268,18 @@ impl DriverFile {
     pub fn close(self: Box<Self>) -> Result<()> {
         open_files().remove(&(self.handle() as usize));
         let file = *self;
+        // HDF5 writes its superblock after it has flushed the file for the last time.
+        let flushed = file.flush();
         file.account.report_closed(&file.path, file.settings().mode);
         // The engine's descriptors first: a network file system may report a failure at the last.
         drop(file.engine);
         use std::os::fd::IntoRawFd;
         // SAFETY: the descriptor was owned by the file, and is used no more.
-        match unsafe { libc::close(file.owned.into_raw_fd()) } {
+        let closed = match unsafe { libc::close(file.owned.into_raw_fd()) } {
             0 => Ok(()),
             _ => Err(Error::last_os("cannot close the file").in_file(&file.path)),
-        }
+        };
+        flushed.and(closed)
     }
 }
 
