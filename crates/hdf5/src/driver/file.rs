@@ -14,12 +14,15 @@ use penstock_engine::file::File;
 use penstock_engine::file::stripe::{self, Striping};
 use penstock_sys::hdf5::driver::H5FD_t;
 use penstock_sys::hdf5::{
-    H5F_ACC_CREAT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_TRUNC, H5P_DEFAULT, Hdf5, haddr_t, hid_t,
+    H5E_DEFAULT, H5F_ACC_CREAT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_TRUNC, H5P_DEFAULT, Hdf5,
+    haddr_t, hid_t,
 };
 use serde_json::Value;
 
 use super::account::Account;
+use super::information;
 use super::settings::Settings;
+use crate::session::Session;
 
 /// The greatest address: file offsets are signed.
 pub const MAX_ADDRESS: haddr_t = haddr_t::MAX >> 1;
@@ -298,11 +301,16 @@ pub unsafe fn delete(name: *const c_char) -> Result<()> {
     std::fs::remove_file(path).map_err(|e| Error::os(&e, "cannot delete the file").in_file(path))
 }
 
-/// The settings that the property list, or `HDF5_DRIVER_CONFIG` through it, gives.
+/// The settings that the property list gives: those of the file that it was made of, or a text, which
+/// may be `HDF5_DRIVER_CONFIG`.
 ///
 /// # Safety
 /// As for [`DriverFile::open`].
 unsafe fn configuration(hdf5: &Hdf5, fapl: hid_t) -> Result<Settings> {
+    // SAFETY: passed on.
+    if let Some(settings) = unsafe { inherited(hdf5, fapl) } {
+        return Ok(settings);
+    }
     let unreadable = || Error::invalid("HDF5 does not give the driver's configuration");
     // SAFETY: without a buffer only the length is told.
     let length = unsafe { (hdf5.H5Pget_driver_config_str)(fapl, std::ptr::null_mut(), 0) };
@@ -320,6 +328,25 @@ unsafe fn configuration(hdf5: &Hdf5, fapl: hid_t) -> Result<Settings> {
     let text = CStr::from_bytes_until_nul(&text).map_err(|_| unreadable())?;
     Settings::parse(&text.to_string_lossy())
         .map_err(|error| error.about("the configuration of the penstock driver"))
+}
+
+/// The settings of the open file that HDF5 has made the list of.
+///
+/// # Safety
+/// As for [`DriverFile::open`].
+unsafe fn inherited(hdf5: &Hdf5, fapl: hid_t) -> Option<Settings> {
+    // Where there is nothing HDF5 calls that an error.
+    // SAFETY: the lock is held, as the caller promises.
+    let session = unsafe { Session::begin(hdf5) };
+    // SAFETY: HDF5 opens a file by the driver of its list, so the information is this driver's, and
+    // stays as it is while HDF5 holds the list.
+    let number = unsafe { (hdf5.H5Pget_driver_info)(fapl).cast::<usize>().as_ref() };
+    if number.is_none() {
+        // SAFETY: as above.
+        unsafe { (hdf5.H5Eclear2)(H5E_DEFAULT) };
+    }
+    drop(session);
+    information::settings_of(*number?)
 }
 
 /// Whether a file system without locks is taken as it is: by the environment, as HDF5 has it, else

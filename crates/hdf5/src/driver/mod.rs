@@ -10,6 +10,7 @@ mod baseline;
 mod bounce;
 mod callbacks;
 mod file;
+mod information;
 mod selection;
 mod settings;
 mod transfer;
@@ -42,10 +43,10 @@ const fn class<const SLOT: usize>() -> H5FD_class_t {
         sb_size: None,
         sb_encode: None,
         sb_decode: None,
-        fapl_size: 0,
-        fapl_get: None,
-        fapl_copy: None,
-        fapl_free: None,
+        fapl_size: information::SIZE,
+        fapl_get: Some(callbacks::fapl_get),
+        fapl_copy: Some(callbacks::fapl_copy),
+        fapl_free: Some(callbacks::fapl_free),
         dxpl_size: 0,
         dxpl_copy: None,
         dxpl_free: None,
