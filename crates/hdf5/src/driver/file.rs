@@ -197,17 +197,6 @@ impl DriverFile {
         Ok(self.engine.get_or_init(|| Arc::new(file)))
     }
 
-    /// The present length of the file in bytes, which another process may have changed.
-    pub fn size(&self) -> Result<u64> {
-        // SAFETY: plain data, for which all zero bytes are a valid value.
-        let mut status: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: the descriptor is open and `status` is a place for the answer.
-        match unsafe { libc::fstat(self.descriptor, &mut status) } {
-            0 => Ok(status.st_size as u64),
-            _ => Err(Error::last_os("cannot read the file's status").in_file(&self.path)),
-        }
-    }
-
     /// Makes the file as long as what HDF5 has allocated.
     pub fn truncate(&self) -> Result<()> {
         let end = self.eoa();

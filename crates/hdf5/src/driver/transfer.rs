@@ -199,7 +199,7 @@ impl DriverFile {
     /// # Safety
     /// As for [`move_range`](Self::move_range).
     pub unsafe fn zero_beyond_the_end(&self, extents: &[Extent]) -> Result<Option<Vec<Extent>>> {
-        let size = self.size()?;
+        let size = self.engine()?.size()?;
         let end = |extent: &Extent| extent.offset + extent.length;
         if extents.iter().all(|extent| end(extent) <= size) {
             return Ok(None);
