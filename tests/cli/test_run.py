@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import penstock as installed
 
 PRINT_ENVIRONMENT = (sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))")
 OURS = ("HDF5_PLUGIN_PATH", "HDF5_DRIVER", "HDF5_DRIVER_CONFIG", "LEGATE_IO_USE_VFD_GDS")
@@ -122,6 +126,14 @@ def test_legate_calls_the_library_that_is_preloaded(environment):
     variables = environment("--legate")
     assert variables["LD_PRELOAD"].split(":")[0].endswith("libpenstock_legate.so")
     assert variables["LEGATE_IO_USE_VFD_GDS"] == "1"
+
+
+def test_a_library_that_the_loader_would_not_find_is_an_error(penstock, tmp_path):
+    """LD_PRELOAD separates names by spaces and colons, and has no way to quote them."""
+    elsewhere = tmp_path / "with spaces"
+    shutil.copytree(Path(installed.__file__).parent, elsewhere / "penstock")
+    shown = penstock("run", "--legate", "true", status=2, PYTHONPATH=str(elsewhere))
+    assert "spaces" in shown.stderr
 
 
 def test_cufile_may_work_in_compatibility_mode(environment):

@@ -106,6 +106,11 @@ def _stand_in_for_legates_driver(wanted: dict[str, str], options: Options) -> No
     library = paths.legate_library()
     if not library.exists():
         raise typer.BadParameter(f"{library} is missing: reinstall penstock")
+    if set(str(library)) & set(": "):
+        raise typer.BadParameter(
+            f"the loader takes no library of this name, {library}: "
+            "install penstock in a folder without spaces and colons"
+        )
     wanted["LD_PRELOAD"] = ":".join(filter(None, [str(library), wanted.get("LD_PRELOAD")]))
     # Without this Legate takes GPU data through host memory before HDF5 sees it.
     if options.use_gds is not None:
