@@ -24,13 +24,17 @@ const SUCCEED: herr_t = 0;
 const FAIL: herr_t = -1;
 
 /// Which function failed, and in which of HDF5's classes of errors.
-struct What {
+pub(super) struct What {
     function: &'static CStr,
     major: &'static str,
     minor: &'static str,
 }
 
-const fn what(function: &'static CStr, major: &'static str, minor: &'static str) -> What {
+pub(super) const fn what(
+    function: &'static CStr,
+    major: &'static str,
+    minor: &'static str,
+) -> What {
     What {
         function,
         major,
@@ -45,6 +49,12 @@ fn caught<T>(hdf5: &Hdf5, what: What, body: impl FnOnce() -> Result<T>) -> Optio
         Ok(Err(error)) => error,
         Err(panic) => Error::panicked(&*panic),
     };
+    push(hdf5, &what, &error);
+    None
+}
+
+/// Puts an error on HDF5's error stack.
+pub(super) fn push(hdf5: &Hdf5, what: &What, error: &Error) {
     // h5py reads the number out of these words to choose its exception.
     let text = match error.os_errno() {
         0 => error.to_string(),
@@ -56,7 +66,6 @@ fn caught<T>(hdf5: &Hdf5, what: What, body: impl FnOnce() -> Result<T>) -> Optio
         line: 0,
     };
     hdf5.push_error(&place, what.major, what.minor, &c_text(&text));
-    None
 }
 
 fn status(done: Option<()>) -> herr_t {

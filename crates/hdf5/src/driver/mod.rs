@@ -113,6 +113,18 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
     }
 }
 
+/// As [`set_on_access_list`], for a caller that knows HDF5's error stack and no other.
+///
+/// # Safety
+/// As for [`set_on_access_list`].
+pub unsafe fn set_on_access_list_and_push(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Result<()> {
+    const SET: callbacks::What =
+        callbacks::what(c"penstock_fapl_set", "H5E_PLIST_g", "H5E_CANTSET_g");
+    // SAFETY: passed on.
+    unsafe { set_on_access_list(hdf5, fapl, options) }
+        .inspect_err(|error| callbacks::push(hdf5, &SET, error))
+}
+
 /// Replaces the options of an open file, from the next transfer on.
 ///
 /// # Safety
