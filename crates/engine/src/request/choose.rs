@@ -95,8 +95,8 @@ impl Chooser<'_> {
     pub fn choose(&self, extents: &[Extent]) -> Result<Chosen> {
         let cached = self.cached_share(extents);
         let direct = self.direct(cached)?;
-        let threads = self.threads(cached, direct);
         let route = self.route(cached)?;
+        let threads = self.threads(cached, direct, route.name());
         let block = self.block(route.name(), direct, threads)?;
         let align = if direct == Direct::Never {
             1
@@ -196,7 +196,7 @@ impl Chooser<'_> {
         }
     }
 
-    fn threads(&self, cached: f64, direct: Direct) -> usize {
+    fn threads(&self, cached: f64, direct: Direct, route: RouteName) -> usize {
         if let Some(threads) = self.options.threads {
             return threads as usize;
         }
@@ -208,6 +208,8 @@ impl Chooser<'_> {
             Operation::Read => MAX_AUTO_THREADS,
             Operation::Write if self.load.is_scattered() => MAX_BUFFERED_WRITERS,
             Operation::Write if self.file.system().stripe.is_some() => MAX_BUFFERED_WRITERS,
+            // Where its bytes go straight to storage, no page cache makes them stand in line.
+            Operation::Write if route == RouteName::Gds => MAX_BUFFERED_WRITERS,
             Operation::Write => 1,
         };
         let worthwhile = if self.load.is_scattered() {
