@@ -77,8 +77,8 @@ const ENOUGH_COPIERS: usize = 4;
 pub(crate) const MAX_AUTO_THREADS: usize = 8;
 /// Pinning pages costs more than copying them below this size.
 const MAPPED_FROM: u64 = 4 << 20;
-/// Workers that write through the page cache stand in line for the lock of the file: more of them
-/// pay only for ranges that take time to bring together, and on Lustre, which locks parts of a file.
+/// Workers that write through the page cache stand in line for the lock of the file on most file
+/// systems: more of them pay only for ranges that take time to bring together, or elsewhere.
 const MAX_BUFFERED_WRITERS: usize = 4;
 /// One worker is best for so much; four times as much is worth twice the workers, since waking
 /// them takes time.
@@ -206,11 +206,15 @@ impl Chooser<'_> {
         }
         let most = match self.operation {
             Operation::Read => MAX_AUTO_THREADS,
-            Operation::Write if self.load.is_scattered() => MAX_BUFFERED_WRITERS,
-            Operation::Write if self.file.system().stripe.is_some() => MAX_BUFFERED_WRITERS,
-            // Where its bytes go straight to storage, no page cache makes them stand in line.
-            Operation::Write if route == RouteName::Gds => MAX_BUFFERED_WRITERS,
-            Operation::Write => 1,
+            Operation::Write
+                if self.file.system().takes_one_writer()
+                    && !self.load.is_scattered()
+                    // Whose bytes go straight to storage, past the page cache.
+                    && route != RouteName::Gds =>
+            {
+                1
+            }
+            Operation::Write => MAX_BUFFERED_WRITERS,
         };
         let worthwhile = if self.load.is_scattered() {
             most
