@@ -12,6 +12,7 @@ mod change;
 mod chunks;
 mod compose;
 pub mod driver;
+mod edge;
 mod element;
 pub mod execute;
 mod metadata;

@@ -2,7 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::collections::HashSet;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -379,9 +379,4 @@ pub unsafe fn with_identifier<T>(
         )));
     }
     DriverFile::with_handle(handle, act)
-}
-
-/// A text for C; a NUL inside, which no text of ours has, is left out.
-pub fn c_text(text: &str) -> CString {
-    CString::new(text.replace('\0', "")).unwrap_or_default()
 }

@@ -21,7 +21,8 @@ use penstock_sys::hdf5::driver::{H5FD_CLASS_VERSION, H5FD_MEM_DRAW, H5FD_MEM_SUP
 use penstock_sys::hdf5::{H5F_CLOSE_WEAK, Hdf5, hid_t};
 
 use crate::binding::{SLOTS, slot_of};
-use file::{MAX_ADDRESS, c_text, with_identifier};
+use crate::edge::c_text;
+use file::{MAX_ADDRESS, with_identifier};
 pub use settings::{Mode, Settings};
 
 const NAME: &CStr = c"penstock";
