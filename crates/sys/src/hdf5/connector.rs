@@ -22,6 +22,9 @@ pub type H5I_type_t = c_int;
 pub type H5VL_subclass_t = c_int;
 pub type H5VL_get_conn_lvl_t = c_int;
 
+/// Asked: the class of the connector itself, not of the one at the bottom.
+pub const H5VL_GET_CONN_LVL_CURR: H5VL_get_conn_lvl_t = 0;
+
 pub type H5VL_request_status_t = c_int;
 pub const H5VL_REQUEST_STATUS_IN_PROGRESS: H5VL_request_status_t = 0;
 pub const H5VL_REQUEST_STATUS_SUCCEED: H5VL_request_status_t = 1;

@@ -7,12 +7,14 @@
 
 pub mod connector;
 pub mod driver;
+pub mod pass_through;
 
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_uint, c_void};
 use std::fs;
 use std::ops::Deref;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::library::{Absent, Library, Search, table};
 use driver::H5FD_class_t;
@@ -453,6 +455,7 @@ pub struct Hdf5 {
     functions: Functions,
     library: Library,
     version: (u32, u32, u32),
+    pass_through: OnceLock<Result<pass_through::Functions, Absent>>,
 }
 
 impl Deref for Hdf5 {
@@ -591,12 +594,21 @@ impl Hdf5 {
             functions,
             library,
             version,
+            pass_through: OnceLock::new(),
         })
     }
 
     /// Major, minor and release number.
     pub fn version(&self) -> (u32, u32, u32) {
         self.version
+    }
+
+    /// What a connector needs besides.
+    pub fn pass_through(&self) -> Result<&pass_through::Functions, Absent> {
+        self.pass_through
+            .get_or_init(|| pass_through::Functions::of(self.library.path().as_os_str()))
+            .as_ref()
+            .map_err(Absent::clone)
     }
 
     /// The value of one of HDF5's global identifiers, such as `H5T_NATIVE_INT_g`; `None` if this
