@@ -1,5 +1,5 @@
 /* penstock_hdf5.h - the HDF5 driver "penstock" from C: HDF5 files whose raw data may be in GPU
- * memory, by plain H5Dread and H5Dwrite.
+ * memory, by plain H5Dread and H5Dwrite. And the HDF5 connector "penstock_async".
  *
  * A program need not call any of this: HDF5_DRIVER=penstock with HDF5_PLUGIN_PATH set to what
  * `penstock --plugin-dir` prints does it without a change. Identifiers are HDF5's hid_t. The HDF5
@@ -37,6 +37,20 @@ PENSTOCK_API int penstock_hdf5_set_options(int64_t file_id, const char *options)
 /* What was moved for an open file so far, as a JSON object: calls, bytes and nanoseconds by the way
  * that the bytes took. Free the string with penstock_string_free. */
 PENSTOCK_API int penstock_hdf5_file_report(int64_t file_id, char **json);
+
+/* Makes a file access property list use the connector "penstock_async", above the connector that the
+ * list uses, which is HDF5's native one if the program has set none. A list that uses it already gets
+ * the options instead of those it had. A program need not call this: HDF5_VOL_CONNECTOR=
+ * "penstock_async under_vol=0;under_info={};..." with HDF5_PLUGIN_PATH does the same.
+ *
+ * Options, NULL or key=value separated by semicolons:
+ *     threads, block, route, direct, io, queue_depth, durable   as for the driver
+ *     copy=auto|always|never
+ *                       whether an operation that goes on after its call copies what it writes
+ *     max_mem_mb=N      MiB that copies may take at most
+ *     log=FILE          where to tell which calls ran synchronously, and why
+ *     implicit=0|1      whether calls without an event set may go on after they have returned */
+PENSTOCK_API int penstock_fapl_set_connector(int64_t fapl_id, const char *options);
 
 #ifdef __cplusplus
 }

@@ -11,6 +11,7 @@ mod blocks;
 mod change;
 mod chunks;
 mod compose;
+pub mod connector;
 pub mod driver;
 mod edge;
 mod element;

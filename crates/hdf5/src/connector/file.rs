@@ -1,0 +1,252 @@
+//! Files, `H5F`.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use penstock_engine::error::{Error, Result};
+use penstock_sys::hdf5::connector::*;
+use penstock_sys::hdf5::{H5E_DEFAULT, herr_t, hid_t};
+
+use super::host::Host;
+use super::info::Info;
+use super::request;
+use super::wrapped::{Container, Req, Wrapped, close, operate};
+use crate::edge::{FAIL, SUCCEED, What, caught, what};
+
+const OPEN: What = what(c"penstock_async_open", "H5E_VOL_g", "H5E_CANTOPENFILE_g");
+const SPECIFIC: What = what(c"penstock_async_file", "H5E_VOL_g", "H5E_CANTOPERATE_g");
+
+/// A file access property list for the connector below.
+struct Access {
+    host: Host,
+    container: Arc<Container>,
+    fapl: hid_t,
+}
+
+impl Access {
+    /// From the list that an application, or the connector above, has given.
+    ///
+    /// # Safety
+    /// The thread is inside a call of `host`, of whose HDF5 `fapl` is a file access property list.
+    unsafe fn of(host: Host, fapl: hid_t) -> Result<Access> {
+        // SAFETY: passed on.
+        let info = unsafe { Info::of_access_list(host, fapl)? };
+        // SAFETY: HDF5 checks the identifier.
+        let fapl = unsafe { (host.calls.H5Pcopy)(fapl) };
+        if fapl < 0 {
+            return Err(Error::invalid(
+                "HDF5 does not copy the file access property list",
+            ));
+        }
+        let access = Access {
+            host,
+            container: info.container(),
+            fapl,
+        };
+        // SAFETY: the connector is held, and the information, which HDF5 copies, is its own.
+        let status = unsafe { (host.calls.H5Pset_vol)(fapl, info.below.id, info.under_info()) };
+        match status < 0 {
+            true => Err(Error::invalid("HDF5 does not set the connector below")),
+            false => Ok(access),
+        }
+    }
+}
+
+impl Drop for Access {
+    fn drop(&mut self) {
+        // SAFETY: the list was made by this object, and is used no more.
+        self.host
+            .keeping_errors(|| unsafe { (self.host.hdf5.H5Pclose)(self.fapl) });
+    }
+}
+
+/// # Safety
+/// HDF5 gives a file access property list, and null or a place for a request.
+unsafe fn opened(
+    slot: usize,
+    fapl_id: hid_t,
+    req: Req,
+    call: impl FnOnce(&Host, hid_t) -> *mut c_void,
+) -> *mut c_void {
+    let Some(host) = Host::of(slot) else {
+        return ptr::null_mut();
+    };
+    let body = || {
+        // SAFETY: passed on.
+        let access = unsafe { Access::of(host, fapl_id)? };
+        let file = call(&host, access.fapl);
+        if file.is_null() {
+            return Ok(file);
+        }
+        // SAFETY: passed on.
+        unsafe { request::wrap(req, &access.container) };
+        Ok(Wrapped::wrap(file, &access.container))
+    };
+    caught(host.hdf5, OPEN, body).unwrap_or(ptr::null_mut())
+}
+
+unsafe extern "C" fn create<const SLOT: usize>(
+    name: *const c_char,
+    flags: c_uint,
+    fcpl_id: hid_t,
+    fapl_id: hid_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> *mut c_void {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        opened(SLOT, fapl_id, req, |host, fapl| {
+            (host.calls.H5VLfile_create)(name, flags, fcpl_id, fapl, dxpl_id, req)
+        })
+    }
+}
+
+unsafe extern "C" fn open<const SLOT: usize>(
+    name: *const c_char,
+    flags: c_uint,
+    fapl_id: hid_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> *mut c_void {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        opened(SLOT, fapl_id, req, |host, fapl| {
+            (host.calls.H5VLfile_open)(name, flags, fapl, dxpl_id, req)
+        })
+    }
+}
+
+unsafe extern "C" fn get(
+    obj: *mut c_void,
+    args: *mut H5VL_file_get_args_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> herr_t {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        operate(obj, req, |under| {
+            (under.calls.H5VLfile_get)(under.object, under.id, args, dxpl_id, req)
+        })
+    }
+}
+
+/// An operation on a file that is known by its name only.
+///
+/// # Safety
+/// As for [`opened`], and `args` are those of `operation`, for the list that it is given.
+unsafe fn by_name(
+    slot: usize,
+    fapl_id: hid_t,
+    dxpl_id: hid_t,
+    req: Req,
+    operation: c_int,
+    args: impl FnOnce(hid_t) -> FileSpecific,
+) -> herr_t {
+    let Some(host) = Host::of(slot) else {
+        return FAIL;
+    };
+    let body = || {
+        // SAFETY: passed on.
+        let access = unsafe { Access::of(host, fapl_id)? };
+        let container = &access.container;
+        let mut args = H5VL_file_specific_args_t {
+            op_type: operation,
+            args: args(access.fapl),
+        };
+        // SAFETY: passed on; an operation on a name has no object.
+        unsafe {
+            let (none, id) = (ptr::null_mut(), container.below.id);
+            let status = (host.calls.H5VLfile_specific)(none, id, &mut args, dxpl_id, req);
+            if status >= 0 {
+                request::wrap(req, container);
+            }
+            Ok(status)
+        }
+    };
+    caught(host.hdf5, SPECIFIC, body).unwrap_or(FAIL)
+}
+
+/// Whether HDF5 asks in the course of opening a file, which has failed: where no connector was asked
+/// for, it tries all that it finds. What the native connector cannot open is not for this one, which
+/// would only ask the native one again.
+fn is_search(slot: usize) -> bool {
+    // A call of the application begins with no errors.
+    // SAFETY: the thread is inside a call of this HDF5.
+    Host::of(slot).is_some_and(|host| unsafe { (host.calls.H5Eget_num)(H5E_DEFAULT) } > 0)
+}
+
+unsafe extern "C" fn specific<const SLOT: usize>(
+    obj: *mut c_void,
+    args: *mut H5VL_file_specific_args_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> herr_t {
+    // SAFETY: HDF5's arguments are passed on; the member of the union is the one of the operation.
+    unsafe {
+        match (*args).op_type {
+            H5VL_FILE_IS_ACCESSIBLE if is_search(SLOT) => {
+                *(*args).args.is_accessible.accessible = false;
+                SUCCEED
+            }
+            operation @ H5VL_FILE_IS_ACCESSIBLE => {
+                let asked = (*args).args.is_accessible;
+                by_name(SLOT, asked.fapl_id, dxpl_id, req, operation, |fapl_id| {
+                    let is_accessible = FileIsAccessible { fapl_id, ..asked };
+                    FileSpecific { is_accessible }
+                })
+            }
+            operation @ H5VL_FILE_DELETE => {
+                let asked = (*args).args.del;
+                by_name(SLOT, asked.fapl_id, dxpl_id, req, operation, |fapl_id| {
+                    let del = FileDelete { fapl_id, ..asked };
+                    FileSpecific { del }
+                })
+            }
+            // The second file of H5VL_FILE_IS_EQUAL is the one at the bottom already.
+            operation => operate(obj, req, |under| {
+                let status =
+                    (under.calls.H5VLfile_specific)(under.object, under.id, args, dxpl_id, req);
+                if status >= 0 && operation == H5VL_FILE_REOPEN {
+                    let file = (*args).args.reopen;
+                    *file = under.wrap(*file);
+                }
+                status
+            }),
+        }
+    }
+}
+
+unsafe extern "C" fn optional(
+    obj: *mut c_void,
+    args: *mut H5VL_optional_args_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> herr_t {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        operate(obj, req, |under| {
+            (under.calls.H5VLfile_optional)(under.object, under.id, args, dxpl_id, req)
+        })
+    }
+}
+
+unsafe extern "C" fn close_file(file: *mut c_void, dxpl_id: hid_t, req: Req) -> herr_t {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        close(file, req, |under| {
+            (under.calls.H5VLfile_close)(under.object, under.id, dxpl_id, req)
+        })
+    }
+}
+
+pub(super) const fn class<const SLOT: usize>() -> H5VL_file_class_t {
+    H5VL_file_class_t {
+        create: Some(create::<SLOT>),
+        open: Some(open::<SLOT>),
+        get: Some(get),
+        specific: Some(specific::<SLOT>),
+        optional: Some(optional),
+        close: Some(close_file),
+    }
+}

@@ -1,0 +1,135 @@
+//! The text after the connector's name in `HDF5_VOL_CONNECTOR`: which connector lies below, what it
+//! is told, and the settings of this one.
+
+use penstock_engine::error::{Error, Result};
+
+/// `under_vol=0;under_info={...};` and what else there is.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Parts<'a> {
+    /// The value by which HDF5 knows the connector below.
+    pub under_vol: i32,
+    /// What stands between the braces. It may hold semicolons and braces of its own.
+    pub under_info: &'a str,
+    /// The other keys, as they were written.
+    pub settings: String,
+}
+
+/// The native connector's.
+const NATIVE: i32 = 0;
+
+impl<'a> Parts<'a> {
+    /// Keys may be left out; without `under_vol` the native connector lies below.
+    pub fn of(text: &'a str) -> Result<Parts<'a>> {
+        let mut parts = Parts {
+            under_vol: NATIVE,
+            under_info: "",
+            settings: String::new(),
+        };
+        for item in items(text) {
+            match item
+                .split_once('=')
+                .map(|(key, value)| (key.trim(), value.trim()))
+            {
+                Some(("under_vol", value)) => parts.under_vol = number(value)?,
+                Some(("under_info", value)) => parts.under_info = within_braces(value)?,
+                _ if parts.settings.is_empty() => item.clone_into(&mut parts.settings),
+                _ => {
+                    parts.settings.push(';');
+                    parts.settings.push_str(item);
+                }
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// What stands between semicolons that are in no braces.
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0usize;
+    let split = text.split(move |c: char| {
+        match c {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ';' && depth == 0
+    });
+    split.map(str::trim).filter(|item| !item.is_empty())
+}
+
+fn number(value: &str) -> Result<i32> {
+    value
+        .parse()
+        .ok()
+        .filter(|value| *value >= 0)
+        .ok_or_else(|| {
+            Error::invalid(format!(
+                "option under_vol must be the number of a connector, not {value:?}"
+            ))
+            .remedy("write under_vol=0 for HDF5's native connector")
+        })
+}
+
+fn within_braces(value: &str) -> Result<&str> {
+    let inner = value
+        .strip_prefix('{')
+        .and_then(|rest| rest.strip_suffix('}'));
+    let balanced = |text: &str| {
+        let depth = text.chars().try_fold(0usize, |depth, c| match c {
+            '{' => Some(depth + 1),
+            '}' => depth.checked_sub(1),
+            _ => Some(depth),
+        });
+        depth == Some(0)
+    };
+    inner.filter(|inner| balanced(inner)).ok_or_else(|| {
+        Error::invalid(format!(
+            "option under_info must stand in braces that match, not {value:?}"
+        ))
+        .remedy("write under_info={} if the connector below is told nothing")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> (i32, &str, String) {
+        let parts = Parts::of(text).unwrap();
+        (parts.under_vol, parts.under_info, parts.settings)
+    }
+
+    #[test]
+    fn the_connector_below_and_the_settings_are_told_apart() {
+        let text = "under_vol=512;under_info={under_vol=0;under_info={};};threads=4 ; block=1MiB;";
+        let expected = (
+            512,
+            "under_vol=0;under_info={};",
+            "threads=4;block=1MiB".to_owned(),
+        );
+        assert_eq!(parts(text), expected);
+    }
+
+    #[test]
+    fn the_native_connector_lies_below_if_none_is_named() {
+        assert_eq!(parts(""), (0, "", String::new()));
+        assert_eq!(parts("threads=4"), (0, "", "threads=4".to_owned()));
+        assert_eq!(parts("under_vol=0;under_info={}"), (0, "", String::new()));
+    }
+
+    #[test]
+    fn a_malformed_text_is_an_error_that_names_the_key() {
+        for (text, key) in [
+            ("under_vol=native;under_info={}", "under_vol"),
+            ("under_vol=-1", "under_vol"),
+            ("under_vol=", "under_vol"),
+            ("under_vol=0;under_info={", "under_info"),
+            ("under_vol=0;under_info=}", "under_info"),
+            ("under_vol=0;under_info={}}{", "under_info"),
+            ("under_vol=0;under_info=path", "under_info"),
+        ] {
+            let error = Parts::of(text).unwrap_err();
+            assert!(error.cause().contains(key), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What HDF5 holds for a file, group, dataset, attribute, named datatype or request of the connector,
+//! and how a callback on one becomes a call of the connector below.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use penstock_engine::error::{Error, Result};
+use penstock_sys::hdf5::connector::H5VL_loc_params_t;
+use penstock_sys::hdf5::pass_through::Functions;
+use penstock_sys::hdf5::{herr_t, hid_t};
+
+use super::host::Below;
+use super::request;
+use crate::edge::{FAIL, What, caught, what};
+
+/// Where HDF5 says that an object lies; passed on as it is.
+pub type Location = *const H5VL_loc_params_t;
+/// Null, or where an operation that goes on after the call leaves its request.
+pub type Req = *mut *mut c_void;
+
+/// What the objects of one file share.
+pub struct Container {
+    pub below: Arc<Below>,
+}
+
+/// An object of the connector below, wrapped.
+pub struct Wrapped {
+    under: *mut c_void,
+    container: Arc<Container>,
+}
+
+/// An object taken apart for one call. It holds on to what the call needs when the object is gone:
+/// a refresh closes it, and opens it anew.
+pub struct Under {
+    /// The object, as the connector below knows it.
+    pub object: *mut c_void,
+    /// The connector below.
+    pub id: hid_t,
+    pub calls: &'static Functions,
+    pub container: Arc<Container>,
+}
+
+const CALL: What = what(c"penstock_async", "H5E_VOL_g", "H5E_CANTOPERATE_g");
+
+impl Wrapped {
+    /// For HDF5, which gives it back to [`Wrapped::release`].
+    pub fn wrap(under: *mut c_void, container: &Arc<Container>) -> *mut c_void {
+        let wrapped = Wrapped {
+            under,
+            container: Arc::clone(container),
+        };
+        Box::into_raw(Box::new(wrapped)).cast()
+    }
+
+    /// # Safety
+    /// HDF5 gives the object up, which [`Wrapped::wrap`] made.
+    pub unsafe fn release(object: *mut c_void) {
+        // SAFETY: passed on.
+        drop(unsafe { Box::from_raw(object.cast::<Wrapped>()) });
+    }
+}
+
+impl Under {
+    /// # Safety
+    /// `object` was made by [`Wrapped::wrap`] and is not released yet.
+    pub unsafe fn of(object: *const c_void) -> Under {
+        // SAFETY: passed on.
+        let object = unsafe { &*object.cast::<Wrapped>() };
+        Under {
+            object: object.under,
+            id: object.container.below.id,
+            calls: object.container.below.host.calls,
+            container: Arc::clone(&object.container),
+        }
+    }
+
+    /// What HDF5 gets for an object that the connector below has made; null stays null.
+    pub fn wrap(&self, made: *mut c_void) -> *mut c_void {
+        match made.is_null() {
+            true => made,
+            false => Wrapped::wrap(made, &self.container),
+        }
+    }
+
+    /// Runs a callback's body. What the connector below says of a failure is on the error stack
+    /// already.
+    pub fn caught<T>(&self, body: impl FnOnce() -> Result<T>) -> Option<T> {
+        caught(self.container.below.host.hdf5, CALL, body)
+    }
+
+    /// Whether the connector below is the same for another object.
+    pub fn together_with(&self, other: &Under) -> Result<()> {
+        let (one, other) = (&self.container, &other.container);
+        match Arc::ptr_eq(one, other) || one.below.compare(&other.below) == 0 {
+            true => Ok(()),
+            false => Err(Error::invalid(
+                "the objects belong to connectors that differ below penstock_async",
+            )),
+        }
+    }
+}
+
+/// An operation on an object.
+///
+/// # Safety
+/// `object` is one that HDF5 holds, `req` is null or a place for a request, and `call` only makes the
+/// call that HDF5 has asked for.
+pub unsafe fn operate(
+    object: *const c_void,
+    req: Req,
+    call: impl FnOnce(&Under) -> herr_t,
+) -> herr_t {
+    // SAFETY: passed on.
+    unsafe { attempt(object, req, |under| Ok(call(under))) }
+}
+
+/// An operation on an object that may turn out to be none for the connector below.
+///
+/// # Safety
+/// As for [`operate`].
+pub unsafe fn attempt(
+    object: *const c_void,
+    req: Req,
+    call: impl FnOnce(&Under) -> Result<herr_t>,
+) -> herr_t {
+    // SAFETY: passed on.
+    let under = unsafe { Under::of(object) };
+    let body = || {
+        let status = call(&under)?;
+        if status >= 0 {
+            // SAFETY: passed on.
+            unsafe { request::wrap(req, &under.container) };
+        }
+        Ok(status)
+    };
+    under.caught(body).unwrap_or(FAIL)
+}
+
+/// An operation on two objects, of which one may be null: HDF5 means the location of the other.
+///
+/// # Safety
+/// As for [`operate`], for both.
+pub unsafe fn operate_on_two(
+    one: *mut c_void,
+    other: *mut c_void,
+    req: Req,
+    call: impl FnOnce(&Under, *mut c_void, *mut c_void) -> herr_t,
+) -> herr_t {
+    let under_or_null = |object: *mut c_void, beside: &Under| match object.is_null() {
+        true => Ok(object),
+        false => {
+            // SAFETY: passed on.
+            let under = unsafe { Under::of(object) };
+            beside.together_with(&under)?;
+            Ok(under.object)
+        }
+    };
+    // SAFETY: passed on.
+    unsafe {
+        attempt(if one.is_null() { other } else { one }, req, |under| {
+            let objects = (under_or_null(one, under)?, under_or_null(other, under)?);
+            Ok(call(under, objects.0, objects.1))
+        })
+    }
+}
+
+/// An operation that makes an object.
+///
+/// # Safety
+/// As for [`operate`].
+pub unsafe fn make(
+    object: *const c_void,
+    req: Req,
+    call: impl FnOnce(&Under) -> *mut c_void,
+) -> *mut c_void {
+    // SAFETY: passed on.
+    let under = unsafe { Under::of(object) };
+    let body = || {
+        let made = call(&under);
+        if !made.is_null() {
+            // SAFETY: passed on.
+            unsafe { request::wrap(req, &under.container) };
+        }
+        Ok(under.wrap(made))
+    };
+    under.caught(body).unwrap_or(std::ptr::null_mut())
+}
+
+/// An operation after which the object is no more, if it succeeds.
+///
+/// # Safety
+/// As for [`operate`].
+pub unsafe fn close(object: *mut c_void, req: Req, call: impl FnOnce(&Under) -> herr_t) -> herr_t {
+    // SAFETY: passed on.
+    let status = unsafe { operate(object, req, call) };
+    if status >= 0 {
+        // SAFETY: HDF5 gives a closed object up.
+        unsafe { Wrapped::release(object) };
+    }
+    status
+}
