@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::wrapped::{Location, Req, close, make, operate};
+use super::wrapped::{Location, Req, Under, attempt, close, make, operate};
 
 unsafe extern "C" fn create(
     obj: *mut c_void,
@@ -114,9 +114,13 @@ unsafe extern "C" fn specific(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, req, |under| {
+        let call = |under: &Under| {
             (under.calls.H5VLattr_specific)(under.object, loc_params, under.id, args, dxpl_id, req)
-        })
+        };
+        match (*args).op_type {
+            H5VL_ATTR_ITER => attempt(obj, req, |under| Ok(call(under))),
+            _ => operate(obj, req, call),
+        }
     }
 }
 

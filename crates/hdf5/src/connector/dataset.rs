@@ -144,7 +144,7 @@ unsafe fn transfer(
                 first.together_with(&under)?;
                 below.push(under.object);
             }
-            Ok(call(first, below.as_mut_ptr()))
+            Ok(first.quietly(|| call(first, below.as_mut_ptr())))
         })
     }
 }

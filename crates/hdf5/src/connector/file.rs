@@ -8,7 +8,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5E_DEFAULT, herr_t, hid_t};
 
-use super::host::Host;
+use super::host::{Host, Quiet};
 use super::info::Info;
 use super::request;
 use super::wrapped::{Container, Req, Wrapped, close, operate};
@@ -75,6 +75,7 @@ unsafe fn opened(
     let body = || {
         // SAFETY: passed on.
         let access = unsafe { Access::of(host, fapl_id)? };
+        let _quiet = Quiet::begin(host);
         let file = call(&host, access.fapl);
         if file.is_null() {
             return Ok(file);
@@ -150,6 +151,7 @@ unsafe fn by_name(
         // SAFETY: passed on.
         let access = unsafe { Access::of(host, fapl_id)? };
         let container = &access.container;
+        let _quiet = Quiet::begin(host);
         let mut args = H5VL_file_specific_args_t {
             op_type: operation,
             args: args(access.fapl),

@@ -1,10 +1,11 @@
 //! The HDF5 that calls, and the connector below, as it is known there.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
+use std::ptr;
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::pass_through::Functions;
-use penstock_sys::hdf5::{H5P_DEFAULT, Hdf5, hid_t};
+use penstock_sys::hdf5::{ErrorAuto, H5E_DEFAULT, H5P_DEFAULT, Hdf5, hid_t};
 
 use crate::binding::hdf5_of;
 
@@ -37,6 +38,43 @@ impl Host {
             unsafe { (self.calls.H5Eset_current_stack)(errors) };
         }
         value
+    }
+}
+
+/// While it lives, the calling thread prints no errors.
+///
+/// HDF5 prints when the application's call fails. The functions for connectors are calls, too, so it
+/// would print once more for each of them.
+pub struct Quiet {
+    host: Host,
+    /// What prints, and its argument; none if nothing does, or a function of HDF5 1.6's kind.
+    print: Option<(ErrorAuto, *mut c_void)>,
+}
+
+impl Quiet {
+    pub fn begin(host: Host) -> Quiet {
+        let (mut is_v2, mut print, mut data) = (0, None, ptr::null_mut());
+        // SAFETY: there are places for the answers, and the thread is inside a call of this HDF5.
+        unsafe {
+            (host.calls.H5Eauto_is_v2)(H5E_DEFAULT, &mut is_v2);
+            if is_v2 != 0 {
+                (host.hdf5.H5Eget_auto2)(H5E_DEFAULT, &mut print, &mut data);
+            }
+            if print.is_some() {
+                (host.hdf5.H5Eset_auto2)(H5E_DEFAULT, None, ptr::null_mut());
+            }
+        }
+        let print = print.map(|print| (print, data));
+        Quiet { host, print }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if let Some((print, data)) = self.print {
+            // SAFETY: puts back what `begin` found.
+            unsafe { (self.host.hdf5.H5Eset_auto2)(H5E_DEFAULT, Some(print), data) };
+        }
     }
 }
 

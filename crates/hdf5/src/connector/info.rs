@@ -254,6 +254,15 @@ unsafe extern "C" fn to_str(info: *const c_void, str: *mut *mut c_char) -> herr_
     caught(host.hdf5, INFO, body).unwrap_or(FAIL)
 }
 
+/// The connector "pass_through" of HDF5, and those that were made after it, hand down what stands in
+/// their braces with one byte more, whichever it happens to be.
+fn without_stray_byte(text: &[u8]) -> &[u8] {
+    match text {
+        [meant @ .., last] if *last != b'}' && meant.last() == Some(&b'}') => meant,
+        _ => text,
+    }
+}
+
 unsafe extern "C" fn from_str<const SLOT: usize>(
     str: *const c_char,
     info: *mut *mut c_void,
@@ -263,9 +272,8 @@ unsafe extern "C" fn from_str<const SLOT: usize>(
     };
     let body = || {
         // SAFETY: HDF5 gives a C string.
-        let text = unsafe { CStr::from_ptr(str) };
-        let text = text
-            .to_str()
+        let text = without_stray_byte(unsafe { CStr::from_ptr(str) }.to_bytes());
+        let text = std::str::from_utf8(text)
             .map_err(|_| Error::invalid("the options are not a text in UTF-8"))?;
         let parsed = Box::new(Info::parse(host, text)?);
         // SAFETY: HDF5 gives a place for the answer.
@@ -283,5 +291,24 @@ pub(super) const fn class<const SLOT: usize>() -> H5VL_info_class_t {
         free: Some(free),
         to_str: Some(to_str),
         from_str: Some(from_str::<SLOT>),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_behind_the_last_brace_is_nobodys() {
+        for (text, meant) in [
+            (&b"under_info={}\xff"[..], &b"under_info={}"[..]),
+            (b"under_info={};", b"under_info={}"),
+            (b"under_info={}", b"under_info={}"),
+            (b"under_info={under_info={}}", b"under_info={under_info={}}"),
+            (b"under_info={};threads=4", b"under_info={};threads=4"),
+            (b"", b""),
+        ] {
+            assert_eq!(without_stray_byte(text), meant);
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::wrapped::{Location, Req, operate, operate_on_two};
+use super::wrapped::{Location, Req, Under, attempt, operate, operate_on_two};
 
 unsafe extern "C" fn create(
     args: *mut H5VL_link_create_args_t,
@@ -126,9 +126,13 @@ unsafe extern "C" fn specific(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, req, |under| {
+        let call = |under: &Under| {
             (under.calls.H5VLlink_specific)(under.object, loc_params, under.id, args, dxpl_id, req)
-        })
+        };
+        match (*args).op_type {
+            H5VL_LINK_ITER => attempt(obj, req, |under| Ok(call(under))),
+            _ => operate(obj, req, call),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::wrapped::{Location, Req, make, operate, operate_on_two};
+use super::wrapped::{Location, Req, Under, attempt, make, operate, operate_on_two};
 
 unsafe extern "C" fn open(
     obj: *mut c_void,
@@ -85,7 +85,7 @@ unsafe extern "C" fn specific(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, req, |under| {
+        let call = |under: &Under| {
             (under.calls.H5VLobject_specific)(
                 under.object,
                 loc_params,
@@ -94,7 +94,11 @@ unsafe extern "C" fn specific(
                 dxpl_id,
                 req,
             )
-        })
+        };
+        match (*args).op_type {
+            H5VL_OBJECT_VISIT => attempt(obj, req, |under| Ok(call(under))),
+            _ => operate(obj, req, call),
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use penstock_sys::hdf5::connector::{H5I_type_t, H5VL_wrap_class_t};
 use penstock_sys::hdf5::herr_t;
 
-use super::wrapped::{Container, Under, Wrapped, operate};
-use crate::edge::SUCCEED;
+use super::wrapped::{Container, Under, Wrapped};
+use crate::edge::{FAIL, SUCCEED};
 
 /// What is needed to wrap an object that lies in the same file as another.
 struct Context {
@@ -42,7 +42,8 @@ unsafe extern "C" fn get_object(obj: *const c_void) -> *mut c_void {
 unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void) -> herr_t {
     // SAFETY: HDF5 gives an object of this connector, and a place for the answer.
     unsafe {
-        operate(obj, ptr::null_mut(), |under| {
+        let under = Under::of(obj);
+        let body = || {
             let mut context = Context {
                 container: Arc::clone(&under.container),
                 under: ptr::null_mut(),
@@ -51,8 +52,9 @@ unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void
             if status >= 0 {
                 *wrap_ctx = Box::into_raw(Box::new(context)).cast();
             }
-            status
-        })
+            Ok(status)
+        };
+        under.caught(body).unwrap_or(FAIL)
     }
 }
 

@@ -9,7 +9,7 @@ use penstock_sys::hdf5::connector::H5VL_loc_params_t;
 use penstock_sys::hdf5::pass_through::Functions;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::host::Below;
+use super::host::{Below, Quiet};
 use super::request;
 use crate::edge::{FAIL, What, caught, what};
 
@@ -88,6 +88,12 @@ impl Under {
         caught(self.container.below.host.hdf5, CALL, body)
     }
 
+    /// Makes a call that prints nothing when it fails: HDF5 prints when the application's call ends.
+    pub fn quietly<T>(&self, call: impl FnOnce() -> T) -> T {
+        let _quiet = Quiet::begin(self.container.below.host);
+        call()
+    }
+
     /// Whether the connector below is the same for another object.
     pub fn together_with(&self, other: &Under) -> Result<()> {
         let (one, other) = (&self.container, &other.container);
@@ -111,10 +117,11 @@ pub unsafe fn operate(
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
     // SAFETY: passed on.
-    unsafe { attempt(object, req, |under| Ok(call(under))) }
+    unsafe { attempt(object, req, |under| Ok(under.quietly(|| call(under)))) }
 }
 
-/// An operation on an object that may turn out to be none for the connector below.
+/// An operation that may turn out to be none for the connector below, or that calls functions of the
+/// application, of which HDF5 prints the errors.
 ///
 /// # Safety
 /// As for [`operate`].
@@ -159,7 +166,7 @@ pub unsafe fn operate_on_two(
     unsafe {
         attempt(if one.is_null() { other } else { one }, req, |under| {
             let objects = (under_or_null(one, under)?, under_or_null(other, under)?);
-            Ok(call(under, objects.0, objects.1))
+            Ok(under.quietly(|| call(under, objects.0, objects.1)))
         })
     }
 }
@@ -176,7 +183,7 @@ pub unsafe fn make(
     // SAFETY: passed on.
     let under = unsafe { Under::of(object) };
     let body = || {
-        let made = call(&under);
+        let made = under.quietly(|| call(&under));
         if !made.is_null() {
             // SAFETY: passed on.
             unsafe { request::wrap(req, &under.container) };

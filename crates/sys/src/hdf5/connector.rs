@@ -81,6 +81,11 @@ pub struct H5VL_optional_args_t {
     pub args: *mut c_void,
 }
 
+// The operations that call a function of the application.
+pub const H5VL_ATTR_ITER: c_int = 3;
+pub const H5VL_LINK_ITER: c_int = 2;
+pub const H5VL_OBJECT_VISIT: c_int = 3;
+
 pub const H5VL_DATASET_SET_EXTENT: c_int = 0;
 pub const H5VL_DATASET_FLUSH: c_int = 1;
 pub const H5VL_DATASET_REFRESH: c_int = 2;
