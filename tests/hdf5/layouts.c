@@ -12,6 +12,16 @@
 #define MEMBER(type, member) \
     printf("%s.%s %zu %zu\n", #type, #member, offsetof(type, member), sizeof(((type *)0)->member))
 
+/* Numbers that crates/sys/src/hdf5/connector.rs repeats. */
+_Static_assert(H5VL_ATTR_ITER == 3, "H5VL_attr_specific_t");
+_Static_assert(H5VL_LINK_ITER == 2, "H5VL_link_specific_t");
+_Static_assert(H5VL_OBJECT_VISIT == 3, "H5VL_object_specific_t");
+_Static_assert(H5VL_FILE_REOPEN == 1 && H5VL_FILE_IS_ACCESSIBLE == 2, "H5VL_file_specific_t");
+_Static_assert(H5VL_FILE_DELETE == 3, "H5VL_file_specific_t");
+_Static_assert(H5VL_GROUP_MOUNT == 0, "H5VL_group_specific_t");
+_Static_assert(H5VL_LINK_CREATE_HARD == 0, "H5VL_link_create_t");
+_Static_assert(H5VL_GET_CONN_LVL_CURR == 0, "H5VL_get_conn_lvl_t");
+
 int main(void) {
     STRUCT(H5FD_t);
     MEMBER(H5FD_t, driver_id);
