@@ -52,6 +52,13 @@ PENSTOCK_API int penstock_hdf5_file_report(int64_t file_id, char **json);
  *     implicit=0|1      whether calls without an event set may go on after they have returned */
 PENSTOCK_API int penstock_fapl_set_connector(int64_t fapl_id, const char *options);
 
+/* Makes the connector's transfers of GPU memory with a dataset transfer property list come after the
+ * work that `stream`, a cudaStream_t, has been given when they are called. A write that goes on after
+ * its call reads the memory as work of the stream: what the stream is given later may change it. The
+ * stream lives as long as the list is used. Without this, transfers come after the legacy default
+ * stream. */
+PENSTOCK_API int penstock_dxpl_set_stream(int64_t dxpl_id, void *stream);
+
 #ifdef __cplusplus
 }
 #endif

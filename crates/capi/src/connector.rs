@@ -38,3 +38,15 @@ pub unsafe extern "C" fn penstock_fapl_set_connector(
         Ok(OK)
     })
 }
+
+/// # Safety
+/// `stream` is a live CUDA stream as long as the list is used; no other thread calls HDF5 meanwhile,
+/// unless it is thread-safe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_dxpl_set_stream(dxpl_id: hid_t, stream: *mut c_void) -> c_int {
+    // SAFETY: passed on.
+    guard(|| unsafe {
+        connector::set_stream(hdf5_of_process()?, dxpl_id, stream)?;
+        Ok(OK)
+    })
+}

@@ -38,6 +38,13 @@ pub struct Prepared {
     pub path: PathBuf,
 }
 
+impl Prepared {
+    /// Whether nothing is left to be written.
+    pub fn is_done(&self) -> bool {
+        matches!(self.way, Way::Done)
+    }
+}
+
 pub(crate) enum Way {
     Done,
     Chunks(Writing, Native),

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::*;
-use penstock_sys::hdf5::{H5E_DEFAULT, herr_t, hid_t};
+use penstock_sys::hdf5::{H5E_DEFAULT, H5P_DEFAULT, herr_t, hid_t};
 
+use super::background::{self, before_open, identity};
 use super::host::{Host, Quiet};
 use super::info::Info;
 use super::request;
-use super::wrapped::{Container, Req, Wrapped, close, operate};
+use super::wrapped::{Container, NONE, Req, Under, Wrapped, attempt, below, close_after, operate};
 use crate::edge::{FAIL, SUCCEED, What, caught, what};
 
 const OPEN: What = what(c"penstock_async_open", "H5E_VOL_g", "H5E_CANTOPENFILE_g");
@@ -41,7 +42,7 @@ impl Access {
         }
         let access = Access {
             host,
-            container: info.container(),
+            container: info.container()?,
             fapl,
         };
         // SAFETY: the connector is held, and the information, which HDF5 copies, is its own.
@@ -62,9 +63,10 @@ impl Drop for Access {
 }
 
 /// # Safety
-/// HDF5 gives a file access property list, and null or a place for a request.
+/// HDF5 gives the name of a file, a file access property list, and null or a place for a request.
 unsafe fn opened(
     slot: usize,
+    name: *const c_char,
     fapl_id: hid_t,
     req: Req,
     call: impl FnOnce(&Host, hid_t) -> *mut c_void,
@@ -76,9 +78,15 @@ unsafe fn opened(
         // SAFETY: passed on.
         let access = unsafe { Access::of(host, fapl_id)? };
         let _quiet = Quiet::begin(host);
+        // SAFETY: passed on.
+        unsafe { before_open(name) };
         let file = call(&host, access.fapl);
         if file.is_null() {
             return Ok(file);
+        }
+        // SAFETY: passed on.
+        if let Some(identity) = unsafe { identity(name) } {
+            let _ = access.container.identity.set(identity);
         }
         // SAFETY: passed on.
         unsafe { request::wrap(req, &access.container) };
@@ -97,7 +105,7 @@ unsafe extern "C" fn create<const SLOT: usize>(
 ) -> *mut c_void {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        opened(SLOT, fapl_id, req, |host, fapl| {
+        opened(SLOT, name, fapl_id, req, |host, fapl| {
             (host.calls.H5VLfile_create)(name, flags, fcpl_id, fapl, dxpl_id, req)
         })
     }
@@ -112,7 +120,7 @@ unsafe extern "C" fn open<const SLOT: usize>(
 ) -> *mut c_void {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        opened(SLOT, fapl_id, req, |host, fapl| {
+        opened(SLOT, name, fapl_id, req, |host, fapl| {
             (host.calls.H5VLfile_open)(name, flags, fapl, dxpl_id, req)
         })
     }
@@ -200,11 +208,13 @@ unsafe extern "C" fn specific<const SLOT: usize>(
             }
             operation @ H5VL_FILE_DELETE => {
                 let asked = (*args).args.del;
+                before_open(asked.filename);
                 by_name(SLOT, asked.fapl_id, dxpl_id, req, operation, |fapl_id| {
                     let del = FileDelete { fapl_id, ..asked };
                     FileSpecific { del }
                 })
             }
+            H5VL_FILE_FLUSH => flush(obj, args, dxpl_id, req),
             // The second file of H5VL_FILE_IS_EQUAL is the one at the bottom already.
             operation => operate(obj, req, |under| {
                 let status =
@@ -219,6 +229,11 @@ unsafe extern "C" fn specific<const SLOT: usize>(
     }
 }
 
+/// Operations of the native connector (`H5VLnative.h`) that look at the bytes of the file. The others
+/// are not worth waiting for what is pending: plans are made with some of them.
+const GET_FILE_IMAGE: c_int = 1;
+const START_SWMR_WRITE: c_int = 13;
+
 unsafe extern "C" fn optional(
     obj: *mut c_void,
     args: *mut H5VL_optional_args_t,
@@ -227,18 +242,80 @@ unsafe extern "C" fn optional(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, req, |under| {
-            (under.calls.H5VLfile_optional)(under.object, under.id, args, dxpl_id, req)
+        attempt(obj, req, |under| {
+            let _quiet = Quiet::begin(under.container.below.host);
+            if matches!((*args).op_type, GET_FILE_IMAGE | START_SWMR_WRITE) {
+                background::settle(under, || background::file_of(under, H5I_FILE))?;
+            }
+            Ok((under.calls.H5VLfile_optional)(
+                under.object,
+                under.id,
+                args,
+                dxpl_id,
+                req,
+            ))
         })
     }
 }
 
-unsafe extern "C" fn close_file(file: *mut c_void, dxpl_id: hid_t, req: Req) -> herr_t {
+/// # Safety
+/// As for the callback, and the operation is [`H5VL_FILE_FLUSH`].
+unsafe fn flush(
+    obj: *mut c_void,
+    args: *mut H5VL_file_specific_args_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        close(file, req, |under| {
-            (under.calls.H5VLfile_close)(under.object, under.id, dxpl_id, req)
+        let asked = (*args).args.flush;
+        let native = move |under: &Under, req: Req| {
+            let mut args = H5VL_file_specific_args_t {
+                op_type: H5VL_FILE_FLUSH,
+                args: FileSpecific { flush: asked },
+            };
+            (under.calls.H5VLfile_specific)(under.object, under.id, &mut args, dxpl_id, req)
+        };
+        attempt(obj, NONE, |under| {
+            let _quiet = Quiet::begin(under.container.below.host);
+            if under.is_lent {
+                return Ok(native(under, req));
+            }
+            let claim = || background::file_of(under, asked.obj_type);
+            // Another object than a file may be closed before.
+            let is_request = !req.is_null() && asked.obj_type == H5I_FILE;
+            if is_request && !background::is_idle() {
+                let deferred = move |under: &Under| native(under, NONE);
+                if background::later(c"H5Fflush_async", under, claim(), req, deferred)? {
+                    return Ok(SUCCEED);
+                }
+            }
+            background::settle(under, claim)?;
+            Ok(below(under, req, native(under, req)))
         })
+    }
+}
+
+unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) -> herr_t {
+    let native = |under: &Under, req: Req| {
+        // SAFETY: HDF5 closes the file, or has asked for it when something was pending.
+        unsafe { (under.calls.H5VLfile_close)(under.object, under.id, H5P_DEFAULT, req) }
+    };
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        let claim = |under: &Under| background::file_of(under, H5I_FILE);
+        // A file with a failure to tell of stays open, for HDF5 keeps the identifier.
+        let settled = attempt(file, NONE, |under| {
+            let _quiet = Quiet::begin(under.container.below.host);
+            if !under.is_lent && req.is_null() {
+                background::settle(under, || claim(under))?;
+            }
+            Ok(SUCCEED)
+        });
+        match settled < 0 {
+            true => settled,
+            false => close_after(file, req, background::CLOSE_FILE, claim, native),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_void};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
+use super::background;
 use super::wrapped::{Location, Req, close, make, operate, operate_on_two};
 
 unsafe extern "C" fn create(
@@ -120,6 +121,7 @@ unsafe extern "C" fn close_group(grp: *mut c_void, dxpl_id: hid_t, req: Req) -> 
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
         close(grp, req, |under| {
+            background::group_closes(under);
             (under.calls.H5VLgroup_close)(under.object, under.id, dxpl_id, req)
         })
     }

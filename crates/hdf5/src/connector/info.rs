@@ -3,12 +3,13 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::H5VL_info_class_t;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
+use super::background::Policy;
 use super::host::{Below, Host};
 use super::settings::Settings;
 use super::text::Parts;
@@ -92,10 +93,13 @@ impl Info {
     }
 
     /// For the objects of a file that is opened with this.
-    pub fn container(&self) -> Arc<Container> {
-        Arc::new(Container {
+    pub fn container(&self) -> Result<Arc<Container>> {
+        Ok(Arc::new(Container {
             below: Arc::clone(&self.below),
-        })
+            policy: Policy::of(&self.settings)?,
+            is_native: OnceLock::new(),
+            identity: OnceLock::new(),
+        }))
     }
 
     /// With other settings, or none if the connector below cannot copy what it is told.

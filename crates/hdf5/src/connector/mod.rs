@@ -7,6 +7,7 @@
 //! called HDF5, inside that call.
 
 mod attribute;
+mod background;
 mod blob;
 mod dataset;
 mod datatype;
@@ -17,6 +18,7 @@ mod info;
 mod introspect;
 mod link;
 mod object;
+mod property;
 mod request;
 mod settings;
 mod text;
@@ -35,6 +37,7 @@ use penstock_sys::hdf5::connector::{
 use penstock_sys::hdf5::{H5P_DEFAULT, Hdf5, herr_t, hid_t};
 
 use crate::binding::{SLOTS, slot_of};
+use crate::edge::SUCCEED;
 use host::{Below, Host};
 use info::Info;
 use settings::Settings;
@@ -65,6 +68,15 @@ unsafe extern "C" fn optional(
     }
 }
 
+/// Sees to it that the library does not close before what is pending is finished.
+unsafe extern "C" fn initialize<const SLOT: usize>(_: hid_t) -> herr_t {
+    if let Some(host) = Host::of(SLOT) {
+        // SAFETY: the function lives as long as the process.
+        unsafe { (host.calls.H5atclose)(background::finish_all, ptr::null_mut()) };
+    }
+    SUCCEED
+}
+
 const fn class<const SLOT: usize>() -> H5VL_class_t {
     H5VL_class_t {
         version: H5VL_VERSION,
@@ -72,7 +84,7 @@ const fn class<const SLOT: usize>() -> H5VL_class_t {
         name: NAME.as_ptr(),
         conn_version: VERSION,
         cap_flags: CAP_FLAGS,
-        initialize: None,
+        initialize: Some(initialize::<SLOT>),
         terminate: None,
         info_cls: info::class::<SLOT>(),
         wrap_cls: wrap::CLASS,
@@ -153,4 +165,15 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
             false => Ok(()),
         }
     }
+}
+
+/// Sets the stream that GPU memory is ready after, for the transfers with a property list.
+///
+/// # Safety
+/// `list` is an identifier of `hdf5`, whose lock is held. `stream` is a live CUDA stream as long as
+/// the list is used.
+pub unsafe fn set_stream(hdf5: &Hdf5, list: hid_t, stream: *mut c_void) -> Result<()> {
+    let host = host_of(hdf5.H5open as *const c_void)?;
+    // SAFETY: passed on.
+    unsafe { property::set_stream(host, list, stream) }
 }

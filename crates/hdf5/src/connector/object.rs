@@ -1,10 +1,11 @@
 //! Objects of whatever kind, `H5O`.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
+use super::background::{self, Claim};
 use super::wrapped::{Location, Req, Under, attempt, make, operate, operate_on_two};
 
 unsafe extern "C" fn open(
@@ -44,6 +45,8 @@ unsafe extern "C" fn copy(
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
         operate_on_two(src_obj, dst_obj, req, |under, src, dst| {
+            // What is copied may lie in any file.
+            background::finish_before(&Claim::All);
             (under.calls.H5VLobject_copy)(
                 src,
                 loc_params1,
@@ -76,6 +79,9 @@ unsafe extern "C" fn get(
     }
 }
 
+const FLUSH: c_int = 4;
+const REFRESH: c_int = 5;
+
 unsafe extern "C" fn specific(
     obj: *mut c_void,
     loc_params: Location,
@@ -86,6 +92,9 @@ unsafe extern "C" fn specific(
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
         let call = |under: &Under| {
+            if matches!((*args).op_type, FLUSH | REFRESH) && !under.is_lent {
+                background::finish_before(&Claim::All);
+            }
             (under.calls.H5VLobject_specific)(
                 under.object,
                 loc_params,

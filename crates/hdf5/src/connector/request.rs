@@ -1,15 +1,21 @@
-//! Requests of the connector below, wrapped.
+//! Requests: of operations in the background, or of the connector below, wrapped.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use std::time::Duration;
+
+use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::*;
-use penstock_sys::hdf5::herr_t;
+use penstock_sys::hdf5::{ErrorPlace, herr_t, hid_t};
 
-use super::wrapped::{Container, Req, Wrapped, close, operate};
+use super::background::{Operation, Outcome};
+use super::host::Host;
+use super::wrapped::{Container, NONE, Req, Under, Wrapped, attempt};
+use crate::edge::{SUCCEED, c_text};
 
-/// No request: an operation on a request has none of its own.
-const NONE: Req = std::ptr::null_mut();
+/// `H5ES_WAIT_FOREVER`.
+const FOREVER: u64 = u64::MAX;
 
 /// Wraps the request that the connector below has left, if it has.
 ///
@@ -24,14 +30,39 @@ pub unsafe fn wrap(req: Req, container: &Arc<Container>) {
     }
 }
 
+/// A request of this connector, or else of the one below.
+///
+/// # Safety
+/// HDF5 gives a request of this connector.
+unsafe fn of(
+    req: *mut c_void,
+    own: impl FnOnce(&Arc<Operation>) -> Result<()>,
+    call: impl FnOnce(&Under) -> herr_t,
+) -> herr_t {
+    // SAFETY: passed on.
+    unsafe {
+        attempt(req, NONE, |under| match Wrapped::of(req).operation() {
+            Some(operation) => own(operation).map(|()| SUCCEED),
+            None => Ok(call(under)),
+        })
+    }
+}
+
 unsafe extern "C" fn wait(
     req: *mut c_void,
     timeout: u64,
     status: *mut H5VL_request_status_t,
 ) -> herr_t {
+    let limit = (timeout != FOREVER).then(|| Duration::from_nanos(timeout));
+    let own = |operation: &Arc<Operation>| {
+        let outcome = operation.wait(limit);
+        // SAFETY: HDF5 gives a place for the answer.
+        unsafe { *status = outcome.map_or(H5VL_REQUEST_STATUS_IN_PROGRESS, Outcome::status) };
+        Ok(())
+    };
     // SAFETY: HDF5 gives a request of this connector.
     unsafe {
-        operate(req, NONE, |under| {
+        of(req, own, |under| {
             (under.calls.H5VLrequest_wait)(under.object, under.id, timeout, status)
         })
     }
@@ -42,49 +73,117 @@ unsafe extern "C" fn notify(
     cb: H5VL_request_notify_t,
     ctx: *mut c_void,
 ) -> herr_t {
+    let own = |operation: &Arc<Operation>| {
+        // SAFETY: HDF5 gives a function that may be called with this context.
+        unsafe { operation.notify(cb, ctx) };
+        Ok(())
+    };
     // SAFETY: HDF5 gives a request of this connector.
     unsafe {
-        operate(req, NONE, |under| {
+        of(req, own, |under| {
             (under.calls.H5VLrequest_notify)(under.object, under.id, cb, ctx)
         })
     }
 }
 
 unsafe extern "C" fn cancel(req: *mut c_void, status: *mut H5VL_request_status_t) -> herr_t {
+    let own = |operation: &Arc<Operation>| {
+        // SAFETY: HDF5 gives a place for the answer.
+        unsafe { *status = operation.cancel() };
+        Ok(())
+    };
     // SAFETY: HDF5 gives a request of this connector.
     unsafe {
-        operate(req, NONE, |under| {
+        of(req, own, |under| {
             (under.calls.H5VLrequest_cancel)(under.object, under.id, status)
         })
     }
 }
 
 unsafe extern "C" fn specific(req: *mut c_void, args: *mut H5VL_request_specific_args_t) -> herr_t {
+    let own = |operation: &Arc<Operation>| {
+        // SAFETY: HDF5 gives a request, and the arguments of this operation on it, with places for the
+        // answers.
+        unsafe {
+            match (*args).op_type {
+                H5VL_REQUEST_GET_ERR_STACK => {
+                    let host = Wrapped::of(req).container().below.host;
+                    (*args).args.err_stack_id = error_stack(host, operation);
+                    Ok(())
+                }
+                H5VL_REQUEST_GET_EXEC_TIME => {
+                    let places = (*args).args.get_exec_time;
+                    let (began, took) = operation.times();
+                    for (place, value) in [(places.exec_ts, began), (places.exec_time, took)] {
+                        if !place.is_null() {
+                            *place = value;
+                        }
+                    }
+                    Ok(())
+                }
+                other => Err(unknown(other)),
+            }
+        }
+    };
     // SAFETY: HDF5 gives a request of this connector.
     unsafe {
-        operate(req, NONE, |under| {
+        of(req, own, |under| {
             (under.calls.H5VLrequest_specific)(under.object, under.id, args)
         })
     }
 }
 
 unsafe extern "C" fn optional(req: *mut c_void, args: *mut H5VL_optional_args_t) -> herr_t {
+    // SAFETY: HDF5 gives the arguments.
+    let own = |_: &Arc<Operation>| Err(unknown(unsafe { (*args).op_type }));
     // SAFETY: HDF5 gives a request of this connector.
     unsafe {
-        operate(req, NONE, |under| {
+        of(req, own, |under| {
             (under.calls.H5VLrequest_optional)(under.object, under.id, args)
         })
     }
 }
 
-/// The only end of a request: waiting for it, or cancelling it, does not free it.
+/// The only end of a request: waiting for it, or cancelling it, does not free it. One that is not
+/// finished is waited for.
 unsafe extern "C" fn free(req: *mut c_void) -> herr_t {
+    let own = |operation: &Arc<Operation>| {
+        operation.finish();
+        Ok(())
+    };
     // SAFETY: HDF5 gives up a request of this connector.
     unsafe {
-        close(req, NONE, |under| {
+        let status = of(req, own, |under| {
             (under.calls.H5VLrequest_free)(under.object, under.id)
-        })
+        });
+        if status >= 0 {
+            Wrapped::release(req);
+        }
+        status
     }
+}
+
+fn unknown(operation: i32) -> Error {
+    Error::invalid(format!("requests have no operation {operation}"))
+}
+
+/// A stack with what went wrong, which HDF5 gives to the application; none if nothing did.
+fn error_stack(host: Host, operation: &Operation) -> hid_t {
+    let Some(Outcome::Failed(error)) = operation.outcome() else {
+        return -1;
+    };
+    let text = c_text(&error.to_string());
+    let place = ErrorPlace {
+        file: c"penstock",
+        function: operation.call,
+        line: 0,
+    };
+    host.keeping_errors(|| {
+        let (major, minor) = ("H5E_VOL_g", "H5E_CANTOPERATE_g");
+        host.hdf5.push_error(&place, major, minor, &text);
+        // SAFETY: the thread is inside a call of this HDF5.
+        unsafe { (host.calls.H5Eget_current_stack)() }
+    })
 }
 
 /// For the tables of callbacks.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use penstock_sys::hdf5::connector::{H5I_type_t, H5VL_wrap_class_t};
 use penstock_sys::hdf5::herr_t;
 
+use super::background::being_lent;
 use super::wrapped::{Container, Under, Wrapped};
 use crate::edge::{FAIL, SUCCEED};
 
@@ -42,6 +43,16 @@ unsafe extern "C" fn get_object(obj: *const c_void) -> *mut c_void {
 unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void) -> herr_t {
     // SAFETY: HDF5 gives an object of this connector, and a place for the answer.
     unsafe {
+        let wrapped = Wrapped::of(obj);
+        if wrapped.operation().is_some() {
+            // Nothing of a request is wrapped but what it lends itself.
+            let context = Context {
+                container: Arc::clone(wrapped.container()),
+                under: ptr::null_mut(),
+            };
+            *wrap_ctx = Box::into_raw(Box::new(context)).cast();
+            return SUCCEED;
+        }
         let under = Under::of(obj);
         let body = || {
             let mut context = Context {
@@ -69,9 +80,12 @@ unsafe extern "C" fn wrap_object(
     // SAFETY: the object belongs to the file that the context is of.
     let under =
         unsafe { (below.host.calls.H5VLwrap_object)(obj, obj_type, below.id, context.under) };
-    match under.is_null() {
-        true => under,
-        false => Wrapped::wrap(under, &context.container),
+    if under.is_null() {
+        return under;
+    }
+    match being_lent() {
+        Some((container, lent)) => Wrapped::lend(under, &container, lent),
+        None => Wrapped::wrap(under, &context.container),
     }
 }
 

@@ -1,36 +1,57 @@
 //! What HDF5 holds for a file, group, dataset, attribute, named datatype or request of the connector,
 //! and how a callback on one becomes a call of the connector below.
 
-use std::ffi::c_void;
-use std::sync::Arc;
+use std::ffi::{CStr, c_void};
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::H5VL_loc_params_t;
 use penstock_sys::hdf5::pass_through::Functions;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
+use super::background::{self, About, Claim, Identity, Lent, Loan, Operation, Policy};
 use super::host::{Below, Quiet};
 use super::request;
-use crate::edge::{FAIL, What, caught, what};
+use crate::edge::{FAIL, SUCCEED, What, caught, what};
 
 /// Where HDF5 says that an object lies; passed on as it is.
 pub type Location = *const H5VL_loc_params_t;
 /// Null, or where an operation that goes on after the call leaves its request.
 pub type Req = *mut *mut c_void;
+pub const NONE: Req = std::ptr::null_mut();
 
 /// What the objects of one file share.
 pub struct Container {
     pub below: Arc<Below>,
+    pub policy: Policy,
+    /// Whether the connector at the bottom is the native one; asked once.
+    pub is_native: OnceLock<bool>,
+    /// Of the file on its device, if it is one file with a name.
+    pub identity: OnceLock<Identity>,
 }
 
-/// An object of the connector below, wrapped.
+/// An object of the connector below, wrapped; or a request of this one.
 pub struct Wrapped {
     under: *mut c_void,
     container: Arc<Container>,
+    role: Role,
+    /// Of a dataset, when it is known.
+    about: OnceLock<About>,
+}
+
+/// What a wrapper is for.
+enum Role {
+    /// HDF5 closes the object by it.
+    Owned,
+    /// The object is closed by another wrapper.
+    Lent(Arc<Lent>),
+    Request(Arc<Operation>),
 }
 
 /// An object taken apart for one call. It holds on to what the call needs when the object is gone:
 /// a refresh closes it, and opens it anew.
+#[derive(Clone)]
 pub struct Under {
     /// The object, as the connector below knows it.
     pub object: *mut c_void,
@@ -38,6 +59,8 @@ pub struct Under {
     pub id: hid_t,
     pub calls: &'static Functions,
     pub container: Arc<Container>,
+    /// Whether this connector itself is what uses it, in the course of an operation.
+    pub is_lent: bool,
 }
 
 const CALL: What = what(c"penstock_async", "H5E_VOL_g", "H5E_CANTOPERATE_g");
@@ -45,11 +68,68 @@ const CALL: What = what(c"penstock_async", "H5E_VOL_g", "H5E_CANTOPERATE_g");
 impl Wrapped {
     /// For HDF5, which gives it back to [`Wrapped::release`].
     pub fn wrap(under: *mut c_void, container: &Arc<Container>) -> *mut c_void {
+        Wrapped::boxed(under, container, Role::Owned)
+    }
+
+    /// As [`Wrapped::wrap`], of an object that is lent.
+    pub fn lend(under: *mut c_void, container: &Arc<Container>, lent: Arc<Lent>) -> *mut c_void {
+        Wrapped::boxed(under, container, Role::Lent(lent))
+    }
+
+    /// A request of this connector, for HDF5.
+    pub fn request(operation: &Arc<Operation>, container: &Arc<Container>) -> *mut c_void {
+        let role = Role::Request(Arc::clone(operation));
+        Wrapped::boxed(std::ptr::null_mut(), container, role)
+    }
+
+    fn boxed(under: *mut c_void, container: &Arc<Container>, role: Role) -> *mut c_void {
         let wrapped = Wrapped {
             under,
             container: Arc::clone(container),
+            role,
+            about: OnceLock::new(),
         };
         Box::into_raw(Box::new(wrapped)).cast()
+    }
+
+    /// # Safety
+    /// `object` was made here and is not released while the answer is used.
+    pub unsafe fn of<'a>(object: *const c_void) -> &'a Wrapped {
+        // SAFETY: passed on.
+        unsafe { &*object.cast::<Wrapped>() }
+    }
+
+    /// The operation of a request that is this connector's own.
+    pub fn operation(&self) -> Option<&Arc<Operation>> {
+        match &self.role {
+            Role::Request(operation) => Some(operation),
+            Role::Owned | Role::Lent(_) => None,
+        }
+    }
+
+    pub fn lent(&self) -> Option<&Arc<Lent>> {
+        match &self.role {
+            Role::Lent(lent) => Some(lent),
+            Role::Owned | Role::Request(_) => None,
+        }
+    }
+
+    pub fn container(&self) -> &Arc<Container> {
+        &self.container
+    }
+
+    /// What is to be known of a dataset.
+    ///
+    /// # Safety
+    /// The thread is inside a callback on `under`, which this wraps, and `loan` is an identifier of
+    /// it.
+    pub unsafe fn about(&self, under: &Under, loan: &Loan) -> Result<About> {
+        if let Some(known) = self.about.get() {
+            return Ok(known.clone());
+        }
+        // SAFETY: passed on.
+        let about = unsafe { About::of(under, loan)? };
+        Ok(self.about.get_or_init(|| about).clone())
     }
 
     /// # Safety
@@ -65,8 +145,9 @@ impl Under {
     /// `object` was made by [`Wrapped::wrap`] and is not released yet.
     pub unsafe fn of(object: *const c_void) -> Under {
         // SAFETY: passed on.
-        let object = unsafe { &*object.cast::<Wrapped>() };
+        let object = unsafe { Wrapped::of(object) };
         Under {
+            is_lent: matches!(object.role, Role::Lent(_)),
             object: object.under,
             id: object.container.below.id,
             calls: object.container.below.host.calls,
@@ -199,10 +280,81 @@ pub unsafe fn make(
 /// As for [`operate`].
 pub unsafe fn close(object: *mut c_void, req: Req, call: impl FnOnce(&Under) -> herr_t) -> herr_t {
     // SAFETY: passed on.
+    if let Some(status) = unsafe { close_lent(object) } {
+        return status;
+    }
+    // SAFETY: passed on.
     let status = unsafe { operate(object, req, call) };
     if status >= 0 {
         // SAFETY: HDF5 gives a closed object up.
         unsafe { Wrapped::release(object) };
+    }
+    status
+}
+
+/// As [`close`], of an object on which operations may be pending. It is closed after them: if there is
+/// a place for a request, maybe later, by one.
+///
+/// # Safety
+/// As for [`close`], where `native` makes the call, now or later.
+pub unsafe fn close_after(
+    object: *mut c_void,
+    req: Req,
+    name: &'static CStr,
+    claim: impl FnOnce(&Under) -> Claim,
+    native: impl Fn(&Under, Req) -> herr_t + 'static,
+) -> herr_t {
+    // SAFETY: passed on.
+    if let Some(status) = unsafe { close_lent(object) } {
+        return status;
+    }
+    // SAFETY: passed on.
+    unsafe {
+        let status = attempt(object, NONE, |under| {
+            if background::is_idle() {
+                return Ok(below(under, req, under.quietly(|| native(under, req))));
+            }
+            let native = Rc::new(native);
+            let later = Rc::clone(&native);
+            let act = move |under: &Under| later(under, NONE);
+            under.quietly(
+                || match background::later(name, under, claim(under), req, act)? {
+                    true => Ok(SUCCEED),
+                    false => Ok(below(under, req, native(under, req))),
+                },
+            )
+        });
+        if status >= 0 {
+            Wrapped::release(object);
+        }
+        status
+    }
+}
+
+/// Closes the wrapper of an object that is lent, and leaves the object open. `None` for another.
+///
+/// # Safety
+/// HDF5 gives the object up.
+unsafe fn close_lent(object: *mut c_void) -> Option<herr_t> {
+    // SAFETY: passed on.
+    unsafe {
+        let lent = Arc::clone(Wrapped::of(object).lent()?);
+        let under = Under::of(object);
+        lent.closes();
+        background::unwrap(&under);
+        Wrapped::release(object);
+    }
+    Some(SUCCEED)
+}
+
+/// What the connector below has answered, with the request wrapped that it may have left.
+///
+/// # Safety
+/// `req` is null or a place for a request.
+pub unsafe fn below(under: &Under, req: Req, status: herr_t) -> herr_t {
+    if status >= 0 {
+        // SAFETY: passed on.
+        unsafe { request::wrap(req, &under.container) };
     }
     status
 }

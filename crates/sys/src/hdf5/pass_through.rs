@@ -8,12 +8,15 @@
 use std::ffi::{OsStr, c_char, c_int, c_uint, c_void};
 
 use super::connector::*;
-use super::{TITLE, herr_t, hid_t, htri_t};
+use super::{TITLE, herr_t, hid_t, hssize_t, htri_t};
 use crate::library::{Absent, Search, table};
 
 type Obj = *mut c_void;
 type Location = *const H5VL_loc_params_t;
 type Req = *mut *mut c_void;
+/// One of a property's own functions; none of ours has any.
+type Callback = *const c_void;
+pub type AtClose = unsafe extern "C" fn(ctx: *mut c_void);
 
 table! {
     /// The functions named `H5VL` keep the error stack; all others clear it when they begin.
@@ -63,6 +66,23 @@ table! {
             fn H5VLwrap_object(obj: Obj, obj_type: H5I_type_t, connector_id: hid_t,
                 wrap_ctx: *mut c_void) -> *mut c_void;
             fn H5VLunwrap_object(obj: Obj, connector_id: hid_t) -> *mut c_void;
+            /// An identifier for an object of the connector at the bottom, which all connectors wrap
+            /// that take part in the call of HDF5 in which this is called.
+            fn H5VLwrap_register(obj: Obj, type_: H5I_type_t) -> hid_t;
+            /// Calls `func` when the library closes, before it closes anything.
+            fn H5atclose(func: AtClose, ctx: *mut c_void) -> herr_t;
+            fn H5Pequal(id1: hid_t, id2: hid_t) -> htri_t;
+            fn H5Pexist(plist_id: hid_t, name: *const c_char) -> htri_t;
+            fn H5Pget(plist_id: hid_t, name: *const c_char, value: *mut c_void) -> herr_t;
+            fn H5Pset(plist_id: hid_t, name: *const c_char, value: *const c_void) -> herr_t;
+            fn H5Premove(plist_id: hid_t, name: *const c_char) -> herr_t;
+            /// A property of this list only, which its copies have, too. The functions, which all may
+            /// be null, take part in its life.
+            fn H5Pinsert2(plist_id: hid_t, name: *const c_char, size: usize, value: *mut c_void,
+                set: Callback, get: Callback, prp_del: Callback, copy: Callback,
+                compare: Callback, close: Callback) -> herr_t;
+            fn H5Aget_space(attr_id: hid_t) -> hid_t;
+            fn H5Sget_simple_extent_npoints(space_id: hid_t) -> hssize_t;
             fn H5VLfree_wrap_ctx(wrap_ctx: *mut c_void, connector_id: hid_t) -> herr_t;
 
             fn H5VLattr_create(obj: Obj, loc_params: Location, connector_id: hid_t,

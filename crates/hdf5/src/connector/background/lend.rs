@@ -1,0 +1,129 @@
+//! Identifiers of objects of which a callback has only what the connector below made.
+//!
+//! Plans are made, and encoded chunks are handed over, by functions of HDF5's that take an identifier.
+//! What they ask comes back to this connector, which knows a lent object by its wrapper and passes
+//! everything on at once. Closing the identifier leaves the object below open.
+
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Weak};
+
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_sys::hdf5::connector::H5I_type_t;
+use penstock_sys::hdf5::hid_t;
+
+use super::super::host::Host;
+use super::super::wrapped::{Container, Under};
+use super::operation::Operation;
+
+/// An identifier, closed when this is dropped: by a thread that is inside a call of its HDF5.
+pub struct Loan {
+    host: Host,
+    lent: Arc<Lent>,
+}
+
+/// What the wrapper of a lent object knows.
+pub struct Lent {
+    /// -1 when it is closed.
+    id: AtomicI64,
+    /// The operation that calls HDF5 by it.
+    operation: Mutex<Weak<Operation>>,
+}
+
+const CLOSED: hid_t = -1;
+
+thread_local! {
+    /// What this thread is about to wrap, if that is to be lent.
+    static LENDING: RefCell<Option<(Arc<Container>, Arc<Lent>)>> = const { RefCell::new(None) };
+}
+
+/// For the callback that wraps: the object that is lent, if one is.
+pub fn being_lent() -> Option<(Arc<Container>, Arc<Lent>)> {
+    LENDING.take()
+}
+
+impl Loan {
+    /// # Safety
+    /// The thread is inside a callback on `under`, an object of this kind, or on another object of
+    /// the same connectors. The object stays open until the loan is dropped.
+    pub unsafe fn of(under: &Under, kind: H5I_type_t) -> Result<Loan> {
+        let lent = Arc::new(Lent {
+            id: AtomicI64::new(CLOSED),
+            operation: Mutex::new(Weak::new()),
+        });
+        LENDING.set(Some((Arc::clone(&under.container), Arc::clone(&lent))));
+        // SAFETY: passed on.
+        let id = unsafe {
+            let bottom = (under.calls.H5VLget_object)(under.object, under.id);
+            match bottom.is_null() {
+                true => CLOSED,
+                false => (under.calls.H5VLwrap_register)(bottom, kind),
+            }
+        };
+        LENDING.set(None);
+        if id < 0 {
+            return Err(Error::new(
+                Kind::Unavailable,
+                "HDF5 gives no identifier for the object in the course of this call",
+            ));
+        }
+        lent.id.store(id, Relaxed);
+        Ok(Loan {
+            host: under.container.below.host,
+            lent,
+        })
+    }
+
+    pub fn id(&self) -> hid_t {
+        self.lent.id.load(Relaxed)
+    }
+
+    /// From now on an application that closes the identifier, which it finds among those of the
+    /// file, waits for the operation.
+    pub fn is_used_by(&self, operation: &Arc<Operation>) {
+        let mut user = self
+            .lent
+            .operation
+            .lock()
+            .unwrap_or_else(|e| e.into_inner());
+        *user = Arc::downgrade(operation);
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        let id = self.lent.id.swap(CLOSED, Relaxed);
+        if id != CLOSED {
+            // SAFETY: the identifier is open, and its one reference is this object's.
+            self.host
+                .keeping_errors(|| unsafe { (self.host.calls.H5Idec_ref)(id) });
+        }
+    }
+}
+
+impl Lent {
+    /// The identifier is being closed, by its loan or by the application.
+    pub fn closes(&self) {
+        let operation = {
+            let user = self.operation.lock().unwrap_or_else(|e| e.into_inner());
+            user.upgrade()
+        };
+        if self.id.load(Relaxed) != CLOSED
+            && let Some(operation) = operation
+        {
+            operation.finish();
+        }
+        self.id.store(CLOSED, Relaxed);
+    }
+}
+
+/// Gives wrappers back that connectors in between have put around a lent object.
+///
+/// # Safety
+/// `under` is what was wrapped for the loan, and is used no more.
+pub unsafe fn unwrap(under: &Under) {
+    let below = &under.container.below;
+    // SAFETY: passed on.
+    let _bottom: *mut c_void = unsafe { (under.calls.H5VLunwrap_object)(under.object, below.id) };
+}

@@ -1,0 +1,111 @@
+//! Operations that go on after their call has returned, without a thread that calls HDF5.
+//!
+//! What needs HDF5 is done on the thread that calls it: plans are made when an operation is
+//! submitted ([`transfer`]), encoded chunks are handed over when it is waited for ([`operation`]). In
+//! between the engine moves bytes. The order of the program is kept where it matters: an operation
+//! that conflicts with pending ones comes after them ([`pending`]), and so does everything that the
+//! connector below does with the same dataset or file.
+
+mod about;
+mod budget;
+mod closing;
+mod journal;
+mod lend;
+mod operation;
+mod pending;
+mod policy;
+mod staged;
+mod transfer;
+
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+pub use about::{About, file_of, object_of};
+pub use closing::{CLOSE_DATASET, CLOSE_FILE, Identity, before_open, identity, later, settle};
+pub use lend::{Lent, Loan, being_lent, unwrap};
+pub use operation::{Operation, Outcome};
+pub use pending::Claim;
+pub use policy::{Begins, Policy};
+pub use transfer::{Call, Kind, Way, transfer};
+
+use penstock_sys::hdf5::connector::H5I_GROUP;
+
+use super::wrapped::Under;
+use pending::Pending;
+
+/// Of all files of the process.
+static PENDING: Mutex<Pending<Arc<Operation>>> = Mutex::new(Pending::new());
+
+fn pending() -> MutexGuard<'static, Pending<Arc<Operation>>> {
+    PENDING.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Whether nothing is pending; then there is no order to keep.
+pub fn is_idle() -> bool {
+    pending().is_empty()
+}
+
+/// Makes it one that others wait for, if they conflict with one of its claims.
+fn enter(claims: Vec<Claim>, operation: &Arc<Operation>) {
+    let numbers: Vec<u64> = {
+        let mut pending = pending();
+        let enter = |claim| pending.enter(claim, Arc::clone(operation));
+        claims.into_iter().map(enter).collect()
+    };
+    operation.leaves_by(Box::new(move || {
+        for number in &numbers {
+            let left = pending().leave(*number);
+            // Not under the lock: with the last handle go identifiers.
+            drop(left);
+        }
+    }));
+}
+
+/// Waits for the pending operations that conflict with a claim. How many there were.
+pub fn finish_before(claim: &Claim) -> usize {
+    let before = pending().before(claim);
+    before.iter().for_each(Operation::finish);
+    before.len()
+}
+
+/// Begins the queued operations that conflict with a claim, as closing what they use does.
+pub fn begin_before(claim: &Claim) {
+    let before = pending().before(claim);
+    before.iter().for_each(Operation::begin);
+}
+
+/// A group is about to be closed.
+///
+/// # Safety
+/// The thread is inside the callback on `under`.
+pub unsafe fn group_closes(under: &Under) {
+    if under.container.policy.begins == Begins::GroupClose && !is_idle() {
+        // SAFETY: passed on.
+        begin_before(&unsafe { file_of(under, H5I_GROUP) });
+    }
+}
+
+/// Takes the turns that the oldest operations ask for, so that they go on though nobody waits for
+/// them yet.
+pub fn attend() {
+    /// Of so many, so that a call does not cost more the more is pending.
+    const MOST: usize = 16;
+    let oldest = pending().oldest(MOST);
+    oldest.iter().for_each(Operation::attend);
+}
+
+/// Waits for the oldest operation. False if there is none that this thread can wait for.
+fn finish_oldest() -> bool {
+    let oldest = pending().oldest(1);
+    oldest
+        .first()
+        .is_some_and(|operation| operation.wait(None).is_some())
+}
+
+/// For H5atclose: the library closes, and what is pending is finished before.
+///
+/// # Safety
+/// Called by HDF5.
+pub unsafe extern "C" fn finish_all(_: *mut c_void) {
+    let _ = std::panic::catch_unwind(|| finish_before(&Claim::All));
+}
