@@ -68,7 +68,7 @@ fn a_region_of_whole_chunks_holds_the_chunks_that_it_touches() {
 fn those_before_come_in_the_order_of_their_submission_and_leave_by_their_number() {
     let mut pending = Pending::new();
     let numbers: Vec<u64> = (0..4)
-        .map(|i| pending.enter(elements(i % 2, &[0..9], Access::Write), i))
+        .map(|i| pending.enter(Claim::Object(dataset(i % 2)), i))
         .collect();
     assert_eq!(pending.before(&Claim::Object(dataset(1))), [1, 3]);
     pending.leave(numbers[1]);
