@@ -71,8 +71,11 @@ unsafe extern "C" fn optional(
 /// Sees to it that the library does not close before what is pending is finished.
 unsafe extern "C" fn initialize<const SLOT: usize>(_: hid_t) -> herr_t {
     if let Some(host) = Host::of(SLOT) {
-        // SAFETY: the function lives as long as the process.
-        unsafe { (host.calls.H5atclose)(background::finish_all, ptr::null_mut()) };
+        // HDF5 may be trying all that it finds, after a failure.
+        host.keeping_errors(|| {
+            // SAFETY: the function lives as long as the process.
+            unsafe { (host.calls.H5atclose)(background::finish_all, ptr::null_mut()) };
+        });
     }
     SUCCEED
 }
