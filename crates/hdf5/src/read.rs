@@ -466,7 +466,7 @@ unsafe fn by_hdf5(
     if selection.is_empty() || info.is_null {
         return Ok(done(Vec::new(), 0));
     }
-    let elements = selection.len().unwrap_or(0);
+    let elements = selection.elements().unwrap_or(0);
     if let (Shape::Space(space), false) = (order.shape, host.is_null()) {
         // SAFETY: the caller vouches for the buffer.
         unsafe { h5dread(session, order, space, host.cast(), info)? };

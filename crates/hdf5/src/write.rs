@@ -361,16 +361,6 @@ unsafe fn by_hdf5(
 }
 
 impl Selection {
-    /// Number of elements that are selected; `None` if they cannot be counted.
-    fn elements(&self) -> Option<u64> {
-        match self {
-            Selection::Grid(_) => self.len(),
-            Selection::Runs(runs) => runs
-                .iter()
-                .try_fold(0u64, |all, run| all.checked_add(run.length)),
-        }
-    }
-
     /// Whether an element is selected more than once.
     fn has_repeats(&self) -> bool {
         match self {
