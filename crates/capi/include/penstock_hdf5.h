@@ -59,6 +59,11 @@ PENSTOCK_API int penstock_fapl_set_connector(int64_t fapl_id, const char *option
  * stream. */
 PENSTOCK_API int penstock_dxpl_set_stream(int64_t dxpl_id, void *stream);
 
+/* PENSTOCK_OK if the connector would take this text after its name in HDF5_VOL_CONNECTOR, of which its
+ * options are one, else PENSTOCK_ERR_INVALID, naming the key. Needs no HDF5: what stands in the braces
+ * of under_info is for the connector below to check. */
+PENSTOCK_API int penstock_hdf5_check_connector_options(const char *options);
+
 #ifdef __cplusplus
 }
 #endif

@@ -26,6 +26,17 @@ pub unsafe extern "C" fn penstock_connector_class(code: *const c_void) -> *const
 }
 
 /// # Safety
+/// `options` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_hdf5_check_connector_options(options: *const c_char) -> c_int {
+    // SAFETY: passed on.
+    guard(|| unsafe {
+        connector::check(text(options)?)?;
+        Ok(OK)
+    })
+}
+
+/// # Safety
 /// `options` is null or a C string; no other thread calls HDF5 meanwhile, unless it is thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_fapl_set_connector(

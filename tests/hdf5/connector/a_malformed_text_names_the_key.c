@@ -14,6 +14,9 @@ int main(void) {
     CHECK(H5VLconnector_str_to_info("under_vol=65000", connector, &info) < 0);
     CHECK_ERROR_SAYS("under_vol=65000");
     OK(H5Eclear2(H5E_DEFAULT));
+    CHECK(H5VLconnector_str_to_info("under_vol=no_such_connector", connector, &info) < 0);
+    CHECK_ERROR_SAYS("under_vol=no_such_connector");
+    OK(H5Eclear2(H5E_DEFAULT));
     CHECK(H5VLconnector_str_to_info("colour=red", connector, &info) < 0);
     CHECK_ERROR_SAYS("colour");
     CHECK(info == NULL);

@@ -36,6 +36,12 @@ int main(void) {
     const char *all =
         "under_vol=27022;under_info={under_vol=0;under_info={};copy=never};threads=4;implicit=1";
     CHECK(is_written(connector, all, all));
+    /* A connector below is written by its number, whichever way it was named. */
+    CHECK(is_written(connector, "under_vol=native", "under_vol=0;under_info={}"));
+    const char *named = "under_vol=penstock_async;under_info={under_vol=0;under_info={}}";
+    const char *numbered = "under_vol=27022;under_info={under_vol=0;under_info={}}";
+    CHECK(is_written(connector, named, numbered));
+    CHECK(order_of(connector, named, numbered) == 0);
 
     CHECK(order_of(connector, "threads=4", "under_vol=0;threads=4") == 0);
     CHECK(order_of(connector, "threads=4", "threads=5") < 0);

@@ -7,7 +7,9 @@ use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::pass_through::Functions;
 use penstock_sys::hdf5::{ErrorAuto, H5E_DEFAULT, H5P_DEFAULT, Hdf5, hid_t};
 
+use super::text::Under;
 use crate::binding::hdf5_of;
+use crate::edge::c_text;
 
 /// The copy of HDF5 that an object belongs to, with its functions for connectors. Only its own
 /// threads call these, from inside a call of it.
@@ -85,13 +87,24 @@ pub struct Below {
 }
 
 impl Below {
-    /// The connector with this value, which HDF5 looks for among its plugins if need be.
-    pub fn by_value(host: Host, value: c_int) -> Result<Below> {
-        // SAFETY: the thread is inside a call of this HDF5.
-        let id = unsafe { (host.calls.H5VLregister_connector_by_value)(value, H5P_DEFAULT) };
+    /// The connector with this value or name, which HDF5 looks for among its plugins if need be.
+    pub fn find(host: Host, under: Under<'_>) -> Result<Below> {
+        // SAFETY: the thread is inside a call of this HDF5; the name is a C string.
+        let (id, told) = unsafe {
+            match under {
+                Under::Value(value) => (
+                    (host.calls.H5VLregister_connector_by_value)(value, H5P_DEFAULT),
+                    value.to_string(),
+                ),
+                Under::Name(name) => (
+                    (host.calls.H5VLregister_connector_by_name)(c_text(name).as_ptr(), H5P_DEFAULT),
+                    name.to_owned(),
+                ),
+            }
+        };
         match id < 0 {
             true => Err(Error::invalid(format!(
-                "HDF5 finds no connector for the option under_vol={value}"
+                "HDF5 finds no connector for the option under_vol={told}"
             ))
             .remedy(
                 "name its folder in HDF5_PLUGIN_PATH, or write under_vol=0 for the native one",

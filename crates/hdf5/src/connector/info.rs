@@ -36,7 +36,7 @@ impl Info {
         let parts = Parts::of(text)?;
         // Before anything is owned.
         let settings = Arc::new(Settings::parse(&parts.settings)?);
-        let below = Below::by_value(host, parts.under_vol)?;
+        let below = Below::find(host, parts.under_vol)?;
         let mut info = Info::over(below, ptr::null_mut(), settings);
         if !parts.under_info.is_empty() {
             let text = c_text(parts.under_info);

@@ -41,6 +41,7 @@ use crate::edge::SUCCEED;
 use host::{Below, Host};
 use info::Info;
 use settings::Settings;
+use text::Parts;
 use wrapped::{Req, operate};
 
 /// Some programs know by "async" in the name that operations go on after a call.
@@ -122,6 +123,12 @@ fn host_of(code: *const c_void) -> Result<Host> {
         )
         .remedy("use HDF5 1.14 or 2.x as a shared library")
     })
+}
+
+/// Whether the text after the connector's name is one that it takes, as far as that can be told without
+/// HDF5.
+pub fn check(text: &str) -> Result<()> {
+    Settings::parse(&Parts::of(text)?.settings).map(drop)
 }
 
 /// Makes a file access property list use the connector, above the one that it uses. If that is this

@@ -3,19 +3,24 @@
 
 use penstock_engine::error::{Error, Result};
 
+/// The connector below: HDF5 knows it by either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Under<'a> {
+    Value(i32),
+    Name(&'a str),
+}
+
 /// `under_vol=0;under_info={...};` and what else there is.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Parts<'a> {
-    /// The value by which HDF5 knows the connector below.
-    pub under_vol: i32,
+    pub under_vol: Under<'a>,
     /// What stands between the braces. It may hold semicolons and braces of its own.
     pub under_info: &'a str,
     /// The other keys, as they were written.
     pub settings: String,
 }
 
-/// The native connector's.
-const NATIVE: i32 = 0;
+const NATIVE: Under<'_> = Under::Value(0);
 
 impl<'a> Parts<'a> {
     /// Keys may be left out; without `under_vol` the native connector lies below.
@@ -30,7 +35,7 @@ impl<'a> Parts<'a> {
                 .split_once('=')
                 .map(|(key, value)| (key.trim(), value.trim()))
             {
-                Some(("under_vol", value)) => parts.under_vol = number(value)?,
+                Some(("under_vol", value)) => parts.under_vol = under(value)?,
                 Some(("under_info", value)) => parts.under_info = within_braces(value)?,
                 _ if parts.settings.is_empty() => item.clone_into(&mut parts.settings),
                 _ => {
@@ -57,17 +62,18 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
     split.map(str::trim).filter(|item| !item.is_empty())
 }
 
-fn number(value: &str) -> Result<i32> {
-    value
-        .parse()
-        .ok()
-        .filter(|value| *value >= 0)
-        .ok_or_else(|| {
-            Error::invalid(format!(
-                "option under_vol must be the number of a connector, not {value:?}"
-            ))
-            .remedy("write under_vol=0 for HDF5's native connector")
-        })
+/// What does not look like a number is a name.
+fn under(value: &str) -> Result<Under<'_>> {
+    if value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+        return Ok(Under::Name(value));
+    }
+    let number = value.parse().ok().filter(|value| *value >= 0);
+    number.map(Under::Value).ok_or_else(|| {
+        Error::invalid(format!(
+            "option under_vol must be the number or the name of a connector, not {value:?}"
+        ))
+        .remedy("write under_vol=0 for HDF5's native connector")
+    })
 }
 
 fn within_braces(value: &str) -> Result<&str> {
@@ -94,7 +100,7 @@ fn within_braces(value: &str) -> Result<&str> {
 mod tests {
     use super::*;
 
-    fn parts(text: &str) -> (i32, &str, String) {
+    fn parts(text: &str) -> (Under<'_>, &str, String) {
         let parts = Parts::of(text).unwrap();
         (parts.under_vol, parts.under_info, parts.settings)
     }
@@ -103,7 +109,7 @@ mod tests {
     fn the_connector_below_and_the_settings_are_told_apart() {
         let text = "under_vol=512;under_info={under_vol=0;under_info={};};threads=4 ; block=1MiB;";
         let expected = (
-            512,
+            Under::Value(512),
             "under_vol=0;under_info={};",
             "threads=4;block=1MiB".to_owned(),
         );
@@ -112,15 +118,23 @@ mod tests {
 
     #[test]
     fn the_native_connector_lies_below_if_none_is_named() {
-        assert_eq!(parts(""), (0, "", String::new()));
-        assert_eq!(parts("threads=4"), (0, "", "threads=4".to_owned()));
-        assert_eq!(parts("under_vol=0;under_info={}"), (0, "", String::new()));
+        assert_eq!(parts(""), (NATIVE, "", String::new()));
+        assert_eq!(parts("threads=4"), (NATIVE, "", "threads=4".to_owned()));
+        let written = "under_vol=0;under_info={}";
+        assert_eq!(parts(written), (NATIVE, "", String::new()));
+    }
+
+    #[test]
+    fn the_connector_below_may_be_named() {
+        let expected = (Under::Name("pass_through"), "under_vol=0", String::new());
+        let text = "under_vol=pass_through;under_info={under_vol=0}";
+        assert_eq!(parts(text), expected);
     }
 
     #[test]
     fn a_malformed_text_is_an_error_that_names_the_key() {
         for (text, key) in [
-            ("under_vol=native;under_info={}", "under_vol"),
+            ("under_vol=5th;under_info={}", "under_vol"),
             ("under_vol=-1", "under_vol"),
             ("under_vol=", "under_vol"),
             ("under_vol=0;under_info={", "under_info"),

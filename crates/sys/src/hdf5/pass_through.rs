@@ -44,6 +44,7 @@ table! {
             /// One reference more of the identifier, or a new one, of a connector that is there.
             fn H5VLregister_connector_by_value(connector_value: H5VL_class_value_t, vipl_id: hid_t)
                 -> hid_t;
+            fn H5VLregister_connector_by_name(connector_name: *const c_char, vipl_id: hid_t) -> hid_t;
             fn H5VLis_connector_registered_by_name(name: *const c_char) -> htri_t;
             fn H5VLget_connector_id_by_name(name: *const c_char) -> hid_t;
             fn H5VLcmp_connector_cls(cmp: *mut c_int, connector_id1: hid_t, connector_id2: hid_t)
