@@ -1,12 +1,11 @@
 //! Elements of variable length, in the heap of the file.
 
 use std::ffi::c_void;
-use std::ptr;
 
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::herr_t;
 
-use super::wrapped::operate;
+use super::wrapped::{Ask, operate};
 
 unsafe extern "C" fn put(
     obj: *mut c_void,
@@ -17,7 +16,7 @@ unsafe extern "C" fn put(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, ptr::null_mut(), |under| {
+        operate(obj, Ask::NONE, |under| {
             (under.calls.H5VLblob_put)(under.object, under.id, buf, size, blob_id, ctx)
         })
     }
@@ -32,7 +31,7 @@ unsafe extern "C" fn get(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, ptr::null_mut(), |under| {
+        operate(obj, Ask::NONE, |under| {
             (under.calls.H5VLblob_get)(under.object, under.id, blob_id, buf, size, ctx)
         })
     }
@@ -45,7 +44,7 @@ unsafe extern "C" fn specific(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, ptr::null_mut(), |under| {
+        operate(obj, Ask::NONE, |under| {
             (under.calls.H5VLblob_specific)(under.object, under.id, blob_id, args)
         })
     }
@@ -58,7 +57,7 @@ unsafe extern "C" fn optional(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, ptr::null_mut(), |under| {
+        operate(obj, Ask::NONE, |under| {
             (under.calls.H5VLblob_optional)(under.object, under.id, blob_id, args)
         })
     }

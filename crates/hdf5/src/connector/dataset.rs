@@ -1,6 +1,6 @@
 //! Datasets, `H5D`.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::slice;
 
 use penstock_sys::hdf5::connector::*;
@@ -8,9 +8,8 @@ use penstock_sys::hdf5::{H5P_DEFAULT, herr_t, hid_t};
 
 use super::background::{self, Call, Kind, Way};
 use super::host::Quiet;
-use super::wrapped::{
-    Location, NONE, Req, Under, Wrapped, attempt, below, close_after, make, operate,
-};
+use super::request;
+use super::wrapped::{Ask, Location, Req, Under, Wrapped, attempt, close_after, make, operate};
 use crate::edge::SUCCEED;
 
 unsafe extern "C" fn create(
@@ -27,7 +26,7 @@ unsafe extern "C" fn create(
 ) -> *mut c_void {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        make(obj, req, |under| {
+        make(obj, Ask::of(c"H5Dcreate_async", req), |under| {
             (under.calls.H5VLdataset_create)(
                 under.object,
                 loc_params,
@@ -55,7 +54,7 @@ unsafe extern "C" fn open(
 ) -> *mut c_void {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        make(obj, req, |under| {
+        make(obj, Ask::of(c"H5Dopen_async", req), |under| {
             (under.calls.H5VLdataset_open)(
                 under.object,
                 loc_params,
@@ -173,7 +172,7 @@ unsafe fn transfer(
     // SAFETY: passed on: each array has `count` entries.
     unsafe {
         let datasets = slice::from_raw_parts(arguments.dset, count);
-        attempt(datasets[0], NONE, |first| {
+        attempt(datasets[0], Ask::NONE, |first| {
             let mut unders = Vec::with_capacity(count);
             for dataset in datasets {
                 let under = Under::of(*dataset);
@@ -200,7 +199,8 @@ unsafe fn transfer(
                 Way::Done => Ok(SUCCEED),
                 Way::Below => {
                     let status = call(first, objects.as_mut_ptr(), arguments.buf);
-                    Ok(below(first, req, status))
+                    request::wrap(req, &first.container);
+                    Ok(status)
                 }
                 Way::Staged(mut staging) => {
                     let mut instead = staging.addresses();
@@ -208,7 +208,7 @@ unsafe fn transfer(
                     if status >= 0 && kind == Kind::Read {
                         staging.give_back()?;
                     }
-                    Ok(below(first, req, status))
+                    Ok(status)
                 }
             }
         })
@@ -219,10 +219,10 @@ unsafe fn transfer(
 ///
 /// # Safety
 /// As for [`operate`].
-unsafe fn after_pending(obj: *mut c_void, req: Req, call: impl FnOnce(&Under) -> herr_t) -> herr_t {
+unsafe fn after_pending(obj: *mut c_void, ask: Ask, call: impl FnOnce(&Under) -> herr_t) -> herr_t {
     // SAFETY: passed on.
     unsafe {
-        attempt(obj, req, |under| {
+        attempt(obj, ask, |under| {
             let _quiet = Quiet::begin(under.container.below.host);
             if !under.is_lent {
                 background::settle(under, || background::object_of(under, H5I_DATASET))?;
@@ -231,10 +231,6 @@ unsafe fn after_pending(obj: *mut c_void, req: Req, call: impl FnOnce(&Under) ->
         })
     }
 }
-
-/// What storage there is.
-const GET_SPACE_STATUS: c_int = 3;
-const GET_STORAGE_SIZE: c_int = 4;
 
 unsafe extern "C" fn get(
     obj: *mut c_void,
@@ -247,10 +243,22 @@ unsafe extern "C" fn get(
         let call = |under: &Under| {
             (under.calls.H5VLdataset_get)(under.object, under.id, args, dxpl_id, req)
         };
+        let ask = Ask::of(c"H5Dget_space_async", req);
         match (*args).op_type {
-            GET_SPACE_STATUS | GET_STORAGE_SIZE => after_pending(obj, req, call),
-            _ => operate(obj, req, call),
+            // What storage there is.
+            H5VL_DATASET_GET_SPACE_STATUS | H5VL_DATASET_GET_STORAGE_SIZE => {
+                after_pending(obj, ask, call)
+            }
+            _ => operate(obj, ask, call),
         }
+    }
+}
+
+fn call_of(operation: c_int) -> &'static CStr {
+    match operation {
+        H5VL_DATASET_SET_EXTENT => c"H5Dset_extent_async",
+        H5VL_DATASET_FLUSH => c"H5Dflush",
+        _ => c"H5Drefresh",
     }
 }
 
@@ -262,7 +270,7 @@ unsafe extern "C" fn specific(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        after_pending(obj, req, |under| {
+        after_pending(obj, Ask::of(call_of((*args).op_type), req), |under| {
             (under.calls.H5VLdataset_specific)(under.object, under.id, args, dxpl_id, req)
         })
     }
@@ -276,7 +284,7 @@ unsafe extern "C" fn optional(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        after_pending(obj, req, |under| {
+        after_pending(obj, Ask::of(c"H5D", req), |under| {
             (under.calls.H5VLdataset_optional)(under.object, under.id, args, dxpl_id, req)
         })
     }
@@ -290,7 +298,8 @@ unsafe extern "C" fn close_dataset(dset: *mut c_void, _dxpl_id: hid_t, req: Req)
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
         let claim = |under: &Under| background::object_of(under, H5I_DATASET);
-        close_after(dset, req, background::CLOSE_DATASET, claim, native)
+        let ask = Ask::of(background::CLOSE_DATASET, req);
+        close_after(dset, ask, claim, native)
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::wrapped::{Location, Req, close, make, operate};
+use super::wrapped::{Ask, Location, Req, close, make, operate};
 
 unsafe extern "C" fn commit(
     obj: *mut c_void,
@@ -20,7 +20,7 @@ unsafe extern "C" fn commit(
 ) -> *mut c_void {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        make(obj, req, |under| {
+        make(obj, Ask::of(c"H5Tcommit_async", req), |under| {
             (under.calls.H5VLdatatype_commit)(
                 under.object,
                 loc_params,
@@ -47,7 +47,7 @@ unsafe extern "C" fn open(
 ) -> *mut c_void {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        make(obj, req, |under| {
+        make(obj, Ask::of(c"H5Topen_async", req), |under| {
             (under.calls.H5VLdatatype_open)(
                 under.object,
                 loc_params,
@@ -69,7 +69,7 @@ unsafe extern "C" fn get(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, req, |under| {
+        operate(obj, Ask::of(c"H5Tget", req), |under| {
             (under.calls.H5VLdatatype_get)(under.object, under.id, args, dxpl_id, req)
         })
     }
@@ -83,7 +83,7 @@ unsafe extern "C" fn specific(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, req, |under| {
+        operate(obj, Ask::of(c"H5Tflush", req), |under| {
             (under.calls.H5VLdatatype_specific)(under.object, under.id, args, dxpl_id, req)
         })
     }
@@ -97,7 +97,7 @@ unsafe extern "C" fn optional(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, req, |under| {
+        operate(obj, Ask::of(c"H5T", req), |under| {
             (under.calls.H5VLdatatype_optional)(under.object, under.id, args, dxpl_id, req)
         })
     }
@@ -106,7 +106,7 @@ unsafe extern "C" fn optional(
 unsafe extern "C" fn close_datatype(dt: *mut c_void, dxpl_id: hid_t, req: Req) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        close(dt, req, |under| {
+        close(dt, Ask::of(c"H5Tclose_async", req), |under| {
             (under.calls.H5VLdatatype_close)(under.object, under.id, dxpl_id, req)
         })
     }

@@ -11,8 +11,10 @@ use penstock_sys::hdf5::{H5E_DEFAULT, H5P_DEFAULT, herr_t, hid_t};
 use super::background::{self, before_open, identity};
 use super::host::{Host, Quiet};
 use super::info::Info;
-use super::request;
-use super::wrapped::{Container, NONE, Req, Under, Wrapped, attempt, below, close_after, operate};
+use super::wrapped::{
+    Ask, Container, METADATA, NONE, NOTHING_PENDING, Req, Under, Wrapped, attempt, close_after,
+    operate,
+};
 use crate::edge::{FAIL, SUCCEED, What, caught, what};
 
 const OPEN: What = what(c"penstock_async_open", "H5E_VOL_g", "H5E_CANTOPENFILE_g");
@@ -42,7 +44,8 @@ impl Access {
         }
         let access = Access {
             host,
-            container: info.container()?,
+            // SAFETY: passed on.
+            container: info.container(unsafe { is_parallel(host, fapl) })?,
             fapl,
         };
         // SAFETY: the connector is held, and the information, which HDF5 copies, is its own.
@@ -62,13 +65,26 @@ impl Drop for Access {
     }
 }
 
+/// Whether the list is for a file that the processes of an MPI program share.
+///
+/// # Safety
+/// As for [`Access::of`].
+unsafe fn is_parallel(host: Host, fapl: hid_t) -> bool {
+    let mut flags = 0;
+    // SAFETY: HDF5 checks the identifiers, and there is a place for the answer.
+    host.keeping_errors(|| unsafe {
+        let driver = (host.hdf5.H5Pget_driver)(fapl);
+        driver >= 0 && (host.calls.H5FDdriver_query)(driver, &mut flags) >= 0
+    }) && flags & H5FD_FEAT_HAS_MPI != 0
+}
+
 /// # Safety
 /// HDF5 gives the name of a file, a file access property list, and null or a place for a request.
 unsafe fn opened(
     slot: usize,
     name: *const c_char,
     fapl_id: hid_t,
-    req: Req,
+    ask: Ask,
     call: impl FnOnce(&Host, hid_t) -> *mut c_void,
 ) -> *mut c_void {
     let Some(host) = Host::of(slot) else {
@@ -89,7 +105,7 @@ unsafe fn opened(
             let _ = access.container.identity.set(identity);
         }
         // SAFETY: passed on.
-        unsafe { request::wrap(req, &access.container) };
+        unsafe { ask.answered(&access.container, METADATA) };
         Ok(Wrapped::wrap(file, &access.container))
     };
     caught(host.hdf5, OPEN, body).unwrap_or(ptr::null_mut())
@@ -105,9 +121,13 @@ unsafe extern "C" fn create<const SLOT: usize>(
 ) -> *mut c_void {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        opened(SLOT, name, fapl_id, req, |host, fapl| {
-            (host.calls.H5VLfile_create)(name, flags, fcpl_id, fapl, dxpl_id, req)
-        })
+        opened(
+            SLOT,
+            name,
+            fapl_id,
+            Ask::of(c"H5Fcreate_async", req),
+            |host, fapl| (host.calls.H5VLfile_create)(name, flags, fcpl_id, fapl, dxpl_id, req),
+        )
     }
 }
 
@@ -120,9 +140,13 @@ unsafe extern "C" fn open<const SLOT: usize>(
 ) -> *mut c_void {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        opened(SLOT, name, fapl_id, req, |host, fapl| {
-            (host.calls.H5VLfile_open)(name, flags, fapl, dxpl_id, req)
-        })
+        opened(
+            SLOT,
+            name,
+            fapl_id,
+            Ask::of(c"H5Fopen_async", req),
+            |host, fapl| (host.calls.H5VLfile_open)(name, flags, fapl, dxpl_id, req),
+        )
     }
 }
 
@@ -134,7 +158,7 @@ unsafe extern "C" fn get(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, req, |under| {
+        operate(obj, Ask::of(c"H5Fget", req), |under| {
             (under.calls.H5VLfile_get)(under.object, under.id, args, dxpl_id, req)
         })
     }
@@ -169,7 +193,7 @@ unsafe fn by_name(
             let (none, id) = (ptr::null_mut(), container.below.id);
             let status = (host.calls.H5VLfile_specific)(none, id, &mut args, dxpl_id, req);
             if status >= 0 {
-                request::wrap(req, container);
+                Ask::of(c"H5Fis_accessible_async", req).answered(container, METADATA);
             }
             Ok(status)
         }
@@ -216,7 +240,7 @@ unsafe extern "C" fn specific<const SLOT: usize>(
             }
             H5VL_FILE_FLUSH => flush(obj, args, dxpl_id, req),
             // The second file of H5VL_FILE_IS_EQUAL is the one at the bottom already.
-            operation => operate(obj, req, |under| {
+            operation => operate(obj, Ask::of(c"H5Freopen_async", req), |under| {
                 let status =
                     (under.calls.H5VLfile_specific)(under.object, under.id, args, dxpl_id, req);
                 if status >= 0 && operation == H5VL_FILE_REOPEN {
@@ -242,7 +266,7 @@ unsafe extern "C" fn optional(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        attempt(obj, req, |under| {
+        attempt(obj, Ask::of(c"H5F", req), |under| {
             let _quiet = Quiet::begin(under.container.below.host);
             if matches!((*args).op_type, GET_FILE_IMAGE | START_SWMR_WRITE) {
                 background::settle(under, || background::file_of(under, H5I_FILE))?;
@@ -276,22 +300,27 @@ unsafe fn flush(
             };
             (under.calls.H5VLfile_specific)(under.object, under.id, &mut args, dxpl_id, req)
         };
-        attempt(obj, NONE, |under| {
+        attempt(obj, Ask::NONE, |under| {
             let _quiet = Quiet::begin(under.container.below.host);
             if under.is_lent {
                 return Ok(native(under, req));
             }
             let claim = || background::file_of(under, asked.obj_type);
             // Another object than a file may be closed before.
+            let ask = Ask::of(c"H5Fflush_async", req);
             let is_request = !req.is_null() && asked.obj_type == H5I_FILE;
-            if is_request && !background::is_idle() {
+            if is_request && background::concerns(under) {
                 let deferred = move |under: &Under| native(under, NONE);
-                if background::later(c"H5Fflush_async", under, claim(), req, deferred)? {
+                if background::later(ask, under, claim(), deferred)? {
                     return Ok(SUCCEED);
                 }
             }
             background::settle(under, claim)?;
-            Ok(below(under, req, native(under, req)))
+            let status = native(under, req);
+            if status >= 0 {
+                ask.answered(&under.container, NOTHING_PENDING);
+            }
+            Ok(status)
         })
     }
 }
@@ -305,7 +334,7 @@ unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) ->
     unsafe {
         let claim = |under: &Under| background::file_of(under, H5I_FILE);
         // A file with a failure to tell of stays open, for HDF5 keeps the identifier.
-        let settled = attempt(file, NONE, |under| {
+        let settled = attempt(file, Ask::NONE, |under| {
             let _quiet = Quiet::begin(under.container.below.host);
             if !under.is_lent && req.is_null() {
                 background::settle(under, || claim(under))?;
@@ -314,7 +343,7 @@ unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) ->
         });
         match settled < 0 {
             true => settled,
-            false => close_after(file, req, background::CLOSE_FILE, claim, native),
+            false => close_after(file, Ask::of(background::CLOSE_FILE, req), claim, native),
         }
     }
 }

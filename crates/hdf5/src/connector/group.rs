@@ -6,7 +6,7 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::background;
-use super::wrapped::{Location, Req, close, make, operate, operate_on_two};
+use super::wrapped::{Ask, Location, Req, close, make, operate, operate_on_two};
 
 unsafe extern "C" fn create(
     obj: *mut c_void,
@@ -20,7 +20,7 @@ unsafe extern "C" fn create(
 ) -> *mut c_void {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        make(obj, req, |under| {
+        make(obj, Ask::of(c"H5Gcreate_async", req), |under| {
             (under.calls.H5VLgroup_create)(
                 under.object,
                 loc_params,
@@ -46,7 +46,7 @@ unsafe extern "C" fn open(
 ) -> *mut c_void {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        make(obj, req, |under| {
+        make(obj, Ask::of(c"H5Gopen_async", req), |under| {
             (under.calls.H5VLgroup_open)(
                 under.object,
                 loc_params,
@@ -68,7 +68,7 @@ unsafe extern "C" fn get(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, req, |under| {
+        operate(obj, Ask::of(c"H5Gget_info_async", req), |under| {
             (under.calls.H5VLgroup_get)(under.object, under.id, args, dxpl_id, req)
         })
     }
@@ -83,23 +83,28 @@ unsafe extern "C" fn specific(
     // SAFETY: HDF5's arguments are passed on; the member of the union is the one of the operation.
     unsafe {
         if (*args).op_type != H5VL_GROUP_MOUNT {
-            return operate(obj, req, |under| {
+            return operate(obj, Ask::of(c"H5Gflush", req), |under| {
                 (under.calls.H5VLgroup_specific)(under.object, under.id, args, dxpl_id, req)
             });
         }
         let asked = (*args).args.mount;
-        operate_on_two(obj, asked.child_file, req, |under, group, child_file| {
-            let mut args = H5VL_group_specific_args_t {
-                op_type: H5VL_GROUP_MOUNT,
-                args: GroupSpecific {
-                    mount: GroupMount {
-                        child_file,
-                        ..asked
+        operate_on_two(
+            obj,
+            asked.child_file,
+            Ask::of(c"H5Fmount", req),
+            |under, group, child_file| {
+                let mut args = H5VL_group_specific_args_t {
+                    op_type: H5VL_GROUP_MOUNT,
+                    args: GroupSpecific {
+                        mount: GroupMount {
+                            child_file,
+                            ..asked
+                        },
                     },
-                },
-            };
-            (under.calls.H5VLgroup_specific)(group, under.id, &mut args, dxpl_id, req)
-        })
+                };
+                (under.calls.H5VLgroup_specific)(group, under.id, &mut args, dxpl_id, req)
+            },
+        )
     }
 }
 
@@ -111,7 +116,7 @@ unsafe extern "C" fn optional(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, req, |under| {
+        operate(obj, Ask::of(c"H5G", req), |under| {
             (under.calls.H5VLgroup_optional)(under.object, under.id, args, dxpl_id, req)
         })
     }
@@ -120,7 +125,7 @@ unsafe extern "C" fn optional(
 unsafe extern "C" fn close_group(grp: *mut c_void, dxpl_id: hid_t, req: Req) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        close(grp, req, |under| {
+        close(grp, Ask::of(c"H5Gclose_async", req), |under| {
             background::group_closes(under);
             (under.calls.H5VLgroup_close)(under.object, under.id, dxpl_id, req)
         })

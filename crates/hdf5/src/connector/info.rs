@@ -92,12 +92,13 @@ impl Info {
         self.under_info
     }
 
-    /// For the objects of a file that is opened with this.
-    pub fn container(&self) -> Result<Arc<Container>> {
+    /// For the objects of a file that is opened with this, by one process or by several together.
+    pub fn container(&self, is_parallel: bool) -> Result<Arc<Container>> {
         Ok(Arc::new(Container {
             below: Arc::clone(&self.below),
             policy: Policy::of(&self.settings)?,
             is_native: OnceLock::new(),
+            is_parallel,
             identity: OnceLock::new(),
         }))
     }

@@ -1,14 +1,13 @@
 //! What the connector tells of itself.
 
 use std::ffi::{c_int, c_void};
-use std::ptr;
 
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::herr_t;
 
 use super::host::Host;
 use super::info::{INFO, Info};
-use super::wrapped::operate;
+use super::wrapped::{Ask, operate};
 use super::{CAP_FLAGS, CLASSES};
 use crate::edge::{FAIL, caught};
 
@@ -19,7 +18,7 @@ unsafe extern "C" fn get_conn_cls(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on, with a place for the answer.
     unsafe {
-        operate(obj, ptr::null_mut(), |under| {
+        operate(obj, Ask::NONE, |under| {
             if lvl == H5VL_GET_CONN_LVL_CURR {
                 *conn_cls = &CLASSES[under.container.below.host.slot];
                 return 0;
@@ -65,7 +64,7 @@ unsafe extern "C" fn opt_query(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, ptr::null_mut(), |under| {
+        operate(obj, Ask::NONE, |under| {
             (under.calls.H5VLintrospect_opt_query)(under.object, under.id, cls, opt_type, flags)
         })
     }

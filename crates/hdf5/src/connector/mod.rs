@@ -21,6 +21,7 @@ mod object;
 mod property;
 mod request;
 mod settings;
+mod staging;
 mod text;
 mod token;
 mod wrap;
@@ -42,7 +43,7 @@ use host::{Below, Host};
 use info::Info;
 use settings::Settings;
 use text::Parts;
-use wrapped::{Req, operate};
+use wrapped::{Ask, Req, operate};
 
 /// Some programs know by "async" in the name that operations go on after a call.
 const NAME: &CStr = c"penstock_async";
@@ -63,7 +64,7 @@ unsafe extern "C" fn optional(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, req, |under| {
+        operate(obj, Ask::of(NAME, req), |under| {
             (under.calls.H5VLoptional)(under.object, under.id, args, dxpl_id, req)
         })
     }

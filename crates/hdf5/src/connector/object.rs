@@ -1,12 +1,12 @@
 //! Objects of whatever kind, `H5O`.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::background::{self, Claim};
-use super::wrapped::{Location, Req, Under, attempt, make, operate, operate_on_two};
+use super::wrapped::{Ask, Location, Req, Under, attempt, make, operate, operate_on_two};
 
 unsafe extern "C" fn open(
     obj: *mut c_void,
@@ -17,7 +17,7 @@ unsafe extern "C" fn open(
 ) -> *mut c_void {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        make(obj, req, |under| {
+        make(obj, Ask::of(c"H5Oopen_async", req), |under| {
             (under.calls.H5VLobject_open)(
                 under.object,
                 loc_params,
@@ -44,23 +44,28 @@ unsafe extern "C" fn copy(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate_on_two(src_obj, dst_obj, req, |under, src, dst| {
-            // What is copied may lie in any file.
-            background::finish_before(&Claim::All);
-            (under.calls.H5VLobject_copy)(
-                src,
-                loc_params1,
-                src_name,
-                dst,
-                loc_params2,
-                dst_name,
-                under.id,
-                ocpypl_id,
-                lcpl_id,
-                dxpl_id,
-                req,
-            )
-        })
+        operate_on_two(
+            src_obj,
+            dst_obj,
+            Ask::of(c"H5Ocopy_async", req),
+            |under, src, dst| {
+                // What is copied may lie in any file.
+                background::finish_before(&Claim::All);
+                (under.calls.H5VLobject_copy)(
+                    src,
+                    loc_params1,
+                    src_name,
+                    dst,
+                    loc_params2,
+                    dst_name,
+                    under.id,
+                    ocpypl_id,
+                    lcpl_id,
+                    dxpl_id,
+                    req,
+                )
+            },
+        )
     }
 }
 
@@ -73,14 +78,20 @@ unsafe extern "C" fn get(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, req, |under| {
+        operate(obj, Ask::of(c"H5Oget_info", req), |under| {
             (under.calls.H5VLobject_get)(under.object, loc_params, under.id, args, dxpl_id, req)
         })
     }
 }
 
-const FLUSH: c_int = 4;
-const REFRESH: c_int = 5;
+fn call_of(operation: c_int) -> &'static CStr {
+    match operation {
+        H5VL_OBJECT_VISIT => c"H5Ovisit",
+        H5VL_OBJECT_FLUSH => c"H5Oflush_async",
+        H5VL_OBJECT_REFRESH => c"H5Orefresh_async",
+        _ => c"H5O",
+    }
+}
 
 unsafe extern "C" fn specific(
     obj: *mut c_void,
@@ -92,7 +103,8 @@ unsafe extern "C" fn specific(
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
         let call = |under: &Under| {
-            if matches!((*args).op_type, FLUSH | REFRESH) && !under.is_lent {
+            if matches!((*args).op_type, H5VL_OBJECT_FLUSH | H5VL_OBJECT_REFRESH) && !under.is_lent
+            {
                 background::finish_before(&Claim::All);
             }
             (under.calls.H5VLobject_specific)(
@@ -105,8 +117,10 @@ unsafe extern "C" fn specific(
             )
         };
         match (*args).op_type {
-            H5VL_OBJECT_VISIT => attempt(obj, req, |under| Ok(call(under))),
-            _ => operate(obj, req, call),
+            H5VL_OBJECT_VISIT => attempt(obj, Ask::of(call_of((*args).op_type), req), |under| {
+                Ok(call(under))
+            }),
+            _ => operate(obj, Ask::of(call_of((*args).op_type), req), call),
         }
     }
 }
@@ -120,7 +134,7 @@ unsafe extern "C" fn optional(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, req, |under| {
+        operate(obj, Ask::of(c"H5O", req), |under| {
             (under.calls.H5VLobject_optional)(
                 under.object,
                 loc_params,

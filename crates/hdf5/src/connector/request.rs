@@ -11,22 +11,24 @@ use penstock_sys::hdf5::{ErrorPlace, herr_t, hid_t};
 
 use super::background::{Operation, Outcome};
 use super::host::Host;
-use super::wrapped::{Container, NONE, Req, Under, Wrapped, attempt};
+use super::wrapped::{Ask, Container, Req, Under, Wrapped, attempt};
 use crate::edge::{SUCCEED, c_text};
 
 /// `H5ES_WAIT_FOREVER`.
 const FOREVER: u64 = u64::MAX;
 
-/// Wraps the request that the connector below has left, if it has.
+/// Wraps the request that the connector below has left; false if it has left none.
 ///
 /// # Safety
 /// `req` is null or a place that holds null or a request of the connector below.
-pub unsafe fn wrap(req: Req, container: &Arc<Container>) {
+pub unsafe fn wrap(req: Req, container: &Arc<Container>) -> bool {
     // SAFETY: passed on.
     unsafe {
-        if !req.is_null() && !(*req).is_null() {
+        let is_left = !req.is_null() && !(*req).is_null();
+        if is_left {
             *req = Wrapped::wrap(*req, container);
         }
+        is_left
     }
 }
 
@@ -41,7 +43,7 @@ unsafe fn of(
 ) -> herr_t {
     // SAFETY: passed on.
     unsafe {
-        attempt(req, NONE, |under| match Wrapped::of(req).operation() {
+        attempt(req, Ask::NONE, |under| match Wrapped::of(req).operation() {
             Some(operation) => own(operation).map(|()| SUCCEED),
             None => Ok(call(under)),
         })

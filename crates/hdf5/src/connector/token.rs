@@ -1,12 +1,11 @@
 //! Tokens: where an object lies in its file.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::ptr;
 
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::herr_t;
 
-use super::wrapped::operate;
+use super::wrapped::{Ask, operate};
 
 unsafe extern "C" fn cmp(
     obj: *mut c_void,
@@ -16,7 +15,7 @@ unsafe extern "C" fn cmp(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, ptr::null_mut(), |under| {
+        operate(obj, Ask::NONE, |under| {
             (under.calls.H5VLtoken_cmp)(under.object, under.id, token1, token2, cmp_value)
         })
     }
@@ -30,7 +29,7 @@ unsafe extern "C" fn to_str(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, ptr::null_mut(), |under| {
+        operate(obj, Ask::NONE, |under| {
             (under.calls.H5VLtoken_to_str)(under.object, obj_type, under.id, token, token_str)
         })
     }
@@ -44,7 +43,7 @@ unsafe extern "C" fn from_str(
 ) -> herr_t {
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        operate(obj, ptr::null_mut(), |under| {
+        operate(obj, Ask::NONE, |under| {
             (under.calls.H5VLtoken_from_str)(under.object, obj_type, under.id, token_str, token)
         })
     }

@@ -10,7 +10,7 @@ use penstock_sys::hdf5::connector::H5VL_loc_params_t;
 use penstock_sys::hdf5::pass_through::Functions;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::background::{self, About, Claim, Identity, Lent, Loan, Operation, Policy};
+use super::background::{self, About, Claim, Identity, Lent, Loan, Manner, Operation, Policy};
 use super::host::{Below, Quiet};
 use super::request;
 use crate::edge::{FAIL, SUCCEED, What, caught, what};
@@ -21,12 +21,21 @@ pub type Location = *const H5VL_loc_params_t;
 pub type Req = *mut *mut c_void;
 pub const NONE: Req = std::ptr::null_mut();
 
+/// What the application has called, and the place for its request; null if it has no event set.
+#[derive(Clone, Copy)]
+pub struct Ask {
+    pub call: &'static CStr,
+    pub req: Req,
+}
+
 /// What the objects of one file share.
 pub struct Container {
     pub below: Arc<Below>,
     pub policy: Policy,
     /// Whether the connector at the bottom is the native one; asked once.
     pub is_native: OnceLock<bool>,
+    /// Whether the processes of an MPI program share the file, so that only HDF5 may touch it.
+    pub is_parallel: bool,
     /// Of the file on its device, if it is one file with a name.
     pub identity: OnceLock<Identity>,
 }
@@ -187,6 +196,34 @@ impl Under {
     }
 }
 
+/// Why the operations that this connector leaves to the one below do not go on.
+pub const METADATA: &str = "HDF5 works on metadata on the thread that calls it";
+
+impl Ask {
+    pub const NONE: Ask = Ask::of(c"", NONE);
+
+    pub const fn of(call: &'static CStr, req: Req) -> Ask {
+        Ask { call, req }
+    }
+
+    /// After a call of the connector below that has succeeded: the request is wrapped that it may
+    /// have left.
+    ///
+    /// # Safety
+    /// The place for a request holds null or one of the connector below.
+    pub unsafe fn answered(self, container: &Arc<Container>, why: &str) {
+        if self.req.is_null() {
+            return;
+        }
+        // SAFETY: passed on.
+        let (manner, why) = match unsafe { request::wrap(self.req, container) } {
+            true => (Manner::Async, "by the connector below"),
+            false => (Manner::Sync, why),
+        };
+        container.policy.tell(self.call, manner, 0, why);
+    }
+}
+
 /// An operation on an object.
 ///
 /// # Safety
@@ -194,11 +231,11 @@ impl Under {
 /// call that HDF5 has asked for.
 pub unsafe fn operate(
     object: *const c_void,
-    req: Req,
+    ask: Ask,
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
     // SAFETY: passed on.
-    unsafe { attempt(object, req, |under| Ok(under.quietly(|| call(under)))) }
+    unsafe { attempt(object, ask, |under| Ok(under.quietly(|| call(under)))) }
 }
 
 /// An operation that may turn out to be none for the connector below, or that calls functions of the
@@ -208,7 +245,7 @@ pub unsafe fn operate(
 /// As for [`operate`].
 pub unsafe fn attempt(
     object: *const c_void,
-    req: Req,
+    ask: Ask,
     call: impl FnOnce(&Under) -> Result<herr_t>,
 ) -> herr_t {
     // SAFETY: passed on.
@@ -217,7 +254,7 @@ pub unsafe fn attempt(
         let status = call(&under)?;
         if status >= 0 {
             // SAFETY: passed on.
-            unsafe { request::wrap(req, &under.container) };
+            unsafe { ask.answered(&under.container, METADATA) };
         }
         Ok(status)
     };
@@ -231,7 +268,7 @@ pub unsafe fn attempt(
 pub unsafe fn operate_on_two(
     one: *mut c_void,
     other: *mut c_void,
-    req: Req,
+    ask: Ask,
     call: impl FnOnce(&Under, *mut c_void, *mut c_void) -> herr_t,
 ) -> herr_t {
     let under_or_null = |object: *mut c_void, beside: &Under| match object.is_null() {
@@ -245,7 +282,7 @@ pub unsafe fn operate_on_two(
     };
     // SAFETY: passed on.
     unsafe {
-        attempt(if one.is_null() { other } else { one }, req, |under| {
+        attempt(if one.is_null() { other } else { one }, ask, |under| {
             let objects = (under_or_null(one, under)?, under_or_null(other, under)?);
             Ok(under.quietly(|| call(under, objects.0, objects.1)))
         })
@@ -258,7 +295,7 @@ pub unsafe fn operate_on_two(
 /// As for [`operate`].
 pub unsafe fn make(
     object: *const c_void,
-    req: Req,
+    ask: Ask,
     call: impl FnOnce(&Under) -> *mut c_void,
 ) -> *mut c_void {
     // SAFETY: passed on.
@@ -267,7 +304,7 @@ pub unsafe fn make(
         let made = under.quietly(|| call(&under));
         if !made.is_null() {
             // SAFETY: passed on.
-            unsafe { request::wrap(req, &under.container) };
+            unsafe { ask.answered(&under.container, METADATA) };
         }
         Ok(under.wrap(made))
     };
@@ -278,13 +315,13 @@ pub unsafe fn make(
 ///
 /// # Safety
 /// As for [`operate`].
-pub unsafe fn close(object: *mut c_void, req: Req, call: impl FnOnce(&Under) -> herr_t) -> herr_t {
+pub unsafe fn close(object: *mut c_void, ask: Ask, call: impl FnOnce(&Under) -> herr_t) -> herr_t {
     // SAFETY: passed on.
     if let Some(status) = unsafe { close_lent(object) } {
         return status;
     }
     // SAFETY: passed on.
-    let status = unsafe { operate(object, req, call) };
+    let status = unsafe { operate(object, ask, call) };
     if status >= 0 {
         // SAFETY: HDF5 gives a closed object up.
         unsafe { Wrapped::release(object) };
@@ -292,15 +329,14 @@ pub unsafe fn close(object: *mut c_void, req: Req, call: impl FnOnce(&Under) -> 
     status
 }
 
-/// As [`close`], of an object on which operations may be pending. It is closed after them: if there is
-/// a place for a request, maybe later, by one.
+/// As [`close`], of an object on which operations may be pending. It is closed after them: by an
+/// operation of its own, if it may be closed after this call.
 ///
 /// # Safety
 /// As for [`close`], where `native` makes the call, now or later.
 pub unsafe fn close_after(
     object: *mut c_void,
-    req: Req,
-    name: &'static CStr,
+    ask: Ask,
     claim: impl FnOnce(&Under) -> Claim,
     native: impl Fn(&Under, Req) -> herr_t + 'static,
 ) -> herr_t {
@@ -310,19 +346,21 @@ pub unsafe fn close_after(
     }
     // SAFETY: passed on.
     unsafe {
-        let status = attempt(object, NONE, |under| {
-            if background::is_idle() {
-                return Ok(below(under, req, under.quietly(|| native(under, req))));
-            }
+        let status = attempt(object, Ask::NONE, |under| {
+            let _quiet = Quiet::begin(under.container.below.host);
             let native = Rc::new(native);
-            let later = Rc::clone(&native);
-            let act = move |under: &Under| later(under, NONE);
-            under.quietly(
-                || match background::later(name, under, claim(under), req, act)? {
-                    true => Ok(SUCCEED),
-                    false => Ok(below(under, req, native(under, req))),
-                },
-            )
+            if background::concerns(under) {
+                let native = Rc::clone(&native);
+                let act = move |under: &Under| native(under, NONE);
+                if background::later(ask, under, claim(under), act)? {
+                    return Ok(SUCCEED);
+                }
+            }
+            let status = native(under, ask.req);
+            if status >= 0 {
+                ask.answered(&under.container, NOTHING_PENDING);
+            }
+            Ok(status)
         });
         if status >= 0 {
             Wrapped::release(object);
@@ -330,6 +368,9 @@ pub unsafe fn close_after(
         status
     }
 }
+
+/// Why an object is closed at once.
+pub const NOTHING_PENDING: &str = "nothing is pending that it would have to come after";
 
 /// Closes the wrapper of an object that is lent, and leaves the object open. `None` for another.
 ///
@@ -345,16 +386,4 @@ unsafe fn close_lent(object: *mut c_void) -> Option<herr_t> {
         Wrapped::release(object);
     }
     Some(SUCCEED)
-}
-
-/// What the connector below has answered, with the request wrapped that it may have left.
-///
-/// # Safety
-/// `req` is null or a place for a request.
-pub unsafe fn below(under: &Under, req: Req, status: herr_t) -> herr_t {
-    if status >= 0 {
-        // SAFETY: passed on.
-        unsafe { request::wrap(req, &under.container) };
-    }
-    status
 }

@@ -13,6 +13,9 @@ use super::{herr_t, hid_t, hsize_t};
 
 pub const H5VL_VERSION: c_uint = 3;
 
+/// Of a driver by which the processes of an MPI program share a file (`H5FDpublic.h`).
+pub const H5FD_FEAT_HAS_MPI: c_ulong = 0x100;
+
 pub const H5VL_CAP_FLAG_THREADSAFE: u64 = 0x1;
 pub const H5VL_CAP_FLAG_ASYNC: u64 = 0x2;
 pub const H5VL_CAP_FLAG_NATIVE_FILES: u64 = 0x4;
@@ -158,10 +161,19 @@ pub struct H5VL_optional_args_t {
     pub args: *mut c_void,
 }
 
-// The operations that call a function of the application.
+// Those named `ITER` and `VISIT` call a function of the application.
+pub const H5VL_ATTR_EXISTS: c_int = 2;
 pub const H5VL_ATTR_ITER: c_int = 3;
+pub const H5VL_ATTR_RENAME: c_int = 4;
+pub const H5VL_LINK_EXISTS: c_int = 1;
 pub const H5VL_LINK_ITER: c_int = 2;
 pub const H5VL_OBJECT_VISIT: c_int = 3;
+pub const H5VL_OBJECT_FLUSH: c_int = 4;
+pub const H5VL_OBJECT_REFRESH: c_int = 5;
+
+// What these tell depends on the storage that is allocated.
+pub const H5VL_DATASET_GET_SPACE_STATUS: c_int = 3;
+pub const H5VL_DATASET_GET_STORAGE_SIZE: c_int = 4;
 
 pub const H5VL_DATASET_SET_EXTENT: c_int = 0;
 pub const H5VL_DATASET_FLUSH: c_int = 1;

@@ -5,7 +5,7 @@
 
 #![allow(non_camel_case_types)]
 
-use std::ffi::{OsStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{OsStr, c_char, c_int, c_uint, c_ulong, c_void};
 
 use super::connector::*;
 use super::{TITLE, herr_t, hid_t, hssize_t, htri_t};
@@ -84,6 +84,9 @@ table! {
                 compare: Callback, close: Callback) -> herr_t;
             fn H5Aget_space(attr_id: hid_t) -> hid_t;
             fn H5Sget_simple_extent_npoints(space_id: hid_t) -> hssize_t;
+            /// Takes as much as `offset` says from the coordinates of what is selected.
+            fn H5Sselect_adjust(spaceid: hid_t, offset: *const hssize_t) -> herr_t;
+            fn H5FDdriver_query(driver_id: hid_t, flags: *mut c_ulong) -> herr_t;
             fn H5VLfree_wrap_ctx(wrap_ctx: *mut c_void, connector_id: hid_t) -> herr_t;
 
             fn H5VLattr_create(obj: Obj, loc_params: Location, connector_id: hid_t,

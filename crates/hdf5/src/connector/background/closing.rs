@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, Weak};
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::herr_t;
 
-use super::super::wrapped::{Req, Under, Wrapped};
+use super::super::wrapped::{Ask, Under, Wrapped};
 use super::journal::Manner;
 use super::operation::{Operation, Work};
 use super::pending::Claim;
-use super::{Begins, begin_before, enter, finish_before, is_idle, pending};
+use super::{Begins, begin_before, concerns, enter, finish_before, pending};
 use crate::session::Session;
 
 /// Device and number of a file, by which it is known under all of its names.
@@ -29,31 +29,24 @@ struct Closing {
 static CLOSING: Mutex<Vec<Closing>> = Mutex::new(Vec::new());
 
 /// Lets `act`, which closes or flushes `under`, come after the pending operations that conflict with
-/// the claim. True if it is a request now; false if there is nothing to wait for any more, and the
+/// the claim. True if it is an operation now; false if there is nothing to wait for any more, and the
 /// caller is to act itself.
 ///
 /// # Safety
-/// The thread is inside a callback on `under`, which stays open until `act` is done. `req` is null or
-/// a place for a request.
+/// The thread is inside a callback on `under`, which stays open until `act` is done. The place for a
+/// request is one.
 pub unsafe fn later(
-    call: &'static CStr,
+    ask: Ask,
     under: &Under,
     claim: Claim,
-    req: Req,
     act: impl FnOnce(&Under) -> herr_t + 'static,
 ) -> Result<bool> {
+    let Ask { call, req } = ask;
     let policy = &under.container.policy;
     let before = pending().before(&claim);
-    if req.is_null() || before.is_empty() {
+    let is_implicit = req.is_null() && policy.is_implicit() && call == CLOSE_DATASET;
+    if before.is_empty() || (req.is_null() && !is_implicit) {
         before.iter().for_each(Operation::finish);
-        if let (false, Some(journal)) = (req.is_null(), &policy.journal) {
-            journal.tell(
-                &call.to_string_lossy(),
-                Manner::Sync,
-                0,
-                "nothing is pending",
-            );
-        }
         return Ok(false);
     }
     let begins = match policy.begins {
@@ -74,18 +67,19 @@ pub unsafe fn later(
             .check(status, &format!("do what {action} has asked for"))
             .map(drop)
     };
-    let operation = Operation::new(call, None, Work::After(before, Box::new(act)));
+    let nobody_asks = is_implicit.then(|| Arc::clone(&policy.failures));
+    let operation = Operation::new(call, nobody_asks, Work::After(before, Box::new(act)));
     enter(vec![claim], &operation);
-    if let Some(journal) = &policy.journal {
-        journal.tell(
-            &call.to_string_lossy(),
-            Manner::Deferred,
-            0,
-            "until what is pending is finished",
-        );
+    policy.tell(
+        call,
+        Manner::Deferred,
+        0,
+        "comes after what is pending on the same object",
+    );
+    if !req.is_null() {
+        // SAFETY: passed on.
+        unsafe { *req = Wrapped::request(&operation, &under.container) };
     }
-    // SAFETY: passed on.
-    unsafe { *req = Wrapped::request(&operation, &under.container) };
     if call == CLOSE_FILE {
         let mut closing = CLOSING.lock().unwrap_or_else(|e| e.into_inner());
         closing.retain(|other| other.operation.strong_count() > 0);
@@ -143,7 +137,7 @@ pub unsafe fn identity(name: *const c_char) -> Option<Identity> {
 /// # Safety
 /// The thread is inside a callback on `under`.
 pub unsafe fn settle(under: &Under, claim: impl FnOnce() -> Claim) -> Result<()> {
-    if !is_idle() {
+    if concerns(under) {
         finish_before(&claim());
     }
     under.container.policy.failures.take()

@@ -1,6 +1,7 @@
 //! The log of a run: a line for each call that could have gone on in the background, and why it did
 //! not.
 
+use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -45,8 +46,8 @@ impl Journal {
     }
 
     /// Adds a line. What cannot be written is left out: the log is not worth failing a transfer.
-    pub fn tell(&self, call: &str, manner: Manner, bytes: u64, why: &str) {
-        let line = line(since_epoch(), call, manner, bytes, why);
+    pub fn tell(&self, call: &CStr, manner: Manner, bytes: u64, why: &str) {
+        let line = line(since_epoch(), &call.to_string_lossy(), manner, bytes, why);
         let _ = (&self.file).write_all(line.as_bytes());
     }
 }
@@ -94,7 +95,7 @@ mod tests {
     fn lines_are_added_to_what_is_there() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        for call in ["one", "two"] {
+        for call in [c"one", c"two"] {
             let journal = Journal::open(&path).unwrap();
             journal.tell(call, Manner::Async, 0, "");
         }

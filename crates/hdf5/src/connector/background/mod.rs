@@ -13,8 +13,9 @@ mod journal;
 mod lend;
 mod operation;
 mod pending;
+mod planned;
 mod policy;
-mod staged;
+mod start;
 mod transfer;
 
 use std::ffi::c_void;
@@ -22,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 pub use about::{About, file_of, object_of};
 pub use closing::{CLOSE_DATASET, CLOSE_FILE, Identity, before_open, identity, later, settle};
+pub use journal::Manner;
 pub use lend::{Lent, Loan, being_lent, unwrap};
 pub use operation::{Operation, Outcome};
 pub use pending::Claim;
@@ -43,6 +45,12 @@ fn pending() -> MutexGuard<'static, Pending<Arc<Operation>>> {
 /// Whether nothing is pending; then there is no order to keep.
 pub fn is_idle() -> bool {
     pending().is_empty()
+}
+
+/// Whether something may be pending that what the application does with an object comes after. Nothing
+/// goes on with files that processes share.
+pub fn concerns(under: &Under) -> bool {
+    !under.is_lent && !under.container.is_parallel && !is_idle()
 }
 
 /// Makes it one that others wait for, if they conflict with one of its claims.
@@ -79,7 +87,7 @@ pub fn begin_before(claim: &Claim) {
 /// # Safety
 /// The thread is inside the callback on `under`.
 pub unsafe fn group_closes(under: &Under) {
-    if under.container.policy.begins == Begins::GroupClose && !is_idle() {
+    if under.container.policy.begins == Begins::GroupClose && concerns(under) {
         // SAFETY: passed on.
         begin_before(&unsafe { file_of(under, H5I_GROUP) });
     }

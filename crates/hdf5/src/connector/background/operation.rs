@@ -55,6 +55,14 @@ pub struct Moving {
     pub loans: Vec<Loan>,
 }
 
+impl Moving {
+    /// Waits for the transfers, and takes their turns.
+    pub fn finish(self) -> Result<()> {
+        let ends = self.requests.iter().map(|request| request.finish());
+        ends.fold(Ok(()), Result::and)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum Outcome {
     Succeeded,

@@ -88,6 +88,10 @@ impl Claim {
         }
     }
 
+    pub fn is_elements(&self) -> bool {
+        matches!(self, Claim::Elements { .. })
+    }
+
     /// Whether two operations do not give the same in either order.
     pub fn conflicts(&self, other: &Claim) -> bool {
         use Access::Read;

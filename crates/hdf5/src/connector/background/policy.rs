@@ -2,6 +2,7 @@
 //! about operations in the background.
 
 use std::env;
+use std::ffi::CStr;
 use std::sync::{Arc, OnceLock};
 
 use penstock_engine::error::{Error, Result};
@@ -9,7 +10,7 @@ use penstock_engine::options::Options;
 
 use super::super::settings::{Copies, Settings};
 use super::budget::usual_limit;
-use super::journal::Journal;
+use super::journal::{Journal, Manner};
 use super::operation::Failures;
 
 /// When what was submitted begins, unless it is waited for before: at once, or when its dataset, its
@@ -28,7 +29,7 @@ pub struct Policy {
     pub begins: Begins,
     /// Bytes that copies may take.
     limit: OnceLock<u64>,
-    pub journal: Option<Journal>,
+    journal: Option<Journal>,
     /// Of operations without a request.
     pub failures: Arc<Failures>,
 }
@@ -47,6 +48,13 @@ impl Policy {
             journal,
             failures: Arc::default(),
         })
+    }
+
+    /// Tells how a call went, where somebody wants to know.
+    pub fn tell(&self, call: &CStr, manner: Manner, bytes: u64, why: &str) {
+        if let Some(journal) = &self.journal {
+            journal.tell(call, manner, bytes, why);
+        }
     }
 
     pub fn limit(&self) -> u64 {
