@@ -14,7 +14,7 @@ use super::super::wrapped::{Ask, Under, Wrapped};
 use super::journal::Manner;
 use super::operation::{Operation, Work};
 use super::pending::Claim;
-use super::{Begins, begin_before, concerns, enter, finish_before, pending};
+use super::{Begins, before, begin_before, concerns, enter, finish_before};
 use crate::session::Session;
 
 /// Device and number of a file, by which it is known under all of its names.
@@ -43,7 +43,7 @@ pub unsafe fn later(
 ) -> Result<bool> {
     let Ask { call, req } = ask;
     let policy = &under.container.policy;
-    let before = pending().before(&claim);
+    let before = before(&claim);
     let is_implicit = req.is_null() && policy.is_implicit() && call == CLOSE_DATASET;
     if before.is_empty() || (req.is_null() && !is_implicit) {
         before.iter().for_each(Operation::finish);

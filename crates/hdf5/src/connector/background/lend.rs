@@ -4,8 +4,9 @@
 //! What they ask comes back to this connector, which knows a lent object by its wrapper and passes
 //! everything on at once. Closing the identifier leaves the object below open.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ffi::c_void;
+use std::ptr;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -34,13 +35,17 @@ pub struct Lent {
 const CLOSED: hid_t = -1;
 
 thread_local! {
-    /// What this thread is about to wrap, if that is to be lent.
-    static LENDING: RefCell<Option<(Arc<Container>, Arc<Lent>)>> = const { RefCell::new(None) };
+    /// What this thread is about to wrap, if that is to be lent, else null. A pointer, which can still
+    /// be asked for when the process exits and what threads own is gone.
+    static LENDING: Cell<*const Lending> = const { Cell::new(ptr::null()) };
 }
 
+type Lending = (Arc<Container>, Arc<Lent>);
+
 /// For the callback that wraps: the object that is lent, if one is.
-pub fn being_lent() -> Option<(Arc<Container>, Arc<Lent>)> {
-    LENDING.take()
+pub fn being_lent() -> Option<Lending> {
+    // SAFETY: it is null, or points to what `Loan::of` keeps while it is set.
+    unsafe { LENDING.replace(ptr::null()).as_ref() }.cloned()
 }
 
 impl Loan {
@@ -52,7 +57,8 @@ impl Loan {
             id: AtomicI64::new(CLOSED),
             operation: Mutex::new(Weak::new()),
         });
-        LENDING.set(Some((Arc::clone(&under.container), Arc::clone(&lent))));
+        let lending: Lending = (Arc::clone(&under.container), Arc::clone(&lent));
+        LENDING.set(&lending);
         // SAFETY: passed on.
         let id = unsafe {
             let bottom = (under.calls.H5VLget_object)(under.object, under.id);
@@ -61,7 +67,7 @@ impl Loan {
                 false => (under.calls.H5VLwrap_register)(bottom, kind),
             }
         };
-        LENDING.set(None);
+        LENDING.set(ptr::null());
         if id < 0 {
             return Err(Error::new(
                 Kind::Unavailable,

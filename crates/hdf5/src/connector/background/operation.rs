@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::refuse_fork;
 use penstock_engine::request::{Request, Waited};
 use penstock_sys::hdf5::connector::*;
 
@@ -79,6 +80,16 @@ struct Ending {
 struct Notice {
     call: unsafe extern "C" fn(ctx: *mut c_void, status: H5VL_request_status_t) -> i32,
     context: *mut c_void,
+}
+
+/// How much of an operation a thread is to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// What is queued stays so.
+    Begun,
+    /// Not what comes after other operations: it needs a call of HDF5 around it.
+    Bytes,
+    All,
 }
 
 /// What a thread can do next.
@@ -171,16 +182,16 @@ impl Operation {
     pub fn wait(self: &Arc<Self>, limit: Option<Duration>) -> Option<&Outcome> {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         let left = || end.map(|end| end.saturating_duration_since(Instant::now()));
-        self.go_on(&left, true)
+        self.go_on(&left, Extent::All)
     }
 
     fn go_on(
         self: &Arc<Self>,
         left: &dyn Fn() -> Option<Duration>,
-        may_begin: bool,
+        extent: Extent,
     ) -> Option<&Outcome> {
         if self.ending.get().is_none() && !self.is_busy.swap(true, Relaxed) {
-            self.advance(left, may_begin);
+            self.advance(left, extent);
             self.is_busy.store(false, Relaxed);
         }
         self.outcome()
@@ -193,7 +204,12 @@ impl Operation {
 
     /// Takes the turns that are asked for. Begins nothing, waits for nothing.
     pub fn attend(self: &Arc<Self>) {
-        self.go_on(&|| Some(Duration::ZERO), false);
+        self.go_on(&|| Some(Duration::ZERO), Extent::Begun);
+    }
+
+    /// Waits until its bytes are moved. Unlike the others, for a thread that is in no call of HDF5.
+    pub fn finish_moving(self: &Arc<Self>) {
+        self.go_on(&|| None, Extent::Bytes);
     }
 
     /// Begins what is queued.
@@ -203,9 +219,9 @@ impl Operation {
         }
     }
 
-    fn advance(self: &Arc<Self>, left: &dyn Fn() -> Option<Duration>, may_begin: bool) {
+    fn advance(self: &Arc<Self>, left: &dyn Fn() -> Option<Duration>, extent: Extent) {
         loop {
-            match self.step(may_begin) {
+            match self.step(extent) {
                 Step::Begin(begin) => match begin() {
                     Ok(moving) => {
                         moving.loans.iter().for_each(|loan| loan.is_used_by(self));
@@ -218,7 +234,7 @@ impl Operation {
                     None => return,
                 },
                 Step::WaitFor(others) => {
-                    let is_over = |other: &Arc<Operation>| other.go_on(left, may_begin).is_some();
+                    let is_over = |other: &Arc<Operation>| other.go_on(left, extent).is_some();
                     if others.iter().all(is_over) {
                         let work = std::mem::replace(&mut *self.work(), Work::Done);
                         if let Work::After(_, act) = work {
@@ -232,15 +248,16 @@ impl Operation {
         }
     }
 
-    fn step(&self, may_begin: bool) -> Step {
+    fn step(&self, extent: Extent) -> Step {
         let mut work = self.work();
         match &mut *work {
-            Work::Queued(_) if !may_begin => Step::Nothing,
+            Work::Queued(_) if extent == Extent::Begun => Step::Nothing,
             Work::Queued(_) => match std::mem::replace(&mut *work, Work::Done) {
                 Work::Queued(begin) => Step::Begin(begin),
                 _ => Step::Nothing,
             },
             Work::Moving(moving) => Step::Move(moving.requests.clone()),
+            Work::After(..) if extent == Extent::Bytes => Step::Nothing,
             Work::After(others, _) => Step::WaitFor(others.clone()),
             Work::Done => Step::Nothing,
         }
@@ -253,9 +270,13 @@ impl Operation {
         }
         let took = self.since.elapsed();
         let _ = self.ending.set(Ending { outcome, took });
-        // Closing the identifiers comes back to this connector.
         let work = std::mem::replace(&mut *self.work(), Work::Done);
-        drop(work);
+        match refuse_fork() {
+            // Closing the identifiers comes back to this connector.
+            Ok(()) => drop(work),
+            // Buffers and files are the parent's, whose threads use them.
+            Err(_) => std::mem::forget(work),
+        }
         if let Some(leave) = self.leave.get() {
             leave();
         }

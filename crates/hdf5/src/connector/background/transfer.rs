@@ -22,7 +22,7 @@ use super::pending::{Access, Claim};
 use super::planned::{Part, prepare, touched};
 use super::policy::Policy;
 use super::start::{Going, start};
-use super::{attend, concerns, enter, finish_before};
+use super::{attend, concerns, enter, finish_before, finish_before_gpu_ends};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -276,6 +276,9 @@ unsafe fn hand_over(call: &Call<'_>, (claims, work): Going) {
     let later = nobody_asks.then(|| Arc::clone(&call.policy().failures));
     let operation = Operation::new(call.name(), later, work);
     enter(claims, &operation);
+    if cuda_is_loaded() {
+        finish_before_gpu_ends();
+    }
     if !call.req.is_null() {
         // SAFETY: HDF5 gives a place for a request.
         unsafe { *call.req = Wrapped::request(&operation, &call.unders[0].container) };
