@@ -124,6 +124,11 @@ impl DatasetInfo {
         reader.info(&name).map_err(|error| in_dataset(error, &name))
     }
 
+    /// Whether nothing of it changes any more while it is open.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.layout, Layout::Contiguous { offset: Some(_) })
+    }
+
     /// Bytes of all elements; an error if they cannot be counted.
     pub fn bytes(&self) -> Result<u64> {
         if self.is_null {

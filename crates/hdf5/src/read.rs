@@ -51,6 +51,16 @@ pub struct Order<'a> {
     pub file_space: hid_t,
     pub transfer: hid_t,
     pub options: Options,
+    pub known: Known<'a>,
+}
+
+/// What need not be asked of HDF5 again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// The dataset, as it is now.
+    pub info: Option<&'a DatasetInfo>,
+    /// Its file, opened for whatever HDF5 has opened it for.
+    pub file: Option<&'a Arc<File>>,
 }
 
 /// A read that needs HDF5 no more.
@@ -92,11 +102,13 @@ pub(crate) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop>
 /// # Safety
 /// `host` is null or valid for what the order describes.
 pub unsafe fn prepare(session: &Session<'_>, order: &Order<'_>, host: *mut u8) -> Result<Prepared> {
-    let mut info = DatasetInfo::read(session, order.dataset)?;
+    let mut info = order.info(session)?;
     if info.file.is_writable && info.file.is_plain {
         flush(session, order.dataset, &info.file)?;
-        // Chunks that were only in memory have their places now, and the file is longer.
-        info = DatasetInfo::read(session, order.dataset)?;
+        if !info.is_settled() {
+            // Chunks that were only in memory have their places now, and the file is longer.
+            info = DatasetInfo::read(session, order.dataset)?;
+        }
     }
     let info = Arc::new(info);
     match plan(session, order, &info) {
@@ -155,7 +167,7 @@ fn plan(
     let plan = ReadPlan::new(info, table, selection, &memory.destination, item)?;
     let reading = Reading {
         plan: Arc::new(plan),
-        files: files(info, order.options)?,
+        files: order.files(info)?,
         pipeline,
         change,
         direct: direct(&order.options),
@@ -278,6 +290,21 @@ pub(crate) struct Memory {
 }
 
 impl Order<'_> {
+    /// What the dataset is.
+    pub(crate) fn info(&self, session: &Session<'_>) -> Result<DatasetInfo> {
+        match self.known.info {
+            Some(known) => Ok(known.clone()),
+            None => DatasetInfo::read(session, self.dataset),
+        }
+    }
+
+    fn files(&self, info: &DatasetInfo) -> Result<Vec<Option<Arc<File>>>> {
+        match (&info.layout, self.known.file) {
+            (Layout::External(_), _) | (_, None) => files(info, self.options),
+            (_, Some(file)) => Ok(vec![Some(Arc::clone(file))]),
+        }
+    }
+
     /// Bytes of an element in memory.
     pub(crate) fn memory_size(&self, session: &Session<'_>) -> Result<u64> {
         // SAFETY: takes an identifier, which HDF5 checks.

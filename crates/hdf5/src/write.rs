@@ -62,7 +62,7 @@ pub unsafe fn prepare(
     order: &Order<'_>,
     host: *const u8,
 ) -> Result<Prepared> {
-    let info = DatasetInfo::read(session, order.dataset)?;
+    let info = order.info(session)?;
     match plan(session, order, &info) {
         Ok(prepared) => Ok(prepared),
         Err(Stop::Failed(error)) => Err(error),
@@ -163,8 +163,18 @@ fn native(
     descriptor: i32,
     writes: bool,
 ) -> Result<(Arc<File>, Native)> {
-    let opened = File::of_descriptor(descriptor, &info.file.name, writes, order.options)?;
-    let opened = Arc::new(opened);
+    let opened = match order.known.file {
+        Some(known) => Arc::clone(known),
+        None => {
+            let name = &info.file.name;
+            Arc::new(File::of_descriptor(
+                descriptor,
+                name,
+                writes,
+                order.options,
+            )?)
+        }
+    };
     let is_durable = merged_options(order.options)?.durable == Some(true);
     let native = Native {
         durable: is_durable.then(|| Arc::clone(&opened)),

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::*;
@@ -270,6 +271,9 @@ unsafe extern "C" fn optional(
             let _quiet = Quiet::begin(under.container.below.host);
             if matches!((*args).op_type, GET_FILE_IMAGE | START_SWMR_WRITE) {
                 background::settle(under, || background::file_of(under, H5I_FILE))?;
+            }
+            if (*args).op_type == START_SWMR_WRITE {
+                under.container.has_readers.store(true, Relaxed);
             }
             Ok((under.calls.H5VLfile_optional)(
                 under.object,

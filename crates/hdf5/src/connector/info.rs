@@ -3,7 +3,8 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::H5VL_info_class_t;
@@ -100,6 +101,8 @@ impl Info {
             is_native: OnceLock::new(),
             is_parallel,
             identity: OnceLock::new(),
+            has_readers: AtomicBool::new(false),
+            opened: Mutex::default(),
         }))
     }
 

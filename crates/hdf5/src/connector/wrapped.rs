@@ -3,17 +3,23 @@
 
 use std::ffi::{CStr, c_void};
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use penstock_engine::error::{Error, Result};
+use penstock_engine::file::File;
 use penstock_sys::hdf5::connector::H5VL_loc_params_t;
 use penstock_sys::hdf5::pass_through::Functions;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::background::{self, About, Claim, Identity, Lent, Loan, Manner, Operation, Policy};
+use super::background::{
+    self, About, Claim, FileKey, Identity, Lent, Loan, Manner, Operation, Policy,
+};
 use super::host::{Below, Quiet};
 use super::request;
 use crate::edge::{FAIL, SUCCEED, What, caught, what};
+use crate::metadata::{DatasetInfo, FileInfo};
+use crate::session::Session;
 
 /// Where HDF5 says that an object lies; passed on as it is.
 pub type Location = *const H5VL_loc_params_t;
@@ -38,6 +44,11 @@ pub struct Container {
     pub is_parallel: bool,
     /// Of the file on its device, if it is one file with a name.
     pub identity: OnceLock<Identity>,
+    /// Whether other processes may follow what is written, from now on.
+    pub has_readers: AtomicBool,
+    /// The file as the engine has opened it, with HDF5's number of it: objects of other files can be
+    /// reached from this one.
+    pub opened: Mutex<Option<(FileKey, Arc<File>)>>,
 }
 
 /// An object of the connector below, wrapped; or a request of this one.
@@ -47,6 +58,8 @@ pub struct Wrapped {
     role: Role,
     /// Of a dataset, when it is known.
     about: OnceLock<About>,
+    /// The same for one of which nothing changes any more.
+    settled: OnceLock<DatasetInfo>,
 }
 
 /// What a wrapper is for.
@@ -97,6 +110,7 @@ impl Wrapped {
             container: Arc::clone(container),
             role,
             about: OnceLock::new(),
+            settled: OnceLock::new(),
         };
         Box::into_raw(Box::new(wrapped)).cast()
     }
@@ -141,11 +155,52 @@ impl Wrapped {
         Ok(self.about.get_or_init(|| about).clone())
     }
 
+    /// What [`Wrapped::about`] has told before.
+    pub fn about_known(&self) -> Option<&About> {
+        self.about.get()
+    }
+
+    /// A dataset as it is now: asked of HDF5 if it can have changed.
+    pub fn info(&self, session: &Session<'_>, loan: &Loan) -> Result<DatasetInfo> {
+        // HDF5 tells another state of the file then.
+        let may_know = !self.container.has_readers.load(Relaxed);
+        if let Some(known) = self.settled.get().filter(|_| may_know) {
+            return Ok(known.clone());
+        }
+        let info = DatasetInfo::read(session, loan.id())?;
+        if info.is_settled() {
+            let _ = self.settled.set(info.clone());
+        }
+        Ok(info)
+    }
+
     /// # Safety
     /// HDF5 gives the object up, which [`Wrapped::wrap`] made.
     pub unsafe fn release(object: *mut c_void) {
         // SAFETY: passed on.
         drop(unsafe { Box::from_raw(object.cast::<Wrapped>()) });
+    }
+}
+
+impl Container {
+    /// The file of a dataset, opened for whatever HDF5 has opened it for; `None` if that is not one
+    /// plain file.
+    pub fn opened(&self, key: FileKey, info: &FileInfo) -> Result<Option<Arc<File>>> {
+        let Some(descriptor) = info.descriptor.filter(|_| info.is_plain) else {
+            return Ok(None);
+        };
+        let mut opened = self.opened.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((of, file)) = &*opened
+            && *of == key
+            && file.access().write == info.is_writable
+        {
+            return Ok(Some(Arc::clone(file)));
+        }
+        let options = self.policy.options();
+        let file = File::of_descriptor(descriptor, &info.name, info.is_writable, options)?;
+        let file = Arc::new(file);
+        *opened = Some((key, Arc::clone(&file)));
+        Ok(Some(file))
     }
 }
 

@@ -26,7 +26,7 @@ pub use closing::{CLOSE_DATASET, CLOSE_FILE, Identity, before_open, identity, la
 pub use journal::Manner;
 pub use lend::{Lent, Loan, being_lent, unwrap};
 pub use operation::{Operation, Outcome};
-pub use pending::Claim;
+pub use pending::{Claim, FileKey};
 pub use policy::{Begins, Policy};
 pub use transfer::{Call, Kind, Way, transfer};
 

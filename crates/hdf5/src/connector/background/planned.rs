@@ -13,7 +13,7 @@ use super::about::bounds;
 use super::lend::Loan;
 use super::transfer::{Call, Kind};
 use crate::execute::{self, Manner as Submission};
-use crate::read::{self, Order, Shape};
+use crate::read::{self, Known, Order, Shape};
 use crate::session::Session;
 use crate::write;
 
@@ -72,6 +72,12 @@ pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Part> {
     let is_on_host = unsafe { call.is_on_host(at)? };
     // SAFETY: the thread is inside a call of this HDF5.
     let session = unsafe { Session::begin(host.hdf5) };
+    let info = call.datasets[at].info(&session, &loan)?;
+    let about = call.datasets[at].about_known();
+    let file = match about {
+        Some(about) => under.container.opened(about.key.file, &info.file)?,
+        None => None,
+    };
     let mut order = Order {
         dataset: loan.id(),
         memory_type: call.memory_types[at],
@@ -79,6 +85,10 @@ pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Part> {
         file_space: call.file_spaces[at],
         transfer: call.list,
         options: call.policy().options(),
+        known: Known {
+            info: Some(&info),
+            file: file.as_ref(),
+        },
     };
     let element = order.memory_size(&session)?;
     let mut buffer = call.buffers[at];
