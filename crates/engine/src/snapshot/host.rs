@@ -2,19 +2,31 @@
 
 use std::ops::Range;
 use std::sync::Mutex;
-use std::{io, ptr, thread};
+use std::{io, mem, ptr, thread};
 
 use crate::copy::Copies;
 use crate::engine::cores;
 use crate::error::{Error, Kind, Result};
 use crate::gpu::Pages;
 use crate::gpu::stream::Stream;
-use crate::memory::Memory;
+use crate::memory;
 
-/// Pages that hold a copy. They stay zero where nothing was copied, and then take no memory.
+/// Memory that holds a copy.
 pub(super) struct OnHost {
-    pages: Option<Pages>,
+    memory: Memory,
 }
+
+enum Memory {
+    /// They stay zero where nothing was copied, and then take no memory.
+    Pages(Pages),
+    /// Its address, by which it is written.
+    Heap(usize, #[allow(dead_code)] Vec<u8>),
+    /// Given back.
+    None,
+}
+
+/// Copies below this size are left to the heap, which serves many small ones better.
+const SMALL: usize = 64 << 10;
 
 /// Pages that are kept at most: fresh ones cost as much as filling them, as the kernel clears them.
 const MOST_SPARE: usize = 256 << 20;
@@ -50,7 +62,7 @@ impl OnHost {
     /// # Safety
     /// `touched` is valid GPU memory, counted from `address`; `stream` is live.
     pub unsafe fn of_gpu(
-        memory: &Memory,
+        memory: &memory::Memory,
         address: usize,
         touched: Range<u64>,
         stream: Option<Stream>,
@@ -73,11 +85,23 @@ impl OnHost {
     /// Pages for so many bytes.
     fn room(bytes: u64) -> Result<OnHost> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
+        let no_memory = |why: &dyn std::fmt::Display| {
+            let text = format!("no memory for a copy of {bytes} bytes: {why}");
+            Error::new(Kind::Memory, text)
+                .remedy("free memory, or write without a copy (copy=never)")
+        };
+        if bytes < SMALL {
+            let mut heap: Vec<u8> = Vec::new();
+            heap.try_reserve_exact(bytes)
+                .map_err(|error| no_memory(&error))?;
+            let memory = Memory::Heap(heap.as_mut_ptr() as usize, heap);
+            return Ok(OnHost { memory });
+        }
         let mut spare = SPARE.lock().unwrap_or_else(|e| e.into_inner());
         let fits = |pages: &Pages| (bytes..=bytes.saturating_mul(2)).contains(&pages.bytes());
         if let Some(at) = spare.iter().position(fits) {
-            let pages = Some(spare.swap_remove(at));
-            return Ok(OnHost { pages });
+            let memory = Memory::Pages(spare.swap_remove(at));
+            return Ok(OnHost { memory });
         }
         drop(spare);
         let rounded =
@@ -85,26 +109,27 @@ impl OnHost {
         let made = rounded
             .ok_or(io::ErrorKind::OutOfMemory.into())
             .and_then(Pages::anonymous);
-        let pages = made.map_err(|error| {
-            let text = format!("no memory for a copy of {bytes} bytes: {error}");
-            Error::new(Kind::Memory, text)
-                .remedy("free memory, or write without a copy (copy=never)")
-        })?;
-        // Fewer faults; where the kernel does not want to, it is no matter.
-        let _ = pages.advise(libc::MADV_HUGEPAGE);
-        Ok(OnHost { pages: Some(pages) })
+        let pages = made.map_err(|error| no_memory(&error))?;
+        if bytes >= HUGE_PAGE {
+            // Fewer faults; where the kernel does not want to, it is no matter.
+            let _ = pages.advise(libc::MADV_HUGEPAGE);
+        }
+        let memory = Memory::Pages(pages);
+        Ok(OnHost { memory })
     }
 
     pub fn address(&self) -> usize {
-        self.pages
-            .as_ref()
-            .map_or(0, |pages| pages.start() as usize)
+        match &self.memory {
+            Memory::Pages(pages) => pages.start() as usize,
+            Memory::Heap(address, _) => *address,
+            Memory::None => 0,
+        }
     }
 }
 
 impl Drop for OnHost {
     fn drop(&mut self) {
-        let Some(pages) = self.pages.take() else {
+        let Memory::Pages(pages) = mem::replace(&mut self.memory, Memory::None) else {
             return;
         };
         let mut spare = SPARE.lock().unwrap_or_else(|e| e.into_inner());

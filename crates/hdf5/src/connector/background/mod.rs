@@ -9,6 +9,7 @@
 mod about;
 mod budget;
 mod closing;
+mod delay;
 mod journal;
 mod lend;
 mod operation;
@@ -90,7 +91,7 @@ pub fn finish_before(claim: &Claim) -> usize {
 
 /// Begins the queued operations that conflict with a claim, as closing what they use does.
 pub fn begin_before(claim: &Claim) {
-    before(claim).iter().for_each(Operation::begin);
+    before(claim).iter().for_each(|operation| operation.begin());
 }
 
 /// A group is about to be closed.

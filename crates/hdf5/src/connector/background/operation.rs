@@ -41,26 +41,50 @@ unsafe impl Sync for Operation {}
 
 /// What there is to do.
 pub enum Work {
-    /// Nothing has begun. What is called begins it.
-    Queued(Box<dyn FnOnce() -> Result<Moving>>),
+    /// Nothing has begun.
+    Queued(Queued),
     Moving(Moving),
     /// To be done by a thread inside HDF5 when the others are finished.
     After(Vec<Arc<Operation>>, Box<dyn FnOnce() -> Result<()>>),
     Done,
 }
 
-/// Transfers under way, and the identifiers by which their turns call HDF5.
+/// Transfers that are ready, and the identifiers by which their turns call HDF5.
+pub struct Queued {
+    /// Begins them. Needs no HDF5.
+    pub begin: Box<dyn FnOnce() -> Begun>,
+    pub loans: Vec<Loan>,
+}
+
+#[derive(Default)]
+pub struct Begun {
+    pub requests: Vec<Arc<Request>>,
+    /// Why others did not begin.
+    pub failed: Option<Error>,
+}
+
+/// Transfers under way.
 #[derive(Default)]
 pub struct Moving {
-    pub requests: Vec<Arc<Request>>,
+    pub begun: Begun,
     pub loans: Vec<Loan>,
+}
+
+impl Queued {
+    pub fn begin(self) -> Moving {
+        Moving {
+            begun: (self.begin)(),
+            loans: self.loans,
+        }
+    }
 }
 
 impl Moving {
     /// Waits for the transfers, and takes their turns.
     pub fn finish(self) -> Result<()> {
-        let ends = self.requests.iter().map(|request| request.finish());
-        ends.fold(Ok(()), Result::and)
+        let ends = self.begun.requests.iter().map(|request| request.finish());
+        let failed = self.begun.failed.map_or(Ok(()), Err);
+        ends.fold(failed, Result::and)
     }
 }
 
@@ -94,8 +118,7 @@ enum Extent {
 
 /// What a thread can do next.
 enum Step {
-    Begin(Box<dyn FnOnce() -> Result<Moving>>),
-    Move(Vec<Arc<Request>>),
+    Move(Vec<Arc<Request>>, Option<Error>),
     WaitFor(Vec<Arc<Operation>>),
     Nothing,
 }
@@ -149,11 +172,11 @@ impl Operation {
             notices: Mutex::default(),
             leave: OnceLock::new(),
         });
-        if let Work::Moving(moving) = &*operation.work() {
-            moving
-                .loans
-                .iter()
-                .for_each(|loan| loan.is_used_by(&operation));
+        match &*operation.work() {
+            Work::Queued(Queued { loans, .. }) | Work::Moving(Moving { loans, .. }) => {
+                loans.iter().for_each(|loan| loan.is_used_by(&operation));
+            }
+            Work::After(..) | Work::Done => {}
         }
         operation
     }
@@ -212,51 +235,41 @@ impl Operation {
         self.go_on(&|| None, Extent::Bytes);
     }
 
-    /// Begins what is queued.
-    pub fn begin(self: &Arc<Self>) {
-        if matches!(&*self.work(), Work::Queued(_)) {
-            self.wait(Some(Duration::ZERO));
-        }
+    /// Begins what is queued, on any thread.
+    pub fn begin(&self) {
+        begin(&mut self.work());
     }
 
     fn advance(self: &Arc<Self>, left: &dyn Fn() -> Option<Duration>, extent: Extent) {
-        loop {
-            match self.step(extent) {
-                Step::Begin(begin) => match begin() {
-                    Ok(moving) => {
-                        moving.loans.iter().for_each(|loan| loan.is_used_by(self));
-                        *self.work() = Work::Moving(moving);
-                    }
-                    Err(error) => return self.end(Err(error).into()),
-                },
-                Step::Move(requests) => match move_all(&requests, left) {
-                    Some(outcome) => return self.end(outcome.into()),
-                    None => return,
-                },
-                Step::WaitFor(others) => {
-                    let is_over = |other: &Arc<Operation>| other.go_on(left, extent).is_some();
-                    if others.iter().all(is_over) {
-                        let work = std::mem::replace(&mut *self.work(), Work::Done);
-                        if let Work::After(_, act) = work {
-                            return self.end(act().into());
-                        }
-                    }
-                    return;
+        match self.step(extent) {
+            Step::Move(requests, failed) => {
+                if let Some(outcome) = move_all(&requests, left) {
+                    self.end(failed.map_or(outcome, Err).into());
                 }
-                Step::Nothing => return,
             }
+            Step::WaitFor(others) => {
+                let is_over = |other: &Arc<Operation>| other.go_on(left, extent).is_some();
+                if others.iter().all(is_over) {
+                    let work = std::mem::replace(&mut *self.work(), Work::Done);
+                    if let Work::After(_, act) = work {
+                        self.end(act().into());
+                    }
+                }
+            }
+            Step::Nothing => {}
         }
     }
 
     fn step(&self, extent: Extent) -> Step {
         let mut work = self.work();
-        match &mut *work {
-            Work::Queued(_) if extent == Extent::Begun => Step::Nothing,
-            Work::Queued(_) => match std::mem::replace(&mut *work, Work::Done) {
-                Work::Queued(begin) => Step::Begin(begin),
-                _ => Step::Nothing,
-            },
-            Work::Moving(moving) => Step::Move(moving.requests.clone()),
+        if extent != Extent::Begun {
+            begin(&mut work);
+        }
+        match &*work {
+            Work::Queued(_) => Step::Nothing,
+            Work::Moving(Moving { begun, .. }) => {
+                Step::Move(begun.requests.clone(), begun.failed.clone())
+            }
             Work::After(..) if extent == Extent::Bytes => Step::Nothing,
             Work::After(others, _) => Step::WaitFor(others.clone()),
             Work::Done => Step::Nothing,
@@ -312,18 +325,20 @@ impl Operation {
         if let Some(outcome) = self.outcome() {
             return outcome.status();
         }
-        let requests = match &mut *self.work() {
+        let mut work = self.work();
+        let requests = match &*work {
             Work::After(..) => return H5VL_REQUEST_STATUS_CANT_CANCEL,
-            queued @ Work::Queued(_) => {
-                *queued = Work::Done;
-                Vec::new()
+            Work::Queued(_) => {
+                let queued = std::mem::replace(&mut *work, Work::Done);
+                drop(work);
+                drop(queued);
+                self.end(Outcome::Cancelled);
+                return H5VL_REQUEST_STATUS_CANCELED;
             }
-            Work::Moving(moving) => moving.requests.clone(),
+            Work::Moving(moving) => moving.begun.requests.clone(),
             Work::Done => return H5VL_REQUEST_STATUS_IN_PROGRESS,
         };
-        if requests.is_empty() {
-            self.end(Outcome::Cancelled);
-        }
+        drop(work);
         requests.iter().for_each(|request| request.cancel());
         match self.wait(Some(A_BLOCK)) {
             Some(outcome) => outcome.status(),
@@ -333,6 +348,15 @@ impl Operation {
 
     fn work(&self) -> MutexGuard<'_, Work> {
         self.work.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// Begins what is queued.
+fn begin(work: &mut Work) {
+    if matches!(work, Work::Queued(_))
+        && let Work::Queued(queued) = std::mem::replace(work, Work::Done)
+    {
+        *work = Work::Moving(queued.begin());
     }
 }
 

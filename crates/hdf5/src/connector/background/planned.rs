@@ -98,10 +98,13 @@ pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Part> {
     let mut moved = None;
     if !is_on_host {
         // SAFETY: passed on.
-        unsafe {
-            refuse_pointers(host, order.memory_type)?;
-            moved = to_first(under, space);
-        }
+        unsafe { refuse_pointers(host, order.memory_type)? };
+    }
+    // In front of the first element there may be none of the GPU's memory, or another kind; and a
+    // copy need not have room for it.
+    if !is_on_host || (call.goes_on() && call.is_copied()) {
+        // SAFETY: passed on.
+        moved = unsafe { to_first(under, space) };
         match (&moved, &touched) {
             (Some(space), Some(range)) => {
                 order.shape = Shape::Space(space.id);
@@ -148,7 +151,7 @@ impl Drop for Space {
 }
 
 /// The dataspace with its selection moved to the first element, so that the address of that is the
-/// address of the memory: in front of it there may be none of the GPU's, or another kind.
+/// address of the memory.
 ///
 /// # Safety
 /// As for [`bounds`].

@@ -4,6 +4,7 @@
 use std::env;
 use std::ffi::CStr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::options::Options;
@@ -27,6 +28,8 @@ pub enum Begins {
 pub struct Policy {
     settings: Arc<Settings>,
     pub begins: Begins,
+    /// How long after its call it begins at the earliest, if at once.
+    pub delay: Option<Duration>,
     /// Bytes that copies may take.
     limit: OnceLock<u64>,
     journal: Option<Journal>,
@@ -44,6 +47,7 @@ impl Policy {
         Ok(Policy {
             settings: Arc::clone(settings),
             begins: begins(|name| env::var(name).ok()),
+            delay: delay(env::var("HDF5_ASYNC_DELAY_MICROSECOND").ok().as_deref()),
             limit: named.map_or_else(OnceLock::new, OnceLock::from),
             journal,
             failures: Arc::default(),
@@ -55,6 +59,11 @@ impl Policy {
         if let Some(journal) = &self.journal {
             journal.tell(call, manner, bytes, why);
         }
+    }
+
+    /// Whether what goes on begins some time after its call.
+    pub fn waits(&self) -> bool {
+        self.begins != Begins::Now || self.delay.is_some()
     }
 
     pub fn limit(&self) -> u64 {
@@ -91,6 +100,11 @@ fn megabytes(text: Option<&str>) -> Result<Option<u64>> {
     })
 }
 
+fn delay(text: Option<&str>) -> Option<Duration> {
+    let micros: u64 = text?.trim().parse().ok()?;
+    (micros > 0).then(|| Duration::from_micros(micros))
+}
+
 fn begins(variable: impl Fn(&str) -> Option<String>) -> Begins {
     let is_set = |name: &str| variable(name).is_some_and(|value| value.trim() != "0");
     if is_set("HDF5_ASYNC_EXE_FCLOSE") {
@@ -118,6 +132,14 @@ mod tests {
         assert_eq!(only("HDF5_ASYNC_EXE_DCLOSE", "1"), Begins::DatasetClose);
         assert_eq!(only("HDF5_ASYNC_EXE_FCLOSE", "0"), Begins::Now);
         assert_eq!(only("HDF5_ASYNC", "1"), Begins::Now);
+    }
+
+    #[test]
+    fn a_delay_is_in_microseconds_and_may_be_left_out() {
+        assert_eq!(delay(Some("1500")), Some(Duration::from_micros(1500)));
+        assert_eq!(delay(Some("0")), None);
+        assert_eq!(delay(Some("soon")), None);
+        assert_eq!(delay(None), None);
     }
 
     #[test]

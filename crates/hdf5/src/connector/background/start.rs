@@ -9,13 +9,13 @@ use penstock_engine::request::{Request, StreamOrder};
 use penstock_engine::snapshot::{Snapshot, Taken};
 
 use super::budget::{Answer, Budget, Share};
+use super::finish_oldest;
 use super::journal::Manner;
 use super::lend::Loan;
-use super::operation::{Moving, Work};
+use super::operation::{Begun, Moving, Queued, Work};
 use super::pending::Claim;
 use super::planned::{Part, Prepared};
 use super::transfer::Call;
-use super::{Begins, finish_oldest};
 use crate::execute::Manner as Submission;
 
 /// Memory that copies have taken.
@@ -37,7 +37,7 @@ pub unsafe fn start(
 ) -> Result<Option<Going>> {
     let goes_on = call.goes_on();
     let copies = goes_on && call.is_copied();
-    let waits = goes_on && call.policy().begins != Begins::Now;
+    let waits = goes_on && call.policy().waits();
     let mut queue: Vec<(Loan, Start)> = Vec::new();
     let (mut claims, mut bytes) = (Vec::new(), 0);
     for (part, claim) in parts {
@@ -87,7 +87,7 @@ pub unsafe fn start(
             )
         };
         if !goes_on {
-            moving.requests.push(Arc::new(begin.run()?));
+            moving.begun.requests.push(Arc::new(begin.run()?));
             moving.loans.push(part.loan);
             continue;
         }
@@ -98,31 +98,34 @@ pub unsafe fn start(
     if queue.is_empty() {
         return Ok(None);
     }
+    let (loans, starts): (Vec<Loan>, Vec<Start>) = queue.into_iter().unzip();
     let begin = move || {
-        let mut moving = Moving::default();
-        for (loan, start) in queue {
+        let mut begun = Begun::default();
+        for start in starts {
             match start.run() {
-                Ok(request) => {
-                    moving.requests.push(Arc::new(request));
-                    moving.loans.push(loan);
-                }
+                Ok(request) => begun.requests.push(Arc::new(request)),
                 Err(error) => {
-                    let _ = moving.finish();
-                    return Err(error);
+                    begun.failed = Some(error);
+                    break;
                 }
             }
         }
-        Ok(moving)
+        begun
+    };
+    let queued = Queued {
+        begin: Box::new(begin),
+        loans,
     };
     if waits {
-        call.tell(
-            Manner::Deferred,
-            bytes,
-            "begins when it is closed, as the environment asks",
-        );
-        return Ok(Some((claims, Work::Queued(Box::new(begin)))));
+        let why = "begins later, as the environment asks";
+        call.tell(Manner::Deferred, bytes, why);
+        return Ok(Some((claims, Work::Queued(queued))));
     }
-    let going = begin()?;
+    let going = queued.begin();
+    if going.begun.failed.is_some() {
+        going.finish()?;
+        return Ok(None);
+    }
     call.tell(Manner::Async, bytes, "");
     Ok(Some((claims, Work::Moving(going))))
 }

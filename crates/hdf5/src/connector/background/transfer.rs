@@ -15,12 +15,13 @@ use super::super::property::stream_of;
 use super::super::staging::{Staging, refuse_pointers};
 use super::super::wrapped::{Req, Under, Wrapped};
 use super::about::{ends_in_native, is_special};
+use super::delay::begin_after;
 use super::journal::Manner;
 use super::lend::Loan;
 use super::operation::{Moving, Operation};
 use super::pending::{Access, Claim};
 use super::planned::{Part, prepare, touched};
-use super::policy::Policy;
+use super::policy::{Begins, Policy};
 use super::start::{Going, start};
 use super::{attend, concerns, enter, finish_before, finish_before_gpu_ends};
 
@@ -276,6 +277,9 @@ unsafe fn hand_over(call: &Call<'_>, (claims, work): Going) {
     let later = nobody_asks.then(|| Arc::clone(&call.policy().failures));
     let operation = Operation::new(call.name(), later, work);
     enter(claims, &operation);
+    if let (Begins::Now, Some(delay)) = (call.policy().begins, call.policy().delay) {
+        begin_after(&operation, delay);
+    }
     if cuda_is_loaded() {
         finish_before_gpu_ends();
     }

@@ -9,6 +9,7 @@ use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
 use penstock_engine::request::{self, Duty, DutyOrder, Order, Remaining, Share};
 
+use super::super::delay::begin_after;
 use super::*;
 
 const CALL: &CStr = c"H5Dwrite_async";
@@ -19,7 +20,17 @@ fn operation(work: Work) -> Arc<Operation> {
 
 fn moving(requests: Vec<Request>) -> Work {
     Work::Moving(Moving {
-        requests: requests.into_iter().map(Arc::new).collect(),
+        begun: Begun {
+            requests: requests.into_iter().map(Arc::new).collect(),
+            failed: None,
+        },
+        loans: Vec::new(),
+    })
+}
+
+fn queued(begin: Box<dyn FnOnce() -> Begun>) -> Work {
+    Work::Queued(Queued {
+        begin,
         loans: Vec::new(),
     })
 }
@@ -153,10 +164,10 @@ fn what_is_queued_begins_when_it_is_waited_for_and_not_when_turns_are_taken() {
         let begun = Arc::clone(&begun);
         Box::new(move || {
             begun.store(true, Relaxed);
-            Ok(Moving::default())
+            Begun::default()
         })
     };
-    let operation = operation(Work::Queued(begin));
+    let operation = operation(queued(begin));
     operation.attend();
     assert!(!begun.load(Relaxed));
     operation.finish();
@@ -164,9 +175,39 @@ fn what_is_queued_begins_when_it_is_waited_for_and_not_when_turns_are_taken() {
 }
 
 #[test]
+fn what_is_queued_for_some_time_begins_by_itself_and_then_takes_its_turns() {
+    let begin = Box::new(|| Begun {
+        requests: vec![Arc::new(turns(1))],
+        failed: None,
+    });
+    let operation = operation(queued(begin));
+    begin_after(&operation, Duration::from_millis(20));
+    operation.attend();
+    assert!(matches!(&*operation.work(), Work::Queued(_)));
+    while operation.outcome().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+        operation.attend();
+    }
+    assert!(matches!(operation.outcome(), Some(Outcome::Succeeded)));
+}
+
+#[test]
+fn what_fails_to_begin_is_a_failure_when_the_rest_has_ended() {
+    let begin = Box::new(|| Begun {
+        requests: vec![Arc::new(turns(2))],
+        failed: Some(Error::new(Kind::NoSpace, "no space left")),
+    });
+    let operation = operation(queued(begin));
+    let Some(Outcome::Failed(error)) = operation.wait(None) else {
+        panic!("a part of it has failed");
+    };
+    assert_eq!(error.kind(), Kind::NoSpace);
+}
+
+#[test]
 fn cancelling_stops_what_is_queued_and_cannot_take_back_what_is_done() {
     let never = Box::new(|| panic!("it was cancelled"));
-    let queued = operation(Work::Queued(never));
+    let queued = operation(queued(never));
     assert_eq!(queued.cancel(), H5VL_REQUEST_STATUS_CANCELED);
     assert!(matches!(queued.wait(None), Some(Outcome::Cancelled)));
 
