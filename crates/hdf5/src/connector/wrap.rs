@@ -77,13 +77,15 @@ unsafe extern "C" fn wrap_object(
     // SAFETY: HDF5 gives a context of this connector.
     let context = unsafe { &*wrap_ctx.cast::<Context>() };
     let below = &context.container.below;
+    // Before the connector below wraps: it may be another of this kind.
+    let lending = being_lent();
     // SAFETY: the object belongs to the file that the context is of.
     let under =
         unsafe { (below.host.calls.H5VLwrap_object)(obj, obj_type, below.id, context.under) };
     if under.is_null() {
         return under;
     }
-    match being_lent() {
+    match lending {
         Some((container, lent)) => Wrapped::lend(under, &container, lent),
         None => Wrapped::wrap(under, &context.container),
     }
