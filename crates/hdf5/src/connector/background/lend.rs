@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 
 use penstock_engine::error::{Error, Kind, Result};
@@ -28,6 +28,8 @@ pub struct Loan {
 pub struct Lent {
     /// -1 when it is closed.
     id: AtomicI64,
+    /// Whether the loan still has to close the identifier.
+    is_held: AtomicBool,
     /// The operation that calls HDF5 by it.
     operation: Mutex<Weak<Operation>>,
 }
@@ -55,6 +57,7 @@ impl Loan {
     pub unsafe fn of(under: &Under, kind: H5I_type_t) -> Result<Loan> {
         let lent = Arc::new(Lent {
             id: AtomicI64::new(CLOSED),
+            is_held: AtomicBool::new(false),
             operation: Mutex::new(Weak::new()),
         });
         let lending: Lending = (Arc::clone(&under.container), Arc::clone(&lent));
@@ -75,6 +78,7 @@ impl Loan {
             ));
         }
         lent.id.store(id, Relaxed);
+        lent.is_held.store(true, Relaxed);
         Ok(Loan {
             host: under.container.below.host,
             lent,
@@ -99,23 +103,23 @@ impl Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        let id = self.lent.id.swap(CLOSED, Relaxed);
-        if id != CLOSED {
+        if self.lent.is_held.swap(false, Relaxed) {
             // SAFETY: the identifier is open, and its one reference is this object's.
             self.host
-                .keeping_errors(|| unsafe { (self.host.calls.H5Idec_ref)(id) });
+                .keeping_errors(|| unsafe { (self.host.calls.H5Idec_ref)(self.id()) });
         }
     }
 }
 
 impl Lent {
-    /// The identifier is being closed, by its loan or by the application.
+    /// The identifier is being closed, by its loan or by the application. Until this returns it can be
+    /// used, and the operation is finished by it; then its loan has nothing left to close.
     pub fn closes(&self) {
         let operation = {
             let user = self.operation.lock().unwrap_or_else(|e| e.into_inner());
             user.upgrade()
         };
-        if self.id.load(Relaxed) != CLOSED
+        if self.is_held.swap(false, Relaxed)
             && let Some(operation) = operation
         {
             operation.finish();
