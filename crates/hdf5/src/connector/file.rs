@@ -226,6 +226,7 @@ unsafe extern "C" fn specific<const SLOT: usize>(
             }
             operation @ H5VL_FILE_IS_ACCESSIBLE => {
                 let asked = (*args).args.is_accessible;
+                before_open(asked.filename);
                 by_name(SLOT, asked.fapl_id, dxpl_id, req, operation, |fapl_id| {
                     let is_accessible = FileIsAccessible { fapl_id, ..asked };
                     FileSpecific { is_accessible }

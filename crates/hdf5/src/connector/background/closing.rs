@@ -68,6 +68,7 @@ pub unsafe fn later(
             .map(drop)
     };
     let nobody_asks = is_implicit.then(|| Arc::clone(&policy.failures));
+    let call = if is_implicit { c"H5Dclose" } else { call };
     let operation = Operation::new(call, nobody_asks, Work::After(before, Box::new(act)));
     enter(vec![claim], &operation);
     policy.tell(
