@@ -79,7 +79,10 @@ pub struct Prepared {
 }
 
 /// What only HDF5 can do, and why.
-pub(crate) struct Refused(pub String);
+pub struct Refused(pub String);
+
+/// A plan, unless only HDF5 can do it.
+pub type Planned<T> = std::result::Result<T, Refused>;
 
 pub(crate) enum Stop {
     Refused(Refused),
@@ -102,6 +105,23 @@ pub(crate) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop>
 /// # Safety
 /// `host` is null or valid for what the order describes.
 pub unsafe fn prepare(session: &Session<'_>, order: &Order<'_>, host: *mut u8) -> Result<Prepared> {
+    let (info, planned) = try_plan(session, order)?;
+    match planned {
+        Ok(prepared) => Ok(prepared),
+        // SAFETY: passed on.
+        Err(Refused(why)) => unsafe { by_hdf5(session, order, &info, host, why) },
+    }
+}
+
+/// Plans a read, or says why only HDF5 can do it.
+pub fn prepare_or_refuse(session: &Session<'_>, order: &Order<'_>) -> Result<Planned<Prepared>> {
+    Ok(try_plan(session, order)?.1)
+}
+
+fn try_plan(
+    session: &Session<'_>,
+    order: &Order<'_>,
+) -> Result<(Arc<DatasetInfo>, Planned<Prepared>)> {
     let mut info = order.info(session)?;
     if info.file.is_writable && info.file.is_plain {
         flush(session, order.dataset, &info.file)?;
@@ -112,10 +132,9 @@ pub unsafe fn prepare(session: &Session<'_>, order: &Order<'_>, host: *mut u8) -
     }
     let info = Arc::new(info);
     match plan(session, order, &info) {
-        Ok(prepared) => Ok(prepared),
+        Ok(prepared) => Ok((info, Ok(prepared))),
         Err(Stop::Failed(error)) => Err(error),
-        // SAFETY: passed on.
-        Err(Stop::Refused(Refused(why))) => unsafe { by_hdf5(session, order, &info, host, why) },
+        Err(Stop::Refused(why)) => Ok((info, Err(why))),
     }
 }
 

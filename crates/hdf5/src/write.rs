@@ -20,7 +20,7 @@ use crate::execute::write::{Dense, Native, Writing};
 use crate::metadata::{DatasetInfo, Layout};
 use crate::pair::pair;
 use crate::plan::{Destination, Item, ReadPlan};
-use crate::read::{Order, Refused, Shape, Stop, direct, flush, refused};
+use crate::read::{Order, Planned, Refused, Shape, Stop, direct, flush, refused};
 use crate::selection::{Axis, Selection};
 use crate::session::Session;
 
@@ -68,6 +68,18 @@ pub unsafe fn prepare(
         Err(Stop::Failed(error)) => Err(error),
         // SAFETY: passed on.
         Err(Stop::Refused(Refused(why))) => unsafe { by_hdf5(session, order, &info, host, why) },
+    }
+}
+
+/// Plans a write, or says why only HDF5 can do it.
+pub fn prepare_or_refuse(
+    session: &Session<'static>,
+    order: &Order<'_>,
+) -> Result<Planned<Prepared>> {
+    match plan(session, order, &order.info(session)?) {
+        Ok(prepared) => Ok(Ok(prepared)),
+        Err(Stop::Failed(error)) => Err(error),
+        Err(Stop::Refused(why)) => Ok(Err(why)),
     }
 }
 

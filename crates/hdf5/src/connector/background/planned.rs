@@ -13,7 +13,7 @@ use super::about::bounds;
 use super::lend::Loan;
 use super::transfer::{Call, Kind};
 use crate::execute::{self, Manner as Submission};
-use crate::read::{self, Known, Order, Shape};
+use crate::read::{self, Known, Order, Planned, Shape};
 use crate::session::Session;
 use crate::write;
 
@@ -33,11 +33,11 @@ pub enum Prepared {
 }
 
 impl Prepared {
-    /// Whether nothing is left to do, and why HDF5 has done it.
-    pub fn is_done(&self) -> (bool, Option<&str>) {
+    /// Whether there is nothing to do.
+    pub fn is_done(&self) -> bool {
         match self {
-            Prepared::Read(read) => (read.readings.is_empty(), read.reason.as_deref()),
-            Prepared::Write(write) => (write.is_done(), write.reason.as_deref()),
+            Prepared::Read(read) => read.readings.is_empty(),
+            Prepared::Write(write) => write.is_done(),
         }
     }
 
@@ -61,11 +61,11 @@ impl Prepared {
     }
 }
 
-/// Plans the transfer of one dataset, or lets HDF5 do it.
+/// Plans the transfer of one dataset, or says why only HDF5 can do it.
 ///
 /// # Safety
 /// As for [`transfer`](super::transfer::transfer).
-pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Part> {
+pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Planned<Part>> {
     let under = &call.unders[at];
     let host = under.container.below.host;
     // SAFETY: passed on.
@@ -114,26 +114,26 @@ pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Part> {
             _ => touched = touched.map(|range| 0..range.end),
         }
     }
-    let memory = match is_on_host {
-        true => buffer as *mut u8,
-        false => std::ptr::null_mut(),
-    };
-    // SAFETY: the caller vouches for the buffer.
-    let prepared = unsafe {
-        match call.kind {
-            Kind::Read => Prepared::Read(Box::new(read::prepare(&session, &order, memory)?)),
-            Kind::Write => Prepared::Write(Box::new(write::prepare(&session, &order, memory)?)),
+    let planned = match call.kind {
+        Kind::Read => {
+            read::prepare_or_refuse(&session, &order)?.map(|read| Prepared::Read(Box::new(read)))
         }
+        Kind::Write => write::prepare_or_refuse(&session, &order)?
+            .map(|write| Prepared::Write(Box::new(write))),
     };
     drop(moved);
+    let prepared = match planned {
+        Ok(prepared) => prepared,
+        Err(refused) => return Ok(Err(refused)),
+    };
     let touched = touched.unwrap_or(0..prepared.length());
-    Ok(Part {
+    Ok(Ok(Part {
         loan,
         prepared,
         buffer,
         is_on_host,
         touched,
-    })
+    }))
 }
 
 /// A dataspace of our own.

@@ -41,10 +41,9 @@ pub unsafe fn start(
     let mut queue: Vec<(Loan, Start)> = Vec::new();
     let (mut claims, mut bytes) = (Vec::new(), 0);
     for (part, claim) in parts {
-        if let (true, why) = part.prepared.is_done() {
+        if part.prepared.is_done() {
             if goes_on {
-                let why = why.unwrap_or("nothing is selected");
-                call.tell(Manner::Sync, 0, why);
+                call.tell(Manner::Sync, 0, "nothing is selected");
             }
             continue;
         }

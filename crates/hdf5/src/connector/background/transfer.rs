@@ -24,6 +24,7 @@ use super::planned::{Part, prepare, touched};
 use super::policy::{Begins, Policy};
 use super::start::{Going, start};
 use super::{attend, concerns, enter, finish_before, finish_before_gpu_ends};
+use crate::read::{Planned, Refused};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -178,8 +179,8 @@ pub unsafe fn transfer(call: &Call<'_>) -> Result<Way> {
             return below(why);
         }
         let parts = match planned(call) {
-            Ok(Some(parts)) => parts,
-            Ok(None) => return below("the call touches the same elements twice"),
+            Ok(Ok(parts)) => parts,
+            Ok(Err(Refused(why))) => return below(&why),
             // HDF5 has its own words for what is wrong, or can do it.
             Err(error) => return below(&error.to_string()),
         };
@@ -196,19 +197,20 @@ pub unsafe fn transfer(call: &Call<'_>) -> Result<Way> {
     Ok(Way::Done)
 }
 
-/// Plans the transfer of each dataset, after what it conflicts with. `None` if they conflict with each
-/// other.
+/// Plans the transfer of each dataset, after what it conflicts with; or says why only HDF5 can carry out
+/// the call.
 ///
 /// # Safety
 /// As for [`transfer`].
-unsafe fn planned(call: &Call<'_>) -> Result<Option<Vec<(Part, Claim)>>> {
+unsafe fn planned(call: &Call<'_>) -> Result<Planned<Vec<(Part, Claim)>>> {
     // SAFETY: passed on.
     let claims = unsafe { call.claims()? };
     for (at, (_, claim)) in claims.iter().enumerate() {
         let is_same_twice =
             |other: &(Loan, Claim)| other.1.is_elements() && claim.conflicts(&other.1);
         if claim.is_elements() && claims[..at].iter().any(is_same_twice) {
-            return Ok(None);
+            let why = "the call touches the same elements twice";
+            return Ok(Err(Refused(why.to_owned())));
         }
     }
     let mut waited = 0;
@@ -219,15 +221,19 @@ unsafe fn planned(call: &Call<'_>) -> Result<Option<Vec<(Part, Claim)>>> {
         let why = "came after pending operations that it conflicts with";
         call.tell(Manner::Async, 0, why);
     }
-    let prepare = |(at, (loan, claim)): (usize, (Loan, Claim))| {
+    let mut parts = Vec::with_capacity(claims.len());
+    for (at, (loan, claim)) in claims.into_iter().enumerate() {
         // SAFETY: passed on.
-        Ok((unsafe { prepare(call, at, loan)? }, claim))
-    };
-    let parts = claims.into_iter().enumerate().map(prepare);
-    parts.collect::<Result<_>>().map(Some)
+        match unsafe { prepare(call, at, loan)? } {
+            Ok(part) => parts.push((part, claim)),
+            Err(refused) => return Ok(Err(refused)),
+        }
+    }
+    Ok(Ok(parts))
 }
 
-/// Finishes what the call must come after.
+/// Finishes what the call must come after when HDF5 carries it out. Its buffers reach further than
+/// what is selected: when it writes, it may write elements beside that as it has found them before.
 ///
 /// # Safety
 /// As for [`transfer`].
@@ -235,7 +241,14 @@ unsafe fn keep_order(call: &Call<'_>) -> Result<()> {
     if call.unders.iter().any(concerns) {
         // SAFETY: passed on.
         for (_, claim) in unsafe { call.claims()? } {
-            finish_before(&claim);
+            match (call.kind, claim) {
+                (Kind::Write, Claim::Elements { dataset, .. }) => {
+                    finish_before(&Claim::Object(dataset));
+                }
+                (_, claim) => {
+                    finish_before(&claim);
+                }
+            }
         }
     }
     Ok(())
