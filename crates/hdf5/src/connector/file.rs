@@ -332,6 +332,7 @@ unsafe fn flush(
 
 unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) -> herr_t {
     let native = |under: &Under, req: Req| {
+        under.container.closes();
         // SAFETY: HDF5 closes the file, or has asked for it when something was pending.
         unsafe { (under.calls.H5VLfile_close)(under.object, under.id, H5P_DEFAULT, req) }
     };

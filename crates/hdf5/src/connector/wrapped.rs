@@ -49,6 +49,7 @@ pub struct Container {
     /// The file as the engine has opened it, with HDF5's number of it: objects of other files can be
     /// reached from this one.
     pub opened: Mutex<Option<(FileKey, Arc<File>)>>,
+    pub is_closed: AtomicBool,
 }
 
 /// An object of the connector below, wrapped; or a request of this one.
@@ -199,8 +200,17 @@ impl Container {
         let options = self.policy.options();
         let file = File::of_descriptor(descriptor, &info.name, info.is_writable, options)?;
         let file = Arc::new(file);
-        *opened = Some((key, Arc::clone(&file)));
+        if !self.is_closed.load(Relaxed) {
+            *opened = Some((key, Arc::clone(&file)));
+        }
         Ok(Some(file))
+    }
+
+    /// The application has closed the file. Objects of it may still be open, and HDF5 may keep what is
+    /// wrapped of it longer than that: no descriptor is kept for them.
+    pub fn closes(&self) {
+        self.is_closed.store(true, Relaxed);
+        drop(self.opened.lock().unwrap_or_else(|e| e.into_inner()).take());
     }
 }
 
