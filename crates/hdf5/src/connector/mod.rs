@@ -19,6 +19,7 @@ mod introspect;
 mod link;
 mod object;
 mod property;
+mod reported;
 mod request;
 mod settings;
 mod staging;

@@ -11,6 +11,7 @@ use penstock_sys::hdf5::{ErrorPlace, herr_t, hid_t};
 
 use super::background::{Operation, Outcome};
 use super::host::Host;
+use super::reported::Place;
 use super::wrapped::{Ask, Container, Req, Under, Wrapped, attempt};
 use crate::edge::{SUCCEED, c_text};
 
@@ -38,14 +39,16 @@ pub unsafe fn wrap(req: Req, container: &Arc<Container>) -> bool {
 /// HDF5 gives a request of this connector.
 unsafe fn of(
     req: *mut c_void,
-    own: impl FnOnce(&Arc<Operation>) -> Result<()>,
+    own: impl FnOnce(&Arc<Operation>, &Place) -> Result<()>,
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
     // SAFETY: passed on.
     unsafe {
-        attempt(req, Ask::NONE, |under| match Wrapped::of(req).operation() {
-            Some(operation) => own(operation).map(|()| SUCCEED),
-            None => Ok(call(under)),
+        attempt(req, Ask::NONE, |under| {
+            match Wrapped::of(req).own_request() {
+                Some((operation, place)) => own(operation, place).map(|()| SUCCEED),
+                None => Ok(call(under)),
+            }
         })
     }
 }
@@ -56,8 +59,12 @@ unsafe extern "C" fn wait(
     status: *mut H5VL_request_status_t,
 ) -> herr_t {
     let limit = (timeout != FOREVER).then(|| Duration::from_nanos(timeout));
-    let own = |operation: &Arc<Operation>| {
-        let outcome = operation.wait(limit);
+    let own = |operation: &Arc<Operation>, place: &Place| {
+        let may_end = limit.is_none() || place.may_end();
+        let outcome = operation.wait(limit).filter(|_| may_end);
+        if outcome.is_none() {
+            place.goes_on();
+        }
         // SAFETY: HDF5 gives a place for the answer.
         unsafe { *status = outcome.map_or(H5VL_REQUEST_STATUS_IN_PROGRESS, Outcome::status) };
         Ok(())
@@ -75,7 +82,7 @@ unsafe extern "C" fn notify(
     cb: H5VL_request_notify_t,
     ctx: *mut c_void,
 ) -> herr_t {
-    let own = |operation: &Arc<Operation>| {
+    let own = |operation: &Arc<Operation>, _: &Place| {
         // SAFETY: HDF5 gives a function that may be called with this context.
         unsafe { operation.notify(cb, ctx) };
         Ok(())
@@ -89,9 +96,20 @@ unsafe extern "C" fn notify(
 }
 
 unsafe extern "C" fn cancel(req: *mut c_void, status: *mut H5VL_request_status_t) -> herr_t {
-    let own = |operation: &Arc<Operation>| {
+    let own = |operation: &Arc<Operation>, place: &Place| {
+        let may_end = place.may_end();
+        let stays = |status| {
+            status == H5VL_REQUEST_STATUS_IN_PROGRESS || status == H5VL_REQUEST_STATUS_CANT_CANCEL
+        };
+        let answer = match operation.cancel() {
+            ended if !stays(ended) && !may_end => H5VL_REQUEST_STATUS_IN_PROGRESS,
+            answer => answer,
+        };
+        if stays(answer) {
+            place.goes_on();
+        }
         // SAFETY: HDF5 gives a place for the answer.
-        unsafe { *status = operation.cancel() };
+        unsafe { *status = answer };
         Ok(())
     };
     // SAFETY: HDF5 gives a request of this connector.
@@ -103,7 +121,7 @@ unsafe extern "C" fn cancel(req: *mut c_void, status: *mut H5VL_request_status_t
 }
 
 unsafe extern "C" fn specific(req: *mut c_void, args: *mut H5VL_request_specific_args_t) -> herr_t {
-    let own = |operation: &Arc<Operation>| {
+    let own = |operation: &Arc<Operation>, _: &Place| {
         // SAFETY: HDF5 gives a request, and the arguments of this operation on it, with places for the
         // answers.
         unsafe {
@@ -137,7 +155,7 @@ unsafe extern "C" fn specific(req: *mut c_void, args: *mut H5VL_request_specific
 
 unsafe extern "C" fn optional(req: *mut c_void, args: *mut H5VL_optional_args_t) -> herr_t {
     // SAFETY: HDF5 gives the arguments.
-    let own = |_: &Arc<Operation>| Err(unknown(unsafe { (*args).op_type }));
+    let own = |_: &Arc<Operation>, _: &Place| Err(unknown(unsafe { (*args).op_type }));
     // SAFETY: HDF5 gives a request of this connector.
     unsafe {
         of(req, own, |under| {
@@ -149,7 +167,7 @@ unsafe extern "C" fn optional(req: *mut c_void, args: *mut H5VL_optional_args_t)
 /// The only end of a request: waiting for it, or cancelling it, does not free it. One that is not
 /// finished is waited for.
 unsafe extern "C" fn free(req: *mut c_void) -> herr_t {
-    let own = |operation: &Arc<Operation>| {
+    let own = |operation: &Arc<Operation>, _: &Place| {
         operation.finish();
         Ok(())
     };

@@ -16,6 +16,7 @@ use super::background::{
     self, About, Claim, FileKey, Identity, Lent, Loan, Manner, Operation, Policy,
 };
 use super::host::{Below, Quiet};
+use super::reported::Place;
 use super::request;
 use crate::edge::{FAIL, SUCCEED, What, caught, what};
 use crate::metadata::{DatasetInfo, FileInfo};
@@ -69,7 +70,7 @@ enum Role {
     Owned,
     /// The object is closed by another wrapper.
     Lent(Arc<Lent>),
-    Request(Arc<Operation>),
+    Request(Arc<Operation>, Place),
 }
 
 /// An object taken apart for one call. It holds on to what the call needs when the object is gone:
@@ -101,7 +102,7 @@ impl Wrapped {
 
     /// A request of this connector, for HDF5.
     pub fn request(operation: &Arc<Operation>, container: &Arc<Container>) -> *mut c_void {
-        let role = Role::Request(Arc::clone(operation));
+        let role = Role::Request(Arc::clone(operation), Place::new());
         Wrapped::boxed(std::ptr::null_mut(), container, role)
     }
 
@@ -125,8 +126,13 @@ impl Wrapped {
 
     /// The operation of a request that is this connector's own.
     pub fn operation(&self) -> Option<&Arc<Operation>> {
+        self.own_request().map(|(operation, _)| operation)
+    }
+
+    /// The operation of a request that is this connector's own, and when to tell of its end.
+    pub fn own_request(&self) -> Option<(&Arc<Operation>, &Place)> {
         match &self.role {
-            Role::Request(operation) => Some(operation),
+            Role::Request(operation, place) => Some((operation, place)),
             Role::Owned | Role::Lent(_) => None,
         }
     }
@@ -134,7 +140,7 @@ impl Wrapped {
     pub fn lent(&self) -> Option<&Arc<Lent>> {
         match &self.role {
             Role::Lent(lent) => Some(lent),
-            Role::Owned | Role::Request(_) => None,
+            Role::Owned | Role::Request(..) => None,
         }
     }
 
