@@ -1,9 +1,11 @@
 //! Starting what is planned, at once or later, from the memory of the application or from a copy.
 
+use std::any::Any;
+use std::ptr;
 use std::sync::Arc;
 
 use penstock_engine::Stream;
-use penstock_engine::error::Result;
+use penstock_engine::error::{Kind, Result};
 use penstock_engine::memory::Memory;
 use penstock_engine::request::{Request, StreamOrder};
 use penstock_engine::snapshot::{Snapshot, Taken};
@@ -11,7 +13,6 @@ use penstock_engine::snapshot::{Snapshot, Taken};
 use super::budget::{Answer, Budget, Share};
 use super::finish_oldest;
 use super::journal::Manner;
-use super::lend::Loan;
 use super::operation::{Begun, Moving, Queued, Work};
 use super::pending::Claim;
 use super::planned::{Part, Prepared};
@@ -36,10 +37,9 @@ pub unsafe fn start(
     moving: &mut Moving,
 ) -> Result<Option<Going>> {
     let goes_on = call.goes_on();
-    let copies = goes_on && call.is_copied();
     let waits = goes_on && call.policy().waits();
-    let mut queue: Vec<(Loan, Start)> = Vec::new();
     let (mut claims, mut bytes) = (Vec::new(), 0);
+    let (mut loans, mut starts) = (Vec::new(), Vec::new());
     for (part, claim) in parts {
         if part.prepared.is_done() {
             if goes_on {
@@ -47,72 +47,44 @@ pub unsafe fn start(
             }
             continue;
         }
+        let mut after = stream.filter(|_| !part.is_on_host);
+        if let (true, Some(stream)) = (waits, after) {
+            // It may be gone when the operation begins.
+            stream.synchronize(Memory::at(part.buffer)?.device.max(0))?;
+            after = None;
+        }
         let length = part.touched.end - part.touched.start;
-        let copied = match copies {
-            // SAFETY: passed on.
-            true => match unsafe { copy(call, &part, stream, waits)? } {
-                Ok(copied) => Some(copied),
-                Err(why) => {
-                    call.tell(Manner::Sync, length, &why);
-                    // SAFETY: passed on.
-                    let request = unsafe {
-                        Start::of(
-                            call,
-                            part.prepared,
-                            None,
-                            part.buffer,
-                            part.is_on_host,
-                            stream,
-                            false,
-                        )
-                        .run()?
-                    };
-                    request.finish()?;
-                    continue;
-                }
-            },
-            false => None,
-        };
+        let is_copied = goes_on && call.is_copied();
         // SAFETY: passed on.
-        let begin = unsafe {
-            Start::of(
-                call,
-                part.prepared,
-                copied,
-                part.buffer,
-                part.is_on_host,
-                stream,
-                goes_on,
-            )
+        let copied = is_copied.then(|| unsafe { copy(call, &part, after) });
+        let source = match copied.transpose()? {
+            Some(Ok(copy)) => copy,
+            Some(Err(why)) => {
+                call.tell(Manner::Sync, length, &why);
+                let source = Source::lent(&part, after);
+                Start::of(call, part.prepared, source, false)
+                    .run()?
+                    .finish()?;
+                continue;
+            }
+            None => Source::lent(&part, after),
         };
+        let start = Start::of(call, part.prepared, source, goes_on);
         if !goes_on {
-            moving.begun.requests.push(Arc::new(begin.run()?));
+            moving.begun.requests.push(Arc::new(start.run()?));
             moving.loans.push(part.loan);
             continue;
         }
         bytes += length;
         claims.push(claim);
-        queue.push((part.loan, begin));
+        loans.push(part.loan);
+        starts.push(start);
     }
-    if queue.is_empty() {
+    if starts.is_empty() {
         return Ok(None);
     }
-    let (loans, starts): (Vec<Loan>, Vec<Start>) = queue.into_iter().unzip();
-    let begin = move || {
-        let mut begun = Begun::default();
-        for start in starts {
-            match start.run() {
-                Ok(request) => begun.requests.push(Arc::new(request)),
-                Err(error) => {
-                    begun.failed = Some(error);
-                    break;
-                }
-            }
-        }
-        begun
-    };
     let queued = Queued {
-        begin: Box::new(begin),
+        begin: Box::new(move || begin(starts)),
         loans,
     };
     if waits {
@@ -129,6 +101,57 @@ pub unsafe fn start(
     Ok(Some((claims, Work::Moving(going))))
 }
 
+/// Begins transfers, up to the first that cannot begin.
+fn begin(starts: Vec<Start>) -> Begun {
+    let mut begun = Begun::default();
+    for start in starts {
+        match start.run() {
+            Ok(request) => begun.requests.push(Arc::new(request)),
+            Err(error) => {
+                begun.failed = Some(error);
+                break;
+            }
+        }
+    }
+    begun
+}
+
+/// The memory that a transfer works with.
+struct Source {
+    address: usize,
+    /// What work with it comes after, if it is the GPU's.
+    after: Option<StreamOrder>,
+    /// A copy.
+    owner: Option<Box<dyn Any + Send>>,
+}
+
+impl Source {
+    /// The memory of the application.
+    fn lent(part: &Part, after: Option<Stream>) -> Source {
+        // SAFETY: null is the default stream.
+        let stream = after.unwrap_or_else(|| unsafe { Stream::from_raw(ptr::null_mut()) });
+        let order = StreamOrder {
+            stream,
+            after: true,
+            before: false,
+        };
+        Source {
+            address: part.buffer,
+            after: (!part.is_on_host).then_some(order),
+            owner: None,
+        }
+    }
+
+    fn copied(taken: Taken, share: Share<'static>) -> Source {
+        Source {
+            address: taken.snapshot.address(),
+            after: taken.after,
+            // The share goes last: then the memory is there again.
+            owner: Some(Box::new((taken.snapshot, share))),
+        }
+    }
+}
+
 /// A transfer that is ready to be submitted.
 struct Start {
     prepared: Prepared,
@@ -136,57 +159,24 @@ struct Start {
     manner: Submission,
 }
 
-type Copied = (Taken, Share<'static>);
-
 impl Start {
-    /// # Safety
-    /// The buffer, where there is no copy, stays as it is until the transfer is finished.
-    unsafe fn of(
-        call: &Call<'_>,
-        prepared: Prepared,
-        copied: Option<Copied>,
-        buffer: usize,
-        is_on_host: bool,
-        stream: Option<Stream>,
-        background: bool,
-    ) -> Start {
-        let options = call.policy().options();
-        let mut manner = Submission {
-            options,
-            stream: None,
-            background,
-            owner: None,
-        };
-        let address = match copied {
-            Some((taken, share)) => {
-                let address = taken.snapshot.address();
-                manner.stream = taken.after;
-                // The share goes last: then the memory is there again.
-                manner.owner = Some(Box::new((taken.snapshot, share)));
-                address
-            }
-            None => {
-                if !is_on_host {
-                    manner.stream = Some(StreamOrder {
-                        // SAFETY: null is the default stream.
-                        stream: stream
-                            .unwrap_or_else(|| unsafe { Stream::from_raw(std::ptr::null_mut()) }),
-                        after: true,
-                        before: false,
-                    });
-                }
-                buffer
-            }
-        };
+    /// The memory stays as it is until the transfer is finished, as the application has promised where
+    /// it is no copy.
+    fn of(call: &Call<'_>, prepared: Prepared, source: Source, background: bool) -> Start {
         Start {
             prepared,
-            address,
-            manner,
+            address: source.address,
+            manner: Submission {
+                options: call.policy().options(),
+                stream: source.after,
+                background,
+                owner: source.owner,
+            },
         }
     }
 
     fn run(self) -> Result<Request> {
-        // SAFETY: whoever made this vouches for the memory, and turns are taken inside HDF5.
+        // SAFETY: the application vouches for its memory, and turns are taken inside HDF5.
         unsafe { self.prepared.submit(self.address, self.manner) }
     }
 }
@@ -198,9 +188,8 @@ impl Start {
 unsafe fn copy(
     call: &Call<'_>,
     part: &Part,
-    stream: Option<Stream>,
-    waits: bool,
-) -> Result<std::result::Result<Copied, String>> {
+    after: Option<Stream>,
+) -> Result<std::result::Result<Source, String>> {
     let limit = call.policy().limit();
     let bytes = part.touched.end - part.touched.start;
     let share = loop {
@@ -215,18 +204,10 @@ unsafe fn copy(
             }
         }
     };
-    let mut after = stream.filter(|_| !part.is_on_host);
-    if let (true, Some(stream)) = (waits, after) {
-        // It may be gone when the operation begins.
-        stream.synchronize(Memory::at(part.buffer)?.device.max(0))?;
-        after = None;
-    }
     // SAFETY: the caller vouches for the buffer.
     match unsafe { Snapshot::take(part.buffer, part.touched.clone(), after) } {
-        Ok(taken) => Ok(Ok((taken, share))),
-        Err(error) if error.kind() == penstock_engine::error::Kind::Memory => {
-            Ok(Err(error.to_string()))
-        }
+        Ok(taken) => Ok(Ok(Source::copied(taken, share))),
+        Err(error) if error.kind() == Kind::Memory => Ok(Err(error.to_string())),
         Err(error) => Err(error),
     }
 }
