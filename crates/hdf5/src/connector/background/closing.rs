@@ -5,13 +5,16 @@ use std::ffi::{CStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
 
 use penstock_engine::error::Result;
+use penstock_sys::hdf5::connector::H5I_FILE;
 use penstock_sys::hdf5::herr_t;
 
 use super::super::wrapped::{Ask, Under, Wrapped};
 use super::journal::Manner;
+use super::lend::Loan;
 use super::operation::{Operation, Work};
 use super::pending::Claim;
 use super::{Begins, before, begin_before, concerns, enter, finish_before};
@@ -57,12 +60,25 @@ pub unsafe fn later(
     if begins {
         begin_before(&claim);
     }
-    let kept = under.clone();
+    // HDF5 looks for an identifier of a file when it closes it, and the application's is gone then.
+    let loan = match call == CLOSE_FILE {
+        // SAFETY: passed on.
+        true => match unsafe { Loan::of(under, H5I_FILE) } {
+            Ok(loan) => Some(Rc::new(loan)),
+            Err(_) => {
+                before.iter().for_each(Operation::finish);
+                return Ok(false);
+            }
+        },
+        false => None,
+    };
+    let kept = (under.clone(), loan.clone());
     let action = call.to_string_lossy();
     let act = move || {
+        let (under, _loan) = kept;
         // SAFETY: the thread is inside a call of this HDF5.
-        let session = unsafe { Session::begin(kept.container.below.host.hdf5) };
-        let status = act(&kept);
+        let session = unsafe { Session::begin(under.container.below.host.hdf5) };
+        let status = act(&under);
         session
             .check(status, &format!("do what {action} has asked for"))
             .map(drop)
@@ -71,6 +87,9 @@ pub unsafe fn later(
     let call = if is_implicit { c"H5Dclose" } else { call };
     let operation = Operation::new(call, nobody_asks, Work::After(before, Box::new(act)));
     enter(vec![claim], &operation);
+    if let Some(loan) = loan {
+        loan.is_used_by(&operation);
+    }
     policy.tell(
         call,
         Manner::Deferred,
