@@ -46,8 +46,11 @@ PENSTOCK_API int penstock_hdf5_file_report(int64_t file_id, char **json);
  * Options, NULL or key=value separated by semicolons:
  *     threads, block, route, direct, io, queue_depth, durable   as for the driver
  *     copy=auto|always|never
- *                       whether an operation that goes on after its call copies what it writes
- *     max_mem_mb=N      MiB that copies may take at most
+ *                       whether an operation that goes on after its call copies what it writes, so
+ *                       that the caller may use the memory for something else; auto is always
+ *     max_mem_mb=N      MiB that copies may take at most; HDF5_ASYNC_MAX_MEM_MB says it, too, and
+ *                       without either it is a quarter of the free memory. A write for which there is
+ *                       no room waits for others, or runs synchronously
  *     log=FILE          where to tell which calls ran synchronously, and why
  *     implicit=0|1      whether calls without an event set may go on after they have returned */
 PENSTOCK_API int penstock_fapl_set_connector(int64_t fapl_id, const char *options);
