@@ -33,6 +33,8 @@ pub struct DriverFile {
     descriptor: c_int,
     owned: OwnedFd,
     pub hdf5: &'static Hdf5,
+    /// What HDF5 knows this driver by.
+    pub driver: hid_t,
     path: PathBuf,
     writes: bool,
     /// Which file it is, whatever its name.
@@ -80,9 +82,10 @@ impl DriverFile {
             return Err(Error::invalid(format!("no file has {max_address} bytes")).in_file(path));
         }
         // SAFETY: passed on.
-        let (settings, ignores) = unsafe {
+        let (settings, ignores, driver) = unsafe {
             let settings = configuration(hdf5, fapl)?;
-            (settings, ignores_missing_locks(hdf5, fapl)?)
+            let ignores = ignores_missing_locks(hdf5, fapl)?;
+            (settings, ignores, (hdf5.H5Pget_driver)(fapl))
         };
         let writes = flags & H5F_ACC_RDWR != 0;
         let (owned, note) = open_descriptor(path, flags, &settings)?;
@@ -103,6 +106,7 @@ impl DriverFile {
             descriptor: owned.as_raw_fd(),
             owned,
             hdf5,
+            driver,
             path: path.to_owned(),
             writes,
             device: metadata.dev(),

@@ -22,7 +22,7 @@ use penstock_sys::hdf5::{H5F_CLOSE_WEAK, Hdf5, hid_t};
 
 use crate::binding::{SLOTS, slot_of};
 use crate::edge::c_text;
-use file::{MAX_ADDRESS, with_identifier};
+use file::{DriverFile, MAX_ADDRESS, with_identifier};
 pub use settings::{Mode, Settings};
 
 const NAME: &CStr = c"penstock";
@@ -111,6 +111,12 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
             false => Ok(()),
         }
     }
+}
+
+/// Whether this driver, and no other above it, has opened the file with this driver and handle, as
+/// `H5Pget_driver` and `H5Fget_vfd_handle` tell them: then offsets are those of one plain file.
+pub fn has_opened(driver: hid_t, handle: *const c_void) -> bool {
+    DriverFile::with_handle(handle, |file| Ok(file.driver == driver)).unwrap_or(false)
 }
 
 /// Replaces the options of an open file, from the next transfer on.
