@@ -77,8 +77,7 @@ unsafe extern "C" fn wrap_object(
     // SAFETY: HDF5 gives a context of this connector.
     let context = unsafe { &*wrap_ctx.cast::<Context>() };
     let below = &context.container.below;
-    // Before the connector below wraps: it may be another of this kind.
-    let lending = being_lent();
+    let lending = being_lent(&context.container);
     // SAFETY: the object belongs to the file that the context is of.
     let under =
         unsafe { (below.host.calls.H5VLwrap_object)(obj, obj_type, below.id, context.under) };

@@ -44,10 +44,16 @@ thread_local! {
 
 type Lending = (Arc<Container>, Arc<Lent>);
 
-/// For the callback that wraps: the object that is lent, if one is.
-pub fn being_lent() -> Option<Lending> {
+/// For the callback that wraps an object for `container`: the object that is lent, if it is lent by
+/// the same connector. Above or below there may be another of this kind, which is asked, too.
+pub fn being_lent(container: &Container) -> Option<Lending> {
     // SAFETY: it is null, or points to what `Loan::of` keeps while it is set.
-    unsafe { LENDING.replace(ptr::null()).as_ref() }.cloned()
+    let lending = unsafe { LENDING.get().as_ref() }?;
+    if lending.0.below.compare(&container.below) != 0 {
+        return None;
+    }
+    LENDING.set(ptr::null());
+    Some(lending.clone())
 }
 
 impl Loan {
