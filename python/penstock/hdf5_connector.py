@@ -61,8 +61,8 @@ def open_file(
         driver=NAME,
         file_driver=driver,
         driver_options=for_driver,
+        connector_options=options,
         **arguments,
-        **(options or {}),
     )
 
 
@@ -70,6 +70,7 @@ def set_fapl(
     fapl: Any,
     file_driver: str | None = None,
     driver_options: Mapping[str, Any] | None = None,
+    connector_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
     """What h5py calls for ``h5py.File(name, driver="penstock_async", copy="never")``.
@@ -78,6 +79,7 @@ def set_fapl(
     """
     from penstock import hdf5_library
 
+    options |= connector_options or {}
     text = configuration({key: value for key, value in options.items() if value is not None})
     _set_driver(fapl, file_driver, dict(driver_options or {}))
     with hdf5_library.lock():
