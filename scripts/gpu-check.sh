@@ -9,6 +9,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 files=${1:-/tmp}
+mkdir -p "$files"
 logs=$(mktemp -d)
 summary=()
 failed=0
@@ -46,16 +47,18 @@ rust_tests() {
     return "$status"
 }
 
-# The C programs of tests/hdf5 on a stock HDF5, with the driver and device memory.
+# The C programs of tests/hdf5 on a stock HDF5, with the driver and device memory, each in a folder
+# of its own.
 driver_programs() {
     local program skipped=0 passed=0 status=0 code folder
-    folder=$(mktemp -d "$files/penstock-driver-XXXXXX")
-    export HDF5_DRIVER=penstock PENSTOCK_TEST_MEMORY=device
     HDF5_PLUGIN_PATH=$(python3 -m penstock.cli --plugin-dir)
     export HDF5_PLUGIN_PATH LD_LIBRARY_PATH=$site/penstock/lib
+    export HDF5_DRIVER=penstock PENSTOCK_TEST_MEMORY=device
     for program in "$PWD"/dist-gpu/driver/*; do
+        folder=$(mktemp -d "$files/penstock-driver-XXXXXX")
         code=0
         (cd "$folder" && timeout 60 "$program") || code=$?
+        rm -rf "$folder"
         case $code in
             0) passed=$((passed + 1)) ;;
             77) skipped=$((skipped + 1)) ;;
@@ -65,7 +68,6 @@ driver_programs() {
                 ;;
         esac
     done
-    rm -rf "$folder"
     echo "$passed passed, $skipped skipped"
     return "$status"
 }

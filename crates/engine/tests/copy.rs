@@ -184,7 +184,7 @@ fn what_the_driver_refuses_is_an_error_that_names_the_call() {
     let copy = || unsafe { copy(memory.address(), host.address(), LENGTH) };
     check("copy:*", "cuMemcpyAsync", &copy);
     check("synchronize:*", "cuStreamSynchronize", &copy);
-    check("pointer:*", "cuPointerGetAttribute", &copy);
+    check("pointer:*", "cuPointerGetAttributes", &copy);
     check("memset:*", "cuMemsetD8Async", &|| zero_of(&memory));
     check("record:*", "cuEventRecord", &|| {
         follow_default_stream(&known)
