@@ -40,7 +40,7 @@ done
 # Seconds that one may take, at most.
 declare -A limits=([hdf5_gzip]=150 [hdf5_few]=60 [hdf5_write]=90 [hdf5_codecs]=90
     [hdf5_strided]=90 [hdf5_plain]=60 [hdf5_host]=90
-    [vfd]=300 [vfd_write]=300 [vfd_attributes]=60)
+    [vfd]=400 [vfd_write]=560 [vfd_attributes]=60)
 
 # A stock HDF5 rather than h5py's, if one is packed; and one of the driver's modes is cuFile's.
 for library in "$PWD"/dist-gpu/lib/libhdf5.so.*; do
