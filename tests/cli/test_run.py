@@ -179,6 +179,12 @@ def test_signals_reach_the_command(penstock, options, number):
         assert process.wait(60) == 42
 
 
+def test_no_thread_is_left_that_could_die_of_a_signal_to_the_command(penstock):
+    """A thread that a library has started does not block what is to be passed on."""
+    count = "import os; print(len(os.listdir(f'/proc/{os.getppid()}/task')))"
+    assert penstock("run", "--report", sys.executable, "-c", count).stdout.startswith("1\n")
+
+
 def test_a_signal_of_the_terminal_comes_once(penstock):
     """Ctrl-C goes to the whole foreground: passed on, it would reach the command twice."""
     count = (
