@@ -240,6 +240,44 @@ def test_penstock_reads_what_an_event_set_is_still_writing(path, layout, values,
         assert np.array_equal(dataset[5:], values[5:] + 1)
 
 
+ALONE = "under_vol=0;under_info={}"
+STACKS = {
+    "above itself": f"{NAME} under_vol={NAME};under_info={{{ALONE}}}",
+    "above another": f"{NAME} under_vol=pass_through;under_info={{{ALONE}}}",
+}
+WRITE_AND_READ = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_hdf5_connector import *
+values = np.arange(120_000.0).reshape(300, 400)
+with h5py.File(sys.argv[2], "w") as file:
+    for name, layout in LAYOUTS.items():
+        dataset = file.create_dataset(name, data=0 * values, **layout)
+        found = np.zeros_like(values)
+        with EventSet() as events:
+            events.add(HDF5.H5Dwrite_async, dataset, values)
+            assert events.count == 1
+            events.add(HDF5.H5Dread_async, dataset, found)
+            events.wait()
+        assert np.array_equal(found, values)
+        assert np.array_equal(dataset, values)
+"""
+
+
+@pytest.mark.parametrize("stack", STACKS.values(), ids=STACKS)
+def test_connectors_may_be_stacked(path, stack):
+    environment = {"HDF5_VOL_CONNECTOR": stack, "HDF5_PLUGIN_PATH": str(ps.plugin_dir())}
+    folder = os.path.dirname(__file__)
+    done = subprocess.run(
+        [sys.executable, "-c", WRITE_AND_READ, folder, path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | environment,
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
 def test_what_is_pending_when_python_ends_is_in_the_file(path):
     script = (
         "import sys, numpy as np, penstock as ps\n"
