@@ -24,7 +24,8 @@ for _function in (HDF5.H5Dclose_async, HDF5.H5Fflush_async):
     _function.argtypes = [*_PLACE, ctypes.c_int64, ctypes.c_int64]
 HDF5.H5Fflush_async.argtypes = [*_PLACE, ctypes.c_int64, ctypes.c_int, ctypes.c_int64]
 HDF5.H5Dset_extent_async.argtypes = [*_PLACE, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64]
-HDF5.H5Iinc_ref.argtypes = [ctypes.c_int64]
+HDF5.H5Dopen2.argtypes = [ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64]
+HDF5.H5Dopen2.restype = ctypes.c_int64
 
 HERE = (b"file", b"function", 1)
 FOREVER = ctypes.c_uint64(-1).value
@@ -73,7 +74,7 @@ class Program:
             self.write_by_penstock,
             self.read_by_penstock,
             self.change_extent,
-            self.close_dataset,
+            self.copy,
             self.flush,
             self.open_again,
             *[self.wait] * 2,
@@ -97,7 +98,7 @@ class Program:
 
     def pick(self):
         """A dataset and a box of it."""
-        name = self.random.choice(list(LAYOUTS))
+        name = self.random.choice(list(self.truth))
         truth = self.truth[name]
         box = []
         for length in truth.shape:
@@ -113,14 +114,22 @@ class Program:
         return ps.DeviceArray.from_numpy(array) if self.on_gpu() else np.array(array)
 
     def later(self, function, dataset, box, array):
+        """Sometimes by an identifier that is closed right after, which has to wait, too."""
         whole, part = dataset.id.get_space(), h5py.h5s.create_simple(array.shape)
         whole.select_hyperslab(tuple(s.start for s in box), tuple(s.stop - s.start for s in box))
         on_gpu = isinstance(array, ps.DeviceArray)
         address = array.data_ptr if on_gpu else array.ctypes.data
-        kind = self.random.choice([h5py.h5t.NATIVE_INT32])
-        events = self.random.choice(self.events)
         spaces = (part.id, whole.id, 0)
-        assert function(*HERE, dataset.id.id, kind.id, *spaces, address, events) >= 0, self.said
+        kind = h5py.h5t.NATIVE_INT32.id
+        events = self.random.choice(self.events)
+        own = dataset.id.id
+        closes = self.random.random() < 0.4
+        if closes:
+            own = HDF5.H5Dopen2(self.file.h5py.id.id, dataset.name.encode(), 0)
+        assert function(*HERE, own, kind, *spaces, address, events) >= 0, self.said
+        if closes:
+            events = self.random.choice(self.events)
+            assert HDF5.H5Dclose_async(*HERE, own, events) >= 0, self.said
 
     def write_later(self):
         dataset, truth, box = self.pick()
@@ -177,12 +186,15 @@ class Program:
         changed[:kept] = truth[:kept]
         self.truth[dataset.name[1:]] = changed
 
-    def close_dataset(self):
-        dataset, _, _ = self.pick()
-        # h5py closes its own reference when the object goes.
-        HDF5.H5Iinc_ref(dataset.id.id)
-        events = self.random.choice(self.events)
-        assert HDF5.H5Dclose_async(*HERE, dataset.id.id, events) >= 0, self.said
+    def copy(self):
+        """Copies a dataset over another, whose storage is free then."""
+        source = self.random.choice(list(self.truth))
+        target = f"{self.random.choice(list(LAYOUTS))} again"
+        if source != target:
+            if target in self.truth:
+                del self.file.h5py[target]
+            self.file.h5py.copy(source, target)
+            self.truth[target] = self.truth[source].copy()
 
     def flush(self):
         events = self.random.choice(self.events)
