@@ -28,6 +28,9 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
             built["penstock"]: "penstock/lib/libpenstock.so",
             # In a folder of its own: HDF5 opens every library of a plugin folder.
             built["hdf5_vfd_penstock"]: "penstock/lib/plugins/libhdf5_vfd_penstock.so",
+            built["hdf5_vol_penstock_async"]: (
+                "penstock/lib/plugins/libhdf5_vol_penstock_async.so"
+            ),
             built["penstock_legate"]: "penstock/lib/libpenstock_legate.so",
             str(root / "crates/capi/include/penstock.h"): "penstock/include/penstock.h",
             str(root / "crates/capi/include/penstock_hdf5.h"): "penstock/include/penstock_hdf5.h",
@@ -47,7 +50,7 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         return str(filled)
 
 
-PACKAGES = ["penstock-capi", "penstock-vfd", "penstock-legate"]
+PACKAGES = ["penstock-capi", "penstock-vfd", "penstock-vol", "penstock-legate"]
 
 
 def build_libraries(root: Path) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""Penstock as a driver of HDF5's: ``h5py.File(name, driver="penstock", threads=8)``."""
+"""Penstock as a driver of HDF5's: ``h5py.File(name, driver="penstock", threads=8)``.
+
+The connector comes to h5py the same way.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from penstock import hdf5_connector
 from penstock._native import lib
 from penstock.errors import InvalidError, check
 
@@ -34,7 +38,7 @@ def _text(key: str, value: object) -> str:
 
 
 def register_with_h5py() -> None:
-    """Make h5py know the driver: at once, or when the program imports h5py.
+    """Make h5py know driver and connector: at once, or when the program imports h5py.
 
     h5py is not imported for it. That takes a while, starts MPI where h5py is built with it, and has
     HDF5 read its environment (HDF5_DRIVER, HDF5_PLUGIN_PATH) before the program may have set it.
@@ -73,6 +77,7 @@ def _register() -> None:
     from h5py._hl.files import register_driver
 
     register_driver(NAME, _set_fapl)
+    register_driver(hdf5_connector.NAME, hdf5_connector.set_fapl)
 
 
 def _set_fapl(fapl: Any, **options: Any) -> None:

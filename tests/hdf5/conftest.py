@@ -56,20 +56,19 @@ def hdf5(request, installed, tmp_path_factory) -> Hdf5:
 
 
 @pytest.fixture
-def run_driven(hdf5, installed, tmp_path) -> Callable[..., None]:
+def run_program(hdf5, tmp_path) -> Callable[..., None]:
     """Return a function that runs a program as a user would, and sees that nothing is printed."""
 
     def run(source: Path, **variables: str) -> None:
         program = hdf5.compile(source)
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("HDF5_")}
-        driver = {"HDF5_DRIVER": "penstock", "HDF5_PLUGIN_PATH": str(installed.plugin_dir)}
         done = subprocess.run(
             [program],
             cwd=tmp_path,
             capture_output=True,
             text=True,
             timeout=120,
-            env=inherited | driver | variables,
+            env=inherited | variables,
         )
         if done.returncode == SKIPPED:
             pytest.skip(done.stdout.strip())
@@ -78,3 +77,20 @@ def run_driven(hdf5, installed, tmp_path) -> Callable[..., None]:
         assert done.stderr == ""
 
     return run
+
+
+@pytest.fixture
+def run_driven(run_program, installed) -> Callable[..., None]:
+    """Return a function that runs a program on the driver."""
+    driver = {"HDF5_DRIVER": "penstock", "HDF5_PLUGIN_PATH": str(installed.plugin_dir)}
+    return lambda source, **variables: run_program(source, **driver | variables)
+
+
+@pytest.fixture
+def run_connected(run_program, installed) -> Callable[..., None]:
+    """Return a function that runs a program on the connector."""
+    connector = {
+        "HDF5_VOL_CONNECTOR": "penstock_async under_vol=0;under_info={}",
+        "HDF5_PLUGIN_PATH": str(installed.plugin_dir),
+    }
+    return lambda source, **variables: run_program(source, **connector | variables)

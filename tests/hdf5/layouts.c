@@ -12,6 +12,27 @@
 #define MEMBER(type, member) \
     printf("%s.%s %zu %zu\n", #type, #member, offsetof(type, member), sizeof(((type *)0)->member))
 
+/* Numbers that crates/sys/src/hdf5/connector.rs repeats. */
+_Static_assert(H5VL_ATTR_EXISTS == 2 && H5VL_ATTR_ITER == 3, "H5VL_attr_specific_t");
+_Static_assert(H5VL_ATTR_RENAME == 4, "H5VL_attr_specific_t");
+_Static_assert(H5VL_LINK_EXISTS == 1 && H5VL_LINK_ITER == 2, "H5VL_link_specific_t");
+_Static_assert(H5VL_OBJECT_GET_INFO == 3, "H5VL_object_get_t");
+_Static_assert(H5VL_OBJECT_VISIT == 3 && H5VL_OBJECT_FLUSH == 4, "H5VL_object_specific_t");
+_Static_assert(H5VL_OBJECT_REFRESH == 5, "H5VL_object_specific_t");
+_Static_assert(H5VL_OBJECT_BY_SELF == 0, "H5VL_loc_type_t");
+_Static_assert(H5VL_DATASET_GET_SPACE_STATUS == 3, "H5VL_dataset_get_t");
+_Static_assert(H5VL_DATASET_GET_STORAGE_SIZE == 4, "H5VL_dataset_get_t");
+_Static_assert(H5VL_DATASET_SET_EXTENT == 0 && H5VL_DATASET_FLUSH == 1, "H5VL_dataset_specific_t");
+_Static_assert(H5I_FILE == 1 && H5I_GROUP == 2 && H5I_DATASET == 5 && H5I_ATTR == 7, "H5I_type_t");
+_Static_assert(H5VL_REQUEST_STATUS_FAIL == 2, "H5VL_request_status_t");
+_Static_assert(H5VL_REQUEST_STATUS_CANCELED == 4, "H5VL_request_status_t");
+_Static_assert(H5O_INFO_BASIC == 1, "H5Opublic.h");
+_Static_assert(H5VL_FILE_REOPEN == 1 && H5VL_FILE_IS_ACCESSIBLE == 2, "H5VL_file_specific_t");
+_Static_assert(H5VL_FILE_DELETE == 3, "H5VL_file_specific_t");
+_Static_assert(H5VL_GROUP_MOUNT == 0, "H5VL_group_specific_t");
+_Static_assert(H5VL_LINK_CREATE_HARD == 0, "H5VL_link_create_t");
+_Static_assert(H5VL_GET_CONN_LVL_CURR == 0, "H5VL_get_conn_lvl_t");
+
 int main(void) {
     STRUCT(H5FD_t);
     MEMBER(H5FD_t, driver_id);

@@ -12,7 +12,7 @@ use penstock_engine::request::{Request, StreamOrder};
 use penstock_engine::{MemoryKind, Stream};
 use penstock_hdf5::Session;
 use penstock_hdf5::execute::{self, Manner};
-use penstock_hdf5::read::{self, Order, Shape};
+use penstock_hdf5::read::{self, Known, Order, Shape};
 use penstock_hdf5::write;
 use penstock_sys::add_library_folders;
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
@@ -220,6 +220,7 @@ unsafe fn submit_array(
             file_space,
             transfer: 0,
             options: options::read(options)?,
+            known: Known::default(),
         };
         let manner = Manner {
             options: order.options,
@@ -308,6 +309,7 @@ unsafe fn complete(
             file_space: call.file_space,
             transfer: call.transfer,
             options: options::read(options)?,
+            known: Known::default(),
         };
         let manner = Manner {
             options: order.options,

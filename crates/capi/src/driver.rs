@@ -27,7 +27,7 @@ pub unsafe extern "C" fn penstock_driver_class(code: *const c_void) -> *const H5
 
 /// # Safety
 /// `options` is null or a C string that lives as long as the answer is used.
-unsafe fn text<'a>(options: *const c_char) -> Result<&'a str> {
+pub(crate) unsafe fn text<'a>(options: *const c_char) -> Result<&'a str> {
     if options.is_null() {
         return Ok("");
     }

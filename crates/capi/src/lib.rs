@@ -4,6 +4,7 @@
 //! Each function is total: a null handle or pointer that may not be null is an error, and a panic
 //! ends as `PENSTOCK_ERR_INTERNAL` instead of crossing into C.
 
+mod connector;
 mod dataset;
 mod driver;
 mod error;

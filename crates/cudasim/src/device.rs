@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -22,7 +23,10 @@ static CONTEXTS: OnceLock<Vec<Context>> = OnceLock::new();
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    static CURRENT: RefCell<Vec<&'static Context>> = const { RefCell::new(Vec::new()) };
+    /// Never dropped: functions that run when the process exits call the driver, after what threads
+    /// own is gone.
+    static CURRENT: RefCell<ManuallyDrop<Vec<&'static Context>>> =
+        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 pub struct Context {
@@ -138,7 +142,9 @@ pub fn push(context: &'static Context) {
 
 pub fn pop() -> Result<&'static Context> {
     contexts()?;
-    CURRENT.with_borrow_mut(Vec::pop).ok_or(INVALID_CONTEXT)
+    CURRENT
+        .with_borrow_mut(|stack| stack.pop())
+        .ok_or(INVALID_CONTEXT)
 }
 
 /// Whether an address belongs to the memory of a device, allocated or not.

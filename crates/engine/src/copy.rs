@@ -85,7 +85,7 @@ pub fn follow_default_stream(memory: &Memory) -> Result<()> {
 
 /// Sets the mark 0 of a queue at the end of the default stream. False if that takes no work. To wait
 /// for the stream itself would leave out what blocking streams do before it.
-fn mark_default_stream(queue: &mut CopyQueue) -> Result<bool> {
+pub(crate) fn mark_default_stream(queue: &mut CopyQueue) -> Result<bool> {
     if Stream::LEGACY.is_capturing(queue.context.driver) {
         return Ok(false);
     }

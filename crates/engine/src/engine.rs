@@ -18,6 +18,8 @@ pub(crate) struct Engine {
     process: Mutex<Options>,
     /// Requests under way.
     pub requests: Tally,
+    /// Those of them that end though nobody takes their turns.
+    pub independent: Tally,
     /// Why the trace that the environment asks for could not begin; told to the first caller.
     trace_failed: Mutex<Option<Error>>,
 }
@@ -73,9 +75,10 @@ pub(crate) fn is_idle() -> bool {
     engine().is_ok_and(|engine| engine.requests.is_none())
 }
 
-/// Waits until no request is under way in this process.
+/// Waits until no request is under way in this process but those that ask for turns. These may ask
+/// whoever submitted them, who may be waiting here.
 pub fn drain() -> Result<()> {
-    engine()?.requests.wait_for_none();
+    engine()?.independent.wait_for_none();
     Ok(())
 }
 
@@ -140,6 +143,7 @@ impl Engine {
             environment,
             process: Mutex::default(),
             requests: Tally::new(),
+            independent: Tally::new(),
             trace_failed: Mutex::new(trace_failed),
         })
     }

@@ -18,6 +18,7 @@ pub mod report;
 pub mod request;
 mod routes;
 mod save;
+pub mod snapshot;
 pub mod staging;
 mod sync;
 mod tally;

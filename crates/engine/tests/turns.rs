@@ -191,6 +191,16 @@ fn nothing_goes_on_without_the_turns() {
 }
 
 #[test]
+fn draining_does_not_wait_for_turns_that_nobody_takes() {
+    let (request, seen) = start(factory(50), None);
+    let (drained, is_drained) = std::sync::mpsc::channel();
+    thread::spawn(move || drained.send(penstock_engine::drain()));
+    is_drained.recv_timeout(LONG).unwrap().unwrap();
+    finish(&request).unwrap();
+    assert_eq!(seen.taken.load(SeqCst), 50);
+}
+
+#[test]
 fn an_error_of_a_worker_ends_the_request_after_all_have_left() {
     for at in [0, 3, 20] {
         let factory = Factory {

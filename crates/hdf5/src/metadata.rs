@@ -1,6 +1,6 @@
 //! What a dataset is and where its bytes are, as plain data.
 
-use std::ffi::{CStr, OsString, c_int};
+use std::ffi::{CStr, OsString, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::ptr;
@@ -13,6 +13,7 @@ use penstock_sys::hdf5::{
     H5F_ACC_SWMR_WRITE, H5S_MAX_RANK, H5S_NULL, H5S_UNLIMITED, H5Z_FLAG_OPTIONAL, hid_t,
 };
 
+use crate::driver;
 use crate::element::ElementType;
 use crate::selection::Selection;
 use crate::session::{Id, Session};
@@ -100,7 +101,7 @@ pub enum MappedSelection {
 pub struct FileInfo {
     /// As it was opened.
     pub name: PathBuf,
-    /// HDF5's own descriptor of the file, with the driver of plain files. Good while HDF5 has the
+    /// HDF5's own descriptor of the file, with a driver of plain files. Good while HDF5 has the
     /// file open; through `/proc/self/fd` it leads to the same file whatever became of its name.
     pub descriptor: Option<i32>,
     pub size: u64,
@@ -122,6 +123,11 @@ impl DatasetInfo {
         let reader = Reader { session, dataset };
         let name = reader.name()?;
         reader.info(&name).map_err(|error| in_dataset(error, &name))
+    }
+
+    /// Whether nothing of it changes any more while it is open.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.layout, Layout::Contiguous { offset: Some(_) })
     }
 
     /// Bytes of all elements; an error if they cannot be counted.
@@ -513,10 +519,13 @@ impl Reader<'_> {
         }
         // SAFETY: takes an identifier of ours; the answer is not ours to close.
         let driver = unsafe { (hdf5.H5Pget_driver)(access.get()) };
-        let is_plain = driver >= 0 && hdf5.sec2_driver() == Some(driver);
+        let handle = self.handle(&file, &access);
+        let is_plain = driver >= 0
+            && (hdf5.sec2_driver() == Some(driver) || driver::has_opened(driver, handle));
         Ok(FileInfo {
             name: PathBuf::from(OsString::from_vec(name)),
-            descriptor: is_plain.then(|| self.descriptor(&file, &access)).flatten(),
+            // SAFETY: with these drivers the handle is the address of the descriptor, an int.
+            descriptor: (is_plain && !handle.is_null()).then(|| unsafe { *handle.cast::<c_int>() }),
             size,
             is_writable: intent & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE) != 0,
             is_swmr: intent & (H5F_ACC_SWMR_READ | H5F_ACC_SWMR_WRITE) != 0,
@@ -527,12 +536,15 @@ impl Reader<'_> {
         })
     }
 
-    fn descriptor(&self, file: &Id, access: &Id) -> Option<i32> {
+    /// What the driver opened the file as; null if it does not tell.
+    fn handle(&self, file: &Id, access: &Id) -> *mut c_void {
         let mut handle = ptr::null_mut();
         // SAFETY: identifiers of ours, and a place for a pointer.
         let status =
             unsafe { (self.session.hdf5.H5Fget_vfd_handle)(file.get(), access.get(), &mut handle) };
-        // SAFETY: with the sec2 driver the handle is the address of its descriptor, an int.
-        (status >= 0 && !handle.is_null()).then(|| unsafe { *handle.cast::<c_int>() })
+        match status < 0 {
+            true => ptr::null_mut(),
+            false => handle,
+        }
     }
 }

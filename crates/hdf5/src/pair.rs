@@ -17,7 +17,7 @@ pub fn pair(
 ) -> Result<(Selection, Destination)> {
     file.check(file_shape)?;
     memory.check(memory_shape)?;
-    let (from, to) = (elements(file), elements(memory));
+    let (from, to) = (file.elements(), memory.elements());
     if from.is_none() || from != to {
         return Err(Error::invalid(format!(
             "{from:?} elements are selected in the file, {to:?} in memory"
@@ -54,15 +54,6 @@ pub fn pair(
         strides: vec![memory_element as i64],
     };
     Ok((Selection::Runs(runs), destination))
-}
-
-fn elements(selection: &Selection) -> Option<u64> {
-    match selection {
-        Selection::Grid(_) => selection.len(),
-        Selection::Runs(runs) => runs
-            .iter()
-            .try_fold(0u64, |all, run| all.checked_add(run.length)),
-    }
 }
 
 /// Offset and strides in bytes, if both are evenly spaced boxes of the same shape once dimensions

@@ -51,6 +51,16 @@ pub struct Order<'a> {
     pub file_space: hid_t,
     pub transfer: hid_t,
     pub options: Options,
+    pub known: Known<'a>,
+}
+
+/// What need not be asked of HDF5 again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// The dataset, as it is now.
+    pub info: Option<&'a DatasetInfo>,
+    /// Its file, opened for whatever HDF5 has opened it for.
+    pub file: Option<&'a Arc<File>>,
 }
 
 /// A read that needs HDF5 no more.
@@ -69,7 +79,10 @@ pub struct Prepared {
 }
 
 /// What only HDF5 can do, and why.
-pub(crate) struct Refused(pub String);
+pub struct Refused(pub String);
+
+/// A plan, unless only HDF5 can do it.
+pub type Planned<T> = std::result::Result<T, Refused>;
 
 pub(crate) enum Stop {
     Refused(Refused),
@@ -92,18 +105,36 @@ pub(crate) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop>
 /// # Safety
 /// `host` is null or valid for what the order describes.
 pub unsafe fn prepare(session: &Session<'_>, order: &Order<'_>, host: *mut u8) -> Result<Prepared> {
-    let mut info = DatasetInfo::read(session, order.dataset)?;
+    let (info, planned) = try_plan(session, order)?;
+    match planned {
+        Ok(prepared) => Ok(prepared),
+        // SAFETY: passed on.
+        Err(Refused(why)) => unsafe { by_hdf5(session, order, &info, host, why) },
+    }
+}
+
+/// Plans a read, or says why only HDF5 can do it.
+pub fn prepare_or_refuse(session: &Session<'_>, order: &Order<'_>) -> Result<Planned<Prepared>> {
+    Ok(try_plan(session, order)?.1)
+}
+
+fn try_plan(
+    session: &Session<'_>,
+    order: &Order<'_>,
+) -> Result<(Arc<DatasetInfo>, Planned<Prepared>)> {
+    let mut info = order.info(session)?;
     if info.file.is_writable && info.file.is_plain {
         flush(session, order.dataset, &info.file)?;
-        // Chunks that were only in memory have their places now, and the file is longer.
-        info = DatasetInfo::read(session, order.dataset)?;
+        if !info.is_settled() {
+            // Chunks that were only in memory have their places now, and the file is longer.
+            info = DatasetInfo::read(session, order.dataset)?;
+        }
     }
     let info = Arc::new(info);
     match plan(session, order, &info) {
-        Ok(prepared) => Ok(prepared),
+        Ok(prepared) => Ok((info, Ok(prepared))),
         Err(Stop::Failed(error)) => Err(error),
-        // SAFETY: passed on.
-        Err(Stop::Refused(Refused(why))) => unsafe { by_hdf5(session, order, &info, host, why) },
+        Err(Stop::Refused(why)) => Ok((info, Err(why))),
     }
 }
 
@@ -155,7 +186,7 @@ fn plan(
     let plan = ReadPlan::new(info, table, selection, &memory.destination, item)?;
     let reading = Reading {
         plan: Arc::new(plan),
-        files: files(info, order.options)?,
+        files: order.files(info)?,
         pipeline,
         change,
         direct: direct(&order.options),
@@ -278,6 +309,21 @@ pub(crate) struct Memory {
 }
 
 impl Order<'_> {
+    /// What the dataset is.
+    pub(crate) fn info(&self, session: &Session<'_>) -> Result<DatasetInfo> {
+        match self.known.info {
+            Some(known) => Ok(known.clone()),
+            None => DatasetInfo::read(session, self.dataset),
+        }
+    }
+
+    fn files(&self, info: &DatasetInfo) -> Result<Vec<Option<Arc<File>>>> {
+        match (&info.layout, self.known.file) {
+            (Layout::External(_), _) | (_, None) => files(info, self.options),
+            (_, Some(file)) => Ok(vec![Some(Arc::clone(file))]),
+        }
+    }
+
     /// Bytes of an element in memory.
     pub(crate) fn memory_size(&self, session: &Session<'_>) -> Result<u64> {
         // SAFETY: takes an identifier, which HDF5 checks.
@@ -466,7 +512,7 @@ unsafe fn by_hdf5(
     if selection.is_empty() || info.is_null {
         return Ok(done(Vec::new(), 0));
     }
-    let elements = selection.len().unwrap_or(0);
+    let elements = selection.elements().unwrap_or(0);
     if let (Shape::Space(space), false) = (order.shape, host.is_null()) {
         // SAFETY: the caller vouches for the buffer.
         unsafe { h5dread(session, order, space, host.cast(), info)? };

@@ -349,6 +349,16 @@ impl Selection {
         }
     }
 
+    /// Number of elements that are selected; `None` if they cannot be counted.
+    pub fn elements(&self) -> Option<u64> {
+        match self {
+            Selection::Grid(_) => self.len(),
+            Selection::Runs(runs) => runs
+                .iter()
+                .try_fold(0u64, |all, run| all.checked_add(run.length)),
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         match self {
             Selection::Grid(axes) => axes.iter().any(Axis::is_empty),

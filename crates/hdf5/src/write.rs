@@ -20,7 +20,7 @@ use crate::execute::write::{Dense, Native, Writing};
 use crate::metadata::{DatasetInfo, Layout};
 use crate::pair::pair;
 use crate::plan::{Destination, Item, ReadPlan};
-use crate::read::{Order, Refused, Shape, Stop, direct, flush, refused};
+use crate::read::{Order, Planned, Refused, Shape, Stop, direct, flush, refused};
 use crate::selection::{Axis, Selection};
 use crate::session::Session;
 
@@ -36,6 +36,13 @@ pub struct Prepared {
     pub done: u64,
     /// The file that errors name.
     pub path: PathBuf,
+}
+
+impl Prepared {
+    /// Whether nothing is left to be written.
+    pub fn is_done(&self) -> bool {
+        matches!(self.way, Way::Done)
+    }
 }
 
 pub(crate) enum Way {
@@ -55,12 +62,24 @@ pub unsafe fn prepare(
     order: &Order<'_>,
     host: *const u8,
 ) -> Result<Prepared> {
-    let info = DatasetInfo::read(session, order.dataset)?;
+    let info = order.info(session)?;
     match plan(session, order, &info) {
         Ok(prepared) => Ok(prepared),
         Err(Stop::Failed(error)) => Err(error),
         // SAFETY: passed on.
         Err(Stop::Refused(Refused(why))) => unsafe { by_hdf5(session, order, &info, host, why) },
+    }
+}
+
+/// Plans a write, or says why only HDF5 can do it.
+pub fn prepare_or_refuse(
+    session: &Session<'static>,
+    order: &Order<'_>,
+) -> Result<Planned<Prepared>> {
+    match plan(session, order, &order.info(session)?) {
+        Ok(prepared) => Ok(Ok(prepared)),
+        Err(Stop::Failed(error)) => Err(error),
+        Err(Stop::Refused(why)) => Ok(Err(why)),
     }
 }
 
@@ -156,8 +175,18 @@ fn native(
     descriptor: i32,
     writes: bool,
 ) -> Result<(Arc<File>, Native)> {
-    let opened = File::of_descriptor(descriptor, &info.file.name, writes, order.options)?;
-    let opened = Arc::new(opened);
+    let opened = match order.known.file {
+        Some(known) => Arc::clone(known),
+        None => {
+            let name = &info.file.name;
+            Arc::new(File::of_descriptor(
+                descriptor,
+                name,
+                writes,
+                order.options,
+            )?)
+        }
+    };
     let is_durable = merged_options(order.options)?.durable == Some(true);
     let native = Native {
         durable: is_durable.then(|| Arc::clone(&opened)),
@@ -354,16 +383,6 @@ unsafe fn by_hdf5(
 }
 
 impl Selection {
-    /// Number of elements that are selected; `None` if they cannot be counted.
-    fn elements(&self) -> Option<u64> {
-        match self {
-            Selection::Grid(_) => self.len(),
-            Selection::Runs(runs) => runs
-                .iter()
-                .try_fold(0u64, |all, run| all.checked_add(run.length)),
-        }
-    }
-
     /// Whether an element is selected more than once.
     fn has_repeats(&self) -> bool {
         match self {

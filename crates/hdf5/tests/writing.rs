@@ -11,7 +11,7 @@ use penstock_engine::allocate;
 use penstock_engine::options::Options;
 use penstock_engine::report::{self, Report};
 use penstock_hdf5::execute::{Manner, write::submit};
-use penstock_hdf5::read::{Order, Shape};
+use penstock_hdf5::read::{Known, Order, Shape};
 use penstock_hdf5::write::prepare;
 use penstock_sys::hdf5::{
     H5F_ACC_RDONLY, H5F_ACC_RDWR, H5P_DEFAULT, H5S_ALL, H5S_SELECT_SET, hid_t,
@@ -213,6 +213,7 @@ fn ours(
         file_space: space,
         transfer: 0,
         options: Options::parse(options).unwrap(),
+        known: Known::default(),
     };
     let host = match memory.gpu {
         None => memory.address() as *const u8,
@@ -397,6 +398,7 @@ fn a_dataset_that_is_open_for_reading_only_is_refused_in_hdf5s_words() {
             file_space: H5S_ALL,
             transfer: 0,
             options: Options::default(),
+            known: Known::default(),
         };
         let session = setting.session();
         let refused = prepare(&session, &order, elements.as_ptr());

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use penstock_sys::cuda::{self, CUevent, CUstream, Cuda, CudaMemcpy2D};
 
 use super::Context;
+use super::stream::Stream;
 use crate::error::{Error, Kind, Result};
 
 /// Which way a copy goes between host memory and the GPU.
@@ -104,6 +105,18 @@ impl CopyQueue {
                 }
             }
         }
+    }
+
+    /// Queues a copy between any two places that the GPU reaches.
+    ///
+    /// # Safety
+    /// As for [`copy`](Self::copy).
+    pub unsafe fn copy_within(&mut self, to: usize, from: usize, bytes: usize) -> Result<()> {
+        self.busy = true;
+        // SAFETY: passed on; the driver finds out the kinds by the unified addresses.
+        let code =
+            unsafe { (self.cuda().cuMemcpyAsync)(to as u64, from as u64, bytes, self.stream) };
+        self.context.driver.check(code, "cuMemcpyAsync")
     }
 
     /// Queues a copy to the GPU of rows of `width` bytes, which follow each other on the host and
@@ -236,6 +249,11 @@ impl CopyQueue {
     /// streams have queued, as all work on that stream does.
     pub fn mark_default_stream(&mut self, index: usize) -> Result<()> {
         self.record(index, cuda::CU_STREAM_LEGACY)
+    }
+
+    /// Marks the present end of a stream of the caller's, which is one of this queue's context.
+    pub fn mark_stream(&mut self, index: usize, stream: Stream) -> Result<()> {
+        self.record(index, stream.handle())
     }
 
     fn record(&mut self, index: usize, stream: CUstream) -> Result<()> {

@@ -33,6 +33,31 @@ impl Stream {
         Stream(handle)
     }
 
+    pub(super) fn handle(self) -> CUstream {
+        self.0
+    }
+
+    /// Queues a copy between any two places that the GPU reaches, as work of this stream.
+    ///
+    /// # Safety
+    /// Both are valid for `bytes`, and not touched in a conflicting way by other than work of this
+    /// stream, until the copy is done.
+    pub(crate) unsafe fn copy(
+        self,
+        memory: &Arc<Context>,
+        to: usize,
+        from: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        self.in_context(memory, |driver| {
+            self.refuse_capture(driver)?;
+            // SAFETY: the stream is live, as `from_raw` asks; the caller vouches for the memory.
+            let code =
+                unsafe { (driver.cuda.cuMemcpyAsync)(to as u64, from as u64, bytes, self.0) };
+            driver.check(code, "cuMemcpyAsync")
+        })
+    }
+
     /// Does `act` in the stream's context. A default stream is that of the context given, which
     /// is the one of the request's memory, whatever context is current on this thread.
     fn in_context<T>(

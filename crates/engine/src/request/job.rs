@@ -100,5 +100,8 @@ impl Job {
         tracker.finish();
         self.duty.finished();
         self.engine.requests.leave();
+        if !self.has_turns {
+            self.engine.independent.leave();
+        }
     }
 }

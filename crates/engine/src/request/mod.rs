@@ -250,11 +250,15 @@ fn make_job(
     lanes: usize,
     owner: Option<Box<dyn Any + Send>>,
 ) -> Made {
+    let has_turns = tracker.progress.has_turns();
     engine.requests.enter();
+    if !has_turns {
+        engine.independent.enter();
+    }
     let job = Job {
         engine,
         duty,
-        has_turns: tracker.progress.has_turns(),
+        has_turns,
         tracker: Arc::new(tracker),
         to_begin: AtomicUsize::new(lanes),
         owner: Mutex::new(owner),

@@ -1,11 +1,10 @@
 //! The functions that HDF5 calls. Each turns its arguments into Rust, and an error or panic into an
 //! entry of HDF5's error stack. None prints, and none unwinds into C.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
 use penstock_engine::Extent;
-use penstock_engine::error::{Error, Result};
+use penstock_engine::error::Error;
 use penstock_engine::file::position::Operation;
 use penstock_sys::hdf5::driver::{
     H5FD_CTL_FAIL_IF_UNKNOWN_FLAG, H5FD_CTL_MEM_COPY, H5FD_FEAT_ACCUMULATE_METADATA,
@@ -13,64 +12,13 @@ use penstock_sys::hdf5::driver::{
     H5FD_FEAT_MEMMANAGE, H5FD_FEAT_POSIX_COMPAT_HANDLE, H5FD_FEAT_SUPPORTS_SWMR_IO, H5FD_MEM_DRAW,
     H5FD_MEM_NOLIST, H5FD_ctl_memcpy_args_t, H5FD_mem_t, H5FD_t,
 };
-use penstock_sys::hdf5::{ErrorPlace, Hdf5, haddr_t, herr_t, hid_t};
+use penstock_sys::hdf5::{haddr_t, herr_t, hid_t};
 
-use super::file::{self, DriverFile, c_text};
+use super::file::{self, DriverFile};
 use super::information;
 use super::selection::Pair;
 use crate::binding::hdf5_of;
-
-const SUCCEED: herr_t = 0;
-const FAIL: herr_t = -1;
-
-/// Which function failed, and in which of HDF5's classes of errors.
-pub(super) struct What {
-    function: &'static CStr,
-    major: &'static str,
-    minor: &'static str,
-}
-
-pub(super) const fn what(
-    function: &'static CStr,
-    major: &'static str,
-    minor: &'static str,
-) -> What {
-    What {
-        function,
-        major,
-        minor,
-    }
-}
-
-/// Runs the body of a callback.
-fn caught<T>(hdf5: &Hdf5, what: What, body: impl FnOnce() -> Result<T>) -> Option<T> {
-    let error = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(value)) => return Some(value),
-        Ok(Err(error)) => error,
-        Err(panic) => Error::panicked(&*panic),
-    };
-    push(hdf5, &what, &error);
-    None
-}
-
-/// Puts an error on HDF5's error stack.
-pub(super) fn push(hdf5: &Hdf5, what: &What, error: &Error) {
-    // h5py reads the number out of these words to choose its exception.
-    let text = match error.os_errno() {
-        0 => error.to_string(),
-        errno => format!("{error}, errno = {errno}"),
-    };
-    let place = ErrorPlace {
-        file: c"penstock",
-        function: what.function,
-        line: 0,
-    };
-    hdf5.push_error(&place, what.major, what.minor, &c_text(&text));
-}
-
-fn status(done: Option<()>) -> herr_t {
-    done.map_or(FAIL, |()| SUCCEED)
-}
+use crate::edge::{FAIL, SUCCEED, What, caught, status, what};
 
 /// The file behind HDF5's pointer.
 ///

@@ -2,7 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::collections::HashSet;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -36,6 +36,8 @@ pub struct DriverFile {
     descriptor: c_int,
     owned: OwnedFd,
     pub hdf5: &'static Hdf5,
+    /// What HDF5 knows this driver by.
+    pub driver: hid_t,
     path: PathBuf,
     writes: bool,
     /// Which file it is, whatever its name.
@@ -83,11 +85,12 @@ impl DriverFile {
             return Err(Error::invalid(format!("no file has {max_address} bytes")).in_file(path));
         }
         // SAFETY: passed on.
-        let (settings, ignores) = unsafe {
+        let (settings, ignores, driver) = unsafe {
             let settings = configuration(hdf5, fapl)?;
             // What is wrong with the environment is said now, and not by the first transfer.
             settings.in_force()?;
-            (settings, ignores_missing_locks(hdf5, fapl)?)
+            let ignores = ignores_missing_locks(hdf5, fapl)?;
+            (settings, ignores, (hdf5.H5Pget_driver)(fapl))
         };
         let writes = flags & H5F_ACC_RDWR != 0;
         let (owned, note) = open_descriptor(path, flags, &settings)?;
@@ -108,6 +111,7 @@ impl DriverFile {
             descriptor: owned.as_raw_fd(),
             owned,
             hdf5,
+            driver,
             path: path.to_owned(),
             writes,
             device: metadata.dev(),
@@ -405,9 +409,4 @@ pub unsafe fn with_identifier<T>(
         )));
     }
     DriverFile::with_handle(handle, act)
-}
-
-/// A text for C; a NUL inside, which no text of ours has, is left out.
-pub fn c_text(text: &str) -> CString {
-    CString::new(text.replace('\0', "")).unwrap_or_default()
 }

@@ -22,7 +22,8 @@ use penstock_sys::hdf5::driver::{H5FD_CLASS_VERSION, H5FD_MEM_DRAW, H5FD_MEM_SUP
 use penstock_sys::hdf5::{H5F_CLOSE_WEAK, Hdf5, hid_t};
 
 use crate::binding::{SLOTS, slot_of};
-use file::{MAX_ADDRESS, c_text, with_identifier};
+use crate::edge::{self, c_text};
+use file::{DriverFile, MAX_ADDRESS, with_identifier};
 pub use settings::{Mode, Settings};
 
 const NAME: &CStr = c"penstock";
@@ -118,11 +119,16 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
 /// # Safety
 /// As for [`set_on_access_list`].
 pub unsafe fn set_on_access_list_and_push(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Result<()> {
-    const SET: callbacks::What =
-        callbacks::what(c"penstock_fapl_set", "H5E_PLIST_g", "H5E_CANTSET_g");
+    const SET: edge::What = edge::what(c"penstock_fapl_set", "H5E_PLIST_g", "H5E_CANTSET_g");
     // SAFETY: passed on.
     unsafe { set_on_access_list(hdf5, fapl, options) }
-        .inspect_err(|error| callbacks::push(hdf5, &SET, error))
+        .inspect_err(|error| edge::push(hdf5, SET, error))
+}
+
+/// Whether this driver, and no other above it, has opened the file with this driver and handle, as
+/// `H5Pget_driver` and `H5Fget_vfd_handle` tell them: then offsets are those of one plain file.
+pub fn has_opened(driver: hid_t, handle: *const c_void) -> bool {
+    DriverFile::with_handle(handle, |file| Ok(file.driver == driver)).unwrap_or(false)
 }
 
 /// Replaces the options of an open file, from the next transfer on.

@@ -54,7 +54,7 @@ impl Stored<'_> {
 
     /// The stored bytes of a job, from `from` to `to` of them.
     pub fn of(&self, job: &ChunkJob, (from, to): (u64, u64)) -> &[u8] {
-        let start = (job.address - self.start + from) as usize;
+        let start = (job.address + from - self.start) as usize;
         &self.bytes[start..start + (to - from) as usize]
     }
 }

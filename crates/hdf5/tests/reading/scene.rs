@@ -9,7 +9,7 @@ use penstock_engine::options::Options;
 use penstock_engine::report::Report;
 use penstock_engine::request::{Request, StreamOrder};
 use penstock_hdf5::execute::{Manner, submit};
-use penstock_hdf5::read::{Order, Prepared, Shape, prepare};
+use penstock_hdf5::read::{Known, Order, Prepared, Shape, prepare};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5S_ALL, H5S_SELECT_SET, hid_t};
 
 use crate::common::{Setting, Turn};
@@ -179,6 +179,7 @@ impl<'a> Wanted<'a> {
             file_space: self.space(setting, opened.dataset),
             transfer: 0,
             options: Options::parse(options).unwrap(),
+            known: Known::default(),
         };
         // SAFETY: the caller has the turn; the memory is as long as the array.
         let prepared = unsafe { prepare(&setting.session(), &order, memory.host(self.first)) };

@@ -7,11 +7,14 @@
 
 #![allow(non_camel_case_types)]
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
 use super::{herr_t, hid_t, hsize_t};
 
 pub const H5VL_VERSION: c_uint = 3;
+
+/// Of a driver by which the processes of an MPI program share a file (`H5FDpublic.h`).
+pub const H5FD_FEAT_HAS_MPI: c_ulong = 0x100;
 
 pub const H5VL_CAP_FLAG_THREADSAFE: u64 = 0x1;
 pub const H5VL_CAP_FLAG_ASYNC: u64 = 0x2;
@@ -19,8 +22,16 @@ pub const H5VL_CAP_FLAG_NATIVE_FILES: u64 = 0x4;
 
 pub type H5VL_class_value_t = c_int;
 pub type H5I_type_t = c_int;
+pub const H5I_FILE: H5I_type_t = 1;
+pub const H5I_GROUP: H5I_type_t = 2;
+pub const H5I_DATASET: H5I_type_t = 5;
+pub const H5I_ATTR: H5I_type_t = 7;
 pub type H5VL_subclass_t = c_int;
 pub type H5VL_get_conn_lvl_t = c_int;
+
+/// Asked: the class of the connector itself, not of the one at the bottom.
+pub const H5VL_GET_CONN_LVL_CURR: H5VL_get_conn_lvl_t = 0;
+pub const H5VL_GET_CONN_LVL_TERM: H5VL_get_conn_lvl_t = 1;
 
 pub type H5VL_request_status_t = c_int;
 pub const H5VL_REQUEST_STATUS_IN_PROGRESS: H5VL_request_status_t = 0;
@@ -71,12 +82,98 @@ operation_only! {
     H5VL_blob_specific_args_t
 }
 
+/// Where an object lies that is itself the place: `H5VL_loc_params_t` of the kind
+/// `H5VL_OBJECT_BY_SELF`, with room for the other kinds.
+#[repr(C)]
+pub struct LocationBySelf {
+    pub obj_type: H5I_type_t,
+    pub kind: c_int,
+    _loc_data: [u64; 4],
+}
+
+impl LocationBySelf {
+    pub const fn new(obj_type: H5I_type_t) -> LocationBySelf {
+        LocationBySelf {
+            obj_type,
+            kind: 0,
+            _loc_data: [0; 4],
+        }
+    }
+
+    pub fn as_location(&self) -> *const H5VL_loc_params_t {
+        std::ptr::from_ref(self).cast()
+    }
+}
+
+pub const H5VL_OBJECT_GET_INFO: c_int = 3;
+pub const H5O_INFO_BASIC: c_uint = 1;
+
+/// `H5VL_object_get_args_t` of [`H5VL_OBJECT_GET_INFO`].
+#[repr(C)]
+pub struct ObjectGetInfo {
+    pub op_type: c_int,
+    pub args: ObjectInfo,
+    _rest: u64,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ObjectInfo {
+    pub fields: c_uint,
+    pub oinfo: *mut H5O_info2_t,
+}
+
+impl ObjectGetInfo {
+    pub fn new(oinfo: &mut H5O_info2_t) -> ObjectGetInfo {
+        ObjectGetInfo {
+            op_type: H5VL_OBJECT_GET_INFO,
+            args: ObjectInfo {
+                fields: H5O_INFO_BASIC,
+                oinfo,
+            },
+            _rest: 0,
+        }
+    }
+
+    pub fn as_args(&mut self) -> *mut H5VL_object_get_args_t {
+        std::ptr::from_mut(self).cast()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct H5O_info2_t {
+    pub fileno: c_ulong,
+    pub token: [u8; 16],
+    pub kind: c_int,
+    pub rc: c_uint,
+    pub atime: i64,
+    pub mtime: i64,
+    pub ctime: i64,
+    pub btime: i64,
+    pub num_attrs: hsize_t,
+}
+
 /// Of all callbacks named `optional`.
 #[repr(C)]
 pub struct H5VL_optional_args_t {
     pub op_type: c_int,
     pub args: *mut c_void,
 }
+
+// Those named `ITER` and `VISIT` call a function of the application.
+pub const H5VL_ATTR_EXISTS: c_int = 2;
+pub const H5VL_ATTR_ITER: c_int = 3;
+pub const H5VL_ATTR_RENAME: c_int = 4;
+pub const H5VL_LINK_EXISTS: c_int = 1;
+pub const H5VL_LINK_ITER: c_int = 2;
+pub const H5VL_OBJECT_VISIT: c_int = 3;
+pub const H5VL_OBJECT_FLUSH: c_int = 4;
+pub const H5VL_OBJECT_REFRESH: c_int = 5;
+
+// What these tell depends on the storage that is allocated.
+pub const H5VL_DATASET_GET_SPACE_STATUS: c_int = 3;
+pub const H5VL_DATASET_GET_STORAGE_SIZE: c_int = 4;
 
 pub const H5VL_DATASET_SET_EXTENT: c_int = 0;
 pub const H5VL_DATASET_FLUSH: c_int = 1;

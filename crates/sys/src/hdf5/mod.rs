@@ -7,12 +7,14 @@
 
 pub mod connector;
 pub mod driver;
+pub mod pass_through;
 
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_uint, c_void};
 use std::fs;
 use std::ops::Deref;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::library::{Absent, Library, Search, table};
 use driver::H5FD_class_t;
@@ -455,6 +457,7 @@ pub struct Hdf5 {
     functions: Functions,
     library: Library,
     version: (u32, u32, u32),
+    pass_through: OnceLock<Result<pass_through::Functions, Absent>>,
 }
 
 impl Deref for Hdf5 {
@@ -569,13 +572,19 @@ impl Hdf5 {
             folders: Vec::new(),
         };
         let functions = Functions::open(&search, Some(name))?;
-        let mut version: (c_uint, c_uint, c_uint) = (0, 0, 0);
-        // SAFETY: three places for the three numbers; the function needs no initialised library.
-        let status =
-            unsafe { (functions.H5get_libversion)(&mut version.0, &mut version.1, &mut version.2) };
+        let library = search.open(Some(name))?;
+        let version = version_of(&library).unwrap_or_else(|| {
+            let mut version = (0, 0, 0);
+            // SAFETY: three places for the three numbers, which stay 0 if the function fails; it
+            // needs no initialised library.
+            unsafe {
+                (functions.H5get_libversion)(&mut version.0, &mut version.1, &mut version.2);
+            }
+            version
+        });
         let (major, minor, release) = version;
         let is_known = (major == 1 && minor == 14) || major == 2;
-        if status < 0 || !is_known {
+        if !is_known {
             return Err(Absent {
                 what: format!(
                     "{TITLE}: {} is version {major}.{minor}.{release}; 1.14.x and 2.x are known",
@@ -585,14 +594,23 @@ impl Hdf5 {
         }
         Ok(Hdf5 {
             functions,
-            library: search.open(Some(name))?,
+            library,
             version,
+            pass_through: OnceLock::new(),
         })
     }
 
     /// Major, minor and release number.
     pub fn version(&self) -> (u32, u32, u32) {
         self.version
+    }
+
+    /// What a connector needs besides.
+    pub fn pass_through(&self) -> Result<&pass_through::Functions, Absent> {
+        self.pass_through
+            .get_or_init(|| pass_through::Functions::of(self.library.path().as_os_str()))
+            .as_ref()
+            .map_err(Absent::clone)
     }
 
     /// The value of one of HDF5's global identifiers, such as `H5T_NATIVE_INT_g`; `None` if this
@@ -656,6 +674,25 @@ impl Hdf5 {
         }
         .filter(|id| *id > 0)
     }
+}
+
+/// The version by a text that the library exports, so that nothing of it is called: HDF5 may be
+/// looking for a plugin because something has failed, and a call would clear its errors.
+fn version_of(library: &Library) -> Option<(u32, u32, u32)> {
+    // SAFETY: a pointer to the text is as large as a pointer to a function, and is used as nothing
+    // else.
+    let text: *const c_char = unsafe { library.optional(&["H5_lib_vers_info_g"]) }?;
+    // SAFETY: HDF5's variable of this name is a constant C string.
+    version_in(&unsafe { CStr::from_ptr(text) }.to_string_lossy())
+}
+
+/// The numbers of "HDF5 library version: 1.14.4-3".
+fn version_in(text: &str) -> Option<(u32, u32, u32)> {
+    let text = text.strip_prefix("HDF5 library version: ")?;
+    let mut numbers = text
+        .split(['.', '-', ' '])
+        .map_while(|part| part.parse().ok());
+    Some((numbers.next()?, numbers.next()?, numbers.next()?))
 }
 
 /// Where in the source an error was found.
@@ -762,6 +799,17 @@ mod tests {
             absent.what.contains("/none/libhdf5.so.310 is not loaded"),
             "{absent}"
         );
+    }
+
+    #[test]
+    fn the_version_stands_in_the_text_that_the_library_exports() {
+        assert_eq!(
+            version_in("HDF5 library version: 1.14.4-3"),
+            Some((1, 14, 4))
+        );
+        assert_eq!(version_in("HDF5 library version: 2.2.0"), Some((2, 2, 0)));
+        assert_eq!(version_in("HDF5 library version: 2.x"), None);
+        assert_eq!(version_in("2.2.0"), None);
     }
 
     #[test]

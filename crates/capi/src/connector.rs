@@ -1,0 +1,63 @@
+//! The HDF5 connector: its class for the plugin, and how programs choose it (`penstock_hdf5.h`).
+
+use std::ffi::{c_char, c_int, c_void};
+
+use penstock_hdf5::connector;
+use penstock_sys::hdf5::connector::H5VL_class_t;
+use penstock_sys::hdf5::hid_t;
+
+use crate::dataset::hdf5_of_process;
+use crate::driver::text;
+use crate::error::{OK, guard};
+
+/// For the plugin: the connector for the HDF5 that holds `code`, an instruction of it; null if there
+/// is none, which `penstock_last_error` explains.
+///
+/// # Safety
+/// May be called at any time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_connector_class(code: *const c_void) -> *const H5VL_class_t {
+    let mut class = std::ptr::null();
+    guard(|| {
+        class = connector::class_for(code)?;
+        Ok(OK)
+    });
+    class
+}
+
+/// # Safety
+/// `options` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_hdf5_check_connector_options(options: *const c_char) -> c_int {
+    // SAFETY: passed on.
+    guard(|| unsafe {
+        connector::check(text(options)?)?;
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `options` is null or a C string; no other thread calls HDF5 meanwhile, unless it is thread-safe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_fapl_set_connector(
+    fapl_id: hid_t,
+    options: *const c_char,
+) -> c_int {
+    // SAFETY: passed on.
+    guard(|| unsafe {
+        connector::set_on_access_list(hdf5_of_process()?, fapl_id, text(options)?)?;
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `stream` is a live CUDA stream as long as the list is used; no other thread calls HDF5 meanwhile,
+/// unless it is thread-safe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_dxpl_set_stream(dxpl_id: hid_t, stream: *mut c_void) -> c_int {
+    // SAFETY: passed on.
+    guard(|| unsafe {
+        connector::set_stream(hdf5_of_process()?, dxpl_id, stream)?;
+        Ok(OK)
+    })
+}

@@ -1,0 +1,143 @@
+//! Copies in GPU memory.
+
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::copy::mark_default_stream;
+use crate::error::Result;
+use crate::gpu::stream::Stream;
+use crate::gpu::{Context, CopyQueue};
+use crate::request::StreamOrder;
+
+/// Memory of a context that holds a copy.
+pub(super) struct OnGpu {
+    context: Arc<Context>,
+    /// Holds, as its mark 0, the end of the copy where that is work of a stream of the caller's.
+    queue: Option<CopyQueue>,
+    marked: bool,
+    memory: u64,
+    bytes: u64,
+    /// What lies before the bytes that were copied.
+    before: u64,
+}
+
+/// Sizes are rounded up to this, so that memory that is kept fits again.
+const GRAIN: u64 = 2 << 20;
+
+impl OnGpu {
+    /// # Safety
+    /// `from` is memory of the context, valid for as many bytes as `touched` has; `stream` is live.
+    pub unsafe fn take(
+        context: &Arc<Context>,
+        from: usize,
+        touched: &Range<u64>,
+        stream: Option<Stream>,
+    ) -> Result<(OnGpu, Option<StreamOrder>)> {
+        let length = touched.end - touched.start;
+        let _entered = context.enter()?;
+        let mut copied = OnGpu::room(context, length.next_multiple_of(GRAIN), touched.start)?;
+        let (to, length) = (copied.memory as usize, length as usize);
+        let order = match stream {
+            // SAFETY: passed on.
+            Some(stream) => unsafe { copied.copy_on(stream, to, from, length)? },
+            None => {
+                // SAFETY: passed on.
+                unsafe { copied.copy_now(to, from, length)? };
+                None
+            }
+        };
+        Ok((copied, order))
+    }
+
+    /// Memory for a copy.
+    fn room(context: &Arc<Context>, bytes: u64, before: u64) -> Result<OnGpu> {
+        let mut queue = context.queue()?;
+        let memory = match context.spare(bytes) {
+            Some(memory) => memory,
+            None => {
+                let memory = queue.allocate(bytes)?;
+                queue.finish()?;
+                memory
+            }
+        };
+        Ok(OnGpu {
+            context: Arc::clone(context),
+            queue: Some(queue),
+            marked: false,
+            memory,
+            bytes,
+            before,
+        })
+    }
+
+    /// # Safety
+    /// Both are valid for `length` bytes.
+    unsafe fn copy_now(&mut self, to: usize, from: usize, length: usize) -> Result<()> {
+        let Some(queue) = &mut self.queue else {
+            return Ok(());
+        };
+        if mark_default_stream(queue)? {
+            queue.pass(0)?;
+        }
+        // SAFETY: passed on.
+        let copied = unsafe { queue.copy_within(to, from, length) };
+        // What has begun has ended before the memory goes back.
+        copied.and(queue.finish())
+    }
+
+    /// # Safety
+    /// As for [`copy_now`](Self::copy_now), and `stream` is live.
+    unsafe fn copy_on(
+        &mut self,
+        stream: Stream,
+        to: usize,
+        from: usize,
+        length: usize,
+    ) -> Result<Option<StreamOrder>> {
+        // SAFETY: passed on.
+        unsafe { stream.copy(&self.context, to, from, length)? };
+        let marked = match &mut self.queue {
+            Some(queue) => queue.mark_stream(0, stream),
+            None => Ok(()),
+        };
+        if marked.is_err() {
+            // An event cannot be had, or the stream is of another context.
+            stream.synchronize(self.context.device)?;
+            return Ok(None);
+        }
+        self.marked = true;
+        Ok(Some(StreamOrder {
+            stream,
+            after: true,
+            before: false,
+        }))
+    }
+
+    pub fn address(&self) -> usize {
+        self.memory.wrapping_sub(self.before) as usize
+    }
+}
+
+impl Drop for OnGpu {
+    fn drop(&mut self) {
+        let Some(mut queue) = self.queue.take() else {
+            return;
+        };
+        let entered = self.context.enter();
+        // A request that was cancelled before it began leaves a copy that is yet to be made.
+        let is_done = entered.is_ok() && (!self.marked || queue.wait(0).is_ok());
+        if !is_done {
+            // The context is broken: nobody knows who still uses what.
+            mem::forget(queue);
+            return;
+        }
+        if !self.context.keep_memory(self.memory, self.bytes) {
+            // SAFETY: the copy is made, and what used it has ended.
+            unsafe { queue.free(self.memory) };
+        }
+        if queue.finish().is_ok() {
+            self.context.keep(queue);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Copies in pageable memory.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::{io, mem, ptr, thread};
+
+use crate::copy::Copies;
+use crate::engine::cores;
+use crate::error::{Error, Kind, Result};
+use crate::gpu::Pages;
+use crate::gpu::stream::Stream;
+use crate::memory;
+
+/// Memory that holds a copy.
+pub(super) struct OnHost {
+    memory: Memory,
+}
+
+enum Memory {
+    /// They stay zero where nothing was copied, and then take no memory.
+    Pages(Pages),
+    /// Its address, by which it is written.
+    Heap(usize, #[allow(dead_code)] Vec<u8>),
+    /// Given back.
+    None,
+}
+
+/// Copies below this size are left to the heap, which serves many small ones better.
+const SMALL: usize = 64 << 10;
+
+/// Pages that are kept at most: fresh ones cost as much as filling them, as the kernel clears them.
+const MOST_SPARE: usize = 256 << 20;
+static SPARE: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
+
+/// What one thread copies at least, and how many do it at most: more gain nothing.
+const SHARE: usize = 4 << 20;
+const MOST_THREADS: usize = 8;
+const HUGE_PAGE: usize = 2 << 20;
+
+impl OnHost {
+    /// # Safety
+    /// `touched` is valid host memory, counted from `address`.
+    pub unsafe fn of_host(address: usize, touched: Range<u64>) -> Result<OnHost> {
+        let copied = OnHost::room(touched.end)?;
+        if !touched.is_empty() {
+            let (start, length) = (
+                touched.start as usize,
+                (touched.end - touched.start) as usize,
+            );
+            // SAFETY: the caller vouches for the source; the pages are as long, and ours alone.
+            unsafe {
+                copy(
+                    (address + start) as *const u8,
+                    (copied.address() + start) as *mut u8,
+                    length,
+                );
+            }
+        }
+        Ok(copied)
+    }
+
+    /// # Safety
+    /// `touched` is valid GPU memory, counted from `address`; `stream` is live.
+    pub unsafe fn of_gpu(
+        memory: &memory::Memory,
+        address: usize,
+        touched: Range<u64>,
+        stream: Option<Stream>,
+    ) -> Result<OnHost> {
+        let copied = OnHost::room(touched.end)?;
+        let (start, length) = (
+            touched.start as usize,
+            (touched.end - touched.start) as usize,
+        );
+        if let Some(stream) = stream {
+            stream.synchronize(memory.device)?;
+        }
+        let mut copies = Copies::with(memory)?;
+        // SAFETY: the caller vouches for the source; the pages are as long, and ours alone.
+        unsafe { copies.copy(copied.address() + start, address + start, length)? };
+        copies.finish()?;
+        Ok(copied)
+    }
+
+    /// Pages for so many bytes.
+    fn room(bytes: u64) -> Result<OnHost> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
+        let no_memory = |why: &dyn std::fmt::Display| {
+            let text = format!("no memory for a copy of {bytes} bytes: {why}");
+            Error::new(Kind::Memory, text)
+                .remedy("free memory, or write without a copy (copy=never)")
+        };
+        if bytes < SMALL {
+            let mut heap: Vec<u8> = Vec::new();
+            heap.try_reserve_exact(bytes)
+                .map_err(|error| no_memory(&error))?;
+            let memory = Memory::Heap(heap.as_mut_ptr() as usize, heap);
+            return Ok(OnHost { memory });
+        }
+        let mut spare = SPARE.lock().unwrap_or_else(|e| e.into_inner());
+        let fits = |pages: &Pages| (bytes..=bytes.saturating_mul(2)).contains(&pages.bytes());
+        if let Some(at) = spare.iter().position(fits) {
+            let memory = Memory::Pages(spare.swap_remove(at));
+            return Ok(OnHost { memory });
+        }
+        drop(spare);
+        let rounded =
+            bytes.checked_next_multiple_of(if bytes < HUGE_PAGE { 4096 } else { HUGE_PAGE });
+        let made = rounded
+            .ok_or(io::ErrorKind::OutOfMemory.into())
+            .and_then(Pages::anonymous);
+        let pages = made.map_err(|error| no_memory(&error))?;
+        if bytes >= HUGE_PAGE {
+            // Fewer faults; where the kernel does not want to, it is no matter.
+            let _ = pages.advise(libc::MADV_HUGEPAGE);
+        }
+        let memory = Memory::Pages(pages);
+        Ok(OnHost { memory })
+    }
+
+    pub fn address(&self) -> usize {
+        match &self.memory {
+            Memory::Pages(pages) => pages.start() as usize,
+            Memory::Heap(address, _) => *address,
+            Memory::None => 0,
+        }
+    }
+}
+
+impl Drop for OnHost {
+    fn drop(&mut self) {
+        let Memory::Pages(pages) = mem::replace(&mut self.memory, Memory::None) else {
+            return;
+        };
+        let mut spare = SPARE.lock().unwrap_or_else(|e| e.into_inner());
+        let kept: usize = spare.iter().map(Pages::bytes).sum();
+        if kept.saturating_add(pages.bytes()) <= MOST_SPARE {
+            spare.push(pages);
+        }
+    }
+}
+
+/// Copies by several threads where that is worth it.
+///
+/// # Safety
+/// Both are valid for `length` bytes and do not overlap.
+unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
+    let threads = cores().unwrap_or(1).min(MOST_THREADS).min(length / SHARE);
+    if threads < 2 {
+        // SAFETY: passed on.
+        unsafe { ptr::copy_nonoverlapping(from, to, length) };
+        return;
+    }
+    let share = length.div_ceil(threads).next_multiple_of(4096);
+    let (from, to) = (from as usize, to as usize);
+    let part = move |start: usize| {
+        let bytes = share.min(length - start);
+        // SAFETY: passed on: the parts lie inside, and are apart.
+        unsafe {
+            ptr::copy_nonoverlapping((from + start) as *const u8, (to + start) as *mut u8, bytes);
+        }
+    };
+    thread::scope(|scope| {
+        for start in (share..length).step_by(share) {
+            // Without a thread the part is copied by this one.
+            let spawned = thread::Builder::new().spawn_scoped(scope, move || part(start));
+            if spawned.is_err() {
+                part(start);
+            }
+        }
+        part(0);
+    });
+}

@@ -1,0 +1,165 @@
+//! Copies of memory as it is when they are taken.
+
+mod common;
+
+use common::pending::{alone, sharing};
+use common::standin::standin;
+use common::stream::CallerStream;
+use common::{Place, pattern};
+use penstock_engine::MemoryKind;
+use penstock_engine::allocate;
+use penstock_engine::error::Kind;
+use penstock_engine::snapshot::{Snapshot, Taken};
+
+const LENGTH: usize = (9 << 20) + 5;
+
+fn places() -> &'static [Place] {
+    const PLACES: [Place; 4] = [Place::Host, Place::Pinned, Place::Managed, Place::Device];
+    if common::has_gpu() {
+        &PLACES
+    } else {
+        &PLACES[..1]
+    }
+}
+
+/// The bytes of a copy.
+fn bytes_of(snapshot: &Snapshot, from: usize, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0u8; length];
+    // SAFETY: the copy holds these bytes.
+    unsafe {
+        let address = snapshot.address() + from;
+        allocate::copy(bytes.as_mut_ptr() as usize, address, length as u64).unwrap();
+    }
+    bytes
+}
+
+fn take(memory: &common::Memory) -> Taken {
+    // SAFETY: the memory has so many bytes.
+    unsafe { Snapshot::take(memory.address(), 0..LENGTH as u64, None).unwrap() }
+}
+
+#[test]
+fn a_copy_stays_what_the_memory_was_when_that_changes() {
+    let _sharing = sharing();
+    for place in places() {
+        let memory = place.memory(LENGTH + 20, 3);
+        let content = pattern(LENGTH, 13);
+        memory.fill(&content);
+        let taken = take(&memory);
+        memory.fill(&pattern(LENGTH, 99));
+        assert!(taken.after.is_none());
+        assert!(bytes_of(&taken.snapshot, 0, LENGTH) == content, "{place:?}");
+    }
+}
+
+#[test]
+fn gpu_memory_is_copied_into_gpu_memory_and_other_memory_into_pageable() {
+    let _sharing = sharing();
+    for place in places() {
+        let expected = match place {
+            Place::Host | Place::Pinned => MemoryKind::Host,
+            Place::Managed | Place::Device => MemoryKind::Device,
+        };
+        let taken = take(&place.memory(LENGTH, 0));
+        assert_eq!(taken.snapshot.kind(), expected, "{place:?}");
+    }
+}
+
+#[test]
+fn only_the_bytes_that_are_asked_for_are_touched() {
+    let page = 4096;
+    // SAFETY: a fresh mapping, whose first and last page are then closed.
+    let start = unsafe {
+        let (access, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let start = libc::mmap(std::ptr::null_mut(), 3 * page, access, flags, -1, 0);
+        libc::mprotect(start, page, libc::PROT_NONE);
+        libc::mprotect(start.byte_add(2 * page), page, libc::PROT_NONE);
+        start as usize
+    };
+    let touched = page as u64..2 * page as u64;
+    // SAFETY: the page in the middle is valid.
+    let taken = unsafe { Snapshot::take(start, touched, None).unwrap() };
+    assert_eq!(bytes_of(&taken.snapshot, page, page), vec![0; page]);
+    // SAFETY: unmaps the mapping above.
+    unsafe { libc::munmap(start as *mut _, 3 * page) };
+}
+
+#[test]
+fn of_no_bytes_there_is_a_copy_and_a_null_pointer_is_refused() {
+    // SAFETY: no byte is touched.
+    unsafe {
+        assert!(Snapshot::take(0, 0..0, None).is_ok());
+        let refused = Snapshot::take(0, 0..1, None).err();
+        assert_eq!(refused.map(|e| e.kind()), Some(Kind::Invalid));
+    }
+}
+
+#[test]
+fn a_copy_comes_after_the_work_of_the_stream_that_is_given_and_before_later_work() {
+    if !common::has_gpu() {
+        return;
+    }
+    let _alone = alone();
+    let (memory, content) = (Place::Device.memory(LENGTH, 0), pattern(LENGTH, 5));
+    let written = Place::Device.memory(LENGTH, 0);
+    written.fill(&content);
+    let stream = CallerStream::new();
+    let gate = stream.close_gate();
+    // SAFETY: all of it lives until the stream is idle.
+    let taken = unsafe {
+        stream.copy(memory.address(), written.address(), LENGTH);
+        let touched = 0..LENGTH as u64;
+        let taken = Snapshot::take(memory.address(), touched, Some(stream.raw())).unwrap();
+        stream.fill(memory.address(), 0, LENGTH);
+        taken
+    };
+    assert!(!stream.is_idle(), "taking the copy waited for the stream");
+    assert!(
+        taken
+            .after
+            .is_some_and(|order| order.after && !order.before)
+    );
+    gate.open();
+    stream.synchronize();
+    assert!(bytes_of(&taken.snapshot, 0, LENGTH) == content);
+    assert!(memory.bytes(LENGTH) == vec![0; LENGTH]);
+}
+
+#[test]
+fn a_copy_that_is_dropped_before_it_is_made_gives_its_memory_back_afterwards() {
+    if !common::has_gpu() {
+        return;
+    }
+    let _alone = alone();
+    let memory = Place::Device.memory(LENGTH, 0);
+    let stream = CallerStream::new();
+    let gate = stream.close_gate();
+    // SAFETY: the memory lives until the stream is idle.
+    let taken =
+        unsafe { Snapshot::take(memory.address(), 0..LENGTH as u64, Some(stream.raw())).unwrap() };
+    let dropping = std::thread::spawn(move || drop(taken));
+    std::thread::sleep(common::pending::A_WHILE);
+    assert!(
+        !dropping.is_finished(),
+        "the memory is used by a copy that is yet to be made"
+    );
+    gate.open();
+    dropping.join().unwrap();
+    stream.synchronize();
+}
+
+#[test]
+fn what_the_gpu_has_no_room_for_is_copied_into_host_memory() {
+    let Some(standin) = standin() else { return };
+    let _alone = alone();
+    // Larger than what other tests leave behind.
+    let length = LENGTH + (4 << 20);
+    let (memory, content) = (Place::Device.memory(length, 0), pattern(length, 21));
+    memory.fill(&content);
+    let failing = standin.fail("alloc:1");
+    // SAFETY: the memory has so many bytes.
+    let taken = unsafe { Snapshot::take(memory.address(), 0..length as u64, None).unwrap() };
+    drop(failing);
+    assert_eq!(taken.snapshot.kind(), MemoryKind::Host);
+    assert!(bytes_of(&taken.snapshot, 0, length) == content);
+}

@@ -1,0 +1,167 @@
+//! Closing and flushing what operations are pending on: at once after them, or as an operation of its
+//! own that comes after them.
+
+use std::ffi::{CStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, Weak};
+
+use penstock_engine::error::Result;
+use penstock_sys::hdf5::connector::H5I_FILE;
+use penstock_sys::hdf5::herr_t;
+
+use super::super::wrapped::{Ask, Under, Wrapped};
+use super::journal::Manner;
+use super::lend::Loan;
+use super::operation::{Operation, Work};
+use super::pending::Claim;
+use super::{Begins, before, begin_before, concerns, enter, finish_before};
+use crate::session::Session;
+
+/// Device and number of a file, by which it is known under all of its names.
+pub type Identity = (u64, u64);
+
+/// A file that is to be closed when its operations are finished, and is open until then.
+struct Closing {
+    file: Option<Identity>,
+    operation: Weak<Operation>,
+}
+
+static CLOSING: Mutex<Vec<Closing>> = Mutex::new(Vec::new());
+
+/// Lets `act`, which closes or flushes `under`, come after the pending operations that conflict with
+/// the claim. True if it is an operation now; false if there is nothing to wait for any more, and the
+/// caller is to act itself.
+///
+/// # Safety
+/// The thread is inside a callback on `under`, which stays open until `act` is done. The place for a
+/// request is one.
+pub unsafe fn later(
+    ask: Ask,
+    under: &Under,
+    claim: Claim,
+    act: impl FnOnce(&Under) -> herr_t + 'static,
+) -> Result<bool> {
+    let Ask { call, req } = ask;
+    let policy = &under.container.policy;
+    let before = before(&claim);
+    let is_implicit = req.is_null() && policy.is_implicit() && call == CLOSE_DATASET;
+    if before.is_empty() || (req.is_null() && !is_implicit) {
+        before.iter().for_each(Operation::finish);
+        return Ok(false);
+    }
+    let begins = match policy.begins {
+        Begins::Now => false,
+        Begins::DatasetClose => true,
+        Begins::GroupClose | Begins::FileClose => call != CLOSE_DATASET,
+    };
+    if begins {
+        begin_before(&claim);
+    }
+    // HDF5 looks for an identifier of a file when it closes it, and the application's is gone then.
+    let loan = match call == CLOSE_FILE {
+        // SAFETY: passed on.
+        true => match unsafe { Loan::of(under, H5I_FILE) } {
+            Ok(loan) => Some(Rc::new(loan)),
+            Err(_) => {
+                before.iter().for_each(Operation::finish);
+                return Ok(false);
+            }
+        },
+        false => None,
+    };
+    let kept = (under.clone(), loan.clone());
+    let action = call.to_string_lossy();
+    let act = move || {
+        let (under, _loan) = kept;
+        // SAFETY: the thread is inside a call of this HDF5.
+        let session = unsafe { Session::begin(under.container.below.host.hdf5) };
+        let status = act(&under);
+        let done = session.check(status, &format!("do what {action} has asked for"));
+        match call == CLOSE_DATASET {
+            true => done.map(drop),
+            // Closing or flushing the file is where failures that nobody has waited for are told.
+            false => done.and_then(|_| under.container.policy.failures.take()),
+        }
+    };
+    let nobody_asks = is_implicit.then(|| Arc::clone(&policy.failures));
+    let call = if is_implicit { c"H5Dclose" } else { call };
+    let operation = Operation::new(call, nobody_asks, Work::After(before, Box::new(act)));
+    enter(vec![claim], &operation);
+    if let Some(loan) = loan {
+        loan.is_used_by(&operation);
+    }
+    policy.tell(
+        call,
+        Manner::Deferred,
+        0,
+        "comes after what is pending on the same object",
+    );
+    if !req.is_null() {
+        // SAFETY: passed on.
+        unsafe { *req = Wrapped::request(&operation, &under.container) };
+    }
+    if call == CLOSE_FILE {
+        let mut closing = CLOSING.lock().unwrap_or_else(|e| e.into_inner());
+        closing.retain(|other| other.operation.strong_count() > 0);
+        closing.push(Closing {
+            file: under.container.identity.get().copied(),
+            operation: Arc::downgrade(&operation),
+        });
+    }
+    Ok(true)
+}
+
+pub const CLOSE_FILE: &CStr = c"H5Fclose_async";
+pub const CLOSE_DATASET: &CStr = c"H5Dclose_async";
+
+/// The file with this name is about to be opened, made or deleted: it must not be open only because
+/// it is yet to be closed.
+///
+/// # Safety
+/// `name` is null or a C string; the thread is inside a call of HDF5.
+pub unsafe fn before_open(name: *const c_char) {
+    let closing: Vec<(Option<Identity>, Arc<Operation>)> = {
+        let closing = CLOSING.lock().unwrap_or_else(|e| e.into_inner());
+        let alive = closing
+            .iter()
+            .filter_map(|c| Some((c.file, c.operation.upgrade()?)));
+        alive.collect()
+    };
+    if closing.is_empty() {
+        return;
+    }
+    // SAFETY: passed on.
+    let wanted = unsafe { identity(name) };
+    for (file, operation) in closing {
+        if file.is_none() || file == wanted {
+            operation.finish();
+        }
+    }
+}
+
+/// # Safety
+/// As for [`before_open`].
+pub unsafe fn identity(name: *const c_char) -> Option<Identity> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: passed on.
+    let name = unsafe { CStr::from_ptr(name) };
+    let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+/// Finishes what conflicts with a claim, and tells of a failure that nobody has waited for.
+///
+/// # Safety
+/// The thread is inside a callback on `under`.
+pub unsafe fn settle(under: &Under, claim: impl FnOnce() -> Claim) -> Result<()> {
+    if concerns(under) {
+        finish_before(&claim());
+    }
+    under.container.policy.failures.take()
+}

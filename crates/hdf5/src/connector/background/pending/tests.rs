@@ -1,0 +1,219 @@
+//! Claims on paper, and whole programs: whatever the order in which pending operations make
+//! progress, they give what the same calls give one after the other.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const FILE: FileKey = FileKey { slot: 0, number: 7 };
+
+fn dataset(number: u8) -> ObjectKey {
+    ObjectKey {
+        file: FILE,
+        token: [number; 16],
+    }
+}
+
+fn elements(number: u8, ranges: &[Range<u64>], access: Access) -> Claim {
+    Claim::Elements {
+        dataset: dataset(number),
+        region: Region::Box(ranges.to_vec()),
+        access,
+    }
+}
+
+#[test]
+fn transfers_conflict_where_they_overlap_in_one_dataset_and_one_writes() {
+    let write = |number, ranges: &[Range<u64>]| elements(number, ranges, Access::Write);
+    let read = |number, ranges: &[Range<u64>]| elements(number, ranges, Access::Read);
+    let first = write(1, &[0..4, 0..4]);
+    assert!(first.conflicts(&write(1, &[3..5, 3..5])));
+    assert!(first.conflicts(&read(1, &[3..5, 3..5])));
+    assert!(!first.conflicts(&write(1, &[4..5, 0..4])));
+    assert!(!first.conflicts(&write(2, &[0..4, 0..4])));
+    assert!(!read(1, &[0..4, 0..4]).conflicts(&read(1, &[0..4, 0..4])));
+    // A scalar has no dimension, and one element.
+    assert!(write(1, &[]).conflicts(&write(1, &[])));
+}
+
+#[test]
+fn what_is_known_less_well_conflicts_with_more() {
+    let write = elements(1, &[0..1, 0..1], Access::Write);
+    let everything = Claim::Elements {
+        dataset: dataset(1),
+        region: Region::Everything,
+        access: Access::Read,
+    };
+    let other_file = Claim::File(FileKey { slot: 0, number: 8 });
+    assert!(write.conflicts(&everything));
+    assert!(write.conflicts(&Claim::Object(dataset(1))));
+    assert!(!write.conflicts(&Claim::Object(dataset(2))));
+    assert!(write.conflicts(&Claim::File(FILE)));
+    assert!(!write.conflicts(&other_file));
+    assert!(write.conflicts(&Claim::All) && Claim::All.conflicts(&other_file));
+}
+
+#[test]
+fn a_region_of_whole_chunks_holds_the_chunks_that_it_touches() {
+    let region = Region::Box(vec![3..5, 8..9]).of_chunks(&[4, 4]);
+    assert_eq!(region, Region::Box(vec![0..8, 8..12]));
+    let row = |start| Region::Box(vec![start..u64::MAX, 0..1]);
+    let last = row(u64::MAX - 1).of_chunks(&[1 << 40, 1]);
+    assert!(last.overlaps(&row(u64::MAX - 1)));
+}
+
+#[test]
+fn those_before_come_in_the_order_of_their_submission_and_leave_by_their_number() {
+    let mut pending = Pending::new();
+    let numbers: Vec<u64> = (0..4)
+        .map(|i| pending.enter(Claim::Object(dataset(i % 2)), i))
+        .collect();
+    assert_eq!(pending.before(&Claim::Object(dataset(1))), [1, 3]);
+    pending.leave(numbers[1]);
+    pending.leave(numbers[1]);
+    assert_eq!(pending.before(&Claim::File(FILE)), [0, 2, 3]);
+    assert_eq!(pending.oldest(2), [0, 2]);
+}
+
+/// One call of a program on datasets of one dimension.
+#[derive(Clone, Debug)]
+enum Call {
+    Write {
+        dataset: u8,
+        range: Range<u64>,
+    },
+    Read {
+        dataset: u8,
+        range: Range<u64>,
+    },
+    /// As flushing does, or closing.
+    Drain,
+}
+
+const LENGTH: u64 = 12;
+
+fn call() -> impl Strategy<Value = Call> {
+    let range = (0..LENGTH, 1..=LENGTH).prop_map(|(start, length)| {
+        let end = (start + length).min(LENGTH);
+        start..end
+    });
+    prop_oneof![
+        5 => (0..2u8, range.clone()).prop_map(|(dataset, range)| Call::Write { dataset, range }),
+        4 => (0..2u8, range).prop_map(|(dataset, range)| Call::Read { dataset, range }),
+        1 => Just(Call::Drain),
+    ]
+}
+
+fn claim(call: &Call) -> Claim {
+    match call {
+        Call::Write { dataset, range } => {
+            elements(*dataset, std::slice::from_ref(range), Access::Write)
+        }
+        Call::Read { dataset, range } => {
+            elements(*dataset, std::slice::from_ref(range), Access::Read)
+        }
+        Call::Drain => Claim::File(FILE),
+    }
+}
+
+/// The file, and what each read has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct World {
+    file: HashMap<(u8, u64), usize>,
+    found: HashMap<(usize, u64), usize>,
+}
+
+impl World {
+    /// Moves one element of the call numbered `number`.
+    fn step(&mut self, number: usize, call: &Call, at: u64) {
+        match call {
+            Call::Write { dataset, .. } => {
+                self.file.insert((*dataset, at), number + 1);
+            }
+            Call::Read { dataset, .. } => {
+                let value = self.file.get(&(*dataset, at)).copied().unwrap_or(0);
+                self.found.insert((number, at), value);
+            }
+            Call::Drain => {}
+        }
+    }
+}
+
+fn elements_of(call: &Call) -> Range<u64> {
+    match call {
+        Call::Write { range, .. } | Call::Read { range, .. } => range.clone(),
+        Call::Drain => 0..0,
+    }
+}
+
+fn one_after_the_other(calls: &[Call]) -> World {
+    let mut world = World::default();
+    for (number, call) in calls.iter().enumerate() {
+        for at in elements_of(call) {
+            world.step(number, call, at);
+        }
+    }
+    world
+}
+
+/// Runs the calls as the connector does: each begins when those before it are finished, and all
+/// that have begun make progress element by element, as `choices` says.
+fn in_the_background(calls: &[Call], choices: &[usize]) -> World {
+    let mut world = World::default();
+    let mut pending: Pending<usize> = Pending::new();
+    // What is left of each call that has begun, with its number among the pending ones.
+    let mut left: HashMap<usize, (u64, Vec<u64>)> = HashMap::new();
+    let mut choices = choices.iter().cycle();
+    let mut choose = |among: usize| *choices.next().unwrap_or(&0) % among.max(1);
+    for (number, call) in calls.iter().enumerate() {
+        // Some progress, of some.
+        for _ in 0..choose(6) {
+            let mut running: Vec<usize> = left.keys().copied().collect();
+            running.sort_unstable();
+            if running.is_empty() {
+                break;
+            }
+            let one = running[choose(running.len())];
+            if let Some((entry, elements)) = left.get_mut(&one) {
+                let at = elements.swap_remove(choose(elements.len()));
+                world.step(one, &calls[one], at);
+                if elements.is_empty() {
+                    pending.leave(*entry);
+                    left.remove(&one);
+                }
+            }
+        }
+        for before in pending.before(&claim(call)) {
+            if let Some((entry, elements)) = left.remove(&before) {
+                for at in elements {
+                    world.step(before, &calls[before], at);
+                }
+                pending.leave(entry);
+            }
+        }
+        let elements: Vec<u64> = elements_of(call).collect();
+        if !elements.is_empty() {
+            left.insert(number, (pending.enter(claim(call), number), elements));
+        }
+    }
+    for (number, (_, elements)) in left {
+        for at in elements {
+            world.step(number, &calls[number], at);
+        }
+    }
+    world
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_interleaving_gives_what_the_serial_program_gives(
+        calls in prop::collection::vec(call(), 1..12),
+        choices in prop::collection::vec(0usize..97, 1..64),
+    ) {
+        prop_assert_eq!(in_the_background(&calls, &choices), one_after_the_other(&calls));
+    }
+}

@@ -1,0 +1,186 @@
+//! Links, `H5L`.
+
+use std::ffi::{CStr, c_int, c_void};
+
+use penstock_sys::hdf5::connector::*;
+use penstock_sys::hdf5::{herr_t, hid_t};
+
+use super::wrapped::{Ask, Location, Req, Under, attempt, operate, operate_on_two};
+
+unsafe extern "C" fn create(
+    args: *mut H5VL_link_create_args_t,
+    obj: *mut c_void,
+    loc_params: Location,
+    lcpl_id: hid_t,
+    lapl_id: hid_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> herr_t {
+    // SAFETY: HDF5's arguments are passed on; the member of the union is the one of the operation.
+    unsafe {
+        if (*args).op_type != H5VL_LINK_CREATE_HARD {
+            return operate(obj, Ask::of(c"H5Lcreate_soft_async", req), |under| {
+                (under.calls.H5VLlink_create)(
+                    args,
+                    under.object,
+                    loc_params,
+                    under.id,
+                    lcpl_id,
+                    lapl_id,
+                    dxpl_id,
+                    req,
+                )
+            });
+        }
+        let named = (*args).args.hard_curr_obj;
+        operate_on_two(
+            obj,
+            named,
+            Ask::of(c"H5Lcreate_hard_async", req),
+            |under, place, hard_curr_obj| {
+                let mut args = H5VL_link_create_args_t {
+                    op_type: H5VL_LINK_CREATE_HARD,
+                    args: (*args).args,
+                };
+                args.args.hard_curr_obj = hard_curr_obj;
+                (under.calls.H5VLlink_create)(
+                    &mut args, place, loc_params, under.id, lcpl_id, lapl_id, dxpl_id, req,
+                )
+            },
+        )
+    }
+}
+
+unsafe extern "C" fn copy(
+    src_obj: *mut c_void,
+    loc_params1: Location,
+    dst_obj: *mut c_void,
+    loc_params2: Location,
+    lcpl_id: hid_t,
+    lapl_id: hid_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> herr_t {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        operate_on_two(
+            src_obj,
+            dst_obj,
+            Ask::of(c"H5Lcopy", req),
+            |under, src, dst| {
+                (under.calls.H5VLlink_copy)(
+                    src,
+                    loc_params1,
+                    dst,
+                    loc_params2,
+                    under.id,
+                    lcpl_id,
+                    lapl_id,
+                    dxpl_id,
+                    req,
+                )
+            },
+        )
+    }
+}
+
+unsafe extern "C" fn rename(
+    src_obj: *mut c_void,
+    loc_params1: Location,
+    dst_obj: *mut c_void,
+    loc_params2: Location,
+    lcpl_id: hid_t,
+    lapl_id: hid_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> herr_t {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        operate_on_two(
+            src_obj,
+            dst_obj,
+            Ask::of(c"H5Lmove", req),
+            |under, src, dst| {
+                (under.calls.H5VLlink_move)(
+                    src,
+                    loc_params1,
+                    dst,
+                    loc_params2,
+                    under.id,
+                    lcpl_id,
+                    lapl_id,
+                    dxpl_id,
+                    req,
+                )
+            },
+        )
+    }
+}
+
+unsafe extern "C" fn get(
+    obj: *mut c_void,
+    loc_params: Location,
+    args: *mut H5VL_link_get_args_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> herr_t {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        operate(obj, Ask::of(c"H5Lget_info", req), |under| {
+            (under.calls.H5VLlink_get)(under.object, loc_params, under.id, args, dxpl_id, req)
+        })
+    }
+}
+
+fn call_of(operation: c_int) -> &'static CStr {
+    match operation {
+        H5VL_LINK_EXISTS => c"H5Lexists_async",
+        H5VL_LINK_ITER => c"H5Literate_async",
+        _ => c"H5Ldelete_async",
+    }
+}
+
+unsafe extern "C" fn specific(
+    obj: *mut c_void,
+    loc_params: Location,
+    args: *mut H5VL_link_specific_args_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> herr_t {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        let call = |under: &Under| {
+            (under.calls.H5VLlink_specific)(under.object, loc_params, under.id, args, dxpl_id, req)
+        };
+        match (*args).op_type {
+            H5VL_LINK_ITER => attempt(obj, Ask::of(call_of((*args).op_type), req), |under| {
+                Ok(call(under))
+            }),
+            _ => operate(obj, Ask::of(call_of((*args).op_type), req), call),
+        }
+    }
+}
+
+unsafe extern "C" fn optional(
+    obj: *mut c_void,
+    loc_params: Location,
+    args: *mut H5VL_optional_args_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> herr_t {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        operate(obj, Ask::of(c"H5L", req), |under| {
+            (under.calls.H5VLlink_optional)(under.object, loc_params, under.id, args, dxpl_id, req)
+        })
+    }
+}
+
+pub(super) const CLASS: H5VL_link_class_t = H5VL_link_class_t {
+    create: Some(create),
+    copy: Some(copy),
+    r#move: Some(rename),
+    get: Some(get),
+    specific: Some(specific),
+    optional: Some(optional),
+};

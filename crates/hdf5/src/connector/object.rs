@@ -1,0 +1,156 @@
+//! Objects of whatever kind, `H5O`.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use penstock_sys::hdf5::connector::*;
+use penstock_sys::hdf5::{herr_t, hid_t};
+
+use super::background::{self, Claim};
+use super::wrapped::{Ask, Location, Req, Under, attempt, make, operate, operate_on_two};
+
+unsafe extern "C" fn open(
+    obj: *mut c_void,
+    loc_params: Location,
+    opened_type: *mut H5I_type_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> *mut c_void {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        make(obj, Ask::of(c"H5Oopen_async", req), |under| {
+            (under.calls.H5VLobject_open)(
+                under.object,
+                loc_params,
+                under.id,
+                opened_type,
+                dxpl_id,
+                req,
+            )
+        })
+    }
+}
+
+unsafe extern "C" fn copy(
+    src_obj: *mut c_void,
+    loc_params1: Location,
+    src_name: *const c_char,
+    dst_obj: *mut c_void,
+    loc_params2: Location,
+    dst_name: *const c_char,
+    ocpypl_id: hid_t,
+    lcpl_id: hid_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> herr_t {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        operate_on_two(
+            src_obj,
+            dst_obj,
+            Ask::of(c"H5Ocopy_async", req),
+            |under, src, dst| {
+                // What is copied may lie in any file.
+                background::finish_before(&Claim::All);
+                (under.calls.H5VLobject_copy)(
+                    src,
+                    loc_params1,
+                    src_name,
+                    dst,
+                    loc_params2,
+                    dst_name,
+                    under.id,
+                    ocpypl_id,
+                    lcpl_id,
+                    dxpl_id,
+                    req,
+                )
+            },
+        )
+    }
+}
+
+unsafe extern "C" fn get(
+    obj: *mut c_void,
+    loc_params: Location,
+    args: *mut H5VL_object_get_args_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> herr_t {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        operate(obj, Ask::of(c"H5Oget_info", req), |under| {
+            (under.calls.H5VLobject_get)(under.object, loc_params, under.id, args, dxpl_id, req)
+        })
+    }
+}
+
+fn call_of(operation: c_int) -> &'static CStr {
+    match operation {
+        H5VL_OBJECT_VISIT => c"H5Ovisit",
+        H5VL_OBJECT_FLUSH => c"H5Oflush_async",
+        H5VL_OBJECT_REFRESH => c"H5Orefresh_async",
+        _ => c"H5O",
+    }
+}
+
+unsafe extern "C" fn specific(
+    obj: *mut c_void,
+    loc_params: Location,
+    args: *mut H5VL_object_specific_args_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> herr_t {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        let call = |under: &Under| {
+            if matches!((*args).op_type, H5VL_OBJECT_FLUSH | H5VL_OBJECT_REFRESH) && !under.is_lent
+            {
+                background::finish_before(&Claim::All);
+            }
+            (under.calls.H5VLobject_specific)(
+                under.object,
+                loc_params,
+                under.id,
+                args,
+                dxpl_id,
+                req,
+            )
+        };
+        match (*args).op_type {
+            H5VL_OBJECT_VISIT => attempt(obj, Ask::of(call_of((*args).op_type), req), |under| {
+                Ok(call(under))
+            }),
+            _ => operate(obj, Ask::of(call_of((*args).op_type), req), call),
+        }
+    }
+}
+
+unsafe extern "C" fn optional(
+    obj: *mut c_void,
+    loc_params: Location,
+    args: *mut H5VL_optional_args_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> herr_t {
+    // SAFETY: HDF5's arguments are passed on.
+    unsafe {
+        operate(obj, Ask::of(c"H5O", req), |under| {
+            (under.calls.H5VLobject_optional)(
+                under.object,
+                loc_params,
+                under.id,
+                args,
+                dxpl_id,
+                req,
+            )
+        })
+    }
+}
+
+pub(super) const CLASS: H5VL_object_class_t = H5VL_object_class_t {
+    open: Some(open),
+    copy: Some(copy),
+    get: Some(get),
+    specific: Some(specific),
+    optional: Some(optional),
+};

@@ -1,0 +1,125 @@
+//! The settings of the connector, beside the engine's options.
+
+use std::path::PathBuf;
+
+use penstock_engine::error::{Error, Result};
+use penstock_engine::options::Options;
+
+/// Whether an operation that goes on after the call takes a copy of what it writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Copies {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// What the text after the connector's name says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    pub options: Options,
+    pub copies: Copies,
+    /// The most memory that copies may take, in bytes.
+    pub max_memory: Option<u64>,
+    /// Where calls that ran synchronously are told of.
+    pub log: Option<PathBuf>,
+    /// Whether calls without an event set may go on after they have returned.
+    pub implicit: bool,
+    /// What this was read from.
+    text: String,
+}
+
+const KEYS: &str = "copy, max_mem_mb, log, implicit, under_vol, under_info";
+
+impl Settings {
+    /// Reads "threads=8;block=4MiB;copy=auto;max_mem_mb=1024;log=FILE;implicit=0". Keys may be left
+    /// out.
+    pub fn parse(text: &str) -> Result<Settings> {
+        let mut settings = Settings {
+            text: text.to_owned(),
+            ..Settings::default()
+        };
+        let mut others = |key: &str, value: &str| {
+            match key {
+                "copy" => settings.copies = copies(value)?,
+                "max_mem_mb" => settings.max_memory = Some(megabytes(value)?),
+                "log" => settings.log = Some(PathBuf::from(value)),
+                "implicit" => settings.implicit = switch(value)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        };
+        settings.options = Options::parse_with(text, KEYS, &mut others)?;
+        Ok(settings)
+    }
+
+    /// The text that these were read from.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+fn copies(value: &str) -> Result<Copies> {
+    match value {
+        "auto" => Ok(Copies::Auto),
+        "always" => Ok(Copies::Always),
+        "never" => Ok(Copies::Never),
+        _ => Err(Error::invalid(format!(
+            "option copy must be auto, always or never, not {value:?}"
+        ))),
+    }
+}
+
+fn megabytes(value: &str) -> Result<u64> {
+    let number = value.parse::<u64>().ok();
+    number.and_then(|n| n.checked_mul(1 << 20)).ok_or_else(|| {
+        Error::invalid(format!(
+            "option max_mem_mb must be a number of MiB, not {value:?}"
+        ))
+    })
+}
+
+fn switch(value: &str) -> Result<bool> {
+    match value {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err(Error::invalid(format!(
+            "option implicit must be 0 or 1, not {value:?}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_sets_the_keys_that_it_names() {
+        let text = "threads=4;copy=never;max_mem_mb=64;log=/tmp/calls;implicit=1";
+        let settings = Settings::parse(text).unwrap();
+        assert_eq!(settings.options.threads, Some(4));
+        assert_eq!(settings.copies, Copies::Never);
+        assert_eq!(settings.max_memory, Some(64 << 20));
+        assert_eq!(settings.log, Some(PathBuf::from("/tmp/calls")));
+        assert!(settings.implicit);
+        assert_eq!(settings.text(), text);
+        assert_eq!(Settings::parse("").unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn a_malformed_text_is_an_error_that_names_the_key() {
+        for (text, key) in [
+            ("copy=maybe", "copy"),
+            ("max_mem_mb=lots", "max_mem_mb"),
+            ("max_mem_mb=99999999999999999", "max_mem_mb"),
+            ("implicit=yes", "implicit"),
+            ("threads=0", "threads"),
+            ("colour=red", "colour"),
+        ] {
+            let error = Settings::parse(text).unwrap_err();
+            assert!(error.cause().contains(key), "{text}: {error}");
+        }
+        let remedy = Settings::parse("colour=red").unwrap_err();
+        assert!(remedy.remedy_text().contains("max_mem_mb"), "{remedy}");
+    }
+}

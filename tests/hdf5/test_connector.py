@@ -1,0 +1,35 @@
+"""Each program shows that something is as without the connector, or what that is besides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+PROGRAMS = sorted((HERE / "connector").glob("*.c"))
+# Of the driver, but for one that takes the plugins away before HDF5 has found the connector.
+WITHOUT_PLUGINS = HERE / "programs/a_program_can_ask_for_the_driver_itself.c"
+DRIVEN = sorted({*(HERE / "programs").glob("*.c")} - {WITHOUT_PLUGINS})
+TRANSFERS = sorted((HERE / "transfers").glob("*.c"))
+
+# What lies below: the native connector, or another of this kind above that.
+TWICE = "penstock_async under_vol=27022;under_info={under_vol=0;under_info={}};threads=2"
+BELOW = {"native": "penstock_async under_vol=0;under_info={}", "another": TWICE}
+
+
+@pytest.mark.parametrize("below", BELOW)
+@pytest.mark.parametrize("source", PROGRAMS, ids=lambda source: source.stem)
+def test_behaviour(source, below, run_connected):
+    run_connected(source, HDF5_VOL_CONNECTOR=BELOW[below])
+
+
+@pytest.mark.parametrize("source", DRIVEN, ids=lambda source: source.stem)
+def test_behaviour_of_the_driver(source, run_connected):
+    run_connected(source, HDF5_DRIVER="penstock")
+
+
+@pytest.mark.parametrize("memory", ["host", "device"])
+@pytest.mark.parametrize("source", TRANSFERS, ids=lambda source: source.stem)
+def test_transfer_by_the_driver(source, memory, run_connected):
+    run_connected(source, HDF5_DRIVER="penstock", PENSTOCK_TEST_MEMORY=memory)
