@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 PYTHON=${PYTHON:-python3}
 version=${GPU_PYTHON:-3.12}
-limit_mib=60
+limit_mib=62
 folder=dist-gpu
 mkdir -p "$folder/bin" "$folder/lib" "$folder/hdf5plugin"
 
