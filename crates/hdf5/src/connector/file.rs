@@ -342,8 +342,11 @@ unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) ->
         // A file with a failure to tell of stays open, for HDF5 keeps the identifier.
         let settled = attempt(file, Ask::NONE, |under| {
             let _quiet = Quiet::begin(under.container.below.host);
-            if !under.is_lent && req.is_null() {
-                background::settle(under, || claim(under))?;
+            match under.is_lent {
+                true => {}
+                false if req.is_null() => background::settle(under, || claim(under))?,
+                // What has ended until now; the rest is told when the file is closed.
+                false => under.container.policy.failures.take()?,
             }
             Ok(SUCCEED)
         });

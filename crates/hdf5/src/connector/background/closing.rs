@@ -79,9 +79,12 @@ pub unsafe fn later(
         // SAFETY: the thread is inside a call of this HDF5.
         let session = unsafe { Session::begin(under.container.below.host.hdf5) };
         let status = act(&under);
-        session
-            .check(status, &format!("do what {action} has asked for"))
-            .map(drop)
+        let done = session.check(status, &format!("do what {action} has asked for"));
+        match call == CLOSE_DATASET {
+            true => done.map(drop),
+            // Closing or flushing the file is where failures that nobody has waited for are told.
+            false => done.and_then(|_| under.container.policy.failures.take()),
+        }
     };
     let nobody_asks = is_implicit.then(|| Arc::clone(&policy.failures));
     let call = if is_implicit { c"H5Dclose" } else { call };
