@@ -187,6 +187,13 @@ impl ChunkTable {
         self.numbers.is_empty()
     }
 
+    /// Behind the last byte of the file that belongs to a chunk.
+    pub fn end(&self) -> u64 {
+        let stored = self.addresses.iter().zip(&self.sizes);
+        let ends = stored.map(|(address, size)| address.saturating_add(*size));
+        ends.max().unwrap_or(0)
+    }
+
     /// The stored chunk with this number; `None` if it is not allocated. An entry that cannot be
     /// true is an error here, not when the table is read, so that it spoils no other chunk.
     pub fn find(&self, number: u64) -> Result<Option<StoredChunk>> {

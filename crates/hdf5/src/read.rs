@@ -23,7 +23,7 @@ use crate::element::ElementType;
 use crate::execute::Reading;
 use crate::metadata::{DatasetInfo, FileInfo, Layout};
 use crate::pair::pair;
-use crate::plan::{Destination, Item, ReadPlan};
+use crate::plan::{Destination, Item, ReadPlan, Source};
 use crate::selection::Selection;
 use crate::session::{Id, Session};
 use crate::space;
@@ -76,6 +76,26 @@ pub struct Prepared {
     pub done: u64,
     /// The file that errors name.
     pub path: PathBuf,
+}
+
+impl Prepared {
+    /// Behind the last byte of its file that belongs to a dataset that is not virtual. The file may end
+    /// before, where nothing was written yet.
+    pub(crate) fn end(&self, info: &DatasetInfo) -> u64 {
+        match &info.layout {
+            Layout::Contiguous {
+                offset: Some(offset),
+            } => offset.saturating_add(info.bytes().unwrap_or(0)),
+            Layout::Chunked { .. } => {
+                let end = |reading: &Reading| match reading.plan.source() {
+                    Source::Chunks(table) => table.end(),
+                    _ => 0,
+                };
+                self.readings.iter().map(end).max().unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
 }
 
 /// What only HDF5 can do, and why.

@@ -5,6 +5,8 @@ use std::ffi::{CStr, c_void};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
@@ -215,8 +217,16 @@ impl Container {
     /// The application has closed the file. Objects of it may still be open, and HDF5 may keep what is
     /// wrapped of it longer than that: no descriptor is kept for them.
     pub fn closes(&self) {
+        /// A worker that has carried its last block lets go of the file in a moment.
+        const A_MOMENT: Duration = Duration::from_millis(5);
         self.is_closed.store(true, Relaxed);
-        drop(self.opened.lock().unwrap_or_else(|e| e.into_inner()).take());
+        let opened = self.opened.lock().unwrap_or_else(|e| e.into_inner()).take();
+        if let Some((_, file)) = opened {
+            let since = Instant::now();
+            while Arc::strong_count(&file) > 1 && since.elapsed() < A_MOMENT {
+                thread::yield_now();
+            }
+        }
     }
 }
 

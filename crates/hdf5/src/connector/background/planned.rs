@@ -13,7 +13,7 @@ use super::about::bounds;
 use super::lend::Loan;
 use super::transfer::{Call, Kind};
 use crate::execute::{self, Manner as Submission};
-use crate::read::{self, Known, Order, Planned, Shape};
+use crate::read::{self, Known, Order, Planned, Refused, Shape};
 use crate::session::Session;
 use crate::write;
 
@@ -126,6 +126,12 @@ pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Planned<
         Ok(prepared) => prepared,
         Err(refused) => return Ok(Err(refused)),
     };
+    if let (Prepared::Read(read), Some(file)) = (&prepared, &file)
+        && file.size()? < read.end(&info)
+    {
+        let why = "the file ends before the dataset: HDF5 reads zeros there";
+        return Ok(Err(Refused(why.to_owned())));
+    }
     let touched = touched.unwrap_or(0..prepared.length());
     Ok(Ok(Part {
         loan,

@@ -106,7 +106,8 @@ fn delay(text: Option<&str>) -> Option<Duration> {
 }
 
 fn begins(variable: impl Fn(&str) -> Option<String>) -> Begins {
-    let is_set = |name: &str| variable(name).is_some_and(|value| value.trim() != "0");
+    let number = |text: String| text.trim().parse::<i64>().ok();
+    let is_set = |name: &str| variable(name).and_then(number).is_some_and(|n| n > 0);
     if is_set("HDF5_ASYNC_EXE_FCLOSE") {
         Begins::FileClose
     } else if is_set("HDF5_ASYNC_EXE_GCLOSE") {
@@ -131,6 +132,7 @@ mod tests {
         assert_eq!(only("HDF5_ASYNC_EXE_GCLOSE", "1"), Begins::GroupClose);
         assert_eq!(only("HDF5_ASYNC_EXE_DCLOSE", "1"), Begins::DatasetClose);
         assert_eq!(only("HDF5_ASYNC_EXE_FCLOSE", "0"), Begins::Now);
+        assert_eq!(only("HDF5_ASYNC_EXE_FCLOSE", ""), Begins::Now);
         assert_eq!(only("HDF5_ASYNC", "1"), Begins::Now);
     }
 

@@ -184,6 +184,10 @@ pub unsafe fn transfer(call: &Call<'_>) -> Result<Way> {
             // HDF5 has its own words for what is wrong, or can do it.
             Err(error) => return below(&error.to_string()),
         };
+        if call.kind == Kind::Read {
+            // What it reads may be what was not written.
+            call.policy().failures.take()?;
+        }
         let mut moving = Moving::default();
         match start(call, parts, list.stream, &mut moving) {
             Ok(Some(going)) => hand_over(call, going),
