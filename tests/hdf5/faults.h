@@ -32,17 +32,21 @@ static bool is_held;
 static pthread_t holder;
 static int held_calls;
 
-static inline void hold(void) {
-    pthread_mutex_lock(&gate);
-    is_held = true;
-    holder = pthread_self();
-    pthread_mutex_unlock(&gate);
-}
-
 static inline void let_go_on(void) {
     pthread_mutex_lock(&gate);
     is_held = false;
     pthread_cond_broadcast(&gate_changes);
+    pthread_mutex_unlock(&gate);
+}
+
+/* Until the process exits at the latest: HDF5 waits then. */
+static inline void hold(void) {
+    static bool is_registered;
+    if (!is_registered) CHECK(atexit(let_go_on) == 0);
+    is_registered = true;
+    pthread_mutex_lock(&gate);
+    is_held = true;
+    holder = pthread_self();
     pthread_mutex_unlock(&gate);
 }
 
