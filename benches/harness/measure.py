@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ROUNDS = 5
+DURATIONS = {"us": 1e6, "s": 1.0}
+"""Units of which less is better, as parts of a second."""
 
 
 def nothing() -> None:
@@ -79,8 +81,8 @@ class Row:
         """The median in the row's unit."""
         if (median := self.median) is None:
             return None
-        if self.unit == "us":
-            return median / self.amount * 1e6
+        if self.unit in DURATIONS:
+            return median / self.amount * DURATIONS[self.unit]
         return self.amount / median / {"GB/s": 1e9, "kIOPS": 1e3}[self.unit]
 
     def better_than(self, other: Row) -> float | None:
@@ -88,7 +90,7 @@ class Row:
         mine, theirs = self.value, other.value
         if not mine or not theirs:
             return None
-        return theirs / mine if self.unit == "us" else mine / theirs
+        return theirs / mine if self.unit in DURATIONS else mine / theirs
 
     def as_json(self) -> dict[str, Any]:
         return {**vars(self), "value": self.value}
