@@ -10,6 +10,7 @@ static void leave(bool closes) {
     OK(write_later(plain, these, events));
     OK(write_later(chunks, these, events));
     free(these);
+    CHECK(count_of(events) == 2);
     if (closes) {
         OK(H5Dclose_async(plain, events));
         OK(H5Dclose_async(chunks, events));

@@ -24,7 +24,10 @@ static struct {
 } reads[OPERATIONS];
 static size_t read_count;
 
+static size_t went_on;
+
 static void finish_reads(void) {
+    went_on += count_of(events);
     finish_all(events);
     for (size_t i = 0; i < read_count; i++) {
         CHECK(memory_holds(reads[i].found, reads[i].expected, reads[i].count * sizeof(int)));
@@ -126,5 +129,6 @@ static void check_program(unsigned seed) {
 int main(void) {
     begin();
     for (unsigned seed = 1; seed <= PROGRAMS; seed++) check_program(seed);
+    CHECK(went_on > OPERATIONS);
     return 0;
 }

@@ -11,12 +11,15 @@ int main(void) {
     int *these = values(ALL, 1);
     void *memory = new_memory_with(these, ALL * sizeof(int));
     void *again = new_memory(ALL * sizeof(int));
+    hold();
     for (size_t i = 0; i < OPERATIONS; i++) {
         const hsize_t start = i * EACH;
         OK(H5Sselect_hyperslab(part, H5S_SELECT_SET, &start, NULL, &count, NULL));
         OK(H5Dwrite_async(dataset, H5T_NATIVE_INT, space, part, H5P_DEFAULT,
                           (char *)memory + start * sizeof(int), events));
     }
+    CHECK(count_of(events) == OPERATIONS);
+    let_go_on();
     finish_all(events);
     for (size_t i = 0; i < OPERATIONS; i++) {
         const hsize_t start = i * EACH;
