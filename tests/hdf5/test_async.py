@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,19 +15,40 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "async_plotfile.c"
 SOURCES = sorted((Path(__file__).parent / "async").glob("*.c"))
 
 
-def kinds_of_memory(source: Path) -> list[str]:
-    """Where the buffers of a program may be: only on the host if it asks for no other memory."""
-    return ["host", "device"] if "new_memory" in source.read_text() else ["host"]
+# HDF5's own driver and connector, the driver penstock, or another connector of this kind.
+TWICE = "penstock_async under_vol=27022;under_info={under_vol=0;under_info={}}"
+BELOW = {
+    "native": {},
+    "driver": {"HDF5_DRIVER": "penstock"},
+    "another": {"HDF5_VOL_CONNECTOR": TWICE},
+}
+NOT_ABOVE_ANOTHER = "ten_thousand_operations_are_under_way_at_once"
+"""The lower one takes what the upper one asks to make a plan for a call of the application, and
+waits for what is under way in the dataset."""
 
 
-CASES = [(source, memory) for source in SOURCES for memory in kinds_of_memory(source)]
+def cases() -> Iterator[tuple[Path, str, str]]:
+    for source in SOURCES:
+        yield source, "host", "native"
+        yield source, "host", "driver"
+        if source.stem != NOT_ABOVE_ANOTHER:
+            yield source, "host", "another"
+        # Only on the host if it asks for no other memory.
+        if "new_memory" in source.read_text():
+            yield source, "device", "native"
+            yield source, "device", "driver"
+
+
+CASES = list(cases())
 
 
 @pytest.mark.parametrize(
-    ("source", "memory"), CASES, ids=[f"{source.stem}-{memory}" for source, memory in CASES]
+    ("source", "memory", "below"),
+    CASES,
+    ids=[f"{source.stem}-{memory}-{below}" for source, memory, below in CASES],
 )
-def test_behaviour(source, memory, run_connected):
-    run_connected(source, PENSTOCK_TEST_MEMORY=memory)
+def test_behaviour(source, memory, below, run_connected):
+    run_connected(source, PENSTOCK_TEST_MEMORY=memory, **BELOW[below])
 
 
 @pytest.mark.parametrize("levels", [1, 3])
