@@ -30,6 +30,7 @@ _ORDER = (
     "hdf5_host",
     "vfd",
     "vfd_write",
+    "vfd_durable",
     "vfd_attributes",
 )
 

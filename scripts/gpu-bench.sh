@@ -5,7 +5,8 @@
 #
 # Results go to FOLDER ($OUT by default): benches.json, performance.md, bench.log. NAMEs choose some
 # benchmarks; `raw` means those of plain bytes, `hdf5` all of compressed and chunked datasets,
-# `driver` those of H5Dread and H5Dwrite through the driver. The first two together, which is the
+# `driver` those of H5Dread and H5Dwrite through the driver, `connector` those of operations that go on
+# after their call. The first two together, which is the
 # default, take longer than one of them. PENSTOCK_BENCH_DIR is where their files are, on the file
 # system to be measured; PENSTOCK_BENCH_SECONDS bounds all of them together.
 set -uo pipefail
@@ -26,7 +27,11 @@ mkdir -p "$results"
 # Those that want the file cached come first, so that it is dropped and read again only once.
 raw=(link cached_read sizes random_read overhead cold_read write_durable)
 hdf5=(hdf5_gzip hdf5_few hdf5_write hdf5_codecs hdf5_strided hdf5_plain hdf5_host)
-driver=(vfd vfd_write vfd_attributes)
+driver=(vfd vfd_write vfd_durable vfd_attributes)
+connector=()
+for bench in benches/async_*.py; do
+    [[ -e $bench ]] && connector+=("$(basename "$bench" .py)")
+done
 names=()
 (($#)) || set -- raw hdf5
 for name in "$@"; do
@@ -34,13 +39,14 @@ for name in "$@"; do
         raw) names+=("${raw[@]}") ;;
         hdf5) names+=("${hdf5[@]}") ;;
         driver) names+=("${driver[@]}") ;;
+        connector) names+=("${connector[@]}") ;;
         *) names+=("$name") ;;
     esac
 done
 # Seconds that one may take, at most.
 declare -A limits=([hdf5_gzip]=150 [hdf5_few]=60 [hdf5_write]=90 [hdf5_codecs]=90
     [hdf5_strided]=90 [hdf5_plain]=60 [hdf5_host]=90
-    [vfd]=300 [vfd_write]=300 [vfd_attributes]=60)
+    [vfd]=400 [vfd_write]=250 [vfd_durable]=400 [vfd_attributes]=60)
 
 # A stock HDF5 rather than h5py's, if one is packed; and one of the driver's modes is cuFile's.
 for library in "$PWD"/dist-gpu/lib/libhdf5.so.*; do

@@ -9,6 +9,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 files=${1:-/tmp}
+mkdir -p "$files"
 logs=$(mktemp -d)
 summary=()
 failed=0
@@ -46,16 +47,17 @@ rust_tests() {
     return "$status"
 }
 
-# The C programs of tests/hdf5 on a stock HDF5, with the driver and device memory.
-driver_programs() {
+# The C programs of tests/hdf5 in a folder of dist-gpu, on a stock HDF5 and with device memory, each
+# in a folder of its own.
+hdf5_programs() { # FOLDER
     local program skipped=0 passed=0 status=0 code folder
-    folder=$(mktemp -d "$files/penstock-driver-XXXXXX")
-    export HDF5_DRIVER=penstock PENSTOCK_TEST_MEMORY=device
     HDF5_PLUGIN_PATH=$(python3 -m penstock.cli --plugin-dir)
-    export HDF5_PLUGIN_PATH LD_LIBRARY_PATH=$site/penstock/lib
-    for program in "$PWD"/dist-gpu/driver/*; do
+    export HDF5_PLUGIN_PATH LD_LIBRARY_PATH=$site/penstock/lib PENSTOCK_TEST_MEMORY=device
+    for program in "$PWD/dist-gpu/$1"/*; do
+        folder=$(mktemp -d "$files/penstock-$1-XXXXXX")
         code=0
         (cd "$folder" && timeout 60 "$program") || code=$?
+        rm -rf "$folder"
         case $code in
             0) passed=$((passed + 1)) ;;
             77) skipped=$((skipped + 1)) ;;
@@ -65,8 +67,21 @@ driver_programs() {
                 ;;
         esac
     done
-    rm -rf "$folder"
     echo "$passed passed, $skipped skipped"
+    return "$status"
+}
+
+driver_programs() {
+    export HDF5_DRIVER=penstock
+    hdf5_programs driver
+}
+
+# Alone, and above the driver.
+connector_programs() {
+    local status=0
+    export HDF5_VOL_CONNECTOR="penstock_async under_vol=0;under_info={}"
+    hdf5_programs connector || status=1
+    HDF5_DRIVER=penstock hdf5_programs connector || status=1
     return "$status"
 }
 
@@ -76,7 +91,7 @@ report() {
 }
 
 export files logs site
-export -f udev_entry rust_tests driver_programs report
+export -f udev_entry rust_tests hdf5_programs driver_programs connector_programs report
 part "machine" 60 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 part "udev entry" 30 bash -c 'udev_entry "$files"'
 # gpu-bench.sh runs the benchmarks, so their smoke test is left out.
@@ -87,6 +102,9 @@ if compgen -G 'dist-gpu/bin/*' >/dev/null; then
 fi
 if compgen -G 'dist-gpu/driver/*' >/dev/null; then
     part "driver programs" 200 bash -c driver_programs
+fi
+if compgen -G 'dist-gpu/connector/*' >/dev/null; then
+    part "connector programs" 300 bash -c connector_programs
 fi
 part "demo" 120 python3 -m penstock.cli demo --size 1GiB --dir "$files"
 part "report" 60 bash -c report

@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 PYTHON=${PYTHON:-python3}
 version=${GPU_PYTHON:-3.12}
-limit_mib=60
+limit_mib=62
 folder=dist-gpu
 mkdir -p "$folder/bin" "$folder/lib" "$folder/hdf5plugin"
 
@@ -93,15 +93,21 @@ for line in sys.stdin:
         strip -o "$folder/bin/$name" "$executable"
     done
 
-    # The driver's programs that have to do with device memory.
-    mkdir -p "$folder/driver"
-    rm -f "$folder"/driver/*
-    for source in tests/hdf5/{transfers,device}/*.c; do
-        cc -std=c11 -D_GNU_SOURCE -O1 -w -Icrates/capi/include -isystem "$stock/include" "$source" \
-            -o "$folder/driver/$(basename "$source" .c)" -rdynamic -pthread \
-            "-Wl,-rpath,\$ORIGIN/../lib" "$stock/lib/libhdf5.so" -ldl \
-            -Wl,--as-needed -Ltarget/release -lpenstock -s
-    done
+    programs() { # FOLDER SOURCE...
+        local target=$folder/$1 source
+        shift
+        mkdir -p "$target"
+        rm -f "$target"/*
+        for source in "$@"; do
+            cc -std=c11 -D_GNU_SOURCE -O1 -w -Icrates/capi/include -isystem "$stock/include" \
+                "$source" -o "$target/$(basename "$source" .c)" -rdynamic -pthread \
+                "-Wl,-rpath,\$ORIGIN/../lib" "$stock/lib/libhdf5.so" -ldl \
+                -Wl,--as-needed "-L${CARGO_TARGET_DIR:-target}/release" -lpenstock -s
+        done
+    }
+    # Those that have to do with device memory, by the driver and by the connector.
+    programs driver tests/hdf5/{transfers,device}/*.c
+    programs connector tests/hdf5/async/*.c
 fi
 
 size=$(du -sm --apparent-size "$folder" | cut -f1)

@@ -9,7 +9,18 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    byref,
+    c_bool,
+    c_char_p,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,17 +49,26 @@ class _Entry(ctypes.Structure):
 _WALK = ctypes.CFUNCTYPE(c_int, c_uint, POINTER(_Entry), c_void_p)
 _IDENTIFIER = c_int64
 _PLACES = POINTER(c_uint64)
+# Where the program calls from, which functions that take an event set are told first.
+_PLACE = [c_char_p, c_char_p, c_uint]
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "H5open": (c_int, []),
     "H5get_libversion": (c_int, [POINTER(c_uint)] * 3),
     "H5Eset_auto2": (c_int, [_IDENTIFIER, c_void_p, c_void_p]),
     "H5Ewalk2": (c_int, [_IDENTIFIER, c_int, _WALK, c_void_p]),
     "H5PLprepend": (c_int, [c_char_p]),
+    "H5VLregister_connector_by_name": (_IDENTIFIER, [c_char_p, _IDENTIFIER]),
+    "H5VLconnector_str_to_info": (c_int, [c_char_p, _IDENTIFIER, POINTER(c_void_p)]),
+    "H5VLfree_connector_info": (c_int, [_IDENTIFIER, c_void_p]),
+    "H5EScreate": (_IDENTIFIER, []),
+    "H5ESwait": (c_int, [_IDENTIFIER, c_uint64, POINTER(c_size_t), POINTER(c_bool)]),
+    "H5ESclose": (c_int, [_IDENTIFIER]),
     "H5Pcreate": (_IDENTIFIER, [_IDENTIFIER]),
     "H5Pclose": (c_int, [_IDENTIFIER]),
     "H5Pset_alignment": (c_int, [_IDENTIFIER, c_uint64, c_uint64]),
     "H5Pset_chunk": (c_int, [_IDENTIFIER, c_int, _PLACES]),
     "H5Pset_driver_by_name": (c_int, [_IDENTIFIER, c_char_p, c_char_p]),
+    "H5Pset_vol": (c_int, [_IDENTIFIER, _IDENTIFIER, c_void_p]),
     "H5Fopen": (_IDENTIFIER, [c_char_p, c_uint, _IDENTIFIER]),
     "H5Fcreate": (_IDENTIFIER, [c_char_p, c_uint, _IDENTIFIER, _IDENTIFIER]),
     "H5Fflush": (c_int, [_IDENTIFIER, c_int]),
@@ -70,6 +90,13 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "H5Dwrite": (c_int, [*[_IDENTIFIER] * 5, c_void_p]),
     "H5Dget_offset": (c_uint64, [_IDENTIFIER]),
     "H5Dclose": (c_int, [_IDENTIFIER]),
+    "H5Fcreate_async": (_IDENTIFIER, [*_PLACE, c_char_p, c_uint, *[_IDENTIFIER] * 3]),
+    "H5Fclose_async": (c_int, [*_PLACE, *[_IDENTIFIER] * 2]),
+    "H5Gcreate_async": (_IDENTIFIER, [*_PLACE, _IDENTIFIER, c_char_p, *[_IDENTIFIER] * 4]),
+    "H5Gclose_async": (c_int, [*_PLACE, *[_IDENTIFIER] * 2]),
+    "H5Dcreate_async": (_IDENTIFIER, [*_PLACE, _IDENTIFIER, c_char_p, *[_IDENTIFIER] * 6]),
+    "H5Dwrite_async": (c_int, [*_PLACE, *[_IDENTIFIER] * 5, c_void_p, _IDENTIFIER]),
+    "H5Dclose_async": (c_int, [*_PLACE, *[_IDENTIFIER] * 2]),
 }
 
 
@@ -89,6 +116,7 @@ class Library:
         self.dataset_create = _IDENTIFIER.in_dll(library, "H5P_CLS_DATASET_CREATE_ID_g").value
         self.bytes = _IDENTIFIER.in_dll(library, "H5T_NATIVE_UCHAR_g").value
         self.floats = _IDENTIFIER.in_dll(library, "H5T_NATIVE_FLOAT_g").value
+        self.integers = _IDENTIFIER.in_dll(library, "H5T_NATIVE_INT_g").value
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)

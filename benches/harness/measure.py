@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ROUNDS = 5
+DURATIONS = {"us": 1e6, "s": 1.0}
+"""Units of which less is better, as parts of a second."""
 
 
 def nothing() -> None:
@@ -79,8 +81,8 @@ class Row:
         """The median in the row's unit."""
         if (median := self.median) is None:
             return None
-        if self.unit == "us":
-            return median / self.amount * 1e6
+        if self.unit in DURATIONS:
+            return median / self.amount * DURATIONS[self.unit]
         return self.amount / median / {"GB/s": 1e9, "kIOPS": 1e3}[self.unit]
 
     def better_than(self, other: Row) -> float | None:
@@ -88,7 +90,7 @@ class Row:
         mine, theirs = self.value, other.value
         if not mine or not theirs:
             return None
-        return theirs / mine if self.unit == "us" else mine / theirs
+        return theirs / mine if self.unit in DURATIONS else mine / theirs
 
     def as_json(self) -> dict[str, Any]:
         return {**vars(self), "value": self.value}
@@ -104,11 +106,13 @@ def race(
 ) -> list[Row]:
     """Warm up and check each contestant, then time all of them in turns.
 
+    Each round begins with the next of them, so that none always comes after the same other one.
     One that fails, in whatever way, ends as a row with its error; the others go on.
     """
     pairs = [(c, Row(c.name, c.setting, c.group or group, c.amount, unit)) for c in contestants]
     for number in range(0 if warm_up else 1, rounds + 1):
-        for contestant, row in pairs:
+        first = max(number - 1, 0) % max(len(pairs), 1)
+        for contestant, row in pairs[first:] + pairs[:first]:
             if row.error:
                 continue
             try:

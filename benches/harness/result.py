@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from . import machine
-from .measure import Row
+from .measure import DURATIONS, Row
 
 
 @dataclass
@@ -115,7 +115,7 @@ def _times(ours: dict[str, Any] | None, row: dict[str, Any]) -> str:
     if ours is None or ours is row or not ours["value"] or not row["value"]:
         return ""
     ratio = ours["value"] / row["value"]
-    return f"{1 / ratio if row['unit'] == 'us' else ratio:.2f}x"
+    return f"{1 / ratio if row['unit'] in DURATIONS else ratio:.2f}x"
 
 
 def _number(value: float) -> str:

@@ -1,4 +1,7 @@
-"""Penstock as a driver of HDF5's: ``h5py.File(name, driver="penstock", threads=8)``."""
+"""Penstock as a driver of HDF5's: ``h5py.File(name, driver="penstock", threads=8)``.
+
+The connector comes to h5py the same way.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import sys
 from collections.abc import Mapping
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+from penstock import hdf5_connector
 from penstock._native import lib
 from penstock.errors import InvalidError, check
 
@@ -35,7 +38,7 @@ def _text(key: str, value: object) -> str:
 
 
 def register_with_h5py() -> None:
-    """Make h5py know the driver: at once, or when the program imports h5py.
+    """Make h5py know driver and connector: at once, or when the program imports h5py.
 
     h5py is not imported for it. That takes a while, starts MPI where h5py is built with it, and has
     HDF5 read its environment (HDF5_DRIVER, HDF5_PLUGIN_PATH) before the program may have set it.
@@ -47,19 +50,23 @@ def register_with_h5py() -> None:
 
 
 class _WhenImported(MetaPathFinder):
-    """Finds nothing itself: lets the other finders find h5py, and registers once it is loaded."""
+    """Finds nothing itself: lets the other finders find h5py, and registers once it is loaded. It
+    stays until then, because a program may look for h5py, and not import what it found."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name != "h5py":
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
+        others = [f for f in sys.meta_path if f is not self and hasattr(f, "find_spec")]
+        found = (finder.find_spec(name, path, target) for finder in others)
+        spec = next(filter(None, found), None)
         loader: Any = spec and spec.loader
         if loader is not None:
             load = loader.exec_module
 
             def load_and_register(module: ModuleType) -> None:
                 load(module)
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
                 _register()
 
             loader.exec_module = load_and_register
@@ -70,6 +77,7 @@ def _register() -> None:
     from h5py._hl.files import register_driver
 
     register_driver(NAME, _set_fapl)
+    register_driver(hdf5_connector.NAME, hdf5_connector.set_fapl)
 
 
 def _set_fapl(fapl: Any, **options: Any) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock import by_h5py, hdf5, hdf5_blocks, hdf5_create, hdf5_native
+from penstock import by_h5py, hdf5, hdf5_blocks, hdf5_connector, hdf5_create, hdf5_native
 from penstock._options import OptionKeys
 from penstock.placement import Device
 from penstock.request import Request
@@ -249,6 +249,8 @@ class File(Group):
     Args:
         name: The path.
         mode: ``"r"``, ``"r+"``, ``"w"``, ``"x"`` or ``"a"``.
+        connector: ``"penstock_async"`` for that connector of HDF5's, above the driver of the file.
+        connector_options: Its options, such as ``{"copy": "never"}``.
         **arguments: Further arguments of ``h5py.File``.
 
     >>> with ps.File("run.h5") as f:
@@ -256,10 +258,18 @@ class File(Group):
     ...     f.h5py.attrs["time"]
     """
 
-    def __init__(self, name: str | os.PathLike[str], mode: str = "r", **arguments: Any) -> None:
-        import h5py
-
-        super().__init__(h5py.File(name, mode, **arguments))
+    def __init__(
+        self,
+        name: str | os.PathLike[str],
+        mode: str = "r",
+        *,
+        connector: str | None = None,
+        connector_options: Mapping[str, Any] | None = None,
+        **arguments: Any,
+    ) -> None:
+        super().__init__(
+            hdf5_connector.open_file(name, mode, connector, connector_options, arguments)
+        )
 
     def close(self) -> None:
         """Wait for writes under way, and close the file and all objects in it.

@@ -15,6 +15,9 @@ _CHECKOUT = _PACKAGE.parent.parent
 PLUGIN = "libhdf5_vfd_penstock.so"
 """The driver, as HDF5 looks for it."""
 
+CONNECTOR = "libhdf5_vol_penstock_async.so"
+"""The connector, which lies beside it."""
+
 
 def library() -> Path:
     """The path of libpenstock.so; the environment variable PENSTOCK_LIBRARY overrides it."""

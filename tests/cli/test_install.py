@@ -14,6 +14,7 @@ import pytest
         ("--include-dir", "penstock.h"),
         ("--include-dir", "penstock_hdf5.h"),
         ("--plugin-dir", "libhdf5_vfd_penstock.so"),
+        ("--plugin-dir", "libhdf5_vol_penstock_async.so"),
         ("--cmake-dir", "penstock-config.cmake"),
         ("--cmake-dir", "penstock-config-version.cmake"),
         ("--pkg-config-dir", "penstock.pc"),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import penstock as installed
 
 PRINT_ENVIRONMENT = (sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))")
 OURS = ("HDF5_PLUGIN_PATH", "HDF5_DRIVER", "HDF5_DRIVER_CONFIG", "LEGATE_IO_USE_VFD_GDS")
@@ -124,6 +128,14 @@ def test_legate_calls_the_library_that_is_preloaded(environment):
     assert variables["LEGATE_IO_USE_VFD_GDS"] == "1"
 
 
+def test_a_library_that_the_loader_would_not_find_is_an_error(penstock, tmp_path):
+    """LD_PRELOAD separates names by spaces and colons, and has no way to quote them."""
+    elsewhere = tmp_path / "with spaces"
+    shutil.copytree(Path(installed.__file__).parent, elsewhere / "penstock")
+    shown = penstock("run", "--legate", "true", status=2, PYTHONPATH=str(elsewhere))
+    assert "spaces" in shown.stderr
+
+
 def test_cufile_may_work_in_compatibility_mode(environment):
     assert environment()["CUFILE_ALLOW_COMPAT_MODE"] == "true"
 
@@ -177,6 +189,23 @@ def test_signals_reach_the_command(penstock, options, number):
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
         assert process.wait(60) == 42
+
+
+def test_no_thread_is_left_that_could_die_of_a_signal_to_the_command(penstock):
+    """A thread that a library has started does not block what is to be passed on."""
+    count = "import os; print(len(os.listdir(f'/proc/{os.getppid()}/task')))"
+    assert penstock("run", "--report", sys.executable, "-c", count).stdout.startswith("1\n")
+
+
+@BOTH_WAYS
+def test_the_end_of_the_command_is_seen_where_ends_are_ignored(penstock, options):
+    """What ignores SIGCHLD passes that on to what it starts."""
+    ignore = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN);"
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    words = [*penstock.words, "run", *options, "sh", "-c", "exit 42"]
+    assert subprocess.run([sys.executable, "-c", ignore, *words], timeout=60).returncode == 42
 
 
 def test_a_signal_of_the_terminal_comes_once(penstock):

@@ -186,6 +186,13 @@ def test_a_program_of_several_processes_is_accounted_for(penstock, tmp_path):
     assert "host_buffered" in shown.stderr
 
 
+def test_a_report_that_cannot_be_written_is_an_error_before_anything_runs(penstock, tmp_path):
+    out = tmp_path / "missing" / "report.json"
+    shown = penstock("run", "--report-to", out, "echo", "ran", status=1)
+    assert str(out) in shown.stderr
+    assert shown.stdout == ""
+
+
 def test_a_file_lost_to_a_crash_is_named(penstock, tmp_path):
     name = str(tmp_path / "lost.h5")
     script = f"import h5py, os; f = h5py.File({name!r}, 'w'); f['x'] = range(9); os._exit(3)"

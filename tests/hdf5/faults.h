@@ -1,10 +1,11 @@
 /* A program that includes this stands between all libraries and the kernel's positional reads and
- * writes, and lets them fail or do less, as storage does. */
+ * writes, and lets them fail, do less or take their time, as storage does. */
 #ifndef FAULTS_H
 #define FAULTS_H
 
 #include "memory.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -23,6 +24,49 @@ static inline void fail_at(off_t offset, int error) {
 
 static inline void fail_no_more(void) { fault_errno = 0; }
 
+/* Accesses by other threads than the one that holds them wait until it, or another one, lets them go
+ * on. */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_changes = PTHREAD_COND_INITIALIZER;
+static bool is_held;
+static pthread_t holder;
+static int held_calls;
+
+static inline void let_go_on(void) {
+    pthread_mutex_lock(&gate);
+    is_held = false;
+    pthread_cond_broadcast(&gate_changes);
+    pthread_mutex_unlock(&gate);
+}
+
+/* Until the process exits at the latest: HDF5 waits then. */
+static inline void hold(void) {
+    static bool is_registered;
+    if (!is_registered) CHECK(atexit(let_go_on) == 0);
+    is_registered = true;
+    pthread_mutex_lock(&gate);
+    is_held = true;
+    holder = pthread_self();
+    pthread_mutex_unlock(&gate);
+}
+
+/* Returns when an access waits, so that what has asked for it is known to be under way. */
+static inline void wait_for_held_call(void) {
+    pthread_mutex_lock(&gate);
+    while (held_calls == 0) pthread_cond_wait(&gate_changes, &gate);
+    pthread_mutex_unlock(&gate);
+}
+
+static inline void pass_gate(void) {
+    pthread_mutex_lock(&gate);
+    held_calls++;
+    pthread_cond_broadcast(&gate_changes);
+    while (is_held && !pthread_equal(holder, pthread_self()))
+        pthread_cond_wait(&gate_changes, &gate);
+    held_calls--;
+    pthread_mutex_unlock(&gate);
+}
+
 /* How much may be moved; 0 if the call fails, with errno set. */
 static inline size_t allowed(size_t bytes, off_t offset) {
     unsigned long number = ++calls;
@@ -40,6 +84,7 @@ static inline size_t allowed(size_t bytes, off_t offset) {
 
 static inline ssize_t move_bytes(long call, int descriptor, void *memory, size_t bytes,
                                  off_t offset) {
+    pass_gate();
     size_t some = bytes == 0 ? 0 : allowed(bytes, offset);
     if (some == 0 && bytes > 0) return -1;
     return syscall(call, descriptor, memory, some, offset);

@@ -34,6 +34,11 @@ int main(void) {
     CHECK(set(dataset, 0, 0, 0) < 0);
     OK(H5Dclose(dataset));
     OK(H5Fclose(file));
+    /* The copy buffer of vfd-gds may be larger than any block. */
+    OK(set(fapl, 4096, 4096, (size_t)4 << 30));
+    CHECK(setenv("HDF5_DRIVER_CONFIG", "colour=red", 1) == 0);
+    CHECK(set(fapl, 4096, 4096, 16 << 20) < 0);
+    CHECK_ERROR_SAYS("unknown option \"colour\"");
     OK(H5Pclose(fapl));
     free(expected);
     free(found);

@@ -10,10 +10,10 @@
 
 static void *cuda;
 
-/* No function called here has more arguments; a fourth one, a stream, is the default stream. ISO C
- * has no cast from an object pointer to a function pointer. */
-static inline int cuda_call(const char *name, unsigned long long a, unsigned long long b,
-                            unsigned long long c) {
+/* No function called here has more arguments; of some the fourth is a stream. ISO C has no cast from an
+ * object pointer to a function pointer. */
+static inline int cuda_call_on(const char *name, unsigned long long a, unsigned long long b,
+                               unsigned long long c, void *stream) {
     typedef int function(unsigned long long, unsigned long long, unsigned long long, void *);
     union {
         void *object;
@@ -21,7 +21,12 @@ static inline int cuda_call(const char *name, unsigned long long a, unsigned lon
     } symbol;
     symbol.object = dlsym(cuda, name);
     if (symbol.object == NULL) fail(__FILE__, __LINE__, name);
-    return symbol.code(a, b, c, NULL);
+    return symbol.code(a, b, c, stream);
+}
+
+static inline int cuda_call(const char *name, unsigned long long a, unsigned long long b,
+                            unsigned long long c) {
+    return cuda_call_on(name, a, b, c, NULL);
 }
 
 #define ADDRESS(pointer) ((unsigned long long)(pointer))

@@ -55,13 +55,14 @@ def test_nothing_fails_that_passes_with_the_default_driver(passed, tmp_path):
     assert len(files) > MOST / 2, "the driver was not used"
 
 
-def test_nothing_fails_that_passes_with_the_default_connector(passed, installed, tmp_path):
+@pytest.mark.parametrize("option", ["implicit=0", "implicit=1"])
+def test_nothing_fails_that_passes_with_the_default_connector(passed, installed, tmp_path, option):
     def environment(text: str) -> tuple[str, ...]:
         plugins = f"HDF5_PLUGIN_PATH={installed.plugin_dir}"
         return ("env", plugins, f"HDF5_VOL_CONNECTOR=penstock_async {text}")
 
     passed_with, failed_with = outcomes(
-        tmp_path / "penstock", *environment("under_vol=0;under_info={}")
+        tmp_path / "penstock", *environment(f"under_vol=0;under_info={{}};{option}")
     )
     assert failed_with & passed <= EXPECTED.keys()
     assert passed - passed_with <= EXPECTED.keys()

@@ -19,10 +19,14 @@ LIBRARY = "penstock/lib/libpenstock.so"
 # They forward to the library, and export nothing but what HDF5 or Legate calls.
 PLUGINS = {
     "penstock/lib/plugins/libhdf5_vfd_penstock.so": {"H5PLget_plugin_type", "H5PLget_plugin_info"},
+    "penstock/lib/plugins/libhdf5_vol_penstock_async.so": {
+        "H5PLget_plugin_type",
+        "H5PLget_plugin_info",
+    },
     "penstock/lib/libpenstock_legate.so": {"H5Pset_fapl_gds"},
 }
 # What the library has for its plugins only.
-FOR_PLUGINS = {"penstock_driver_class", "penstock_fapl_set_for"}
+FOR_PLUGINS = {"penstock_connector_class", "penstock_driver_class", "penstock_fapl_set_for"}
 
 # What every Linux process has: the C library with its parts, the loader, and the unwinder.
 EVERYWHERE = {

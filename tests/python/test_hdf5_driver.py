@@ -45,7 +45,12 @@ def run_python(code: str, **environment: str) -> str:
 
 @pytest.mark.parametrize(
     "imports",
-    ["import penstock, h5py", "import h5py, penstock", "import penstock; import h5py._hl"],
+    [
+        "import penstock, h5py",
+        "import h5py, penstock",
+        "import penstock; import h5py._hl",
+        "import penstock; from importlib.util import find_spec; find_spec('h5py')",
+    ],
 )
 def test_the_driver_is_known_in_whichever_order_things_are_imported(imports):
     code = f"{imports}; import h5py; print('penstock' in h5py.registered_drivers())"

@@ -65,7 +65,7 @@ pub unsafe extern "C" fn penstock_fapl_set_for(
             Error::new(Kind::Unavailable, absent.to_string())
                 .remedy("the caller must be linked with HDF5 1.14 or 2.x as a shared library")
         })?;
-        driver::set_on_access_list(&hdf5, fapl_id, text(options)?)?;
+        driver::set_on_access_list_and_push(&hdf5, fapl_id, text(options)?)?;
         Ok(OK)
     })
 }

@@ -28,9 +28,10 @@ pub(crate) struct Engine {
 /// held for ever by threads of the parent.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
+static ENGINE: OnceLock<Result<Engine>> = OnceLock::new();
+
 /// The engine, made at the first call.
 pub(crate) fn engine() -> Result<&'static Engine> {
-    static ENGINE: OnceLock<Result<Engine>> = OnceLock::new();
     refuse_fork()?;
     let engine = ENGINE
         .get_or_init(Engine::new)
@@ -96,6 +97,30 @@ pub fn merged_options(call: Options) -> Result<Options> {
     Ok(merged)
 }
 
+/// As [`merged_options`], for what needs no engine: none is made, so that children by fork may still
+/// make one. A child that may not is told of the environment's options only.
+pub fn options_without_engine(call: Options) -> Result<Options> {
+    let engine = ENGINE.get().and_then(|made| made.as_ref().ok());
+    let outer = match engine.filter(|_| refuse_fork().is_ok()) {
+        Some(engine) => engine.outer_options(),
+        None => environment()?,
+    };
+    Ok(call.or(outer))
+}
+
+/// The options of the environment, as they were when they were first asked for.
+fn environment() -> Result<Options> {
+    static ENVIRONMENT: OnceLock<Result<Options>> = OnceLock::new();
+    let read = || match std::env::var_os("PENSTOCK_OPTIONS") {
+        Some(text) => Options::parse(&text.to_string_lossy()).map_err(|e| {
+            let remedy = "correct the environment variable PENSTOCK_OPTIONS";
+            Error::invalid(format!("PENSTOCK_OPTIONS: {}", e.cause())).remedy(remedy)
+        }),
+        None => Ok(Options::default()),
+    };
+    ENVIRONMENT.get_or_init(read).clone()
+}
+
 /// Cores that this process may use.
 pub fn cores() -> Result<usize> {
     Ok(engine()?.cores)
@@ -104,13 +129,7 @@ pub fn cores() -> Result<usize> {
 impl Engine {
     fn new() -> Result<Engine> {
         watch_forks();
-        let environment = match std::env::var_os("PENSTOCK_OPTIONS") {
-            Some(text) => Options::parse(&text.to_string_lossy()).map_err(|e| {
-                let remedy = "correct the environment variable PENSTOCK_OPTIONS";
-                Error::invalid(format!("PENSTOCK_OPTIONS: {}", e.cause())).remedy(remedy)
-            })?,
-            None => Options::default(),
-        };
+        let environment = environment()?;
         let ring = match std::env::var("PENSTOCK_RING") {
             Ok(text) => parse_size("PENSTOCK_RING", &text)?,
             Err(_) => RING_BYTES,

@@ -25,7 +25,9 @@ mod tally;
 pub mod trace;
 mod workers;
 
-pub use engine::{cores, drain, merged_options, refuse_fork, set_process_options};
+pub use engine::{
+    cores, drain, merged_options, options_without_engine, refuse_fork, set_process_options,
+};
 pub use gpu::stream::Stream;
 pub use memory::MemoryKind;
 pub use plan::Extent;

@@ -172,28 +172,30 @@ fn loaded() -> Option<&'static Cuda> {
     cuda::cuda().ok()
 }
 
-/// The type of memory that the driver tells for an address. A single attribute costs it a fraction
-/// of what several do, and says of pageable memory all that there is to know.
+/// The type of memory that the driver tells for an address. One attribute costs it less than all of
+/// them, and says of pageable memory all that there is to know. It is asked as a list of one: the
+/// call for a single attribute fails for pageable memory, which takes the driver five times as long.
 ///
 /// A second answer could be had from a first one only where that allocation is known to be alive
 /// still. Its buffer ID would tell, but to ask for it costs as much, and allocations from pools and
 /// mapped ones may lie inside of one that keeps its ID.
 fn memory_type(cuda: &Cuda, address: usize) -> Result<c_uint> {
     let mut kind = UNKNOWN;
-    let attribute = cuda::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-    // SAFETY: `kind` has the size that the attribute takes; the address is only asked about.
-    let code =
-        unsafe { (cuda.cuPointerGetAttribute)((&raw mut kind).cast(), attribute, address as u64) };
+    let mut name = cuda::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    let mut place: *mut c_void = (&raw mut kind).cast();
+    // SAFETY: `kind` has the size that the attribute takes; the address is only asked about. For
+    // memory unknown to CUDA the call succeeds and leaves a zero.
+    let code = unsafe { (cuda.cuPointerGetAttributes)(1, &mut name, &mut place, address as u64) };
     match code {
         cuda::CUDA_SUCCESS => Ok(kind),
-        // CUDA does not know the memory, or is not in use: nobody has initialised it in this
-        // process, which may have been forked from one that had, or the process exits.
+        // CUDA is not in use: nobody has initialised it in this process, which may have been forked
+        // from one that had, or the process exits.
         cuda::CUDA_ERROR_INVALID_VALUE
         | cuda::CUDA_ERROR_NOT_INITIALIZED
         | cuda::CUDA_ERROR_DEINITIALIZED => Ok(UNKNOWN),
         // A device pointer taken for host memory would crash the process.
         _ => {
-            gpu::driver()?.check(code, "cuPointerGetAttribute")?;
+            gpu::driver()?.check(code, "cuPointerGetAttributes")?;
             Ok(kind)
         }
     }

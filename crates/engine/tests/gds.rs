@@ -160,6 +160,27 @@ fn writes_at_any_alignment_change_their_range_only() {
 
 #[test]
 #[ignore = "a case"]
+fn a_large_write() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("write.bin", b"");
+    let bytes = 32 << 20;
+    let memory = Place::Device.memory(bytes as usize, 0);
+    let whole = (0, bytes, 0);
+    let report = memory
+        .transfer(&file, Operation::Write, &[whole], options("route=gds"))
+        .unwrap();
+    // Eight blocks a worker; how many workers are there in time for one is the scheduler's.
+    let workers = penstock_engine::cores().unwrap().min(4) as u64;
+    assert_eq!(report.block, bytes / (8 * workers), "{report:?}");
+}
+
+#[test]
+fn a_large_write_is_shared_by_workers() {
+    run_case_in_each_mode("a_large_write");
+}
+
+#[test]
+#[ignore = "a case"]
 fn a_write_of_one_worker() {
     let sandbox = Sandbox::new();
     let file = sandbox.file("write.bin", b"");

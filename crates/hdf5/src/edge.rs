@@ -33,6 +33,12 @@ pub fn caught<T>(hdf5: &Hdf5, what: What, body: impl FnOnce() -> Result<T>) -> O
         Ok(Err(error)) => error,
         Err(panic) => Error::panicked(&*panic),
     };
+    push(hdf5, what, &error);
+    None
+}
+
+/// Puts an error on HDF5's error stack.
+pub fn push(hdf5: &Hdf5, what: What, error: &Error) {
     // h5py reads the number out of these words to choose its exception.
     let text = match error.os_errno() {
         0 => error.to_string(),
@@ -44,7 +50,6 @@ pub fn caught<T>(hdf5: &Hdf5, what: What, body: impl FnOnce() -> Result<T>) -> O
         line: 0,
     };
     hdf5.push_error(&place, what.major, what.minor, &c_text(&text));
-    None
 }
 
 pub fn status(done: Option<()>) -> herr_t {

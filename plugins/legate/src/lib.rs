@@ -13,6 +13,10 @@ use penstock_forward::{function, with_caller};
 /// What vfd-gds takes for its copy buffer unless it is told, and what Legate always asks for.
 const USUAL_COPY_BUFFER: usize = 16 << 20;
 
+/// What Penstock takes for a block.
+const LEAST_BLOCK: usize = 4 << 10;
+const GREATEST_BLOCK: usize = 1 << 30;
+
 with_caller! {
     /// The call of vfd-gds: negative on failure. `boundary` and `block_size`, the alignment that its
     /// caller assumes of memory and file, mean nothing here: Penstock asks the file system.
@@ -50,7 +54,8 @@ unsafe extern "C" fn set(
 fn options(cbuf_size: usize) -> Vec<u8> {
     let mut options = Vec::new();
     if cbuf_size != 0 && cbuf_size != USUAL_COPY_BUFFER {
-        options.extend_from_slice(format!("block={cbuf_size};").as_bytes());
+        let block = cbuf_size.clamp(LEAST_BLOCK, GREATEST_BLOCK);
+        options.extend_from_slice(format!("block={block};").as_bytes());
     }
     if let Some(configured) = env::var_os("HDF5_DRIVER_CONFIG") {
         options.extend_from_slice(configured.as_bytes());
@@ -71,5 +76,11 @@ mod tests {
     #[test]
     fn a_chosen_copy_buffer_is_the_block() {
         assert!(options(8 << 20).starts_with(b"block=8388608;"));
+    }
+
+    #[test]
+    fn a_copy_buffer_that_is_no_block_is_the_nearest_one() {
+        assert!(options(4 << 30).starts_with(b"block=1073741824;"));
+        assert!(options(512).starts_with(b"block=4096;"));
     }
 }

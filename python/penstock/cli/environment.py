@@ -1,4 +1,4 @@
-"""The environment in which a program's HDF5 finds and uses Penstock's driver."""
+"""The environment in which a program's HDF5 finds and uses Penstock's driver and connector."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import typer
 
 from penstock import paths
+from penstock.cli import connecting
+from penstock.hdf5_connector import SHARED
 from penstock.hdf5_driver import NAME, configuration
 
 # Where HDF5 looks for plugins as long as HDF5_PLUGIN_PATH is not set.
@@ -18,49 +20,67 @@ _DEFAULT_FOLDERS = ("/usr/local/hdf5/lib/plugin", "/usr/local/lib/plugin")
 _LEGATE_SWITCH = "LEGATE_IO_USE_VFD_GDS"
 
 
+def assignments(given: Mapping[str, Any], more: Iterable[str], hint: str) -> dict[str, str]:
+    """Options that have a name of their own on the command line, and KEY=VALUE for the others."""
+    keys = {key: str(value) for key, value in given.items() if value is not None}
+    for assignment in more:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{assignment!r} is no KEY=VALUE", param_hint=hint)
+        if key in keys:
+            raise typer.BadParameter(f"{key} is given twice", param_hint=hint)
+        keys[key] = value
+    return keys
+
+
 @dataclass(frozen=True)
 class Options:
-    """What the user wants of the driver."""
+    """What the user wants of driver and connector."""
 
     keys: dict[str, str]
-    """Options of the driver, checked."""
+    """Options of the driver."""
     use_gds: bool | None
     """Legate's switch, if it was given."""
     legate: bool
     """Whether Legate's own driver is replaced."""
+    connector: dict[str, str] | None
+    """Options of the connector, if it is wanted; what it shares with the driver holds for both."""
 
     @classmethod
     def of(
-        cls, given: Mapping[str, Any], more: Iterable[str], use_gds: bool | None, legate: bool
+        cls,
+        given: Mapping[str, Any],
+        more: Iterable[str],
+        use_gds: bool | None,
+        legate: bool,
+        connector: Mapping[str, str] | None = None,
     ) -> Options:
-        keys = {key: str(value) for key, value in given.items() if value is not None}
-        for assignment in more:
-            key, equals, value = assignment.partition("=")
-            if not equals:
-                raise typer.BadParameter(f"{assignment!r} is no KEY=VALUE", param_hint="--option")
-            if key in keys:
-                raise typer.BadParameter(f"{key} is given twice", param_hint="--option")
-            keys[key] = value
+        keys = assignments(given, more, "--option")
+        if connector is not None:
+            connector = {key: keys[key] for key in keys if key in SHARED} | dict(connector)
         if use_gds is not None and "mode" in keys:
             raise typer.BadParameter(
                 "--io-use-vfd-gds and --no-io-use-vfd-gds are modes: leave one out",
                 param_hint="--mode",
             )
-        return cls(keys, use_gds, legate)
+        return cls(keys, use_gds, legate, connector)
 
 
 def environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the command: those of this process, and what the driver needs.
+    """The variables of the command: those of this process, and what driver and connector need.
 
     What the user has set for cuFile stays as it is.
     """
     wanted = dict(inherited)
-    wanted["HDF5_PLUGIN_PATH"] = _plugin_path(inherited)
+    plugins = [paths.PLUGIN] if options.connector is None else [paths.PLUGIN, paths.CONNECTOR]
+    wanted["HDF5_PLUGIN_PATH"] = _plugin_path(plugins, inherited)
     wanted["HDF5_DRIVER"] = NAME
     config = _configuration(options, inherited)
     wanted.pop("HDF5_DRIVER_CONFIG", None)
     if config:
         wanted["HDF5_DRIVER_CONFIG"] = config
+    if options.connector is not None:
+        wanted[connecting.VARIABLE] = connecting.variable(options.connector, inherited)
     # Without nvidia-fs, cuFile starts only if it may work in compatibility mode. From CUDA 12.9 on
     # Penstock asks for that by a call, and for an older one there is only this. Statistics need
     # nothing here: a cuFile that has those which prove a path takes a call for them, too. A
@@ -72,14 +92,15 @@ def environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str
     return wanted
 
 
-def _plugin_path(inherited: Mapping[str, str]) -> str:
+def _plugin_path(plugins: Iterable[str], inherited: Mapping[str, str]) -> str:
     if inherited.get("HDF5_PLUGIN_PRELOAD") == "::":
         raise typer.BadParameter(
             "HDF5_PLUGIN_PRELOAD=:: forbids HDF5 all plugins, and the driver is one: unset it"
         )
     folder = paths.plugin_dir()
-    if not (folder / paths.PLUGIN).exists():
-        raise typer.BadParameter(f"{folder / paths.PLUGIN} is missing: reinstall penstock")
+    for plugin in plugins:
+        if not (folder / plugin).exists():
+            raise typer.BadParameter(f"{folder / plugin} is missing: reinstall penstock")
     before = inherited.get("HDF5_PLUGIN_PATH")
     folders = [before] if before else [name for name in _DEFAULT_FOLDERS if Path(name).is_dir()]
     return ":".join([str(folder), *folders])
@@ -106,6 +127,11 @@ def _stand_in_for_legates_driver(wanted: dict[str, str], options: Options) -> No
     library = paths.legate_library()
     if not library.exists():
         raise typer.BadParameter(f"{library} is missing: reinstall penstock")
+    if set(str(library)) & set(": "):
+        raise typer.BadParameter(
+            f"the loader takes no library of this name, {library}: "
+            "install penstock in a folder without spaces and colons"
+        )
     wanted["LD_PRELOAD"] = ":".join(filter(None, [str(library), wanted.get("LD_PRELOAD")]))
     # Without this Legate takes GPU data through host memory before HDF5 sees it.
     if options.use_gds is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Mapping
 from typing import NoReturn
 
@@ -49,22 +50,26 @@ def watch(command: list[str], environment: Mapping[str, str]) -> int:
     Signals that somebody sends to this process go on to the command. Those of a terminal do not:
     the kernel has sent them to the command, too.
     """
+    # Whoever ignores it is not told that a child has ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_PASSED_ON})
     try:
-        child = os.posix_spawnp(
-            command[0], command, environment, setsigmask=before, setsigdef=_IGNORED_BY_PYTHON
+        # A signal goes to any thread that does not block it, and those of OpenBLAS, which NumPy
+        # brings, do not: the process would die of it. OpenBLAS ends them before a fork, which
+        # there is only with a function to be called between fork and exec.
+        child = subprocess.Popen(
+            command,
+            env=environment,
+            close_fds=False,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
         )
-        while True:
+        while (code := child.poll()) is None:
             received = signal.sigwaitinfo({signal.SIGCHLD, *_PASSED_ON})
-            if received.si_signo == signal.SIGCHLD:
-                ended, status = os.waitpid(child, os.WNOHANG)
-                if ended:
-                    break
-            elif received.si_code <= 0:  # by kill(2) and its like; the kernel's own are positive
-                os.kill(child, received.si_signo)
+            # Sent by kill(2) and its like; the codes of the kernel's own signals are positive.
+            if received.si_signo != signal.SIGCHLD and received.si_code <= 0:
+                child.send_signal(received.si_signo)
     except OSError as error:
         raise CannotRunError(command[0], error) from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code

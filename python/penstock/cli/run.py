@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Any
@@ -17,8 +17,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from penstock.cli import accounts, launch
-from penstock.cli.environment import Options, environment
+from penstock.cli import accounts, connecting, launch
+from penstock.cli import calls as connector_calls
+from penstock.cli.calls import Calls
+from penstock.cli.environment import Options, assignments, environment
 from penstock.cli.output import messages, plain
 from penstock.cli.units import rate, size
 
@@ -78,14 +80,55 @@ def run(
         bool,
         typer.Option("--legate", help="Stand in for the driver that Legate brings for itself."),
     ] = False,
+    use_connector: Annotated[
+        bool,
+        typer.Option(
+            "--async",
+            help="Use the connector, too: H5Dwrite_async and its like go on in the background. "
+            "--threads, --block, --route and --direct hold for both.",
+        ),
+    ] = False,
+    async_copy: Annotated[
+        str | None,
+        typer.Option(help="Whether such a write copies what it writes: auto, always or never."),
+    ] = None,
+    async_max_mem_mb: Annotated[
+        int | None, typer.Option(help="MiB that these copies may take at most.")
+    ] = None,
+    async_log: Annotated[
+        Path | None, typer.Option(help="Add a line for each such call to this file.")
+    ] = None,
+    async_implicit: Annotated[
+        bool | None,
+        typer.Option(
+            "--async-implicit/--no-async-implicit",
+            help="Let plain H5Dwrite go on in the background, too, until the file is flushed or "
+            "closed or the dataset is read.",
+        ),
+    ] = None,
+    async_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Any other option of the connector. Repeatable."),
+    ] = None,
 ) -> None:
-    """Run a program with Penstock as the driver of its HDF5.
+    """Run a program with Penstock as the driver of its HDF5, and with --async as its connector.
 
     The command's exit status is passed on; 127 means that it was not found and 126 that it cannot
     be executed.
     """
     given = {"mode": mode, "threads": threads, "block": block, "route": route, "direct": direct}
-    options = Options.of(given, option or (), io_use_vfd_gds, legate)
+    named = {
+        "copy": async_copy,
+        "max_mem_mb": async_max_mem_mb,
+        "log": None if async_log is None else async_log.absolute(),
+        "implicit": None if async_implicit is None else int(async_implicit),
+    }
+    connector = assignments(named, async_option or (), "--async-option")
+    if connector and not use_connector:
+        raise typer.BadParameter("options of the connector need --async", param_hint="--async")
+    options = Options.of(
+        given, option or (), io_use_vfd_gds, legate, connector if use_connector else None
+    )
     try:
         if not (report or report_to or verbose):
             launch.replace(command, environment(options, os.environ))
@@ -104,19 +147,29 @@ def _watch(
     report_to: Path | None,
     verbose: bool,
 ) -> int:
+    if report_to is not None:
+        # Where it cannot be written, that is told now and not after hours.
+        report_to.open("a", encoding="utf-8").close()
     with tempfile.TemporaryDirectory(prefix="penstock-run-") as folder:
+        log = Path(folder, "calls")
+        if options.connector is not None:
+            log = Path(connecting.log_of(options.connector, inherited) or log)
+            options = replace(options, connector=options.connector | {"log": str(log)})
+        logged = connector_calls.size(log)
         wanted = environment(options, inherited) | {accounts.FOLDER_VARIABLE: folder}
         start = time.monotonic()
         status = launch.watch(command, wanted)
         seconds = time.monotonic() - start
         processes = accounts.read(Path(folder))
+        calls = connector_calls.read(log, logged)
     if report:
         _show(command, status, seconds, processes)
+        _show_calls(calls)
     if verbose:
         for process in processes:
             print(f"IO MODE : {process.mode}", file=sys.stderr)
     if report_to is not None:
-        _write(report_to, command, status, seconds, processes)
+        _write(report_to, command, status, seconds, processes, calls)
     return status
 
 
@@ -146,8 +199,26 @@ def _show(
         messages.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
 
 
+def _show_calls(calls: list[Calls]) -> None:
+    table = Table()
+    for heading in ("Call", "", "Why"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("Calls", "Bytes"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for same in calls:
+        row = (f"{same.count:,}", size(same.bytes) if same.bytes else "")
+        table.add_row(*plain(same.name, same.manner, same.why, *row))
+    if table.row_count:
+        messages.print(table)
+
+
 def _write(
-    file: Path, command: list[str], status: int, seconds: float, processes: list[accounts.Process]
+    file: Path,
+    command: list[str],
+    status: int,
+    seconds: float,
+    processes: list[accounts.Process],
+    calls: list[Calls],
 ) -> None:
     contents: dict[str, Any] = {
         "command": command,
@@ -155,6 +226,7 @@ def _write(
         "seconds": seconds,
         "flows": [asdict(flow) for flow in accounts.total(processes)],
         "notes": accounts.notes(processes),
+        "calls": [asdict(same) for same in calls],
         "processes": [asdict(process) | {"mode": process.mode} for process in processes],
     }
     file.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")

@@ -64,6 +64,13 @@ impl FileSystem {
         if known { stat.f_type as u64 } else { 0 }
     }
 
+    /// Whether those who write to one file through the page cache stand in line, as they do for a
+    /// lock of the inode. File systems of many machines lock ranges.
+    pub fn takes_one_writer(&self) -> bool {
+        const LOCAL: [&str; 5] = ["ext4", "xfs", "btrfs", "f2fs", "tmpfs"];
+        LOCAL.contains(&self.name())
+    }
+
     pub fn name(&self) -> &'static str {
         NAMES
             .iter()

@@ -77,13 +77,17 @@ const ENOUGH_COPIERS: usize = 4;
 pub(crate) const MAX_AUTO_THREADS: usize = 8;
 /// Pinning pages costs more than copying them below this size.
 const MAPPED_FROM: u64 = 4 << 20;
-/// Workers that write through the page cache stand in line for the lock of the file.
+/// Workers that write through the page cache stand in line for the lock of the file on most file
+/// systems: more of them pay only for ranges that take time to bring together, or elsewhere.
 const MAX_BUFFERED_WRITERS: usize = 4;
 /// One worker is best for so much; four times as much is worth twice the workers, since waking
 /// them takes time.
 const FIRST_THREAD: u64 = 2 << 20;
 
 const STAGED_BLOCK: u64 = 8 << 20;
+/// The copy into the page cache finds so much still in the processor's cache, where the GPU's bytes
+/// have just arrived.
+const STAGED_BUFFERED_WRITE: u64 = 1 << 20;
 const MAPPED_BLOCK: u64 = 32 << 20;
 const GDS_BLOCK: u64 = 16 << 20;
 
@@ -91,9 +95,9 @@ impl Chooser<'_> {
     pub fn choose(&self, extents: &[Extent]) -> Result<Chosen> {
         let cached = self.cached_share(extents);
         let direct = self.direct(cached)?;
-        let threads = self.threads(cached, direct);
         let route = self.route(cached)?;
-        let block = self.block(route.name(), threads)?;
+        let threads = self.threads(cached, direct, route.name());
+        let block = self.block(route.name(), direct, threads)?;
         let align = if direct == Direct::Never {
             1
         } else {
@@ -192,7 +196,7 @@ impl Chooser<'_> {
         }
     }
 
-    fn threads(&self, cached: f64, direct: Direct) -> usize {
+    fn threads(&self, cached: f64, direct: Direct, route: RouteName) -> usize {
         if let Some(threads) = self.options.threads {
             return threads as usize;
         }
@@ -200,10 +204,17 @@ impl Chooser<'_> {
         if cached < 0.5 || direct == Direct::Preferred || direct == Direct::Always {
             return MAX_AUTO_THREADS;
         }
-        let most = if self.operation == Operation::Write {
-            MAX_BUFFERED_WRITERS
-        } else {
-            MAX_AUTO_THREADS
+        let most = match self.operation {
+            Operation::Read => MAX_AUTO_THREADS,
+            Operation::Write
+                if self.file.system().takes_one_writer()
+                    && !self.load.is_scattered()
+                    // Whose bytes go straight to storage, past the page cache.
+                    && route != RouteName::Gds =>
+            {
+                1
+            }
+            Operation::Write => MAX_BUFFERED_WRITERS,
         };
         let worthwhile = if self.load.is_scattered() {
             most
@@ -268,11 +279,14 @@ impl Chooser<'_> {
 
     /// Bytes of a block: as asked for, or the route's best, smaller where there would not be
     /// enough blocks to keep all workers busy.
-    fn block(&self, route: RouteName, threads: usize) -> Result<u64> {
+    fn block(&self, route: RouteName, direct: Direct, threads: usize) -> Result<u64> {
         let align = self.file.direct_alignment();
         let (best, least) = match route {
             RouteName::Mapped | RouteName::Auto => (MAPPED_BLOCK, 4 << 20),
             RouteName::Gds => (GDS_BLOCK, 1 << 20),
+            RouteName::Staged if self.operation == Operation::Write && direct == Direct::Never => {
+                (STAGED_BUFFERED_WRITE, 256 << 10)
+            }
             _ => (STAGED_BLOCK, 256 << 10),
         };
         let block = match (self.options.block, self.file.system().stripe) {

@@ -64,7 +64,7 @@ pub unsafe fn move_gpu(
 /// # Safety
 /// As for `DriverFile::move_raw`, in host memory.
 pub unsafe fn move_host(file: &DriverFile, operation: Operation, extents: &[Extent]) -> Result<()> {
-    let settings = file.settings();
+    let settings = file.settings_in_force()?;
     // SAFETY: passed on.
     unsafe {
         moved(file, operation, extents, &settings, |mover, extents| {

@@ -15,6 +15,7 @@ use penstock_sys::hdf5::driver::{
 use penstock_sys::hdf5::{haddr_t, herr_t, hid_t};
 
 use super::file::{self, DriverFile};
+use super::information;
 use super::selection::Pair;
 use crate::binding::hdf5_of;
 use crate::edge::{FAIL, SUCCEED, What, caught, status, what};
@@ -51,6 +52,25 @@ pub(super) unsafe extern "C" fn close(file: *mut H5FD_t) -> herr_t {
     let hdf5 = file.hdf5;
     let what = what(c"penstock_close", "H5E_IO_g", "H5E_CANTCLOSEFILE_g");
     status(caught(hdf5, what, || file.close()))
+}
+
+/// The settings of an open file, for a property list that HDF5 makes of it.
+pub(super) unsafe extern "C" fn fapl_get(file: *mut H5FD_t) -> *mut c_void {
+    // SAFETY: HDF5 gives an open file.
+    let settings = unsafe { of(file) }.settings();
+    Box::into_raw(Box::new(information::number_of(settings))).cast()
+}
+
+pub(super) unsafe extern "C" fn fapl_copy(fapl: *const c_void) -> *mut c_void {
+    // SAFETY: HDF5 gives what `fapl_get` or this function made.
+    let number = unsafe { *fapl.cast::<usize>() };
+    Box::into_raw(Box::new(number)).cast()
+}
+
+pub(super) unsafe extern "C" fn fapl_free(fapl: *mut c_void) -> herr_t {
+    // SAFETY: HDF5 gives up what one of the two functions above made.
+    drop(unsafe { Box::from_raw(fapl.cast::<usize>()) });
+    SUCCEED
 }
 
 /// Files are ordered by what they are, so that one opened under two names is known as one.

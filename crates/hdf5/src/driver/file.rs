@@ -14,12 +14,15 @@ use penstock_engine::file::File;
 use penstock_engine::file::stripe::{self, Striping};
 use penstock_sys::hdf5::driver::H5FD_t;
 use penstock_sys::hdf5::{
-    H5F_ACC_CREAT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_TRUNC, H5P_DEFAULT, Hdf5, haddr_t, hid_t,
+    H5E_DEFAULT, H5F_ACC_CREAT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_TRUNC, H5P_DEFAULT, Hdf5,
+    haddr_t, hid_t,
 };
 use serde_json::Value;
 
 use super::account::Account;
+use super::information;
 use super::settings::Settings;
+use crate::session::Session;
 
 /// The greatest address: file offsets are signed.
 pub const MAX_ADDRESS: haddr_t = haddr_t::MAX >> 1;
@@ -84,6 +87,8 @@ impl DriverFile {
         // SAFETY: passed on.
         let (settings, ignores, driver) = unsafe {
             let settings = configuration(hdf5, fapl)?;
+            // What is wrong with the environment is said now, and not by the first transfer.
+            settings.in_force()?;
             let ignores = ignores_missing_locks(hdf5, fapl)?;
             (settings, ignores, (hdf5.H5Pget_driver)(fapl))
         };
@@ -175,6 +180,11 @@ impl DriverFile {
         *self.settings.read().unwrap_or_else(|e| e.into_inner())
     }
 
+    /// The settings with what they leave open taken from the process and its environment.
+    pub fn settings_in_force(&self) -> Result<Settings> {
+        self.settings().in_force()
+    }
+
     /// Takes effect with the next transfer. How a file is striped was settled when it was made.
     pub fn set(&self, settings: Settings) {
         *self.settings.write().unwrap_or_else(|e| e.into_inner()) = settings;
@@ -189,17 +199,6 @@ impl DriverFile {
         let options = Default::default();
         let file = File::of_descriptor(self.descriptor, &self.path, self.writes, options)?;
         Ok(self.engine.get_or_init(|| Arc::new(file)))
-    }
-
-    /// The present length of the file in bytes, which another process may have changed.
-    pub fn size(&self) -> Result<u64> {
-        // SAFETY: plain data, for which all zero bytes are a valid value.
-        let mut status: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: the descriptor is open and `status` is a place for the answer.
-        match unsafe { libc::fstat(self.descriptor, &mut status) } {
-            0 => Ok(status.st_size as u64),
-            _ => Err(Error::last_os("cannot read the file's status").in_file(&self.path)),
-        }
     }
 
     /// Makes the file as long as what HDF5 has allocated.
@@ -218,7 +217,7 @@ impl DriverFile {
 
     /// As the default driver, it leaves the data in the page cache, unless durability is asked for.
     pub fn flush(&self) -> Result<()> {
-        if !self.writes || self.settings().options.durable != Some(true) {
+        if !self.writes || self.settings_in_force()?.options.durable != Some(true) {
             return Ok(());
         }
         // SAFETY: fdatasync on an open descriptor touches no memory of this process.
@@ -265,15 +264,18 @@ impl DriverFile {
     pub fn close(self: Box<Self>) -> Result<()> {
         open_files().remove(&(self.handle() as usize));
         let file = *self;
+        // HDF5 writes its superblock after it has flushed the file for the last time.
+        let flushed = file.flush();
         file.account.report_closed(&file.path, file.settings().mode);
         // The engine's descriptors first: a network file system may report a failure at the last.
         drop(file.engine);
         use std::os::fd::IntoRawFd;
         // SAFETY: the descriptor was owned by the file, and is used no more.
-        match unsafe { libc::close(file.owned.into_raw_fd()) } {
+        let closed = match unsafe { libc::close(file.owned.into_raw_fd()) } {
             0 => Ok(()),
             _ => Err(Error::last_os("cannot close the file").in_file(&file.path)),
-        }
+        };
+        flushed.and(closed)
     }
 }
 
@@ -292,11 +294,16 @@ pub unsafe fn delete(name: *const c_char) -> Result<()> {
     std::fs::remove_file(path).map_err(|e| Error::os(&e, "cannot delete the file").in_file(path))
 }
 
-/// The settings that the property list, or `HDF5_DRIVER_CONFIG` through it, gives.
+/// The settings that the property list gives: those of the file that it was made of, or a text, which
+/// may be `HDF5_DRIVER_CONFIG`.
 ///
 /// # Safety
 /// As for [`DriverFile::open`].
 unsafe fn configuration(hdf5: &Hdf5, fapl: hid_t) -> Result<Settings> {
+    // SAFETY: passed on.
+    if let Some(settings) = unsafe { inherited(hdf5, fapl) } {
+        return Ok(settings);
+    }
     let unreadable = || Error::invalid("HDF5 does not give the driver's configuration");
     // SAFETY: without a buffer only the length is told.
     let length = unsafe { (hdf5.H5Pget_driver_config_str)(fapl, std::ptr::null_mut(), 0) };
@@ -314,6 +321,25 @@ unsafe fn configuration(hdf5: &Hdf5, fapl: hid_t) -> Result<Settings> {
     let text = CStr::from_bytes_until_nul(&text).map_err(|_| unreadable())?;
     Settings::parse(&text.to_string_lossy())
         .map_err(|error| error.about("the configuration of the penstock driver"))
+}
+
+/// The settings of the open file that HDF5 has made the list of.
+///
+/// # Safety
+/// As for [`DriverFile::open`].
+unsafe fn inherited(hdf5: &Hdf5, fapl: hid_t) -> Option<Settings> {
+    // Where there is nothing HDF5 calls that an error.
+    // SAFETY: the lock is held, as the caller promises.
+    let session = unsafe { Session::begin(hdf5) };
+    // SAFETY: HDF5 opens a file by the driver of its list, so the information is this driver's, and
+    // stays as it is while HDF5 holds the list.
+    let number = unsafe { (hdf5.H5Pget_driver_info)(fapl).cast::<usize>().as_ref() };
+    if number.is_none() {
+        // SAFETY: as above.
+        unsafe { (hdf5.H5Eclear2)(H5E_DEFAULT) };
+    }
+    drop(session);
+    information::settings_of(*number?)
 }
 
 /// Whether a file system without locks is taken as it is: by the environment, as HDF5 has it, else

@@ -10,6 +10,7 @@ mod baseline;
 mod bounce;
 mod callbacks;
 mod file;
+mod information;
 mod selection;
 mod settings;
 mod transfer;
@@ -21,7 +22,7 @@ use penstock_sys::hdf5::driver::{H5FD_CLASS_VERSION, H5FD_MEM_DRAW, H5FD_MEM_SUP
 use penstock_sys::hdf5::{H5F_CLOSE_WEAK, Hdf5, hid_t};
 
 use crate::binding::{SLOTS, slot_of};
-use crate::edge::c_text;
+use crate::edge::{self, c_text};
 use file::{DriverFile, MAX_ADDRESS, with_identifier};
 pub use settings::{Mode, Settings};
 
@@ -43,10 +44,10 @@ const fn class<const SLOT: usize>() -> H5FD_class_t {
         sb_size: None,
         sb_encode: None,
         sb_decode: None,
-        fapl_size: 0,
-        fapl_get: None,
-        fapl_copy: None,
-        fapl_free: None,
+        fapl_size: information::SIZE,
+        fapl_get: Some(callbacks::fapl_get),
+        fapl_copy: Some(callbacks::fapl_copy),
+        fapl_free: Some(callbacks::fapl_free),
         dxpl_size: 0,
         dxpl_copy: None,
         dxpl_free: None,
@@ -111,6 +112,17 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
             false => Ok(()),
         }
     }
+}
+
+/// As [`set_on_access_list`], for a caller that knows HDF5's error stack and no other.
+///
+/// # Safety
+/// As for [`set_on_access_list`].
+pub unsafe fn set_on_access_list_and_push(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Result<()> {
+    const SET: edge::What = edge::what(c"penstock_fapl_set", "H5E_PLIST_g", "H5E_CANTSET_g");
+    // SAFETY: passed on.
+    unsafe { set_on_access_list(hdf5, fapl, options) }
+        .inspect_err(|error| edge::push(hdf5, SET, error))
 }
 
 /// Whether this driver, and no other above it, has opened the file with this driver and handle, as

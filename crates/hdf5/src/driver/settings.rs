@@ -2,6 +2,7 @@
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::options::{Options, parse_size};
+use penstock_engine::options_without_engine;
 
 /// How raw data in GPU memory is moved. All but `Auto` and `Gds` are what programs do without
 /// Penstock, to compare with (Ravi, Byna, Koziol, "GPU Direct I/O with HDF5", PDSW 2020).
@@ -82,6 +83,12 @@ impl Settings {
         let options = Options::parse_with(text, "mode, stripe_count, stripe_size", &mut others)?;
         settings.options = options;
         Ok(settings)
+    }
+
+    /// With what is left open taken from the process and its environment.
+    pub fn in_force(self) -> Result<Settings> {
+        let options = options_without_engine(self.options)?;
+        Ok(Settings { options, ..self })
     }
 }
 

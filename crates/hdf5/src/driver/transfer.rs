@@ -105,9 +105,10 @@ impl DriverFile {
             return unsafe { baseline::move_host(self, operation, extents) };
         }
         if is_much && mode == Mode::Auto && refuse_fork().is_ok() {
+            let options = self.host_options()?;
             match self.engine() {
                 // SAFETY: passed on.
-                Ok(_) => return unsafe { self.by_engine(operation, extents, self.host_options()) },
+                Ok(_) => return unsafe { self.by_engine(operation, extents, options) },
                 // Host memory needs no more than the descriptor that is there.
                 Err(error) => self.account.note(&format!("moved by one thread: {error}")),
             }
@@ -116,17 +117,21 @@ impl DriverFile {
             // SAFETY: passed on.
             unsafe { self.move_host(operation, Way::By(Path::HostBuffered), extent)? };
         }
-        Ok(())
+        match operation {
+            Operation::Read => Ok(()),
+            // Durable is what a write of the engine's would be now.
+            Operation::Write => self.flush(),
+        }
     }
 
     /// Raw data in host memory goes through the page cache unless it is asked not to: programs
     /// read it again, and HDF5 keeps its metadata there.
-    fn host_options(&self) -> Options {
-        let options = self.settings().options;
-        Options {
+    fn host_options(&self) -> Result<Options> {
+        let options = self.settings_in_force()?.options;
+        Ok(Options {
             direct: options.direct.or(Some(Choice::No)),
             ..options
-        }
+        })
     }
 
     /// # Safety
@@ -144,7 +149,7 @@ impl DriverFile {
                 known = memory.range;
             }
         }
-        let settings = self.settings();
+        let settings = self.settings_in_force()?;
         match settings.mode {
             // SAFETY: passed on.
             Mode::Auto => unsafe { self.by_engine(operation, extents, settings.options) },
@@ -194,7 +199,7 @@ impl DriverFile {
     /// # Safety
     /// As for [`move_range`](Self::move_range).
     pub unsafe fn zero_beyond_the_end(&self, extents: &[Extent]) -> Result<Option<Vec<Extent>>> {
-        let size = self.size()?;
+        let size = self.engine()?.size()?;
         let end = |extent: &Extent| extent.offset + extent.length;
         if extents.iter().all(|extent| end(extent) <= size) {
             return Ok(None);

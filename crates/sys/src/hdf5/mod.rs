@@ -242,6 +242,8 @@ table! {
                 config_buf: *mut c_char,
                 buf_size: usize
             ) -> isize;
+            /// What the driver has put there; null, and an error, if it is nothing.
+            fn H5Pget_driver_info(plist_id: hid_t) -> *const c_void;
             fn H5Pget_file_locking(
                 fapl_id: hid_t,
                 use_file_locking: *mut bool,

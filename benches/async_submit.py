@@ -1,0 +1,163 @@
+"""What a call costs that begins a write, and whether other calls of HDF5 wait for that write."""
+
+from __future__ import annotations
+
+import os
+from ctypes import byref, c_int
+from pathlib import Path
+
+import penstock as ps
+
+from .harness import events
+from .harness.command import Found, Plan, main, size_in_words
+from .harness.files import require_space
+from .harness.libhdf5 import TRUNCATE, library, numbers
+from .harness.measure import Contestant, Row, race
+from .harness.result import Target
+
+_SUBMITTED = 64 << 20
+_GROUPS = 20
+"""Of which each has an attribute: what is timed besides a write in the background."""
+_CALLS = _GROUPS * 5
+_ROUNDS = 15
+
+
+def measure(plan: Plan) -> Found:
+    require_space(plan.folder, plan.size)
+    events.prepare()
+    rounds = plan.rounds if plan.quick else _ROUNDS
+    path = plan.folder / "hdf5-submit.h5"
+    rows: list[Row] = []
+    targets: list[Target] = []
+
+    nbytes = min(plan.size, _SUBMITTED)
+    field = events.Field(nbytes)
+    for copy, wanted in (("auto", 2000.0), ("never", 50.0)):
+        for is_new in (False, True):
+            what = "a new dataset" if is_new else "one that has been written"
+            how = "copied" if copy == "auto" else "in place"
+            group = f"submit {size_in_words(nbytes)} {how}, to {what}"
+            ways = [events.penstock(f"copy={copy}"), *(events.peers() if copy == "auto" else [])]
+            contestants = [_submit(way, path, field, is_new) for way in ways]
+            found = race(contestants, "us", rounds=rounds, group=group)
+            rows += found
+            # Host memory is copied by as many cores as there are, at no rate worth a promise.
+            if copy == "never" or ps.devices():
+                targets.append(Target(group, "us", wanted, found[0].value, at_most=True))
+
+    field = events.Field(plan.size)
+    contestants = [
+        _metadata(way, path, field, writes)
+        for way in (events.penstock("copy=never"), *events.peers())
+        for writes in (True, False)
+    ]
+    contestants.append(_metadata(events.ALONE, path, field, False))
+    found = race(contestants, "us", rounds=rounds, group=f"{_CALLS} calls on groups and attributes")
+    rows += found
+    delay = found[1].better_than(found[0])
+    text = "Calls on groups and attributes while a write goes on, time against idle"
+    targets.append(Target(text, "x", 1.25, delay, at_most=True))
+    path.unlink(missing_ok=True)
+    return Found(rows, targets, [])
+
+
+class _File:
+    """With one dataset, which has been written, and an event set."""
+
+    def __init__(self, way: events.Way, path: Path, nbytes: int) -> None:
+        self.events = events.Events(way)
+        self.nbytes = nbytes
+        self._datasets: list[int] = []
+        path.unlink(missing_ok=True)
+        with events.access(way) as access:
+            name = os.fsencode(path)
+            self.id = events.later("H5Fcreate_async")(name, TRUNCATE, 0, access, self.events.id)
+        self.add_dataset()
+        self.events.wait()
+
+    def add_dataset(self) -> None:
+        hdf5 = library()
+        space = hdf5.H5Screate_simple(1, numbers(self.nbytes), None)
+        name = b"%d" % len(self._datasets)
+        arguments = (self.id, name, hdf5.bytes, space, 0, 0, 0, self.events.id)
+        self._datasets.append(events.later("H5Dcreate_async")(*arguments))
+        hdf5.H5Sclose(space)
+
+    def submit(self, address: int) -> None:
+        arguments = (self._datasets[-1], library().bytes, 0, 0, 0, address, self.events.id)
+        events.later("H5Dwrite_async")(*arguments)
+
+    def close(self) -> None:
+        for dataset in self._datasets:
+            events.later("H5Dclose_async")(dataset, self.events.id)
+        events.later("H5Fclose_async")(self.id, self.events.id)
+        self.events.close()
+
+
+def _submit(way: events.Way, path: Path, field: events.Field, is_new: bool) -> Contestant:
+    opened: list[_File] = []
+
+    def before() -> None:
+        opened[:] = [_File(way, path, field.nbytes)]
+        opened[0].submit(field.for_writing(way))
+        opened[0].events.wait()
+        if is_new:
+            opened[0].add_dataset()
+
+    def run() -> None:
+        opened[0].submit(field.for_writing(way))
+
+    return Contestant(way.name, way.setting, 1, run, before=before, after=lambda: opened[0].close())
+
+
+def _metadata(way: events.Way, path: Path, field: events.Field, writes: bool) -> Contestant:
+    opened: list[_File] = []
+    left: list[int] = []
+
+    def before() -> None:
+        opened[:] = [_File(way, path, field.nbytes)]
+        if writes:
+            opened[0].submit(field.for_writing(way))
+
+    def run() -> None:
+        _make_groups(opened[0].id)
+
+    def after() -> None:
+        left[:] = [opened[0].events.wait(0)]
+        opened[0].close()
+
+    def detail() -> str:
+        return "" if not writes else "to the end" if left[0] else "the write ended before the calls"
+
+    return Contestant(
+        way.name,
+        f"{way.setting or 'default'}, {'writing' if writes else 'idle'}",
+        _CALLS,
+        run,
+        before=before,
+        after=after,
+        detail=detail,
+    )
+
+
+def _make_groups(file: int) -> None:
+    hdf5 = library()
+    value = c_int(7)
+    space = hdf5.H5Screate_simple(1, numbers(1), None)
+    for number in range(_GROUPS):
+        group = hdf5.H5Gcreate2(file, b"group %d" % number, 0, 0, 0)
+        attribute = hdf5.H5Acreate2(group, b"step", hdf5.integers, space, 0, 0)
+        hdf5.H5Awrite(attribute, hdf5.integers, byref(value))
+        hdf5.H5Aclose(attribute)
+        hdf5.H5Gclose(group)
+    hdf5.H5Sclose(space)
+
+
+if __name__ == "__main__":
+    main(
+        "Calls that begin a write, and calls beside it",
+        measure,
+        size="1GiB",
+        quick_size="64MiB",
+        needs_gpu=False,
+    )

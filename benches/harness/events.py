@@ -1,0 +1,148 @@
+"""HDF5's calls with an event set: by Penstock's connector, by another one, and without either.
+
+Another connector takes part if ``PENSTOCK_BENCH_CONNECTOR`` says what HDF5_VOL_CONNECTOR would, and
+``PENSTOCK_BENCH_CONNECTOR_PATH`` the folder of its plugin.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ctypes import byref, c_bool, c_size_t, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+from penstock import paths
+from penstock.memory import copy_bytes
+
+from . import gpu
+from .libhdf5 import library
+
+NONE = 0
+"""``H5ES_NONE``: what is called with it is done when it returns."""
+_FOREVER = 2**64 - 1
+_HERE = (b"benches", b"benches", 0)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a program writes."""
+
+    name: str
+    setting: str
+    connector: str = ""
+    """As HDF5_VOL_CONNECTOR has it; HDF5's own connector if it is empty."""
+    has_events: bool = True
+    takes_gpu_memory: bool = False
+    """Else the program copies to an array in host memory first."""
+
+
+def penstock(options: str = "") -> Way:
+    connector = f"penstock_async under_vol=0;under_info={{}};{options}"
+    return Way("Penstock", options, connector, takes_gpu_memory=True)
+
+
+ALONE = Way("HDF5 alone", "", has_events=False)
+
+
+def peers() -> list[Way]:
+    other = os.environ.get("PENSTOCK_BENCH_CONNECTOR")
+    return [Way(f"connector {other.partition(' ')[0]}", "", other)] if other else []
+
+
+@cache
+def prepare() -> None:
+    """Make the connectors known to HDF5."""
+    if ps.devices():
+        gpu.make_current()
+    folders = [str(paths.plugin_dir())]
+    if other := os.environ.get("PENSTOCK_BENCH_CONNECTOR_PATH"):
+        folders.append(other)
+    for plugins in folders:
+        library().H5PLprepend(plugins.encode())
+
+
+def later(function: str) -> Callable[..., int]:
+    """A function that takes an event set, less the place that it is called from."""
+    call = getattr(library(), function)
+
+    def from_here(*arguments: Any) -> int:
+        status: int = call(*_HERE, *arguments)
+        return status
+
+    return from_here
+
+
+@contextmanager
+def access(way: Way) -> Iterator[int]:
+    """A file access property list with the connector."""
+    hdf5 = library()
+    made = hdf5.H5Pcreate(hdf5.file_access)
+    try:
+        if way.connector:
+            name, _, text = way.connector.partition(" ")
+            connector, information = _registered(name), c_void_p()
+            hdf5.H5VLconnector_str_to_info(text.encode(), connector, byref(information))
+            hdf5.H5Pset_vol(made, connector, information)
+            hdf5.H5VLfree_connector_info(connector, information)
+        yield made
+    finally:
+        hdf5.H5Pclose(made)
+
+
+@cache
+def _registered(name: str) -> int:
+    """Held until the end: some connectors cannot be begun twice."""
+    identifier: int = library().H5VLregister_connector_by_name(name.encode(), 0)
+    return identifier
+
+
+class Events:
+    """An event set, or none for a way that has none."""
+
+    def __init__(self, way: Way) -> None:
+        self.id: int = library().H5EScreate() if way.has_events else NONE
+
+    def wait(self, nanoseconds: int = _FOREVER) -> int:
+        """Wait, and return how many operations are left."""
+        left, failed = c_size_t(), c_bool()
+        if self.id != NONE:
+            library().H5ESwait(self.id, nanoseconds, byref(left), byref(failed))
+        if failed.value:
+            raise RuntimeError("an operation in the background failed")
+        return left.value
+
+    def close(self) -> None:
+        if self.id != NONE:
+            self.wait()
+            library().H5ESclose(self.id)
+
+
+class Field:
+    """What a program computes: in GPU memory if there is a GPU, else in host memory."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._host: np.ndarray[Any, Any] | None = None
+        if ps.devices():
+            self._buffer = gpu.Buffer(nbytes)
+            self._buffer.fill_with_noise()
+            self.address = self._buffer.address
+        else:
+            self._host = np.random.default_rng(2).integers(0, 256, nbytes, np.uint8)
+            self.address = self._host.ctypes.data
+
+    def for_writing(self, way: Way) -> int:
+        """The address that the way takes; until the next call at least."""
+        if way.takes_gpu_memory or not ps.devices():
+            return self.address
+        if self._host is None:
+            self._host = np.full(self.nbytes, 1, np.uint8)
+        address: int = self._host.ctypes.data
+        copy_bytes(address, self.address, self.nbytes)
+        return address

@@ -1,0 +1,1 @@
+c/async_plotfile.c

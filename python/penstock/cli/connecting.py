@@ -1,0 +1,63 @@
+"""The text by which a program's HDF5 uses Penstock's connector, above another if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import typer
+
+from penstock._native import lib
+from penstock.errors import InvalidError, check
+from penstock.hdf5_connector import NAME, configuration
+
+VARIABLE = "HDF5_VOL_CONNECTOR"
+
+
+def variable(options: Mapping[str, str], inherited: Mapping[str, str]) -> str:
+    """The value of the variable: what the environment has for this connector stays unless an option
+    says otherwise, and any other connector comes to lie below."""
+    below, settings = _parts(inherited)
+    said = configuration(settings | dict(options))
+    under = ";".join(f"{key}={value}" for key, value in below.items())
+    try:
+        check(lib.penstock_hdf5_check_connector_options(under.encode()))
+    except InvalidError as error:
+        before = inherited[VARIABLE]
+        raise typer.BadParameter(
+            f"{NAME} cannot lie above {VARIABLE}={before!r}: {error}"
+        ) from None
+    return ";".join(filter(None, [f"{NAME} {under}", said]))
+
+
+def log_of(options: Mapping[str, str], inherited: Mapping[str, str]) -> str | None:
+    """Where the connector will write its log."""
+    return options.get("log") or _parts(inherited)[1].get("log")
+
+
+def _parts(inherited: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """What is to lie below, and the settings that the environment has for this connector."""
+    below = {"under_vol": "0", "under_info": "{}"}
+    settings: dict[str, str] = {}
+    # As HDF5 reads it: a word, and the rest of the line.
+    name, text = (*inherited.get(VARIABLE, "").split(None, 1), "", "")[:2]
+    text = text.partition("\n")[0].strip()
+    if name == NAME:
+        for key, value in _items(text):
+            (below if key in below else settings)[key] = value
+    elif name:
+        below = {"under_vol": name, "under_info": f"{{{text}}}"}
+    return below, settings
+
+
+def _items(text: str) -> Iterator[tuple[str, str]]:
+    """The assignments between semicolons that stand in no braces."""
+    depth, items = 0, [""]
+    for character in text:
+        depth = max(depth + (character == "{") - (character == "}"), 0)
+        if character == ";" and depth == 0:
+            items.append("")
+        else:
+            items[-1] += character
+    for item in filter(str.strip, items):
+        key, _, value = item.partition("=")
+        yield key.strip(), value.strip()

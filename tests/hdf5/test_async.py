@@ -1,0 +1,65 @@
+"""Each program shows one behaviour of operations that go on after their call."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "async_plotfile.c"
+SOURCES = sorted((Path(__file__).parent / "async").glob("*.c"))
+
+
+def kinds_of_memory(source: Path) -> list[str]:
+    """Where the buffers of a program may be: only on the host if it asks for no other memory."""
+    return ["host", "device"] if "new_memory" in source.read_text() else ["host"]
+
+
+CASES = [(source, memory) for source in SOURCES for memory in kinds_of_memory(source)]
+
+
+@pytest.mark.parametrize(
+    ("source", "memory"), CASES, ids=[f"{source.stem}-{memory}" for source, memory in CASES]
+)
+def test_behaviour(source, memory, run_connected):
+    run_connected(source, PENSTOCK_TEST_MEMORY=memory)
+
+
+@pytest.mark.parametrize("levels", [1, 3])
+@pytest.mark.parametrize("memory", ["host", "device"])
+def test_the_example_writes_the_same_with_an_event_set_and_without(
+    hdf5, installed, tmp_path, memory, levels
+):
+    if memory == "device" and not penstock.devices():
+        pytest.skip("no CUDA device")
+    program = hdf5.compile(EXAMPLE)
+    arguments = ["--check", "--steps=3", "--mebibytes=12", "--compute=0.05", f"--levels={levels}"]
+    environment = os.environ | {
+        "HDF5_PLUGIN_PATH": str(installed.plugin_dir),
+        "HDF5_VOL_CONNECTOR": "penstock_async under_vol=0;under_info={}",
+    }
+    if memory == "device":
+        arguments.append("--gpu")
+        if stand_in := os.environ.get("PENSTOCK_CUDA_LIBRARY"):
+            # A program that opens libcuda.so.1 by itself finds it by the loader's path.
+            environment["LD_LIBRARY_PATH"] = str(Path(stand_in).parent)
+    for mode, says in (([], "without an event set"), (["--async"], "with an event set")):
+        folder = tmp_path / says.replace(" ", "-")
+        folder.mkdir()
+        done = subprocess.run(
+            [program, *arguments, *mode, folder],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+        assert (
+            f"3 steps of 12 MiB in {'GPU' if memory == 'device' else 'host'} memory" in done.stdout
+        )
+        assert says in done.stdout
+        assert len(list(folder.iterdir())) == 3
