@@ -34,6 +34,7 @@ LENGTH = 300
 
 LAYOUTS = {
     "plain": {"maxshape": None},
+    "swapped": {"dtype": ">i4"},
     "chunked": {"chunks": (64, 40), "maxshape": (None, LENGTH)},
     "filtered": {"chunks": (64, 40), "compression": 1, "maxshape": (None, LENGTH)},
 }
@@ -61,6 +62,11 @@ class Program:
             data = np.full((LENGTH, LENGTH), self.random.randrange(1000), "i4")
             self.file.h5py.create_dataset(name, data=data, fillvalue=FILL, **layout)
             self.truth[name] = data
+        # It shows two others, which are written.
+        halves = h5py.VirtualLayout((2 * LENGTH, LENGTH), "i4")
+        halves[:LENGTH] = h5py.VirtualSource(".", "plain", (LENGTH, LENGTH))
+        halves[LENGTH:] = h5py.VirtualSource(".", "swapped", (LENGTH, LENGTH), ">i4")
+        self.file.h5py.create_virtual_dataset("virtual", halves)
         self.events = [HDF5.H5EScreate() for _ in range(2)]
         self.kept, self.expected = [], []
         self.said = []
@@ -73,6 +79,7 @@ class Program:
             *[self.read] * 2,
             self.write_by_penstock,
             self.read_by_penstock,
+            self.read_both,
             self.change_extent,
             self.copy,
             self.flush,
@@ -108,7 +115,9 @@ class Program:
         return self.file.h5py[name], truth, tuple(box)
 
     def values(self, truth, box):
-        return np.full(truth[box].shape, self.random.randrange(1 << 30), "i4")
+        """Numbers that each of these types can hold."""
+        kind = self.random.choice(["i4", "i4", "i8", "f8", "f4"])
+        return np.full(truth[box].shape, self.random.randrange(1 << 24), kind)
 
     def memory(self, array):
         return ps.DeviceArray.from_numpy(array) if self.on_gpu() else np.array(array)
@@ -120,13 +129,13 @@ class Program:
         on_gpu = isinstance(array, ps.DeviceArray)
         address = array.data_ptr if on_gpu else array.ctypes.data
         spaces = (part.id, whole.id, 0)
-        kind = h5py.h5t.NATIVE_INT32.id
+        kind = h5py.h5t.py_create(np.dtype(array.dtype))
         events = self.random.choice(self.events)
         own = dataset.id.id
         closes = self.random.random() < 0.4
         if closes:
             own = HDF5.H5Dopen2(self.file.h5py.id.id, dataset.name.encode(), 0)
-        assert function(*HERE, own, kind, *spaces, address, events) >= 0, self.said
+        assert function(*HERE, own, kind.id, *spaces, address, events) >= 0, self.said
         if closes:
             events = self.random.choice(self.events)
             assert HDF5.H5Dclose_async(*HERE, own, events) >= 0, self.said
@@ -144,7 +153,7 @@ class Program:
 
     def read_later(self):
         dataset, truth, box = self.pick()
-        array = self.memory(np.zeros_like(truth[box]))
+        array = self.memory(np.zeros_like(self.values(truth, box)))
         self.later(HDF5.H5Dread_async, dataset, box, array)
         self.expected.append((array, truth[box].copy(), len(self.said)))
 
@@ -170,12 +179,23 @@ class Program:
         ps.read(dataset, box, out=array)
         assert np.array_equal(self.numpy(array), truth[box]), self.said
 
+    def read_both(self):
+        dataset = self.file.h5py["virtual"]
+        truth = np.concatenate([self.truth["plain"], self.truth["swapped"]])
+        if self.random.random() < 0.5:
+            assert np.array_equal(dataset, truth), self.said
+        else:
+            array = self.memory(np.zeros_like(truth))
+            box = (slice(0, 2 * LENGTH), slice(0, LENGTH))
+            self.later(HDF5.H5Dread_async, dataset, box, array)
+            self.expected.append((array, truth, len(self.said)))
+
     def numpy(self, array):
         return array.numpy() if isinstance(array, ps.DeviceArray) else array
 
     def change_extent(self):
         dataset, truth, _ = self.pick()
-        if dataset.maxshape[0] is not None:
+        if dataset.maxshape[0] is not None or "again" in dataset.name:
             return
         rows = self.random.randrange(100, 400)
         extent = (ctypes.c_uint64 * 2)(rows, LENGTH)
