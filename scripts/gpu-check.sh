@@ -51,7 +51,7 @@ rust_tests() {
 # in a folder of its own.
 hdf5_programs() { # FOLDER
     local program skipped=0 passed=0 status=0 code folder
-    HDF5_PLUGIN_PATH=$(python3 -m penstock.cli --plugin-dir)
+    HDF5_PLUGIN_PATH=$(env -u HDF5_DRIVER -u HDF5_VOL_CONNECTOR python3 -m penstock.cli --plugin-dir)
     export HDF5_PLUGIN_PATH LD_LIBRARY_PATH=$site/penstock/lib PENSTOCK_TEST_MEMORY=device
     for program in "$PWD/dist-gpu/$1"/*; do
         folder=$(mktemp -d "$files/penstock-$1-XXXXXX")
