@@ -128,6 +128,11 @@ def test_a_bad_option_is_an_error_that_names_it_and_runs_nothing(penstock, key, 
     assert "Traceback" not in shown.stderr
 
 
+def test_what_the_command_s_hdf5_is_told_is_nothing_to_penstock_itself(penstock):
+    before = {"HDF5_VOL_CONNECTOR": "no_such_connector", "HDF5_DRIVER": "no_such_driver"}
+    assert penstock("run", "--async", "true", **before).stderr == ""
+
+
 def test_options_of_the_connector_need_the_connector(penstock):
     assert "--async" in penstock("run", "--async-copy", "never", "true", status=2).stderr
 

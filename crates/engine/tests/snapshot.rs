@@ -163,3 +163,28 @@ fn what_the_gpu_has_no_room_for_is_copied_into_host_memory() {
     assert_eq!(taken.snapshot.kind(), MemoryKind::Host);
     assert!(bytes_of(&taken.snapshot, 0, length) == content);
 }
+
+#[test]
+fn many_copies_in_gpu_memory_hold_no_streams() {
+    let Some(standin) = standin() else { return };
+    let _alone = alone();
+    let memory = Place::Device.memory(4096, 0);
+    memory.fill(&pattern(4096, 21));
+    // SAFETY: the memory has so many bytes.
+    let take = || unsafe { Snapshot::take(memory.address(), 0..4096, None).unwrap() };
+    drop(take());
+    let (streams, allocations) = (standin.alive().streams, standin.alive().allocations);
+    let copies: Vec<Taken> = (0..500).map(|_| take()).collect();
+    assert_eq!(standin.alive().streams, streams);
+    assert_eq!(standin.alive().allocations, allocations + copies.len());
+    for taken in &copies {
+        assert!(bytes_of(&taken.snapshot, 0, 4096) == pattern(4096, 21));
+    }
+    drop(copies);
+    assert_eq!(standin.alive().streams, streams);
+    assert_eq!(
+        standin.alive().allocations,
+        allocations,
+        "small ones are not kept"
+    );
+}

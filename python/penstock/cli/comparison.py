@@ -6,15 +6,17 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 import penstock as ps
 from penstock import hdf5_blocks
 from penstock.cli import devices
+
+if TYPE_CHECKING:
+    import h5py
 
 SLAB = 256 << 20
 """Datasets of more bytes than this are compared slab by slab."""
@@ -24,12 +26,6 @@ _QUICK = 0.02
 
 REFUSALS = (OSError, TypeError, ValueError, RuntimeError, KeyError, NotImplementedError)
 """What h5py raises for a dataset that it cannot read: a filter or a type that it lacks."""
-
-_LAYOUTS = {
-    h5py.h5d.COMPACT: "compact",
-    h5py.h5d.CONTIGUOUS: "contiguous",
-    h5py.h5d.CHUNKED: "chunked",
-}
 
 
 @dataclass
@@ -59,6 +55,8 @@ class Outcome:
 
 def datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
     """Each dataset of a file once, through links of every kind, also where they go in circles."""
+    import h5py
+
     seen = set()
     kept_open: dict[
         Any, Any
@@ -86,10 +84,17 @@ def datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
 
 def layout(dataset: h5py.Dataset) -> str:
     """Compact, contiguous, chunked, virtual or external."""
+    import h5py
+
     properties = dataset.id.get_create_plist()
     if properties.get_external_count():
         return "external"
-    return _LAYOUTS.get(properties.get_layout(), "virtual")
+    names = {
+        h5py.h5d.COMPACT: "compact",
+        h5py.h5d.CONTIGUOUS: "contiguous",
+        h5py.h5d.CHUNKED: "chunked",
+    }
+    return names.get(properties.get_layout(), "virtual")
 
 
 def filters(dataset: h5py.Dataset) -> list[str]:
@@ -177,6 +182,8 @@ def _attempt(read: Callable[[], Any]) -> tuple[Any, Exception | None, float]:
 
 def difference(ours: Any, theirs: Any) -> str:
     """How what was read differs, in a few words; "" if it does not differ in a single bit."""
+    import h5py
+
     if isinstance(theirs, h5py.Empty):
         same = isinstance(ours, h5py.Empty) and ours.dtype == theirs.dtype
         return "" if same else "h5py finds no data"
@@ -210,6 +217,8 @@ def _differing(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _same_object(x: Any, y: Any) -> bool:
+    import h5py
+
     if type(x) is not type(y):
         return False
     if isinstance(x, (np.ndarray, np.generic)):

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import h5py
 import typer
 from rich.progress import (
     BarColumn,
@@ -73,6 +72,8 @@ def read(
     as_json: AsJson = False,
 ) -> None:
     """Read a file or an HDF5 dataset into GPU memory and report how the bytes went."""
+    import h5py
+
     path, dataset = locate(source)
     whole = offset is None and length is None
     if dataset is None and whole and path.is_file() and h5py.is_hdf5(path):
@@ -124,6 +125,8 @@ def _read_bytes(path: Path, offset: int, length: int | None, device: str) -> tup
 
 
 def _read_dataset(path: Path, name: str, device: str) -> tuple[Any, ps.Report]:
+    import h5py
+
     with _errors_of_h5py(path, name), ps.File(path) as file:
         dataset = file.h5py.get(name)
         if not isinstance(dataset, h5py.Dataset):
@@ -168,6 +171,8 @@ def _follow(request: ps.Request[Any], total: int, name: str) -> tuple[Any, ps.Re
 
 
 def _list_datasets(path: Path, as_json: bool) -> None:
+    import h5py
+
     found: list[dict[str, Any]] = []
 
     def add(name: str, item: object) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import h5py
 import typer
 from rich.table import Table
 
@@ -45,6 +44,8 @@ def report(
 
 
 def _python_facts() -> dict[str, Any]:
+    import h5py
+
     return {
         "version": platform.python_version(),
         "h5py": h5py.version.version,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,6 +31,8 @@ class Sample:
 
 def write(folder: Path, total: int) -> None:
     """Write files of about `total` bytes together."""
+    import h5py
+
     random = np.random.default_rng(20240229)
     with h5py.File(folder / "samples.h5", "w") as file:
         file["contiguous/float32"] = random.random(total // 4 // 4, dtype="float32")
@@ -105,6 +106,8 @@ def _square(elements: int) -> tuple[int, int]:
 
 def _write_compact(file: Any, name: str, data: Array) -> None:
     """Write a dataset whose bytes lie in its object header, which h5py has no keyword for."""
+    import h5py
+
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_layout(h5py.h5d.COMPACT)
     links = h5py.h5p.create(h5py.h5p.LINK_CREATE)

@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
-import h5py
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -62,6 +61,8 @@ def verify(
 
 
 def _verify(path: Path, target: devices.Target) -> dict[str, Any]:
+    import h5py
+
     outcomes: list[Outcome] = []
     try:
         with h5py.File(path, rdcc_nbytes=0) as file, messages.status("") as status:

@@ -13,7 +13,8 @@ use crate::request::StreamOrder;
 /// Memory of a context that holds a copy.
 pub(super) struct OnGpu {
     context: Arc<Context>,
-    /// Holds, as its mark 0, the end of the copy where that is work of a stream of the caller's.
+    /// Holds, as its mark 0, the end of the copy where that is work of a stream of the caller's; none
+    /// when the copy is made.
     queue: Option<CopyQueue>,
     marked: bool,
     memory: u64,
@@ -22,7 +23,8 @@ pub(super) struct OnGpu {
     before: u64,
 }
 
-/// Sizes are rounded up to this, so that memory that is kept fits again.
+/// Sizes are rounded up to this, so that memory that is kept fits again. What is smaller is not kept:
+/// there may be thousands at a time, and the driver has it at hand.
 const GRAIN: u64 = 2 << 20;
 
 impl OnGpu {
@@ -36,7 +38,11 @@ impl OnGpu {
     ) -> Result<(OnGpu, Option<StreamOrder>)> {
         let length = touched.end - touched.start;
         let _entered = context.enter()?;
-        let mut copied = OnGpu::room(context, length.next_multiple_of(GRAIN), touched.start)?;
+        let bytes = match length < GRAIN {
+            true => length.next_multiple_of(256),
+            false => length.next_multiple_of(GRAIN),
+        };
+        let mut copied = OnGpu::room(context, bytes, touched.start)?;
         let (to, length) = (copied.memory as usize, length as usize);
         let order = match stream {
             // SAFETY: passed on.
@@ -44,6 +50,9 @@ impl OnGpu {
             None => {
                 // SAFETY: passed on.
                 unsafe { copied.copy_now(to, from, length)? };
+                if let Some(queue) = copied.queue.take() {
+                    context.keep(queue);
+                }
                 None
             }
         };
@@ -121,22 +130,29 @@ impl OnGpu {
 
 impl Drop for OnGpu {
     fn drop(&mut self) {
-        let Some(mut queue) = self.queue.take() else {
-            return;
-        };
         let entered = self.context.enter();
+        let mut queue = self.queue.take();
         // A request that was cancelled before it began leaves a copy that is yet to be made.
-        let is_done = entered.is_ok() && (!self.marked || queue.wait(0).is_ok());
-        if !is_done {
+        let is_made = match &mut queue {
+            Some(queue) if self.marked => queue.wait(0).is_ok(),
+            _ => true,
+        };
+        if entered.is_err() || !is_made {
             // The context is broken: nobody knows who still uses what.
             mem::forget(queue);
             return;
         }
-        if !self.context.keep_memory(self.memory, self.bytes) {
-            // SAFETY: the copy is made, and what used it has ended.
-            unsafe { queue.free(self.memory) };
+        let is_kept = self.bytes >= GRAIN && self.context.keep_memory(self.memory, self.bytes);
+        if !is_kept {
+            queue = queue.or_else(|| self.context.queue().ok());
+            if let Some(queue) = &mut queue {
+                // SAFETY: the copy is made, and what used it has ended.
+                unsafe { queue.free(self.memory) };
+            }
         }
-        if queue.finish().is_ok() {
+        if let Some(mut queue) = queue
+            && queue.finish().is_ok()
+        {
             self.context.keep(queue);
         }
     }

@@ -2,12 +2,14 @@
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
+use std::sync::OnceLock;
 
 use penstock_engine::Stream;
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
 
 use super::host::Host;
+use crate::binding::SLOTS;
 
 const STREAM: &CStr = c"penstock_stream";
 
@@ -19,10 +21,25 @@ pub struct Found {
     pub is_plain: bool,
 }
 
+/// The list that H5P_DEFAULT stands for, if HDF5 tells.
+///
+/// # Safety
+/// The thread is inside a call of `host`.
+unsafe fn default_list(host: Host) -> Option<hid_t> {
+    static ADDRESSES: [OnceLock<Option<usize>>; SLOTS] = [const { OnceLock::new() }; SLOTS];
+    let address = ADDRESSES.get(host.slot)?.get_or_init(|| {
+        let found = host.hdf5.address_of("H5P_LST_DATASET_XFER_ID_g");
+        found.map(|address| address as usize)
+    });
+    // SAFETY: it is a variable of this HDF5, which is never closed.
+    address.map(|address| unsafe { *(address as *const hid_t) })
+}
+
 /// # Safety
 /// The thread is inside a call of `host`, which checks the identifier.
 pub unsafe fn stream_of(host: Host, list: hid_t) -> Result<Found> {
-    let default = host.hdf5.identifier("H5P_LST_DATASET_XFER_ID_g");
+    // SAFETY: passed on.
+    let default = unsafe { default_list(host) };
     if list == H5P_DEFAULT || default == Some(list) {
         return Ok(Found {
             stream: None,

@@ -152,6 +152,17 @@ impl DriverFile {
         act(unsafe { &*(start as *const DriverFile) })
     }
 
+    /// Asks the open file with this descriptor, if there is one.
+    pub fn with_descriptor<T>(descriptor: c_int, ask: impl Fn(&DriverFile) -> T) -> Option<T> {
+        let open = open_files();
+        open.iter().find_map(|handle| {
+            let start = handle - std::mem::offset_of!(DriverFile, descriptor);
+            // SAFETY: as for `with_handle`.
+            let file = unsafe { &*(start as *const DriverFile) };
+            (file.descriptor == descriptor).then(|| ask(file))
+        })
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -15,9 +15,10 @@ mod selection;
 mod settings;
 mod transfer;
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 
 use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::options::Options;
 use penstock_sys::hdf5::driver::{H5FD_CLASS_VERSION, H5FD_MEM_DRAW, H5FD_MEM_SUPER, H5FD_class_t};
 use penstock_sys::hdf5::{H5F_CLOSE_WEAK, Hdf5, hid_t};
 
@@ -129,6 +130,12 @@ pub unsafe fn set_on_access_list_and_push(hdf5: &Hdf5, fapl: hid_t, options: &st
 /// `H5Pget_driver` and `H5Fget_vfd_handle` tell them: then offsets are those of one plain file.
 pub fn has_opened(driver: hid_t, handle: *const c_void) -> bool {
     DriverFile::with_handle(handle, |file| Ok(file.driver == driver)).unwrap_or(false)
+}
+
+/// What the options say of the file that this driver has open with a descriptor; nothing if it has none.
+pub fn options_of(descriptor: c_int) -> Options {
+    let options = DriverFile::with_descriptor(descriptor, |file| file.settings().options);
+    options.unwrap_or_default()
 }
 
 /// Replaces the options of an open file, from the next transfer on.

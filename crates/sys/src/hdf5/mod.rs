@@ -616,15 +616,20 @@ impl Hdf5 {
     /// The value of one of HDF5's global identifiers, such as `H5T_NATIVE_INT_g`; `None` if this
     /// version has no such variable.
     pub fn identifier(&self, variable: &str) -> Option<hid_t> {
+        let address = self.address_of(variable)?;
+        // SAFETY: HDF5's exported variables of these names are of type hid_t, set by H5open, and
+        // the library is never closed.
+        Some(unsafe { address.read() })
+    }
+
+    /// Where that variable lies: to look for it takes longer than to read it.
+    pub fn address_of(&self, variable: &str) -> Option<*const hid_t> {
         if !variable.starts_with("H5") || !variable.ends_with("_g") {
             return None;
         }
         // SAFETY: a pointer to the variable is as large as a pointer to a function, and is used as
         // nothing else.
-        let address: *const hid_t = unsafe { self.library.optional(&[variable]) }?;
-        // SAFETY: HDF5's exported variables of these names are of type hid_t, set by H5open, and
-        // the library is never closed.
-        Some(unsafe { address.read() })
+        unsafe { self.library.optional(&[variable]) }
     }
 
     /// Puts an entry on the calling thread's error stack. `major` and `minor` are the variables of

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use penstock_engine::error::Result;
+use penstock_engine::options::Options;
 use penstock_engine::request::Request;
 use penstock_sys::hdf5::hid_t;
 
@@ -12,6 +13,7 @@ use super::super::wrapped::Under;
 use super::about::bounds;
 use super::lend::Loan;
 use super::transfer::{Call, Kind};
+use crate::driver::options_of;
 use crate::execute::{self, Manner as Submission};
 use crate::read::{self, Known, Order, Planned, Refused, Shape};
 use crate::session::Session;
@@ -21,6 +23,7 @@ use crate::write;
 pub struct Part {
     pub loan: Loan,
     pub prepared: Prepared,
+    pub options: Options,
     pub buffer: usize,
     pub is_on_host: bool,
     /// The bytes of the memory that it touches.
@@ -73,6 +76,9 @@ pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Planned<
     // SAFETY: the thread is inside a call of this HDF5.
     let session = unsafe { Session::begin(host.hdf5) };
     let info = call.datasets[at].info(&session, &loan)?;
+    // The driver's own options count where it is asked for nothing.
+    let of_driver = info.file.descriptor.map(options_of).unwrap_or_default();
+    let options = call.policy().options().or(of_driver);
     let about = call.datasets[at].about_known();
     let file = match about {
         Some(about) => under.container.opened(about.key.file, &info.file)?,
@@ -84,7 +90,7 @@ pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Planned<
         shape: Shape::Space(call.memory_spaces[at]),
         file_space: call.file_spaces[at],
         transfer: call.list,
-        options: call.policy().options(),
+        options,
         known: Known {
             info: Some(&info),
             file: file.as_ref(),
@@ -136,6 +142,7 @@ pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Planned<
     Ok(Ok(Part {
         loan,
         prepared,
+        options,
         buffer,
         is_on_host,
         touched,

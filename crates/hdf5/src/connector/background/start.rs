@@ -7,6 +7,7 @@ use std::sync::Arc;
 use penstock_engine::Stream;
 use penstock_engine::error::{Kind, Result};
 use penstock_engine::memory::Memory;
+use penstock_engine::options::Options;
 use penstock_engine::request::{Request, StreamOrder};
 use penstock_engine::snapshot::{Snapshot, Taken};
 
@@ -62,14 +63,14 @@ pub unsafe fn start(
             Some(Err(why)) => {
                 call.tell(Manner::Sync, length, &why);
                 let source = Source::lent(&part, after);
-                Start::of(call, part.prepared, source, false)
+                Start::of(part.options, part.prepared, source, false)
                     .run()?
                     .finish()?;
                 continue;
             }
             None => Source::lent(&part, after),
         };
-        let start = Start::of(call, part.prepared, source, goes_on);
+        let start = Start::of(part.options, part.prepared, source, goes_on);
         if !goes_on {
             moving.begun.requests.push(Arc::new(start.run()?));
             moving.loans.push(part.loan);
@@ -162,12 +163,12 @@ struct Start {
 impl Start {
     /// The memory stays as it is until the transfer is finished, as the application has promised where
     /// it is no copy.
-    fn of(call: &Call<'_>, prepared: Prepared, source: Source, background: bool) -> Start {
+    fn of(options: Options, prepared: Prepared, source: Source, background: bool) -> Start {
         Start {
             prepared,
             address: source.address,
             manner: Submission {
-                options: call.policy().options(),
+                options,
                 stream: source.after,
                 background,
                 owner: source.owner,
