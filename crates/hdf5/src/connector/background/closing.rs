@@ -47,7 +47,10 @@ pub unsafe fn later(
     let Ask { call, req } = ask;
     let policy = &under.container.policy;
     let before = before(&claim);
-    let is_implicit = req.is_null() && policy.is_implicit() && call == CLOSE_DATASET;
+    // Only what has no event set either can be left to go on: a program that closes a
+    // dataset knows then that its reads are done.
+    let may_go_on = || !before.iter().any(|operation| operation.has_request());
+    let is_implicit = req.is_null() && policy.is_implicit() && call == CLOSE_DATASET && may_go_on();
     if before.is_empty() || (req.is_null() && !is_implicit) {
         before.iter().for_each(Operation::finish);
         return Ok(false);

@@ -186,6 +186,11 @@ impl Operation {
         let _ = self.leave.set(leave);
     }
 
+    /// Whether the application can wait for it by an event set.
+    pub fn has_request(&self) -> bool {
+        self.later.is_none()
+    }
+
     pub fn outcome(&self) -> Option<&Outcome> {
         self.ending.get().map(|ending| &ending.outcome)
     }
