@@ -49,6 +49,7 @@ static void write_and_look(size_t count) {
 /* Asked for by the driver's configuration, or by Penstock's own variable. */
 int main(int count, char **arguments) {
     if (count == 1) {
+        is_on_device();
         CHECK(setenv("HDF5_DRIVER_CONFIG", "durable=yes", 1) == 0);
         CHECK(run(arguments[0], "look") == 0);
         CHECK(unsetenv("HDF5_DRIVER_CONFIG") == 0);
