@@ -13,7 +13,7 @@ from typing import Any
 
 from .harness.result import report
 
-_ORDER = (
+ORDER = (
     "link",
     "cached_read",
     "sizes",
@@ -32,6 +32,8 @@ _ORDER = (
     "vfd_write",
     "vfd_durable",
     "vfd_attributes",
+    "async_submit",
+    "async_plotfile",
 )
 
 
@@ -43,7 +45,7 @@ def main() -> None:
     parser.add_argument("--merge", type=Path, metavar="FILE", help="put the results into FILE")
     given = parser.parse_args()
     results = [result for path in given.results for result in read(path)]
-    results.sort(key=lambda result: _ORDER.index(result["benchmark"]))
+    results.sort(key=lambda result: ORDER.index(result["benchmark"]))
     if given.merge:
         given.merge.write_text(json.dumps(results, indent=1) + "\n")
     text = report(results)

@@ -35,6 +35,14 @@ def test_a_benchmark_runs_and_none_of_its_penstock_rows_fails(
     assert all(row["value"] > 0 for row in result["rows"] if row["name"].startswith("Penstock"))
 
 
+def test_each_benchmark_has_its_place_in_the_tables() -> None:
+    listed = "import benches.table; print(*benches.table.ORDER)"
+    done = subprocess.run(
+        [sys.executable, "-c", listed], cwd=_ROOT, capture_output=True, text=True, check=True
+    )
+    assert sorted(done.stdout.split()) == _BENCHMARKS
+
+
 @pytest.mark.gpu
 def test_the_table_replaces_only_the_marked_part_of_a_document(tmp_path: Path) -> None:
     saved, document = tmp_path / "result.json", tmp_path / "performance.md"
