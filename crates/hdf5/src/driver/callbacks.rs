@@ -226,6 +226,41 @@ pub(super) unsafe extern "C" fn write_vector(
     }
 }
 
+/// An array of HDF5's that may end early: an entry after the first one that equals the mark says that
+/// the one before it holds for all the rest.
+struct Shortened<T> {
+    entries: *const T,
+    mark: T,
+    last: Option<T>,
+    has_ended: bool,
+}
+
+impl<T: Copy + PartialEq> Shortened<T> {
+    fn new(entries: *const T, mark: T) -> Shortened<T> {
+        Shortened {
+            entries,
+            mark,
+            last: None,
+            has_ended: false,
+        }
+    }
+
+    /// # Safety
+    /// The array holds for one entry more than have been asked for.
+    unsafe fn next(&mut self) -> T {
+        if !self.has_ended {
+            // SAFETY: it has not ended, so the entry is there.
+            let entry = unsafe { *self.entries };
+            self.entries = self.entries.wrapping_add(1);
+            self.has_ended = self.last.is_some() && entry == self.mark;
+            if !self.has_ended {
+                self.last = Some(entry);
+            }
+        }
+        self.last.unwrap_or(self.mark)
+    }
+}
+
 #[allow(clippy::too_many_arguments)] // They are HDF5's.
 unsafe fn vector(
     file: *mut H5FD_t,
@@ -242,23 +277,17 @@ unsafe fn vector(
     let count = count as usize;
     let body = || {
         let mut raw = Vec::with_capacity(count);
-        let (mut kind, mut size) = (H5FD_MEM_DRAW, 0);
-        let (mut same_kind, mut same_size) = (false, false);
+        let mut kinds = Shortened::new(types, H5FD_MEM_NOLIST);
+        let mut sizes = Shortened::new(sizes, 0);
         for index in 0..count {
-            // SAFETY: there are `count` addresses and buffers, and as many types and sizes as come
-            // before the one that says that the last holds for the rest.
-            let (addr, buffer) = unsafe {
-                if !same_kind {
-                    let next = *types.add(index);
-                    same_kind = index > 0 && next == H5FD_MEM_NOLIST;
-                    kind = if same_kind { kind } else { next };
-                }
-                if !same_size {
-                    let next = *sizes.add(index);
-                    same_size = index > 0 && next == 0;
-                    size = if same_size { size } else { next };
-                }
-                (*addrs.add(index), *bufs.add(index))
+            // SAFETY: there are `count` of each, shortened or not.
+            let (kind, size, addr, buffer) = unsafe {
+                (
+                    kinds.next(),
+                    sizes.next(),
+                    *addrs.add(index),
+                    *bufs.add(index),
+                )
             };
             let extent = Extent {
                 offset: addr,
@@ -347,28 +376,17 @@ unsafe fn selection(
     // SAFETY: passed on.
     let file = unsafe { of(file) };
     let body = || {
-        let (mut size, mut buffer): (usize, *mut c_void) = (0, std::ptr::null_mut());
-        let (mut same_size, mut same_buffer) = (false, false);
+        let mut sizes = Shortened::new(pairs.element_sizes, 0);
+        let mut buffers = Shortened::new(pairs.bufs, std::ptr::null_mut());
         for index in 0..pairs.count {
-            // SAFETY: there are `count` spaces and offsets, and as many sizes and buffers as come
-            // before the one that says that the last holds for the rest.
+            // SAFETY: there are `count` of each, shortened or not.
             let pair = unsafe {
-                if !same_size {
-                    let next = *pairs.element_sizes.add(index);
-                    same_size = index > 0 && next == 0;
-                    size = if same_size { size } else { next };
-                }
-                if !same_buffer {
-                    let next = *pairs.bufs.add(index);
-                    same_buffer = index > 0 && next.is_null();
-                    buffer = if same_buffer { buffer } else { next };
-                }
                 Pair {
                     file_space: *pairs.file_spaces.add(index),
                     memory_space: *pairs.mem_spaces.add(index),
                     offset: *pairs.offsets.add(index),
-                    memory: buffer as usize,
-                    element_size: size,
+                    memory: buffers.next() as usize,
+                    element_size: sizes.next(),
                 }
             };
             let mut act = |extents: &[Extent]| match mem {
