@@ -10,7 +10,7 @@ use penstock_sys::hdf5::{herr_t, hid_t};
 use super::background::Loan;
 use super::host::Quiet;
 use super::staging::{Staging, refuse_pointers};
-use super::wrapped::{Ask, Location, Req, Under, attempt, close, make, operate};
+use super::wrapped::{Ask, Location, Req, Under, attempt, close, make, operate, operate_or_visit};
 
 unsafe extern "C" fn create(
     obj: *mut c_void,
@@ -204,12 +204,8 @@ unsafe extern "C" fn specific(
         let call = |under: &Under| {
             (under.calls.H5VLattr_specific)(under.object, loc_params, under.id, args, dxpl_id, req)
         };
-        match (*args).op_type {
-            H5VL_ATTR_ITER => attempt(obj, Ask::of(call_of((*args).op_type), req), |under| {
-                Ok(call(under))
-            }),
-            _ => operate(obj, Ask::of(call_of((*args).op_type), req), call),
-        }
+        let ask = Ask::of(call_of((*args).op_type), req);
+        operate_or_visit(obj, ask, (*args).op_type == H5VL_ATTR_ITER, call)
     }
 }
 

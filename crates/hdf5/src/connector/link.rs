@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_int, c_void};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::wrapped::{Ask, Location, Req, Under, attempt, operate, operate_on_two};
+use super::wrapped::{Ask, Location, Req, Under, operate, operate_on_two, operate_or_visit};
 
 unsafe extern "C" fn create(
     args: *mut H5VL_link_create_args_t,
@@ -152,12 +152,8 @@ unsafe extern "C" fn specific(
         let call = |under: &Under| {
             (under.calls.H5VLlink_specific)(under.object, loc_params, under.id, args, dxpl_id, req)
         };
-        match (*args).op_type {
-            H5VL_LINK_ITER => attempt(obj, Ask::of(call_of((*args).op_type), req), |under| {
-                Ok(call(under))
-            }),
-            _ => operate(obj, Ask::of(call_of((*args).op_type), req), call),
-        }
+        let ask = Ask::of(call_of((*args).op_type), req);
+        operate_or_visit(obj, ask, (*args).op_type == H5VL_LINK_ITER, call)
     }
 }
 

@@ -6,7 +6,7 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::background::{self, Claim};
-use super::wrapped::{Ask, Location, Req, Under, attempt, make, operate, operate_on_two};
+use super::wrapped::{Ask, Location, Req, Under, make, operate, operate_on_two, operate_or_visit};
 
 unsafe extern "C" fn open(
     obj: *mut c_void,
@@ -116,12 +116,8 @@ unsafe extern "C" fn specific(
                 req,
             )
         };
-        match (*args).op_type {
-            H5VL_OBJECT_VISIT => attempt(obj, Ask::of(call_of((*args).op_type), req), |under| {
-                Ok(call(under))
-            }),
-            _ => operate(obj, Ask::of(call_of((*args).op_type), req), call),
-        }
+        let ask = Ask::of(call_of((*args).op_type), req);
+        operate_or_visit(obj, ask, (*args).op_type == H5VL_OBJECT_VISIT, call)
     }
 }
 

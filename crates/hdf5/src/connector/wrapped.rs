@@ -342,6 +342,25 @@ pub unsafe fn attempt(
     under.caught(body).unwrap_or(FAIL)
 }
 
+/// An operation that `visits` if it calls a function of the application for each of several things.
+///
+/// # Safety
+/// As for [`operate`].
+pub unsafe fn operate_or_visit(
+    object: *const c_void,
+    ask: Ask,
+    visits: bool,
+    call: impl FnOnce(&Under) -> herr_t,
+) -> herr_t {
+    // SAFETY: passed on.
+    unsafe {
+        match visits {
+            true => attempt(object, ask, |under| Ok(call(under))),
+            false => operate(object, ask, call),
+        }
+    }
+}
+
 /// An operation on two objects, of which one may be null: HDF5 means the location of the other.
 ///
 /// # Safety
