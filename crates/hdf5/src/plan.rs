@@ -3,6 +3,7 @@
 
 mod change;
 mod job;
+mod stretch;
 mod walk;
 
 use std::sync::Arc;

@@ -135,6 +135,19 @@ impl Axis {
         }
     }
 
+    /// First index and number of indices of a range, once it is normal.
+    pub(crate) fn as_range(&self) -> Option<(u64, u64)> {
+        match self {
+            Axis::Slab {
+                start,
+                stride: 1,
+                count,
+                block: 1,
+            } => Some((*start, *count)),
+            _ => None,
+        }
+    }
+
     /// Whether all indices are below `size` and the description makes sense.
     fn fits(&self, size: u64) -> bool {
         match self {

@@ -131,6 +131,14 @@ pub(super) fn extents(
     if !is_plain {
         return Ok(None);
     }
+    if let Some(range) = plan.one_range() {
+        let extent = Extent {
+            offset: range.offset,
+            length: range.length,
+            memory: start + range.target as usize,
+        };
+        return Ok(Some(vec![extent]));
+    }
     let is_chunked = matches!(plan.source(), Source::Chunks(_));
     let least = match is_gpu && is_chunked {
         true => RUN_OF_CHUNK,

@@ -100,6 +100,18 @@ proptest! {
     }
 
     #[test]
+    fn a_plan_that_is_one_range_reads_the_same_bytes_by_it(case in cases()) {
+        let plan = case.plan();
+        let Some(range) = plan.one_range() else {
+            return Ok(());
+        };
+        let mut memory = vec![UNTOUCHED; case.destination.length as usize];
+        let bytes = &case.sample.file[range.offset as usize..][..range.length as usize];
+        memory[range.target as usize..][..bytes.len()].copy_from_slice(bytes);
+        prop_assert_eq!(memory, case.expected());
+    }
+
+    #[test]
     fn a_file_and_a_memory_selection_pair_element_by_element(
         (sample, file, memory_shape, memory) in samples().prop_flat_map(|sample| {
             let shape = sample.info.shape.clone();
@@ -140,6 +152,28 @@ proptest! {
             prop_assert_eq!(found, expected);
         }
     }
+}
+
+#[test]
+fn rows_of_contiguous_data_are_one_range() {
+    let sample = contiguous(&[6, 5, 4], 8);
+    let range = |axes: Vec<Axis>, shape: &[u64]| {
+        let destination = Destination::dense(shape, 8).unwrap();
+        let grid = Selection::Grid(axes);
+        let plan = ReadPlan::new(&sample.info, None, grid, &destination, Item::whole(8));
+        plan.unwrap().one_range()
+    };
+    let all = [Axis::all(6), Axis::all(5), Axis::all(4)];
+    assert_eq!(range(all.to_vec(), &[6, 5, 4]).unwrap().length, 960);
+    let rows = vec![Axis::range(2, 1), Axis::range(1, 3), Axis::all(4)];
+    let found = range(rows, &[1, 3, 4]).unwrap();
+    let Layout::Contiguous { offset } = sample.info.layout else {
+        panic!("the sample is contiguous");
+    };
+    assert_eq!(found.offset, offset.unwrap() + (2 * 20 + 4) * 8);
+    assert_eq!((found.length, found.target), (96, 0));
+    let columns = vec![Axis::all(6), Axis::all(5), Axis::range(0, 2)];
+    assert_eq!(range(columns, &[6, 5, 2]), None);
 }
 
 #[test]
