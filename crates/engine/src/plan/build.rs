@@ -51,8 +51,17 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
         .remedy("split the request, or use a larger block"));
     }
 
+    // What long ranges are cut into, known beforehand; that of many short ones is not.
+    let bytes: u64 = extents.iter().map(|e| e.length).sum();
+    let cuts = (bytes / cut.block) as usize + 1;
     let mut builder = Builder {
-        plan: Plan::default(),
+        plan: Plan {
+            blocks: Vec::with_capacity(cuts),
+            spans: Vec::with_capacity(cuts),
+            pieces: Vec::with_capacity(cuts + extents.len()),
+            copies: Vec::with_capacity(cuts),
+            ..Plan::default()
+        },
         cut,
         used: 0,
         end_of_span: 0,
