@@ -235,12 +235,13 @@ fn contiguous(
     }
     let is_missing = matches!(info.layout, Layout::Contiguous { offset: None });
     if is_missing {
-        let Some(first) = selection.first(&info.shape) else {
-            return refused("the first element cannot be told");
+        let Some(last) = selection.last(&info.shape) else {
+            return refused("the last element cannot be told");
         };
-        native.allocate(session, &first)?;
+        native.allocate(session, &last)?;
+    } else {
+        flush(session, order.dataset, &info.file)?;
     }
-    flush(session, order.dataset, &info.file)?;
     let info = match is_missing {
         true => DatasetInfo::read(session, order.dataset)?,
         false => info.clone(),
@@ -429,12 +430,13 @@ impl Selection {
             })
     }
 
-    /// Index of an element that is selected.
-    fn first(&self, shape: &[u64]) -> Option<Vec<u64>> {
+    /// Index of the last element of the dataset that is selected.
+    fn last(&self, shape: &[u64]) -> Option<Vec<u64>> {
         match self {
-            Selection::Grid(axes) => axes.iter().map(|axis| axis.next(0)).collect(),
+            Selection::Grid(axes) => axes.iter().map(Axis::last).collect(),
             Selection::Runs(runs) => {
-                let mut left = runs.iter().find(|run| run.length > 0)?.source;
+                let runs = runs.iter().filter(|run| run.length > 0);
+                let mut left = runs.map(|run| run.source + run.length - 1).max()?;
                 let mut at = vec![0; shape.len()];
                 for (at, size) in at.iter_mut().zip(shape).rev() {
                     *at = left % (*size).max(1);

@@ -166,7 +166,8 @@ impl Native {
         };
     }
 
-    /// Makes HDF5's sieve buffer hold the bytes that are in the file now.
+    /// Makes HDF5's sieve buffer hold the bytes that are in the file now, after those that it has kept
+    /// back have been written.
     ///
     /// The buffer is one window, no longer than the distance of the first element from the last. So
     /// at least one of the two reads finds its element outside, and fills the window anew.
@@ -191,7 +192,12 @@ impl Native {
         Ok(())
     }
 
-    /// Makes HDF5 allocate contiguous storage, by writing an element that is about to be written.
+    /// Makes HDF5 allocate contiguous storage, by writing an element that is about to be written, and
+    /// keep nothing of it back.
+    ///
+    /// The last one is best. The window of the sieve buffer that starts there ends with the dataset, so
+    /// little is read for it and written from it, and the file is as long then as it has to be: every
+    /// write here may wait for those in the background, which hold the lock of the file.
     pub fn allocate(&self, session: &Session<'_>, at: &[u64]) -> Result<()> {
         let element = vec![0u8; self.element as usize];
         self.one(session, at, |file_type, memory, space| {
@@ -206,7 +212,8 @@ impl Native {
                     element.as_ptr().cast(),
                 )
             }
-        })
+        })?;
+        self.forget_sieve(session)
     }
 
     /// Calls HDF5 with one element selected: its type, its place in memory, and the dataspace.
