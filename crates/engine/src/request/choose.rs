@@ -86,8 +86,8 @@ const FIRST_THREAD: u64 = 2 << 20;
 
 const STAGED_BLOCK: u64 = 8 << 20;
 /// The copy into the page cache finds so much still in the processor's cache, where the GPU's bytes
-/// have just arrived.
-const STAGED_BUFFERED_WRITE: u64 = 1 << 20;
+/// have just arrived; and who else writes to the file waits no longer than that for its lock.
+const BUFFERED_WRITE: u64 = 1 << 20;
 const MAPPED_BLOCK: u64 = 32 << 20;
 const GDS_BLOCK: u64 = 16 << 20;
 
@@ -284,8 +284,10 @@ impl Chooser<'_> {
         let (best, least) = match route {
             RouteName::Mapped | RouteName::Auto => (MAPPED_BLOCK, 4 << 20),
             RouteName::Gds => (GDS_BLOCK, 1 << 20),
-            RouteName::Staged if self.operation == Operation::Write && direct == Direct::Never => {
-                (STAGED_BUFFERED_WRITE, 256 << 10)
+            RouteName::Staged | RouteName::Host
+                if self.operation == Operation::Write && direct == Direct::Never =>
+            {
+                (BUFFERED_WRITE, 256 << 10)
             }
             _ => (STAGED_BLOCK, 256 << 10),
         };
