@@ -28,8 +28,9 @@ enum Memory {
 /// Copies below this size are left to the heap, which serves many small ones better.
 const SMALL: usize = 64 << 10;
 
-/// Pages that are kept at most: fresh ones cost as much as filling them, as the kernel clears them.
-const MOST_SPARE: usize = 256 << 20;
+/// Pages that are kept at most, of the machine's memory: fresh ones cost as much as filling them, as
+/// the kernel clears them.
+const SPARE_SHARE: usize = 32;
 static SPARE: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
 
 /// What one thread copies at least, and how many do it at most: more gain nothing.
@@ -134,10 +135,25 @@ impl Drop for OnHost {
         };
         let mut spare = SPARE.lock().unwrap_or_else(|e| e.into_inner());
         let kept: usize = spare.iter().map(Pages::bytes).sum();
-        if kept.saturating_add(pages.bytes()) <= MOST_SPARE {
+        if kept.saturating_add(pages.bytes()) <= most_spare() {
             spare.push(pages);
         }
     }
+}
+
+fn most_spare() -> usize {
+    // SAFETY: asks for two numbers, of which an unknown one is -1.
+    let (pages, size) = unsafe {
+        (
+            libc::sysconf(libc::_SC_PHYS_PAGES),
+            libc::sysconf(libc::_SC_PAGESIZE),
+        )
+    };
+    let bytes = usize::try_from(pages)
+        .ok()
+        .zip(usize::try_from(size).ok())
+        .map_or(0, |(pages, size)| pages.saturating_mul(size));
+    bytes / SPARE_SHARE
 }
 
 /// Copies by several threads where that is worth it.
