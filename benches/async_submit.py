@@ -16,6 +16,8 @@ from .harness.measure import Contestant, Row, race
 from .harness.result import Target
 
 _SUBMITTED = 64 << 20
+_ROW = 8
+"""Datasets that are written one after the other, before anything is waited for."""
 _STEPS = 3
 _GROUPS = 20
 """Of which each has an attribute: what is timed besides a write in the background."""
@@ -24,7 +26,7 @@ _ROUNDS = 15
 
 
 def measure(plan: Plan) -> Found:
-    require_space(plan.folder, plan.size)
+    require_space(plan.folder, max(plan.size, _ROW * min(plan.size, _SUBMITTED)))
     events.prepare()
     rounds = plan.rounds if plan.quick else _ROUNDS
     path = plan.folder / "hdf5-submit.h5"
@@ -33,13 +35,17 @@ def measure(plan: Plan) -> Found:
 
     nbytes = min(plan.size, _SUBMITTED)
     field = events.Field(nbytes)
+    kinds = {
+        "to one that has been written": (1, False),
+        "to a new dataset": (1, True),
+        f"to each of {_ROW} in a row": (_ROW, False),
+    }
     for copy, wanted in (("auto", 2000.0), ("never", 50.0)):
-        for is_new in (False, True):
-            what = "a new dataset" if is_new else "one that has been written"
+        for what, (datasets, is_new) in kinds.items():
             how = "copied" if copy == "auto" else "in place"
-            group = f"submit {size_in_words(nbytes)} {how}, to {what}"
+            group = f"submit {size_in_words(nbytes)} {how}, {what}"
             ways = [events.penstock(f"copy={copy}"), *(events.peers() if copy == "auto" else [])]
-            contestants = [_submit(way, path, field, is_new) for way in ways]
+            contestants = [_submit(way, path, field, datasets, is_new) for way in ways]
             found = race(contestants, "us", rounds=rounds, group=group)
             rows += found
             # Host memory is copied by as many cores as there are, at no rate worth a promise.
@@ -63,9 +69,9 @@ def measure(plan: Plan) -> Found:
 
 
 class _File:
-    """With one dataset, which has been written, and an event set."""
+    """With datasets, and an event set."""
 
-    def __init__(self, way: events.Way, path: Path, nbytes: int) -> None:
+    def __init__(self, way: events.Way, path: Path, nbytes: int, datasets: int = 1) -> None:
         self.events = events.Events(way)
         self.nbytes = nbytes
         self._datasets: list[int] = []
@@ -73,7 +79,8 @@ class _File:
         with events.access(way) as access:
             name = os.fsencode(path)
             self.id = events.later("H5Fcreate_async")(name, TRUNCATE, 0, access, self.events.id)
-        self.add_dataset()
+        for _ in range(datasets):
+            self.add_dataset()
         self.events.wait()
 
     def add_dataset(self) -> None:
@@ -84,9 +91,11 @@ class _File:
         self._datasets.append(events.later("H5Dcreate_async")(*arguments))
         hdf5.H5Sclose(space)
 
-    def submit(self, address: int) -> None:
-        arguments = (self._datasets[-1], library().bytes, 0, 0, 0, address, self.events.id)
-        events.later("H5Dwrite_async")(*arguments)
+    def submit(self, address: int, datasets: int = 1) -> None:
+        """Begin to write the last ones."""
+        write, elements = events.later("H5Dwrite_async"), library().bytes
+        for dataset in self._datasets[-datasets:]:
+            write(dataset, elements, 0, 0, 0, address, self.events.id)
 
     def close(self) -> None:
         for dataset in self._datasets:
@@ -95,22 +104,27 @@ class _File:
         self.events.close()
 
 
-def _submit(way: events.Way, path: Path, field: events.Field, is_new: bool) -> Contestant:
+def _submit(
+    way: events.Way, path: Path, field: events.Field, datasets: int, is_new: bool
+) -> Contestant:
     opened: list[_File] = []
 
     def before() -> None:
-        opened[:] = [_File(way, path, field.nbytes)]
+        opened[:] = [_File(way, path, field.nbytes, datasets)]
         # As a program that writes step by step, whose first steps have found out all there is to.
         for _ in range(_STEPS):
-            opened[0].submit(field.for_writing(way))
+            opened[0].submit(field.for_writing(way), datasets)
             opened[0].events.wait()
         if is_new:
             opened[0].add_dataset()
 
     def run() -> None:
-        opened[0].submit(field.for_writing(way))
+        opened[0].submit(field.for_writing(way), datasets)
 
-    return Contestant(way.name, way.setting, 1, run, before=before, after=lambda: opened[0].close())
+    def after() -> None:
+        opened[0].close()
+
+    return Contestant(way.name, way.setting, datasets, run, before=before, after=after)
 
 
 def _metadata(way: events.Way, path: Path, field: events.Field, writes: bool) -> Contestant:
