@@ -18,9 +18,10 @@ use crate::element::ElementType;
 use crate::execute::Reading;
 use crate::execute::write::{Dense, Native, Writing};
 use crate::metadata::{DatasetInfo, Layout};
+use crate::order::{Order, Shape};
 use crate::pair::pair;
 use crate::plan::{Destination, Item, ReadPlan};
-use crate::read::{Order, Planned, Refused, Shape, Stop, direct, flush, refused};
+use crate::read::{Planned, Refused, Stop, direct, flush, refused};
 use crate::selection::{Axis, Selection};
 use crate::session::Session;
 

@@ -15,7 +15,8 @@ use super::lend::Loan;
 use super::transfer::{Call, Kind};
 use crate::driver::options_of;
 use crate::execute::{self, Manner as Submission};
-use crate::read::{self, Known, Order, Planned, Refused, Shape};
+use crate::order::{Known, Order, Shape};
+use crate::read::{self, Planned, Refused};
 use crate::session::Session;
 use crate::write;
 
