@@ -1,7 +1,9 @@
 """HDF5's calls with an event set: by Penstock's connector, by another one, and without either.
 
 Another connector takes part if ``PENSTOCK_BENCH_CONNECTOR`` says what HDF5_VOL_CONNECTOR would, and
-``PENSTOCK_BENCH_CONNECTOR_PATH`` the folder of its plugin.
+``PENSTOCK_BENCH_CONNECTOR_PATH`` the folder of its plugin. What it is to find in the environment
+stands in ``PENSTOCK_BENCH_CONNECTOR_VARIABLES``, as ``NAME=VALUE`` with spaces between: Penstock's
+connector reads some of the same variables, and is measured without them.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ class Way:
     has_events: bool = True
     takes_gpu_memory: bool = False
     """Else the program copies to an array in host memory first."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Of the environment, while files are accessed in this way."""
 
 
 def penstock(options: str = "") -> Way:
@@ -52,7 +56,11 @@ ALONE = Way("HDF5 alone", "", has_events=False)
 
 def peers() -> list[Way]:
     other = os.environ.get("PENSTOCK_BENCH_CONNECTOR")
-    return [Way(f"connector {other.partition(' ')[0]}", "", other)] if other else []
+    if not other:
+        return []
+    words = os.environ.get("PENSTOCK_BENCH_CONNECTOR_VARIABLES", "").split()
+    variables = tuple((name, value) for name, _, value in (word.partition("=") for word in words))
+    return [Way(f"connector {other.partition(' ')[0]}", "", other, variables=variables)]
 
 
 @cache
@@ -83,6 +91,7 @@ def access(way: Way) -> Iterator[int]:
     """A file access property list with the connector."""
     hdf5 = library()
     made = hdf5.H5Pcreate(hdf5.file_access)
+    os.environ.update(way.variables)
     try:
         if way.connector:
             name, _, text = way.connector.partition(" ")
@@ -92,6 +101,8 @@ def access(way: Way) -> Iterator[int]:
             hdf5.H5VLfree_connector_info(connector, information)
         yield made
     finally:
+        for name, _ in way.variables:
+            del os.environ[name]
         hdf5.H5Pclose(made)
 
 

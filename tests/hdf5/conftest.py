@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -53,6 +54,17 @@ def hdf5(request, installed, tmp_path_factory) -> Hdf5:
     command = [ROOT / "scripts/build-hdf5", version, *COPIES[request.param]]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return Hdf5(Path(done.stdout.strip()), tmp_path_factory.mktemp(request.param), installed)
+
+
+@pytest.fixture(scope="session")
+def parallel_hdf5() -> Path:
+    prefix = os.environ.get("PENSTOCK_TEST_PARALLEL_HDF5")
+    if prefix is None:
+        pytest.skip("PENSTOCK_TEST_PARALLEL_HDF5 names no parallel HDF5")
+    for tool in ("mpicc", "mpiexec"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    return Path(prefix)
 
 
 @pytest.fixture

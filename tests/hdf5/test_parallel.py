@@ -4,7 +4,6 @@ PENSTOCK_TEST_PARALLEL_HDF5 names, with the MPI whose mpicc and mpiexec are on t
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,24 +14,14 @@ STRICT = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g
 PROCESSES = 2
 
 
-@pytest.fixture(scope="module")
-def prefix() -> Path:
-    prefix = os.environ.get("PENSTOCK_TEST_PARALLEL_HDF5")
-    if prefix is None:
-        pytest.skip("PENSTOCK_TEST_PARALLEL_HDF5 names no parallel HDF5")
-    for tool in ("mpicc", "mpiexec"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed")
-    return Path(prefix)
-
-
 @pytest.mark.parametrize("memory", ["host", "device"])
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
-def test_behaviour(source, memory, prefix, installed, tmp_path):
+def test_behaviour(source, memory, parallel_hdf5, installed, tmp_path):
     program = tmp_path / source.stem
-    lib = prefix / "lib"
+    lib = parallel_hdf5 / "lib"
     link = [f"-L{lib}", f"-Wl,-rpath,{lib}", "-lhdf5", "-ldl", "-rdynamic"]
-    compiled = ["mpicc", *STRICT, "-isystem", prefix / "include", source, *link, "-o", program]
+    include = ["-isystem", parallel_hdf5 / "include"]
+    compiled = ["mpicc", *STRICT, *include, source, *link, "-o", program]
     subprocess.run(compiled, check=True)
     environment = os.environ | {
         "HDF5_VOL_CONNECTOR": "penstock_async under_vol=0;under_info={}",
