@@ -86,12 +86,13 @@ impl Order<'_> {
                 let memory = Memory::of_array(&selection, shape, strides, element)?;
                 Ok((selection, memory))
             }
+            Shape::Space(H5S_ALL) if self.file_space == H5S_ALL => {
+                let destination = Destination::dense(&info.shape, element)?;
+                Ok((selection, Memory::from_start(destination)))
+            }
             Shape::Space(space) => {
                 let (memory, shape) = match space {
                     // As H5Dread has it: H5S_ALL stands for the dataspace of the file.
-                    H5S_ALL if self.file_space == H5S_ALL => {
-                        (Selection::all(&info.shape), info.shape.clone())
-                    }
                     H5S_ALL => (selection.clone(), info.shape.clone()),
                     space => (
                         Selection::of_space(session, space)?,
@@ -100,26 +101,15 @@ impl Order<'_> {
                 };
                 let (selection, destination) =
                     pair(&selection, &info.shape, &memory, &shape, element)?;
-                Ok((
-                    selection,
-                    Memory {
-                        destination,
-                        low: 0,
-                    },
-                ))
+                Ok((selection, Memory::from_start(destination)))
             }
         }
     }
 
     fn file_selection(&self, session: &Session<'_>, shape: &[u64]) -> Result<Selection> {
         match self.file_space {
-            H5S_ALL => match self.shape {
-                Shape::Space(space) if space != H5S_ALL => {
-                    // H5Dread takes the whole dataset then.
-                    Ok(Selection::all(shape))
-                }
-                _ => Ok(Selection::all(shape)),
-            },
+            // All of the dataset, whatever is selected in memory.
+            H5S_ALL => Ok(Selection::all(shape)),
             space => {
                 let (of_space, _) = space::extent(session, space)?;
                 if of_space != shape {
@@ -152,6 +142,13 @@ impl Order<'_> {
 }
 
 impl Memory {
+    fn from_start(destination: Destination) -> Memory {
+        Memory {
+            destination,
+            low: 0,
+        }
+    }
+
     fn of_array(
         selection: &Selection,
         shape: &[u64],
