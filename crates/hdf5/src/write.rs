@@ -1,11 +1,12 @@
 //! Writing a dataset: from identifiers of HDF5 to a plan, or to what HDF5 itself must do. All of it
 //! on the caller's thread.
 
+use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_codec::Pipeline;
 use penstock_codec::convert::Change;
+use penstock_codec::{Filter, Pipeline};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::side::Direct;
@@ -77,11 +78,28 @@ pub fn prepare_or_refuse(
     session: &Session<'static>,
     order: &Order<'_>,
 ) -> Result<Planned<Prepared>> {
-    match plan(session, order, &order.info(session)?) {
+    let info = order.info(session)?;
+    if let Some(filter) = left_out(session, &info.filters) {
+        let why = format!(
+            "HDF5 lacks filter {}, which is optional: it leaves it out",
+            filter.id
+        );
+        return Ok(Err(Refused(why)));
+    }
+    match plan(session, order, &info) {
         Ok(prepared) => Ok(Ok(prepared)),
         Err(Stop::Failed(error)) => Err(error),
         Err(Stop::Refused(why)) => Ok(Err(why)),
     }
+}
+
+/// A filter that HDF5 leaves out of what it writes: the program could not read what it had written
+/// itself if its chunks went through it.
+fn left_out<'a>(session: &Session<'_>, filters: &'a [Filter]) -> Option<&'a Filter> {
+    filters.iter().find(|filter| {
+        // SAFETY: takes a number only.
+        filter.optional && unsafe { (session.hdf5.H5Zfilter_avail)(filter.id as c_int) } <= 0
+    })
 }
 
 fn plan(
