@@ -15,8 +15,8 @@ use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, H5P_DEFAULT};
 use crate::change::Conversion;
 use crate::chunks::{ChunkGrid, ChunkTable, TableBuilder};
 use crate::element::ElementType;
-use crate::execute::Reading;
 use crate::execute::write::{Dense, Native, Writing};
+use crate::execute::{Reading, is_plain};
 use crate::metadata::{DatasetInfo, Layout};
 use crate::order::{Order, Shape};
 use crate::pair::pair;
@@ -43,6 +43,18 @@ impl Prepared {
     /// Whether nothing is left to be written.
     pub fn is_done(&self) -> bool {
         matches!(self.way, Way::Done)
+    }
+
+    /// The sides of the blocks of which elements are read and written back as they were, if there are
+    /// any. While it is under way, nothing else may write to a block that it touches.
+    pub(crate) fn rewritten(&self) -> Result<Option<&[u64]>> {
+        let Way::Contiguous(writing, _) = &self.way else {
+            return Ok(None);
+        };
+        match writing.reading.plan.rewritten() {
+            Some(block) if !is_plain(&writing.reading)? => Ok(Some(block)),
+            _ => Ok(None),
+        }
     }
 }
 
