@@ -150,7 +150,7 @@ fn plan(
     let (opened, native) = native(session, order, info, descriptor, is_contiguous)?;
     let (info, table) = match &info.layout {
         Layout::Chunked { chunk, .. } => {
-            let (info, table) = chunk_table(session, order, info, chunk, &selection)?;
+            let (info, table) = chunk_table(session, order, info, chunk, &selection, &opened)?;
             (info, Some(table))
         }
         _ => (
@@ -215,6 +215,7 @@ fn chunk_table(
     info: &DatasetInfo,
     chunk: &[u64],
     selection: &Selection,
+    file: &File,
 ) -> Result<(DatasetInfo, Arc<ChunkTable>)> {
     let named = |e| info.name_in(e);
     if selection.covers_chunks(&info.shape, chunk) {
@@ -226,6 +227,8 @@ fn chunk_table(
     // Chunks that were only in memory have their places now, and the file is longer.
     let info = DatasetInfo::read(session, order.dataset)?;
     let table = ChunkTable::read(session, order.dataset, &info).map_err(named)?;
+    // A table that is damaged may name places where no file ends.
+    lengthen(file, table.end().min(info.file.size))?;
     Ok((info, Arc::new(table)))
 }
 
@@ -265,17 +268,22 @@ fn contiguous(
     else {
         return refused("no storage is allocated");
     };
-    // HDF5 itself makes the file as long as what it has allocated only when it closes it.
-    let end = offset.saturating_add(info.bytes()?);
-    if file.size()? < end {
-        file.truncate(end)?;
-    }
+    lengthen(file, offset.saturating_add(info.bytes()?))?;
     if native.durable.is_some() {
         // SAFETY: takes an identifier, which HDF5 checks.
         let status = unsafe { (session.hdf5.H5Fflush)(order.dataset, H5F_SCOPE_LOCAL) };
         session.check(status, "flush the file")?;
     }
     Ok(info)
+}
+
+/// Makes the file as long as what is allocated in it, which HDF5 itself does only when it flushes or
+/// closes it. What was never written is zeros then.
+fn lengthen(file: &File, end: u64) -> Result<()> {
+    match file.size()? < end {
+        true => file.truncate(end),
+        false => Ok(()),
+    }
 }
 
 /// Lets HDF5 write: at once if it can write straight from the caller's buffer, else in a turn.
