@@ -21,7 +21,7 @@ use crate::metadata::{DatasetInfo, Layout};
 use crate::order::{Order, Shape};
 use crate::pair::pair;
 use crate::plan::{Destination, Item, ReadPlan};
-use crate::read::{Planned, Refused, Stop, direct, flush, refused};
+use crate::read::{PAGE_BUFFER, Planned, Refused, Stop, direct, flush, refused};
 use crate::selection::{Axis, Selection};
 use crate::session::Session;
 
@@ -113,6 +113,9 @@ fn plan(
     };
     if !file.is_writable || file.is_swmr {
         return refused("the file is not open for writing, or for readers at the same time");
+    }
+    if file.page_buffer > 0 {
+        return refused(PAGE_BUFFER);
     }
     // SAFETY: takes an identifier, which HDF5 checks; the answer is ours to close.
     let file_type = unsafe { (session.hdf5.H5Dget_type)(order.dataset) };
@@ -223,7 +226,7 @@ fn chunk_table(
         let none = TableBuilder::new(grid, info.file.size).finish();
         return Ok((info.clone(), Arc::new(none)));
     }
-    flush(session, order.dataset, &info.file)?;
+    flush(session, order.dataset)?;
     // Chunks that were only in memory have their places now, and the file is longer.
     let info = DatasetInfo::read(session, order.dataset)?;
     let table = ChunkTable::read(session, order.dataset, &info).map_err(named)?;
@@ -242,9 +245,6 @@ fn contiguous(
     selection: &Selection,
     file: &File,
 ) -> std::result::Result<DatasetInfo, Stop> {
-    if info.file.page_buffer > 0 {
-        return refused("the file has a page buffer");
-    }
     let reach = info.bytes()?.saturating_sub(native.element);
     if reach < info.file.sieve_buffer as u64 {
         return refused("the dataset is so small that HDF5 may keep all of it");
@@ -256,7 +256,7 @@ fn contiguous(
         };
         native.allocate(session, &last)?;
     } else {
-        flush(session, order.dataset, &info.file)?;
+        flush(session, order.dataset)?;
     }
     let info = match is_missing {
         true => DatasetInfo::read(session, order.dataset)?,
