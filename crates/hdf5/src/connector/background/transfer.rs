@@ -23,7 +23,7 @@ use super::pending::{Access, Claim};
 use super::planned::{Part, prepare, touched};
 use super::policy::{Begins, Policy};
 use super::start::{Going, start};
-use super::{attend, concerns, enter, finish_before, finish_before_gpu_ends};
+use super::{attend, concerns, enter, finish_before, finish_before_exit};
 use crate::read::{Planned, Refused};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -313,9 +313,7 @@ unsafe fn hand_over(call: &Call<'_>, (claims, work): Going) {
     if let (Begins::Now, Some(delay)) = (call.policy().begins, call.policy().delay) {
         begin_after(&operation, delay);
     }
-    if cuda_is_loaded() {
-        finish_before_gpu_ends();
-    }
+    finish_before_exit();
     if !call.req.is_null() {
         // SAFETY: HDF5 gives a place for a request.
         unsafe { *call.req = Wrapped::request(&operation, &call.unders[0].container) };
