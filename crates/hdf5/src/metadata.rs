@@ -110,7 +110,7 @@ pub struct FileInfo {
     pub is_swmr: bool,
     /// Offsets are those of one plain file.
     pub is_plain: bool,
-    /// A page buffer may hold changed raw data; H5Fflush writes it.
+    /// Bytes of a page buffer, which may hold changed raw data.
     pub page_buffer: usize,
     /// The buffer in which HDF5 may hold changed contiguous data; H5Dflush writes it.
     pub sieve_buffer: usize,

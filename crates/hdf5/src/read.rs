@@ -14,14 +14,14 @@ use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::side::Direct;
 use penstock_engine::file::{Access, File};
 use penstock_engine::options::{Choice, Options};
-use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, H5P_DEFAULT, hid_t};
+use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
 
 use crate::change::Conversion;
 use crate::chunks::ChunkTable;
 use crate::compose::{Composition, Store, compose};
 use crate::element::ElementType;
 use crate::execute::Reading;
-use crate::metadata::{DatasetInfo, FileInfo, Layout};
+use crate::metadata::{DatasetInfo, Layout};
 use crate::order::{Order, Shape};
 use crate::pair::pair;
 use crate::plan::{Destination, Item, ReadPlan, Source};
@@ -109,7 +109,11 @@ fn try_plan(
 ) -> Result<(Arc<DatasetInfo>, Planned<Prepared>)> {
     let mut info = order.info(session)?;
     if info.file.is_writable && info.file.is_plain {
-        flush(session, order.dataset, &info.file)?;
+        if info.file.page_buffer > 0 {
+            let why = PAGE_BUFFER.to_owned();
+            return Ok((Arc::new(info), Err(Refused(why))));
+        }
+        flush(session, order.dataset)?;
         if !info.is_settled() {
             // Chunks that were only in memory have their places now, and the file is longer.
             info = DatasetInfo::read(session, order.dataset)?;
@@ -248,17 +252,15 @@ fn virtual_parts(
     Ok(readings)
 }
 
+/// Why only HDF5 reads and writes where it may hold changed pages. H5Fflush alone writes these, and HDF5
+/// (1.14.4, 2.2.0) damages files with a page buffer that are flushed often.
+pub(crate) const PAGE_BUFFER: &str = "the file has a page buffer";
+
 /// What HDF5 holds changed in memory goes into the file first.
-pub(crate) fn flush(session: &Session<'_>, dataset: hid_t, file: &FileInfo) -> Result<()> {
+pub(crate) fn flush(session: &Session<'_>, dataset: hid_t) -> Result<()> {
     // SAFETY: takes an identifier, which HDF5 checks.
     let status = unsafe { (session.hdf5.H5Dflush)(dataset) };
-    session.check(status, "flush the dataset")?;
-    if file.page_buffer > 0 {
-        // SAFETY: as above.
-        let status = unsafe { (session.hdf5.H5Fflush)(dataset, H5F_SCOPE_LOCAL) };
-        session.check(status, "flush the file")?;
-    }
-    Ok(())
+    session.check(status, "flush the dataset").map(drop)
 }
 
 fn files(info: &DatasetInfo, options: Options) -> Result<Vec<Option<Arc<File>>>> {

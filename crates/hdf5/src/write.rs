@@ -16,13 +16,13 @@ use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, H5P_DEFAULT};
 use crate::change::Conversion;
 use crate::chunks::{ChunkGrid, ChunkTable, TableBuilder};
 use crate::element::ElementType;
-use crate::execute::Reading;
 use crate::execute::write::{Dense, Native, Writing};
+use crate::execute::{Reading, is_plain};
 use crate::metadata::{DatasetInfo, Layout};
 use crate::order::{Order, Shape};
 use crate::pair::pair;
 use crate::plan::{Destination, Item, ReadPlan};
-use crate::read::{Planned, Refused, Stop, direct, flush, refused};
+use crate::read::{PAGE_BUFFER, Planned, Refused, Stop, direct, flush, refused};
 use crate::selection::{Axis, Selection};
 use crate::session::Session;
 
@@ -44,6 +44,18 @@ impl Prepared {
     /// Whether nothing is left to be written.
     pub fn is_done(&self) -> bool {
         matches!(self.way, Way::Done)
+    }
+
+    /// The sides of the blocks of which elements are read and written back as they were, if there are
+    /// any. While it is under way, nothing else may write to a block that it touches.
+    pub(crate) fn rewritten(&self) -> Result<Option<&[u64]>> {
+        let Way::Contiguous(writing, _) = &self.way else {
+            return Ok(None);
+        };
+        match writing.reading.plan.rewritten() {
+            Some(block) if !is_plain(&writing.reading)? => Ok(Some(block)),
+            _ => Ok(None),
+        }
     }
 }
 
@@ -120,6 +132,9 @@ fn plan(
     if !file.is_writable || file.is_swmr {
         return refused("the file is not open for writing, or for readers at the same time");
     }
+    if file.page_buffer > 0 {
+        return refused(PAGE_BUFFER);
+    }
     // SAFETY: takes an identifier, which HDF5 checks; the answer is ours to close.
     let file_type = unsafe { (session.hdf5.H5Dget_type)(order.dataset) };
     let file_type = session.own(file_type, session.hdf5.H5Tclose, "get the element type")?;
@@ -156,7 +171,7 @@ fn plan(
     let (opened, native) = native(session, order, info, descriptor, is_contiguous)?;
     let (info, table) = match &info.layout {
         Layout::Chunked { chunk, .. } => {
-            let (info, table) = chunk_table(session, order, info, chunk, &selection)?;
+            let (info, table) = chunk_table(session, order, info, chunk, &selection, &opened)?;
             (info, Some(table))
         }
         _ => (
@@ -221,6 +236,7 @@ fn chunk_table(
     info: &DatasetInfo,
     chunk: &[u64],
     selection: &Selection,
+    file: &File,
 ) -> Result<(DatasetInfo, Arc<ChunkTable>)> {
     let named = |e| info.name_in(e);
     if selection.covers_chunks(&info.shape, chunk) {
@@ -228,10 +244,12 @@ fn chunk_table(
         let none = TableBuilder::new(grid, info.file.size).finish();
         return Ok((info.clone(), Arc::new(none)));
     }
-    flush(session, order.dataset, &info.file)?;
+    flush(session, order.dataset)?;
     // Chunks that were only in memory have their places now, and the file is longer.
     let info = DatasetInfo::read(session, order.dataset)?;
     let table = ChunkTable::read(session, order.dataset, &info).map_err(named)?;
+    // A table that is damaged may name places where no file ends.
+    lengthen(file, table.end().min(info.file.size))?;
     Ok((info, Arc::new(table)))
 }
 
@@ -245,9 +263,6 @@ fn contiguous(
     selection: &Selection,
     file: &File,
 ) -> std::result::Result<DatasetInfo, Stop> {
-    if info.file.page_buffer > 0 {
-        return refused("the file has a page buffer");
-    }
     let reach = info.bytes()?.saturating_sub(native.element);
     if reach < info.file.sieve_buffer as u64 {
         return refused("the dataset is so small that HDF5 may keep all of it");
@@ -259,7 +274,7 @@ fn contiguous(
         };
         native.allocate(session, &last)?;
     } else {
-        flush(session, order.dataset, &info.file)?;
+        flush(session, order.dataset)?;
     }
     let info = match is_missing {
         true => DatasetInfo::read(session, order.dataset)?,
@@ -271,17 +286,22 @@ fn contiguous(
     else {
         return refused("no storage is allocated");
     };
-    // HDF5 itself makes the file as long as what it has allocated only when it closes it.
-    let end = offset.saturating_add(info.bytes()?);
-    if file.size()? < end {
-        file.truncate(end)?;
-    }
+    lengthen(file, offset.saturating_add(info.bytes()?))?;
     if native.durable.is_some() {
         // SAFETY: takes an identifier, which HDF5 checks.
         let status = unsafe { (session.hdf5.H5Fflush)(order.dataset, H5F_SCOPE_LOCAL) };
         session.check(status, "flush the file")?;
     }
     Ok(info)
+}
+
+/// Makes the file as long as what is allocated in it, which HDF5 itself does only when it flushes or
+/// closes it. What was never written is zeros then.
+fn lengthen(file: &File, end: u64) -> Result<()> {
+    match file.size()? < end {
+        true => file.truncate(end),
+        false => Ok(()),
+    }
 }
 
 /// Lets HDF5 write: at once if it can write straight from the caller's buffer, else in a turn.

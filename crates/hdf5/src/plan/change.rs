@@ -6,6 +6,7 @@ use penstock_engine::error::Result;
 
 use super::{ChunkJob, NO_FILTERS, ReadPlan, Source, Work, Works};
 use crate::placement::Placement;
+use crate::selection::{Axis, Selection};
 
 /// One chunk, or block of contiguous data, of which some elements change.
 #[derive(Clone, Debug)]
@@ -18,7 +19,7 @@ pub(crate) struct Changed {
 /// What of the chunk as it is counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// Every byte changes.
+    /// Every byte changes, or every one of the [`span`](ChunkJob::span) that is written.
     Nothing,
     /// Elements outside the dataset, which are to be the fill value, or all of a chunk that was
     /// never written.
@@ -53,20 +54,25 @@ impl Changes {
             placement,
         };
         let inside = plan.inside(chunk);
-        let is_covered = new.elements(plan) == inside;
+        let elements = new.elements(plan);
+        let is_covered = elements == inside;
         let start = match plan.source {
             Source::Contiguous { offset } => Some(offset),
             Source::Given => Some(0),
             _ => None,
         };
         if let Some(offset) = start {
-            // A block ends where the dataset does.
+            // A block ends where the dataset does. Of one that is covered from the first to the last
+            // changed element no more is written.
+            let (low, high) = new.span(plan);
+            let is_one_run = elements * plan.item.stored == high - low;
+            debug_assert!(is_covered || is_one_run || plan.rewritten().is_some());
             return Ok(Changed {
                 job: ChunkJob {
                     mask: NO_FILTERS,
                     ..plan.block(offset, new)
                 },
-                before: if is_covered {
+                before: if is_one_run {
                     Before::Nothing
                 } else {
                     Before::Stored
@@ -119,6 +125,39 @@ impl ReadPlan {
             .zip(sides)
             .map(|(first, (size, side))| (*side).min(size - first))
             .product()
+    }
+
+    /// The sides of the blocks of contiguous data, if some are written with elements between those that
+    /// change: nothing else may change these meanwhile.
+    pub(crate) fn rewritten(&self) -> Option<&[u64]> {
+        let Source::Contiguous { .. } = self.source else {
+            return None;
+        };
+        let is_one_run = match &self.selection {
+            Selection::Grid(axes) => self.are_runs(axes),
+            Selection::Runs(runs) => runs.len() <= 1,
+        };
+        (!is_one_run).then(|| self.grid.chunk())
+    }
+
+    /// Whether what is selected of each block is one run of elements.
+    fn are_runs(&self, axes: &[Axis]) -> bool {
+        let sides = self.grid.shape().iter().zip(self.grid.chunk());
+        let mut is_full = true;
+        for (axis, (size, side)) in axes.iter().zip(sides).rev() {
+            if *side == 1 && *size > 1 {
+                // Of this dimension, and those further out, a block has one index.
+                break;
+            }
+            let Some((_, count)) = axis.as_range() else {
+                return false;
+            };
+            if count > 1 && !is_full {
+                return false;
+            }
+            is_full &= count == *size;
+        }
+        true
     }
 
     /// Whether a chunk is stored without any filter, because it sticks out of the dataset.

@@ -128,10 +128,11 @@ pub unsafe extern "C" fn finish_all(_: *mut c_void) {
     let _ = std::panic::catch_unwind(|| finish_before(&Claim::All));
 }
 
-/// Sees to it that operations with GPU memory are finished when the process exits. The CUDA driver
-/// ends then, too, and before HDF5 does if the program has begun to use it later. What is arranged
-/// last comes first.
-fn finish_before_gpu_ends() {
+/// Sees to it that bytes are moved when the process exits, before HDF5 ends: once it has begun to,
+/// what it has not used yet cannot be used any more, such as another kind of index of chunks. The CUDA
+/// driver ends then, too, and before HDF5 does if the program has begun to use it later. What is
+/// arranged last comes first.
+fn finish_before_exit() {
     extern "C" fn at_exit() {
         let finish = || {
             before(&Claim::All)

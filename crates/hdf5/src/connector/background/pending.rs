@@ -88,6 +88,32 @@ impl Claim {
         }
     }
 
+    /// The claim with its region made of whole blocks. A block of another number of dimensions is one of
+    /// the dataset seen as one row.
+    #[must_use]
+    pub fn of_blocks(self, block: &[u64]) -> Claim {
+        match self {
+            Claim::Elements {
+                dataset,
+                region,
+                access,
+            } => {
+                let region = match region {
+                    Region::Box(ranges) if ranges.len() == block.len() => {
+                        Region::Box(ranges).of_chunks(block)
+                    }
+                    _ => Region::Everything,
+                };
+                Claim::Elements {
+                    dataset,
+                    region,
+                    access,
+                }
+            }
+            other => other,
+        }
+    }
+
     pub fn is_elements(&self) -> bool {
         matches!(self, Claim::Elements { .. })
     }

@@ -12,6 +12,7 @@ use super::super::staging::refuse_pointers;
 use super::super::wrapped::Under;
 use super::about::bounds;
 use super::lend::Loan;
+use super::pending::Claim;
 use super::transfer::{Call, Kind};
 use crate::driver::options_of;
 use crate::execute::{self, Manner as Submission};
@@ -43,6 +44,18 @@ impl Prepared {
             Prepared::Read(read) => read.readings.is_empty(),
             Prepared::Write(write) => write.is_done(),
         }
+    }
+
+    /// The claim of the transfer, of whole blocks where elements are written beside those that change.
+    pub fn widen(&self, claim: Claim) -> Result<Claim> {
+        let block = match self {
+            Prepared::Read(_) => None,
+            Prepared::Write(write) => write.rewritten()?,
+        };
+        Ok(match block {
+            Some(block) => claim.of_blocks(block),
+            None => claim,
+        })
     }
 
     fn length(&self) -> u64 {

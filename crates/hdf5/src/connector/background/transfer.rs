@@ -23,7 +23,7 @@ use super::pending::{Access, Claim};
 use super::planned::{Part, prepare, touched};
 use super::policy::{Begins, Policy};
 use super::start::{Going, start};
-use super::{attend, concerns, enter, finish_before, finish_before_gpu_ends};
+use super::{attend, concerns, enter, finish_before, finish_before_exit};
 use crate::read::{Planned, Refused};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,31 +209,47 @@ pub unsafe fn transfer(call: &Call<'_>) -> Result<Way> {
 unsafe fn planned(call: &Call<'_>) -> Result<Planned<Vec<(Part, Claim)>>> {
     // SAFETY: passed on.
     let claims = unsafe { call.claims()? };
-    for (at, (_, claim)) in claims.iter().enumerate() {
-        let is_same_twice =
-            |other: &(Loan, Claim)| other.1.is_elements() && claim.conflicts(&other.1);
-        if claim.is_elements() && claims[..at].iter().any(is_same_twice) {
-            let why = "the call touches the same elements twice";
-            return Ok(Err(Refused(why.to_owned())));
-        }
+    let (loans, mut claims): (Vec<Loan>, Vec<Claim>) = claims.into_iter().unzip();
+    if meet(&claims) {
+        let why = "the call touches the same elements twice";
+        return Ok(Err(Refused(why.to_owned())));
     }
     let mut waited = 0;
-    for (_, claim) in &claims {
+    for claim in &claims {
         waited += finish_before(claim);
+    }
+    let mut parts = Vec::with_capacity(claims.len());
+    for (at, (loan, claim)) in loans.into_iter().zip(&mut claims).enumerate() {
+        // SAFETY: passed on.
+        let part = match unsafe { prepare(call, at, loan)? } {
+            Ok(part) => part,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let widened = part.prepared.widen(claim.clone())?;
+        if widened != *claim {
+            waited += finish_before(&widened);
+            *claim = widened;
+        }
+        parts.push(part);
+    }
+    if meet(&claims) {
+        let why = "the call touches the same blocks of a dataset twice";
+        return Ok(Err(Refused(why.to_owned())));
     }
     if waited > 0 && call.goes_on() {
         let why = "came after pending operations that it conflicts with";
         call.tell(Manner::Async, 0, why);
     }
-    let mut parts = Vec::with_capacity(claims.len());
-    for (at, (loan, claim)) in claims.into_iter().enumerate() {
-        // SAFETY: passed on.
-        match unsafe { prepare(call, at, loan)? } {
-            Ok(part) => parts.push((part, claim)),
-            Err(refused) => return Ok(Err(refused)),
-        }
-    }
-    Ok(Ok(parts))
+    Ok(Ok(parts.into_iter().zip(claims).collect()))
+}
+
+/// Whether two of the claims are on the same elements.
+fn meet(claims: &[Claim]) -> bool {
+    let is_met = |(at, claim): (usize, &Claim)| {
+        let is_same = |other: &Claim| other.is_elements() && claim.conflicts(other);
+        claim.is_elements() && claims[..at].iter().any(is_same)
+    };
+    claims.iter().enumerate().any(is_met)
 }
 
 /// Finishes what the call must come after when HDF5 carries it out. Its buffers reach further than
@@ -297,9 +313,7 @@ unsafe fn hand_over(call: &Call<'_>, (claims, work): Going) {
     if let (Begins::Now, Some(delay)) = (call.policy().begins, call.policy().delay) {
         begin_after(&operation, delay);
     }
-    if cuda_is_loaded() {
-        finish_before_gpu_ends();
-    }
+    finish_before_exit();
     if !call.req.is_null() {
         // SAFETY: HDF5 gives a place for a request.
         unsafe { *call.req = Wrapped::request(&operation, &call.unders[0].container) };

@@ -13,7 +13,8 @@ use super::feed::Feed;
 use super::gather::Array;
 use super::{Native, Writing};
 
-/// The duty of writing a contiguous dataset. A block is read before if not all of it changes.
+/// The duty of writing a contiguous dataset. From the first to the last element of a block that change,
+/// it is written whole: what lies between them is read before.
 pub struct BlockWrite {
     pub writing: Writing,
     pub array: Array,
@@ -49,9 +50,11 @@ impl Duty for BlockWrite {
             share,
             || self.feed.lock().unwrap_or_else(|e| e.into_inner()).bite(),
             |numbered, filled| {
-                let bytes = filled.bytes;
+                let job = &numbered.changed.job;
+                let (low, high) = job.span(&self.writing.reading.plan);
+                let bytes = &filled.bytes[low as usize..high as usize];
                 let start = bytes.as_ptr().cast_mut();
-                let (address, length) = (numbered.changed.job.address, bytes.len() as u64);
+                let (address, length) = (job.address + low, high - low);
                 // SAFETY: a write only reads the bytes.
                 unsafe { side.move_buffered(start, address, length)? };
                 let moved = self.writing.moved(&numbered.changed);

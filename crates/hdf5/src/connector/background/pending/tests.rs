@@ -65,6 +65,15 @@ fn a_region_of_whole_chunks_holds_the_chunks_that_it_touches() {
 }
 
 #[test]
+fn a_claim_of_blocks_in_another_number_of_dimensions_is_of_every_element() {
+    let write = elements(1, &[3..5, 8..9], Access::Write);
+    let of_blocks = write.clone().of_blocks(&[1, 10]);
+    assert_eq!(of_blocks, elements(1, &[3..5, 0..10], Access::Write));
+    let far = elements(1, &[90..91, 90..91], Access::Write);
+    assert!(write.of_blocks(&[1000]).conflicts(&far));
+}
+
+#[test]
 fn those_before_come_in_the_order_of_their_submission_and_leave_by_their_number() {
     let mut pending = Pending::new();
     let numbers: Vec<u64> = (0..4)
