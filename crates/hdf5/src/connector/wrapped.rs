@@ -141,8 +141,8 @@ impl Wrapped {
 
     pub fn lent(&self) -> Option<&Arc<Lent>> {
         match &self.role {
-            Role::Lent(lent) => Some(lent),
-            Role::Owned | Role::Request(..) => None,
+            Role::Lent(lent) if !lent.is_given() => Some(lent),
+            Role::Owned | Role::Lent(_) | Role::Request(..) => None,
         }
     }
 
@@ -237,7 +237,7 @@ impl Under {
         // SAFETY: passed on.
         let object = unsafe { Wrapped::of(object) };
         Under {
-            is_lent: matches!(object.role, Role::Lent(_)),
+            is_lent: object.lent().is_some(),
             object: object.under,
             id: object.container.below.id,
             calls: object.container.below.host.calls,

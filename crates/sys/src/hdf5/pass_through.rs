@@ -25,6 +25,7 @@ table! {
             /// To be given back by `H5free_memory`.
             fn H5allocate_memory(size: usize, clear: bool) -> *mut c_void;
             fn H5Idec_ref(id: hid_t) -> c_int;
+            fn H5Iget_ref(id: hid_t) -> c_int;
             fn H5Pcopy(plist_id: hid_t) -> hid_t;
             fn H5Pset_vol(plist_id: hid_t, new_vol_id: hid_t, new_vol_info: *const c_void) -> herr_t;
             /// One reference more of the identifier.

@@ -18,6 +18,7 @@ use super::lend::Loan;
 use super::operation::{Operation, Work};
 use super::pending::Claim;
 use super::{Begins, before, begin_before, concerns, enter, finish_before};
+use crate::edge::SUCCEED;
 use crate::session::Session;
 
 /// Device and number of a file, by which it is known under all of its names.
@@ -78,10 +79,13 @@ pub unsafe fn later(
     let kept = (under.clone(), loan.clone());
     let action = call.to_string_lossy();
     let act = move || {
-        let (under, _loan) = kept;
+        let (under, loan) = kept;
         // SAFETY: the thread is inside a call of this HDF5.
         let session = unsafe { Session::begin(under.container.below.host.hdf5) };
-        let status = act(&under);
+        let status = match loan.as_ref().is_some_and(|loan| loan.is_taken_over()) {
+            true => SUCCEED,
+            false => act(&under),
+        };
         let done = session.check(status, &format!("do what {action} has asked for"));
         match call == CLOSE_DATASET {
             true => done.map(drop),

@@ -5,7 +5,7 @@
 //! everything on at once. Closing the identifier leaves the object below open.
 
 use std::cell::Cell;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
@@ -30,6 +30,8 @@ pub struct Lent {
     id: AtomicI64,
     /// Whether the loan still has to close the identifier.
     is_held: AtomicBool,
+    /// Whether the application has the identifier, and closes the object by it.
+    is_given: AtomicBool,
     /// The operation that calls HDF5 by it.
     operation: Mutex<Weak<Operation>>,
 }
@@ -64,6 +66,7 @@ impl Loan {
         let lent = Arc::new(Lent {
             id: AtomicI64::new(CLOSED),
             is_held: AtomicBool::new(false),
+            is_given: AtomicBool::new(false),
             operation: Mutex::new(Weak::new()),
         });
         let lending: Lending = (Arc::clone(&under.container), Arc::clone(&lent));
@@ -95,6 +98,29 @@ impl Loan {
         self.lent.id.load(Relaxed)
     }
 
+    /// Leaves the object to those who have references to its identifier, if there are any: HDF5 gives
+    /// out the identifier that it finds for a file, as H5Iget_file_id does. It is closed with the last
+    /// of them then.
+    pub fn is_taken_over(&self) -> bool {
+        // SAFETY: the thread is inside a call of this HDF5, which checks the identifier.
+        let references = || unsafe { (self.host.calls.H5Iget_ref)(self.id()) };
+        let is_taken_over =
+            self.lent.is_held.load(Relaxed) && self.host.keeping_errors(references) > 1;
+        if is_taken_over {
+            self.lent.is_held.store(false, Relaxed);
+            self.lent.is_given.store(true, Relaxed);
+            self.release();
+        }
+        is_taken_over
+    }
+
+    /// Gives one reference back. How many are left.
+    fn release(&self) -> c_int {
+        // SAFETY: the thread is inside a call of this HDF5, which checks the identifier.
+        let release = || unsafe { (self.host.calls.H5Idec_ref)(self.id()) };
+        self.host.keeping_errors(release)
+    }
+
     /// From now on an application that closes the identifier, which it finds among those of the
     /// file, waits for the operation.
     pub fn is_used_by(&self, operation: &Arc<Operation>) {
@@ -110,14 +136,19 @@ impl Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         if self.lent.is_held.swap(false, Relaxed) {
-            // SAFETY: the identifier is open, and its one reference is this object's.
-            self.host
-                .keeping_errors(|| unsafe { (self.host.calls.H5Idec_ref)(self.id()) });
+            // The object is closed by another identifier: an application that has taken references to
+            // this one must not reach what is no more.
+            while self.release() > 0 {}
         }
     }
 }
 
 impl Lent {
+    /// Whether the object is the application's, and no longer lent.
+    pub fn is_given(&self) -> bool {
+        self.is_given.load(Relaxed)
+    }
+
     /// The identifier is being closed, by its loan or by the application. Until this returns it can be
     /// used, and the operation is finished by it; then its loan has nothing left to close.
     pub fn closes(&self) {
