@@ -27,6 +27,7 @@ table! {
             fn H5Idec_ref(id: hid_t) -> c_int;
             fn H5Iget_ref(id: hid_t) -> c_int;
             fn H5Pcopy(plist_id: hid_t) -> hid_t;
+            fn H5Pget_fclose_degree(fapl_id: hid_t, degree: *mut c_int) -> herr_t;
             fn H5Pset_vol(plist_id: hid_t, new_vol_id: hid_t, new_vol_info: *const c_void) -> herr_t;
             /// One reference more of the identifier.
             fn H5Pget_vol_id(plist_id: hid_t, vol_id: *mut hid_t) -> herr_t;

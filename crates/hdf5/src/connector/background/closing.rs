@@ -1,7 +1,7 @@
 //! Closing and flushing what operations are pending on: at once after them, or as an operation of its
 //! own that comes after them.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -68,8 +68,10 @@ pub unsafe fn later(
     let loan = match call == CLOSE_FILE {
         // SAFETY: passed on.
         true => match unsafe { Loan::of(under, H5I_FILE) } {
-            Ok(loan) => Some(Rc::new(loan)),
-            Err(_) => {
+            // Else closing the file closes what the application may be using then, or fails when the
+            // application has no identifier of it any more.
+            Ok(loan) if unsafe { may_stay_in_use(under, &loan) } => Some(Rc::new(loan)),
+            _ => {
                 before.iter().for_each(Operation::finish);
                 return Ok(false);
             }
@@ -119,6 +121,23 @@ pub unsafe fn later(
         });
     }
     Ok(true)
+}
+
+/// Whether objects of a file may be open when it is closed, and stay so.
+///
+/// # Safety
+/// The thread is inside a callback on `under`, a file, of which `loan` is an identifier.
+unsafe fn may_stay_in_use(under: &Under, loan: &Loan) -> bool {
+    const H5F_CLOSE_WEAK: c_int = 1;
+    let host = under.container.below.host;
+    let mut degree = -1;
+    // SAFETY: passed on, with a place for the answer.
+    host.keeping_errors(|| unsafe {
+        let list = (host.hdf5.H5Fget_access_plist)(loan.id());
+        (host.calls.H5Pget_fclose_degree)(list, &mut degree);
+        (host.hdf5.H5Pclose)(list);
+    });
+    degree == H5F_CLOSE_WEAK
 }
 
 pub const CLOSE_FILE: &CStr = c"H5Fclose_async";
