@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::slice;
+use std::sync::atomic::Ordering::Relaxed;
 
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5P_DEFAULT, herr_t, hid_t};
@@ -10,7 +11,7 @@ use super::background::{self, Call, Kind, Way};
 use super::host::Quiet;
 use super::request;
 use super::wrapped::{Ask, Location, Req, Under, Wrapped, attempt, close_after, make, operate};
-use crate::edge::SUCCEED;
+use crate::edge::{FAIL, SUCCEED};
 
 unsafe extern "C" fn create(
     obj: *mut c_void,
@@ -299,7 +300,17 @@ unsafe extern "C" fn close_dataset(dset: *mut c_void, _dxpl_id: hid_t, req: Req)
     unsafe {
         let claim = |under: &Under| background::object_of(under, H5I_DATASET);
         let ask = Ask::of(background::CLOSE_DATASET, req);
-        close_after(dset, ask, claim, native)
+        let under = Under::of(dset);
+        let status = close_after(dset, ask, claim, native);
+        // Nothing comes after this that could tell of failures.
+        let is_last = req.is_null() && !under.is_lent && under.container.is_closed.load(Relaxed);
+        match status >= 0 && is_last {
+            true => {
+                let told = under.caught(|| under.container.policy.failures.take());
+                told.map_or(FAIL, |()| status)
+            }
+            false => status,
+        }
     }
 }
 

@@ -101,6 +101,7 @@ unsafe fn opened(
         if file.is_null() {
             return Ok(file);
         }
+        let _ = access.container.file.set(file as usize);
         // SAFETY: passed on.
         if let Some(identity) = unsafe { identity(name) } {
             let _ = access.container.identity.set(identity);
@@ -332,7 +333,7 @@ unsafe fn flush(
 
 unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) -> herr_t {
     let native = |under: &Under, req: Req| {
-        under.container.closes();
+        under.container.closes(under.object);
         // SAFETY: HDF5 closes the file, or has asked for it when something was pending.
         unsafe { (under.calls.H5VLfile_close)(under.object, under.id, H5P_DEFAULT, req) }
     };

@@ -103,6 +103,7 @@ impl Info {
             identity: OnceLock::new(),
             has_readers: AtomicBool::new(false),
             opened: Mutex::default(),
+            file: OnceLock::new(),
             is_closed: AtomicBool::new(false),
         }))
     }

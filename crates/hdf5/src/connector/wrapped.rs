@@ -52,6 +52,9 @@ pub struct Container {
     /// The file as the engine has opened it, with HDF5's number of it: objects of other files can be
     /// reached from this one.
     pub opened: Mutex<Option<(FileKey, Arc<File>)>>,
+    /// The address of the file, as the connector below knows it. Others may be reached from it, and
+    /// are closed by themselves.
+    pub file: OnceLock<usize>,
     pub is_closed: AtomicBool,
 }
 
@@ -214,12 +217,14 @@ impl Container {
         Ok(Some(file))
     }
 
-    /// The application has closed the file. Objects of it may still be open, and HDF5 may keep what is
+    /// The application has closed this file, the container's or one reached from it. Objects of it may still be open, and HDF5 may keep what is
     /// wrapped of it longer than that: no descriptor is kept for them.
-    pub fn closes(&self) {
+    pub fn closes(&self, file: *mut c_void) {
         /// A worker that has carried its last block lets go of the file in a moment.
         const A_MOMENT: Duration = Duration::from_millis(5);
-        self.is_closed.store(true, Relaxed);
+        if self.file.get() == Some(&(file as usize)) {
+            self.is_closed.store(true, Relaxed);
+        }
         let opened = self.opened.lock().unwrap_or_else(|e| e.into_inner()).take();
         if let Some((_, file)) = opened {
             let since = Instant::now();

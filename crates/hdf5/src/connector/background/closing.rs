@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 
 use penstock_engine::error::Result;
@@ -17,7 +18,7 @@ use super::journal::Manner;
 use super::lend::Loan;
 use super::operation::{Operation, Work};
 use super::pending::Claim;
-use super::{Begins, before, begin_before, concerns, enter, finish_before};
+use super::{Begins, before_on, begin_before, concerns, enter};
 use crate::edge::SUCCEED;
 use crate::session::Session;
 
@@ -47,11 +48,15 @@ pub unsafe fn later(
 ) -> Result<bool> {
     let Ask { call, req } = ask;
     let policy = &under.container.policy;
-    let before = before(&claim);
+    let before = before_on(under, &claim);
     // Only what has no event set either can be left to go on: a program that closes a
     // dataset knows then that its reads are done.
     let may_go_on = || !before.iter().any(|operation| operation.has_request());
-    let is_implicit = req.is_null() && policy.is_implicit() && call == CLOSE_DATASET && may_go_on();
+    let is_implicit = req.is_null()
+        && policy.is_implicit()
+        && call == CLOSE_DATASET
+        && !under.container.is_closed.load(Relaxed)
+        && may_go_on();
     if before.is_empty() || (req.is_null() && !is_implicit) {
         before.iter().for_each(Operation::finish);
         return Ok(false);
@@ -89,9 +94,10 @@ pub unsafe fn later(
             false => act(&under),
         };
         let done = session.check(status, &format!("do what {action} has asked for"));
-        match call == CLOSE_DATASET {
+        match call == CLOSE_DATASET && !under.container.is_closed.load(Relaxed) {
             true => done.map(drop),
-            // Closing or flushing the file is where failures that nobody has waited for are told.
+            // Closing or flushing the file is where failures that nobody has waited for are told; and
+            // closing a dataset, when the file is closed.
             false => done.and_then(|_| under.container.policy.failures.take()),
         }
     };
@@ -187,7 +193,9 @@ pub unsafe fn identity(name: *const c_char) -> Option<Identity> {
 /// The thread is inside a callback on `under`.
 pub unsafe fn settle(under: &Under, claim: impl FnOnce() -> Claim) -> Result<()> {
     if concerns(under) {
-        finish_before(&claim());
+        before_on(under, &claim())
+            .iter()
+            .for_each(Operation::finish);
     }
     under.container.policy.failures.take()
 }

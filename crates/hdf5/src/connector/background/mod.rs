@@ -57,6 +57,15 @@ fn before(claim: &Claim) -> Vec<Arc<Operation>> {
     pending().map_or_else(Vec::new, |pending| pending.before(claim))
 }
 
+/// As [`before`], for what is done with `under`. Where that is closing or flushing a file, it comes after
+/// all whose failures only the file can tell, too: what was reached through it may lie in another.
+fn before_on(under: &Under, claim: &Claim) -> Vec<Arc<Operation>> {
+    let failures = &under.container.policy.failures;
+    let is_told =
+        |operation: &Arc<Operation>| matches!(claim, Claim::File(_)) && operation.tells(failures);
+    pending().map_or_else(Vec::new, |pending| pending.before_or(claim, is_told))
+}
+
 fn oldest(most: usize) -> Vec<Arc<Operation>> {
     pending().map_or_else(Vec::new, |pending| pending.oldest(most))
 }

@@ -191,6 +191,12 @@ impl Operation {
         self.later.is_none()
     }
 
+    /// Whether a failure goes there.
+    pub fn tells(&self, failures: &Arc<Failures>) -> bool {
+        let is_that = |later: &Arc<Failures>| Arc::ptr_eq(later, failures);
+        self.later.as_ref().is_some_and(is_that)
+    }
+
     pub fn outcome(&self) -> Option<&Outcome> {
         self.ending.get().map(|ending| &ending.outcome)
     }

@@ -177,8 +177,14 @@ impl<T: Clone> Pending<T> {
 
     /// Those that have to be finished before an operation with this claim begins.
     pub fn before(&self, claim: &Claim) -> Vec<T> {
-        let conflicting = self.entries.iter().filter(|entry| entry.1.conflicts(claim));
-        conflicting.map(|entry| entry.2.clone()).collect()
+        self.before_or(claim, |_| false)
+    }
+
+    /// Those as well of which `also` says so.
+    pub fn before_or(&self, claim: &Claim, also: impl Fn(&T) -> bool) -> Vec<T> {
+        let is_before = |entry: &&(u64, Claim, T)| entry.1.conflicts(claim) || also(&entry.2);
+        let entries = self.entries.iter().filter(is_before);
+        entries.map(|entry| entry.2.clone()).collect()
     }
 
     /// The oldest ones.
