@@ -9,6 +9,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5E_DEFAULT, H5P_DEFAULT, herr_t, hid_t};
 
+use super::NAME;
 use super::background::{self, before_open, identity};
 use super::host::{Host, Quiet};
 use super::info::Info;
@@ -356,6 +357,36 @@ unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) ->
             false => close_after(file, Ask::of(background::CLOSE_FILE, req), claim, native),
         }
     }
+}
+
+/// Closes the files that the application has left open when the library closes. HDF5 would do so, but
+/// looks through the identifiers of files meanwhile, up to 2.2.0 also at those that it has just freed: it
+/// asks connectors about what is no object any more.
+///
+/// # Safety
+/// The thread is inside a call of `host`.
+pub unsafe fn close_all(host: Host) {
+    const EVERYWHERE: hid_t = 0x1f;
+    const FILES: c_uint = 1;
+    let calls = host.calls;
+    let is_own = |file: &hid_t| {
+        let mut name = [0u8; NAME.count_bytes() + 2];
+        // SAFETY: HDF5 checks the identifier, and there is room for as much as is said.
+        let length =
+            unsafe { (calls.H5VLget_connector_name)(*file, name.as_mut_ptr().cast(), name.len()) };
+        length == NAME.count_bytes() as isize && name.starts_with(NAME.to_bytes())
+    };
+    let _quiet = Quiet::begin(host);
+    // SAFETY: there is room for as many identifiers as is said; HDF5 checks those that it gets.
+    host.keeping_errors(|| unsafe {
+        let count = (calls.H5Fget_obj_count)(EVERYWHERE, FILES);
+        let mut files = vec![0; usize::try_from(count).unwrap_or(0)];
+        let found = (calls.H5Fget_obj_ids)(EVERYWHERE, FILES, files.len(), files.as_mut_ptr());
+        files.truncate(usize::try_from(found).unwrap_or(0));
+        for file in files.into_iter().filter(is_own) {
+            while (calls.H5Idec_ref)(file) > 0 {}
+        }
+    });
 }
 
 pub(super) const fn class<const SLOT: usize>() -> H5VL_file_class_t {

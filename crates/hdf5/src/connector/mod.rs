@@ -40,6 +40,7 @@ use penstock_sys::hdf5::{H5P_DEFAULT, Hdf5, herr_t, hid_t};
 
 use crate::binding::{SLOTS, slot_of};
 use crate::edge::SUCCEED;
+use background::Claim;
 use host::{Below, Host};
 use info::Info;
 use settings::Settings;
@@ -71,13 +72,24 @@ unsafe extern "C" fn optional(
     }
 }
 
+/// For H5atclose: the library closes.
+unsafe extern "C" fn ends<const SLOT: usize>(_: *mut c_void) {
+    let _ = std::panic::catch_unwind(|| {
+        background::finish_before(&Claim::All);
+        if let Some(host) = Host::of(SLOT) {
+            // SAFETY: HDF5 calls this.
+            unsafe { file::close_all(host) };
+        }
+    });
+}
+
 /// Sees to it that the library does not close before what is pending is finished.
 unsafe extern "C" fn initialize<const SLOT: usize>(_: hid_t) -> herr_t {
     if let Some(host) = Host::of(SLOT) {
         // HDF5 may be trying all that it finds, after a failure.
         host.keeping_errors(|| {
             // SAFETY: the function lives as long as the process.
-            unsafe { (host.calls.H5atclose)(background::finish_all, ptr::null_mut()) };
+            unsafe { (host.calls.H5atclose)(ends::<SLOT>, ptr::null_mut()) };
         });
     }
     SUCCEED

@@ -24,6 +24,9 @@ table! {
         required {
             /// To be given back by `H5free_memory`.
             fn H5allocate_memory(size: usize, clear: bool) -> *mut c_void;
+            fn H5Fget_obj_count(file_id: hid_t, types: c_uint) -> isize;
+            fn H5Fget_obj_ids(file_id: hid_t, types: c_uint, max_objs: usize, obj_id_list: *mut hid_t)
+                -> isize;
             fn H5Idec_ref(id: hid_t) -> c_int;
             fn H5Iget_ref(id: hid_t) -> c_int;
             fn H5Pcopy(plist_id: hid_t) -> hid_t;
@@ -52,6 +55,7 @@ table! {
             fn H5VLcmp_connector_cls(cmp: *mut c_int, connector_id1: hid_t, connector_id2: hid_t)
                 -> herr_t;
 
+            fn H5VLget_connector_name(id: hid_t, name: *mut c_char, size: usize) -> isize;
             fn H5VLget_value(connector_id: hid_t, conn_value: *mut H5VL_class_value_t) -> herr_t;
             fn H5VLcopy_connector_info(connector_id: hid_t, dst_vol_info: *mut *mut c_void,
                 src_vol_info: *mut c_void) -> herr_t;

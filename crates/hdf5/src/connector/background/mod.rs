@@ -19,7 +19,6 @@ mod policy;
 mod start;
 mod transfer;
 
-use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, Once};
 
 pub use about::{About, file_of, object_of};
@@ -127,14 +126,6 @@ fn finish_oldest() -> bool {
     oldest(1)
         .first()
         .is_some_and(|operation| operation.wait(None).is_some())
-}
-
-/// For H5atclose: the library closes, and what is pending is finished before.
-///
-/// # Safety
-/// Called by HDF5.
-pub unsafe extern "C" fn finish_all(_: *mut c_void) {
-    let _ = std::panic::catch_unwind(|| finish_before(&Claim::All));
 }
 
 /// Sees to it that bytes are moved when the process exits, before HDF5 ends: once it has begun to,
