@@ -360,7 +360,10 @@ pub unsafe fn operate_or_visit(
     // SAFETY: passed on.
     unsafe {
         match visits {
-            true => attempt(object, ask, |under| Ok(call(under))),
+            true => attempt(object, ask, |under| {
+                let _visit = background::Visit::begin();
+                Ok(call(under))
+            }),
             false => operate(object, ask, call),
         }
     }

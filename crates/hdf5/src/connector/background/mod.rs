@@ -18,6 +18,7 @@ mod planned;
 mod policy;
 mod start;
 mod transfer;
+mod visit;
 
 use std::sync::{Arc, Mutex, MutexGuard, Once};
 
@@ -29,6 +30,7 @@ pub use operation::{Operation, Outcome};
 pub use pending::{Claim, FileKey};
 pub use policy::{Begins, Policy};
 pub use transfer::{Call, Kind, Way, transfer};
+pub use visit::{Visit, ends};
 
 use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::connector::H5I_GROUP;

@@ -15,6 +15,7 @@ use penstock_sys::hdf5::connector::*;
 
 use super::journal::since_epoch;
 use super::lend::Loan;
+use super::visit::is_visiting;
 
 pub struct Operation {
     /// As the application knows it.
@@ -216,7 +217,15 @@ impl Operation {
     pub fn wait(self: &Arc<Self>, limit: Option<Duration>) -> Option<&Outcome> {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         let left = || end.map(|end| end.saturating_duration_since(Instant::now()));
-        self.go_on(&left, Extent::All)
+        let is_put_off = limit.is_some() && is_visiting();
+        self.go_on(
+            &left,
+            if is_put_off {
+                Extent::Bytes
+            } else {
+                Extent::All
+            },
+        )
     }
 
     fn go_on(
@@ -231,9 +240,15 @@ impl Operation {
         self.outcome()
     }
 
-    /// Waits until it has ended, unless it is this thread that is at it.
+    /// Waits until it has ended, unless it is this thread that is at it, or what HDF5 is to do cannot be
+    /// done now: what was called before is under way for itself.
     pub fn finish(self: &Arc<Self>) {
-        self.wait(None);
+        match is_visiting() {
+            true => self.finish_moving(),
+            false => {
+                self.wait(None);
+            }
+        }
     }
 
     /// Takes the turns that are asked for. Begins nothing, waits for nothing.
@@ -282,6 +297,7 @@ impl Operation {
                 Step::Move(begun.requests.clone(), begun.failed.clone())
             }
             Work::After(..) if extent == Extent::Bytes => Step::Nothing,
+            Work::After(..) if extent == Extent::Begun && is_visiting() => Step::Nothing,
             Work::After(others, _) => Step::WaitFor(others.clone()),
             Work::Done => Step::Nothing,
         }
