@@ -71,16 +71,19 @@ pub unsafe fn later(
     }
     // HDF5 looks for an identifier of a file when it closes it, and the application's is gone then.
     let loan = match call == CLOSE_FILE {
-        // SAFETY: passed on.
-        true => match unsafe { Loan::of(under, H5I_FILE) } {
+        true => {
+            // SAFETY: passed on.
+            let loan = unsafe { Loan::of(under, H5I_FILE) };
+            // SAFETY: passed on.
+            let can_wait = |loan: &Loan| unsafe { may_stay_in_use(under, loan) };
             // Else closing the file closes what the application may be using then, or fails when the
             // application has no identifier of it any more.
-            Ok(loan) if unsafe { may_stay_in_use(under, &loan) } => Some(Rc::new(loan)),
-            _ => {
+            let Some(loan) = loan.ok().filter(can_wait) else {
                 before.iter().for_each(Operation::finish);
                 return Ok(false);
-            }
-        },
+            };
+            Some(Rc::new(loan))
+        }
         false => None,
     };
     let kept = (under.clone(), loan.clone());

@@ -217,15 +217,11 @@ impl Operation {
     pub fn wait(self: &Arc<Self>, limit: Option<Duration>) -> Option<&Outcome> {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         let left = || end.map(|end| end.saturating_duration_since(Instant::now()));
-        let is_put_off = limit.is_some() && is_visiting();
-        self.go_on(
-            &left,
-            if is_put_off {
-                Extent::Bytes
-            } else {
-                Extent::All
-            },
-        )
+        let extent = match limit.is_some() && is_visiting() {
+            true => Extent::Bytes,
+            false => Extent::All,
+        };
+        self.go_on(&left, extent)
     }
 
     fn go_on(
