@@ -19,7 +19,7 @@ use super::delay::begin_after;
 use super::journal::Manner;
 use super::lend::Loan;
 use super::operation::{Moving, Operation};
-use super::pending::{Access, Claim};
+use super::pending::{Access, Claim, Region};
 use super::planned::{Part, prepare, touched};
 use super::policy::{Begins, Policy};
 use super::start::{Going, start};
@@ -254,6 +254,7 @@ fn meet(claims: &[Claim]) -> bool {
 
 /// Finishes what the call must come after when HDF5 carries it out. Its buffers reach further than
 /// what is selected: when it writes, it may write elements beside that as it has found them before.
+/// Nor does it read any of a dataset that has neither storage yet nor a fill value.
 ///
 /// # Safety
 /// As for [`transfer`].
@@ -261,14 +262,20 @@ unsafe fn keep_order(call: &Call<'_>) -> Result<()> {
     if call.unders.iter().any(concerns) {
         // SAFETY: passed on.
         for (_, claim) in unsafe { call.claims()? } {
-            match (call.kind, claim) {
-                (Kind::Write, Claim::Elements { dataset, .. }) => {
-                    finish_before(&Claim::Object(dataset));
-                }
-                (_, claim) => {
-                    finish_before(&claim);
-                }
-            }
+            finish_before(&match (call.kind, claim) {
+                (Kind::Write, Claim::Elements { dataset, .. }) => Claim::Object(dataset),
+                (
+                    Kind::Read,
+                    Claim::Elements {
+                        dataset, access, ..
+                    },
+                ) => Claim::Elements {
+                    dataset,
+                    region: Region::Everything,
+                    access,
+                },
+                (_, claim) => claim,
+            });
         }
     }
     Ok(())
