@@ -113,7 +113,7 @@ fn try_plan(
             let why = PAGE_BUFFER.to_owned();
             return Ok((Arc::new(info), Err(Refused(why))));
         }
-        flush(session, order.dataset)?;
+        flush(session, order.dataset, &info)?;
         if !info.is_settled() {
             // Chunks that were only in memory have their places now, and the file is longer.
             info = DatasetInfo::read(session, order.dataset)?;
@@ -256,10 +256,31 @@ fn virtual_parts(
 /// (1.14.4, 2.2.0) damages files with a page buffer that are flushed often.
 pub(crate) const PAGE_BUFFER: &str = "the file has a page buffer";
 
-/// What HDF5 holds changed in memory goes into the file first.
-pub(crate) fn flush(session: &Session<'_>, dataset: hid_t) -> Result<()> {
-    // SAFETY: takes an identifier, which HDF5 checks.
-    let status = unsafe { (session.hdf5.H5Dflush)(dataset) };
+/// What HDF5 holds changed of the elements in memory goes into the file first.
+///
+/// Chunks by a look at one of them, for which HDF5 writes all that it has in its cache. H5Dflush would
+/// write the metadata, too, and leaves the cache of that in disorder at times (1.14.4, 2.2.0: "slist not
+/// empty"), so that the file can neither be flushed nor closed any more.
+pub(crate) fn flush(session: &Session<'_>, dataset: hid_t, info: &DatasetInfo) -> Result<()> {
+    let hdf5 = session.hdf5;
+    // SAFETY: HDF5 checks the identifier; there is an offset for each dimension, and places of their
+    // types for the answers.
+    let status = unsafe {
+        match &info.layout {
+            Layout::Chunked { chunk, .. } => {
+                let first = vec![0u64; chunk.len()];
+                let (mut mask, mut address, mut size) = (0, 0, 0);
+                (hdf5.H5Dget_chunk_info_by_coord)(
+                    dataset,
+                    first.as_ptr(),
+                    &mut mask,
+                    &mut address,
+                    &mut size,
+                )
+            }
+            _ => (hdf5.H5Dflush)(dataset),
+        }
+    };
     session.check(status, "flush the dataset").map(drop)
 }
 

@@ -244,7 +244,7 @@ fn chunk_table(
         let none = TableBuilder::new(grid, info.file.size).finish();
         return Ok((info.clone(), Arc::new(none)));
     }
-    flush(session, order.dataset)?;
+    flush(session, order.dataset, info)?;
     // Chunks that were only in memory have their places now, and the file is longer.
     let info = DatasetInfo::read(session, order.dataset)?;
     let table = ChunkTable::read(session, order.dataset, &info).map_err(named)?;
@@ -274,7 +274,7 @@ fn contiguous(
         };
         native.allocate(session, &last)?;
     } else {
-        flush(session, order.dataset)?;
+        flush(session, order.dataset, info)?;
     }
     let info = match is_missing {
         true => DatasetInfo::read(session, order.dataset)?,
