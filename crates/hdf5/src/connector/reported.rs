@@ -3,8 +3,9 @@
 //! HDF5, up to 2.2.0 at least, keeps the operations of an event set in a list, and forgets to move the
 //! end of the list when the last of them leaves it before another: what is added after that is lost. So
 //! a request does not say that it has ended where one before it in the same set has just said that it
-//! goes on. HDF5 does not tell which sets there are. But it asks the requests of a set one after the
-//! other, in the order in which they were made, each time that the set is asked.
+//! goes on. HDF5 does not tell which set a request is in. But it asks the requests of a set one after the
+//! other, in the order in which they were made, each time that the set is asked. The first of a set may
+//! always say that it has ended, which matters where sets are asked in turn.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};

@@ -1,6 +1,7 @@
 //! Requests: of operations in the background, or of the connector below, wrapped.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+use std::ptr;
 use std::sync::Arc;
 
 use std::time::Duration;
@@ -61,7 +62,7 @@ unsafe extern "C" fn wait(
     let limit = (timeout != FOREVER).then(|| Duration::from_nanos(timeout));
     let own = |operation: &Arc<Operation>, place: &Place| {
         let may_end = limit.is_none() || place.may_end();
-        let outcome = operation.wait(limit).filter(|_| may_end);
+        let outcome = operation.wait(limit).filter(|_| may_end || is_first(req));
         if outcome.is_none() {
             place.goes_on();
         }
@@ -75,6 +76,48 @@ unsafe extern "C" fn wait(
             (under.calls.H5VLrequest_wait)(under.object, under.id, timeout, status)
         })
     }
+}
+
+/// Whether an event set has the request before all others, so that it waits for those of other sets only. False
+/// for one that the connector above has wrapped.
+fn is_first(req: *mut c_void) -> bool {
+    const OLDEST_FIRST: c_int = 0;
+    struct Search {
+        host: Host,
+        request: *mut c_void,
+        is_found: bool,
+    }
+    unsafe extern "C" fn look(set: hid_t, search: *mut c_void) -> herr_t {
+        // SAFETY: this is what is given below.
+        let search = unsafe { &mut *search.cast::<Search>() };
+        let (mut first, mut count) = (ptr::null_mut(), 0);
+        // SAFETY: the set is open, and there is room for one request.
+        let status = unsafe {
+            let get = search.host.calls.H5ESget_requests;
+            get(
+                set,
+                OLDEST_FIRST,
+                ptr::null_mut(),
+                &mut first,
+                1,
+                &mut count,
+            )
+        };
+        search.is_found = status >= 0 && count > 0 && first == search.request;
+        herr_t::from(search.is_found)
+    }
+    // SAFETY: HDF5 has given a request of this connector.
+    let host = unsafe { Wrapped::of(req) }.container().below.host;
+    let mut search = Search {
+        host,
+        request: req,
+        is_found: false,
+    };
+    host.keeping_errors(|| {
+        // SAFETY: the thread is inside a call of this HDF5; `look` gets what it expects.
+        unsafe { (host.calls.H5Iiterate)(H5I_EVENTSET, look, (&raw mut search).cast()) }
+    });
+    search.is_found
 }
 
 unsafe extern "C" fn notify(
@@ -102,7 +145,7 @@ unsafe extern "C" fn cancel(req: *mut c_void, status: *mut H5VL_request_status_t
             status == H5VL_REQUEST_STATUS_IN_PROGRESS || status == H5VL_REQUEST_STATUS_CANT_CANCEL
         };
         let answer = match operation.cancel() {
-            ended if !stays(ended) && !may_end => H5VL_REQUEST_STATUS_IN_PROGRESS,
+            ended if !stays(ended) && !may_end && !is_first(req) => H5VL_REQUEST_STATUS_IN_PROGRESS,
             answer => answer,
         };
         if stays(answer) {

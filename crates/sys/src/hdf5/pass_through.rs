@@ -16,6 +16,7 @@ type Location = *const H5VL_loc_params_t;
 type Req = *mut *mut c_void;
 /// One of a property's own functions; none of ours has any.
 type Callback = *const c_void;
+pub type EachId = unsafe extern "C" fn(id: hid_t, op_data: *mut c_void) -> herr_t;
 pub type AtClose = unsafe extern "C" fn(ctx: *mut c_void);
 
 table! {
@@ -24,11 +25,15 @@ table! {
         required {
             /// To be given back by `H5free_memory`.
             fn H5allocate_memory(size: usize, clear: bool) -> *mut c_void;
+            fn H5ESget_requests(es_id: hid_t, order: c_int, connector_ids: *mut hid_t,
+                requests: *mut *mut c_void, array_len: usize, count: *mut usize) -> herr_t;
             fn H5Fget_obj_count(file_id: hid_t, types: c_uint) -> isize;
             fn H5Fget_obj_ids(file_id: hid_t, types: c_uint, max_objs: usize, obj_id_list: *mut hid_t)
                 -> isize;
             fn H5Idec_ref(id: hid_t) -> c_int;
             fn H5Iget_ref(id: hid_t) -> c_int;
+            /// Until `op` returns something else than 0.
+            fn H5Iiterate(type_: H5I_type_t, op: EachId, op_data: *mut c_void) -> herr_t;
             fn H5Pcopy(plist_id: hid_t) -> hid_t;
             fn H5Pget_fclose_degree(fapl_id: hid_t, degree: *mut c_int) -> herr_t;
             fn H5Pset_vol(plist_id: hid_t, new_vol_id: hid_t, new_vol_info: *const c_void) -> herr_t;
