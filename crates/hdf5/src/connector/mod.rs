@@ -75,8 +75,9 @@ unsafe extern "C" fn optional(
 /// For H5atclose: the library closes.
 unsafe extern "C" fn ends<const SLOT: usize>(_: *mut c_void) {
     let _ = std::panic::catch_unwind(|| {
-        background::ends();
-        background::finish_before(&Claim::All);
+        background::at_end(|| {
+            background::finish_before(&Claim::All);
+        });
         if let Some(host) = Host::of(SLOT) {
             // SAFETY: HDF5 calls this.
             unsafe { file::close_all(host) };

@@ -17,6 +17,7 @@ use penstock_sys::hdf5::hid_t;
 use super::super::host::Host;
 use super::super::wrapped::{Container, Under};
 use super::operation::Operation;
+use super::visit::is_ending;
 
 /// An identifier, closed when this is dropped: by a thread that is inside a call of its HDF5.
 pub struct Loan {
@@ -100,12 +101,13 @@ impl Loan {
 
     /// Leaves the object to those who have references to its identifier, if there are any: HDF5 gives
     /// out the identifier that it finds for a file, as H5Iget_file_id does. It is closed with the last
-    /// of them then.
+    /// of them then. When the library closes nobody has: it is closed by the identifier itself, whose call
+    /// says for which connectors, so that all that HDF5 keeps of the file goes.
     pub fn is_taken_over(&self) -> bool {
         // SAFETY: the thread is inside a call of this HDF5, which checks the identifier.
         let references = || unsafe { (self.host.calls.H5Iget_ref)(self.id()) };
-        let is_taken_over =
-            self.lent.is_held.load(Relaxed) && self.host.keeping_errors(references) > 1;
+        let is_taken_over = self.lent.is_held.load(Relaxed)
+            && (self.host.keeping_errors(references) > 1 || is_ending());
         if is_taken_over {
             self.lent.is_held.store(false, Relaxed);
             self.lent.is_given.store(true, Relaxed);

@@ -30,7 +30,7 @@ pub use operation::{Operation, Outcome};
 pub use pending::{Claim, FileKey};
 pub use policy::{Begins, Policy};
 pub use transfer::{Call, Kind, Way, transfer};
-pub use visit::{Visit, ends};
+pub use visit::{Visit, at_end};
 
 use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::connector::H5I_GROUP;
