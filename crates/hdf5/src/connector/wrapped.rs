@@ -217,8 +217,9 @@ impl Container {
         Ok(Some(file))
     }
 
-    /// The application has closed this file, the container's or one reached from it. Objects of it may still be open, and HDF5 may keep what is
-    /// wrapped of it longer than that: no descriptor is kept for them.
+    /// The application has closed this file, the container's or one reached from it. Objects of it may
+    /// still be open, and HDF5 may keep what is wrapped of it longer than that: no descriptor is kept for
+    /// them.
     pub fn closes(&self, file: *mut c_void) {
         /// A worker that has carried its last block lets go of the file in a moment.
         const A_MOMENT: Duration = Duration::from_millis(5);
