@@ -5,13 +5,16 @@
 #   scripts/gpu-pack.sh            # Penstock's wheel, and the other wheels if they are not there yet
 #   scripts/gpu-pack.sh --tests    # the tests in Rust and C, too
 #
+# dist-gpu/packed.tar.gz holds all of it: where only that arrives, the gpu-*.sh scripts unpack it.
+#
 # PYTHON names the interpreter here; GPU_PYTHON (default 3.12) the version there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 PYTHON=${PYTHON:-python3}
 version=${GPU_PYTHON:-3.12}
-limit_mib=62
+# With the checkout it is 64 MiB.
+limit_mib=50
 folder=dist-gpu
 mkdir -p "$folder/bin" "$folder/lib" "$folder/hdf5plugin"
 
@@ -110,10 +113,17 @@ for line in sys.stdin:
     programs connector tests/hdf5/async/*.c
 fi
 
-size=$(du -sm --apparent-size "$folder" | cut -f1)
+# One file, since all of it together is more than travels.
+archive=$folder/packed.tar.gz
+rm -f "$archive"
+packed=$(mktemp)
+tar czf "$packed" "$folder"
+chmod 644 "$packed"
+mv "$packed" "$archive"
 ls -l "$folder" "$folder"/*/
-echo "$folder: $size MiB"
+size=$(du -sm --apparent-size "$archive" | cut -f1)
+echo "$archive: $size MiB"
 if ((size > limit_mib)); then
-    echo "$folder is larger than $limit_mib MiB, which is what travels to the machine" >&2
+    echo "$archive is larger than $limit_mib MiB, which is what travels to the machine" >&2
     exit 1
 fi

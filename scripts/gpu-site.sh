@@ -2,6 +2,11 @@
 # folder of its own, once, and makes Python look there first.
 site=${PENSTOCK_SITE:-/tmp/penstock-site}
 
+if [[ dist-gpu/packed.tar.gz -nt dist-gpu/.unpacked ]]; then
+    tar xzmf dist-gpu/packed.tar.gz
+    touch dist-gpu/.unpacked
+fi
+
 # An older folder of this name would hide what was packed since.
 if [[ ! -e $site/.complete || -n $(find dist-gpu -newer "$site/.complete" -name '*.whl') ]]; then
     rm -rf "$site"
