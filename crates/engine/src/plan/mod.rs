@@ -34,6 +34,19 @@ impl Extent {
             .checked_add(self.length)
             .filter(|end| i64::try_from(*end).is_ok())
     }
+
+    /// Where in the file two of the extents meet first, if any do.
+    pub fn overlap(extents: &[Extent]) -> Option<u64> {
+        let meets =
+            |pair: &[Extent]| pair[0].offset.saturating_add(pair[0].length) > pair[1].offset;
+        if !extents.windows(2).any(meets) {
+            return None;
+        }
+        let mut sorted: Vec<Extent> = extents.iter().filter(|e| e.length > 0).copied().collect();
+        sorted.sort_unstable_by_key(|e| e.offset);
+        let pair = sorted.windows(2).find(|pair| meets(pair))?;
+        Some(pair[1].offset)
+    }
 }
 
 /// One read or write of the file.

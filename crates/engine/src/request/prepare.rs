@@ -180,7 +180,7 @@ fn check_ranges(file: &File, operation: Operation, extents: &[Extent]) -> Result
         )));
     }
     if operation == Operation::Write {
-        return refuse_overlap(some().copied().collect());
+        return refuse_overlap(extents);
     }
     if some().next().is_none() {
         return Ok(());
@@ -194,12 +194,10 @@ fn check_ranges(file: &File, operation: Operation, extents: &[Extent]) -> Result
     }
 }
 
-fn refuse_overlap(mut extents: Vec<Extent>) -> Result<()> {
-    extents.sort_unstable_by_key(|e| e.offset);
-    match extents.windows(2).find(|w| w[0].end() > w[1].offset) {
-        Some(pair) => Err(Error::invalid(format!(
-            "two ranges of one write overlap in the file at offset {}",
-            pair[1].offset
+fn refuse_overlap(extents: &[Extent]) -> Result<()> {
+    match Extent::overlap(extents) {
+        Some(offset) => Err(Error::invalid(format!(
+            "two ranges of one write overlap in the file at offset {offset}"
         ))
         .remedy("write overlapping ranges by separate calls, in the order that is meant")),
         None => Ok(()),

@@ -56,7 +56,7 @@ impl DriverFile {
     /// # Safety
     /// As for [`move_range`](Self::move_range), for each extent.
     pub unsafe fn move_raw(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
-        if operation == Operation::Write && meet(extents) {
+        if operation == Operation::Write && Extent::overlap(extents).is_some() {
             let one = |extent: &Extent| {
                 // SAFETY: passed on.
                 unsafe { self.move_range(operation, H5FD_MEM_DRAW, *extent) }
@@ -293,16 +293,4 @@ impl DriverFile {
 fn is_on_gpu(address: usize) -> Result<bool> {
     // A child made by fork has no GPU, and its driver answers nothing.
     Ok(refuse_fork().is_ok() && !memory::is_on_host(address)?)
-}
-
-/// Whether bytes of the file belong to two of the extents.
-fn meet(extents: &[Extent]) -> bool {
-    let are_apart =
-        |pair: &[Extent]| pair[0].offset.saturating_add(pair[0].length) <= pair[1].offset;
-    if extents.windows(2).all(are_apart) {
-        return false;
-    }
-    let mut sorted: Vec<Extent> = extents.iter().filter(|e| e.length > 0).copied().collect();
-    sorted.sort_unstable_by_key(|extent| extent.offset);
-    !sorted.windows(2).all(are_apart)
 }
