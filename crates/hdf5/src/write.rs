@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use penstock_codec::convert::Change;
 use penstock_codec::{Filter, Pipeline};
+use penstock_engine::Extent;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::side::Direct;
@@ -17,7 +18,7 @@ use crate::change::Conversion;
 use crate::chunks::{ChunkGrid, ChunkTable, TableBuilder};
 use crate::element::ElementType;
 use crate::execute::write::{Dense, Native, Writing};
-use crate::execute::{Reading, is_plain};
+use crate::execute::{Reading, extents};
 use crate::metadata::{DatasetInfo, Layout};
 use crate::order::{Order, Shape};
 use crate::pair::pair;
@@ -48,13 +49,10 @@ impl Prepared {
 
     /// The sides of the blocks of which elements are read and written back as they were, if there are
     /// any. While it is under way, nothing else may write to a block that it touches.
-    pub(crate) fn rewritten(&self) -> Result<Option<&[u64]>> {
-        let Way::Contiguous(writing, _) = &self.way else {
-            return Ok(None);
-        };
-        match writing.reading.plan.rewritten() {
-            Some(block) if !is_plain(&writing.reading)? => Ok(Some(block)),
-            _ => Ok(None),
+    pub(crate) fn rewritten(&self) -> Option<&[u64]> {
+        match &self.way {
+            Way::Contiguous(writing, _, None) => writing.reading.plan.rewritten(),
+            _ => None,
         }
     }
 }
@@ -62,7 +60,9 @@ impl Prepared {
 pub(crate) enum Way {
     Done,
     Chunks(Writing, Native),
-    Contiguous(Writing, Native),
+    /// With its ranges, if it is moved as it is, in long runs, and nothing beside it. Their memory counts
+    /// from the lowest byte.
+    Contiguous(Writing, Native, Option<Vec<Extent>>),
     ThroughHdf5(Writing, Dense),
 }
 
@@ -184,19 +184,24 @@ fn plan(
         ..Item::whole(item.memory)
     };
     let plan = ReadPlan::of_change(&info, table, selection, &memory.destination, in_file)?;
+    let reading = Reading {
+        plan: Arc::new(plan),
+        files: vec![Some(opened)],
+        pipeline,
+        change,
+        direct: direct(&order.options),
+        given: None,
+    };
+    let ranges = match is_contiguous {
+        true => extents(&reading, 0, false)?,
+        false => None,
+    };
     let writing = Writing {
-        reading: Reading {
-            plan: Arc::new(plan),
-            files: vec![Some(opened)],
-            pipeline,
-            change,
-            direct: direct(&order.options),
-            given: None,
-        },
+        reading,
         memory: item,
     };
     Ok(prepared(match is_contiguous {
-        true => Way::Contiguous(writing, native),
+        true => Way::Contiguous(writing, native, ranges),
         false => Way::Chunks(writing, native),
     }))
 }
@@ -267,18 +272,18 @@ fn contiguous(
     if reach < info.file.sieve_buffer as u64 {
         return refused("the dataset is so small that HDF5 may keep all of it");
     }
-    let is_missing = matches!(info.layout, Layout::Contiguous { offset: None });
-    if is_missing {
-        let Some(last) = selection.last(&info.shape) else {
-            return refused("the last element cannot be told");
-        };
-        native.allocate(session, &last)?;
-    } else {
-        flush(session, order.dataset, info)?;
-    }
-    let info = match is_missing {
-        true => DatasetInfo::read(session, order.dataset)?,
-        false => info.clone(),
+    let info = match info.layout {
+        Layout::Contiguous { offset: None } => {
+            let Some(last) = selection.last(&info.shape) else {
+                return refused("the last element cannot be told");
+            };
+            native.allocate(session, &last)?;
+            DatasetInfo::read(session, order.dataset)?
+        }
+        _ => {
+            flush(session, order.dataset, info)?;
+            info.clone()
+        }
     };
     let Layout::Contiguous {
         offset: Some(offset),
@@ -453,20 +458,14 @@ impl Selection {
         let Selection::Grid(axes) = self else {
             return false;
         };
-        axes.iter()
-            .zip(shape.iter().zip(chunk))
-            .all(|(axis, (size, side))| match axis.clone().normal() {
-                Axis::Slab {
-                    start,
-                    stride: 1,
-                    count,
-                    block: 1,
-                } => {
-                    let end = start + count;
-                    start % side == 0 && (end % side == 0 || end == *size)
-                }
-                _ => false,
+        let is_covered = |(axis, (size, side)): (&Axis, (&u64, &u64))| {
+            let range = axis.clone().normal().as_range();
+            range.is_some_and(|(start, count)| {
+                let end = start + count;
+                start % side == 0 && (end % side == 0 || end == *size)
             })
+        };
+        axes.iter().zip(shape.iter().zip(chunk)).all(is_covered)
     }
 
     /// Index of the last element of the dataset that is selected.

@@ -13,5 +13,5 @@ pub mod write;
 
 pub use place::Target;
 pub use reading::Reading;
-pub(crate) use submit::is_plain;
+pub(crate) use submit::extents;
 pub use submit::{Manner, submit};

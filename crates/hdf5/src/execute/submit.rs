@@ -116,13 +116,8 @@ const RUN: u64 = 16 << 10;
 const RUN_OF_CHUNK: u64 = 64 << 10;
 const MOST_EXTENTS: usize = 1 << 20;
 
-/// Whether contiguous data is moved as it is, and nothing beside it.
-pub(crate) fn is_plain(reading: &Reading) -> Result<bool> {
-    Ok(extents(reading, 0, false)?.is_some())
-}
-
-/// The extents of a read that is nothing but moving bytes in long runs; `None` if it is more.
-pub(super) fn extents(
+/// The extents of a transfer that is nothing but moving bytes in long runs; `None` if it is more.
+pub(crate) fn extents(
     reading: &Reading,
     start: usize,
     is_gpu: bool,

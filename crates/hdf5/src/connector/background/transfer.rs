@@ -225,7 +225,7 @@ unsafe fn planned(call: &Call<'_>) -> Result<Planned<Vec<(Part, Claim)>>> {
             Ok(part) => part,
             Err(refused) => return Ok(Err(refused)),
         };
-        let widened = part.prepared.widen(claim.clone())?;
+        let widened = part.prepared.widen(claim.clone());
         if widened != *claim {
             waited += finish_before(&widened);
             *claim = widened;

@@ -7,7 +7,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::report::Path;
 use penstock_engine::request::{self, Duty, DutyOrder, Request, Share};
-use penstock_engine::{cores, merged_options};
+use penstock_engine::{Extent, cores, merged_options};
 
 use super::Writing;
 use super::blocks::BlockWrite;
@@ -16,7 +16,7 @@ use super::gather::Array;
 use super::host::HostArray;
 use super::through::ThroughHdf5;
 use crate::execute::device::{DeviceTarget, placing};
-use crate::execute::submit::{Manner, extents, route, through_hdf5};
+use crate::execute::submit::{Manner, route, through_hdf5};
 use crate::write::{Prepared, Way};
 
 /// Starts a prepared write from the memory at `address`, which is that of the array's first element.
@@ -31,11 +31,14 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
     if prepared.length > 0 && address == 0 {
         return Err(Error::invalid("the buffer is a null pointer"));
     }
-    let memory = Memory::at(start)?;
-    if let Way::Contiguous(writing, native) = &prepared.way
-        && let Some(extents) = extents(&writing.reading, start, memory.context.is_some())?
+    if let Way::Contiguous(writing, native, Some(ranges)) = &prepared.way
         && let Some(Some(file)) = writing.reading.files.first()
     {
+        let placed = |range: &Extent| Extent {
+            memory: start + range.memory,
+            ..*range
+        };
+        let extents: Vec<Extent> = ranges.iter().map(placed).collect();
         let mut order = request::Order::new(Operation::Write, &extents, manner.options);
         order.background = manner.background;
         let native = native.clone();
@@ -49,6 +52,7 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
         // SAFETY: passed on: the extents lie inside the memory described.
         return unsafe { request::submit_with_turn(file, order, stream, owner, forget) };
     }
+    let memory = Memory::at(start)?;
     let options = merged_options(manner.options)?;
     let most = options.threads.map_or(cores()?, |n| n as usize);
     let array = match &memory.context {
@@ -72,7 +76,7 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
             let workers = duty.workers();
             (Box::new(duty), workers)
         }
-        Way::Contiguous(writing, native) => {
+        Way::Contiguous(writing, native, _) => {
             let workers = workers(&writing, most);
             (
                 Box::new(BlockWrite::new(writing, array, native, path)),
