@@ -54,6 +54,12 @@ def build(hdf5, program: Path, sources: list[Path], *folders: Path) -> Path:
     return program
 
 
+def environment(installed, **variables: str) -> dict[str, str]:
+    """Return that of the tests, but for what HDF5 and its connectors find in it."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("HDF5_")}
+    return inherited | {"HDF5_PLUGIN_PATH": str(installed.plugin_dir)} | variables
+
+
 @pytest.fixture
 def outcome(installed, tmp_path):
     """Return a function that runs a program in a folder of its own."""
@@ -61,14 +67,12 @@ def outcome(installed, tmp_path):
     def run(program: Path, name: str, **variables: str) -> tuple[int, str]:
         folder = tmp_path / name.replace(" ", "-")
         folder.mkdir()
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("HDF5_")}
-        plugins = {"HDF5_PLUGIN_PATH": str(installed.plugin_dir)}
         done = subprocess.run(
             [program],
             cwd=folder,
             capture_output=True,
             timeout=300,
-            env=inherited | plugins | variables,
+            env=environment(installed, **variables),
         )
         return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
 
@@ -206,14 +210,12 @@ def run_h5bench(h5bench, installed, tmp_path):
         settings["EMULATED_COMPUTE_TIME_PER_TIMESTEP"] = "1 ms"
         configuration = tmp_path / "h5bench.cfg"
         configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("HDF5_")}
-        plugins = {"HDF5_PLUGIN_PATH": str(installed.plugin_dir)}
         done = subprocess.run(
             ["mpiexec", "-n", str(PROCESSES), h5bench / name, configuration, file],
             capture_output=True,
             text=True,
             timeout=120,
-            env=inherited | plugins | variables,
+            env=environment(installed, **variables),
         )
         text = done.stdout + done.stderr
         assert done.returncode == 0, text
@@ -266,8 +268,8 @@ def test_h5bench_reads_what_it_reads_natively(run_h5bench, tmp_path, particles, 
         settings["FILE_PER_PROC"] = "YES"
     sums = {}
     for mode, variables in ({"native": {}} | MODES).items():
-        environment = {"PENSTOCK_TEST_WITHOUT_MPIO": without_mpio} if without_mpio else {}
-        text = run_h5bench("h5bench_read", "READ", settings, file, **variables, **environment)
+        mpio = {"PENSTOCK_TEST_WITHOUT_MPIO": without_mpio} if without_mpio else {}
+        text = run_h5bench("h5bench_read", "READ", settings, file, **variables, **mpio)
         sums[mode] = sorted(re.findall("Sum of what was read: ([0-9]+)", text))
     assert len(sums["native"]) == PROCESSES
     assert all(found == sums["native"] for found in sums.values()), sums

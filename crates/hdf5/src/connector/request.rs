@@ -78,8 +78,8 @@ unsafe extern "C" fn wait(
     }
 }
 
-/// Whether an event set has the request before all others, so that it waits for those of other sets only. False
-/// for one that the connector above has wrapped.
+/// Whether an event set has the request before all others, so that it waits for those of other sets
+/// only. False for one that the connector above has wrapped.
 fn is_first(req: *mut c_void) -> bool {
     const OLDEST_FIRST: c_int = 0;
     struct Search {

@@ -1,7 +1,7 @@
 //! Closing and flushing what operations are pending on: at once after them, or as an operation of its
 //! own that comes after them.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::H5I_FILE;
-use penstock_sys::hdf5::herr_t;
+use penstock_sys::hdf5::{H5F_CLOSE_WEAK, herr_t};
 
 use super::super::wrapped::{Ask, Under, Wrapped};
 use super::journal::Manner;
@@ -137,7 +137,6 @@ pub unsafe fn later(
 /// # Safety
 /// The thread is inside a callback on `under`, a file, of which `loan` is an identifier.
 unsafe fn may_stay_in_use(under: &Under, loan: &Loan) -> bool {
-    const H5F_CLOSE_WEAK: c_int = 1;
     let host = under.container.below.host;
     let mut degree = -1;
     // SAFETY: passed on, with a place for the answer.

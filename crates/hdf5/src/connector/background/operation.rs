@@ -292,9 +292,11 @@ impl Operation {
             Work::Moving(Moving { begun, .. }) => {
                 Step::Move(begun.requests.clone(), begun.failed.clone())
             }
-            Work::After(..) if extent == Extent::Bytes => Step::Nothing,
-            Work::After(..) if extent == Extent::Begun && is_visiting() => Step::Nothing,
-            Work::After(others, _) => Step::WaitFor(others.clone()),
+            Work::After(others, _) => match extent {
+                Extent::Bytes => Step::Nothing,
+                Extent::Begun if is_visiting() => Step::Nothing,
+                _ => Step::WaitFor(others.clone()),
+            },
             Work::Done => Step::Nothing,
         }
     }
