@@ -117,6 +117,14 @@ pub struct FileInfo {
     pub user_block: u64,
 }
 
+impl FileInfo {
+    /// The file of an object.
+    pub fn of(session: &Session<'_>, object: hid_t) -> Result<FileInfo> {
+        let dataset = object;
+        Reader { session, dataset }.file()
+    }
+}
+
 impl DatasetInfo {
     /// All of it, on this thread. The chunk index is apart: [`ChunkTable::read`](crate::ChunkTable).
     pub fn read(session: &Session<'_>, dataset: hid_t) -> Result<DatasetInfo> {

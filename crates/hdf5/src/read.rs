@@ -44,6 +44,17 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// The files that it reads.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Arc<File>> {
+        let files = self.readings.iter().flat_map(|reading| &reading.files);
+        files.filter_map(Option::as_ref)
+    }
+
+    /// Whether elements lie in external files.
+    pub(crate) fn is_external(&self) -> bool {
+        self.readings.iter().any(|r| r.plan.is_external())
+    }
+
     /// Behind the last byte of its file that belongs to a dataset that is not virtual. The file may end
     /// before, where nothing was written yet.
     pub(crate) fn end(&self, info: &DatasetInfo) -> u64 {
@@ -85,16 +96,25 @@ pub(crate) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop>
 }
 
 /// Plans a read. `host` is the buffer if it is in host memory: HDF5 then reads straight into it
-/// where it must; otherwise into memory of its own, from which a plan goes on.
+/// where it must; otherwise into memory of its own, from which a plan goes on. `before_hdf5` is called
+/// before HDF5 reads.
 ///
 /// # Safety
 /// `host` is null or valid for what the order describes.
-pub unsafe fn prepare(session: &Session<'_>, order: &Order<'_>, host: *mut u8) -> Result<Prepared> {
+pub unsafe fn prepare(
+    session: &Session<'_>,
+    order: &Order<'_>,
+    host: *mut u8,
+    before_hdf5: &dyn Fn(),
+) -> Result<Prepared> {
     let (info, planned) = try_plan(session, order)?;
     match planned {
         Ok(prepared) => Ok(prepared),
-        // SAFETY: passed on.
-        Err(Refused(why)) => unsafe { by_hdf5(session, order, &info, host, why) },
+        Err(Refused(why)) => {
+            before_hdf5();
+            // SAFETY: passed on.
+            unsafe { by_hdf5(session, order, &info, host, why) }
+        }
     }
 }
 

@@ -47,6 +47,11 @@ impl Prepared {
         matches!(self.way, Way::Done)
     }
 
+    /// Whether HDF5 itself writes, in a turn.
+    pub(crate) fn is_through_hdf5(&self) -> bool {
+        matches!(self.way, Way::ThroughHdf5(..))
+    }
+
     /// The sides of the blocks of which elements are read and written back as they were, if there are
     /// any. While it is under way, nothing else may write to a block that it touches.
     pub(crate) fn rewritten(&self) -> Option<&[u64]> {
@@ -67,7 +72,8 @@ pub(crate) enum Way {
 }
 
 /// Plans a write. `host` is the buffer if it is in host memory and holds its final contents: HDF5
-/// then writes straight from it what it must write; otherwise in a turn of the request.
+/// then writes straight from it what it must write; otherwise in a turn of the request. `before_hdf5`
+/// is called before HDF5 writes.
 ///
 /// # Safety
 /// `host` is null or valid for what the order describes.
@@ -75,13 +81,17 @@ pub unsafe fn prepare(
     session: &Session<'static>,
     order: &Order<'_>,
     host: *const u8,
+    before_hdf5: &dyn Fn(),
 ) -> Result<Prepared> {
     let info = order.info(session)?;
     match plan(session, order, &info) {
         Ok(prepared) => Ok(prepared),
         Err(Stop::Failed(error)) => Err(error),
-        // SAFETY: passed on.
-        Err(Stop::Refused(Refused(why))) => unsafe { by_hdf5(session, order, &info, host, why) },
+        Err(Stop::Refused(Refused(why))) => {
+            before_hdf5();
+            // SAFETY: passed on.
+            unsafe { by_hdf5(session, order, &info, host, why) }
+        }
     }
 }
 

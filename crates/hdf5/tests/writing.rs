@@ -222,7 +222,7 @@ fn ours(
     // SAFETY: the caller has the turn; the memory is as described, and outlives the request.
     let request = unsafe {
         let session = setting.session();
-        let prepared = prepare(&session, &order, host).unwrap();
+        let prepared = prepare(&session, &order, host, &|| ()).unwrap();
         drop(session);
         let manner = Manner {
             options: order.options,
@@ -401,7 +401,7 @@ fn a_dataset_that_is_open_for_reading_only_is_refused_in_hdf5s_words() {
             known: Known::default(),
         };
         let session = setting.session();
-        let refused = prepare(&session, &order, elements.as_ptr());
+        let refused = prepare(&session, &order, elements.as_ptr(), &|| ());
         drop(session);
         (setting.hdf5.H5Tclose)(memory_type);
         refused

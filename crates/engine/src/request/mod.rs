@@ -15,7 +15,7 @@ mod watch;
 use std::any::Any;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -385,6 +385,7 @@ fn start(
         tracker,
         launch: Arc::clone(&launch),
         turner,
+        told: AtomicBool::new(false),
     };
     let Some(order) = order else {
         launch.begin();
@@ -452,6 +453,8 @@ pub struct Request {
     launch: Arc<Launch>,
     /// The job of a request with turns.
     turner: Option<Arc<Job>>,
+    /// Whether somebody has asked for the outcome and got it.
+    told: AtomicBool,
 }
 
 impl Drop for Request {
@@ -488,6 +491,15 @@ impl Request {
 
     /// The outcome, or the submitter's turn; `Pending` when `limit` is over first.
     pub fn wait(&self, limit: Option<Duration>) -> Waited<Error> {
+        let news = self.watch(limit);
+        if matches!(news, Waited::Finished(_)) {
+            self.tell();
+        }
+        news
+    }
+
+    /// As [`wait`](Self::wait), for somebody who tells nobody of the outcome.
+    pub fn watch(&self, limit: Option<Duration>) -> Waited<Error> {
         if let Err(forked) = refuse_fork() {
             return Waited::Finished(Err(forked));
         }
@@ -510,10 +522,16 @@ impl Request {
 
     /// What [`wait`](Self::wait) would say now.
     pub fn test(&self) -> Waited<Error> {
-        match refuse_fork() {
-            Ok(()) => self.tracker.progress.now(),
-            Err(forked) => Waited::Finished(Err(forked)),
-        }
+        self.wait(Some(Duration::ZERO))
+    }
+
+    /// The outcome is known to whoever has to know it.
+    pub fn tell(&self) {
+        self.told.store(true, Relaxed);
+    }
+
+    pub fn is_told(&self) -> bool {
+        self.told.load(Relaxed)
     }
 
     /// Takes the submitter's turn, if there is one to take.

@@ -197,6 +197,9 @@ impl<E: Clone> Progress<E> {
 
     /// As [`wait`](Self::wait), at most as long as `limit`.
     pub fn wait_for(&self, limit: Duration) -> Waited<E> {
+        if limit.is_zero() {
+            return self.now();
+        }
         let Some(end) = Instant::now().checked_add(limit) else {
             return self.wait();
         };

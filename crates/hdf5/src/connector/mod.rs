@@ -40,7 +40,6 @@ use penstock_sys::hdf5::{H5P_DEFAULT, Hdf5, herr_t, hid_t};
 
 use crate::binding::{SLOTS, slot_of};
 use crate::edge::SUCCEED;
-use background::Claim;
 use host::{Below, Host};
 use info::Info;
 use settings::Settings;
@@ -75,10 +74,8 @@ unsafe extern "C" fn optional(
 /// For H5atclose: the library closes.
 unsafe extern "C" fn ends<const SLOT: usize>(_: *mut c_void) {
     let _ = std::panic::catch_unwind(|| {
-        background::at_end(|| {
-            background::finish_before(&Claim::All);
-        });
         if let Some(host) = Host::of(SLOT) {
+            background::at_end(|| background::finish_all(host));
             // SAFETY: HDF5 calls this.
             unsafe { file::close_all(host) };
         }

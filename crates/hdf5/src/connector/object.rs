@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::background::{self, Claim};
+use super::background;
 use super::wrapped::{Ask, Location, Req, Under, make, operate, operate_on_two, operate_or_visit};
 
 unsafe extern "C" fn open(
@@ -50,7 +50,7 @@ unsafe extern "C" fn copy(
             Ask::of(c"H5Ocopy_async", req),
             |under, src, dst| {
                 // What is copied may lie in any file.
-                background::finish_before(&Claim::All);
+                background::finish_all(under.container.below.host);
                 (under.calls.H5VLobject_copy)(
                     src,
                     loc_params1,
@@ -105,7 +105,7 @@ unsafe extern "C" fn specific(
         let call = |under: &Under| {
             if matches!((*args).op_type, H5VL_OBJECT_FLUSH | H5VL_OBJECT_REFRESH) && !under.is_lent
             {
-                background::finish_before(&Claim::All);
+                background::finish_all(under.container.below.host);
             }
             (under.calls.H5VLobject_specific)(
                 under.object,

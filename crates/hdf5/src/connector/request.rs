@@ -211,7 +211,7 @@ unsafe extern "C" fn optional(req: *mut c_void, args: *mut H5VL_optional_args_t)
 /// finished is waited for.
 unsafe extern "C" fn free(req: *mut c_void) -> herr_t {
     let own = |operation: &Arc<Operation>, _: &Place| {
-        operation.finish();
+        operation.settle();
         Ok(())
     };
     // SAFETY: HDF5 gives up a request of this connector.

@@ -14,15 +14,14 @@ use penstock_sys::hdf5::connector::H5VL_loc_params_t;
 use penstock_sys::hdf5::pass_through::Functions;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::background::{
-    self, About, Claim, FileKey, Identity, Lent, Loan, Manner, Operation, Policy,
-};
+use super::background::{self, About, Lent, Loan, Manner, Operation, Policy};
 use super::host::{Below, Quiet};
 use super::reported::Place;
 use super::request;
 use crate::edge::{FAIL, SUCCEED, What, caught, what};
 use crate::metadata::{DatasetInfo, FileInfo};
 use crate::session::Session;
+use crate::transfer::conflicts::{AccessSet, FileKey, Identity};
 
 /// Where HDF5 says that an object lies; passed on as it is.
 pub type Location = *const H5VL_loc_params_t;
@@ -203,7 +202,7 @@ impl Container {
         };
         let mut opened = self.opened.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((of, file)) = &*opened
-            && *of == key
+            && of.is_same(&key)
             && file.access().write == info.is_writable
         {
             return Ok(Some(Arc::clone(file)));
@@ -446,7 +445,7 @@ pub unsafe fn close(object: *mut c_void, ask: Ask, call: impl FnOnce(&Under) -> 
 pub unsafe fn close_after(
     object: *mut c_void,
     ask: Ask,
-    claim: impl FnOnce(&Under) -> Claim,
+    claim: impl FnOnce(&Under) -> AccessSet,
     native: impl Fn(&Under, Req) -> herr_t + 'static,
 ) -> herr_t {
     // SAFETY: passed on.

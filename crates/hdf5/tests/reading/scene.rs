@@ -183,7 +183,8 @@ impl<'a> Wanted<'a> {
             known: Known::default(),
         };
         // SAFETY: the caller has the turn; the memory is as long as the array.
-        let prepared = unsafe { prepare(&setting.session(), &order, memory.host(self.first)) };
+        let prepared =
+            unsafe { prepare(&setting.session(), &order, memory.host(self.first), &|| ()) };
         // SAFETY: both are ours to close; H5S_ALL is not closed by a failing call.
         unsafe {
             if order.file_space != H5S_ALL {

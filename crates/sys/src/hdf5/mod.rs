@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::library::{Absent, Library, Search, table};
+use connector::H5O_info2_t;
 use driver::H5FD_class_t;
 
 #[allow(non_camel_case_types)]
@@ -117,6 +118,10 @@ pub type TypeConversion = unsafe extern "C" fn(
     dset_xfer_plist: hid_t,
 ) -> herr_t;
 
+/// Called for each property of a list.
+pub type PropertyIterate =
+    unsafe extern "C" fn(id: hid_t, name: *const c_char, iter_data: *mut c_void) -> herr_t;
+
 pub type ErrorAuto = unsafe extern "C" fn(estack: hid_t, client_data: *mut c_void) -> herr_t;
 pub type ErrorWalk = unsafe extern "C" fn(
     n: c_uint,
@@ -147,6 +152,7 @@ table! {
             fn H5get_libversion(majnum: *mut c_uint, minnum: *mut c_uint, relnum: *mut c_uint)
                 -> herr_t;
             fn H5free_memory(mem: *mut c_void) -> herr_t;
+            fn H5is_library_threadsafe(is_ts: *mut bool) -> herr_t;
 
             fn H5Dopen2(loc_id: hid_t, name: *const c_char, dapl_id: hid_t) -> hid_t;
             fn H5Dclose(dset_id: hid_t) -> herr_t;
@@ -225,10 +231,19 @@ table! {
             fn H5FDregister(cls: *const H5FD_class_t) -> hid_t;
             fn H5FDis_driver_registered_by_name(driver_name: *const c_char) -> htri_t;
             fn H5Oexists_by_name(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> htri_t;
+            /// With `H5O_INFO_BASIC`: the number of the open file, and what tells the object from others in it.
+            fn H5Oget_info3(loc_id: hid_t, oinfo: *mut H5O_info2_t, fields: c_uint) -> herr_t;
             fn H5Iget_file_id(id: hid_t) -> hid_t;
             fn H5Iget_name(id: hid_t, name: *mut c_char, size: usize) -> isize;
 
             fn H5Pclose(plist_id: hid_t) -> herr_t;
+            /// Holds HDF5's lock while it calls `iter_func`, whose answer ends the iteration if it is not 0.
+            fn H5Piterate(
+                id: hid_t,
+                idx: *mut c_int,
+                iter_func: PropertyIterate,
+                iter_data: *mut c_void
+            ) -> c_int;
             fn H5Pget_driver(plist_id: hid_t) -> hid_t;
             /// Registers the driver, or counts one use more of it, and keeps a copy of the text.
             fn H5Pset_driver_by_name(
@@ -458,6 +473,7 @@ pub struct Hdf5 {
     library: Library,
     version: (u32, u32, u32),
     pass_through: OnceLock<Result<pass_through::Functions, Absent>>,
+    is_thread_safe: OnceLock<bool>,
 }
 
 impl Deref for Hdf5 {
@@ -597,12 +613,23 @@ impl Hdf5 {
             library,
             version,
             pass_through: OnceLock::new(),
+            is_thread_safe: OnceLock::new(),
         })
     }
 
     /// Major, minor and release number.
     pub fn version(&self) -> (u32, u32, u32) {
         self.version
+    }
+
+    /// Whether this copy was built to be called by several threads at once.
+    pub fn is_thread_safe(&self) -> bool {
+        *self.is_thread_safe.get_or_init(|| {
+            let mut is_thread_safe = false;
+            // SAFETY: there is a place for the answer, and the library is initialised.
+            let status = unsafe { (self.functions.H5is_library_threadsafe)(&mut is_thread_safe) };
+            status >= 0 && is_thread_safe
+        })
     }
 
     /// What a connector needs besides.

@@ -10,7 +10,8 @@ use penstock_sys::hdf5::{H5D_CHUNKED, H5D_CONTIGUOUS, H5P_DEFAULT, H5S_MAX_RANK,
 
 use super::super::wrapped::Under;
 use super::lend::Loan;
-use super::pending::{Access, Claim, FileKey, ObjectKey, Region};
+use crate::session::Session;
+use crate::transfer::conflicts::{Access, AccessSet, FileKey, ObjectKey, Region, identity_of_file};
 
 /// A dataset, as far as others that are to be ordered with it must know it.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct About {
     /// Its elements may lie in other datasets, or in files of which HDF5 knows the name only.
     is_elsewhere: bool,
 }
+
+const EVERYTHING: AccessSet = AccessSet::All(Access::Write);
 
 /// The key of the object with this kind, which tells it from all others.
 ///
@@ -46,8 +49,8 @@ pub unsafe fn key_of(under: &Under, kind: H5I_type_t) -> Result<ObjectKey> {
     }
     Ok(ObjectKey {
         file: FileKey {
-            slot: under.container.below.host.slot,
-            number: info.fileno,
+            number: Some(info.fileno),
+            identity: None,
         },
         token: info.token,
     })
@@ -57,18 +60,18 @@ pub unsafe fn key_of(under: &Under, kind: H5I_type_t) -> Result<ObjectKey> {
 ///
 /// # Safety
 /// As for [`key_of`].
-pub unsafe fn file_of(under: &Under, kind: H5I_type_t) -> Claim {
+pub unsafe fn file_of(under: &Under, kind: H5I_type_t) -> AccessSet {
     // SAFETY: passed on.
-    unsafe { key_of(under, kind) }.map_or(Claim::All, |key| Claim::File(key.file))
+    unsafe { key_of(under, kind) }.map_or(EVERYTHING, |key| AccessSet::File(key.file))
 }
 
 /// An object and what is pending on it; everything if HDF5 does not tell.
 ///
 /// # Safety
 /// As for [`key_of`].
-pub unsafe fn object_of(under: &Under, kind: H5I_type_t) -> Claim {
+pub unsafe fn object_of(under: &Under, kind: H5I_type_t) -> AccessSet {
     // SAFETY: passed on.
-    unsafe { key_of(under, kind) }.map_or(Claim::All, Claim::Object)
+    unsafe { key_of(under, kind) }.map_or(EVERYTHING, AccessSet::Object)
 }
 
 impl About {
@@ -80,7 +83,10 @@ impl About {
         let mut chunk = [0u64; H5S_MAX_RANK];
         // SAFETY: the identifiers are open, and there is room for as many numbers as is said.
         unsafe {
-            let key = key_of(under, H5I_DATASET)?;
+            let mut key = key_of(under, H5I_DATASET)?;
+            let session = Session::begin(hdf5);
+            key.file.identity = identity_of_file(&session, loan.id(), key.file.number);
+            drop(session);
             let list = (hdf5.H5Dget_create_plist)(loan.id());
             if list < 0 {
                 return Err(failed());
@@ -105,13 +111,13 @@ impl About {
         }
     }
 
-    /// The claim of a transfer of what `space` selects.
+    /// What a transfer of the elements that `space` selects reads or writes.
     ///
     /// # Safety
     /// The thread is inside a call of HDF5.
-    pub unsafe fn claim(&self, under: &Under, space: hid_t, access: Access) -> Claim {
+    pub unsafe fn touches(&self, under: &Under, space: hid_t, access: Access) -> AccessSet {
         if self.is_elsewhere {
-            return Claim::All;
+            return AccessSet::All(access);
         }
         // SAFETY: passed on.
         let region = match unsafe { bounds(under, space) } {
@@ -124,7 +130,7 @@ impl About {
             }
             None => Region::Everything,
         };
-        Claim::Elements {
+        AccessSet::Elements {
             dataset: self.key,
             region,
             access,

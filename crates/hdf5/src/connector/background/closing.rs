@@ -1,9 +1,8 @@
 //! Closing and flushing what operations are pending on: at once after them, or as an operation of its
 //! own that comes after them.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,13 +16,10 @@ use super::super::wrapped::{Ask, Under, Wrapped};
 use super::journal::Manner;
 use super::lend::Loan;
 use super::operation::{Operation, Work};
-use super::pending::Claim;
 use super::{Begins, before_on, begin_before, concerns, enter};
 use crate::edge::SUCCEED;
 use crate::session::Session;
-
-/// Device and number of a file, by which it is known under all of its names.
-pub type Identity = (u64, u64);
+use crate::transfer::conflicts::{self, AccessSet, Identity, Pending};
 
 /// A file that is to be closed when its operations are finished, and is open until then.
 struct Closing {
@@ -43,7 +39,7 @@ static CLOSING: Mutex<Vec<Closing>> = Mutex::new(Vec::new());
 pub unsafe fn later(
     ask: Ask,
     under: &Under,
-    claim: Claim,
+    claim: AccessSet,
     act: impl FnOnce(&Under) -> herr_t + 'static,
 ) -> Result<bool> {
     let Ask { call, req } = ask;
@@ -58,7 +54,7 @@ pub unsafe fn later(
         && !under.container.is_closed.load(Relaxed)
         && may_go_on();
     if before.is_empty() || (req.is_null() && !is_implicit) {
-        before.iter().for_each(Operation::finish);
+        before.into_iter().for_each(Pending::finish);
         return Ok(false);
     }
     let begins = match policy.begins {
@@ -67,7 +63,7 @@ pub unsafe fn later(
         Begins::GroupClose | Begins::FileClose => call != CLOSE_DATASET,
     };
     if begins {
-        begin_before(&claim);
+        begin_before(under.container.below.host, &claim);
     }
     // HDF5 looks for an identifier of a file when it closes it, and the application's is gone then.
     let loan = match call == CLOSE_FILE {
@@ -79,7 +75,7 @@ pub unsafe fn later(
             // Else closing the file closes what the application may be using then, or fails when the
             // application has no identifier of it any more.
             let Some(loan) = loan.ok().filter(can_wait) else {
-                before.iter().for_each(Operation::finish);
+                before.into_iter().for_each(Pending::finish);
                 return Ok(false);
             };
             Some(Rc::new(loan))
@@ -107,7 +103,7 @@ pub unsafe fn later(
     let nobody_asks = is_implicit.then(|| Arc::clone(&policy.failures));
     let call = if is_implicit { c"H5Dclose" } else { call };
     let operation = Operation::new(call, nobody_asks, Work::After(before, Box::new(act)));
-    enter(vec![claim], &operation);
+    enter(under.container.below.host, vec![claim], &operation);
     if let Some(loan) = loan {
         loan.is_used_by(&operation);
     }
@@ -171,7 +167,7 @@ pub unsafe fn before_open(name: *const c_char) {
     let wanted = unsafe { identity(name) };
     for (file, operation) in closing {
         if file.is_none() || file == wanted {
-            operation.finish();
+            operation.settle();
         }
     }
 }
@@ -184,20 +180,17 @@ pub unsafe fn identity(name: *const c_char) -> Option<Identity> {
     }
     // SAFETY: passed on.
     let name = unsafe { CStr::from_ptr(name) };
-    let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
-    let found = std::fs::metadata(path).ok()?;
-    Some((found.dev(), found.ino()))
+    conflicts::identity(Path::new(OsStr::from_bytes(name.to_bytes())))
 }
 
 /// Finishes what conflicts with a claim, and tells of a failure that nobody has waited for.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`.
-pub unsafe fn settle(under: &Under, claim: impl FnOnce() -> Claim) -> Result<()> {
+pub unsafe fn settle(under: &Under, claim: impl FnOnce() -> AccessSet) -> Result<()> {
     if concerns(under) {
-        before_on(under, &claim())
-            .iter()
-            .for_each(Operation::finish);
+        let before = before_on(under, &claim());
+        before.into_iter().for_each(Pending::finish);
     }
     under.container.policy.failures.take()
 }

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::operation::Operation;
+use crate::transfer::conflicts::Pending;
 
 static WAITING: Mutex<Vec<(Instant, Weak<Operation>)>> = Mutex::new(Vec::new());
 static CHANGED: Condvar = Condvar::new();

@@ -161,7 +161,7 @@ impl Lent {
         if self.is_held.swap(false, Relaxed)
             && let Some(operation) = operation
         {
-            operation.finish();
+            operation.settle();
         }
         self.id.store(CLOSED, Relaxed);
     }

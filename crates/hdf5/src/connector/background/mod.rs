@@ -3,7 +3,7 @@
 //! What needs HDF5 is done on the thread that calls it: plans are made when an operation is
 //! submitted ([`transfer`]), encoded chunks are handed over when it is waited for ([`operation`]). In
 //! between the engine moves bytes. The order of the program is kept where it matters: an operation
-//! that conflicts with pending ones comes after them ([`pending`]), and so does everything that the
+//! that conflicts with pending ones comes after them ([`transfer`](crate::transfer)), and so does everything that the
 //! connector below does with the same dataset or file.
 
 mod about;
@@ -13,95 +13,67 @@ mod delay;
 mod journal;
 mod lend;
 mod operation;
-mod pending;
 mod planned;
 mod policy;
 mod start;
 mod transfer;
 mod visit;
 
-use std::sync::{Arc, Mutex, MutexGuard, Once};
+use std::sync::{Arc, Once};
+use std::time::Duration;
 
 pub use about::{About, file_of, object_of};
-pub use closing::{CLOSE_DATASET, CLOSE_FILE, Identity, before_open, identity, later, settle};
+pub use closing::{CLOSE_DATASET, CLOSE_FILE, before_open, identity, later, settle};
 pub use journal::Manner;
 pub use lend::{Lent, Loan, being_lent, unwrap};
 pub use operation::{Operation, Outcome};
-pub use pending::{Claim, FileKey};
 pub use policy::{Begins, Policy};
 pub use transfer::{Call, Kind, Way, transfer};
 pub use visit::{Visit, at_end};
 
-use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::connector::H5I_GROUP;
 
+use super::host::Host;
 use super::wrapped::Under;
-use pending::Pending;
-
-/// Of all files of the process.
-static PENDING: Mutex<Pending<Arc<Operation>>> = Mutex::new(Pending::new());
-
-/// `None` in the child of a fork, where nothing goes on: what was pending is the parent's, which may
-/// have held the lock.
-fn pending() -> Option<MutexGuard<'static, Pending<Arc<Operation>>>> {
-    refuse_fork().ok()?;
-    Some(PENDING.lock().unwrap_or_else(|e| e.into_inner()))
-}
-
-/// Whether nothing is pending; then there is no order to keep.
-fn is_idle() -> bool {
-    pending().is_none_or(|pending| pending.is_empty())
-}
-
-/// The pending operations that conflict with a claim.
-fn before(claim: &Claim) -> Vec<Arc<Operation>> {
-    pending().map_or_else(Vec::new, |pending| pending.before(claim))
-}
-
-/// As [`before`], for what is done with `under`. Where that is closing or flushing a file, it comes after
-/// all whose failures only the file can tell, too: what was reached through it may lie in another.
-fn before_on(under: &Under, claim: &Claim) -> Vec<Arc<Operation>> {
-    let failures = &under.container.policy.failures;
-    let is_told =
-        |operation: &Arc<Operation>| matches!(claim, Claim::File(_)) && operation.tells(failures);
-    pending().map_or_else(Vec::new, |pending| pending.before_or(claim, is_told))
-}
-
-fn oldest(most: usize) -> Vec<Arc<Operation>> {
-    pending().map_or_else(Vec::new, |pending| pending.oldest(most))
-}
+use crate::transfer::conflicts::{self, Access, AccessSet, Effort, Shared};
 
 /// Whether something may be pending that what the application does with an object comes after. Nothing
 /// goes on with files that processes share.
 pub fn concerns(under: &Under) -> bool {
-    !under.is_lent && !under.container.is_parallel && !is_idle()
+    !under.is_lent && !under.container.is_parallel && !conflicts::is_idle()
 }
 
-/// Makes it one that others wait for, if they conflict with one of its claims.
-fn enter(claims: Vec<Claim>, operation: &Arc<Operation>) {
-    let Some(mut entered) = pending() else { return };
-    let enter = |claim| entered.enter(claim, Arc::clone(operation));
-    let numbers: Vec<u64> = claims.into_iter().map(enter).collect();
-    drop(entered);
-    operation.leaves_by(Box::new(move || {
-        for number in &numbers {
-            let left = pending().and_then(|mut pending| pending.leave(*number));
-            // Not under the lock: with the last handle go identifiers.
-            drop(left);
-        }
-    }));
+/// The pending operations that conflict with what is done with `under`. Where that is closing or flushing
+/// a file, it comes after all whose failures only the file can tell, too: what was reached through it may
+/// lie in another.
+fn before_on(under: &Under, set: &AccessSet) -> Vec<Shared> {
+    let failures = &under.container.policy.failures;
+    let is_told =
+        |operation: &Shared| matches!(set, AccessSet::File(_)) && operation.tells(failures);
+    conflicts::before_or(under.container.below.host.hdf5, set, is_told)
 }
 
-/// Waits for the pending operations that conflict with a claim. How many there were.
-pub fn finish_before(claim: &Claim) -> usize {
-    let before = before(claim);
-    before.iter().for_each(Operation::finish);
-    before.len()
+/// Makes it one that others wait for, if they conflict with one of its access sets.
+fn enter(host: Host, sets: Vec<AccessSet>, operation: &Arc<Operation>) {
+    let shared: Shared = Arc::clone(operation) as Shared;
+    let number = conflicts::enter(host.hdf5, sets, &shared);
+    operation.leaves_by(Box::new(move || conflicts::leave(number)));
 }
 
-/// Begins the queued operations that conflict with a claim, as closing what they use does.
-pub fn begin_before(claim: &Claim) {
-    before(claim).iter().for_each(|operation| operation.begin());
+/// Waits for the pending operations that conflict with an access set. How many there were.
+fn finish_before(host: Host, set: &AccessSet) -> usize {
+    conflicts::finish_before(host.hdf5, set)
+}
+
+/// Waits for all pending operations.
+pub fn finish_all(host: Host) {
+    finish_before(host, &AccessSet::All(Access::Write));
+}
+
+/// Begins the queued operations that conflict with an access set, as closing what they use does.
+fn begin_before(host: Host, set: &AccessSet) {
+    let before = conflicts::before(host.hdf5, set);
+    before.iter().for_each(|operation| operation.begin());
 }
 
 /// A group is about to be closed.
@@ -111,23 +83,27 @@ pub fn begin_before(claim: &Claim) {
 pub unsafe fn group_closes(under: &Under) {
     if under.container.policy.begins == Begins::GroupClose && concerns(under) {
         // SAFETY: passed on.
-        begin_before(&unsafe { file_of(under, H5I_GROUP) });
+        let file = unsafe { file_of(under, H5I_GROUP) };
+        begin_before(under.container.below.host, &file);
     }
 }
 
 /// Takes the turns that the oldest operations ask for, so that they go on though nobody waits for
 /// them yet.
-pub fn attend() {
+pub fn attend(host: Host) {
     /// Of so many, so that a call does not cost more the more is pending.
     const MOST: usize = 16;
-    oldest(MOST).iter().for_each(Operation::attend);
+    for operation in conflicts::oldest(host.hdf5, MOST) {
+        operation.go_on(&|| Some(Duration::ZERO), Effort::Begun);
+    }
 }
 
 /// Waits for the oldest operation. False if there is none that this thread can wait for.
-fn finish_oldest() -> bool {
-    oldest(1)
-        .first()
-        .is_some_and(|operation| operation.wait(None).is_some())
+fn finish_oldest(host: Host) -> bool {
+    let oldest = conflicts::oldest(host.hdf5, 1);
+    oldest
+        .into_iter()
+        .any(|operation| operation.go_on(&|| None, Effort::All))
 }
 
 /// Sees to it that bytes are moved when the process exits, before HDF5 ends: once it has begun to,
@@ -137,9 +113,11 @@ fn finish_oldest() -> bool {
 fn finish_before_exit() {
     extern "C" fn at_exit() {
         let finish = || {
-            before(&Claim::All)
-                .iter()
-                .for_each(Operation::finish_moving)
+            let pending = conflicts::all();
+            let background = pending.into_iter().filter(|one| one.finishes_at_exit());
+            background.for_each(|operation| {
+                operation.go_on(&|| None, Effort::Bytes);
+            });
         };
         let _ = std::panic::catch_unwind(finish);
     }

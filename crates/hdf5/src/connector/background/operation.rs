@@ -16,6 +16,7 @@ use penstock_sys::hdf5::connector::*;
 use super::journal::since_epoch;
 use super::lend::Loan;
 use super::visit::is_visiting;
+use crate::transfer::conflicts::{Effort, Failures, Left, Pending, Shared};
 
 pub struct Operation {
     /// As the application knows it.
@@ -46,7 +47,7 @@ pub enum Work {
     Queued(Queued),
     Moving(Moving),
     /// To be done by a thread inside HDF5 when the others are finished.
-    After(Vec<Arc<Operation>>, Box<dyn FnOnce() -> Result<()>>),
+    After(Vec<Shared>, Box<dyn FnOnce() -> Result<()>>),
     Done,
 }
 
@@ -107,37 +108,11 @@ struct Notice {
     context: *mut c_void,
 }
 
-/// How much of an operation a thread is to do.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Extent {
-    /// What is queued stays so.
-    Begun,
-    /// Not what comes after other operations: it needs a call of HDF5 around it.
-    Bytes,
-    All,
-}
-
 /// What a thread can do next.
 enum Step {
     Move(Vec<Arc<Request>>, Option<Error>),
-    WaitFor(Vec<Arc<Operation>>),
+    WaitFor(Vec<Shared>),
     Nothing,
-}
-
-/// Failures of operations that nobody waits for, until a call can tell of them.
-#[derive(Debug, Default)]
-pub struct Failures(Mutex<Vec<Error>>);
-
-impl Failures {
-    fn add(&self, error: Error) {
-        self.0.lock().unwrap_or_else(|e| e.into_inner()).push(error);
-    }
-
-    /// The first failure since the last time, which stands for all.
-    pub fn take(&self) -> Result<()> {
-        let failures = std::mem::take(&mut *self.0.lock().unwrap_or_else(|e| e.into_inner()));
-        failures.into_iter().next().map_or(Ok(()), Err)
-    }
 }
 
 impl Outcome {
@@ -187,17 +162,6 @@ impl Operation {
         let _ = self.leave.set(leave);
     }
 
-    /// Whether the application can wait for it by an event set.
-    pub fn has_request(&self) -> bool {
-        self.later.is_none()
-    }
-
-    /// Whether a failure goes there.
-    pub fn tells(&self, failures: &Arc<Failures>) -> bool {
-        let is_that = |later: &Arc<Failures>| Arc::ptr_eq(later, failures);
-        self.later.as_ref().is_some_and(is_that)
-    }
-
     pub fn outcome(&self) -> Option<&Outcome> {
         self.ending.get().map(|ending| &ending.outcome)
     }
@@ -217,20 +181,16 @@ impl Operation {
     pub fn wait(self: &Arc<Self>, limit: Option<Duration>) -> Option<&Outcome> {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         let left = || end.map(|end| end.saturating_duration_since(Instant::now()));
-        let extent = match limit.is_some() && is_visiting() {
-            true => Extent::Bytes,
-            false => Extent::All,
+        let effort = match limit.is_some() && is_visiting() {
+            true => Effort::Bytes,
+            false => Effort::All,
         };
-        self.go_on(&left, extent)
+        self.proceed(&left, effort)
     }
 
-    fn go_on(
-        self: &Arc<Self>,
-        left: &dyn Fn() -> Option<Duration>,
-        extent: Extent,
-    ) -> Option<&Outcome> {
+    fn proceed(self: &Arc<Self>, left: Left<'_>, effort: Effort) -> Option<&Outcome> {
         if self.ending.get().is_none() && !self.is_busy.swap(true, Relaxed) {
-            self.advance(left, extent);
+            self.advance(left, effort);
             self.is_busy.store(false, Relaxed);
         }
         self.outcome()
@@ -238,39 +198,26 @@ impl Operation {
 
     /// Waits until it has ended, unless it is this thread that is at it, or what HDF5 is to do cannot be
     /// done now: what was called before is under way for itself.
-    pub fn finish(self: &Arc<Self>) {
+    pub fn settle(self: &Arc<Self>) {
         match is_visiting() {
-            true => self.finish_moving(),
+            true => {
+                self.proceed(&|| None, Effort::Bytes);
+            }
             false => {
                 self.wait(None);
             }
         }
     }
 
-    /// Takes the turns that are asked for. Begins nothing, waits for nothing.
-    pub fn attend(self: &Arc<Self>) {
-        self.go_on(&|| Some(Duration::ZERO), Extent::Begun);
-    }
-
-    /// Waits until its bytes are moved. Unlike the others, for a thread that is in no call of HDF5.
-    pub fn finish_moving(self: &Arc<Self>) {
-        self.go_on(&|| None, Extent::Bytes);
-    }
-
-    /// Begins what is queued, on any thread.
-    pub fn begin(&self) {
-        begin(&mut self.work());
-    }
-
-    fn advance(self: &Arc<Self>, left: &dyn Fn() -> Option<Duration>, extent: Extent) {
-        match self.step(extent) {
+    fn advance(self: &Arc<Self>, left: Left<'_>, effort: Effort) {
+        match self.step(effort) {
             Step::Move(requests, failed) => {
                 if let Some(outcome) = move_all(&requests, left) {
                     self.end(failed.map_or(outcome, Err).into());
                 }
             }
             Step::WaitFor(others) => {
-                let is_over = |other: &Arc<Operation>| other.go_on(left, extent).is_some();
+                let is_over = |other: &Shared| Arc::clone(other).go_on(left, effort);
                 if others.iter().all(is_over) {
                     let work = std::mem::replace(&mut *self.work(), Work::Done);
                     if let Work::After(_, act) = work {
@@ -282,9 +229,9 @@ impl Operation {
         }
     }
 
-    fn step(&self, extent: Extent) -> Step {
+    fn step(&self, effort: Effort) -> Step {
         let mut work = self.work();
-        if extent != Extent::Begun {
+        if effort != Effort::Begun {
             begin(&mut work);
         }
         match &*work {
@@ -292,9 +239,9 @@ impl Operation {
             Work::Moving(Moving { begun, .. }) => {
                 Step::Move(begun.requests.clone(), begun.failed.clone())
             }
-            Work::After(others, _) => match extent {
-                Extent::Bytes => Step::Nothing,
-                Extent::Begun if is_visiting() => Step::Nothing,
+            Work::After(others, _) => match effort {
+                Effort::Bytes => Step::Nothing,
+                Effort::Begun if is_visiting() => Step::Nothing,
                 _ => Step::WaitFor(others.clone()),
             },
             Work::Done => Step::Nothing,
@@ -376,6 +323,38 @@ impl Operation {
     }
 }
 
+impl Pending for Operation {
+    fn go_on(self: Arc<Self>, left: Left<'_>, effort: Effort) -> bool {
+        self.proceed(left, effort).is_some()
+    }
+
+    fn finish(self: Arc<Self>) {
+        self.settle();
+    }
+
+    fn begin(&self) {
+        begin(&mut self.work());
+    }
+
+    fn has_request(&self) -> bool {
+        self.later.is_none()
+    }
+
+    fn tells(&self, failures: &Arc<Failures>) -> bool {
+        let is_that = |later: &Arc<Failures>| Arc::ptr_eq(later, failures);
+        self.later.as_ref().is_some_and(is_that)
+    }
+
+    /// It leaves when what it holds of HDF5 is given back.
+    fn is_over(&self) -> bool {
+        false
+    }
+
+    fn finishes_at_exit(&self) -> bool {
+        true
+    }
+}
+
 /// Begins what is queued.
 fn begin(work: &mut Work) {
     if matches!(work, Work::Queued(_))
@@ -386,7 +365,7 @@ fn begin(work: &mut Work) {
 }
 
 /// Waits for transfers and takes their turns. The first failure is the outcome, when all have ended.
-fn move_all(requests: &[Arc<Request>], left: &dyn Fn() -> Option<Duration>) -> Option<Result<()>> {
+fn move_all(requests: &[Arc<Request>], left: Left<'_>) -> Option<Result<()>> {
     let mut outcome = Ok(());
     for request in requests {
         let ended = loop {

@@ -12,7 +12,6 @@ use super::super::staging::refuse_pointers;
 use super::super::wrapped::Under;
 use super::about::bounds;
 use super::lend::Loan;
-use super::pending::Claim;
 use super::transfer::{Call, Kind};
 use crate::driver::options_of;
 use crate::execute::{self, Manner as Submission};
@@ -46,15 +45,11 @@ impl Prepared {
         }
     }
 
-    /// The claim of the transfer, of whole blocks where elements are written beside those that change.
-    pub fn widen(&self, claim: Claim) -> Claim {
-        let block = match self {
+    /// The sides of the blocks that are written whole, with elements beside those that change.
+    pub fn rewritten(&self) -> Option<&[u64]> {
+        match self {
             Prepared::Read(_) => None,
             Prepared::Write(write) => write.rewritten(),
-        };
-        match block {
-            Some(block) => claim.of_blocks(block),
-            None => claim,
         }
     }
 

@@ -12,7 +12,7 @@ use penstock_engine::options::Options;
 use super::super::settings::{Copies, Settings};
 use super::budget::usual_limit;
 use super::journal::{Journal, Manner};
-use super::operation::Failures;
+use crate::transfer::conflicts::Failures;
 
 /// When what was submitted begins, unless it is waited for before: at once, or when its dataset, its
 /// group or its file is closed.

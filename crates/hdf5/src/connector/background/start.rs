@@ -15,16 +15,16 @@ use super::budget::{Answer, Budget, Share};
 use super::finish_oldest;
 use super::journal::Manner;
 use super::operation::{Begun, Moving, Queued, Work};
-use super::pending::Claim;
 use super::planned::{Part, Prepared};
 use super::transfer::Call;
 use crate::execute::Manner as Submission;
+use crate::transfer::conflicts::AccessSet;
 
 /// Memory that copies have taken.
 static BUDGET: Budget = Budget::new();
 
 /// What goes on, and what it touches.
-pub type Going = (Vec<Claim>, Work);
+pub type Going = (Vec<AccessSet>, Work);
 
 /// Starts the planned transfers. What is to go on is given back, the rest is left in `moving`, to be
 /// waited for.
@@ -33,7 +33,7 @@ pub type Going = (Vec<Claim>, Work);
 /// As for [`transfer`](super::transfer::transfer).
 pub unsafe fn start(
     call: &Call<'_>,
-    parts: Vec<(Part, Claim)>,
+    parts: Vec<(Part, AccessSet)>,
     stream: Option<Stream>,
     moving: &mut Moving,
 ) -> Result<Option<Going>> {
@@ -192,11 +192,12 @@ unsafe fn copy(
     after: Option<Stream>,
 ) -> Result<std::result::Result<Source, String>> {
     let limit = call.policy().limit();
+    let host = call.unders[0].container.below.host;
     let bytes = part.touched.end - part.touched.start;
     let share = loop {
         match BUDGET.take(bytes, limit) {
             Answer::Taken(share) => break share,
-            Answer::Wait if finish_oldest() => {}
+            Answer::Wait if finish_oldest(host) => {}
             Answer::Wait | Answer::TooLarge => {
                 let limit = limit >> 20;
                 return Ok(Err(format!(

@@ -19,12 +19,12 @@ use super::delay::begin_after;
 use super::journal::Manner;
 use super::lend::Loan;
 use super::operation::{Moving, Operation};
-use super::pending::{Access, Claim, Region};
 use super::planned::{Part, prepare, touched};
 use super::policy::{Begins, Policy};
 use super::start::{Going, start};
 use super::{attend, concerns, enter, finish_before, finish_before_exit};
 use crate::read::{Planned, Refused};
+use crate::transfer::conflicts::{Access, AccessSet};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -124,14 +124,14 @@ impl Call<'_> {
     ///
     /// # Safety
     /// As for [`transfer`].
-    unsafe fn claims(&self) -> Result<Vec<(Loan, Claim)>> {
+    unsafe fn claims(&self) -> Result<Vec<(Loan, AccessSet)>> {
         let claim = |at: usize| {
             let under = &self.unders[at];
             // SAFETY: passed on.
             unsafe {
                 let loan = Loan::of(under, H5I_DATASET)?;
                 let about = self.datasets[at].about(under, &loan)?;
-                let claim = about.claim(under, self.file_spaces[at], self.kind.access());
+                let claim = about.touches(under, self.file_spaces[at], self.kind.access());
                 Ok((loan, claim))
             }
         };
@@ -148,7 +148,7 @@ pub unsafe fn transfer(call: &Call<'_>) -> Result<Way> {
     if first.is_lent {
         return Ok(Way::Below);
     }
-    attend();
+    attend(first.container.below.host);
     let mut is_on_gpu = false;
     for at in 0..call.buffers.len() {
         // SAFETY: passed on.
@@ -206,17 +206,18 @@ pub unsafe fn transfer(call: &Call<'_>) -> Result<Way> {
 ///
 /// # Safety
 /// As for [`transfer`].
-unsafe fn planned(call: &Call<'_>) -> Result<Planned<Vec<(Part, Claim)>>> {
+unsafe fn planned(call: &Call<'_>) -> Result<Planned<Vec<(Part, AccessSet)>>> {
     // SAFETY: passed on.
     let claims = unsafe { call.claims()? };
-    let (loans, mut claims): (Vec<Loan>, Vec<Claim>) = claims.into_iter().unzip();
+    let (loans, mut claims): (Vec<Loan>, Vec<AccessSet>) = claims.into_iter().unzip();
     if meet(&claims) {
         let why = "the call touches the same elements twice";
         return Ok(Err(Refused(why.to_owned())));
     }
+    let host = call.unders[0].container.below.host;
     let mut waited = 0;
     for claim in &claims {
-        waited += finish_before(claim);
+        waited += finish_before(host, claim);
     }
     let mut parts = Vec::with_capacity(claims.len());
     for (at, (loan, claim)) in loans.into_iter().zip(&mut claims).enumerate() {
@@ -225,10 +226,9 @@ unsafe fn planned(call: &Call<'_>) -> Result<Planned<Vec<(Part, Claim)>>> {
             Ok(part) => part,
             Err(refused) => return Ok(Err(refused)),
         };
-        let widened = part.prepared.widen(claim.clone());
-        if widened != *claim {
-            waited += finish_before(&widened);
-            *claim = widened;
+        if let Some(block) = part.prepared.rewritten() {
+            *claim = claim.clone().of_blocks(block);
+            waited += finish_before(host, claim);
         }
         parts.push(part);
     }
@@ -244,17 +244,15 @@ unsafe fn planned(call: &Call<'_>) -> Result<Planned<Vec<(Part, Claim)>>> {
 }
 
 /// Whether two of the claims are on the same elements.
-fn meet(claims: &[Claim]) -> bool {
-    let is_met = |(at, claim): (usize, &Claim)| {
-        let is_same = |other: &Claim| other.is_elements() && claim.conflicts(other);
+fn meet(claims: &[AccessSet]) -> bool {
+    let is_met = |(at, claim): (usize, &AccessSet)| {
+        let is_same = |other: &AccessSet| other.is_elements() && claim.conflicts(other);
         claim.is_elements() && claims[..at].iter().any(is_same)
     };
     claims.iter().enumerate().any(is_met)
 }
 
-/// Finishes what the call must come after when HDF5 carries it out. Its buffers reach further than
-/// what is selected: when it writes, it may write elements beside that as it has found them before.
-/// Nor does it read any of a dataset that has neither storage yet nor a fill value.
+/// Finishes what the call must come after when HDF5 carries it out.
 ///
 /// # Safety
 /// As for [`transfer`].
@@ -262,20 +260,7 @@ unsafe fn keep_order(call: &Call<'_>) -> Result<()> {
     if call.unders.iter().any(concerns) {
         // SAFETY: passed on.
         for (_, claim) in unsafe { call.claims()? } {
-            finish_before(&match (call.kind, claim) {
-                (Kind::Write, Claim::Elements { dataset, .. }) => Claim::Object(dataset),
-                (
-                    Kind::Read,
-                    Claim::Elements {
-                        dataset, access, ..
-                    },
-                ) => Claim::Elements {
-                    dataset,
-                    region: Region::Everything,
-                    access,
-                },
-                (_, claim) => claim,
-            });
+            finish_before(call.unders[0].container.below.host, &claim.by_hdf5());
         }
     }
     Ok(())
@@ -316,7 +301,7 @@ unsafe fn hand_over(call: &Call<'_>, (claims, work): Going) {
     let nobody_asks = call.req.is_null();
     let later = nobody_asks.then(|| Arc::clone(&call.policy().failures));
     let operation = Operation::new(call.name(), later, work);
-    enter(claims, &operation);
+    enter(call.unders[0].container.below.host, claims, &operation);
     if let (Begins::Now, Some(delay)) = (call.policy().begins, call.policy().delay) {
         begin_after(&operation, delay);
     }

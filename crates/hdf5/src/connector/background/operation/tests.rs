@@ -18,6 +18,10 @@ fn operation(work: Work) -> Arc<Operation> {
     Operation::new(CALL, None, work)
 }
 
+fn attend(operation: &Arc<Operation>) {
+    Arc::clone(operation).go_on(&|| Some(Duration::ZERO), Effort::Begun);
+}
+
 fn moving(requests: Vec<Request>) -> Work {
     Work::Moving(Moving {
         begun: Begun {
@@ -136,7 +140,7 @@ fn a_failure_is_kept_and_told_to_everybody_who_asks() {
 fn a_failure_that_nobody_waits_for_is_told_once_later() {
     let later = Arc::new(Failures::default());
     let work = moving(vec![turns(FAILS)]);
-    Operation::new(CALL, Some(Arc::clone(&later)), work).finish();
+    Operation::new(CALL, Some(Arc::clone(&later)), work).settle();
     assert!(later.take().is_err());
     assert!(later.take().is_ok());
 }
@@ -168,9 +172,9 @@ fn what_is_queued_begins_when_it_is_waited_for_and_not_when_turns_are_taken() {
         })
     };
     let operation = operation(queued(begin));
-    operation.attend();
+    attend(&operation);
     assert!(!begun.load(Relaxed));
-    operation.finish();
+    operation.settle();
     assert!(begun.load(Relaxed));
 }
 
@@ -182,11 +186,11 @@ fn what_is_queued_for_some_time_begins_by_itself_and_then_takes_its_turns() {
     });
     let operation = operation(queued(begin));
     begin_after(&operation, Duration::from_millis(20));
-    operation.attend();
+    attend(&operation);
     assert!(matches!(&*operation.work(), Work::Queued(_)));
     while operation.outcome().is_none() {
         std::thread::sleep(Duration::from_millis(1));
-        operation.attend();
+        attend(&operation);
     }
     assert!(matches!(operation.outcome(), Some(Outcome::Succeeded)));
 }
@@ -216,7 +220,7 @@ fn cancelling_stops_what_is_queued_and_cannot_take_back_what_is_done() {
 
     let file = file();
     let finished = operation(moving(vec![write(file.path(), b"x")]));
-    finished.finish();
+    finished.settle();
     assert_eq!(finished.cancel(), H5VL_REQUEST_STATUS_SUCCEED);
 
     let closing = operation(Work::After(Vec::new(), Box::new(|| Ok(()))));
@@ -235,8 +239,8 @@ fn the_end_is_told_once_to_whoever_asked_before_or_asks_afterwards() {
     // SAFETY: the function needs no context.
     unsafe { operation.notify(Some(tell), std::ptr::null_mut()) };
     assert_eq!(TOLD.load(Relaxed), 0);
-    operation.finish();
-    operation.finish();
+    operation.settle();
+    operation.settle();
     assert_eq!(TOLD.load(Relaxed), 1);
     // SAFETY: as above.
     unsafe { operation.notify(Some(tell), std::ptr::null_mut()) };

@@ -1,13 +1,21 @@
-//! Claims on paper, and whole programs: whatever the order in which pending operations make
+//! Access sets on paper, and whole programs: whatever the order in which pending operations make
 //! progress, they give what the same calls give one after the other.
 
 use std::collections::HashMap;
 
 use proptest::prelude::*;
 
+use super::super::pending::{Copy, Table};
 use super::*;
 
-const FILE: FileKey = FileKey { slot: 0, number: 7 };
+const FILE: FileKey = FileKey {
+    number: Some(7),
+    identity: Some((1, 70)),
+};
+const OTHER: FileKey = FileKey {
+    number: Some(8),
+    identity: Some((1, 80)),
+};
 
 fn dataset(number: u8) -> ObjectKey {
     ObjectKey {
@@ -16,12 +24,18 @@ fn dataset(number: u8) -> ObjectKey {
     }
 }
 
-fn elements(number: u8, ranges: &[Range<u64>], access: Access) -> Claim {
-    Claim::Elements {
+fn elements(number: u8, ranges: &[Range<u64>], access: Access) -> AccessSet {
+    AccessSet::Elements {
         dataset: dataset(number),
         region: Region::Box(ranges.to_vec()),
         access,
     }
+}
+
+const COPY: Copy = Copy::of_address(1);
+
+fn before<T: Clone>(table: &Table<T>, set: &AccessSet) -> Vec<T> {
+    table.before_or(COPY, set, |_| false)
 }
 
 #[test]
@@ -41,18 +55,55 @@ fn transfers_conflict_where_they_overlap_in_one_dataset_and_one_writes() {
 #[test]
 fn what_is_known_less_well_conflicts_with_more() {
     let write = elements(1, &[0..1, 0..1], Access::Write);
-    let everything = Claim::Elements {
+    let everything = AccessSet::Elements {
         dataset: dataset(1),
         region: Region::Everything,
         access: Access::Read,
     };
-    let other_file = Claim::File(FileKey { slot: 0, number: 8 });
+    let other_file = AccessSet::File(OTHER);
     assert!(write.conflicts(&everything));
-    assert!(write.conflicts(&Claim::Object(dataset(1))));
-    assert!(!write.conflicts(&Claim::Object(dataset(2))));
-    assert!(write.conflicts(&Claim::File(FILE)));
+    assert!(write.conflicts(&AccessSet::Object(dataset(1))));
+    assert!(!write.conflicts(&AccessSet::Object(dataset(2))));
+    assert!(write.conflicts(&AccessSet::File(FILE)));
     assert!(!write.conflicts(&other_file));
-    assert!(write.conflicts(&Claim::All) && Claim::All.conflicts(&other_file));
+    assert!(
+        write.conflicts(&AccessSet::All(Access::Write))
+            && AccessSet::All(Access::Read).conflicts(&other_file)
+    );
+}
+
+#[test]
+fn a_file_is_the_same_by_its_number_or_by_its_identity() {
+    let opened_anew = FileKey {
+        number: Some(9),
+        ..FILE
+    };
+    let without_descriptor = FileKey {
+        identity: None,
+        ..FILE
+    };
+    assert!(FILE.is_same(&opened_anew) && FILE.is_same(&without_descriptor));
+    assert!(!FILE.is_same(&OTHER));
+    assert!(!FileKey::default().is_same(&FileKey::default()));
+}
+
+#[test]
+fn reads_of_a_file_conflict_with_what_is_written_anywhere_in_it() {
+    let sources = AccessSet::Sources(vec![OTHER, FILE]);
+    let write = elements(1, &[0..1, 0..1], Access::Write);
+    assert!(sources.conflicts(&write) && write.conflicts(&sources));
+    assert!(sources.conflicts(&AccessSet::File(FILE)));
+    assert!(!sources.conflicts(&elements(1, &[0..1, 0..1], Access::Read)));
+    assert!(!sources.conflicts(&AccessSet::All(Access::Read)));
+    assert!(!AccessSet::Sources(vec![OTHER]).conflicts(&write));
+}
+
+#[test]
+fn operations_of_another_copy_of_hdf5_are_not_waited_for() {
+    let mut pending = Table::new();
+    pending.enter(Copy::of_address(2), vec![AccessSet::File(FILE)], 0);
+    assert_eq!(before(&pending, &AccessSet::File(FILE)), [0; 0]);
+    assert_eq!(pending.all(), [0]);
 }
 
 #[test]
@@ -65,25 +116,26 @@ fn a_region_of_whole_chunks_holds_the_chunks_that_it_touches() {
 }
 
 #[test]
-fn a_claim_of_blocks_in_another_number_of_dimensions_is_of_every_element() {
+fn an_access_set_of_blocks_in_another_number_of_dimensions_is_of_every_element() {
     let write = elements(1, &[3..5, 8..9], Access::Write);
     let of_blocks = write.clone().of_blocks(&[1, 10]);
-    assert_eq!(of_blocks, elements(1, &[3..5, 0..10], Access::Write));
+    assert!(of_blocks.conflicts(&elements(1, &[3..4, 0..1], Access::Write)));
+    assert!(!of_blocks.conflicts(&elements(1, &[5..6, 0..1], Access::Write)));
     let far = elements(1, &[90..91, 90..91], Access::Write);
     assert!(write.of_blocks(&[1000]).conflicts(&far));
 }
 
 #[test]
 fn those_before_come_in_the_order_of_their_submission_and_leave_by_their_number() {
-    let mut pending = Pending::new();
+    let mut pending = Table::new();
     let numbers: Vec<u64> = (0..4)
-        .map(|i| pending.enter(Claim::Object(dataset(i % 2)), i))
+        .map(|i| pending.enter(COPY, vec![AccessSet::Object(dataset(i % 2))], i))
         .collect();
-    assert_eq!(pending.before(&Claim::Object(dataset(1))), [1, 3]);
+    assert_eq!(before(&pending, &AccessSet::Object(dataset(1))), [1, 3]);
     pending.leave(numbers[1]);
     pending.leave(numbers[1]);
-    assert_eq!(pending.before(&Claim::File(FILE)), [0, 2, 3]);
-    assert_eq!(pending.oldest(2), [0, 2]);
+    assert_eq!(before(&pending, &AccessSet::File(FILE)), [0, 2, 3]);
+    assert_eq!(pending.oldest(COPY, 2), [0, 2]);
 }
 
 /// One call of a program on datasets of one dimension.
@@ -115,7 +167,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-fn claim(call: &Call) -> Claim {
+fn access_set(call: &Call) -> AccessSet {
     match call {
         Call::Write { dataset, range } => {
             elements(*dataset, std::slice::from_ref(range), Access::Write)
@@ -123,7 +175,7 @@ fn claim(call: &Call) -> Claim {
         Call::Read { dataset, range } => {
             elements(*dataset, std::slice::from_ref(range), Access::Read)
         }
-        Call::Drain => Claim::File(FILE),
+        Call::Drain => AccessSet::File(FILE),
     }
 }
 
@@ -171,7 +223,7 @@ fn one_after_the_other(calls: &[Call]) -> World {
 /// that have begun make progress element by element, as `choices` says.
 fn in_the_background(calls: &[Call], choices: &[usize]) -> World {
     let mut world = World::default();
-    let mut pending: Pending<usize> = Pending::new();
+    let mut pending: Table<usize> = Table::new();
     // What is left of each call that has begun, with its number among the pending ones.
     let mut left: HashMap<usize, (u64, Vec<u64>)> = HashMap::new();
     let mut choices = choices.iter().cycle();
@@ -194,7 +246,7 @@ fn in_the_background(calls: &[Call], choices: &[usize]) -> World {
                 }
             }
         }
-        for before in pending.before(&claim(call)) {
+        for before in before(&pending, &access_set(call)) {
             if let Some((entry, elements)) = left.remove(&before) {
                 for at in elements {
                     world.step(before, &calls[before], at);
@@ -204,7 +256,13 @@ fn in_the_background(calls: &[Call], choices: &[usize]) -> World {
         }
         let elements: Vec<u64> = elements_of(call).collect();
         if !elements.is_empty() {
-            left.insert(number, (pending.enter(claim(call), number), elements));
+            left.insert(
+                number,
+                (
+                    pending.enter(COPY, vec![access_set(call)], number),
+                    elements,
+                ),
+            );
         }
     }
     for (number, (_, elements)) in left {

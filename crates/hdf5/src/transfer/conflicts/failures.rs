@@ -1,0 +1,20 @@
+//! Failures of operations that nobody waits for, until a call can tell of them.
+
+use std::sync::Mutex;
+
+use penstock_engine::error::{Error, Result};
+
+#[derive(Debug, Default)]
+pub struct Failures(Mutex<Vec<Error>>);
+
+impl Failures {
+    pub fn add(&self, error: Error) {
+        self.0.lock().unwrap_or_else(|e| e.into_inner()).push(error);
+    }
+
+    /// The first failure since the last time, which stands for all.
+    pub fn take(&self) -> Result<()> {
+        let failures = std::mem::take(&mut *self.0.lock().unwrap_or_else(|e| e.into_inner()));
+        failures.into_iter().next().map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,131 @@
+//! A transfer whose request a program holds.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::ptr;
+use std::sync::Arc;
+
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::request::{Request, Waited};
+use penstock_sys::hdf5::Hdf5;
+
+use super::conflicts::{Effort, Left, Pending};
+use super::lock;
+
+thread_local! {
+    /// The requests whose turns this thread is taking: HDF5, called in a turn, may come back here.
+    static TURNS: RefCell<Vec<*const Request>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A transfer of a dataset under way. Its clones are of the same request.
+#[derive(Clone)]
+pub struct Held {
+    request: Arc<Request>,
+    hdf5: &'static Hdf5,
+    is_write: bool,
+}
+
+impl Held {
+    pub(super) fn new(request: Request, hdf5: &'static Hdf5, is_write: bool) -> Held {
+        Held {
+            request: Arc::new(request),
+            hdf5,
+            is_write,
+        }
+    }
+
+    /// Takes the submitter's turn, if there is one to take. Nothing comes between the calls of HDF5
+    /// that it makes.
+    pub fn turn(&self) {
+        struct Taken;
+        impl Drop for Taken {
+            fn drop(&mut self) {
+                TURNS.with_borrow_mut(Vec::pop);
+            }
+        }
+        if self.is_in_turn() {
+            return;
+        }
+        lock::inside(self.hdf5, || {
+            TURNS.with_borrow_mut(|turns| turns.push(Arc::as_ptr(&self.request)));
+            let _taken = Taken;
+            self.request.turn();
+        });
+    }
+
+    /// Waits for the end, and takes all turns meanwhile. The caller is told of the outcome.
+    pub fn finish(&self) -> Result<()> {
+        self.settle(&|| None);
+        match self.request.test() {
+            Waited::Finished(outcome) => outcome,
+            Waited::Turn | Waited::Pending => Err(Error::new(
+                Kind::Internal,
+                "a request is waited for in the middle of its turn",
+            )),
+        }
+    }
+
+    /// As [`finish`](Self::finish), as long as there is time, and without telling anybody. Whether it
+    /// has ended, or cannot be waited for by this thread.
+    pub fn settle(&self, left: Left<'_>) -> bool {
+        while !self.is_in_turn() {
+            match self.request.watch(left()) {
+                Waited::Finished(_) => return true,
+                Waited::Turn => self.turn(),
+                Waited::Pending => return false,
+            }
+        }
+        true
+    }
+
+    fn is_in_turn(&self) -> bool {
+        let is_own = |turn: &*const Request| ptr::eq(*turn, Arc::as_ptr(&self.request));
+        TURNS.with_borrow(|turns| turns.iter().any(is_own))
+    }
+}
+
+impl Deref for Held {
+    type Target = Request;
+
+    fn deref(&self) -> &Request {
+        &self.request
+    }
+}
+
+impl Pending for Held {
+    fn go_on(self: Arc<Self>, left: Left<'_>, effort: Effort) -> bool {
+        match effort {
+            // Its turns are for those who hold it.
+            Effort::Begun => false,
+            Effort::Bytes | Effort::All => self.settle(left),
+        }
+    }
+
+    fn finish(self: Arc<Self>) {
+        self.settle(&|| None);
+    }
+
+    fn has_request(&self) -> bool {
+        true
+    }
+
+    fn is_over(&self) -> bool {
+        match self.request.watch(Some(std::time::Duration::ZERO)) {
+            Waited::Finished(Ok(())) => true,
+            Waited::Finished(Err(_)) => self.untold_failure().is_none(),
+            Waited::Turn | Waited::Pending => false,
+        }
+    }
+
+    fn untold_failure(&self) -> Option<Error> {
+        let is_lost = |error: &Error| {
+            self.is_write && !self.request.is_told() && error.kind() != Kind::Cancelled
+        };
+        let ended = self.request.watch(Some(std::time::Duration::ZERO));
+        ended.finished()?.err().filter(is_lost)
+    }
+
+    fn told(&self) {
+        self.request.tell();
+    }
+}

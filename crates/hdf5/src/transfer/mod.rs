@@ -1,0 +1,208 @@
+//! The one door of all transfers of datasets: each is planned and starts after those under way with
+//! which it conflicts, whoever has asked for them.
+//!
+//! So transfers have the effect of the order of their submission. What HDF5 does by itself, when the
+//! program calls it, is not seen here: the program, or the connector, settles what is pending before.
+
+pub mod conflicts;
+mod held;
+mod lock;
+mod settle;
+
+use std::sync::Arc;
+
+use penstock_engine::error::Result;
+use penstock_engine::file::position::Operation;
+use penstock_sys::hdf5::{H5S_ALL, H5S_MAX_RANK, Hdf5, hid_t};
+
+use conflicts::{
+    Access, AccessSet, FileKey, Region, Shared, enter, finish_before, key_of_file, key_of_object,
+};
+pub use held::Held;
+pub use settle::{settle_dataset, settle_file};
+
+use crate::execute::{self, Manner};
+use crate::metadata::{DatasetInfo, Layout};
+use crate::order::{Known, Order};
+use crate::session::Session;
+use crate::{read, write};
+
+/// A prepared transfer.
+enum Prepared {
+    Read(read::Prepared),
+    Write(Box<write::Prepared>),
+}
+
+/// Starts a transfer between a dataset and the memory at `buffer`, after what it conflicts with.
+/// `host` is the buffer if it is in host memory and, for a write, holds its final contents; else null.
+///
+/// # Safety
+/// The buffer is as the order describes it until the request is finished, and the dataset stays open
+/// as long. HDF5 may be called by this thread, and by those that take turns: where it is not
+/// thread-safe, they hold the lock that guards it.
+pub unsafe fn start(
+    hdf5: &'static Hdf5,
+    operation: Operation,
+    order: &Order<'_>,
+    (buffer, host): (usize, *mut u8),
+    manner: Manner,
+) -> Result<Held> {
+    lock::inside(hdf5, || {
+        // SAFETY: the caller may call HDF5, and no other thread comes between.
+        let session = unsafe { Session::begin(hdf5) };
+        // SAFETY: passed on.
+        let (prepared, sets) = unsafe { prepare(&session, operation, order, host)? };
+        // SAFETY: passed on.
+        let request = unsafe {
+            match prepared {
+                Prepared::Read(read) => execute::submit(read, buffer, manner)?,
+                Prepared::Write(write) => execute::write::submit(*write, buffer, manner)?,
+            }
+        };
+        let held = Held::new(request, hdf5, operation == Operation::Write);
+        if !sets.is_empty() {
+            let shared: Shared = Arc::new(held.clone());
+            enter(hdf5, sets, &shared);
+        }
+        Ok(held)
+    })
+}
+
+/// Plans a transfer after what it conflicts with. What it touches is told, too: nothing if it is done.
+///
+/// # Safety
+/// As for [`start`].
+unsafe fn prepare(
+    session: &Session<'static>,
+    operation: Operation,
+    order: &Order<'_>,
+    host: *mut u8,
+) -> Result<(Prepared, Vec<AccessSet>)> {
+    let hdf5 = session.hdf5;
+    let access = match operation {
+        Operation::Read => Access::Read,
+        Operation::Write => Access::Write,
+    };
+    let info = order.info(session)?;
+    let set = access_set(session, order, &info, access)?;
+    // What was pending may have given it storage.
+    let is_current = set.as_ref().is_none_or(|set| finish_before(hdf5, set) == 0);
+    let by_hdf5 = by_hdf5(set.as_ref(), access);
+    let before_hdf5 = || {
+        finish_before(hdf5, &by_hdf5);
+    };
+    let mut known = Known {
+        info: is_current.then_some(&info),
+        ..order.known
+    };
+    loop {
+        let order = Order { known, ..*order };
+        // SAFETY: passed on.
+        let prepared = unsafe {
+            match operation {
+                Operation::Read => {
+                    Prepared::Read(read::prepare(session, &order, host, &before_hdf5)?)
+                }
+                Operation::Write => {
+                    let write = write::prepare(session, &order, host, &before_hdf5)?;
+                    Prepared::Write(Box::new(write))
+                }
+            }
+        };
+        let sets = match &prepared {
+            Prepared::Read(read) => read.touches(set.as_ref()),
+            Prepared::Write(write) => write.touches(&by_hdf5, set.as_ref()),
+        };
+        let waited: usize = sets.iter().map(|set| finish_before(hdf5, set)).sum();
+        // The sources of a virtual dataset are known only when it is planned: then they may have changed.
+        if waited == 0 || set.is_some() {
+            return Ok((prepared, sets));
+        }
+        known.info = None;
+    }
+}
+
+/// What a transfer touches, as far as it can be told before it is planned: not the sources of a
+/// virtual dataset that is read.
+fn access_set(
+    session: &Session<'_>,
+    order: &Order<'_>,
+    info: &DatasetInfo,
+    access: Access,
+) -> Result<Option<AccessSet>> {
+    let chunk: &[u64] = match (&info.layout, access) {
+        (Layout::Virtual(_), Access::Read) => return Ok(None),
+        (Layout::Virtual(_) | Layout::External(_), Access::Write) => {
+            return Ok(Some(AccessSet::All(access)));
+        }
+        (Layout::Chunked { chunk, .. }, _) => chunk,
+        _ => &[],
+    };
+    let region = match bounds(session, order.file_space) {
+        Some(region) => region.of_chunks(chunk),
+        None => Region::Everything,
+    };
+    Ok(Some(AccessSet::Elements {
+        dataset: key_of_object(session, order.dataset, &info.file)?,
+        region,
+        access,
+    }))
+}
+
+fn by_hdf5(set: Option<&AccessSet>, access: Access) -> AccessSet {
+    match set {
+        Some(set) => set.clone().by_hdf5(),
+        None => AccessSet::All(access),
+    }
+}
+
+impl read::Prepared {
+    /// What it reads that is still to be read.
+    fn touches(&self, set: Option<&AccessSet>) -> Vec<AccessSet> {
+        let files: Vec<FileKey> = self.files().filter_map(key_of_file).collect();
+        if files.is_empty() {
+            return Vec::new();
+        }
+        let mut sets: Vec<AccessSet> = set.cloned().into_iter().collect();
+        // Other files than that of the dataset, whose elements say more.
+        if set.is_none() || self.is_external() {
+            sets.push(AccessSet::Sources(files));
+        }
+        sets
+    }
+}
+
+impl write::Prepared {
+    /// What it writes that is still to be written.
+    fn touches(&self, by_hdf5: &AccessSet, set: Option<&AccessSet>) -> Vec<AccessSet> {
+        if self.is_done() {
+            return Vec::new();
+        }
+        let own = set.filter(|_| !self.is_through_hdf5()).unwrap_or(by_hdf5);
+        vec![match self.rewritten() {
+            Some(block) => own.clone().of_blocks(block),
+            None => own.clone(),
+        }]
+    }
+}
+
+/// From the first to the last element of a selection along each dimension; `None` if it has none, or
+/// is not one of a dataspace.
+fn bounds(session: &Session<'_>, space: hid_t) -> Option<Region> {
+    if space == H5S_ALL {
+        return None;
+    }
+    let hdf5 = session.hdf5;
+    let (mut low, mut high) = ([0u64; H5S_MAX_RANK], [0u64; H5S_MAX_RANK]);
+    // SAFETY: HDF5 checks the identifier, and has no more dimensions than there is room for.
+    let (rank, status) = unsafe {
+        (
+            (hdf5.H5Sget_simple_extent_ndims)(space),
+            (hdf5.H5Sget_select_bounds)(space, low.as_mut_ptr(), high.as_mut_ptr()),
+        )
+    };
+    let rank = usize::try_from(rank).ok().filter(|_| status >= 0)?;
+    let ends = low[..rank].iter().zip(&high[..rank]);
+    let ranges = ends.map(|(low, high)| *low..high.saturating_add(1));
+    Some(Region::Box(ranges.collect()))
+}

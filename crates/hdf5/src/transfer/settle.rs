@@ -1,0 +1,64 @@
+//! What comes before calls of HDF5 that the program makes by itself.
+
+use std::sync::Arc;
+
+use penstock_engine::error::{Error, Result};
+use penstock_sys::hdf5::{Hdf5, hid_t};
+
+use super::conflicts::{Access, AccessSet, Region, finish_before, in_file, is_idle, key_of_object};
+use super::lock;
+use crate::metadata::{DatasetInfo, FileInfo, Layout};
+use crate::session::Session;
+
+/// Waits for the transfers that HDF5's own access to a dataset has to come after.
+///
+/// # Safety
+/// This thread may call HDF5.
+pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access) -> Result<()> {
+    if is_idle() {
+        return Ok(());
+    }
+    lock::inside(hdf5, || {
+        // SAFETY: passed on.
+        let session = unsafe { Session::begin(hdf5) };
+        let info = DatasetInfo::read(&session, dataset)?;
+        let set = match info.layout {
+            Layout::Virtual(_) | Layout::External(_) => AccessSet::All(access),
+            _ => AccessSet::Elements {
+                dataset: key_of_object(&session, dataset, &info.file)?,
+                region: Region::Everything,
+                access,
+            }
+            .by_hdf5(),
+        };
+        finish_before(hdf5, &set);
+        Ok(())
+    })
+}
+
+/// Waits for all transfers of the file of an object, and tells the first failure of a write of which
+/// nobody was told.
+///
+/// # Safety
+/// This thread may call HDF5.
+pub unsafe fn settle_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
+    if is_idle() {
+        return Ok(());
+    }
+    lock::inside(hdf5, || {
+        // SAFETY: passed on.
+        let session = unsafe { Session::begin(hdf5) };
+        let info = FileInfo::of(&session, object)?;
+        let key = key_of_object(&session, object, &info)?.file;
+        let in_file = in_file(hdf5, &key);
+        let mut first: Option<Error> = None;
+        for operation in in_file {
+            Arc::clone(&operation).finish();
+            if let Some(failure) = operation.untold_failure() {
+                operation.told();
+                first.get_or_insert(failure);
+            }
+        }
+        first.map_or(Ok(()), Err)
+    })
+}
