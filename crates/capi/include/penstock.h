@@ -154,6 +154,9 @@ typedef struct penstock_range {
     void *buffer;
 } penstock_range;
 
+/* Handles, which point to nothing and are never given out twice. Any thread may use one at any time,
+ * also while another frees or closes it: a call that began before that is carried out, a later one
+ * is PENSTOCK_ERR_INVALID. */
 typedef struct penstock_file penstock_file;
 typedef struct penstock_request penstock_request;
 typedef void *penstock_stream; /* a CUstream (cudaStream_t); NULL is the legacy default stream */
@@ -196,7 +199,7 @@ PENSTOCK_API int penstock_trace_stop(void);
 
 PENSTOCK_API int penstock_open(const char *path, int flags, const penstock_options *options,
                                penstock_file **file);
-/* Waits for the file's requests, then closes it. */
+/* Waits for the file's requests and for calls on other threads, then closes it. NULL is allowed. */
 PENSTOCK_API int penstock_close(penstock_file *file);
 PENSTOCK_API int penstock_file_size(penstock_file *file, uint64_t *bytes);
 /* Sets the length of the file; new bytes read as zero. */
@@ -264,12 +267,16 @@ PENSTOCK_API int penstock_request_progress(penstock_request *request, uint64_t *
 /* PENSTOCK_PENDING until the request is finished. A failed request reports what it had moved. */
 PENSTOCK_API int penstock_request_report(penstock_request *request, penstock_report *report);
 /* A file descriptor that becomes readable when the request is finished, for poll and event
- * loops. It belongs to the request: do not close it. */
+ * loops. It belongs to the request, and is closed with it: do not close it. */
 PENSTOCK_API int penstock_request_fd(penstock_request *request, int *fd);
 /* Makes later work on `stream` start only when the request is finished or has failed. */
 PENSTOCK_API int penstock_request_hold_stream(penstock_request *request, penstock_stream stream);
-/* Frees the request; one that is still under way is waited for first. NULL is allowed. */
+/* Frees the request; one that is still under way is waited for first. NULL, and a request that was
+ * freed before, are allowed. Threads that wait for the request get its outcome. */
 PENSTOCK_API void penstock_request_free(penstock_request *request);
+/* Frees the request in a place that a submit function fills, and puts NULL there: a destructor of
+ * the place, which exists before the request does. */
+PENSTOCK_API void penstock_request_release(penstock_request **place);
 
 /* -- HDF5 datasets -------------------------------------------------------------------------- */
 

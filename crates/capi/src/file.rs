@@ -10,6 +10,7 @@ use penstock_engine::file::{Access, File};
 use penstock_engine::refuse_fork;
 
 use crate::error::{OK, guard, null};
+use crate::handle::Table;
 use crate::options::{self, COptions};
 
 const READ: c_int = 1;
@@ -17,8 +18,10 @@ const WRITE: c_int = 2;
 const CREATE: c_int = 4;
 const TRUNCATE: c_int = 8;
 
-/// What a `penstock_file *` points to. Jobs under way hold the file, too.
-pub struct CFile(pub Arc<File>);
+/// What a `penstock_file *` seems to point to; see [`crate::handle`].
+pub enum CFile {}
+
+static FILES: Table<File> = Table::new("file");
 
 /// # Safety
 /// `path` is null or a C string that lives as long as the answer is used.
@@ -31,14 +34,9 @@ pub unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path> {
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// # Safety
-/// `file` is null or an open handle.
-pub unsafe fn file_of<'a>(file: *mut CFile) -> Result<&'a Arc<File>> {
-    refuse_fork()?;
-    // SAFETY: the caller gives an open handle or null.
-    unsafe { file.as_ref() }
-        .map(|f| &f.0)
-        .ok_or_else(|| null("file"))
+/// Jobs under way hold the file, too.
+pub fn file_of(file: *mut CFile) -> Result<Arc<File>> {
+    FILES.get(file)
 }
 
 /// # Safety
@@ -68,27 +66,21 @@ pub unsafe extern "C" fn penstock_open(
         let (path, options) = unsafe { (path_of(path)?, options::read(options)?) };
         let opened = File::open(path, access, options)?;
         // SAFETY: the caller vouches for the place.
-        unsafe { *file = Box::into_raw(Box::new(CFile(Arc::new(opened)))) };
+        unsafe { *file = FILES.insert(Arc::new(opened)) };
         Ok(OK)
     })
 }
 
-/// # Safety
-/// `file` is null or an open handle, which is not used afterwards.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_close(file: *mut CFile) -> c_int {
+pub extern "C" fn penstock_close(file: *mut CFile) -> c_int {
     guard(|| {
-        if file.is_null() {
+        if file.is_null() || refuse_fork().is_err() {
             return Ok(OK);
         }
-        // SAFETY: the caller gives the handle up.
-        let file = unsafe { Box::from_raw(file) };
-        if refuse_fork().is_err() {
-            return Ok(OK);
-        }
-        file.0.wait_until_unused();
-        // The worker that finished last is about to let go of the file.
-        while Arc::strong_count(&file.0) > 1 {
+        let file = FILES.take(file)?;
+        file.wait_until_unused();
+        // The worker that finished last, or a call on another thread, is about to let go of the file.
+        while Arc::strong_count(&file) > 1 {
             std::thread::yield_now();
         }
         Ok(OK)
@@ -96,47 +88,40 @@ pub unsafe extern "C" fn penstock_close(file: *mut CFile) -> c_int {
 }
 
 /// # Safety
-/// `file` is an open handle; `bytes` is a place for the answer.
+/// `bytes` is null or a place for the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_file_size(file: *mut CFile, bytes: *mut u64) -> c_int {
     guard(|| {
-        // SAFETY: the caller vouches for the handle.
-        let size = unsafe { file_of(file)? }.size()?;
+        let size = file_of(file)?.size()?;
         // SAFETY: the caller vouches for a pointer that is not null.
         *unsafe { bytes.as_mut() }.ok_or_else(|| null("bytes"))? = size;
         Ok(OK)
     })
 }
 
-/// # Safety
-/// `file` is an open handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_truncate(file: *mut CFile, bytes: u64) -> c_int {
+pub extern "C" fn penstock_truncate(file: *mut CFile, bytes: u64) -> c_int {
     guard(|| {
-        // SAFETY: the caller vouches for the handle.
-        unsafe { file_of(file)? }.truncate(bytes)?;
+        file_of(file)?.truncate(bytes)?;
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn penstock_sync(file: *mut CFile) -> c_int {
+    guard(|| {
+        file_of(file)?.sync()?;
         Ok(OK)
     })
 }
 
 /// # Safety
-/// `file` is an open handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_sync(file: *mut CFile) -> c_int {
-    guard(|| {
-        // SAFETY: the caller vouches for the handle.
-        unsafe { file_of(file)? }.sync()?;
-        Ok(OK)
-    })
-}
-
-/// # Safety
-/// `file` is an open handle; `options` is null or points to options.
+/// `options` is null or points to options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_set_options(file: *mut CFile, options: *const COptions) -> c_int {
     guard(|| {
-        // SAFETY: the caller vouches for both.
-        unsafe { file_of(file)?.set_options(options::read(options)?)? };
+        // SAFETY: the caller vouches for the options.
+        file_of(file)?.set_options(unsafe { options::read(options)? })?;
         Ok(OK)
     })
 }

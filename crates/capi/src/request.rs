@@ -1,6 +1,7 @@
 //! Transfers under way.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_engine::error::{Error, Result};
@@ -10,6 +11,7 @@ use penstock_engine::{Stream, refuse_fork};
 
 use crate::error::{OK, PENDING, TURN, guard, null};
 use crate::file::{CFile, file_of, path_of};
+use crate::handle::Table;
 use crate::options::{self, COptions};
 use crate::report::{CReport, check_size, give};
 use crate::transfer::{CRange, extents_of};
@@ -18,7 +20,10 @@ const AFTER_STREAM: c_int = 1;
 const STREAM_WAITS: c_int = 2;
 pub const CALLER_WAITS: c_int = 4;
 
-pub struct CRequest(Request);
+/// What a `penstock_request *` seems to point to; see [`crate::handle`].
+pub enum CRequest {}
+
+static REQUESTS: Table<Request> = Table::new("request");
 
 /// # Safety
 /// `stream` is a stream handle if a flag says that it counts.
@@ -46,17 +51,7 @@ pub unsafe fn place_of<'a>(place: *mut *mut CRequest) -> Result<&'a mut *mut CRe
 
 /// Hands a request to the caller, who frees it.
 pub fn hand_over(place: &mut *mut CRequest, request: Request) {
-    *place = Box::into_raw(Box::new(CRequest(request)));
-}
-
-/// # Safety
-/// `request` is null or a live handle.
-unsafe fn request_of<'a>(request: *mut CRequest) -> Result<&'a Request> {
-    refuse_fork()?;
-    // SAFETY: the caller gives a live handle or null.
-    unsafe { request.as_ref() }
-        .map(|r| &r.0)
-        .ok_or_else(|| null("request"))
+    *place = REQUESTS.insert(Arc::new(request));
 }
 
 fn status(news: Waited<Error>) -> Result<c_int> {
@@ -91,7 +86,7 @@ pub unsafe extern "C" fn penstock_submit(
         let extents = extents_of(ranges, count)?;
         let mut order = Order::new(operation, &extents, options::read(options)?);
         order.background = flags & CALLER_WAITS == 0;
-        let made = submit(file_of(file)?, order, order_of(stream, flags)?, None)?;
+        let made = submit(&file_of(file)?, order, order_of(stream, flags)?, None)?;
         hand_over(place, made);
         Ok(OK)
     })
@@ -126,65 +121,55 @@ pub unsafe extern "C" fn penstock_save_submit(
     })
 }
 
-/// # Safety
-/// `request` is a live handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_request_wait(request: *mut CRequest, timeout_ns: i64) -> c_int {
+pub extern "C" fn penstock_request_wait(request: *mut CRequest, timeout_ns: i64) -> c_int {
     guard(|| {
         // A negative time means for ever.
         let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
-        // SAFETY: the caller vouches for the handle.
-        status(unsafe { request_of(request)? }.wait(limit))
+        status(REQUESTS.get(request)?.wait(limit))
     })
 }
 
 /// # Safety
-/// `request` is a live handle, and no other thread is in HDF5 if that is not thread-safe.
+/// No other thread is in HDF5 if that is not thread-safe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_request_turn(request: *mut CRequest) -> c_int {
     guard(|| {
-        // SAFETY: the caller vouches for the handle.
-        unsafe { request_of(request)? }.turn();
+        REQUESTS.get(request)?.turn();
         Ok(OK)
     })
 }
 
-/// # Safety
-/// `request` is a live handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_request_test(request: *mut CRequest) -> c_int {
-    // SAFETY: the caller vouches for the handle.
-    guard(|| status(unsafe { request_of(request)? }.test()))
+pub extern "C" fn penstock_request_test(request: *mut CRequest) -> c_int {
+    guard(|| status(REQUESTS.get(request)?.test()))
 }
 
-/// # Safety
-/// `request` is a live handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_request_cancel(request: *mut CRequest) -> c_int {
+pub extern "C" fn penstock_request_cancel(request: *mut CRequest) -> c_int {
     guard(|| {
-        // SAFETY: the caller vouches for the handle.
-        unsafe { request_of(request)? }.cancel();
+        REQUESTS.get(request)?.cancel();
         Ok(OK)
     })
 }
 
 /// # Safety
-/// `request` is a live handle; `bytes` is a place for the answer.
+/// `bytes` is null or a place for the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_request_progress(
     request: *mut CRequest,
     bytes: *mut u64,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the caller vouches for both.
-        let (request, bytes) = unsafe { (request_of(request)?, bytes.as_mut()) };
-        *bytes.ok_or_else(|| null("bytes"))? = request.moved();
+        let request = REQUESTS.get(request)?;
+        // SAFETY: the caller vouches for the place.
+        *unsafe { bytes.as_mut() }.ok_or_else(|| null("bytes"))? = request.moved();
         Ok(OK)
     })
 }
 
 /// # Safety
-/// `request` is a live handle; `report` points to a report with its size set.
+/// `report` is null or points to a report with its size set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_request_report(
     request: *mut CRequest,
@@ -196,8 +181,7 @@ pub unsafe extern "C" fn penstock_request_report(
         }
         // SAFETY: the caller vouches for the report.
         unsafe { check_size(report)? };
-        // SAFETY: the caller vouches for both.
-        Ok(match unsafe { request_of(request)? }.report() {
+        Ok(match REQUESTS.get(request)?.report() {
             None => PENDING,
             // SAFETY: the caller vouches for the report.
             Some(done) => unsafe { give(report, &done) },
@@ -206,42 +190,55 @@ pub unsafe extern "C" fn penstock_request_report(
 }
 
 /// # Safety
-/// `request` is a live handle; `fd` is a place for the answer.
+/// `fd` is null or a place for the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_request_fd(request: *mut CRequest, fd: *mut c_int) -> c_int {
     guard(|| {
-        // SAFETY: the caller vouches for both.
-        let (request, fd) = unsafe { (request_of(request)?, fd.as_mut()) };
-        *fd.ok_or_else(|| null("fd"))? = request.descriptor()?;
+        let request = REQUESTS.get(request)?;
+        // SAFETY: the caller vouches for the place.
+        *unsafe { fd.as_mut() }.ok_or_else(|| null("fd"))? = request.descriptor()?;
         Ok(OK)
     })
 }
 
 /// # Safety
-/// `request` is a live handle and `stream` a live stream.
+/// `stream` is a live stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_request_hold_stream(
     request: *mut CRequest,
     stream: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller vouches for both.
-    guard(|| unsafe {
-        request_of(request)?.hold_stream(Stream::from_raw(stream))?;
+    guard(|| {
+        let request = REQUESTS.get(request)?;
+        // SAFETY: the caller vouches for the stream.
+        request.hold_stream(unsafe { Stream::from_raw(stream) })?;
         Ok(OK)
     })
 }
 
 /// # Safety
-/// `request` is null or a live handle, which is not used afterwards.
+/// As for [`penstock_request_turn`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
     guard(|| {
-        if !request.is_null() {
-            // SAFETY: the caller gives the handle up.
-            let request = unsafe { Box::from_raw(request) };
-            // The outcome was there to be asked for; here only the end counts.
-            let _ = request.0.finish();
+        if request.is_null() || refuse_fork().is_err() {
+            return Ok(OK);
         }
+        // The outcome was there to be asked for; here only the end counts.
+        let _ = REQUESTS.take(request)?.finish();
         Ok(OK)
     });
+}
+
+/// # Safety
+/// `place` is null or points to a handle or null; otherwise as for [`penstock_request_turn`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_request_release(place: *mut *mut CRequest) {
+    // SAFETY: the caller vouches for it.
+    let Some(place) = (unsafe { place.as_mut() }) else {
+        return;
+    };
+    // SAFETY: passed on.
+    unsafe { penstock_request_free(*place) };
+    *place = std::ptr::null_mut();
 }

@@ -52,11 +52,11 @@ unsafe fn transfer(
     options: *const COptions,
     report: *mut CReport,
 ) -> Result<c_int> {
-    // SAFETY: the caller vouches for handle, options, report and memory.
+    // SAFETY: the caller vouches for options, report and memory.
     unsafe {
         check_size(report)?;
         let order = Order::new(operation, extents, options::read(options)?);
-        let done = run(file_of(file)?, order)?;
+        let done = run(&file_of(file)?, order)?;
         Ok(give(report, &done))
     }
 }
