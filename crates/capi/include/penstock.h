@@ -334,6 +334,24 @@ PENSTOCK_API int penstock_dataset_write_submit(penstock_hid dataset, penstock_hi
                                                const penstock_options *options,
                                                penstock_stream stream, int flags,
                                                penstock_request **request);
+/* Transfers of one file have the effect of the order in which they were submitted, through whatever
+ * handles of the file and whatever functions of this library, the connector's included: one that
+ * conflicts with others under way (an element that both touch and one writes; a chunk, or a block of
+ * contiguous data that is written whole) starts when those are finished, and the call that submits it
+ * waits for them and takes their turns. Files are told apart by device and inode; virtual datasets
+ * conflict with what is written to their sources.
+ *
+ * Calls of HDF5 itself are not seen here, nor is the driver. Before HDF5 reads (PENSTOCK_OP_READ) or
+ * writes elements of a dataset, changes its extent or deletes it (PENSTOCK_OP_WRITE), this waits for the
+ * transfers that must come before. Those through the connector need no such call. */
+PENSTOCK_API int penstock_dataset_settle(penstock_hid dataset, int operation);
+/* Waits for all transfers of the file that an object lies in, as is due before it is flushed or closed.
+ * Returns the failure of a write of which nobody was told yet: whose request was freed, or not asked for
+ * its outcome by wait or test. Each is told once, the first one of several. */
+PENSTOCK_API int penstock_hdf5_settle(penstock_hid object);
+/* 1 if nothing is under way for which these would wait, nor a failure left to be told; else 0. Needs no
+ * lock. */
+PENSTOCK_API int penstock_hdf5_is_settled(void);
 /* Does what a request needs HDF5 for, on the calling thread, when wait or test has said
  * PENSTOCK_TURN (penstock_request_free does so, too). A request that failed or was cancelled ends in
  * a turn as well. Without effect at other times. */

@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
 
 use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::refuse_fork;
-use penstock_engine::request::{Request, StreamOrder};
+use penstock_engine::request::StreamOrder;
 use penstock_engine::{MemoryKind, Stream};
-use penstock_hdf5::Session;
-use penstock_hdf5::execute::{self, Manner};
+use penstock_hdf5::execute::Manner;
 use penstock_hdf5::order::{Known, Order, Shape};
-use penstock_hdf5::read;
-use penstock_hdf5::write;
+use penstock_hdf5::transfer::conflicts::Access;
+use penstock_hdf5::transfer::{self, settle_dataset, settle_file};
 use penstock_sys::add_library_folders;
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
 
 use crate::error::{OK, guard, null};
 use crate::options::{self, COptions};
 use crate::report::{CReport, check_size, give};
-use crate::request::{self as requests, CALLER_WAITS, CRequest};
+use crate::request::{self as requests, CALLER_WAITS, CRequest, Held};
 
 /// The HDF5 of this process, found at the first call.
 struct Binding {
@@ -161,47 +161,34 @@ fn on_host(buffer: *mut c_void) -> Result<*mut u8> {
 }
 
 /// # Safety
-/// The buffer is as the order describes it, until the request is finished.
-unsafe fn start_read(order: &Order<'_>, buffer: *mut c_void, manner: Manner) -> Result<Request> {
-    refuse_fork()?;
-    let hdf5 = BINDING.get()?;
-    // SAFETY: the header asks the caller for HDF5's lock.
-    let session = unsafe { Session::begin(hdf5) };
-    // SAFETY: the caller vouches for the buffer.
-    let prepared = unsafe { read::prepare(&session, order, on_host(buffer)?)? };
-    drop(session);
-    // SAFETY: as above.
-    unsafe { execute::submit(prepared, buffer as usize, manner) }
-}
-
-/// # Safety
 /// The buffer is as the order describes it, until the request is finished, and the dataset is open.
-/// Turns are taken by threads that hold HDF5's lock.
-unsafe fn start_write(order: &Order<'_>, buffer: *mut c_void, manner: Manner) -> Result<Request> {
+/// This thread, and those that take turns, hold HDF5's lock.
+unsafe fn start(
+    operation: Operation,
+    order: &Order<'_>,
+    buffer: *mut c_void,
+    manner: Manner,
+) -> Result<transfer::Held> {
     refuse_fork()?;
     let hdf5 = BINDING.get()?;
-    // SAFETY: the header asks the caller for HDF5's lock.
-    let session = unsafe { Session::begin(hdf5) };
-    // What comes after a stream is not there yet.
-    let is_there = manner.stream.as_ref().is_none_or(|order| !order.after);
+    // What comes after a stream is not there yet, so that nobody can write it now.
+    let is_there = match operation {
+        Operation::Read => true,
+        Operation::Write => manner.stream.as_ref().is_none_or(|order| !order.after),
+    };
     let host = match is_there {
         true => on_host(buffer)?,
         false => std::ptr::null_mut(),
     };
-    // SAFETY: the caller vouches for the buffer.
-    let prepared = unsafe { write::prepare(&session, order, host)? };
-    drop(session);
-    // SAFETY: as above.
-    unsafe { execute::write::submit(prepared, buffer as usize, manner) }
+    // SAFETY: passed on.
+    unsafe { transfer::start(hdf5, operation, order, (buffer as usize, host), manner) }
 }
-
-type Start = unsafe fn(&Order<'_>, *mut c_void, Manner) -> Result<Request>;
 
 /// # Safety
 /// As the header says.
 #[expect(clippy::too_many_arguments, reason = "those of the C functions")]
 unsafe fn submit_array(
-    start: Start,
+    operation: Operation,
     dataset: hid_t,
     file_space: hid_t,
     array: *const CArray,
@@ -229,7 +216,10 @@ unsafe fn submit_array(
             background: flags & CALLER_WAITS == 0,
             owner: None,
         };
-        requests::hand_over(place, start(&order, array.data, manner)?);
+        requests::hand_over(
+            place,
+            Held::Dataset(start(operation, &order, array.data, manner)?),
+        );
         Ok(OK)
     })
 }
@@ -249,7 +239,14 @@ pub unsafe extern "C" fn penstock_dataset_read_submit(
     // SAFETY: passed on.
     unsafe {
         submit_array(
-            start_read, dataset, file_space, array, options, stream, flags, request,
+            Operation::Read,
+            dataset,
+            file_space,
+            array,
+            options,
+            stream,
+            flags,
+            request,
         )
     }
 }
@@ -269,7 +266,7 @@ pub unsafe extern "C" fn penstock_dataset_write_submit(
     // SAFETY: passed on.
     unsafe {
         submit_array(
-            start_write,
+            Operation::Write,
             dataset,
             file_space,
             array,
@@ -294,7 +291,7 @@ struct Call {
 /// # Safety
 /// As the header says.
 unsafe fn complete(
-    start: Start,
+    operation: Operation,
     call: &Call,
     stream: *mut c_void,
     options: *const COptions,
@@ -317,7 +314,7 @@ unsafe fn complete(
             stream: after(call.buffer, stream)?,
             ..Manner::default()
         };
-        let request = start(&order, call.buffer, manner)?;
+        let request = start(operation, &order, call.buffer, manner)?;
         request.finish()?;
         match request.report() {
             Some(done) => Ok(give(report, &done)),
@@ -349,7 +346,7 @@ pub unsafe extern "C" fn penstock_dataset_read(
         buffer,
     };
     // SAFETY: passed on.
-    unsafe { complete(start_read, &call, stream, options, report) }
+    unsafe { complete(Operation::Read, &call, stream, options, report) }
 }
 
 /// # Safety
@@ -375,7 +372,7 @@ pub unsafe extern "C" fn penstock_dataset_write(
         buffer: buffer.cast_mut(),
     };
     // SAFETY: passed on. A write only reads the buffer.
-    unsafe { complete(start_write, &call, stream, options, report) }
+    unsafe { complete(Operation::Write, &call, stream, options, report) }
 }
 
 /// The order of a transfer of GPU memory after a stream; none for host memory.
@@ -392,4 +389,37 @@ unsafe fn after(buffer: *mut c_void, stream: *mut c_void) -> Result<Option<Strea
         after: true,
         before: false,
     }))
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_dataset_settle(dataset: hid_t, operation: c_int) -> c_int {
+    guard(|| {
+        refuse_fork()?;
+        let access = match requests::operation_of(operation)? {
+            Operation::Read => Access::Read,
+            Operation::Write => Access::Write,
+        };
+        // SAFETY: the header asks the caller for HDF5's lock.
+        unsafe { settle_dataset(BINDING.get()?, dataset, access)? };
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_hdf5_settle(object: hid_t) -> c_int {
+    guard(|| {
+        refuse_fork()?;
+        // SAFETY: the header asks the caller for HDF5's lock.
+        unsafe { settle_file(BINDING.get()?, object)? };
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn penstock_hdf5_is_settled() -> c_int {
+    c_int::from(transfer::conflicts::is_idle())
 }

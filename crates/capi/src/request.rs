@@ -1,6 +1,7 @@
 //! Transfers under way.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::request::{Order, Request, StreamOrder, Waited, submit, submit_save};
 use penstock_engine::{Stream, refuse_fork};
+use penstock_hdf5::transfer;
 
 use crate::error::{OK, PENDING, TURN, guard, null};
 use crate::file::{CFile, file_of, path_of};
@@ -23,7 +25,47 @@ pub const CALLER_WAITS: c_int = 4;
 /// What a `penstock_request *` seems to point to; see [`crate::handle`].
 pub enum CRequest {}
 
-static REQUESTS: Table<Request> = Table::new("request");
+static REQUESTS: Table<Held> = Table::new("request");
+
+/// What the holder of a handle holds.
+pub enum Held {
+    /// Of the bytes of a file.
+    Plain(Request),
+    /// Of a dataset.
+    Dataset(transfer::Held),
+}
+
+impl Held {
+    fn turn(&self) {
+        match self {
+            Held::Plain(request) => request.turn(),
+            Held::Dataset(transfer) => transfer.turn(),
+        }
+    }
+
+    /// Waits for the end, and tells nobody of the outcome.
+    fn settle(&self) {
+        match self {
+            Held::Plain(request) => {
+                request.watch(None);
+            }
+            Held::Dataset(transfer) => {
+                transfer.settle(&|| None);
+            }
+        }
+    }
+}
+
+impl Deref for Held {
+    type Target = Request;
+
+    fn deref(&self) -> &Request {
+        match self {
+            Held::Plain(request) => request,
+            Held::Dataset(transfer) => transfer,
+        }
+    }
+}
 
 /// # Safety
 /// `stream` is a stream handle if a flag says that it counts.
@@ -49,9 +91,17 @@ pub unsafe fn place_of<'a>(place: *mut *mut CRequest) -> Result<&'a mut *mut CRe
     unsafe { place.as_mut() }.ok_or_else(|| null("request"))
 }
 
+pub fn operation_of(number: c_int) -> Result<Operation> {
+    match number {
+        0 => Ok(Operation::Read),
+        1 => Ok(Operation::Write),
+        other => Err(Error::invalid(format!("unknown operation {other}"))),
+    }
+}
+
 /// Hands a request to the caller, who frees it.
-pub fn hand_over(place: &mut *mut CRequest, request: Request) {
-    *place = REQUESTS.insert(Arc::new(request));
+pub fn hand_over(place: &mut *mut CRequest, held: Held) {
+    *place = REQUESTS.insert(Arc::new(held));
 }
 
 fn status(news: Waited<Error>) -> Result<c_int> {
@@ -78,16 +128,12 @@ pub unsafe extern "C" fn penstock_submit(
     // SAFETY: the caller vouches for all of it.
     guard(|| unsafe {
         let place = place_of(request)?;
-        let operation = match operation {
-            0 => Operation::Read,
-            1 => Operation::Write,
-            other => return Err(Error::invalid(format!("unknown operation {other}"))),
-        };
+        let operation = operation_of(operation)?;
         let extents = extents_of(ranges, count)?;
         let mut order = Order::new(operation, &extents, options::read(options)?);
         order.background = flags & CALLER_WAITS == 0;
         let made = submit(&file_of(file)?, order, order_of(stream, flags)?, None)?;
-        hand_over(place, made);
+        hand_over(place, Held::Plain(made));
         Ok(OK)
     })
 }
@@ -116,7 +162,7 @@ pub unsafe extern "C" fn penstock_save_submit(
             order_of(stream, flags)?,
             None,
         )?;
-        hand_over(place, made);
+        hand_over(place, Held::Plain(made));
         Ok(OK)
     })
 }
@@ -224,8 +270,9 @@ pub unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
         if request.is_null() || refuse_fork().is_err() {
             return Ok(OK);
         }
-        // The outcome was there to be asked for; here only the end counts.
-        let _ = REQUESTS.take(request)?.finish();
+        // The outcome was there to be asked for. What nobody has asked for is told when the file of a
+        // dataset is settled.
+        REQUESTS.take(request)?.settle();
         Ok(OK)
     });
 }

@@ -28,6 +28,7 @@ mod space;
 mod sweep;
 mod swizzle;
 pub mod transfer;
+mod unfinished;
 pub mod write;
 
 pub use change::Conversion;
