@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock import arrays, hdf5_native, report, staging, transfer
+from penstock import arrays, hdf5_native, report, request, staging, transfer
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError
+from penstock.hdf5_library import lock
 from penstock.placement import HOST, Device, allocate, parse_device
 from penstock.report import THROUGH_HDF5, Report
 from penstock.request import Finished
@@ -58,8 +59,9 @@ def is_quick(dataset: Any) -> bool:
 def read_quickly(dataset: Any, selection: Any) -> Any:
     """Read what :func:`is_quick` says of, with next to nothing around h5py."""
     start = perf_counter_ns()
-    hdf5_native.settle(dataset)
-    value = dataset[selection]
+    with lock():
+        hdf5_native.settle(dataset, request.READ)
+        value = dataset[selection]
     report.remember((getattr(value, "nbytes", 0), perf_counter_ns() - start))
     return value
 
@@ -85,7 +87,6 @@ def read(
 ) -> Finished[Any]:
     """Read what ``dataset[selection]`` gives, into ``out`` or a new array."""
     start = perf_counter_ns()
-    hdf5_native.settle(dataset)
     if out is None and parse_device(device) == HOST:
         value = _value(dataset, selection, dtype)
         return _finished(value, getattr(value, "nbytes", 0), HOST, start, reason)
@@ -113,15 +114,17 @@ def read(
 
 def _value(dataset: Any, selection: Any, dtype: Any) -> Any:
     """The selected elements in host memory, converted by HDF5 where it can."""
-    if dtype is None:
-        return dataset[selection]
-    element = dtype if isinstance(dtype, ElementType) else element_type(dtype)
-    if element.numpy == dataset.dtype:
-        return dataset[selection]
-    wanted = numpy_dtype(element)
-    if wanted.kind in "biufc" and dataset.dtype.kind in "biufc":
-        return dataset.astype(wanted)[selection]
-    return np.asarray(dataset[selection]).astype(wanted)[()]
+    with lock():
+        hdf5_native.settle(dataset, request.READ)
+        if dtype is None:
+            return dataset[selection]
+        element = dtype if isinstance(dtype, ElementType) else element_type(dtype)
+        if element.numpy == dataset.dtype:
+            return dataset[selection]
+        wanted = numpy_dtype(element)
+        if wanted.kind in "biufc" and dataset.dtype.kind in "biufc":
+            return dataset.astype(wanted)[selection]
+        return np.asarray(dataset[selection]).astype(wanted)[()]
 
 
 def write(
@@ -133,12 +136,13 @@ def write(
     reason: str,
 ) -> Finished[Any]:
     """Do what ``dataset[selection] = array`` does, whatever memory the array is in."""
-    hdf5_native.settle(dataset)
     start = perf_counter_ns()
     value, device = array, HOST
     if view is not None and not isinstance(array, (np.ndarray, np.generic, list, tuple)):
         value, device = staging.to_host(arrays.source(view.array, stream)), view.device
-    dataset[selection] = value
+    with lock():
+        hdf5_native.settle(dataset, request.WRITE)
+        dataset[selection] = value
     return _finished(array, np.asarray(value).nbytes, device, start, reason)
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock import by_h5py, hdf5, hdf5_blocks, hdf5_connector, hdf5_create, hdf5_native
+from penstock import by_h5py, hdf5, hdf5_blocks, hdf5_connector, hdf5_create, hdf5_native, request
 from penstock._options import OptionKeys
+from penstock.hdf5_library import lock
 from penstock.placement import Device
 from penstock.request import Request
 
@@ -132,6 +133,13 @@ class Dataset:
         """
         return hdf5.write_async(self._dataset, array, selection, stream=stream, **options)
 
+    def resize(self, size: int | tuple[int, ...], axis: int | None = None) -> None:
+        """Change the lengths of the dataset as ``h5py.Dataset.resize`` does, after the requests on it
+        are finished."""
+        with lock():
+            hdf5_native.settle(self._dataset, request.WRITE)
+            self._dataset.resize(size, axis)
+
     def blocks(
         self,
         shape: int | tuple[int | None, ...],
@@ -226,6 +234,11 @@ class Group:
         made = hdf5_create.create(self._group, name, shape, dtype, data, stream, arguments)
         return Dataset(made)
 
+    def __delitem__(self, name: str) -> None:
+        """Remove a name from the group, after the requests of the file are finished."""
+        hdf5_native.settle_file(self._group)
+        del self._group[name]
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._group)
 
@@ -271,14 +284,28 @@ class File(Group):
             hdf5_connector.open_file(name, mode, connector, connector_options, arguments)
         )
 
+    def flush(self) -> None:
+        """Wait for the requests of the file, and have HDF5 write what it holds in memory.
+
+        Raises:
+            Error: A write has failed, and nobody was told: nobody waited for its request.
+        """
+        hdf5_native.settle_file(self._group)
+        self._group.flush()
+
     def close(self) -> None:
-        """Wait for writes under way, and close the file and all objects in it.
+        """Wait for the requests of the file, and close it with all objects in it.
 
         Closing again does nothing.
+
+        Raises:
+            Error: As :meth:`flush`. The file is closed then, too.
         """
-        if self._group:
-            hdf5_native.settle(self._group)
-        self._group.close()
+        try:
+            if self._group:
+                hdf5_native.settle_file(self._group)
+        finally:
+            self._group.close()
 
     def __enter__(self) -> File:
         return self

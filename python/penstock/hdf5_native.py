@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
 
 from penstock import request, transfer
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock.arrays import View
-from penstock.errors import Error, check
+from penstock.errors import check
 from penstock.hdf5_library import lock
 from penstock.request import Finished, Request
 from penstock.selection import Selected
 
 A = TypeVar("A")
-
-
-class _Writing(NamedTuple):
-    """What a write under way changes."""
-
-    file: int
-    dataset: Any
-    first: tuple[int, ...]
-    last: tuple[int, ...]
-
-    def touches(self, other: _Writing) -> bool:
-        """Whether both change the same chunk, or may."""
-        pairs = zip(self.first, self.last, other.first, other.last, strict=True)
-        return self.dataset == other.dataset and all(a <= d and c <= b for a, b, c, d in pairs)
-
-
-# Writes that may not be finished. They need HDF5 now and then, so whoever goes on with the file
-# must have them finished first.
-_writes: WeakKeyDictionary[Request[Any], _Writing] = WeakKeyDictionary()
 
 
 # Bytes of host memory that one call moves: its thread takes part, and none has to be woken.
@@ -64,9 +43,6 @@ def submit(
     """Start to move the selected elements of a dataset from or to an array."""
     view = memory.view
     reading = operation == request.READ
-    writing = None if reading else _about(dataset, selected)
-    if writing is not None:
-        _settle([other for other, about in list(_writes.items()) if writing.touches(about)])
     if waits and view.device < 0 and memory.strides is None and view.nbytes <= _AT_ONCE:
         return _run(reading, dataset, selected, memory, options, array)
     described = ffi.new("penstock_array *")
@@ -92,10 +68,7 @@ def submit(
                 made,
             )
         )
-        started = Request(made[0], array, (view, dataset), None)
-        if writing is not None:
-            _writes[started] = writing
-    return started
+        return Request(made[0], array, (view, dataset), None)
 
 
 def _run(
@@ -131,39 +104,22 @@ def _space_id(space: Any) -> int:
     return 0 if space is None else int(space.id)  # H5S_ALL
 
 
-def settle(dataset: Any = None) -> None:
-    """Wait for the writes under way to the file of a dataset, or to all files.
+def settle(dataset: Any, operation: int) -> None:
+    """Wait for the requests that h5py's own access to a dataset comes after.
 
-    What went wrong with them is told to those who wait for them.
+    The caller holds the lock until that access is over, so that nothing new starts before. What
+    went wrong with the requests is told to those who wait for them, or when the file is closed.
     """
-    if not _writes:
-        return
-    file = None if dataset is None else _file_of(dataset)
-    _settle([write for write, about in list(_writes.items()) if file in (None, about.file)])
+    if not lib.penstock_hdf5_is_settled():
+        check(lib.penstock_dataset_settle(dataset.id.id, operation))
 
 
-def _settle(writes: list[Request[Any]]) -> None:
-    for write in writes:
-        with suppress(Error):
-            write.wait()
-        _writes.pop(write, None)
+def settle_file(item: Any) -> None:
+    """Wait for all requests of the file of an object.
 
-
-def _about(dataset: Any, selected: Selected) -> _Writing:
-    chunks = dataset.chunks or (1,) * len(dataset.shape)
-    first, last = (0,) * len(chunks), tuple(n - 1 for n in dataset.shape)
-    if selected.space is not None:
-        first, last = selected.space.get_select_bounds()
-    return _Writing(
-        _file_of(dataset),
-        dataset.id,
-        tuple(index // n for index, n in zip(first, chunks, strict=True)),
-        tuple(index // n for index, n in zip(last, chunks, strict=True)),
-    )
-
-
-def _file_of(item: Any) -> int:
-    """HDF5's identifier of the open file of an object, which HDF5 does not use again."""
-    import h5py
-
-    return int(h5py.h5i.get_file_id(item.id).id)
+    Raises:
+        Error: A write has failed, and nobody was told.
+    """
+    if not lib.penstock_hdf5_is_settled():
+        with lock():
+            check(lib.penstock_hdf5_settle(item.id.id))

@@ -77,7 +77,6 @@ def start(
     if kind is None or not hdf5_types.converts(dataset.id.get_type(), kind):
         return left_to_h5py(f"HDF5 has no conversion to {wanted.name}")
 
-    hdf5_native.settle(dataset)
     target = out
     if target is None:
         shape = selected.shape + inner

@@ -45,7 +45,6 @@ def memory_kind(array: Any) -> Literal["host", "pinned", "managed", "device"]:
 
 def drain() -> None:
     """Wait until no request is under way in this process."""
-    hdf5_native.settle()
     check(lib.penstock_drain())
 
 
@@ -68,5 +67,4 @@ def trace(path: Path) -> Iterator[None]:
 @atexit.register
 def _drain_at_exit() -> None:
     """Requests that nobody waited for finish before the memory they use goes away."""
-    hdf5_native.settle()
     lib.penstock_drain()
