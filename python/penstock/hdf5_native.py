@@ -79,20 +79,22 @@ def submit(
     described.shape, described.strides = shape, strides
     flags = transfer.stream_flags(view.stream, explicit=explicit_stream)
     start = lib.penstock_dataset_read_submit if reading else lib.penstock_dataset_write_submit
-    made = ffi.new("penstock_request **")
     with lock():
-        check(
-            start(
-                dataset.id.id,
-                _space_id(selected.space),
-                described,
-                options,
-                NULL if view.stream is None else pointer(view.stream),
-                flags | (request.CALLER_WAITS if waits else 0),
-                made,
-            )
+        started = request.submit_with(
+            lambda made: int(
+                start(
+                    dataset.id.id,
+                    _space_id(selected.space),
+                    described,
+                    options,
+                    NULL if view.stream is None else pointer(view.stream),
+                    flags | (request.CALLER_WAITS if waits else 0),
+                    made,
+                )
+            ),
+            array,
+            (view, dataset),
         )
-        started = Request(made[0], array, (view, dataset), None)
         if writing is not None:
             _writes[started] = writing
     return started

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, cast
 
-from penstock import arrays, hdf5_native, memory
+from penstock import arrays, hdf5_native, memory, request
 from penstock._native import NULL, ffi, lib, text
 from penstock.errors import check
 from penstock.files import Path, encode
@@ -68,5 +68,5 @@ def trace(path: Path) -> Iterator[None]:
 @atexit.register
 def _drain_at_exit() -> None:
     """Requests that nobody waited for finish before the memory they use goes away."""
-    hdf5_native.settle()
+    request.finish_all()
     lib.penstock_drain()
