@@ -45,8 +45,8 @@ class DeviceArray:
             raise InvalidError(f"shape {self._shape} has a negative length")
         self._element = element_type(dtype)
         self._device = device
-        self._memory = _allocate(device, self.nbytes)
-        self._pointer = 0 if self._memory is None else int(ffi.cast("uintptr_t", self._memory))
+        self._memory = _Memory(device, self.nbytes)
+        self._pointer = self._memory.address
 
     @classmethod
     def from_numpy(cls, array: Any, device: int = 0) -> DeviceArray:
@@ -181,14 +181,25 @@ class DeviceArray:
         )
 
 
-def _allocate(device: int, nbytes: int) -> Any:
-    """Device memory that is freed when the returned object is collected; ``None`` for 0 bytes."""
-    if nbytes == 0:
-        return None
-    address = ffi.new("void **")
-    check(lib.penstock_device_alloc(device, nbytes, address))
-    assert address[0] != NULL
-    return ffi.gc(address[0], lib.penstock_device_free)
+class _Memory:
+    """Memory of a GPU."""
+
+    __slots__ = ("_address",)
+
+    def __init__(self, device: int, nbytes: int) -> None:
+        # The native call puts the address where it is freed from, whatever interrupts what follows.
+        self._address = ffi.new("void **")
+        if nbytes:
+            check(lib.penstock_device_alloc(device, nbytes, self._address))
+
+    @property
+    def address(self) -> int:
+        """The device address; 0 if there are no bytes."""
+        return int(ffi.cast("uintptr_t", self._address[0]))
+
+    def __del__(self) -> None:
+        if hasattr(self, "_address") and self._address[0] != NULL:
+            lib.penstock_device_free(self._address[0])
 
 
 def element_of(array: DeviceArray) -> ElementType:

@@ -156,10 +156,11 @@ _BY_STATUS: dict[int, type[Error]] = {
 def check(status: int) -> None:
     """Raise what the last call on this thread reported, unless it succeeded."""
     if status:
-        raise _of_last_call(status)
+        raise failure(status)
 
 
-def _of_last_call(status: int) -> Error:
+def failure(status: int) -> Error:
+    """What the last call on this thread, which returned this status, reported."""
     error = last_error()
     path = text(error.path) or None
     located = path is not None and error.length > 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any, TypeAlias
 
 from penstock._native import NULL, CData, ffi, lib
@@ -29,16 +28,15 @@ def encode(path: Path) -> bytes:
 class NativeFile:
     """An open file. It is closed by :meth:`close`, or when nobody refers to it."""
 
-    __slots__ = ("__weakref__", "_lock", "handle")
+    __slots__ = ("__weakref__", "_opened", "handle")
 
     handle: CData
 
     def __init__(self, path: Path, flags: int) -> None:
-        self._lock = threading.Lock()
-        self.handle = NULL
-        opened = ffi.new("penstock_file **")
-        check(_open(encode(path), flags, NULL, opened))
-        self.handle = opened[0]
+        # The native call puts the handle where it is closed from, whatever interrupts what follows.
+        self._opened = ffi.new("penstock_file **")
+        check(_open(encode(path), flags, NULL, self._opened))
+        self.handle = self._opened[0]
 
     def size(self) -> int:
         """The length of the file in bytes."""
@@ -48,10 +46,7 @@ class NativeFile:
 
     def close(self) -> None:
         """Wait for the file's requests and close it. Closing again does nothing."""
-        with self._lock:
-            handle, self.handle = self.handle, NULL
-        if handle != NULL:
-            check(_close(handle))
+        _close(self._opened[0])  # refuses a handle that is closed already
 
     def __enter__(self) -> NativeFile:
         return self
@@ -60,5 +55,5 @@ class NativeFile:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "handle", NULL) != NULL:
-            _close(self.handle)
+        if hasattr(self, "_opened"):
+            self.close()

@@ -134,8 +134,10 @@ class Dataset:
         return hdf5.write_async(self._dataset, array, selection, stream=stream, **options)
 
     def resize(self, size: int | tuple[int, ...], axis: int | None = None) -> None:
-        """Change the lengths of the dataset as ``h5py.Dataset.resize`` does, after the requests on it
-        are finished."""
+        """Change the lengths of the dataset as ``h5py.Dataset.resize`` does.
+
+        The requests under way on it are finished before.
+        """
         with lock():
             hdf5_native.settle(self._dataset, request.WRITE)
             self._dataset.resize(size, axis)

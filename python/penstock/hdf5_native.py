@@ -55,20 +55,22 @@ def submit(
     described.shape, described.strides = shape, strides
     flags = transfer.stream_flags(view.stream, explicit=explicit_stream)
     start = lib.penstock_dataset_read_submit if reading else lib.penstock_dataset_write_submit
-    made = ffi.new("penstock_request **")
     with lock():
-        check(
-            start(
-                dataset.id.id,
-                _space_id(selected.space),
-                described,
-                options,
-                NULL if view.stream is None else pointer(view.stream),
-                flags | (request.CALLER_WAITS if waits else 0),
-                made,
-            )
+        return request.submit_with(
+            lambda made: int(
+                start(
+                    dataset.id.id,
+                    _space_id(selected.space),
+                    described,
+                    options,
+                    NULL if view.stream is None else pointer(view.stream),
+                    flags | (request.CALLER_WAITS if waits else 0),
+                    made,
+                )
+            ),
+            array,
+            (view, dataset),
         )
-        return Request(made[0], array, (view, dataset), None)
 
 
 def _run(

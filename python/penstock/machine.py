@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, cast
 
-from penstock import arrays, hdf5_native, memory
+from penstock import arrays, memory, request
 from penstock._native import NULL, ffi, lib, text
 from penstock.errors import check
 from penstock.files import Path, encode
@@ -45,6 +45,7 @@ def memory_kind(array: Any) -> Literal["host", "pinned", "managed", "device"]:
 
 def drain() -> None:
     """Wait until no request is under way in this process."""
+    request.finish_all()
     check(lib.penstock_drain())
 
 
@@ -67,4 +68,5 @@ def trace(path: Path) -> Iterator[None]:
 @atexit.register
 def _drain_at_exit() -> None:
     """Requests that nobody waited for finish before the memory they use goes away."""
+    request.finish_all()
     lib.penstock_drain()

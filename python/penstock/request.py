@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
+import warnings
 from collections.abc import Callable, Generator
 from time import perf_counter_ns
 from typing import Any, Generic, TypeVar
+from weakref import ref
 
 from penstock import hdf5_library
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
-from penstock.errors import InvalidError, WaitTimeout, check
+from penstock.errors import InvalidError, WaitTimeout, check, failure
 from penstock.files import NativeFile
 from penstock.report import Report, from_native
 
@@ -26,11 +27,74 @@ CALLER_WAITS: int = lib.PENSTOCK_CALLER_WAITS
 _SLICE_NS = 100_000_000
 
 
+class _Native:
+    """A request of the native library, and what must stay while it is under way.
+
+    It exists, and is one of ``_under_way``, before the request does, and the native call that
+    starts the request puts the handle here itself. So no exception, between whichever two steps of
+    Python a signal handler raises it, can free memory that the library still uses.
+    """
+
+    # CPython clears slots in the order of their names: the handle, which waits for the request, is
+    # freed before the memory even if nothing but the end of the interpreter lets go of both.
+    __slots__ = ("__weakref__", "handle", "keep", "owner")
+
+    def __init__(self, owner: Request[Any], keep: object) -> None:
+        self.owner = ref(owner)
+        self.keep = keep
+        self.handle = ffi.gc(ffi.new("penstock_request **"), lib.penstock_request_release)
+
+    def poll(self, timeout_ns: int) -> int:
+        """The status after a while, having done for the request what needs HDF5's lock."""
+        status: int = lib.penstock_request_wait(self.handle[0], timeout_ns)
+        if status == lib.PENSTOCK_TURN:
+            with hdf5_library.lock():
+                lib.penstock_request_turn(self.handle[0])  # a failure is the request's own
+            status = lib.penstock_request_test(self.handle[0])
+        return lib.PENSTOCK_PENDING if status == lib.PENSTOCK_TURN else status
+
+    def is_over(self) -> bool:
+        """Whether the library uses the memory no longer, and will not start to."""
+        if self.owner() is not None:
+            running = (lib.PENSTOCK_PENDING, lib.PENSTOCK_TURN)
+            if self.handle[0] == NULL:
+                return False
+            status: int = lib.penstock_request_test(self.handle[0])
+            return status not in running
+        return bool(self.handle[0] == NULL or self.poll(0) != lib.PENSTOCK_PENDING)
+
+
+_under_way: set[_Native] = set()
+"""All requests that have not been seen finished."""
+
+_LOOK_FROM = 64
+_look_at = _LOOK_FROM
+
+
+def _forget_what_is_over() -> None:
+    """Let go of requests whose owners went without having seen their end."""
+    global _look_at
+    if len(_under_way) >= _look_at:
+        for native in _under_way.copy():
+            if native.is_over():
+                _under_way.discard(native)
+        _look_at = max(2 * len(_under_way), _LOOK_FROM)
+
+
+def finish_all() -> None:
+    """Wait until no request of this module is under way."""
+    for native in _under_way.copy():
+        if native.handle[0] != NULL:
+            while native.poll(_SLICE_NS) == lib.PENSTOCK_PENDING:
+                pass
+
+
 class Request(Generic[A]):
     """A transfer under way, made by one of the functions whose name ends in ``_async``.
 
     It keeps its array and its file alive until it is finished. A request that is dropped before
-    is waited for. All methods may be called from any thread.
+    is waited for; if it failed and nobody was told, that is a ``ResourceWarning``. All methods may
+    be called from any thread.
 
     A write into the chunks of an HDF5 dataset goes on only while it is waited for or asked
     whether it is done, because HDF5 itself puts the chunks into the file then.
@@ -39,12 +103,20 @@ class Request(Generic[A]):
     >>> t = r.wait()      # or, in asyncio: t = await r
     """
 
-    def __init__(self, handle: CData, array: A, keep: object, file: NativeFile | None) -> None:
-        self._handle = handle
+    def __init__(self, array: A, keep: object) -> None:
         self._array = array
-        self._keep: object = keep
-        self._file = file
-        self._lock = threading.Lock()
+        self._told = False
+        self._native = _Native(self, (array, keep))
+
+    def _submit(self, start: Callable[[CData], int]) -> None:
+        """Start the request by a native function that only lacks the place for it."""
+        _forget_what_is_over()
+        native = self._native
+        _under_way.add(native)
+        status = start(native.handle)
+        if native.handle[0] == NULL:
+            _under_way.discard(native)
+        check(status)
 
     @property
     def array(self) -> A:
@@ -53,7 +125,7 @@ class Request(Generic[A]):
 
     def done(self) -> bool:
         """Whether the request is finished, be it well, failed or cancelled."""
-        if self._poll(0) == lib.PENSTOCK_PENDING:
+        if self._native.poll(0) == lib.PENSTOCK_PENDING:
             return False
         self._release()
         return True
@@ -69,11 +141,12 @@ class Request(Generic[A]):
         deadline = None if timeout is None else perf_counter_ns() + max(int(timeout * 1e9), 0)
         while True:
             left = _SLICE_NS if deadline is None else max(deadline - perf_counter_ns(), 0)
-            status = self._poll(min(left, _SLICE_NS))
+            status = self._native.poll(min(left, _SLICE_NS))
             if status != lib.PENSTOCK_PENDING:
                 break
             if deadline is not None and perf_counter_ns() >= deadline:
                 raise WaitTimeout(f"the request is not finished after {timeout} s")
+        self._told = True
         try:
             check(status)
         finally:
@@ -86,12 +159,12 @@ class Request(Generic[A]):
         It then ends with :class:`penstock.CancelledError`, or as if never asked when it was too
         late. Wait for it in any case before the array is used for something else.
         """
-        check(lib.penstock_request_cancel(self._handle))
+        check(lib.penstock_request_cancel(self._native.handle[0]))
 
     def progress(self) -> int:
         """Bytes moved so far."""
         moved = ffi.new("uint64_t *")
-        check(lib.penstock_request_progress(self._handle, moved))
+        check(lib.penstock_request_progress(self._native.handle[0], moved))
         return int(moved[0])
 
     @property
@@ -106,7 +179,7 @@ class Request(Generic[A]):
     def account(self) -> Report | CData:
         """The report as it is, a ``penstock_report`` mostly."""
         report = new_report()
-        status = lib.penstock_request_report(self._handle, report)
+        status = lib.penstock_request_report(self._native.handle[0], report)
         if status == lib.PENSTOCK_PENDING:
             raise InvalidError("the request is not finished, so there is no report yet")
         check(status)
@@ -127,42 +200,43 @@ class Request(Generic[A]):
             raise
         return self.wait()
 
-    def _poll(self, timeout_ns: int) -> int:
-        """The status after a while, having done for the request what needs HDF5's lock."""
-        status: int = lib.penstock_request_wait(self._handle, timeout_ns)
-        if status == lib.PENSTOCK_TURN:
-            with hdf5_library.lock():
-                lib.penstock_request_turn(self._handle)  # a failure is the request's own
-            status = lib.penstock_request_test(self._handle)
-        return lib.PENSTOCK_PENDING if status == lib.PENSTOCK_TURN else status
-
     def _descriptor(self) -> int:
         descriptor = ffi.new("int *")
-        check(lib.penstock_request_fd(self._handle, descriptor))
+        check(lib.penstock_request_fd(self._native.handle[0], descriptor))
         return int(descriptor[0])
 
     def _release(self) -> None:
         """Let go of what only a request under way needs."""
-        with self._lock:
-            file, self._file = self._file, None
-            self._keep = None
-        if file is not None:
-            file.close()
+        _under_way.discard(self._native)
+        self._native.keep = None
 
     def __del__(self) -> None:
-        # Waits if need be; only then may the array and the file go.
-        handle = self.__dict__.get("_handle", NULL)
-        if handle != NULL:
-            while self._poll(_SLICE_NS) == lib.PENSTOCK_PENDING:
+        native = self.__dict__.get("_native")
+        if native is None:
+            return
+        # Interrupted here, the request stays one of those under way, with its memory.
+        error = None
+        if native.handle[0] != NULL:
+            while (status := native.poll(_SLICE_NS)) == lib.PENSTOCK_PENDING:
                 pass
-            lib.penstock_request_free(handle)
+            if not self._told and status not in _NOT_WORTH_TELLING:
+                error = failure(status)
+        _under_way.discard(native)
+        if error is not None:
+            warnings.warn(
+                f"a request that nobody waited for failed: {error}", ResourceWarning, stacklevel=2
+            )
+
+
+# Cancelled requests end as was asked for, and in a forked child there are none.
+_NOT_WORTH_TELLING = (lib.PENSTOCK_OK, lib.PENSTOCK_ERR_CANCELLED, lib.PENSTOCK_ERR_FORKED)
 
 
 class Finished(Request[A]):
     """A request that was finished when it was made."""
 
     def __init__(self, array: A, account: Report | CData) -> None:
-        super().__init__(NULL, array, None, None)
+        self._array = array
         self._account = account
 
     def done(self) -> bool:
@@ -223,17 +297,21 @@ def submit(
     flags: int,
     array: A,
     keep: object,
-    owns_file: bool,
 ) -> Request[A]:
-    """Start a transfer; with ``owns_file`` the request closes the file when it is finished."""
-    made = ffi.new("penstock_request **")
+    """Start a transfer. The file is closed with the last reference to it, at the earliest when the
+    request is finished."""
     after = NULL if stream is None else pointer(stream)
-    check(lib.penstock_submit(file.handle, operation, ranges, count, options, after, flags, made))
-    return Request(made[0], array, (keep, file), file if owns_file else None)
+    return submit_with(
+        lambda made: int(
+            lib.penstock_submit(file.handle, operation, ranges, count, options, after, flags, made)
+        ),
+        array,
+        (keep, file),
+    )
 
 
 def submit_with(start: Callable[[CData], int], array: A, keep: object) -> Request[A]:
     """A request of a native function that only lacks the place for the request."""
-    made = ffi.new("penstock_request **")
-    check(start(made))
-    return Request(made[0], array, keep, None)
+    made = Request(array, keep)
+    made._submit(start)
+    return made

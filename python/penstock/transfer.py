@@ -6,13 +6,14 @@ import math
 import operator
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock import arrays, report, request
 from penstock._native import NULL, CData, lib, new_report, pointer
 from penstock._options import OptionKeys, resolve
 from penstock.dtypes import ElementType, element_type
-from penstock.errors import EndOfFileError, InvalidError, check
+from penstock.errors import EndOfFileError, Error, InvalidError, check
 from penstock.files import READ, NativeFile, Path, encode
 from penstock.placement import HOST, Device, allocate, parse_device
 from penstock.request import Request
@@ -163,7 +164,6 @@ def load_async(
         flags=stream_flags(view.stream, explicit=stream is not None),
         array=out,
         keep=view,
-        owns_file=True,
     )
     arrays.note_write(view)
     return made
@@ -225,7 +225,6 @@ def move(
         flags=stream_flags(view.stream, explicit=False) | request.CALLER_WAITS,
         array=None,
         keep=view,
-        owns_file=False,
     )
     finish(made)
 
@@ -240,11 +239,18 @@ def complete(view: arrays.View, copy_back: Callable[[], None] | None) -> None:
 
 
 def finish(made: Request[A]) -> A:
-    """Wait for a request of a synchronous call, whose report becomes the last one."""
+    """Wait for a request of a synchronous call, whose report becomes the last one.
+
+    A call that is interrupted ends when nothing touches its memory any more.
+    """
     try:
         array = made.wait()
-    except KeyboardInterrupt:
+    except Error:
+        raise
+    except BaseException:
         made.cancel()
+        with suppress(Error):
+            made.wait()
         raise
     report.remember(made.account())
     return array
