@@ -10,7 +10,7 @@ use penstock_engine::request::{Request, Waited};
 use penstock_sys::hdf5::Hdf5;
 
 use super::conflicts::{Effort, Left, Pending};
-use super::lock;
+use super::inside::inside;
 
 thread_local! {
     /// The requests whose turns this thread is taking: HDF5, called in a turn, may come back here.
@@ -46,7 +46,7 @@ impl Held {
         if self.is_in_turn() {
             return;
         }
-        lock::inside(self.hdf5, || {
+        inside(self.hdf5, || {
             TURNS.with_borrow_mut(|turns| turns.push(Arc::as_ptr(&self.request)));
             let _taken = Taken;
             self.request.turn();

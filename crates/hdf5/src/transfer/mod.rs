@@ -6,7 +6,7 @@
 
 pub mod conflicts;
 mod held;
-mod lock;
+mod inside;
 mod settle;
 
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use conflicts::{
     Access, AccessSet, FileKey, Region, Shared, enter, finish_before, key_of_file, key_of_object,
 };
 pub use held::Held;
+use inside::inside;
 pub use settle::{settle_dataset, settle_file};
 
 use crate::execute::{self, Manner};
@@ -47,7 +48,7 @@ pub unsafe fn start(
     (buffer, host): (usize, *mut u8),
     manner: Manner,
 ) -> Result<Held> {
-    lock::inside(hdf5, || {
+    inside(hdf5, || {
         // SAFETY: the caller may call HDF5, and no other thread comes between.
         let session = unsafe { Session::begin(hdf5) };
         // SAFETY: passed on.

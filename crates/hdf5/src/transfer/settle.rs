@@ -6,7 +6,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{Hdf5, hid_t};
 
 use super::conflicts::{Access, AccessSet, Region, finish_before, in_file, is_idle, key_of_object};
-use super::lock;
+use super::inside::inside;
 use crate::metadata::{DatasetInfo, FileInfo, Layout};
 use crate::session::Session;
 
@@ -18,7 +18,7 @@ pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access
     if is_idle() {
         return Ok(());
     }
-    lock::inside(hdf5, || {
+    inside(hdf5, || {
         // SAFETY: passed on.
         let session = unsafe { Session::begin(hdf5) };
         let info = DatasetInfo::read(&session, dataset)?;
@@ -45,7 +45,7 @@ pub unsafe fn settle_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
     if is_idle() {
         return Ok(());
     }
-    lock::inside(hdf5, || {
+    inside(hdf5, || {
         // SAFETY: passed on.
         let session = unsafe { Session::begin(hdf5) };
         let info = FileInfo::of(&session, object)?;

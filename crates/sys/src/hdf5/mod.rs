@@ -152,7 +152,6 @@ table! {
             fn H5get_libversion(majnum: *mut c_uint, minnum: *mut c_uint, relnum: *mut c_uint)
                 -> herr_t;
             fn H5free_memory(mem: *mut c_void) -> herr_t;
-            fn H5is_library_threadsafe(is_ts: *mut bool) -> herr_t;
 
             fn H5Dopen2(loc_id: hid_t, name: *const c_char, dapl_id: hid_t) -> hid_t;
             fn H5Dclose(dset_id: hid_t) -> herr_t;
@@ -473,7 +472,6 @@ pub struct Hdf5 {
     library: Library,
     version: (u32, u32, u32),
     pass_through: OnceLock<Result<pass_through::Functions, Absent>>,
-    is_thread_safe: OnceLock<bool>,
 }
 
 impl Deref for Hdf5 {
@@ -613,23 +611,12 @@ impl Hdf5 {
             library,
             version,
             pass_through: OnceLock::new(),
-            is_thread_safe: OnceLock::new(),
         })
     }
 
     /// Major, minor and release number.
     pub fn version(&self) -> (u32, u32, u32) {
         self.version
-    }
-
-    /// Whether this copy was built to be called by several threads at once.
-    pub fn is_thread_safe(&self) -> bool {
-        *self.is_thread_safe.get_or_init(|| {
-            let mut is_thread_safe = false;
-            // SAFETY: there is a place for the answer, and the library is initialised.
-            let status = unsafe { (self.functions.H5is_library_threadsafe)(&mut is_thread_safe) };
-            status >= 0 && is_thread_safe
-        })
     }
 
     /// What a connector needs besides.

@@ -1,12 +1,13 @@
-//! HDF5's own lock.
+//! Being inside a call of HDF5.
 
 use std::ffi::{c_char, c_void};
 use std::ptr;
 
 use penstock_sys::hdf5::{Hdf5, PropertyIterate, herr_t, hid_t};
 
-/// Calls `body` with the lock of an HDF5 that is thread-safe, so that no other thread comes between
-/// the calls of HDF5 that it makes. Another HDF5 has no lock: the caller keeps its threads apart.
+/// Calls `body` inside a call of HDF5: with the context that operations of a connector need which come
+/// after others, and with the lock of an HDF5 that is thread-safe, so that no other thread comes between
+/// the calls that `body` makes. Another HDF5 has no lock: the caller keeps its threads apart.
 ///
 /// HDF5 exports its lock in some builds only. Every build holds it while it calls functions of the
 /// program, such as for each property of a list.
@@ -30,10 +31,7 @@ pub fn inside<T>(hdf5: &Hdf5, body: impl FnOnce() -> T) -> T {
         // Ends the iteration.
         1
     }
-    let Some(list) = hdf5
-        .identifier("H5P_LST_DATASET_XFER_ID_g")
-        .filter(|_| hdf5.is_thread_safe())
-    else {
+    let Some(list) = hdf5.identifier("H5P_LST_DATASET_XFER_ID_g") else {
         return body();
     };
     let mut run_once = Run {
