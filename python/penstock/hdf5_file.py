@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock import by_h5py, hdf5, hdf5_blocks, hdf5_connector, hdf5_create, hdf5_native, request
 from penstock._options import OptionKeys
+from penstock.errors import Error
 from penstock.hdf5_library import lock
 from penstock.placement import Device
 from penstock.request import Request
@@ -306,8 +307,13 @@ class File(Group):
         try:
             if self._group:
                 hdf5_native.settle_file(self._group)
-        finally:
-            self._group.close()
+        except Error as failure:
+            try:
+                self._group.close()
+            except Exception as also:
+                raise failure from also
+            raise
+        self._group.close()
 
     def __enter__(self) -> File:
         return self

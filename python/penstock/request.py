@@ -46,11 +46,11 @@ class _Native:
 
     def poll(self, timeout_ns: int) -> int:
         """The status after a while, having done for the request what needs HDF5's lock."""
-        status: int = lib.penstock_request_wait(self.handle[0], timeout_ns)
+        status: int = lib.penstock_request_watch(self.handle[0], timeout_ns)
         if status == lib.PENSTOCK_TURN:
             with hdf5_library.lock():
                 lib.penstock_request_turn(self.handle[0])  # a failure is the request's own
-            status = lib.penstock_request_test(self.handle[0])
+            status = lib.penstock_request_watch(self.handle[0], 0)
         return lib.PENSTOCK_PENDING if status == lib.PENSTOCK_TURN else status
 
     def is_over(self) -> bool:
@@ -59,7 +59,7 @@ class _Native:
             running = (lib.PENSTOCK_PENDING, lib.PENSTOCK_TURN)
             if self.handle[0] == NULL:
                 return False
-            status: int = lib.penstock_request_test(self.handle[0])
+            status: int = lib.penstock_request_watch(self.handle[0], 0)
             return status not in running
         return bool(self.handle[0] == NULL or self.poll(0) != lib.PENSTOCK_PENDING)
 
@@ -148,7 +148,7 @@ class Request(Generic[A]):
                 raise WaitTimeout(f"the request is not finished after {timeout} s")
         self._told = True
         try:
-            check(status)
+            check(lib.penstock_request_test(self._native.handle[0]))
         finally:
             self._release()
         return self._array

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock import hdf5_native
 
 NUMBERS = np.random.default_rng(5).integers(0, 100, (600, 500), "i4").cumsum(axis=1)
 
@@ -158,7 +157,6 @@ def test_drain_finishes_writes(file):
     ps.drain()
     np.testing.assert_array_equal(file["x"].h5py[...], NUMBERS + 3)
     request.wait()
-    hdf5_native.settle()
 
 
 def test_threads_write_their_own_datasets(file):

@@ -257,6 +257,9 @@ PENSTOCK_API int penstock_save_submit(const char *path, const void *buffer, uint
 /* Waits up to timeout_ns (negative: for ever). PENSTOCK_PENDING when the time is over first,
  * else the outcome of the request; it can be asked for again. */
 PENSTOCK_API int penstock_request_wait(penstock_request *request, int64_t timeout_ns);
+/* As wait, for a caller that passes a failure on to nobody: that of a write to a dataset is then still told
+ * by penstock_hdf5_settle. */
+PENSTOCK_API int penstock_request_watch(penstock_request *request, int64_t timeout_ns);
 /* As wait with a timeout of 0. */
 PENSTOCK_API int penstock_request_test(penstock_request *request);
 /* Asks a request to stop. It finishes with PENSTOCK_ERR_CANCELLED, or as if never asked when it

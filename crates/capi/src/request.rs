@@ -176,6 +176,14 @@ pub extern "C" fn penstock_request_wait(request: *mut CRequest, timeout_ns: i64)
     })
 }
 
+#[unsafe(no_mangle)]
+pub extern "C" fn penstock_request_watch(request: *mut CRequest, timeout_ns: i64) -> c_int {
+    guard(|| {
+        let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
+        status(REQUESTS.get(request)?.watch(limit))
+    })
+}
+
 /// # Safety
 /// No other thread is in HDF5 if that is not thread-safe.
 #[unsafe(no_mangle)]
