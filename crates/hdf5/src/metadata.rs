@@ -158,12 +158,7 @@ impl DatasetInfo {
 }
 
 pub(crate) fn in_dataset(error: Error, name: &str) -> Error {
-    let named = Error::new(error.kind(), format!("dataset {name}: {}", error.cause()))
-        .remedy(error.remedy_text());
-    match error.path() {
-        Some(path) => named.at(path, error.offset(), error.length()),
-        None => named,
-    }
+    error.about(&format!("dataset {name}"))
 }
 
 /// What the system allows a path.
