@@ -1,6 +1,7 @@
 //! What a dataset is and where its bytes are, as plain data.
 
 use std::ffi::{CStr, OsString, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::ptr;
@@ -104,6 +105,7 @@ pub struct FileInfo {
     /// HDF5's own descriptor of the file, with a driver of plain files. Good while HDF5 has the
     /// file open; through `/proc/self/fd` it leads to the same file whatever became of its name.
     pub descriptor: Option<i32>,
+    /// Bytes that it has, or that HDF5 has allocated in it without having written them yet.
     pub size: u64,
     /// HDF5 may hold changes that are not in the file yet.
     pub is_writable: bool,
@@ -166,11 +168,31 @@ impl DatasetInfo {
 }
 
 pub(crate) fn in_dataset(error: Error, name: &str) -> Error {
-    let named = Error::new(error.kind(), format!("dataset {name}: {}", error.cause()))
-        .remedy(error.remedy_text());
-    match error.path() {
-        Some(path) => named.at(path, error.offset(), error.length()),
-        None => named,
+    error.about(&format!("dataset {name}"))
+}
+
+impl FileInfo {
+    /// The size as it is now: another process may append to the file (SWMR), of which HDF5 knows the size
+    /// at the time of opening.
+    pub(crate) fn size_now(&self) -> u64 {
+        self.size.max(self.descriptor.map_or(0, length))
+    }
+
+    /// Whether it may end before what HDF5 has allocated in it. HDF5 reads zeros there; of any other file
+    /// something was lost.
+    pub(crate) fn may_end_early(&self) -> bool {
+        self.is_writable || self.is_swmr
+    }
+}
+
+/// The length of an open file; 0 if the system does not tell.
+fn length(descriptor: c_int) -> u64 {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the system fills the place, or returns an error and leaves it.
+    match unsafe { libc::fstat(descriptor, stat.as_mut_ptr()) } {
+        // SAFETY: filled, as it has just said.
+        0 => u64::try_from(unsafe { stat.assume_init() }.st_size).unwrap_or(0),
+        _ => 0,
     }
 }
 
@@ -530,7 +552,7 @@ impl Reader<'_> {
         let handle = self.handle(&file, &access);
         let is_plain = driver >= 0
             && (hdf5.sec2_driver() == Some(driver) || driver::has_opened(driver, handle));
-        Ok(FileInfo {
+        let mut info = FileInfo {
             name: PathBuf::from(OsString::from_vec(name)),
             // SAFETY: with these drivers the handle is the address of the descriptor, an int.
             descriptor: (is_plain && !handle.is_null()).then(|| unsafe { *handle.cast::<c_int>() }),
@@ -541,7 +563,9 @@ impl Reader<'_> {
             page_buffer,
             sieve_buffer,
             user_block,
-        })
+        };
+        info.size = info.size_now();
+        Ok(info)
     }
 
     /// What the driver opened the file as; null if it does not tell.

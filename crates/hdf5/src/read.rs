@@ -24,7 +24,7 @@ use crate::execute::Reading;
 use crate::metadata::{DatasetInfo, Layout};
 use crate::order::{Order, Shape};
 use crate::pair::pair;
-use crate::plan::{Destination, Item, ReadPlan, Source};
+use crate::plan::{Destination, Item, ReadPlan};
 use crate::selection::Selection;
 use crate::session::{Id, Session};
 use crate::unfinished;
@@ -54,24 +54,6 @@ impl Prepared {
     /// Whether elements lie in external files.
     pub(crate) fn is_external(&self) -> bool {
         self.readings.iter().any(|r| r.plan.is_external())
-    }
-
-    /// Behind the last byte of its file that belongs to a dataset that is not virtual. The file may end
-    /// before, where nothing was written yet.
-    pub(crate) fn end(&self, info: &DatasetInfo) -> u64 {
-        match &info.layout {
-            Layout::Contiguous {
-                offset: Some(offset),
-            } => offset.saturating_add(info.bytes().unwrap_or(0)),
-            Layout::Chunked { .. } => {
-                let end = |reading: &Reading| match reading.plan.source() {
-                    Source::Chunks(table) => table.end(),
-                    _ => 0,
-                };
-                self.readings.iter().map(end).max().unwrap_or(0)
-            }
-            _ => 0,
-        }
     }
 }
 
@@ -205,7 +187,23 @@ fn plan(
         direct: direct(&order.options),
         given: None,
     };
+    refuse_cut_off(&reading, info)?;
     Ok(prepared(vec![reading]))
+}
+
+/// Leaves to HDF5 what the file does not reach yet, though HDF5 has allocated it: nothing was written there,
+/// and HDF5 reads zeros.
+fn refuse_cut_off(reading: &Reading, info: &DatasetInfo) -> std::result::Result<(), Stop> {
+    if !info.file.may_end_early() || reading.plan.end() == 0 {
+        return Ok(());
+    }
+    let size = reading.file(0)?.size()?;
+    // A chunk that another process has listed and not written makes the table of chunks an error.
+    let is_whole = reading.plan.end() <= size;
+    if is_whole || !(info.file.is_swmr || reading.reaches_beyond(size)) {
+        return Ok(());
+    }
+    refused("the file ends before what is read, where HDF5 has written nothing yet")
 }
 
 fn known_filters(info: &DatasetInfo) -> std::result::Result<Pipeline, Stop> {
@@ -260,18 +258,20 @@ fn virtual_parts(
                         Arc::clone(place.insert(Arc::new(file)))
                     }
                 };
-                (vec![Some(file)], None)
+                (vec![Ok(file)], None)
             }
         };
         let change = conversion_of(&part.info.element).map_or(Change::Copy, |found| found.change);
-        readings.push(Reading {
+        let reading = Reading {
             plan: part.plan,
             files,
             pipeline: known_filters(&part.info)?,
             change,
             direct: direct(&order.options),
             given,
-        });
+        };
+        refuse_cut_off(&reading, &part.info)?;
+        readings.push(reading);
     }
     Ok(readings)
 }
@@ -308,22 +308,32 @@ pub(crate) fn flush(session: &Session<'_>, dataset: hid_t, info: &DatasetInfo) -
     session.check(status, "flush the dataset").map(drop)
 }
 
-fn files(info: &DatasetInfo, options: Options) -> Result<Vec<Option<Arc<File>>>> {
+fn files(info: &DatasetInfo, options: Options) -> Result<Vec<Result<Arc<File>>>> {
     let Layout::External(slots) = &info.layout else {
         let descriptor = info.file.descriptor.unwrap_or(-1);
         let file = File::of_descriptor(descriptor, &info.file.name, false, options)?;
-        return Ok(vec![Some(Arc::new(file))]);
+        return Ok(vec![Ok(Arc::new(file))]);
     };
     let access = Access {
         read: true,
         ..Access::default()
     };
     let open = |path: &PathBuf| match File::open(path, access, options) {
-        Ok(file) => Ok(Some(Arc::new(file))),
-        Err(error) if error.kind() == Kind::NotFound => Ok(None),
-        Err(error) => Err(info.name_in(error)),
+        Ok(file) => Ok(Arc::new(file)),
+        Err(error) => Err(unable_to_open(error)),
     };
-    slots.iter().map(|slot| open(&slot.path)).collect()
+    Ok(slots.iter().map(|slot| open(&slot.path)).collect())
+}
+
+fn unable_to_open(error: Error) -> Error {
+    let is_missing = error.kind() == Kind::NotFound;
+    let error = error.about("unable to open an external raw data file");
+    match is_missing {
+        true => error.remedy(
+            "put the file there, or name its folder by HDF5_EXTFILE_PREFIX or H5Pset_efile_prefix",
+        ),
+        false => error,
+    }
 }
 
 pub(crate) fn direct(options: &Options) -> Direct {
@@ -335,10 +345,10 @@ pub(crate) fn direct(options: &Options) -> Direct {
 }
 
 impl Order<'_> {
-    fn files(&self, info: &DatasetInfo) -> Result<Vec<Option<Arc<File>>>> {
+    fn files(&self, info: &DatasetInfo) -> Result<Vec<Result<Arc<File>>>> {
         match (&info.layout, self.known.file) {
             (Layout::External(_), _) | (_, None) => files(info, self.options),
-            (_, Some(file)) => Ok(vec![Some(Arc::clone(file))]),
+            (_, Some(file)) => Ok(vec![Ok(Arc::clone(file))]),
         }
     }
 }

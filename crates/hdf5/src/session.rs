@@ -1,7 +1,9 @@
 //! Calls of HDF5: silent, with HDF5's own words in each error, and identifiers that are given back.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::io;
 use std::marker::PhantomData;
+use std::path::Path;
 use std::ptr;
 
 use penstock_engine::error::{Error, Kind, Result};
@@ -62,6 +64,8 @@ impl<'a> Session<'a> {
         unsafe { (self.hdf5.H5Ewalk2)(H5E_DEFAULT, H5E_WALK_UPWARD, collect, data) };
         let mut text = format!("HDF5 cannot {action}");
         if let Some((function, what)) = stack.first() {
+            // What a driver adds to the failure of a system call is told apart.
+            let what = what.split(": time = ").next().unwrap_or_default();
             text.push_str(&format!(": {what} ({function})"));
         }
         if stack.len() > 1
@@ -69,7 +73,8 @@ impl<'a> Session<'a> {
         {
             text.push_str(&format!(", so {what} ({function})"));
         }
-        Error::new(Kind::Io, text)
+        let innermost = stack.first().map_or("", |(_, what)| what);
+        system_error(innermost, &text).unwrap_or_else(|| Error::new(Kind::Io, text))
     }
 
     /// A text that HDF5 writes into a buffer whose size it tells when asked without one.
@@ -138,6 +143,31 @@ impl Drop for Id {
     }
 }
 
+/// The error of a system call that failed below HDF5, if that is what its innermost words tell:
+/// "file write failed: ..., filename = '/f.h5', ..., errno = 28, error message = '...', ...,
+/// total write size = 512, ..., offset = 2048".
+fn system_error(words: &str, text: &str) -> Option<Error> {
+    let number = |name: &str| {
+        let (_, rest) = words.rsplit_once(name)?;
+        let end = rest.find(|c: char| !c.is_ascii_digit());
+        rest[..end.unwrap_or(rest.len())].parse::<u64>().ok()
+    };
+    let errno = i32::try_from(number("errno = ")?).ok().filter(|n| *n > 0)?;
+    let error = Error::os(&io::Error::from_raw_os_error(errno), text);
+    let size = number("total write size = ").or_else(|| number("total read size = "));
+    let name = words
+        .split_once("filename = '")
+        .and_then(|(_, rest)| rest.split_once("', file descriptor"));
+    Some(match name {
+        Some((name, _)) => error.at(
+            Path::new(name),
+            number(", offset = ").unwrap_or(0),
+            size.unwrap_or(0),
+        ),
+        None => error,
+    })
+}
+
 /// HDF5's stacks are at most 32 deep.
 const DEEPEST: usize = 64;
 
@@ -161,4 +191,26 @@ unsafe fn copy(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_failed_write_give_errno_file_and_range() {
+        let words = "file write failed: time = Sun Nov 22 01:00:00 2026\n, filename = '/d/a, b.h5', \
+            file descriptor = 5, errno = 28, error message = 'No space left on device', \
+            buf = 0x7f00, total write size = 512, bytes this sub-write = 512, offset = 2048";
+        let error = system_error(words, "HDF5 cannot write").unwrap();
+        assert_eq!(error.kind(), Kind::NoSpace);
+        assert_eq!(error.os_errno(), libc::ENOSPC);
+        assert_eq!(error.path(), Some(Path::new("/d/a, b.h5")));
+        assert_eq!((error.offset(), error.length()), (2048, 512));
+    }
+
+    #[test]
+    fn words_without_an_errno_tell_no_system_error() {
+        assert!(system_error("inappropriate type", "HDF5 cannot read").is_none());
+    }
 }

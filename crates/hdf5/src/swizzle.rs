@@ -7,6 +7,8 @@
 //! decides whether the walk can be believed, and a version of HDF5 without this defect is taken at
 //! its word.
 
+use std::ffi::c_int;
+
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, H5P_DEFAULT, hid_t};
 
@@ -20,7 +22,6 @@ pub(crate) struct Swizzle {
     /// Number of chunks along each dimension at its largest extent; of no meaning for `unlimited`.
     most: Vec<u64>,
     unlimited: usize,
-    file_size: u64,
     /// First elements as told, one after the other.
     firsts: Vec<u64>,
     stored: Vec<StoredChunk>,
@@ -54,7 +55,6 @@ impl Swizzle {
                 .map(|(size, side)| size.unwrap_or(0).div_ceil(*side))
                 .collect(),
             unlimited,
-            file_size: info.file.size,
             firsts: Vec::new(),
             stored: Vec::new(),
         }))
@@ -86,6 +86,7 @@ impl Swizzle {
         dataset: hid_t,
         builder: &mut TableBuilder,
     ) -> Result<()> {
+        let most = builder.file_size();
         let firsts = || self.firsts.chunks_exact(self.chunk.len());
         let is_wrong = match firsts().max_by_key(|first| first[self.unlimited]) {
             // A walk that goes wrong never leaves 0 along the dimensions before the unlimited one,
@@ -93,7 +94,7 @@ impl Swizzle {
             Some(far)
                 if firsts().all(|first| first[..self.unlimited].iter().all(|at| *at == 0)) =>
             {
-                !self.is_allocated(session, dataset, far)
+                !self.is_allocated(session, dataset, far, most)?
             }
             _ => false,
         };
@@ -103,10 +104,14 @@ impl Swizzle {
                 .try_for_each(|(first, stored)| builder.add(first, *stored));
         }
         for (at, (first, stored)) in firsts().zip(&self.stored).enumerate() {
-            let right = self.corrected(first).filter(|right| {
-                // Looking up each would take too long; the last is the one that is off furthest.
-                at + 1 < self.stored.len() || self.is_allocated(session, dataset, right)
-            });
+            // Looking up each would take too long; the last is the one that is off furthest.
+            let is_last = at + 1 == self.stored.len();
+            let right = match self.corrected(first) {
+                Some(right) if is_last && !self.is_allocated(session, dataset, &right, most)? => {
+                    None
+                }
+                right => right,
+            };
             let Some(right) = right else {
                 return Err(Error::new(
                     Kind::Io,
@@ -121,19 +126,27 @@ impl Swizzle {
     }
 
     /// Whether the chunk has an address. Its size alone does not tell: an unwritten chunk in HDF5's
-    /// cache has one, too. So it is read, which also puts it out of the cache.
-    fn is_allocated(&self, session: &Session<'_>, dataset: hid_t, first: &[u64]) -> bool {
+    /// cache has one, too. So it is read, which also puts it out of the cache. None has more than `most`
+    /// bytes.
+    fn is_allocated(
+        &self,
+        session: &Session<'_>,
+        dataset: hid_t,
+        first: &[u64],
+        most: u64,
+    ) -> Result<bool> {
         let hdf5 = session.hdf5;
         let (mut size, mut mask) = (0, 0);
         // SAFETY: there are as many offsets as dimensions, and a place for the size.
         let status =
             unsafe { (hdf5.H5Dget_chunk_storage_size)(dataset, first.as_ptr(), &mut size) };
-        if status < 0 || size > self.file_size {
-            return false;
+        if status < 0 || size > most {
+            return absent(session, status);
         }
         let mut bytes: Vec<u8> = Vec::new();
         if bytes.try_reserve_exact(size as usize).is_err() {
-            return false;
+            let cause = format!("no memory for a chunk of {size} bytes");
+            return Err(Error::new(Kind::Memory, cause));
         }
         // SAFETY: there is room for the bytes, as many as HDF5 has just said.
         let status = unsafe {
@@ -145,7 +158,10 @@ impl Swizzle {
                 bytes.as_mut_ptr().cast(),
             )
         };
-        status >= 0
+        match status < 0 {
+            true => absent(session, status),
+            false => Ok(true),
+        }
     }
 
     /// The first element of the chunk that the walk took for one at `told`: its place in the array,
@@ -171,6 +187,14 @@ impl Swizzle {
     }
 }
 
+/// That a chunk is not there, unless it could not be looked at: that says nothing of where it is.
+fn absent(session: &Session<'_>, status: c_int) -> Result<bool> {
+    match session.check(status, "look at a chunk") {
+        Err(error) if error.os_errno() != 0 => Err(error),
+        _ => Ok(false),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,7 +206,6 @@ mod tests {
             chunk: vec![4, 5, 6],
             most: vec![3, 0, 2],
             unlimited: 1,
-            file_size: 0,
             firsts: Vec::new(),
             stored: Vec::new(),
         };

@@ -1,0 +1,68 @@
+"""Writes of datasets to a file system that has no room for them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+
+import numpy as np
+import pytest
+
+import penstock as ps
+
+pytestmark = pytest.mark.usefixtures("penstock_arrays", "nothing_is_small")
+
+SPACE = 32 << 20
+LEFT = 4 << 20
+
+LAYOUTS = {
+    "chunks": {"chunks": (64, 1024)},
+    "gzip": {"chunks": (64, 1024), "compression": "gzip"},
+    "checksum": {"chunks": (64, 1024), "fletcher32": True},
+    "contiguous": {},
+}
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request):
+    return request.param
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system with little room, and a file on it whose removal makes room."""
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SPACE}", "tmpfs", tmp_path],
+        capture_output=True,
+        text=True,
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted: {mounted.stderr.strip()}")
+    try:
+        with open(tmp_path / "filler", "wb") as filler:
+            os.posix_fallocate(filler.fileno(), 0, SPACE - LEFT)
+        yield tmp_path
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("dtype", ["u1", "u2"])
+@pytest.mark.parametrize("columns", [1024, 1025])
+def test_a_full_disk_is_told_with_its_errno_file_and_range(disk, device, layout, dtype, columns):
+    values = np.random.default_rng(1).integers(0, 256, (8192, 1024), dtype)
+    array = ps.DeviceArray.from_numpy(values) if device == "cuda" else values
+    with ps.File(disk / "f.h5", "w") as file:
+        dataset = file.create("x", shape=(8192, columns), dtype="u1", **layout)
+        with pytest.raises(ps.NoSpaceError) as caught:
+            dataset.write(array, np.s_[:, :1024])
+        with pytest.raises(ps.NoSpaceError):
+            dataset.write_async(array, np.s_[:, :1024]).wait()
+        (disk / "filler").unlink()
+    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.path == str(disk / "f.h5")
+    assert caught.value.offset > 0
+    assert caught.value.length > 0
+    assert "free space" in caught.value.remedy
+    assert "\n" not in str(caught.value)
