@@ -65,21 +65,27 @@ impl Stream {
         memory: &Arc<Context>,
         act: impl FnOnce(&'static Driver) -> Result<T>,
     ) -> Result<T> {
-        let driver = memory.driver;
-        let default = self.0.is_null()
-            || self.0 == cuda::CU_STREAM_LEGACY
-            || self.0 == cuda::CU_STREAM_PER_THREAD;
         let _entered = memory.enter()?;
-        if default {
-            return act(driver);
+        if self.is_default() {
+            return act(memory.driver);
         }
+        let context = self.own_context()?;
+        let _inner = context.enter()?;
+        act(memory.driver)
+    }
+
+    fn is_default(self) -> bool {
+        self.0.is_null() || self.0 == cuda::CU_STREAM_LEGACY || self.0 == cuda::CU_STREAM_PER_THREAD
+    }
+
+    /// The context that the stream was made in. A context must be current.
+    fn own_context(self) -> Result<Arc<Context>> {
+        let driver = driver()?;
         let mut handle = ptr::null_mut();
         // SAFETY: the stream is live, as `from_raw` asks.
         let code = unsafe { (driver.cuda.cuStreamGetCtx)(self.0, &mut handle) };
         driver.check(code, "cuStreamGetCtx")?;
-        let context = Context::of(handle, memory.device)?;
-        let _inner = context.enter()?;
-        act(driver)
+        Context::of(handle)
     }
 
     /// Waits until the work queued on the stream is done. `device` tells whose default stream
