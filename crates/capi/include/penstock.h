@@ -196,7 +196,8 @@ PENSTOCK_API int penstock_trace_stop(void);
 
 PENSTOCK_API int penstock_open(const char *path, int flags, const penstock_options *options,
                                penstock_file **file);
-/* Waits for the file's requests, then closes it. */
+/* Waits for the file's requests, asleep, and for nothing else: requests of other files, whether slow
+ * or stuck, do not hold it up. When it returns, no descriptor of the file is open. */
 PENSTOCK_API int penstock_close(penstock_file *file);
 PENSTOCK_API int penstock_file_size(penstock_file *file, uint64_t *bytes);
 /* Sets the length of the file; new bytes read as zero. */
@@ -242,7 +243,10 @@ typedef enum penstock_operation { PENSTOCK_OP_READ = 0, PENSTOCK_OP_WRITE = 1 } 
 #define PENSTOCK_CALLER_WAITS 4
 
 /* Starts a transfer and returns at once. The ranges are copied; the buffers and the file must
- * stay until the request is finished. `stream` counts only with one of the first two flags. */
+ * stay until the request is finished, but the stream only until the call returns. `stream` counts
+ * only with one of the first two flags. Where no thread can be started, the calling thread does all
+ * of it; only what comes after a stream is then left to whoever waits for the request, or tests,
+ * frees or holds a stream for it, or closes the file. */
 PENSTOCK_API int penstock_submit(penstock_file *file, int operation, const penstock_range *ranges,
                                  size_t count, const penstock_options *options,
                                  penstock_stream stream, int flags, penstock_request **request);

@@ -87,10 +87,6 @@ pub unsafe extern "C" fn penstock_close(file: *mut CFile) -> c_int {
             return Ok(OK);
         }
         file.0.wait_until_unused();
-        // The worker that finished last is about to let go of the file.
-        while Arc::strong_count(&file.0) > 1 {
-            std::thread::yield_now();
-        }
         Ok(OK)
     })
 }
