@@ -356,6 +356,9 @@ PENSTOCK_API int penstock_host_alloc(uint64_t bytes, void **pointer);
 PENSTOCK_API int penstock_host_free(void *pointer);
 /* Waits until the work queued on a stream is done. `device` tells whose default stream is meant. */
 PENSTOCK_API int penstock_stream_wait(int device, penstock_stream stream);
+/* Whether all work queued on a stream is done: *is_idle is 1 or 0, and 0 where a capture into a CUDA
+ * graph keeps the stream from being asked. No capture of any thread is disturbed. */
+PENSTOCK_API int penstock_stream_query(int device, penstock_stream stream, int *is_idle);
 /* Copies between any two kinds of memory; done when it returns. */
 PENSTOCK_API int penstock_copy(void *destination, const void *source, uint64_t bytes);
 

@@ -120,9 +120,28 @@ impl Stream {
     pub fn synchronize(self, device: i32) -> Result<()> {
         crate::refuse_fork()?;
         self.in_context(&Context::primary(device)?, |driver| {
+            self.refuse_capture(driver)?;
             // SAFETY: the stream is live, as `from_raw` asks.
             let code = unsafe { (driver.cuda.cuStreamSynchronize)(self.0) };
             driver.check(code, "cuStreamSynchronize")
+        })
+    }
+
+    /// Whether all work queued on the stream is done; false also where a capture keeps it from being
+    /// asked. It disturbs no capture. `device` tells whose default stream is meant.
+    pub fn is_idle(self, device: i32) -> Result<bool> {
+        crate::refuse_fork()?;
+        self.in_context(&Context::primary(device)?, |driver| {
+            if self.is_capturing(driver) {
+                return Ok(false);
+            }
+            // SAFETY: the stream is live, as `from_raw` asks.
+            match unsafe { (driver.cuda.cuStreamQuery)(self.0) } {
+                cuda::CUDA_ERROR_NOT_READY => Ok(false),
+                // A capture has begun just now.
+                code if is_about_capture(code) => Ok(false),
+                code => driver.check(code, "cuStreamQuery").map(|()| true),
+            }
         })
     }
 
