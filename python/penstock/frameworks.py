@@ -11,6 +11,9 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
+from penstock._native import ffi, lib, pointer
+from penstock.errors import check
+
 LEGACY_DEFAULT_STREAM = 0
 
 
@@ -43,8 +46,11 @@ def torch_pending(ordinal: int) -> int | None:
     """torch's current stream of a device if it still has work queued, else ``None``."""
     torch = loaded("torch")
     assert torch is not None
-    stream = torch.cuda.current_stream(ordinal)
-    return None if stream.query() else int(stream.cuda_stream)
+    stream = int(torch.cuda.current_stream(ordinal).cuda_stream)
+    # torch's own query ends captures into CUDA graphs that other threads have under way.
+    is_idle = ffi.new("int *")
+    check(lib.penstock_stream_query(ordinal, pointer(stream), is_idle))
+    return None if is_idle[0] else stream
 
 
 def on_stream(name: str, stream: int | None, ordinal: int) -> AbstractContextManager[Any]:

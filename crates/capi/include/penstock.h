@@ -199,7 +199,9 @@ PENSTOCK_API int penstock_trace_stop(void);
 
 PENSTOCK_API int penstock_open(const char *path, int flags, const penstock_options *options,
                                penstock_file **file);
-/* Waits for the file's requests and for calls on other threads, then closes it. NULL is allowed. */
+/* Waits for the file's requests and for calls on other threads, asleep, and for nothing else: requests of
+ * other files, whether slow or stuck, do not hold it up. When it returns, no descriptor of the file is
+ * open. NULL is allowed. */
 PENSTOCK_API int penstock_close(penstock_file *file);
 PENSTOCK_API int penstock_file_size(penstock_file *file, uint64_t *bytes);
 /* Sets the length of the file; new bytes read as zero. */
@@ -245,7 +247,10 @@ typedef enum penstock_operation { PENSTOCK_OP_READ = 0, PENSTOCK_OP_WRITE = 1 } 
 #define PENSTOCK_CALLER_WAITS 4
 
 /* Starts a transfer and returns at once. The ranges are copied; the buffers and the file must
- * stay until the request is finished. `stream` counts only with one of the first two flags. */
+ * stay until the request is finished, but the stream only until the call returns. `stream` counts
+ * only with one of the first two flags. Where no thread can be started, the calling thread does all
+ * of it; only what comes after a stream is then left to whoever waits for the request, or tests,
+ * frees or holds a stream for it, or closes the file. */
 PENSTOCK_API int penstock_submit(penstock_file *file, int operation, const penstock_range *ranges,
                                  size_t count, const penstock_options *options,
                                  penstock_stream stream, int flags, penstock_request **request);
@@ -380,6 +385,9 @@ PENSTOCK_API int penstock_host_alloc(uint64_t bytes, void **pointer);
 PENSTOCK_API int penstock_host_free(void *pointer);
 /* Waits until the work queued on a stream is done. `device` tells whose default stream is meant. */
 PENSTOCK_API int penstock_stream_wait(int device, penstock_stream stream);
+/* Whether all work queued on a stream is done: *is_idle is 1 or 0, and 0 where a capture into a CUDA
+ * graph keeps the stream from being asked. No capture of any thread is disturbed. */
+PENSTOCK_API int penstock_stream_query(int device, penstock_stream stream, int *is_idle);
 /* Copies between any two kinds of memory; done when it returns. */
 PENSTOCK_API int penstock_copy(void *destination, const void *source, uint64_t bytes);
 

@@ -11,6 +11,7 @@ use penstock_engine::refuse_fork;
 
 use crate::error::{OK, guard, null};
 use crate::handle::Table;
+use crate::lent::{self, Lent};
 use crate::options::{self, COptions};
 
 const READ: c_int = 1;
@@ -21,7 +22,8 @@ const TRUNCATE: c_int = 8;
 /// What a `penstock_file *` seems to point to; see [`crate::handle`].
 pub enum CFile {}
 
-static FILES: Table<File> = Table::new("file");
+/// Calls hold the place of a file here; jobs under way hold the file itself.
+static FILES: Table<Arc<File>> = Table::new("file");
 
 /// # Safety
 /// `path` is null or a C string that lives as long as the answer is used.
@@ -34,9 +36,9 @@ pub unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path> {
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// Jobs under way hold the file, too.
-pub fn file_of(file: *mut CFile) -> Result<Arc<File>> {
-    FILES.get(file)
+/// The file of a handle, for one call.
+pub fn file_of(file: *mut CFile) -> Result<Lent<Arc<File>>> {
+    FILES.get(file).map(Lent::new)
 }
 
 /// # Safety
@@ -66,7 +68,7 @@ pub unsafe extern "C" fn penstock_open(
         let (path, options) = unsafe { (path_of(path)?, options::read(options)?) };
         let opened = File::open(path, access, options)?;
         // SAFETY: the caller vouches for the place.
-        unsafe { *file = FILES.insert(Arc::new(opened)) };
+        unsafe { *file = FILES.insert(Arc::new(Arc::new(opened))) };
         Ok(OK)
     })
 }
@@ -78,11 +80,8 @@ pub extern "C" fn penstock_close(file: *mut CFile) -> c_int {
             return Ok(OK);
         }
         let file = FILES.take(file)?;
+        lent::wait_for_others(&file);
         file.wait_until_unused();
-        // The worker that finished last, or a call on another thread, is about to let go of the file.
-        while Arc::strong_count(&file) > 1 {
-            std::thread::yield_now();
-        }
         Ok(OK)
     })
 }

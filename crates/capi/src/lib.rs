@@ -10,6 +10,7 @@ mod driver;
 mod error;
 mod file;
 mod handle;
+mod lent;
 mod library;
 mod memory;
 mod options;

@@ -115,3 +115,20 @@ pub unsafe extern "C" fn penstock_stream_wait(device: c_int, stream: *mut c_void
         Ok(OK)
     })
 }
+
+/// # Safety
+/// `stream` is a live stream; `is_idle` is null or a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_stream_query(
+    device: c_int,
+    stream: *mut c_void,
+    is_idle: *mut c_int,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller vouches for a pointer that is not null.
+        let answer = unsafe { is_idle.as_mut() }.ok_or_else(|| null("is_idle"))?;
+        // SAFETY: passed on.
+        *answer = unsafe { Stream::from_raw(stream) }.is_idle(device)?.into();
+        Ok(OK)
+    })
+}

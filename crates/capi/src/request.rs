@@ -132,7 +132,8 @@ pub unsafe extern "C" fn penstock_submit(
         let extents = extents_of(ranges, count)?;
         let mut order = Order::new(operation, &extents, options::read(options)?);
         order.background = flags & CALLER_WAITS == 0;
-        let made = submit(&file_of(file)?, order, order_of(stream, flags)?, None)?;
+        let file = file_of(file)?;
+        let made = submit(&file, order, order_of(stream, flags)?, None)?;
         hand_over(place, Held::Plain(made));
         Ok(OK)
     })

@@ -56,7 +56,8 @@ unsafe fn transfer(
     unsafe {
         check_size(report)?;
         let order = Order::new(operation, extents, options::read(options)?);
-        let done = run(&file_of(file)?, order)?;
+        let file = file_of(file)?;
+        let done = run(&file, order)?;
         Ok(give(report, &done))
     }
 }

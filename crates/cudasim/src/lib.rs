@@ -29,6 +29,7 @@ pub mod nvcomp;
 pub mod status;
 
 mod arena;
+mod capture;
 mod copy;
 mod device;
 mod event;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::time::Duration;
 
 use crate::device::{self, Context};
-use crate::failure;
 use crate::status::{INVALID_HANDLE, INVALID_VALUE, OPERATING_SYSTEM, Result};
+use crate::{capture, failure};
 
 pub const LEGACY: usize = 0x1;
 pub const PER_THREAD: usize = 0x2;
@@ -354,5 +354,12 @@ pub fn resolve_current(handle: *mut c_void) -> Result<Arc<Stream>> {
     if stream.kind == Kind::Legacy {
         failure::check(failure::Kind::Capture)?;
     }
+    Ok(stream)
+}
+
+/// As [`resolve_current`], for a call that makes use of the stream.
+pub fn resolve_used(handle: *mut c_void) -> Result<Arc<Stream>> {
+    let stream = resolve_current(handle)?;
+    capture::uses(&stream)?;
     Ok(stream)
 }

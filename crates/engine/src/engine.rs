@@ -78,7 +78,9 @@ pub(crate) fn is_idle() -> bool {
 /// Waits until no request is under way in this process but those that ask for turns. These may ask
 /// whoever submitted them, who may be waiting here.
 pub fn drain() -> Result<()> {
-    engine()?.independent.wait_for_none();
+    let engine = engine()?;
+    crate::request::begin_all();
+    engine.independent.wait_for_none();
     Ok(())
 }
 

@@ -128,7 +128,7 @@ impl Memory {
         let context = if context.is_null() {
             Context::primary(device.max(0))?
         } else {
-            Context::of(context, device)?
+            Context::of(context)?
         };
         Ok(Memory {
             kind,

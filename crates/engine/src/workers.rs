@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::error::Error;
 use crate::sync::{Condvar, Mutex, lock};
 
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
@@ -44,28 +43,16 @@ impl Workers {
     /// Queues tasks. `threads` is how many of them the submitter wants to run at a time: the
     /// engine keeps as many threads as the most demanding request so far wanted, but some in any
     /// case, so that a request which hangs does not stop all others. Where not even one thread
-    /// can be had, the tasks come back.
-    pub fn submit(
-        &self,
-        tasks: Vec<Task>,
-        threads: usize,
-    ) -> std::result::Result<(), (Error, Vec<Task>)> {
+    /// can be had, the tasks come back, for the submitter to carry out.
+    pub fn submit(&self, tasks: Vec<Task>, threads: usize) -> std::result::Result<(), Vec<Task>> {
         let mut queue = lock(&self.shared.queue);
         queue.limit = queue.limit.max(threads).max(LEAST);
         let added = tasks.len();
         let wanted = (queue.tasks.len() + added)
             .saturating_sub(queue.idle)
             .min(queue.limit.saturating_sub(queue.threads));
-        for _ in 0..wanted {
-            match self.start_thread() {
-                Ok(()) => queue.threads += 1,
-                Err(_) if queue.threads > 0 => break,
-                Err(e) => {
-                    let error = Error::os(&e, "cannot start a worker thread")
-                        .remedy("raise the limit of processes (ulimit -u) or stop other ones");
-                    return Err((error, tasks));
-                }
-            }
+        if !self.start_threads(&mut queue, wanted) {
+            return Err(tasks);
         }
         queue.tasks.extend(tasks);
         drop(queue);
@@ -74,6 +61,24 @@ impl Workers {
             self.shared.arrived.notify_one();
         }
         Ok(())
+    }
+
+    /// Whether tasks that are submitted later will be carried out by a thread.
+    pub fn has_thread(&self) -> bool {
+        let mut queue = lock(&self.shared.queue);
+        let wanted = usize::from(queue.threads == 0);
+        self.start_threads(&mut queue, wanted)
+    }
+
+    /// Starts so many more threads, or fewer where the system has no more. False if there is none.
+    fn start_threads(&self, queue: &mut Queue, wanted: usize) -> bool {
+        for _ in 0..wanted {
+            if self.start_thread().is_err() {
+                break;
+            }
+            queue.threads += 1;
+        }
+        wanted == 0 || queue.threads > 0
     }
 
     fn start_thread(&self) -> std::io::Result<()> {

@@ -187,6 +187,25 @@ fn draining_waits_for_requests_that_nobody_waits_for() {
     scene.assert_read();
 }
 
+#[test]
+fn a_finished_request_holds_its_file_no_longer_though_no_worker_had_time_for_it() {
+    let _alone = alone();
+    // All workers are kept busy by others, which hang.
+    let busy: Vec<Scene> = (0..40).map(|_| Scene::new(Place::Host)).collect();
+    let hanging: Vec<_> = busy.iter().map(|scene| scene.latched(0, "")).collect();
+    let scene = Scene::new(Place::Host);
+    let set = options("threads=4").or(options(SETTINGS));
+    let (file, memory) = (&scene.file, &scene.memory);
+    let report = memory.transfer(file, Operation::Read, &WHOLE, set);
+    assert_eq!(report.unwrap().bytes(), SIZE);
+    file.wait_until_unused();
+    assert_eq!(Arc::strong_count(file), 1);
+    for (request, latch) in hanging {
+        latch.0.lift();
+        request.finish().unwrap();
+    }
+}
+
 // -- cancelling ---------------------------------------------------------------------------------
 
 #[test]

@@ -46,6 +46,25 @@ fn a_request_after_a_stream_starts_when_the_stream_is_there() {
 }
 
 #[test]
+fn a_stream_may_be_destroyed_as_soon_as_a_request_after_it_is_submitted() {
+    let _alone = alone();
+    for place in places() {
+        let Some(stream) = stream() else { return };
+        let scene = Scene::new(place);
+        let gate = stream.close_gate();
+        let request = scene.read("", ordered(stream.then()));
+        // Its work goes on. A driver may crash where it is asked about a stream that is gone.
+        drop(stream);
+        // As long as nobody need look at streams.
+        std::thread::sleep(5 * A_WHILE);
+        assert!(request.test().finished().is_none());
+        gate.open();
+        request.wait(None).finished().unwrap().unwrap();
+        scene.assert_read();
+    }
+}
+
+#[test]
 fn what_a_held_stream_does_next_sees_the_bytes_of_the_request() {
     let _alone = alone();
     for text in ["route=staged", "route=staged;io=uring", "route=mapped"] {

@@ -48,7 +48,7 @@ impl Prepared {
     /// The files that it reads.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Arc<File>> {
         let files = self.readings.iter().flat_map(|reading| &reading.files);
-        files.filter_map(Option::as_ref)
+        files.filter_map(|file| file.as_ref().ok())
     }
 
     /// Whether elements lie in external files.

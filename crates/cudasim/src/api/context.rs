@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::store;
+use crate::capture;
 use crate::device::{self, device};
 use crate::status::{INVALID_VALUE, code};
 use crate::stream::{GREATEST_PRIORITY, LEAST_PRIORITY};
@@ -99,7 +100,10 @@ pub unsafe extern "C" fn cuCtxGetDevice(ordinal: *mut c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuCtxSynchronize() -> c_int {
-    code(device::current().and_then(|context| context.synchronize()))
+    code(device::current().and_then(|context| {
+        capture::unsafe_call()?;
+        context.synchronize()
+    }))
 }
 
 #[unsafe(no_mangle)]

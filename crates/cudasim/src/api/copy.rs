@@ -6,7 +6,7 @@ use penstock_sys::cuda::{CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CudaMemcpy2D}
 
 use crate::copy::{Direction, copy, fill};
 use crate::status::{INVALID_VALUE, Result, code};
-use crate::stream::{LEGACY, resolve_current};
+use crate::stream::{LEGACY, resolve_used};
 
 /// The stream of the calls that have no stream argument.
 const DEFAULT: *mut c_void = LEGACY as *mut c_void;
@@ -17,7 +17,7 @@ fn queue(
     direction: Direction,
     (stream, wait): (*mut c_void, bool),
 ) -> Result {
-    let stream = resolve_current(stream)?;
+    let stream = resolve_used(stream)?;
     copy(
         &stream,
         destination as usize,
@@ -159,10 +159,7 @@ pub unsafe extern "C" fn cuMemcpy2DAsync_v2(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemsetD8_v2(destination: u64, value: u8, size: usize) -> c_int {
-    code(
-        resolve_current(DEFAULT)
-            .and_then(|stream| fill(&stream, destination as usize, value, size)),
-    )
+    code(resolve_used(DEFAULT).and_then(|stream| fill(&stream, destination as usize, value, size)))
 }
 
 #[unsafe(no_mangle)]
@@ -172,7 +169,5 @@ pub unsafe extern "C" fn cuMemsetD8Async(
     size: usize,
     stream: *mut c_void,
 ) -> c_int {
-    code(
-        resolve_current(stream).and_then(|stream| fill(&stream, destination as usize, value, size)),
-    )
+    code(resolve_used(stream).and_then(|stream| fill(&stream, destination as usize, value, size)))
 }

@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use super::store;
 use crate::device::{self, current};
 use crate::status::{INVALID_VALUE, code};
-use crate::stream::resolve_current;
-use crate::{event, failure};
+use crate::stream::resolve_used;
+use crate::{capture, event, failure};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventCreate(handle: *mut *mut c_void, flags: c_uint) -> c_int {
@@ -36,17 +36,21 @@ pub unsafe extern "C" fn cuEventDestroy(handle: *mut c_void) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord(handle: *mut c_void, stream: *mut c_void) -> c_int {
-    code(resolve_current(stream).and_then(|stream| event::resolve(handle)?.record(&stream)))
+    code(resolve_used(stream).and_then(|stream| event::resolve(handle)?.record(&stream)))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventQuery(handle: *mut c_void) -> c_int {
-    code(current().and_then(|_| event::resolve(handle)?.query()))
+    code(current().and_then(|_| {
+        capture::unsafe_call()?;
+        event::resolve(handle)?.query()
+    }))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventSynchronize(handle: *mut c_void) -> c_int {
     code(current().and_then(|_| {
+        capture::unsafe_call()?;
         failure::check(failure::Kind::Synchronize)?;
         event::resolve(handle)?.synchronize()
     }))

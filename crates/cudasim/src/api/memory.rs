@@ -5,9 +5,9 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use super::store;
 use crate::device::{self, current};
-use crate::memory;
 use crate::status::{INVALID_VALUE, NOT_FOUND, Result, code};
 use crate::stream;
+use crate::{capture, memory};
 
 fn checked<T>(place: *mut T) -> Result {
     if place.is_null() {
@@ -21,6 +21,7 @@ fn checked<T>(place: *mut T) -> Result {
 pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, size: usize) -> c_int {
     code(current().and_then(|context| {
         checked(address)?;
+        capture::unsafe_call()?;
         let allocated = memory::allocate_device(context, size)?;
         // SAFETY: the client's pointer is valid.
         unsafe { store(address, allocated as u64) }
@@ -31,6 +32,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, size: usize) -> c_int 
 pub unsafe extern "C" fn cuMemAllocManaged(address: *mut u64, size: usize, flags: c_uint) -> c_int {
     code(current().and_then(|context| {
         checked(address)?;
+        capture::unsafe_call()?;
         let allocated = memory::allocate_managed(context, size, flags)?;
         // SAFETY: the client's pointer is valid.
         unsafe { store(address, allocated as u64) }
@@ -67,6 +69,7 @@ pub extern "C" fn cuMemFree_v2(address: u64) -> c_int {
 
 fn end(release: impl FnOnce() -> Result) -> Result {
     let context = device::current_or_failed()?;
+    capture::unsafe_call()?;
     let released = release();
     context.check().and(released)
 }
@@ -90,6 +93,7 @@ pub unsafe extern "C" fn cuMemHostAlloc(
 ) -> c_int {
     code(current().and_then(|context| {
         checked(address)?;
+        capture::unsafe_call()?;
         let allocated = memory::allocate_host(context, size, flags)?;
         // SAFETY: the client's pointer is valid.
         unsafe { store(address, allocated as *mut c_void) }
@@ -107,9 +111,10 @@ pub unsafe extern "C" fn cuMemHostRegister_v2(
     size: usize,
     flags: c_uint,
 ) -> c_int {
-    code(
-        current().and_then(|context| memory::register_host(context, address as usize, size, flags)),
-    )
+    code(current().and_then(|context| {
+        capture::unsafe_call()?;
+        memory::register_host(context, address as usize, size, flags)
+    }))
 }
 
 #[unsafe(no_mangle)]

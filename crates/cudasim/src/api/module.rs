@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use super::store;
 use crate::device::{self, current};
 use crate::status::{INVALID_IMAGE, INVALID_VALUE, Result, code};
-use crate::stream::resolve_current;
+use crate::stream::resolve_used;
 use crate::twin::Extent;
 use crate::{config, failure, module};
 
@@ -99,7 +99,7 @@ unsafe fn launch(
     stream: *mut c_void,
     parameter: *const c_void,
 ) -> Result {
-    let stream = resolve_current(stream)?;
+    let stream = resolve_used(stream)?;
     let function = module::resolve(stream.context, function)?;
     let threads = u64::from(block.x) * u64::from(block.y) * u64::from(block.z);
     let blocks = u64::from(grid.x) * u64::from(grid.y) * u64::from(grid.z);

@@ -5,10 +5,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use super::{Sent, store};
 use crate::device::{self, current};
 use crate::status::{INVALID_VALUE, NOT_READY, Result, code};
-use crate::stream::{self, resolve_current};
-use crate::{config, copy, event, failure};
-
-const CAPTURE_STATUS_NONE: c_int = 0;
+use crate::stream::{self, resolve_current, resolve_used};
+use crate::{capture, config, copy, event, failure};
 
 type HostFunction = unsafe extern "C" fn(*mut c_void);
 
@@ -50,7 +48,8 @@ pub unsafe extern "C" fn cuStreamDestroy(handle: *mut c_void) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSynchronize(handle: *mut c_void) -> c_int {
-    code(resolve_current(handle).and_then(|stream| {
+    code(resolve_used(handle).and_then(|stream| {
+        capture::unsafe_call()?;
         failure::check(failure::Kind::Synchronize)?;
         stream.synchronize()
     }))
@@ -58,7 +57,8 @@ pub unsafe extern "C" fn cuStreamSynchronize(handle: *mut c_void) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamQuery(handle: *mut c_void) -> c_int {
-    code(resolve_current(handle).and_then(|stream| {
+    code(resolve_used(handle).and_then(|stream| {
+        capture::unsafe_call()?;
         let idle = stream.is_idle()?;
         stream.context.check()?;
         if idle { Ok(()) } else { Err(NOT_READY) }
@@ -75,10 +75,34 @@ pub unsafe extern "C" fn cuStreamGetCtx(handle: *mut c_void, context: *mut *mut 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamIsCapturing(handle: *mut c_void, status: *mut c_int) -> c_int {
-    code(resolve_current(handle).and_then(|_| {
+    code(resolve_current(handle).and_then(|stream| {
         // SAFETY: the client's pointer is null or valid.
-        unsafe { store(status, CAPTURE_STATUS_NONE) }
+        unsafe { store(status, capture::ask(&stream)?) }
     }))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamBeginCapture_v2(handle: *mut c_void, mode: c_int) -> c_int {
+    code(resolve_current(handle).and_then(|stream| capture::begin(stream, mode)))
+}
+
+/// There is no graph in the end, only the outcome.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamEndCapture(handle: *mut c_void, graph: *mut *mut c_void) -> c_int {
+    code(resolve_current(handle).and_then(|stream| {
+        // SAFETY: the client's pointer is null or valid.
+        unsafe { store(graph, std::ptr::null_mut())? };
+        capture::end(&stream)
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> c_int {
+    if mode.is_null() {
+        return code(Err(INVALID_VALUE));
+    }
+    // SAFETY: the client's pointer is valid.
+    code(capture::exchange_mode(unsafe { *mode }).map(|before| unsafe { *mode = before }))
 }
 
 #[unsafe(no_mangle)]
@@ -87,7 +111,7 @@ pub unsafe extern "C" fn cuStreamWaitEvent(
     event: *mut c_void,
     flags: c_uint,
 ) -> c_int {
-    code(resolve_current(handle).and_then(|stream| {
+    code(resolve_used(handle).and_then(|stream| {
         if flags > 1 {
             return Err(INVALID_VALUE);
         }
@@ -106,7 +130,7 @@ pub unsafe extern "C" fn cuLaunchHostFunc(
 
 /// Runs the function on the stream's thread, and not at all once the context has failed.
 fn launch(handle: *mut c_void, function: Option<HostFunction>, data: *mut c_void) -> Result {
-    let stream = resolve_current(handle)?;
+    let stream = resolve_used(handle)?;
     let function = function.ok_or(INVALID_VALUE)?;
     failure::check(failure::Kind::Launch)?;
     let data = Sent(data);
@@ -125,7 +149,7 @@ pub unsafe extern "C" fn cuStreamWaitValue32_v2(
     flags: c_uint,
 ) -> c_int {
     code(
-        resolve_current(handle)
+        resolve_used(handle)
             .and_then(|stream| copy::wait_value(&stream, address as usize, value, flags)),
     )
 }
@@ -149,7 +173,7 @@ pub unsafe extern "C" fn cuStreamWriteValue32_v2(
     flags: c_uint,
 ) -> c_int {
     code(
-        resolve_current(handle)
+        resolve_used(handle)
             .and_then(|stream| copy::write_value(&stream, address as usize, value, flags)),
     )
 }

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::error::{Error, Kind, Result};
 use crate::options::Options;
@@ -40,8 +40,8 @@ pub struct File {
     direct: OnceLock<Option<OwnedFd>>,
     system: FileSystem,
     options: Mutex<Options>,
-    /// Requests of this file that are under way.
-    pub(crate) users: Tally,
+    /// Requests of this file that are under way. Each is counted until it has let go of the file.
+    pub(crate) users: Arc<Tally>,
 }
 
 impl File {
@@ -130,7 +130,7 @@ impl File {
             buffered,
             direct: OnceLock::new(),
             options: Mutex::new(options),
-            users: Tally::new(),
+            users: Arc::new(Tally::new()),
             cufile: Default::default(),
         })
     }
@@ -159,6 +159,9 @@ impl File {
 
     /// Waits until no request of this file is under way.
     pub fn wait_until_unused(&self) {
+        if !self.users.is_none() {
+            crate::request::begin_all();
+        }
         self.users.wait_for_none();
     }
 

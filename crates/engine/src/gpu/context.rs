@@ -48,19 +48,20 @@ impl Context {
         // parts of the process share it, and streams and pinned memory of ours live in it.
         let code = unsafe { (driver.cuda.cuDevicePrimaryCtxRetain)(&mut handle, device) };
         driver.check(code, "cuDevicePrimaryCtxRetain")?;
-        let context = Context::of(handle, device)?;
+        let context = Context::of(handle)?;
         known.push((device, Arc::clone(&context)));
         Ok(context)
     }
 
-    /// The context with this handle, which belongs to `device`.
-    pub fn of(handle: CUcontext, device: i32) -> Result<Arc<Context>> {
+    /// The context with this handle. Whose device it is of the driver says.
+    pub fn of(handle: CUcontext) -> Result<Arc<Context>> {
         let driver = driver()?;
         let mut known = CONTEXTS.lock().unwrap_or_else(|e| e.into_inner());
         let id = id_of(driver, handle);
         if let Some(context) = known.iter().find(|c| c.handle == handle && c.id == id) {
             return Ok(Arc::clone(context));
         }
+        let device = device_of(driver, handle)?;
         let read_only = cuda::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
         let context = Arc::new(Context {
             handle,
@@ -131,6 +132,21 @@ pub struct Entered<'a> {
     context: &'a Context,
     /// The thread's own mode, to be put back.
     capture_mode: Option<CUstreamCaptureMode>,
+}
+
+/// The device that a context is of, which can only be asked of the current one.
+fn device_of(driver: &Driver, handle: CUcontext) -> Result<i32> {
+    // SAFETY: the driver refuses a handle that is of no context.
+    let code = unsafe { (driver.cuda.cuCtxPushCurrent)(handle) };
+    driver.check(code, "cuCtxPushCurrent")?;
+    let mut device = 0;
+    // SAFETY: `device` is a place for the answer.
+    let code = unsafe { (driver.cuda.cuCtxGetDevice)(&mut device) };
+    let mut popped = ptr::null_mut();
+    // SAFETY: undoes the push above.
+    unsafe { (driver.cuda.cuCtxPopCurrent)(&mut popped) };
+    driver.check(code, "cuCtxGetDevice")?;
+    Ok(device)
 }
 
 /// The driver's number of a context; 0 from drivers that do not number them.

@@ -9,12 +9,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use penstock_sys::cuda::{self, CUdeviceptr, CUresult, CUstream};
+use penstock_sys::cuda::{self, CUdeviceptr, CUevent, CUresult, CUstream};
 
 use super::{Context, Driver, Hold, driver};
 use crate::error::{Error, Kind, Result};
 
-/// A stream of the caller's. The caller keeps it alive until the request is finished.
+/// A stream of the caller's. The caller keeps it alive during the calls that name it; nothing else
+/// uses it.
 #[derive(Clone, Copy)]
 pub struct Stream(CUstream);
 
@@ -65,21 +66,53 @@ impl Stream {
         memory: &Arc<Context>,
         act: impl FnOnce(&'static Driver) -> Result<T>,
     ) -> Result<T> {
-        let driver = memory.driver;
-        let default = self.0.is_null()
-            || self.0 == cuda::CU_STREAM_LEGACY
-            || self.0 == cuda::CU_STREAM_PER_THREAD;
         let _entered = memory.enter()?;
-        if default {
-            return act(driver);
+        if self.is_default() {
+            return act(memory.driver);
         }
+        let context = self.own_context()?;
+        let _inner = context.enter()?;
+        act(memory.driver)
+    }
+
+    fn context_of(self, memory: &Arc<Context>) -> Result<Arc<Context>> {
+        match self.is_default() {
+            true => Ok(Arc::clone(memory)),
+            false => self.own_context(),
+        }
+    }
+
+    /// The stream's context; for a default stream the one that is current on this thread, or that
+    /// of device 0 where none is.
+    pub(crate) fn context(self) -> Result<Arc<Context>> {
+        let driver = driver()?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: `handle` is a valid place for the answer.
+        let code = unsafe { (driver.cuda.cuCtxGetCurrent)(&mut handle) };
+        driver.check(code, "cuCtxGetCurrent")?;
+        let current = match handle.is_null() {
+            true => Context::primary(0)?,
+            false => Context::of(handle)?,
+        };
+        if self.is_default() {
+            return Ok(current);
+        }
+        let _entered = current.enter()?;
+        self.own_context()
+    }
+
+    fn is_default(self) -> bool {
+        self.0.is_null() || self.0 == cuda::CU_STREAM_LEGACY || self.0 == cuda::CU_STREAM_PER_THREAD
+    }
+
+    /// The context that the stream was made in. Some context must be current.
+    fn own_context(self) -> Result<Arc<Context>> {
+        let driver = driver()?;
         let mut handle = ptr::null_mut();
         // SAFETY: the stream is live, as `from_raw` asks.
         let code = unsafe { (driver.cuda.cuStreamGetCtx)(self.0, &mut handle) };
         driver.check(code, "cuStreamGetCtx")?;
-        let context = Context::of(handle, memory.device)?;
-        let _inner = context.enter()?;
-        act(driver)
+        Context::of(handle)
     }
 
     /// Waits until the work queued on the stream is done. `device` tells whose default stream
@@ -87,9 +120,28 @@ impl Stream {
     pub fn synchronize(self, device: i32) -> Result<()> {
         crate::refuse_fork()?;
         self.in_context(&Context::primary(device)?, |driver| {
+            self.refuse_capture(driver)?;
             // SAFETY: the stream is live, as `from_raw` asks.
             let code = unsafe { (driver.cuda.cuStreamSynchronize)(self.0) };
             driver.check(code, "cuStreamSynchronize")
+        })
+    }
+
+    /// Whether all work queued on the stream is done; false also where a capture keeps it from being
+    /// asked. It disturbs no capture. `device` tells whose default stream is meant.
+    pub fn is_idle(self, device: i32) -> Result<bool> {
+        crate::refuse_fork()?;
+        self.in_context(&Context::primary(device)?, |driver| {
+            if self.is_capturing(driver) {
+                return Ok(false);
+            }
+            // SAFETY: the stream is live, as `from_raw` asks.
+            match unsafe { (driver.cuda.cuStreamQuery)(self.0) } {
+                cuda::CUDA_ERROR_NOT_READY => Ok(false),
+                // A capture has begun just now.
+                code if is_about_capture(code) => Ok(false),
+                code => driver.check(code, "cuStreamQuery").map(|()| true),
+            }
         })
     }
 
@@ -138,21 +190,22 @@ impl Stream {
         })
     }
 
-    /// The error that the stream is stuck in, if any: then it never comes to its host functions.
-    /// A stream that the caller captures meanwhile is left alone.
-    pub(crate) fn broken(self, memory: &Arc<Context>) -> Option<Error> {
+    /// A mark at the present end of the stream.
+    pub(crate) fn mark(self, memory: &Arc<Context>) -> Result<Mark> {
         self.in_context(memory, |driver| {
-            if self.is_capturing(driver) {
-                return Ok(());
-            }
-            // SAFETY: the stream is live, as `from_raw` asks.
-            match unsafe { (driver.cuda.cuStreamQuery)(self.0) } {
-                cuda::CUDA_ERROR_NOT_READY => Ok(()),
-                code if is_about_capture(code) => Ok(()),
-                code => driver.check(code, "the stream before the request"),
-            }
+            self.refuse_capture(driver)?;
+            let context = self.context_of(memory)?;
+            let mut event = ptr::null_mut();
+            let flags = cuda::CU_EVENT_DISABLE_TIMING | cuda::CU_EVENT_BLOCKING_SYNC;
+            // SAFETY: `event` is a valid place for the answer.
+            let code = unsafe { (driver.cuda.cuEventCreate)(&mut event, flags) };
+            driver.check(code, "cuEventCreate")?;
+            let mark = Mark { event, context };
+            // SAFETY: event and stream are live and of the same context.
+            let code = unsafe { (driver.cuda.cuEventRecord)(event, self.0) };
+            driver.check(code, "cuEventRecord")?;
+            Ok(mark)
         })
-        .err()
     }
 
     /// Whether [`wait_for`](Self::wait_for) can be expected to work.
@@ -179,6 +232,52 @@ impl Stream {
 /// The codes from 900 on say that a call does not go with a capture, not that anything failed.
 pub(crate) fn is_about_capture(code: CUresult) -> bool {
     (cuda::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED..=908).contains(&code)
+}
+
+/// A mark that was set at the end of a stream of the caller's. It is an event of our own, which the
+/// driver keeps whatever becomes of the stream.
+pub(crate) struct Mark {
+    event: CUevent,
+    context: Arc<Context>,
+}
+
+// SAFETY: a CUevent may be used from any thread.
+unsafe impl Send for Mark {}
+// SAFETY: as above.
+unsafe impl Sync for Mark {}
+
+impl Mark {
+    /// Whether the work before the mark is done; or the error that the stream is stuck in, so that
+    /// it never comes here.
+    pub fn reached(&self) -> Result<bool> {
+        let _entered = self.context.enter()?;
+        let driver = self.context.driver;
+        // SAFETY: the event lives as long as this.
+        match unsafe { (driver.cuda.cuEventQuery)(self.event) } {
+            cuda::CUDA_ERROR_NOT_READY => Ok(false),
+            code => driver
+                .check(code, "the stream before the request")
+                .map(|()| true),
+        }
+    }
+
+    /// Waits until the work before the mark is done.
+    pub fn wait(&self) -> Result<()> {
+        let _entered = self.context.enter()?;
+        let driver = self.context.driver;
+        // SAFETY: the event lives as long as this.
+        let code = unsafe { (driver.cuda.cuEventSynchronize)(self.event) };
+        driver.check(code, "the stream before the request")
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.context.enter() {
+            // SAFETY: made by `Stream::mark`, and used by nobody any more.
+            unsafe { (self.context.driver.cuda.cuEventDestroy)(self.event) };
+        }
+    }
 }
 
 type WaitValue = unsafe extern "C" fn(CUstream, CUdeviceptr, u32, c_uint) -> CUresult;

@@ -1,7 +1,6 @@
 //! What a request does, seen from the workers that serve it.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -48,8 +47,8 @@ pub trait Duty: Send + Sync {
     /// if the submitter drops the request instead of taking its turns.
     fn end_turns(&self) {}
 
-    /// The outcome was published.
-    fn finished(&self) {}
+    /// The outcome was published: all that the duty holds, such as files, is let go.
+    fn finished(self: Box<Self>) {}
 }
 
 /// What is left to do after the submitter's turn.
@@ -108,7 +107,7 @@ impl<'a> Share<'a> {
 impl Job {
     /// The submitter's turn, if it was asked for. More workers than the request has left are given
     /// to `start`.
-    pub fn turn(self: &Arc<Self>, start: impl FnOnce(usize) -> Result<()>) {
+    pub fn turn(self: &Arc<Self>, start: impl FnOnce(usize)) {
         let progress = &self.tracker.progress;
         self.tracker.signals.quiet();
         if !progress.take_turn() {
@@ -116,18 +115,15 @@ impl Job {
         }
         let share = self.share();
         if !share.stopping() {
-            match catch_unwind(AssertUnwindSafe(|| self.duty.turn(&share))) {
-                Ok(Ok(Remaining::Nothing)) => return self.end_turns(),
-                Ok(Ok(Remaining::Turns)) => {}
-                Ok(Ok(Remaining::Workers(count))) => {
+            match self.on_duty(|duty| duty.turn(&share)) {
+                Ok(Remaining::Nothing) => return self.end_turns(),
+                Ok(Remaining::Turns) => {}
+                Ok(Remaining::Workers(count)) => {
                     progress.enter(count);
                     self.to_begin.fetch_add(count, Relaxed);
-                    if let Err(error) = start(count) {
-                        progress.fail(self.duty.named(error));
-                    }
+                    start(count);
                 }
-                Ok(Err(error)) => progress.fail(self.duty.named(error)),
-                Err(panic) => progress.fail(Error::panicked(&*panic)),
+                Err(error) => progress.fail(error),
             }
         }
         if share.stopping() {
@@ -143,7 +139,11 @@ impl Job {
     /// The submitter leaves, and with it the workers that have not begun.
     fn end_turns(&self) {
         if self.tracker.progress.end_turns() {
-            let _ = catch_unwind(AssertUnwindSafe(|| self.duty.end_turns()));
+            // Nothing comes of a failure: what was to be given back is given back.
+            let _ = self.on_duty(|duty| {
+                duty.end_turns();
+                Ok(())
+            });
             self.leave(self.to_begin.swap(0, Relaxed) + 1);
         }
     }
@@ -152,10 +152,14 @@ impl Job {
     pub fn give_turns_up(&self) {
         let progress = &self.tracker.progress;
         if progress.end_turns() {
-            progress.fail(self.duty.named(Error::new(
+            let dropped = Error::new(
                 Kind::Cancelled,
                 "the request was dropped before it was finished",
-            )));
+            );
+            let _ = self.on_duty(|duty| {
+                progress.fail(duty.named(dropped));
+                Ok(())
+            });
             self.leave(self.to_begin.swap(0, Relaxed) + 1);
         }
     }

@@ -3,18 +3,20 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 
 use super::duty::{Duty, Share};
 use super::progress::Waited;
 use super::tracker::Tracker;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, Kind, Result};
 use crate::trace;
 
 pub(crate) struct Job {
     pub engine: &'static Engine,
-    pub duty: Box<dyn Duty>,
+    /// Until the request has concluded: tasks that workers come to later find nothing, and hold
+    /// no file open.
+    pub duty: RwLock<Option<Box<dyn Duty>>>,
     pub tracker: Arc<Tracker>,
     /// Workers that have not begun and are still wanted.
     pub to_begin: AtomicUsize,
@@ -41,11 +43,8 @@ impl Job {
         {
             return;
         }
-        let run = catch_unwind(AssertUnwindSafe(|| self.duty.serve(&self.share())));
-        match run {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => self.tracker.progress.fail(self.duty.named(error)),
-            Err(panic) => self.tracker.progress.fail(Error::panicked(&*panic)),
+        if let Err(error) = self.on_duty(|duty| duty.serve(&self.share())) {
+            self.tracker.progress.fail(error);
         }
         // With turns, a worker also leaves for want of room, while there is work for others; the
         // submitter's last turn says when there is none.
@@ -54,6 +53,19 @@ impl Job {
             false => self.to_begin.swap(0, Relaxed),
         };
         self.leave(needless + 1);
+    }
+
+    /// Does something with the duty, on behalf of one who has a share that is not left. A failure
+    /// names the file.
+    pub fn on_duty<T>(&self, act: impl FnOnce(&dyn Duty) -> Result<T>) -> Result<T> {
+        let duty = self.duty.read().unwrap_or_else(|e| e.into_inner());
+        let Some(duty) = &*duty else {
+            return Err(Error::new(Kind::Internal, "the request has concluded"));
+        };
+        match catch_unwind(AssertUnwindSafe(|| act(&**duty))) {
+            Ok(done) => done.map_err(|error| duty.named(error)),
+            Err(panic) => Err(Error::panicked(&*panic)),
+        }
     }
 
     /// So many workers are done.
@@ -69,22 +81,24 @@ impl Job {
     }
 
     fn conclude(&self) {
+        let duty = self.duty.write().unwrap_or_else(|e| e.into_inner()).take();
+        let Some(duty) = duty else { return };
         let stopped = self.tracker.progress.seal();
         let ending = catch_unwind(AssertUnwindSafe(|| match &stopped {
-            None => self.duty.end(&self.share()),
+            None => duty.end(&self.share()),
             Some(_) => {
-                self.duty.clean_up();
+                duty.clean_up();
                 Ok(())
             }
         }));
         match ending {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                self.duty.clean_up();
-                self.tracker.progress.fail(self.duty.named(error));
+                duty.clean_up();
+                self.tracker.progress.fail(duty.named(error));
             }
             Err(panic) => {
-                self.duty.clean_up();
+                duty.clean_up();
                 self.tracker.progress.fail(Error::panicked(&*panic));
             }
         }
@@ -93,12 +107,12 @@ impl Job {
         let _ = catch_unwind(AssertUnwindSafe(|| drop(owner)));
         let tracker = &self.tracker;
         trace::request(
-            self.duty.operation(),
+            duty.operation(),
             tracker.submitted,
             tracker.counters.total(),
         );
         tracker.finish();
-        self.duty.finished();
+        duty.finished();
         self.engine.requests.leave();
         if !self.has_turns {
             self.engine.independent.leave();

@@ -5,6 +5,7 @@ mod duty;
 pub(crate) mod edges;
 mod grow;
 mod job;
+mod launch;
 mod prepare;
 mod progress;
 mod signal;
@@ -16,7 +17,7 @@ use std::any::Any;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, engine, refuse_fork};
@@ -34,6 +35,8 @@ use crate::workers::Task;
 pub(crate) use choose::MAX_AUTO_THREADS;
 pub use duty::{Duty, Remaining, Share};
 use job::Job;
+use launch::Launch;
+pub use launch::begin_all;
 pub(crate) use prepare::DEFAULT_QUEUE_DEPTH;
 use prepare::Prepared;
 use progress::Progress;
@@ -102,7 +105,7 @@ pub unsafe fn save(target: &Path, memory: usize, length: u64, options: Options) 
 /// Starts an order and returns at once. `owner` is dropped when the buffers are no longer touched.
 ///
 /// # Safety
-/// As for [`run`], but until the request is finished. A stream given lives until then, too.
+/// As for [`run`], but until the request is finished. A stream given lives until the call returns.
 pub unsafe fn submit(
     file: &Arc<File>,
     order: Order<'_>,
@@ -257,7 +260,7 @@ fn make_job(
     }
     let job = Job {
         engine,
-        duty,
+        duty: RwLock::new(Some(duty)),
         has_turns,
         tracker: Arc::new(tracker),
         to_begin: AtomicUsize::new(lanes),
@@ -369,6 +372,13 @@ fn tasks(job: Arc<Job>, count: usize) -> Vec<Task> {
         .collect()
 }
 
+/// Carries out here what no thread could be had for.
+fn carry_out(submitted: std::result::Result<(), Vec<Task>>) {
+    if let Err(tasks) = submitted {
+        tasks.into_iter().for_each(|task| task());
+    }
+}
+
 fn start(
     engine: &'static Engine,
     (job, lanes): Made,
@@ -376,11 +386,7 @@ fn start(
     order: Option<StreamOrder>,
 ) -> Result<Request> {
     let tracker = Arc::clone(&job.tracker);
-    let launch = Arc::new(Launch {
-        engine,
-        lanes,
-        job: Mutex::new(Some(job)),
-    });
+    let launch = Launch::new(engine, job, lanes);
     let request = Request {
         tracker,
         launch: Arc::clone(&launch),
@@ -401,51 +407,6 @@ fn start(
     }
 }
 
-/// The start of a request's workers, which may come from the caller or from a stream.
-struct Launch {
-    engine: &'static Engine,
-    lanes: usize,
-    /// Taken by whoever starts or abandons it.
-    job: Mutex<Option<Arc<Job>>>,
-}
-
-impl Launch {
-    fn take(&self) -> Option<Arc<Job>> {
-        self.job.lock().unwrap_or_else(|e| e.into_inner()).take()
-    }
-
-    fn has_begun(&self) -> bool {
-        self.job.lock().unwrap_or_else(|e| e.into_inner()).is_none()
-    }
-
-    /// On any thread, also one of the CUDA driver.
-    fn begin(&self) {
-        let Some(job) = self.take() else { return };
-        let tracker = Arc::clone(&job.tracker);
-        let tasks = tasks(job, self.lanes);
-        if let Err((error, mut tasks)) = self.engine.workers.submit(tasks, self.lanes) {
-            tracker.progress.fail(error);
-            // It finds nothing to do but to conclude.
-            if let Some(task) = tasks.pop() {
-                task();
-            }
-        }
-    }
-
-    /// Ends a request whose workers have not begun, and now never will.
-    fn abandon(&self, error: Error) {
-        if let Some(job) = self.take() {
-            give_up(&job, error);
-        }
-    }
-}
-
-/// Ends a job that no worker serves.
-fn give_up(job: &Arc<Job>, error: Error) {
-    job.tracker.progress.fail(error);
-    job.serve();
-}
-
 /// A transfer under way. Dropping it lets the transfer go on, or stops one with turns, which are
 /// then taken by nobody: the caller's promise about the buffers holds until it is finished.
 pub struct Request {
@@ -462,23 +423,22 @@ impl Drop for Request {
         if let Some(job) = &self.turner {
             job.give_turns_up();
         }
+        self.launch.begin_here(None);
     }
 }
 
 impl Request {
     /// Starts the request in the order asked for.
     fn put_in_order(&self, order: StreamOrder) -> Result<()> {
-        let context = self.context()?;
         let stream = order.stream;
+        let context = self.context(stream)?;
         if order.before {
             // What can fail is tried before the stream may start the transfer.
             stream.can_wait(&context)?;
             self.tracker.signals.flag(|| Flag::new(&context))?;
         }
         if order.after {
-            let launch = Arc::clone(&self.launch);
-            stream.then(&context, Box::new(move || launch.begin()))?;
-            watch::watch(&self.launch, stream, Arc::clone(&context));
+            self.launch.after(stream, &context, order.before)?;
         }
         if order.before {
             self.hold(stream, &context)?;
@@ -503,9 +463,20 @@ impl Request {
         if let Err(forked) = refuse_fork() {
             return Waited::Finished(Err(forked));
         }
-        match limit {
-            None => self.tracker.progress.wait(),
-            Some(limit) => self.tracker.progress.wait_for(limit),
+        let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+        self.launch.begin_here(end);
+        loop {
+            // Where no thread looks at streams that may fail, those who wait do.
+            let watch = watch::attend();
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            let news = match watch.into_iter().chain(left).min() {
+                None => self.tracker.progress.wait(),
+                Some(time) => self.tracker.progress.wait_for(time),
+            };
+            match news {
+                Waited::Pending if left.is_none_or(|left| !left.is_zero()) => {}
+                news => return news,
+            }
         }
     }
 
@@ -525,6 +496,11 @@ impl Request {
         self.wait(Some(Duration::ZERO))
     }
 
+    /// As [`watch`](Self::watch) now, without beginning anything on this thread.
+    pub fn peek(&self) -> Waited<Error> {
+        self.tracker.progress.now()
+    }
+
     /// The outcome is known to whoever has to know it.
     pub fn tell(&self) {
         self.told.store(true, Relaxed);
@@ -539,16 +515,8 @@ impl Request {
         let Some(job) = &self.turner else { return };
         let engine = job.engine;
         job.turn(|count| {
-            let tasks = tasks(Arc::clone(job), count);
-            engine
-                .workers
-                .submit(tasks, count)
-                .map_err(|(error, tasks)| {
-                    // Each finds nothing to do but to leave.
-                    job.tracker.progress.fail(error.clone());
-                    tasks.into_iter().for_each(|task| task());
-                    error
-                })
+            let made = engine.workers.submit(tasks(Arc::clone(job), count), count);
+            carry_out(made);
         });
     }
 
@@ -579,12 +547,14 @@ impl Request {
 
     /// A descriptor that is readable once the request is finished; it lives as long as this.
     pub fn descriptor(&self) -> Result<RawFd> {
+        self.launch.begin_here(None);
         self.tracker.signals.descriptor()
     }
 
     /// Makes work queued on the stream from now on wait for the end of this request.
     pub fn hold_stream(&self, stream: Stream) -> Result<()> {
-        self.hold(stream, &self.context()?)
+        self.launch.begin_here(None);
+        self.hold(stream, &self.context(stream)?)
     }
 
     fn hold(&self, stream: Stream, context: &Arc<Context>) -> Result<()> {
@@ -594,11 +564,11 @@ impl Request {
         }
     }
 
-    /// The context of the request's GPU memory; of device 0 for host memory.
-    fn context(&self) -> Result<Arc<Context>> {
+    /// The context of the request's GPU memory; of the stream for host memory.
+    fn context(&self, stream: Stream) -> Result<Arc<Context>> {
         match &self.tracker.context {
             Some(context) => Ok(Arc::clone(context)),
-            None => Context::primary(0),
+            None => stream.context(),
         }
     }
 }

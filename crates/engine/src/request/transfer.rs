@@ -183,7 +183,9 @@ impl Duty for Transfer {
         self.operation
     }
 
-    fn finished(&self) {
-        self.file.users.leave();
+    fn finished(self: Box<Self>) {
+        let users = Arc::clone(&self.file.users);
+        drop(self);
+        users.leave();
     }
 }

@@ -1,17 +1,16 @@
 //! Requests that come after a stream which has failed: the stream never starts them, so somebody
-//! has to notice. One thread looks at the streams of all such requests, now and then.
+//! has to notice. One thread looks at marks on the streams of all such requests, now and then; where
+//! it cannot be started, those who wait for requests do.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use super::Launch;
-use crate::gpu::Context;
-use crate::gpu::stream::Stream;
+use super::launch::Launch;
+use crate::gpu::stream::Mark;
 
 struct Watched {
     launch: Weak<Launch>,
-    stream: Stream,
-    context: Arc<Context>,
+    mark: Mark,
 }
 
 #[derive(Default)]
@@ -26,27 +25,35 @@ static WATCH: Mutex<Watch> = Mutex::new(Watch {
 });
 static ARRIVED: Condvar = Condvar::new();
 
-/// How often the streams are looked at.
+/// How often the marks are looked at.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 fn lock() -> MutexGuard<'static, Watch> {
     WATCH.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Abandons the launch if its stream fails before it begins.
-pub(super) fn watch(launch: &Arc<Launch>, stream: Stream, context: Arc<Context>) {
+/// Abandons the launch if the stream that the mark is on fails before the launch begins.
+pub(super) fn watch(launch: &Arc<Launch>, mark: Mark) {
     let mut watch = lock();
     watch.watched.push(Watched {
         launch: Arc::downgrade(launch),
-        stream,
-        context,
+        mark,
     });
     if !watch.running {
         let thread = std::thread::Builder::new().name("penstock-watch".into());
-        // Without a thread only a failed stream goes unnoticed; the next request tries again.
         watch.running = thread.spawn(serve).is_ok();
     }
     ARRIVED.notify_one();
+}
+
+/// Looks at the marks where no thread does. Then it is to be called again after the time given.
+pub(super) fn attend() -> Option<Duration> {
+    let watch = lock();
+    if watch.running || watch.watched.is_empty() {
+        return None;
+    }
+    look(watch);
+    Some(INTERVAL)
 }
 
 fn serve() {
@@ -56,13 +63,16 @@ fn serve() {
         while watch.watched.is_empty() {
             watch = ARRIVED.wait(watch).unwrap_or_else(|e| e.into_inner());
         }
-        let watched = std::mem::take(&mut watch.watched);
-        drop(watch);
-        // Without the lock, as the driver is asked.
-        let waiting = watched.into_iter().filter(Watched::still_waits);
-        let waiting: Vec<Watched> = waiting.collect();
-        lock().watched.extend(waiting);
+        look(watch);
     }
+}
+
+/// Looks at all marks once, without the lock, as the driver is asked.
+fn look(mut watch: MutexGuard<'_, Watch>) {
+    let mut watched = std::mem::take(&mut watch.watched);
+    drop(watch);
+    watched.retain(Watched::still_waits);
+    lock().watched.extend(watched);
 }
 
 impl Watched {
@@ -73,9 +83,9 @@ impl Watched {
         if launch.has_begun() {
             return false;
         }
-        match self.stream.broken(&self.context) {
-            None => true,
-            Some(error) => {
+        match self.mark.reached() {
+            Ok(_) => true,
+            Err(error) => {
                 launch.abandon(error);
                 false
             }

@@ -110,7 +110,7 @@ impl Pending for Held {
     }
 
     fn is_over(&self) -> bool {
-        match self.request.watch(Some(std::time::Duration::ZERO)) {
+        match self.request.peek() {
             Waited::Finished(Ok(())) => true,
             Waited::Finished(Err(_)) => self.untold_failure().is_none(),
             Waited::Turn | Waited::Pending => false,
@@ -121,7 +121,7 @@ impl Pending for Held {
         let is_lost = |error: &Error| {
             self.is_write && !self.request.is_told() && error.kind() != Kind::Cancelled
         };
-        let ended = self.request.watch(Some(std::time::Duration::ZERO));
+        let ended = self.request.peek();
         ended.finished()?.err().filter(is_lost)
     }
 

@@ -1,7 +1,7 @@
 //! Operations that begin some time after their call, as the environment may ask: by then an application
 //! may have done what it does not want to share memory and disk with them for.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,16 +11,16 @@ use crate::transfer::conflicts::Pending;
 static WAITING: Mutex<Vec<(Instant, Weak<Operation>)>> = Mutex::new(Vec::new());
 static CHANGED: Condvar = Condvar::new();
 
-/// Begins a queued operation after this time, if nobody has before.
+/// Begins a queued operation after this time, if nobody has before; at once where no thread can be
+/// had for that.
 pub fn begin_after(operation: &Arc<Operation>, delay: Duration) {
-    static THREAD: Once = Once::new();
-    let due = Instant::now().checked_add(delay);
-    let mut is_served = due.is_some();
-    THREAD.call_once(|| {
+    static IS_SERVED: OnceLock<bool> = OnceLock::new();
+    let is_served = || {
         let thread = thread::Builder::new().name("penstock-delay".to_owned());
-        is_served &= thread.spawn(serve).is_ok();
-    });
-    match due.filter(|_| is_served) {
+        thread.spawn(serve).is_ok()
+    };
+    let due = Instant::now().checked_add(delay);
+    match due.filter(|_| *IS_SERVED.get_or_init(is_served)) {
         Some(due) => {
             waiting().push((due, Arc::downgrade(operation)));
             CHANGED.notify_one();

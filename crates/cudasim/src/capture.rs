@@ -1,0 +1,126 @@
+//! Captures of streams into graphs: what they forbid other calls, and how these end them. Nothing is
+//! recorded: a stream takes no work while it is captured.
+
+use std::cell::Cell;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+
+use crate::status::{
+    ILLEGAL_STATE, INVALID_VALUE, Result, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED,
+    STREAM_CAPTURE_UNSUPPORTED,
+};
+use crate::stream::{Kind, Stream};
+
+pub const STATUS_NONE: i32 = 0;
+const STATUS_ACTIVE: i32 = 1;
+const STATUS_INVALIDATED: i32 = 2;
+
+/// How far a capture, or a thread, goes with others: globally, by thread, or whatever happens.
+const GLOBAL: i32 = 0;
+const RELAXED: i32 = 2;
+
+struct Capture {
+    stream: Arc<Stream>,
+    thread: ThreadId,
+    mode: i32,
+    is_valid: bool,
+}
+
+static CAPTURES: Mutex<Vec<Capture>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static MODE: Cell<i32> = const { Cell::new(GLOBAL) };
+}
+
+/// Sets the mode of the calling thread; returns the one before.
+pub fn exchange_mode(mode: i32) -> Result<i32> {
+    match mode {
+        GLOBAL..=RELAXED => Ok(MODE.replace(mode)),
+        _ => Err(INVALID_VALUE),
+    }
+}
+
+pub fn begin(stream: Arc<Stream>, mode: i32) -> Result {
+    if !(GLOBAL..=RELAXED).contains(&mode) {
+        return Err(INVALID_VALUE);
+    }
+    if stream.kind == Kind::Legacy {
+        return Err(STREAM_CAPTURE_UNSUPPORTED);
+    }
+    if status(&stream) != STATUS_NONE {
+        return Err(ILLEGAL_STATE);
+    }
+    CAPTURES.lock().unwrap().push(Capture {
+        stream,
+        thread: thread::current().id(),
+        mode,
+        is_valid: true,
+    });
+    Ok(())
+}
+
+/// Ends the capture of a stream; an error if another call has invalidated it.
+pub fn end(stream: &Arc<Stream>) -> Result {
+    let mut captures = CAPTURES.lock().unwrap();
+    let at = captures.iter().position(|c| Arc::ptr_eq(&c.stream, stream));
+    match captures.swap_remove(at.ok_or(ILLEGAL_STATE)?).is_valid {
+        true => Ok(()),
+        false => Err(STREAM_CAPTURE_INVALIDATED),
+    }
+}
+
+/// The status of a stream. Of the legacy stream, an error while a blocking stream is captured; to
+/// ask ends no capture.
+pub fn ask(stream: &Arc<Stream>) -> Result<i32> {
+    let is_blocked = CAPTURES.lock().unwrap().iter().any(|c| blocks(c, stream));
+    match stream.kind == Kind::Legacy && is_blocked {
+        true => Err(STREAM_CAPTURE_IMPLICIT),
+        false => Ok(status(stream)),
+    }
+}
+
+fn status(stream: &Arc<Stream>) -> i32 {
+    let captures = CAPTURES.lock().unwrap();
+    match captures.iter().find(|c| Arc::ptr_eq(&c.stream, stream)) {
+        None => STATUS_NONE,
+        Some(capture) if capture.is_valid => STATUS_ACTIVE,
+        Some(_) => STATUS_INVALIDATED,
+    }
+}
+
+/// Whether a capture keeps the legacy stream of its context from taking work.
+fn blocks(capture: &Capture, legacy: &Stream) -> bool {
+    capture.stream.kind == Kind::Blocking && std::ptr::eq(capture.stream.context, legacy.context)
+}
+
+/// To be called where a stream is used otherwise than by [`ask`]: invalidates captures that do not
+/// go with that.
+pub fn uses(stream: &Arc<Stream>) -> Result {
+    invalidate(STREAM_CAPTURE_UNSUPPORTED, |c| {
+        Arc::ptr_eq(&c.stream, stream)
+    })?;
+    match stream.kind {
+        Kind::Legacy => invalidate(STREAM_CAPTURE_IMPLICIT, |c| blocks(c, stream)),
+        _ => Ok(()),
+    }
+}
+
+/// To be called by what the driver takes for unsafe during a capture: what allocates, registers,
+/// waits or queries.
+pub fn unsafe_call() -> Result {
+    let (mode, here) = (MODE.get(), thread::current().id());
+    invalidate(STREAM_CAPTURE_UNSUPPORTED, |c| {
+        let is_concerned = c.thread == here || (mode == GLOBAL && c.mode == GLOBAL);
+        mode != RELAXED && c.mode != RELAXED && is_concerned
+    })
+}
+
+fn invalidate(error: crate::status::CudaError, ends: impl Fn(&Capture) -> bool) -> Result {
+    let mut captures = CAPTURES.lock().unwrap();
+    let mut result = Ok(());
+    for capture in captures.iter_mut().filter(|c| ends(c)) {
+        capture.is_valid = false;
+        result = Err(error);
+    }
+    result
+}
