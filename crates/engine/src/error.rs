@@ -175,6 +175,15 @@ impl Error {
         self
     }
 
+    /// Says which part of the file it concerns, unless that is known already.
+    pub fn over(mut self, offset: u64, length: u64) -> Self {
+        if self.0.length == 0 {
+            self.0.offset = offset;
+            self.0.length = length;
+        }
+        self
+    }
+
     /// Adds file and range unless they are set already.
     pub fn at(mut self, path: &Path, offset: u64, length: u64) -> Self {
         if self.0.path.is_none() {

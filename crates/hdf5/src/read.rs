@@ -236,18 +236,19 @@ fn virtual_parts(
                         Arc::clone(place.insert(Arc::new(file)))
                     }
                 };
-                (vec![Some(file)], None)
+                (vec![Ok(file)], None)
             }
         };
         let change = conversion_of(&part.info.element).map_or(Change::Copy, |found| found.change);
-        readings.push(Reading {
+        let reading = Reading {
             plan: part.plan,
             files,
             pipeline: known_filters(&part.info)?,
             change,
             direct: direct(&order.options),
             given,
-        });
+        };
+        readings.push(reading);
     }
     Ok(readings)
 }
@@ -284,22 +285,32 @@ pub(crate) fn flush(session: &Session<'_>, dataset: hid_t, info: &DatasetInfo) -
     session.check(status, "flush the dataset").map(drop)
 }
 
-fn files(info: &DatasetInfo, options: Options) -> Result<Vec<Option<Arc<File>>>> {
+fn files(info: &DatasetInfo, options: Options) -> Result<Vec<Result<Arc<File>>>> {
     let Layout::External(slots) = &info.layout else {
         let descriptor = info.file.descriptor.unwrap_or(-1);
         let file = File::of_descriptor(descriptor, &info.file.name, false, options)?;
-        return Ok(vec![Some(Arc::new(file))]);
+        return Ok(vec![Ok(Arc::new(file))]);
     };
     let access = Access {
         read: true,
         ..Access::default()
     };
     let open = |path: &PathBuf| match File::open(path, access, options) {
-        Ok(file) => Ok(Some(Arc::new(file))),
-        Err(error) if error.kind() == Kind::NotFound => Ok(None),
-        Err(error) => Err(info.name_in(error)),
+        Ok(file) => Ok(Arc::new(file)),
+        Err(error) => Err(unable_to_open(error)),
     };
-    slots.iter().map(|slot| open(&slot.path)).collect()
+    Ok(slots.iter().map(|slot| open(&slot.path)).collect())
+}
+
+fn unable_to_open(error: Error) -> Error {
+    let is_missing = error.kind() == Kind::NotFound;
+    let error = error.about("unable to open an external raw data file");
+    match is_missing {
+        true => error.remedy(
+            "put the file there, or name its folder by HDF5_EXTFILE_PREFIX or H5Pset_efile_prefix",
+        ),
+        false => error,
+    }
 }
 
 pub(crate) fn direct(options: &Options) -> Direct {
@@ -311,10 +322,10 @@ pub(crate) fn direct(options: &Options) -> Direct {
 }
 
 impl Order<'_> {
-    fn files(&self, info: &DatasetInfo) -> Result<Vec<Option<Arc<File>>>> {
+    fn files(&self, info: &DatasetInfo) -> Result<Vec<Result<Arc<File>>>> {
         match (&info.layout, self.known.file) {
             (Layout::External(_), _) | (_, None) => files(info, self.options),
-            (_, Some(file)) => Ok(vec![Some(Arc::clone(file))]),
+            (_, Some(file)) => Ok(vec![Ok(Arc::clone(file))]),
         }
     }
 }

@@ -186,7 +186,7 @@ fn plan(
     let plan = ReadPlan::of_change(&info, table, selection, &memory.destination, in_file)?;
     let reading = Reading {
         plan: Arc::new(plan),
-        files: vec![Some(opened)],
+        files: vec![Ok(opened)],
         pipeline,
         change,
         direct: direct(&order.options),

@@ -17,9 +17,9 @@ use crate::plan::{ChunkJob, FileRange, ReadPlan};
 #[derive(Debug)]
 pub struct Reading {
     pub plan: Arc<ReadPlan>,
-    /// The file of the dataset; the slots' files for external storage, in their order. An external
-    /// file that does not exist reads as zeros, as with HDF5.
-    pub files: Vec<Option<Arc<File>>>,
+    /// The file of the dataset; the slots' files for external storage, in their order. One that
+    /// cannot be opened is an error to whom it is read for, as with HDF5.
+    pub files: Vec<Result<Arc<File>>>,
     pub pipeline: Pipeline,
     /// What happens to the wanted part of each element.
     pub change: Change,
@@ -113,7 +113,7 @@ impl Reading {
     /// short, the first that it has no longer.
     fn unreadable(&self, jobs: &[ChunkJob], error: Error) -> Error {
         let size = match self.files.first() {
-            Some(Some(file)) if error.kind() == Kind::EndOfFile => file.size().unwrap_or(0),
+            Some(Ok(file)) if error.kind() == Kind::EndOfFile => file.size().unwrap_or(0),
             _ => 0,
         };
         let first = jobs.iter().find(|job| self.range(job).1 > size);
@@ -185,10 +185,18 @@ impl Reading {
         Some(file.path())
     }
 
+    /// One of its files.
+    pub(crate) fn file(&self, at: usize) -> Result<&Arc<File>> {
+        match self.files.get(at) {
+            Some(Ok(file)) => Ok(file),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(Error::new(Kind::Internal, "a plan came without its file")),
+        }
+    }
+
     fn side<'a>(&'a self, counters: &'a Counters) -> Result<FileSide<'a>> {
-        let file = self.files.first().and_then(Option::as_ref);
         Ok(FileSide {
-            file: file.ok_or_else(|| Error::new(Kind::Internal, "a plan came without its file"))?,
+            file: self.file(0)?,
             operation: Operation::Read,
             direct: self.direct,
             counters,
@@ -196,7 +204,7 @@ impl Reading {
         })
     }
 
-    /// External files that are missing or end early read as zeros, as with HDF5.
+    /// External files that end early read as zeros, as with HDF5.
     fn fetch_external<'b>(
         &self,
         start: u64,
@@ -213,9 +221,9 @@ impl Reading {
             target: 0,
         };
         for (slot, part) in self.plan.external_ranges(range) {
-            let Some(file) = self.files.get(slot).and_then(Option::as_ref) else {
-                continue;
-            };
+            let file = self
+                .file(slot)
+                .map_err(|error| error.over(part.offset, part.length))?;
             let size = file.size()?;
             let there = part.length.min(size.saturating_sub(part.offset));
             let side = FileSide {
@@ -241,9 +249,9 @@ impl Reading {
         let cause = Error::new(Kind::Io, error.to_string())
             .remedy("the chunk is damaged: restore the file from a copy");
         let error = self.plan.name_in(job, cause);
-        match self.files.first().and_then(Option::as_ref) {
-            Some(file) => error.at(file.path(), job.address, job.stored_size),
-            None => error,
+        match self.files.first() {
+            Some(Ok(file)) => error.at(file.path(), job.address, job.stored_size),
+            _ => error,
         }
     }
 

@@ -49,7 +49,7 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
     let named = |error: Error| error.in_file(&prepared.path);
     if let [reading] = prepared.readings.as_slice()
         && let Some(extents) = extents(reading, start, memory.context.is_some()).map_err(named)?
-        && let Some(Some(file)) = reading.files.first()
+        && let Some(Ok(file)) = reading.files.first()
     {
         let mut order = request::Order::new(Operation::Read, &extents, manner.options);
         order.background = manner.background;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::request::{Duty, Remaining, Share};
@@ -37,9 +37,8 @@ impl BlockWrite {
 
 impl Duty for BlockWrite {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
-        let file = self.writing.reading.files.first().and_then(Option::as_ref);
         let side = FileSide {
-            file: file.ok_or_else(|| Error::new(Kind::Internal, "a plan came without its file"))?,
+            file: self.writing.reading.file(0)?,
             operation: Operation::Write,
             direct: Direct::Never,
             counters: share.counters(),

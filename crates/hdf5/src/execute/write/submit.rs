@@ -32,7 +32,7 @@ pub unsafe fn submit(prepared: Prepared, address: usize, manner: Manner) -> Resu
         return Err(Error::invalid("the buffer is a null pointer"));
     }
     if let Way::Contiguous(writing, native, Some(ranges)) = &prepared.way
-        && let Some(Some(file)) = writing.reading.files.first()
+        && let Some(Ok(file)) = writing.reading.files.first()
     {
         let placed = |range: &Extent| Extent {
             memory: start + range.memory,
