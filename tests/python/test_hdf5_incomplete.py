@@ -189,3 +189,81 @@ def test_a_virtual_source_that_is_not_there_reads_as_with_h5py(tmp_path, rows, d
         else:
             assert (expected[rows:] == 7).all()
             np.testing.assert_array_equal(to_host(file["x"].read(device=device)), expected)
+
+
+LAYOUTS = {
+    "contiguous": {},
+    "filled": {"fillvalue": 9},
+    "early": {"chunks": (16, 256), "alloc": h5py.h5d.ALLOC_TIME_EARLY},
+    "incremental": {"chunks": (16, 256), "alloc": h5py.h5d.ALLOC_TIME_INCR},
+}
+
+
+def create(group, rows, layout):
+    """A dataset of which nothing is filled before it is written."""
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    if "chunks" in layout:
+        properties.set_chunk(layout["chunks"])
+        properties.set_alloc_time(layout["alloc"])
+    if "fillvalue" in layout:
+        properties.set_fill_value(np.array(layout["fillvalue"], "i4"))
+    space = h5py.h5s.create_simple((rows, 256))
+    h5py.h5d.create(group.id, b"x", h5py.h5t.NATIVE_INT32, space, properties)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_what_was_not_written_yet_of_an_open_file_reads_as_with_h5py(
+    tmp_path, rows, device, layout
+):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        create(file.h5py, rows, layout)
+        file["x"].write(numbers(rows)[:10], np.s_[:10])
+        before = np.zeros((rows, 256), "i4")
+        file.h5py["x"].read_direct(before)
+        assert (before[:10] == numbers(rows)[:10]).all()
+        for selection in np.s_[:], np.s_[: rows // 2], np.s_[::2, :200], np.s_[5:]:
+            expected = before[selection].copy()
+            out = on(device, np.zeros(expected.shape, "i4"))
+            file["x"].read(selection, out=out)
+            np.testing.assert_array_equal(to_host(out), expected)
+            found = file["x"].read_async(selection, device=device).wait()
+            np.testing.assert_array_equal(to_host(found)[:5], expected[:5])
+            found = file["x"].read(selection, device=device, dtype="f8")
+            np.testing.assert_array_equal(to_host(found)[:5], expected[:5])
+
+
+@pytest.mark.usefixtures("nothing_is_small")
+def test_what_was_written_of_an_open_file_is_read_without_hdf5(tmp_path, device):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        create(file.h5py, 4096, {})
+        file.h5py["x"][:100] = numbers(100)
+        file.h5py.flush()
+        os.truncate(tmp_path / "f.h5", 2048 + (100 << 10))
+        found = file["x"].read(np.s_[:100], device=device)
+        np.testing.assert_array_equal(to_host(found), numbers(100))
+        assert ps.last_report().route != "hdf5"
+
+
+def test_a_virtual_dataset_over_an_open_file_reads_what_was_not_written_as_h5py_does(
+    tmp_path, rows, device
+):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        create(file.h5py, rows, {})
+        file["x"].write(numbers(rows)[:10], np.s_[:10])
+        layout = h5py.VirtualLayout((rows, 256), "i4")
+        layout[:] = h5py.VirtualSource(file.h5py["x"])
+        file.h5py.create_virtual_dataset("v", layout)
+        expected = file.h5py["v"][()]
+        np.testing.assert_array_equal(to_host(file["v"].read(device=device)), expected)
+
+
+@pytest.mark.usefixtures("nothing_is_small")
+@pytest.mark.parametrize("chunks", [None, (16, 256)])
+def test_a_file_that_was_cut_off_while_it_is_read_is_an_error(tmp_path, device, chunks):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file.create_dataset("x", data=numbers(2048), chunks=chunks)
+    with ps.File(tmp_path / "f.h5") as file:
+        os.truncate(tmp_path / "f.h5", 1 << 20)
+        with pytest.raises((ps.EndOfFileError, ps.IOFailure)):
+            file["x"].read(device=device)

@@ -139,6 +139,7 @@ pub struct ChunkTable {
     masks: Vec<u32>,
     /// Numbers of chunks that the file lists more than once. Nobody can say which entry is right.
     repeated: Vec<u64>,
+    end: u64,
     file_size: u64,
 }
 
@@ -189,9 +190,7 @@ impl ChunkTable {
 
     /// Behind the last byte of the file that belongs to a chunk.
     pub fn end(&self) -> u64 {
-        let stored = self.addresses.iter().zip(&self.sizes);
-        let ends = stored.map(|(address, size)| address.saturating_add(*size));
-        ends.max().unwrap_or(0)
+        self.end
     }
 
     /// The stored chunk with this number; `None` if it is not allocated. An entry that cannot be
@@ -256,6 +255,7 @@ impl TableBuilder {
                 sizes: Vec::new(),
                 masks: Vec::new(),
                 repeated: Vec::new(),
+                end: 0,
                 file_size,
             },
             is_sorted: true,
@@ -320,6 +320,7 @@ impl TableBuilder {
         if table.numbers.last().is_some_and(|last| *last >= number) {
             self.is_sorted = false;
         }
+        table.end = table.end.max(stored.address.saturating_add(stored.size));
         table.numbers.push(number);
         table.addresses.push(stored.address);
         table.sizes.push(stored.size);

@@ -104,6 +104,7 @@ pub struct FileInfo {
     /// HDF5's own descriptor of the file, with a driver of plain files. Good while HDF5 has the
     /// file open; through `/proc/self/fd` it leads to the same file whatever became of its name.
     pub descriptor: Option<i32>,
+    /// Bytes that it has, or that HDF5 has allocated in it without having written them yet.
     pub size: u64,
     /// HDF5 may hold changes that are not in the file yet.
     pub is_writable: bool,
@@ -159,6 +160,14 @@ impl DatasetInfo {
 
 pub(crate) fn in_dataset(error: Error, name: &str) -> Error {
     error.about(&format!("dataset {name}"))
+}
+
+impl FileInfo {
+    /// Whether it may end before what HDF5 has allocated in it. HDF5 reads zeros there; of any other file
+    /// something was lost.
+    pub(crate) fn may_end_early(&self) -> bool {
+        self.is_writable || self.is_swmr
+    }
 }
 
 /// What the system allows a path.

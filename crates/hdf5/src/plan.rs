@@ -376,6 +376,18 @@ impl ReadPlan {
         error.about(&placed)
     }
 
+    /// Behind the last byte of its one file that belongs to the dataset.
+    pub(crate) fn end(&self) -> u64 {
+        match &self.source {
+            Source::Chunks(table) => table.end(),
+            Source::Contiguous { offset } => {
+                let elements: u64 = self.grid.shape().iter().product();
+                offset.saturating_add(elements * self.item.stored)
+            }
+            _ => 0,
+        }
+    }
+
     /// How many chunks are touched, about: a selection of single elements may touch fewer.
     pub fn touched(&self) -> u64 {
         match &self.selection {

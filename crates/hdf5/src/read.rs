@@ -24,7 +24,7 @@ use crate::execute::Reading;
 use crate::metadata::{DatasetInfo, Layout};
 use crate::order::{Order, Shape};
 use crate::pair::pair;
-use crate::plan::{Destination, Item, ReadPlan, Source};
+use crate::plan::{Destination, Item, ReadPlan};
 use crate::selection::Selection;
 use crate::session::{Id, Session};
 
@@ -41,26 +41,6 @@ pub struct Prepared {
     pub done: u64,
     /// The file that errors name.
     pub path: PathBuf,
-}
-
-impl Prepared {
-    /// Behind the last byte of its file that belongs to a dataset that is not virtual. The file may end
-    /// before, where nothing was written yet.
-    pub(crate) fn end(&self, info: &DatasetInfo) -> u64 {
-        match &info.layout {
-            Layout::Contiguous {
-                offset: Some(offset),
-            } => offset.saturating_add(info.bytes().unwrap_or(0)),
-            Layout::Chunked { .. } => {
-                let end = |reading: &Reading| match reading.plan.source() {
-                    Source::Chunks(table) => table.end(),
-                    _ => 0,
-                };
-                self.readings.iter().map(end).max().unwrap_or(0)
-            }
-            _ => 0,
-        }
-    }
 }
 
 /// What only HDF5 can do, and why.
@@ -181,7 +161,23 @@ fn plan(
         direct: direct(&order.options),
         given: None,
     };
+    refuse_cut_off(&reading, info)?;
     Ok(prepared(vec![reading]))
+}
+
+/// Leaves to HDF5 what the file does not reach yet, though HDF5 has allocated it: nothing was written there,
+/// and HDF5 reads zeros.
+fn refuse_cut_off(reading: &Reading, info: &DatasetInfo) -> std::result::Result<(), Stop> {
+    if !info.file.may_end_early() || reading.plan.end() == 0 {
+        return Ok(());
+    }
+    let size = reading.file(0)?.size()?;
+    // A chunk that another process has listed and not written makes the table of chunks an error.
+    let is_whole = reading.plan.end() <= size;
+    if is_whole || !(info.file.is_swmr || reading.reaches_beyond(size)) {
+        return Ok(());
+    }
+    refused("the file ends before what is read, where HDF5 has written nothing yet")
 }
 
 fn known_filters(info: &DatasetInfo) -> std::result::Result<Pipeline, Stop> {
@@ -248,6 +244,7 @@ fn virtual_parts(
             direct: direct(&order.options),
             given,
         };
+        refuse_cut_off(&reading, &part.info)?;
         readings.push(reading);
     }
     Ok(readings)

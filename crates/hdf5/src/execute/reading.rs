@@ -11,7 +11,7 @@ use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::report::{Counters, Path};
 
 use super::buffer::{Buffer, no_memory};
-use crate::plan::{ChunkJob, FileRange, ReadPlan};
+use crate::plan::{ChunkJob, FileRange, ReadPlan, Work};
 
 /// A dataset, or a part of a virtual one, on its way into memory.
 #[derive(Debug)]
@@ -192,6 +192,12 @@ impl Reading {
             Some(Err(error)) => Err(error.clone()),
             None => Err(Error::new(Kind::Internal, "a plan came without its file")),
         }
+    }
+
+    /// Whether it needs bytes of its one file that lie behind the first `size`.
+    pub(crate) fn reaches_beyond(&self, size: u64) -> bool {
+        let mut works = self.plan.works();
+        works.any(|work| matches!(work, Ok(Work::Chunk(job)) if self.range(&job).1 > size))
     }
 
     fn side<'a>(&'a self, counters: &'a Counters) -> Result<FileSide<'a>> {

@@ -17,7 +17,7 @@ use super::transfer::{Call, Kind};
 use crate::driver::options_of;
 use crate::execute::{self, Manner as Submission};
 use crate::order::{Known, Order, Shape};
-use crate::read::{self, Planned, Refused};
+use crate::read::{self, Planned};
 use crate::session::Session;
 use crate::write;
 
@@ -146,12 +146,6 @@ pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Planned<
         Ok(prepared) => prepared,
         Err(refused) => return Ok(Err(refused)),
     };
-    if let (Prepared::Read(read), Some(file)) = (&prepared, &file)
-        && file.size()? < read.end(&info)
-    {
-        let why = "the file ends before the dataset: HDF5 reads zeros there";
-        return Ok(Err(Refused(why.to_owned())));
-    }
     let touched = touched.unwrap_or(0..prepared.length());
     Ok(Ok(Part {
         loan,
