@@ -7,7 +7,7 @@ use std::slice;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{H5P_DEFAULT, H5S_MAX_RANK, HADDR_UNDEF, haddr_t, hid_t, hsize_t};
 
-use crate::metadata::{DatasetInfo, Layout};
+use crate::metadata::{DatasetInfo, FileInfo, Layout};
 use crate::session::Session;
 use crate::swizzle::Swizzle;
 
@@ -153,14 +153,13 @@ impl ChunkTable {
             return Err(Error::invalid("only a chunked dataset has a chunk table"));
         };
         let grid = ChunkGrid::new(&info.shape, chunk)?;
-        let (element_size, file_size) = (info.element.size() as u64, info.file.size);
-        // An entry of an index takes 8 bytes of the file or more. The implicit index has no
-        // entries, but its chunks are all there.
-        let chunk_size = grid.elements().saturating_mul(element_size);
+        let chunk_size = grid.elements().saturating_mul(info.element.size() as u64);
         let mut walk = Walk {
             swizzle: Swizzle::suspected(session, dataset, info)?,
-            builder: TableBuilder::new(grid, file_size),
-            most: file_size / chunk_size.clamp(1, 8),
+            builder: TableBuilder::new(grid, info.file.size),
+            file: &info.file,
+            // The implicit index has no entries, but its chunks are all there.
+            entry: chunk_size.clamp(1, 8),
             count: 0,
             failed: None,
         };
@@ -171,6 +170,8 @@ impl ChunkTable {
             return Err(error);
         }
         session.check(status, "read the chunk index")?;
+        // Chunks of a writer in another process are in the file before they are in the index.
+        walk.builder.table.file_size = info.file.size_now();
         if let Some(swizzle) = walk.swizzle {
             swizzle.resolve(session, dataset, &mut walk.builder)?;
         }
@@ -262,6 +263,10 @@ impl TableBuilder {
         }
     }
 
+    pub(crate) fn file_size(&self) -> u64 {
+        self.table.file_size
+    }
+
     /// Adds the chunk whose first element is at `first`. Chunks without an address and chunks
     /// outside the dataset, which a writer may be about to extend, are passed over.
     pub fn add(&mut self, first: &[u64], stored: StoredChunk) -> Result<()> {
@@ -351,23 +356,30 @@ impl TableBuilder {
     }
 }
 
-struct Walk {
+struct Walk<'a> {
     builder: TableBuilder,
+    file: &'a FileInfo,
     /// Takes the entries instead of the builder where their coordinates are in doubt.
     swizzle: Option<Swizzle>,
-    most: u64,
+    /// Bytes of the file that an entry of the index takes at least.
+    entry: u64,
     count: u64,
     failed: Option<Error>,
 }
 
-impl Walk {
+impl Walk<'_> {
     fn add(&mut self, first: &[u64], stored: StoredChunk) -> Result<()> {
-        if self.count >= self.most {
+        if self.count >= self.most() {
+            // The file may have grown since it was looked at.
+            self.builder.table.file_size = self.file.size_now();
+        }
+        if self.count >= self.most() {
             return Err(Error::new(
                 Kind::Io,
                 format!(
                     "the chunk index lists more than {} chunks, for which the file of {} bytes has no room",
-                    self.most, self.builder.table.file_size
+                    self.most(),
+                    self.builder.table.file_size
                 ),
             ));
         }
@@ -376,6 +388,11 @@ impl Walk {
             Some(swizzle) => swizzle.add(first, stored),
             None => self.builder.add(first, stored),
         }
+    }
+
+    /// Chunks that the index of such a file can list.
+    fn most(&self) -> u64 {
+        self.builder.table.file_size / self.entry
     }
 }
 
@@ -390,7 +407,7 @@ unsafe extern "C" fn visit(
     op_data: *mut c_void,
 ) -> c_int {
     // SAFETY: `read` passes its walk, which nothing else uses during the iteration.
-    let walk = unsafe { &mut *op_data.cast::<Walk>() };
+    let walk = unsafe { &mut *op_data.cast::<Walk<'_>>() };
     let rank = walk.builder.table.grid.shape.len();
     // SAFETY: HDF5 gives as many offsets as the dataset has dimensions, and one more.
     let first = unsafe { slice::from_raw_parts(offset, rank) };

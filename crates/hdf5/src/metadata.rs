@@ -1,6 +1,7 @@
 //! What a dataset is and where its bytes are, as plain data.
 
 use std::ffi::{CStr, OsString, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::ptr;
@@ -163,10 +164,27 @@ pub(crate) fn in_dataset(error: Error, name: &str) -> Error {
 }
 
 impl FileInfo {
+    /// The size as it is now: another process may append to the file (SWMR), of which HDF5 knows the size
+    /// at the time of opening.
+    pub(crate) fn size_now(&self) -> u64 {
+        self.size.max(self.descriptor.map_or(0, length))
+    }
+
     /// Whether it may end before what HDF5 has allocated in it. HDF5 reads zeros there; of any other file
     /// something was lost.
     pub(crate) fn may_end_early(&self) -> bool {
         self.is_writable || self.is_swmr
+    }
+}
+
+/// The length of an open file; 0 if the system does not tell.
+fn length(descriptor: c_int) -> u64 {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the system fills the place, or returns an error and leaves it.
+    match unsafe { libc::fstat(descriptor, stat.as_mut_ptr()) } {
+        // SAFETY: filled, as it has just said.
+        0 => u64::try_from(unsafe { stat.assume_init() }.st_size).unwrap_or(0),
+        _ => 0,
     }
 }
 
@@ -526,7 +544,7 @@ impl Reader<'_> {
         let handle = self.handle(&file, &access);
         let is_plain = driver >= 0
             && (hdf5.sec2_driver() == Some(driver) || driver::has_opened(driver, handle));
-        Ok(FileInfo {
+        let mut info = FileInfo {
             name: PathBuf::from(OsString::from_vec(name)),
             // SAFETY: with these drivers the handle is the address of the descriptor, an int.
             descriptor: (is_plain && !handle.is_null()).then(|| unsafe { *handle.cast::<c_int>() }),
@@ -537,7 +555,9 @@ impl Reader<'_> {
             page_buffer,
             sieve_buffer,
             user_block,
-        })
+        };
+        info.size = info.size_now();
+        Ok(info)
     }
 
     /// What the driver opened the file as; null if it does not tell.

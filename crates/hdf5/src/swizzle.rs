@@ -20,7 +20,6 @@ pub(crate) struct Swizzle {
     /// Number of chunks along each dimension at its largest extent; of no meaning for `unlimited`.
     most: Vec<u64>,
     unlimited: usize,
-    file_size: u64,
     /// First elements as told, one after the other.
     firsts: Vec<u64>,
     stored: Vec<StoredChunk>,
@@ -54,7 +53,6 @@ impl Swizzle {
                 .map(|(size, side)| size.unwrap_or(0).div_ceil(*side))
                 .collect(),
             unlimited,
-            file_size: info.file.size,
             firsts: Vec::new(),
             stored: Vec::new(),
         }))
@@ -86,6 +84,7 @@ impl Swizzle {
         dataset: hid_t,
         builder: &mut TableBuilder,
     ) -> Result<()> {
+        let most = builder.file_size();
         let firsts = || self.firsts.chunks_exact(self.chunk.len());
         let is_wrong = match firsts().max_by_key(|first| first[self.unlimited]) {
             // A walk that goes wrong never leaves 0 along the dimensions before the unlimited one,
@@ -93,7 +92,7 @@ impl Swizzle {
             Some(far)
                 if firsts().all(|first| first[..self.unlimited].iter().all(|at| *at == 0)) =>
             {
-                !self.is_allocated(session, dataset, far)
+                !self.is_allocated(session, dataset, far, most)
             }
             _ => false,
         };
@@ -105,7 +104,7 @@ impl Swizzle {
         for (at, (first, stored)) in firsts().zip(&self.stored).enumerate() {
             let right = self.corrected(first).filter(|right| {
                 // Looking up each would take too long; the last is the one that is off furthest.
-                at + 1 < self.stored.len() || self.is_allocated(session, dataset, right)
+                at + 1 < self.stored.len() || self.is_allocated(session, dataset, right, most)
             });
             let Some(right) = right else {
                 return Err(Error::new(
@@ -121,14 +120,21 @@ impl Swizzle {
     }
 
     /// Whether the chunk has an address. Its size alone does not tell: an unwritten chunk in HDF5's
-    /// cache has one, too. So it is read, which also puts it out of the cache.
-    fn is_allocated(&self, session: &Session<'_>, dataset: hid_t, first: &[u64]) -> bool {
+    /// cache has one, too. So it is read, which also puts it out of the cache. None has more than `most`
+    /// bytes.
+    fn is_allocated(
+        &self,
+        session: &Session<'_>,
+        dataset: hid_t,
+        first: &[u64],
+        most: u64,
+    ) -> bool {
         let hdf5 = session.hdf5;
         let (mut size, mut mask) = (0, 0);
         // SAFETY: there are as many offsets as dimensions, and a place for the size.
         let status =
             unsafe { (hdf5.H5Dget_chunk_storage_size)(dataset, first.as_ptr(), &mut size) };
-        if status < 0 || size > self.file_size {
+        if status < 0 || size > most {
             return false;
         }
         let mut bytes: Vec<u8> = Vec::new();
@@ -182,7 +188,6 @@ mod tests {
             chunk: vec![4, 5, 6],
             most: vec![3, 0, 2],
             unlimited: 1,
-            file_size: 0,
             firsts: Vec::new(),
             stored: Vec::new(),
         };
