@@ -7,6 +7,8 @@
 //! decides whether the walk can be believed, and a version of HDF5 without this defect is taken at
 //! its word.
 
+use std::ffi::c_int;
+
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, H5P_DEFAULT, hid_t};
 
@@ -92,7 +94,7 @@ impl Swizzle {
             Some(far)
                 if firsts().all(|first| first[..self.unlimited].iter().all(|at| *at == 0)) =>
             {
-                !self.is_allocated(session, dataset, far, most)
+                !self.is_allocated(session, dataset, far, most)?
             }
             _ => false,
         };
@@ -102,10 +104,14 @@ impl Swizzle {
                 .try_for_each(|(first, stored)| builder.add(first, *stored));
         }
         for (at, (first, stored)) in firsts().zip(&self.stored).enumerate() {
-            let right = self.corrected(first).filter(|right| {
-                // Looking up each would take too long; the last is the one that is off furthest.
-                at + 1 < self.stored.len() || self.is_allocated(session, dataset, right, most)
-            });
+            // Looking up each would take too long; the last is the one that is off furthest.
+            let is_last = at + 1 == self.stored.len();
+            let right = match self.corrected(first) {
+                Some(right) if is_last && !self.is_allocated(session, dataset, &right, most)? => {
+                    None
+                }
+                right => right,
+            };
             let Some(right) = right else {
                 return Err(Error::new(
                     Kind::Io,
@@ -128,18 +134,19 @@ impl Swizzle {
         dataset: hid_t,
         first: &[u64],
         most: u64,
-    ) -> bool {
+    ) -> Result<bool> {
         let hdf5 = session.hdf5;
         let (mut size, mut mask) = (0, 0);
         // SAFETY: there are as many offsets as dimensions, and a place for the size.
         let status =
             unsafe { (hdf5.H5Dget_chunk_storage_size)(dataset, first.as_ptr(), &mut size) };
         if status < 0 || size > most {
-            return false;
+            return absent(session, status);
         }
         let mut bytes: Vec<u8> = Vec::new();
         if bytes.try_reserve_exact(size as usize).is_err() {
-            return false;
+            let cause = format!("no memory for a chunk of {size} bytes");
+            return Err(Error::new(Kind::Memory, cause));
         }
         // SAFETY: there is room for the bytes, as many as HDF5 has just said.
         let status = unsafe {
@@ -151,7 +158,10 @@ impl Swizzle {
                 bytes.as_mut_ptr().cast(),
             )
         };
-        status >= 0
+        match status < 0 {
+            true => absent(session, status),
+            false => Ok(true),
+        }
     }
 
     /// The first element of the chunk that the walk took for one at `told`: its place in the array,
@@ -174,6 +184,14 @@ impl Swizzle {
         }
         right[self.unlimited] = place.checked_mul(self.chunk[self.unlimited])?;
         Some(right)
+    }
+}
+
+/// That a chunk is not there, unless it could not be looked at: that says nothing of where it is.
+fn absent(session: &Session<'_>, status: c_int) -> Result<bool> {
+    match session.check(status, "look at a chunk") {
+        Err(error) if error.os_errno() != 0 => Err(error),
+        _ => Ok(false),
     }
 }
 
