@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 
 # Below what h5py serves in host memory, below what it serves of contiguous data, and above.
-SIZES = (16 << 10, 1 << 20, 24 << 20)
+SIZES = (16 << 10, 1 << 20, 12 << 20)
 
 pytestmark = pytest.mark.usefixtures("penstock_arrays")
 
@@ -22,7 +22,16 @@ def device(request):
     return request.param
 
 
-@pytest.fixture(params=SIZES, ids=["16KiB", "1MiB", "24MiB"])
+@pytest.fixture(
+    params=[{}, {"connector": "penstock_async"}],
+    ids=["hdf5", "connector"],
+)
+def door(request):
+    """With what HDF5 opens the file."""
+    return request.param
+
+
+@pytest.fixture(params=SIZES, ids=["16KiB", "1MiB", "12MiB"])
 def rows(request):
     """How many rows of 1 KiB a dataset has."""
     return request.param >> 10
@@ -56,9 +65,9 @@ def inside(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_missing_external_file_is_an_error(inside, rows, device):
+def test_a_missing_external_file_is_an_error(inside, rows, device, door):
     external(inside / "f.h5", rows)[1].unlink()
-    with ps.File("f.h5") as file:
+    with ps.File("f.h5", **door) as file:
         with pytest.raises(OSError, match="external raw data file"):
             file["x"].read(device=device)
         with pytest.raises(OSError, match="external raw data file"):
@@ -214,9 +223,9 @@ def create(group, rows, layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_what_was_not_written_yet_of_an_open_file_reads_as_with_h5py(
-    tmp_path, rows, device, layout
+    tmp_path, rows, device, layout, door
 ):
-    with ps.File(tmp_path / "f.h5", "w") as file:
+    with ps.File(tmp_path / "f.h5", "w", **door) as file:
         create(file.h5py, rows, layout)
         file["x"].write(numbers(rows)[:10], np.s_[:10])
         before = np.zeros((rows, 256), "i4")
