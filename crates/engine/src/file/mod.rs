@@ -3,6 +3,7 @@
 
 pub mod position;
 pub(crate) mod residency;
+pub(crate) mod room;
 pub mod side;
 pub mod stripe;
 pub mod system;
@@ -197,14 +198,19 @@ impl File {
         }
     }
 
-    /// Allocates blocks for a range, and makes the file at least that long. Returns whether the
-    /// file system did so: some cannot, which is no failure.
-    pub(crate) fn allocate(&self, offset: u64, length: u64) -> Result<bool> {
+    /// Allocates blocks for a range and, if it `lengthens`, makes the file at least that long.
+    /// Returns whether the file system did so: some cannot, which is no failure.
+    pub(crate) fn allocate(&self, offset: u64, length: u64, lengthens: bool) -> Result<bool> {
+        let mode = if lengthens {
+            0
+        } else {
+            libc::FALLOC_FL_KEEP_SIZE
+        };
         // SAFETY: fallocate on an open descriptor touches no memory of this process.
         let status = unsafe {
             libc::fallocate(
                 self.buffered.as_raw_fd(),
-                0,
+                mode,
                 offset as libc::off_t,
                 length as libc::off_t,
             )
@@ -214,6 +220,8 @@ impl File {
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
+            // Not tried again after EINTR: some file systems undo all that they did until then, and
+            // would never end under signals that come regularly.
             Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR | libc::ENODEV) => Ok(false),
             _ => Err(Error::os(&error, "cannot allocate room in the file")
                 .at(&self.path, offset, length)),

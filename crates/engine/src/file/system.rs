@@ -71,6 +71,12 @@ impl FileSystem {
         LOCAL.contains(&self.name())
     }
 
+    /// Whether an allocation that fails for want of room keeps what it got before. The others undo
+    /// it, or count beforehand. An overlay passes allocations on to one or the other.
+    pub(super) fn keeps_part_of_an_allocation(&self) -> bool {
+        ["ext4", "xfs", "f2fs", "overlay"].contains(&self.name())
+    }
+
     pub fn name(&self) -> &'static str {
         NAMES
             .iter()

@@ -236,7 +236,7 @@ impl Submission {
             parts,
             queue_depth: self.prepared.queue_depth,
             ending: self.ending,
-            grown: OnceLock::new(),
+            room: OnceLock::new(),
             last,
         };
         make_job(self.engine, Box::new(transfer), tracker, lanes, owner)

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::LastTurn;
 use super::duty::{Duty, Remaining, Share};
-use super::grow::{self, Grown};
+use super::grow;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::position::Operation;
@@ -45,8 +45,8 @@ pub(super) struct Transfer {
     pub parts: Vec<Part>,
     pub queue_depth: u32,
     pub ending: Ending,
-    /// How the file grew before the first block of a direct write.
-    pub grown: OnceLock<Result<Option<Grown>>>,
+    /// Whether there is room for a direct write, asked before its first block.
+    pub room: OnceLock<Result<()>>,
     /// The ending then belongs to the submitter's turn.
     pub last: Option<LastTurn>,
 }
@@ -89,10 +89,9 @@ impl Transfer {
             return Ok(());
         }
         let plans = || self.parts.iter().filter(directly).map(|part| &part.plan);
-        match self.grown.get_or_init(|| grow::grow(&self.file, plans())) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.clone()),
-        }
+        self.room
+            .get_or_init(|| grow::grow(&self.file, plans()))
+            .clone()
     }
 
     fn edges(&self, share: &Share<'_>) -> Result<()> {
@@ -117,6 +116,9 @@ impl Transfer {
 
 impl Duty for Transfer {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
+        if share.stopping() {
+            return Ok(());
+        }
         self.make_room()?;
         for part in &self.parts {
             if share.stopping() || !part.has_more() {
@@ -164,9 +166,6 @@ impl Duty for Transfer {
     }
 
     fn clean_up(&self) {
-        if let Some(Ok(Some(grown))) = self.grown.get() {
-            grow::shrink(&self.file, *grown);
-        }
         if let Ending::Publish { .. } = self.ending {
             save::discard(&self.file);
         }
