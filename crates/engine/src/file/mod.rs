@@ -104,9 +104,21 @@ impl File {
         }
     }
 
+    /// A file that the caller has just made and opened for reading and writing, under the name that
+    /// errors tell.
+    pub(crate) fn of_new(opened: OwnedFd, name: &Path, options: Options) -> Result<File> {
+        options.check()?;
+        let access = Access {
+            read: true,
+            write: true,
+            ..Access::default()
+        };
+        File::of_opened(opened, name, access, options)
+    }
+
     pub fn metadata(&self) -> Result<std::fs::Metadata> {
         let copy = self.buffered.try_clone().map(std::fs::File::from);
-        copy.and_then(|file| file.metadata())
+        copy.and_then(|file| uninterrupted(|| file.metadata()))
             .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(&self.path))
     }
 
@@ -183,19 +195,15 @@ impl File {
                 .in_file(&self.path)
         })?;
         // SAFETY: ftruncate on an open descriptor touches no memory of this process.
-        match unsafe { libc::ftruncate(self.buffered.as_raw_fd(), length) } {
-            0 => Ok(()),
-            _ => Err(Error::last_os("cannot set the file's length").in_file(&self.path)),
-        }
+        uninterrupted(|| answer(unsafe { libc::ftruncate(self.buffered.as_raw_fd(), length) }))
+            .map_err(|e| Error::os(&e, "cannot set the file's length").in_file(&self.path))
     }
 
     /// Data and size are on the medium when it returns.
     pub fn sync(&self) -> Result<()> {
         // SAFETY: fdatasync on an open descriptor touches no memory of this process.
-        match unsafe { libc::fdatasync(self.buffered.as_raw_fd()) } {
-            0 => Ok(()),
-            _ => Err(Error::last_os("cannot bring the data to the medium").in_file(&self.path)),
-        }
+        uninterrupted(|| answer(unsafe { libc::fdatasync(self.buffered.as_raw_fd()) }))
+            .map_err(|e| Error::os(&e, "cannot bring the data to the medium").in_file(&self.path))
     }
 
     /// Allocates blocks for a range and, if it `lengthens`, makes the file at least that long.
@@ -311,10 +319,9 @@ fn status(path: &Path, fd: &OwnedFd) -> Result<libc::stat> {
     // SAFETY: stat is plain data, for which all zero bytes are a valid value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open and `stat` is a valid place for the answer.
-    match unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) } {
-        0 => Ok(stat),
-        _ => Err(Error::last_os("cannot read the file's status").in_file(path)),
-    }
+    uninterrupted(|| answer(unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) }))
+        .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(path))?;
+    Ok(stat)
 }
 
 fn refuse_unseekable(path: &Path, fd: &OwnedFd) -> Result<()> {
@@ -339,20 +346,34 @@ pub(crate) fn open_fd(path: &Path, flags: i32) -> io::Result<OwnedFd> {
     open_with(path, flags, 0o666)
 }
 
-fn open_with(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
+/// As open(2), with the mode of a file that it makes.
+pub(crate) fn open_with(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
     let name = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    loop {
+    uninterrupted(|| {
         // SAFETY: `name` is a C string that outlives the call.
         let fd = unsafe { libc::open(name.as_ptr(), flags, mode) };
-        if fd >= 0 {
-            // SAFETY: open has just returned this descriptor, and nobody else owns it.
-            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+        answer(fd)?;
+        // SAFETY: open has just returned this descriptor, and nobody else owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    })
+}
+
+/// Makes a system call again for as long as signals interrupt it.
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
         }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
+    }
+}
+
+/// What a system call that has just been made said.
+pub(crate) fn answer(status: i32) -> io::Result<()> {
+    match status {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
     }
 }
 

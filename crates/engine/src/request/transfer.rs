@@ -1,6 +1,5 @@
 //! The duty of a plain transfer: the blocks of a plan, carried between a file and memory.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +13,7 @@ use crate::file::side::{Direct, FileSide};
 use crate::memory::Memory;
 use crate::plan::{Block, Plan};
 use crate::routes::{Route, Work};
-use crate::save;
+use crate::save::Replacement;
 use crate::trace;
 
 /// The extents of a request that lie in one place, and how they travel.
@@ -32,9 +31,9 @@ pub(crate) enum Ending {
     Nothing,
     /// Data and size go to the medium.
     Sync,
-    /// The finished temporary file takes the place of `target`.
+    /// The file takes the place of the one that it replaces.
     Publish {
-        target: PathBuf,
+        replacement: Replacement,
         durable: bool,
     },
 }
@@ -104,7 +103,10 @@ impl Transfer {
         match &self.ending {
             Ending::Nothing => Ok(()),
             Ending::Sync => self.file.sync(),
-            Ending::Publish { target, durable } => save::publish(&self.file, target, *durable),
+            Ending::Publish {
+                replacement,
+                durable,
+            } => replacement.publish(*durable),
         }
     }
 
@@ -166,14 +168,14 @@ impl Duty for Transfer {
     }
 
     fn clean_up(&self) {
-        if let Ending::Publish { .. } = self.ending {
-            save::discard(&self.file);
+        if let Ending::Publish { replacement, .. } = &self.ending {
+            replacement.discard();
         }
     }
 
     fn named(&self, error: Error) -> Error {
         match &self.ending {
-            Ending::Publish { target, .. } => error.of_file(target),
+            Ending::Publish { replacement, .. } => error.of_file(replacement.target()),
             _ => error.in_file(self.file.path()),
         }
     }
