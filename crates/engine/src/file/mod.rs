@@ -37,8 +37,8 @@ pub struct File {
     path: PathBuf,
     access: Access,
     buffered: OwnedFd,
-    /// Opened when a request first wants it; `None` inside when the file system refuses.
-    direct: OnceLock<Option<OwnedFd>>,
+    /// Opened when a request first wants it, or why it cannot be.
+    direct: OnceLock<Result<OwnedFd>>,
     system: FileSystem,
     options: Mutex<Options>,
     /// Requests of this file that are under way.
@@ -240,23 +240,45 @@ impl File {
         self.buffered.as_raw_fd()
     }
 
-    /// The descriptor that bypasses the page cache, if the file system has such a way.
+    /// The descriptor that bypasses the page cache, if it can be had.
     pub(crate) fn direct_fd(&self) -> Option<RawFd> {
-        self.direct
-            .get_or_init(|| {
-                self.system.direct?;
-                let access = match (self.access.read, self.access.write) {
-                    (true, true) => libc::O_RDWR,
-                    (false, true) => libc::O_WRONLY,
-                    _ => libc::O_RDONLY,
-                };
-                let flags = access | libc::O_DIRECT | libc::O_CLOEXEC;
-                // Through /proc it is surely the same file, also when it was renamed or unlinked.
-                let same = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
-                open_fd(&same, flags).ok()
+        self.direct().as_ref().ok().map(AsRawFd::as_raw_fd)
+    }
+
+    pub(crate) fn must_have_direct(&self) -> Result<()> {
+        self.direct().as_ref().map(drop).map_err(Error::clone)
+    }
+
+    fn direct(&self) -> &Result<OwnedFd> {
+        self.direct.get_or_init(|| {
+            if self.system.direct.is_none() {
+                return Err(self.without_direct());
+            }
+            let access = match (self.access.read, self.access.write) {
+                (true, true) => libc::O_RDWR,
+                (false, true) => libc::O_WRONLY,
+                _ => libc::O_RDONLY,
+            };
+            let flags = access | libc::O_DIRECT | libc::O_CLOEXEC;
+            // Through /proc it is surely the same file, also when it was renamed or unlinked.
+            let same = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
+            open_fd(&same, flags).map_err(|e| match e.raw_os_error() {
+                Some(libc::EINVAL | libc::EOPNOTSUPP) => self.without_direct(),
+                _ => Error::os(&e, "cannot open the file for direct I/O").in_file(&self.path),
             })
-            .as_ref()
-            .map(AsRawFd::as_raw_fd)
+        })
+    }
+
+    fn without_direct(&self) -> Error {
+        Error::new(
+            Kind::Unavailable,
+            format!(
+                "the file system ({}) has no direct I/O for this file",
+                self.system.name()
+            ),
+        )
+        .remedy("use direct=auto or direct=no")
+        .in_file(&self.path)
     }
 
     /// Whether there is a way past the page cache.

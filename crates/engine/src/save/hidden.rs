@@ -23,9 +23,11 @@ const CREATE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXE
 pub(super) fn create(folder: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     loop {
         let (opened, path) = unused(folder, |path| open_with(path, CREATE, 0o600))?;
-        // Who cleared the folder before it was locked has removed it.
-        let is_locked = lock(opened.as_raw_fd());
-        if is_locked != Some(false) && is_named(&opened, &path) {
+        // Who cleared the folder before it was locked has removed it, or is about to.
+        let is_locked = lock(opened.as_raw_fd()) != Some(false);
+        let is_ours = is_named(&opened, &path)
+            .inspect_err(|_| drop(uninterrupted(|| fs::remove_file(&path))))?;
+        if is_locked && is_ours {
             return Ok((opened, path));
         }
     }
@@ -40,7 +42,8 @@ pub(super) fn link(fd: RawFd, folder: &Path) -> io::Result<PathBuf> {
 /// The mode of a new file in the folder, for which the system has no question: an empty one tells.
 pub(super) fn usual_mode(folder: &Path) -> io::Result<u32> {
     let (opened, path) = unused(folder, |path| open_with(path, CREATE, 0o666))?;
-    let mode = fs::File::from(opened).metadata().map(|m| m.mode());
+    let file = fs::File::from(opened);
+    let mode = uninterrupted(|| file.metadata()).map(|m| m.mode());
     uninterrupted(|| fs::remove_file(&path))?;
     mode
 }
@@ -95,7 +98,7 @@ fn remove_if_dead(path: &Path, is_of_this_boot: bool) {
     let fd = opened.as_raw_fd();
     let tells = is_of_this_boot || FileSystem::of(fd).is_of_one_machine();
     // The name is of this file as long as its lock is held.
-    if tells && lock(fd) == Some(true) && is_named(&opened, path) {
+    if tells && lock(fd) == Some(true) && is_named(&opened, path).unwrap_or(false) {
         let _ = fs::remove_file(path);
     }
 }
@@ -113,14 +116,13 @@ fn lock(fd: RawFd) -> Option<bool> {
 }
 
 /// Whether the path is a name of this regular file.
-fn is_named(opened: &OwnedFd, path: &Path) -> bool {
-    let stat = opened
-        .try_clone()
-        .map(fs::File::from)
-        .and_then(|file| uninterrupted(|| file.metadata()));
-    match (stat, uninterrupted(|| fs::symlink_metadata(path))) {
-        (Ok(a), Ok(b)) => a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino()),
-        _ => false,
+fn is_named(opened: &OwnedFd, path: &Path) -> io::Result<bool> {
+    let file = fs::File::from(opened.try_clone()?);
+    let here = uninterrupted(|| file.metadata())?;
+    match uninterrupted(|| fs::symlink_metadata(path)) {
+        Ok(there) => Ok(here.is_file() && (here.dev(), here.ino()) == (there.dev(), there.ino())),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
     }
 }
 
