@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tests.faults.case import Case
-from tests.faults.machine import Machine, Wrong, cases, shrunk
+from tests.faults.machine import BrokenPromiseError, Machine, cases, shrunk
 
 MOST = 60  # faults of one scenario
 
@@ -38,7 +38,7 @@ def many(machine: Machine, count: int, seed: int) -> int:
             for case in cases(machine, seed, number, MOST)[: count - done]:
                 done += 1
                 met += bool(machine.run(case)["hit"])
-        except Wrong as failed:
+        except BrokenPromiseError as failed:
             wrong += 1
             print(f"seed {seed}, scenario {number}: {failed}")
             if case is not None:

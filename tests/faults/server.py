@@ -9,9 +9,9 @@ import sys
 from typing import Any
 
 import numpy as np
+from tests.faults.case import ACTIONS, Case
 
 import penstock as ps
-from tests.faults.case import ACTIONS, Case
 
 
 def content(length: int, seed: int) -> np.ndarray[Any, Any]:
