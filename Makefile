@@ -54,7 +54,7 @@ test-fuzz:
 	scripts/fuzz
 
 test-python: build
-	$(PYTEST) tests/python tests/cli
+	$(PYTEST) tests/python tests/cli tests/faults
 
 test-c: build
 	$(PYTEST) tests/c

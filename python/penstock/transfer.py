@@ -97,7 +97,8 @@ def save(
     """Replace a file by the plain bytes of an array, in C order.
 
     A reader finds the old file or the new one, never a part. With ``durable=True`` the new file
-    also survives a power failure.
+    also survives a power failure; an error can then also say that the new file is in place, but may
+    not survive one. After any other error the old file is there.
 
     Args:
         path: The file.

@@ -228,8 +228,23 @@ PENSTOCK_API int penstock_readv(penstock_file *file, const penstock_range *range
 PENSTOCK_API int penstock_writev(penstock_file *file, const penstock_range *ranges, size_t count,
                                  const penstock_options *options, penstock_report *report);
 
+/* A write that fails or is cancelled may have written any part of its ranges, and changes nothing
+ * else: bytes that others write to the file meanwhile, in this process or another one, stay. Where it
+ * ends beyond the end of the file, the file may be as long as if it had succeeded, and what it has
+ * not written reads as zeros; no system call can take that back without harm to others. A write past
+ * the page cache (direct) for which the file system is too full, as far as that is known before, fails
+ * with PENSTOCK_ERR_NO_SPACE and changes nothing. If that shows only while room is taken (a quota,
+ * another program), the length stays as well, but the file may keep room behind its end until it is
+ * written there, truncated or removed. */
+
 /* Replaces the file `path` by the buffer, atomically: a reader finds the old file or the new one.
- * With durable=yes the new one also survives a power failure. */
+ * With durable=yes the new one also survives a power failure. The new file has the mode of the old
+ * one, or that of a new file, and before it has its name nobody else can open it. After an error the
+ * old file is there, or none if there was none, and nothing else; with durable=yes the message can
+ * say that the new file is in place but may not survive a power failure. A process that is killed
+ * leaves no file where the file system can make files without names (O_TMPFILE); elsewhere, and in
+ * the moment when a file is replaced, a hidden one (.penstock-*) can remain, which the next process
+ * that saves in the folder removes. */
 PENSTOCK_API int penstock_save(const char *path, const void *buffer, uint64_t length,
                                const penstock_options *options, penstock_report *report);
 

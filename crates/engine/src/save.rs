@@ -1,14 +1,175 @@
-//! Replacing a whole file atomically: temporary name, write, fsync, rename, fsync of the folder.
+//! Replacing a whole file atomically.
+//!
+//! The new contents are a file without a name, where the file system can make one (O_TMPFILE), so
+//! that nobody can open it and nothing remains of a process that is killed. Elsewhere they have a
+//! hidden name in the folder of the target, and are private. They get the mode of the file that
+//! they replace, or of a new one, before they get its name.
 
-use std::fs::{self, Permissions};
-use std::os::fd::AsRawFd;
+mod hidden;
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
-use crate::file::{Access, File, open_fd};
+use crate::file::{File, answer, open_fd, open_with, uninterrupted};
 use crate::options::Options;
+
+/// New contents of a file, which go away with this unless they are published.
+pub(crate) struct Replacement {
+    target: PathBuf,
+    file: Arc<File>,
+    /// The hidden name of the new file while it has one.
+    hidden: Mutex<Option<PathBuf>>,
+    /// Who may remove it: not a child, which has a copy of this.
+    process: u32,
+}
+
+impl Replacement {
+    /// An empty file in the folder of `target`, which [`destination`] found.
+    pub fn begin(target: PathBuf, options: Options) -> Result<Replacement> {
+        let folder = folder_of(&target);
+        hidden::clear(folder);
+        let failed =
+            |e| Error::os(&e, "cannot create a file in the folder of the target").in_file(&target);
+        let (opened, hidden) = match unnamed(folder).map_err(failed)? {
+            Some(opened) => (opened, None),
+            None => {
+                let (opened, name) = hidden::create(folder).map_err(failed)?;
+                (opened, Some(name))
+            }
+        };
+        let file = File::of_new(opened, &target, options).inspect_err(|_| {
+            hidden.iter().for_each(|name| drop(fs::remove_file(name)));
+        })?;
+        Ok(Replacement {
+            target,
+            file: Arc::new(file),
+            hidden: Mutex::new(hidden),
+            process: std::process::id(),
+        })
+    }
+
+    pub fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Puts the new file in the place of the target. After an error it is not there, unless the
+    /// error says so.
+    pub fn publish(&self, durable: bool) -> Result<()> {
+        if durable {
+            // Before it gets the name: else a power failure could leave the name with less.
+            self.file.sync()?;
+        }
+        self.put_in_place()?;
+        if durable {
+            self.sync_folder().map_err(|e| {
+                let action = "the new file is in place, but may not survive a power failure, \
+                              because its folder cannot be brought to the medium";
+                Error::os(&e, action)
+                    .remedy("look at the kernel log (dmesg), then save again")
+                    .in_file(&self.target)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Removes what was not published.
+    pub fn discard(&self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        if let Some(name) = self.hidden().take() {
+            // The failure of the request is what the caller gets to see.
+            let _ = uninterrupted(|| fs::remove_file(&name));
+        }
+    }
+
+    fn hidden(&self) -> MutexGuard<'_, Option<PathBuf>> {
+        self.hidden.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn put_in_place(&self) -> Result<()> {
+        let failed = |e| Error::os(&e, "cannot put the new file in place").in_file(&self.target);
+        let mut hidden = self.hidden();
+        let is_new = self.take_mode(hidden.is_some())?;
+        let name = match &*hidden {
+            Some(name) => name.clone(),
+            None => {
+                let fd = self.file.buffered_fd();
+                if is_new {
+                    match link(fd, &self.target) {
+                        Err(e) if e.kind() == ErrorKind::AlreadyExists => self.take_mode(false)?,
+                        linked => return linked.map_err(failed),
+                    };
+                }
+                // A link cannot replace a file, a rename can.
+                let name = hidden::link(fd, folder_of(&self.target)).map_err(failed)?;
+                hidden.insert(name).clone()
+            }
+        };
+        uninterrupted(|| fs::rename(&name, &self.target)).map_err(failed)?;
+        *hidden = None;
+        hidden::unlock(self.file.buffered_fd());
+        Ok(())
+    }
+
+    /// Gives the new file the mode that it is to have. Returns whether there is no target yet.
+    fn take_mode(&self, is_private: bool) -> Result<bool> {
+        let failed = |e| {
+            Error::os(&e, "cannot give the new file the mode of the target").in_file(&self.target)
+        };
+        let present = match uninterrupted(|| fs::metadata(&self.target)) {
+            Ok(present) => Some(present.permissions().mode()),
+            Err(e) if e.kind() == ErrorKind::NotFound => None,
+            Err(e) => return Err(failed(e)),
+        };
+        let wanted = match present {
+            None if is_private => hidden::usual_mode(folder_of(&self.target)).map_err(failed)?,
+            // Made with that of a new file.
+            None => return Ok(true),
+            Some(mode) => mode,
+        };
+        let wanted = wanted & 0o7777;
+        if self.file.stat()?.st_mode & 0o7777 != wanted {
+            // SAFETY: fchmod on an open descriptor touches no memory of this process.
+            uninterrupted(|| answer(unsafe { libc::fchmod(self.file.buffered_fd(), wanted) }))
+                .map_err(failed)?;
+        }
+        Ok(present.is_none())
+    }
+
+    /// The entry of the folder is on the medium when it returns. A folder that may be written but
+    /// not read, or a file system that syncs no folders, is synced as a whole.
+    fn sync_folder(&self) -> io::Result<()> {
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let synced = open_fd(folder_of(&self.target), flags).map(|folder| {
+            // SAFETY: fsync on an open descriptor touches no memory of this process.
+            uninterrupted(|| answer(unsafe { libc::fsync(folder.as_raw_fd()) }))
+        });
+        match synced {
+            Ok(Err(e)) if !is_unable(&e) => Err(e),
+            Ok(Ok(())) => Ok(()),
+            // SAFETY: syncfs on an open descriptor touches no memory of this process.
+            _ => uninterrupted(|| answer(unsafe { libc::syncfs(self.file.buffered_fd()) })),
+        }
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        self.discard();
+    }
+}
 
 /// Which file a save to `target` replaces: an absolute path, so that a later change of the working
 /// folder does not matter, with links followed, so that what a link points to is replaced.
@@ -19,9 +180,9 @@ pub(crate) fn destination(target: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(target)
         .map_err(|e| Error::os(&e, "cannot find the working folder").in_file(target))?;
     let path = resolved(absolute);
-    match fs::metadata(&path) {
+    match uninterrupted(|| fs::metadata(&path)) {
         Ok(present) if present.is_dir() => {
-            let error = std::io::Error::from_raw_os_error(libc::EISDIR);
+            let error = io::Error::from_raw_os_error(libc::EISDIR);
             Err(Error::os(&error, "cannot replace the file").in_file(target))
         }
         Ok(present) if !present.is_file() => Err(Error::invalid(
@@ -33,47 +194,12 @@ pub(crate) fn destination(target: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Opens a new temporary file beside `destination`, so that a rename can put it in place. If that
-/// exists, nobody may read the new contents who may not read the old ones.
-pub(crate) fn temporary(destination: &Path, options: Options) -> Result<File> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    loop {
-        let number = NUMBER.fetch_add(1, Relaxed);
-        let path = destination.with_file_name(format!(".penstock-{}-{number}", std::process::id()));
-        let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_CLOEXEC;
-        match open_fd(&path, flags) {
-            Ok(_) => {}
-            Err(e) if e.raw_os_error() == Some(libc::EEXIST) => continue,
-            Err(e) => {
-                return Err(
-                    Error::os(&e, "cannot create a temporary file beside the target")
-                        .in_file(destination),
-                );
-            }
-        }
-        if let Ok(present) = fs::metadata(destination) {
-            // Best effort, as for any program that replaces a file: the owner may differ. The
-            // writer needs access in any case.
-            let mode = present.permissions().mode() | 0o600;
-            let _ = fs::set_permissions(&path, Permissions::from_mode(mode));
-        }
-        let access = Access {
-            read: true,
-            write: true,
-            ..Access::default()
-        };
-        return File::open(&path, access, options).inspect_err(|_| {
-            let _ = fs::remove_file(&path);
-        });
-    }
-}
-
 /// Where a chain of symbolic links ends, be there a file or not; the path itself if it is none.
 fn resolved(mut path: PathBuf) -> PathBuf {
     /// As the kernel has it.
     const MAX_LINKS: usize = 40;
     for _ in 0..MAX_LINKS {
-        match fs::read_link(&path) {
+        match uninterrupted(|| fs::read_link(&path)) {
             // Relative to the folder of the link; an absolute one replaces it all.
             Ok(next) => path = path.with_file_name("").join(next),
             Err(_) => break,
@@ -82,37 +208,57 @@ fn resolved(mut path: PathBuf) -> PathBuf {
     path
 }
 
-/// Puts the written temporary file in the place of `destination`, with its mode.
-pub(crate) fn publish(file: &File, destination: &Path, durable: bool) -> Result<()> {
-    if durable {
-        // Before the rename: else a power failure could leave the new name with old contents.
-        file.sync()?;
-    }
-    if let Ok(present) = fs::metadata(destination) {
-        let _ = fs::set_permissions(file.path(), present.permissions());
-    }
-    fs::rename(file.path(), destination)
-        .map_err(|e| Error::os(&e, "cannot put the new file in place").in_file(destination))?;
-    if durable {
-        sync_folder_of(destination)?;
-    }
-    Ok(())
+fn folder_of(target: &Path) -> &Path {
+    target.parent().unwrap_or(Path::new("/"))
 }
 
-/// Removes a temporary file whose request failed.
-pub(crate) fn discard(file: &File) {
-    // The failure of the request is what the caller gets to see.
-    let _ = fs::remove_file(file.path());
-}
-
-fn sync_folder_of(target: &Path) -> Result<()> {
-    let folder = target.parent().unwrap_or(Path::new("/"));
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    let fd = open_fd(folder, flags)
-        .map_err(|e| Error::os(&e, "cannot open the folder to sync it").in_file(target))?;
-    // SAFETY: fsync on an open descriptor touches no memory of this process.
-    match unsafe { libc::fsync(fd.as_raw_fd()) } {
-        0 => Ok(()),
-        _ => Err(Error::last_os("cannot bring the folder to the medium").in_file(target)),
+/// A file without a name, if the system can make one and give it a name later. Its mode is that of
+/// a new file: nobody can open it before.
+fn unnamed(folder: &Path) -> io::Result<Option<OwnedFd>> {
+    let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
+    match open_with(folder, flags, 0o666) {
+        Ok(opened) if fs::symlink_metadata(entry_of(opened.as_raw_fd())).is_ok() => {
+            Ok(Some(opened))
+        }
+        Ok(_) => Ok(None),
+        Err(e) if is_unable(&e) || e.raw_os_error() == Some(libc::EISDIR) => Ok(None),
+        Err(e) => Err(e),
     }
 }
+
+/// Whether a system call failed because the file system has no such thing.
+fn is_unable(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS)
+    )
+}
+
+/// Gives a file without a name one that no other file has.
+fn link(fd: RawFd, path: &Path) -> io::Result<()> {
+    let name = |path: &Path| {
+        CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+    };
+    let (from, to) = (name(&entry_of(fd))?, name(path)?);
+    uninterrupted(|| {
+        // SAFETY: both are C strings that outlive the call.
+        answer(unsafe {
+            libc::linkat(
+                libc::AT_FDCWD,
+                from.as_ptr(),
+                libc::AT_FDCWD,
+                to.as_ptr(),
+                libc::AT_SYMLINK_FOLLOW,
+            )
+        })
+    })
+}
+
+/// What stands for a descriptor among the files.
+fn entry_of(fd: RawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{fd}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 
 pub mod position;
 pub(crate) mod residency;
+pub(crate) mod room;
 pub mod side;
 pub mod stripe;
 pub mod system;
@@ -36,8 +37,8 @@ pub struct File {
     path: PathBuf,
     access: Access,
     buffered: OwnedFd,
-    /// Opened when a request first wants it; `None` inside when the file system refuses.
-    direct: OnceLock<Option<OwnedFd>>,
+    /// Opened when a request first wants it, or why it cannot be.
+    direct: OnceLock<Result<OwnedFd>>,
     system: FileSystem,
     options: Mutex<Options>,
     /// Requests of this file that are under way. Each is counted until it has let go of the file.
@@ -103,9 +104,21 @@ impl File {
         }
     }
 
+    /// A file that the caller has just made and opened for reading and writing, under the name that
+    /// errors tell.
+    pub(crate) fn of_new(opened: OwnedFd, name: &Path, options: Options) -> Result<File> {
+        options.check()?;
+        let access = Access {
+            read: true,
+            write: true,
+            ..Access::default()
+        };
+        File::of_opened(opened, name, access, options)
+    }
+
     pub fn metadata(&self) -> Result<std::fs::Metadata> {
         let copy = self.buffered.try_clone().map(std::fs::File::from);
-        copy.and_then(|file| file.metadata())
+        copy.and_then(|file| uninterrupted(|| file.metadata()))
             .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(&self.path))
     }
 
@@ -185,29 +198,30 @@ impl File {
                 .in_file(&self.path)
         })?;
         // SAFETY: ftruncate on an open descriptor touches no memory of this process.
-        match unsafe { libc::ftruncate(self.buffered.as_raw_fd(), length) } {
-            0 => Ok(()),
-            _ => Err(Error::last_os("cannot set the file's length").in_file(&self.path)),
-        }
+        uninterrupted(|| answer(unsafe { libc::ftruncate(self.buffered.as_raw_fd(), length) }))
+            .map_err(|e| Error::os(&e, "cannot set the file's length").in_file(&self.path))
     }
 
     /// Data and size are on the medium when it returns.
     pub fn sync(&self) -> Result<()> {
         // SAFETY: fdatasync on an open descriptor touches no memory of this process.
-        match unsafe { libc::fdatasync(self.buffered.as_raw_fd()) } {
-            0 => Ok(()),
-            _ => Err(Error::last_os("cannot bring the data to the medium").in_file(&self.path)),
-        }
+        uninterrupted(|| answer(unsafe { libc::fdatasync(self.buffered.as_raw_fd()) }))
+            .map_err(|e| Error::os(&e, "cannot bring the data to the medium").in_file(&self.path))
     }
 
-    /// Allocates blocks for a range, and makes the file at least that long. Returns whether the
-    /// file system did so: some cannot, which is no failure.
-    pub(crate) fn allocate(&self, offset: u64, length: u64) -> Result<bool> {
+    /// Allocates blocks for a range and, if it `lengthens`, makes the file at least that long.
+    /// Returns whether the file system did so: some cannot, which is no failure.
+    pub(crate) fn allocate(&self, offset: u64, length: u64, lengthens: bool) -> Result<bool> {
+        let mode = if lengthens {
+            0
+        } else {
+            libc::FALLOC_FL_KEEP_SIZE
+        };
         // SAFETY: fallocate on an open descriptor touches no memory of this process.
         let status = unsafe {
             libc::fallocate(
                 self.buffered.as_raw_fd(),
-                0,
+                mode,
                 offset as libc::off_t,
                 length as libc::off_t,
             )
@@ -217,6 +231,8 @@ impl File {
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
+            // Not tried again after EINTR: some file systems undo all that they did until then, and
+            // would never end under signals that come regularly.
             Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR | libc::ENODEV) => Ok(false),
             _ => Err(Error::os(&error, "cannot allocate room in the file")
                 .at(&self.path, offset, length)),
@@ -227,23 +243,45 @@ impl File {
         self.buffered.as_raw_fd()
     }
 
-    /// The descriptor that bypasses the page cache, if the file system has such a way.
+    /// The descriptor that bypasses the page cache, if it can be had.
     pub(crate) fn direct_fd(&self) -> Option<RawFd> {
-        self.direct
-            .get_or_init(|| {
-                self.system.direct?;
-                let access = match (self.access.read, self.access.write) {
-                    (true, true) => libc::O_RDWR,
-                    (false, true) => libc::O_WRONLY,
-                    _ => libc::O_RDONLY,
-                };
-                let flags = access | libc::O_DIRECT | libc::O_CLOEXEC;
-                // Through /proc it is surely the same file, also when it was renamed or unlinked.
-                let same = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
-                open_fd(&same, flags).ok()
+        self.direct().as_ref().ok().map(AsRawFd::as_raw_fd)
+    }
+
+    pub(crate) fn must_have_direct(&self) -> Result<()> {
+        self.direct().as_ref().map(drop).map_err(Error::clone)
+    }
+
+    fn direct(&self) -> &Result<OwnedFd> {
+        self.direct.get_or_init(|| {
+            if self.system.direct.is_none() {
+                return Err(self.without_direct());
+            }
+            let access = match (self.access.read, self.access.write) {
+                (true, true) => libc::O_RDWR,
+                (false, true) => libc::O_WRONLY,
+                _ => libc::O_RDONLY,
+            };
+            let flags = access | libc::O_DIRECT | libc::O_CLOEXEC;
+            // Through /proc it is surely the same file, also when it was renamed or unlinked.
+            let same = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
+            open_fd(&same, flags).map_err(|e| match e.raw_os_error() {
+                Some(libc::EINVAL | libc::EOPNOTSUPP) => self.without_direct(),
+                _ => Error::os(&e, "cannot open the file for direct I/O").in_file(&self.path),
             })
-            .as_ref()
-            .map(AsRawFd::as_raw_fd)
+        })
+    }
+
+    fn without_direct(&self) -> Error {
+        Error::new(
+            Kind::Unavailable,
+            format!(
+                "the file system ({}) has no direct I/O for this file",
+                self.system.name()
+            ),
+        )
+        .remedy("use direct=auto or direct=no")
+        .in_file(&self.path)
     }
 
     /// Whether there is a way past the page cache.
@@ -306,10 +344,9 @@ fn status(path: &Path, fd: &OwnedFd) -> Result<libc::stat> {
     // SAFETY: stat is plain data, for which all zero bytes are a valid value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open and `stat` is a valid place for the answer.
-    match unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) } {
-        0 => Ok(stat),
-        _ => Err(Error::last_os("cannot read the file's status").in_file(path)),
-    }
+    uninterrupted(|| answer(unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) }))
+        .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(path))?;
+    Ok(stat)
 }
 
 fn refuse_unseekable(path: &Path, fd: &OwnedFd) -> Result<()> {
@@ -334,20 +371,34 @@ pub(crate) fn open_fd(path: &Path, flags: i32) -> io::Result<OwnedFd> {
     open_with(path, flags, 0o666)
 }
 
-fn open_with(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
+/// As open(2), with the mode of a file that it makes.
+pub(crate) fn open_with(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
     let name = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    loop {
+    uninterrupted(|| {
         // SAFETY: `name` is a C string that outlives the call.
         let fd = unsafe { libc::open(name.as_ptr(), flags, mode) };
-        if fd >= 0 {
-            // SAFETY: open has just returned this descriptor, and nobody else owns it.
-            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+        answer(fd)?;
+        // SAFETY: open has just returned this descriptor, and nobody else owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    })
+}
+
+/// Makes a system call again for as long as signals interrupt it.
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
         }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
+    }
+}
+
+/// What a system call that has just been made said.
+pub(crate) fn answer(status: i32) -> io::Result<()> {
+    match status {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
     }
 }
 

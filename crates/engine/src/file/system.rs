@@ -67,8 +67,19 @@ impl FileSystem {
     /// Whether those who write to one file through the page cache stand in line, as they do for a
     /// lock of the inode. File systems of many machines lock ranges.
     pub fn takes_one_writer(&self) -> bool {
+        self.is_of_one_machine()
+    }
+
+    /// Whether no other machine can have the same files.
+    pub(crate) fn is_of_one_machine(&self) -> bool {
         const LOCAL: [&str; 5] = ["ext4", "xfs", "btrfs", "f2fs", "tmpfs"];
         LOCAL.contains(&self.name())
+    }
+
+    /// Whether an allocation that fails for want of room keeps what it got before. The others undo
+    /// it, or count beforehand. An overlay passes allocations on to one or the other.
+    pub(super) fn keeps_part_of_an_allocation(&self) -> bool {
+        ["ext4", "xfs", "f2fs", "overlay"].contains(&self.name())
     }
 
     pub fn name(&self) -> &'static str {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::position::Operation;
 use crate::file::residency::residency;
@@ -156,15 +156,7 @@ impl Chooser<'_> {
     fn direct(&self, cached: f64) -> Result<Direct> {
         match self.options.direct.unwrap_or(Choice::Auto) {
             Choice::No => Ok(Direct::Never),
-            Choice::Yes if self.file.direct_fd().is_some() => Ok(Direct::Always),
-            Choice::Yes => Err(Error::new(
-                Kind::Unavailable,
-                format!(
-                    "the file system ({}) has no direct I/O for this file",
-                    self.file.system().name()
-                ),
-            )
-            .remedy("use direct=auto or direct=no")),
+            Choice::Yes => self.file.must_have_direct().map(|()| Direct::Always),
             Choice::Auto if self.operation == Operation::Write => {
                 let large = self.load.bytes >= DIRECT_WRITE && !self.load.is_scattered();
                 let durable = self.options.durable == Some(true);

@@ -1,25 +1,21 @@
 //! Room for a direct write beyond the end of the file.
 //!
-//! It is allocated, and the file made as long as it will be, before the first worker writes: a
-//! file system serialises direct writes that extend a file. A write that fails takes the length
-//! back.
+//! A file system serialises direct writes that extend a file. So the blocks are allocated, and the
+//! file made as long as it will be, before the first worker writes. A write that fails takes
+//! neither back: others may write to the file meanwhile, in other processes too, and no system
+//! call shortens a file, or frees its blocks, only where nobody else has written.
 
-use crate::error::Result;
+use std::io;
+
+use crate::error::{Error, Result};
 use crate::file::File;
+use crate::file::room::Room;
 use crate::plan::Plan;
 
-/// By how much a file was made longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grown {
-    from: u64,
-    to: u64,
-}
-
-/// Allocates what the plans write beyond the end of the file, and not the gaps between.
-pub(super) fn grow<'a>(
-    file: &File,
-    plans: impl Iterator<Item = &'a Plan>,
-) -> Result<Option<Grown>> {
+/// Allocates what the plans write beyond the end of the file, and not the gaps between. If there
+/// is no room for that, the length is as before. Where it cannot be allocated beforehand, each
+/// write extends the file by itself.
+pub(super) fn grow<'a>(file: &File, plans: impl Iterator<Item = &'a Plan>) -> Result<()> {
     let size = file.size()?;
     let mut beyond: Vec<(u64, u64)> = plans
         .flat_map(Plan::extents)
@@ -27,23 +23,29 @@ pub(super) fn grow<'a>(
         .map(|e| (e.offset.max(size), e.end()))
         .collect();
     beyond.sort_unstable();
-    let Some(&(_, to)) = beyond.last() else {
-        return Ok(None);
+    let ranges = joined(&beyond);
+    let Some(&(last, end)) = ranges.last() else {
+        return Ok(());
     };
-    for (start, end) in joined(&beyond) {
-        if !file.allocate(start, end - start)? {
-            return Ok(None);
+    match file.room_for(&ranges) {
+        Room::Enough => {}
+        Room::Unknown => return Ok(()),
+        Room::Lacking => {
+            let error = io::Error::from_raw_os_error(libc::ENOSPC);
+            return Err(Error::os(&error, "cannot allocate room in the file").at(
+                file.path(),
+                ranges[0].0,
+                end - ranges[0].0,
+            ));
         }
     }
-    Ok(Some(Grown { from: size, to }))
-}
-
-/// Gives back what [`grow`] added, unless somebody else changed the length since.
-pub(super) fn shrink(file: &File, grown: Grown) {
-    if file.size().is_ok_and(|size| size == grown.to) {
-        // The failure of the write is what the caller gets to see.
-        let _ = file.truncate(grown.from);
+    for (start, end) in &ranges {
+        if !file.allocate(*start, end - start, false)? {
+            return Ok(());
+        }
     }
+    // No room is needed any more, so this does not fail for want of it half-way.
+    file.allocate(last, end - last, true).map(drop)
 }
 
 /// Sorted ranges that do not overlap, with neighbours made one.

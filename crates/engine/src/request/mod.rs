@@ -30,7 +30,7 @@ use crate::options::{MAX_THREADS, Options, RouteName};
 use crate::plan::Extent;
 use crate::report::Report;
 use crate::routes::fault::Decide;
-use crate::save;
+use crate::save::{self, Replacement};
 use crate::workers::Task;
 pub(crate) use choose::MAX_AUTO_THREADS;
 pub use duty::{Duty, Remaining, Share};
@@ -192,20 +192,17 @@ impl Submission {
         length: u64,
         options: Options,
     ) -> Result<Self> {
-        let destination = save::destination(target)?;
-        let file = Arc::new(save::temporary(&destination, options)?);
+        let replacement = Replacement::begin(save::destination(target)?, options)?;
         let extents = [Extent {
             offset: 0,
             length,
             memory,
         }];
         let order = Order::new(Operation::Write, &extents, options);
-        let mut submission = Submission::of_file(engine, &file, order).map_err(|error| {
-            save::discard(&file);
-            error.of_file(target)
-        })?;
+        let mut submission = Submission::of_file(engine, replacement.file(), order)
+            .map_err(|error| error.of_file(target))?;
         submission.ending = Ending::Publish {
-            target: destination,
+            replacement,
             durable: submission.prepared.durable,
         };
         Ok(submission)
@@ -220,7 +217,7 @@ impl Submission {
         let parts = self.prepared.parts;
         let context = parts.iter().find_map(|p| p.memory.context.clone());
         let path = match &self.ending {
-            Ending::Publish { target, .. } => target,
+            Ending::Publish { replacement, .. } => replacement.target(),
             _ => self.file.path(),
         };
         let path = path.to_owned();
@@ -239,7 +236,7 @@ impl Submission {
             parts,
             queue_depth: self.prepared.queue_depth,
             ending: self.ending,
-            grown: OnceLock::new(),
+            room: OnceLock::new(),
             last,
         };
         make_job(self.engine, Box::new(transfer), tracker, lanes, owner)

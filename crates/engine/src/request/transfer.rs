@@ -1,12 +1,11 @@
 //! The duty of a plain transfer: the blocks of a plan, carried between a file and memory.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use super::LastTurn;
 use super::duty::{Duty, Remaining, Share};
-use super::grow::{self, Grown};
+use super::grow;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::position::Operation;
@@ -14,7 +13,7 @@ use crate::file::side::{Direct, FileSide};
 use crate::memory::Memory;
 use crate::plan::{Block, Plan};
 use crate::routes::{Route, Work};
-use crate::save;
+use crate::save::Replacement;
 use crate::trace;
 
 /// The extents of a request that lie in one place, and how they travel.
@@ -32,9 +31,9 @@ pub(crate) enum Ending {
     Nothing,
     /// Data and size go to the medium.
     Sync,
-    /// The finished temporary file takes the place of `target`.
+    /// The file takes the place of the one that it replaces.
     Publish {
-        target: PathBuf,
+        replacement: Replacement,
         durable: bool,
     },
 }
@@ -45,8 +44,8 @@ pub(super) struct Transfer {
     pub parts: Vec<Part>,
     pub queue_depth: u32,
     pub ending: Ending,
-    /// How the file grew before the first block of a direct write.
-    pub grown: OnceLock<Result<Option<Grown>>>,
+    /// Whether there is room for a direct write, asked before its first block.
+    pub room: OnceLock<Result<()>>,
     /// The ending then belongs to the submitter's turn.
     pub last: Option<LastTurn>,
 }
@@ -89,10 +88,9 @@ impl Transfer {
             return Ok(());
         }
         let plans = || self.parts.iter().filter(directly).map(|part| &part.plan);
-        match self.grown.get_or_init(|| grow::grow(&self.file, plans())) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.clone()),
-        }
+        self.room
+            .get_or_init(|| grow::grow(&self.file, plans()))
+            .clone()
     }
 
     fn edges(&self, share: &Share<'_>) -> Result<()> {
@@ -105,7 +103,10 @@ impl Transfer {
         match &self.ending {
             Ending::Nothing => Ok(()),
             Ending::Sync => self.file.sync(),
-            Ending::Publish { target, durable } => save::publish(&self.file, target, *durable),
+            Ending::Publish {
+                replacement,
+                durable,
+            } => replacement.publish(*durable),
         }
     }
 
@@ -117,6 +118,9 @@ impl Transfer {
 
 impl Duty for Transfer {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
+        if share.stopping() {
+            return Ok(());
+        }
         self.make_room()?;
         for part in &self.parts {
             if share.stopping() || !part.has_more() {
@@ -164,17 +168,14 @@ impl Duty for Transfer {
     }
 
     fn clean_up(&self) {
-        if let Some(Ok(Some(grown))) = self.grown.get() {
-            grow::shrink(&self.file, *grown);
-        }
-        if let Ending::Publish { .. } = self.ending {
-            save::discard(&self.file);
+        if let Ending::Publish { replacement, .. } = &self.ending {
+            replacement.discard();
         }
     }
 
     fn named(&self, error: Error) -> Error {
         match &self.ending {
-            Ending::Publish { target, .. } => error.of_file(target),
+            Ending::Publish { replacement, .. } => error.of_file(replacement.target()),
             _ => error.in_file(self.file.path()),
         }
     }

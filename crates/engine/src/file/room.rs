@@ -1,0 +1,157 @@
+//! Room on a file system for ranges of a file, asked about before it is taken.
+//!
+//! ext4, XFS and F2FS keep what an allocation got before the system was full, and blocks behind
+//! the end of a file go back only when the file is truncated, which could cut another writer's
+//! bytes. So what surely fails must not begin.
+
+use std::os::fd::AsRawFd;
+
+use super::File;
+
+/// Whether ranges of a file can be allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Enough,
+    Lacking,
+    /// Only trying tells: the room is reserved for some users, or the system does not say what
+    /// the file has already.
+    Unknown,
+}
+
+impl File {
+    /// Whether there is room for these ranges, which do not overlap, less what the file has of
+    /// them already.
+    pub(crate) fn room_for(&self, ranges: &[(u64, u64)]) -> Room {
+        if !self.system.keeps_part_of_an_allocation() {
+            return Room::Enough;
+        }
+        let Some((free, available)) = self.free() else {
+            return Room::Unknown;
+        };
+        let wanted: u64 = ranges.iter().map(|(start, end)| end - start).sum();
+        if wanted <= available {
+            return Room::Enough;
+        }
+        let there = ranges
+            .iter()
+            .map(|&(start, end)| self.allocated(start, end));
+        match there.sum::<Option<u64>>() {
+            Some(there) if wanted.saturating_sub(there) <= available => Room::Enough,
+            Some(there) if wanted.saturating_sub(there) > free => Room::Lacking,
+            _ => Room::Unknown,
+        }
+    }
+
+    /// Free bytes of the file system: all of them, and those that any user may have.
+    fn free(&self) -> Option<(u64, u64)> {
+        // SAFETY: statvfs is plain data, for which all zero bytes are a valid value.
+        let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+        // SAFETY: the descriptor is open and `stat` is a valid place for the answer.
+        match unsafe { libc::fstatvfs(self.buffered.as_raw_fd(), &mut stat) } {
+            0 => Some((stat.f_bfree * stat.f_frsize, stat.f_bavail * stat.f_frsize)),
+            _ => None,
+        }
+    }
+
+    /// Bytes of the range for which the file has blocks, within its length or not.
+    fn allocated(&self, start: u64, end: u64) -> Option<u64> {
+        let (mut at, mut found) = (start, 0);
+        while at < end {
+            let mut map = ExtentMap::asking(at, end - at);
+            // SAFETY: `map` is a fiemap with as many places for extents as it says.
+            let status = unsafe { libc::ioctl(self.buffered.as_raw_fd(), FS_IOC_FIEMAP, &mut map) };
+            if status != 0 {
+                return None;
+            }
+            let extents = map.extents.get(..map.mapped as usize)?;
+            let Some(last) = extents.last() else { break };
+            for extent in extents {
+                let (from, to) = (extent.logical, extent.logical + extent.length);
+                found += to.min(end).saturating_sub(from.max(start));
+            }
+            // An extent can begin before the range, but each answer goes on behind the one before.
+            at = (last.logical + last.length).max(at + 1);
+        }
+        Some(found)
+    }
+}
+
+/// As `_IOWR('f', 11, struct fiemap)` of linux/fs.h.
+const FS_IOC_FIEMAP: libc::Ioctl = 0xC020_660B_u32 as libc::Ioctl;
+
+const EXTENTS: usize = 64;
+
+/// `struct fiemap` of linux/fiemap.h.
+#[repr(C)]
+struct ExtentMap {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped: u32,
+    count: u32,
+    reserved: u32,
+    extents: [Extent; EXTENTS],
+}
+
+/// `struct fiemap_extent` of linux/fiemap.h.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Extent {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    reserved: [u64; 2],
+    flags: u32,
+    reserved_too: [u32; 3],
+}
+
+impl ExtentMap {
+    fn asking(start: u64, length: u64) -> ExtentMap {
+        ExtentMap {
+            start,
+            length,
+            flags: 0,
+            mapped: 0,
+            count: EXTENTS as u32,
+            reserved: 0,
+            extents: [Extent::default(); EXTENTS],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::file::Access;
+    use crate::options::Options;
+
+    #[test]
+    fn what_a_file_has_of_a_range_is_counted_beyond_its_end_as_well() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let plain = std::fs::File::create(&path).unwrap();
+        // Many extents, with gaps between.
+        for number in 0..200 {
+            plain.write_all_at(&[1; 4096], number * 16384).unwrap();
+        }
+        plain.sync_all().unwrap();
+        let access = Access {
+            read: true,
+            write: true,
+            ..Access::default()
+        };
+        let file = File::open(&path, access, Options::default()).unwrap();
+        let end = 200 * 16384;
+        let Some(found) = file.allocated(0, end) else {
+            eprintln!("SKIPPED: the file system of the tests does not tell what a file has");
+            return;
+        };
+        assert!((200 * 4096..=end).contains(&found), "{found}");
+        assert!(file.allocate(end, 1 << 20, false).unwrap());
+        assert_eq!(file.allocated(end, end + (1 << 20)), Some(1 << 20));
+        assert_eq!(file.allocated(end + 5000, end + 9000), Some(4000));
+        assert!(file.size().unwrap() < end);
+    }
+}

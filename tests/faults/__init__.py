@@ -1,0 +1,1 @@
+"""Faults at each system call of loads and saves: ``python -m tests.faults --help``."""
