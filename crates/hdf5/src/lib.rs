@@ -27,6 +27,7 @@ mod session;
 mod space;
 mod sweep;
 mod swizzle;
+mod unfinished;
 pub mod write;
 
 pub use change::Conversion;

@@ -27,6 +27,7 @@ use crate::pair::pair;
 use crate::plan::{Destination, Item, ReadPlan, Source};
 use crate::selection::Selection;
 use crate::session::{Id, Session};
+use crate::unfinished;
 
 /// A read that needs HDF5 no more.
 #[derive(Debug)]
@@ -108,6 +109,9 @@ fn try_plan(
     order: &Order<'_>,
 ) -> Result<(Arc<DatasetInfo>, Planned<Prepared>)> {
     let mut info = order.info(session)?;
+    if info.is_settled() {
+        unfinished::refuse(session, order.dataset)?;
+    }
     if info.file.is_writable && info.file.is_plain {
         if info.file.page_buffer > 0 {
             let why = PAGE_BUFFER.to_owned();

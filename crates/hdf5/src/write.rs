@@ -26,6 +26,7 @@ use crate::plan::{Destination, Item, ReadPlan};
 use crate::read::{PAGE_BUFFER, Planned, Refused, Stop, direct, flush, refused};
 use crate::selection::{Axis, Selection};
 use crate::session::Session;
+use crate::unfinished;
 
 /// A write that is ready to be submitted.
 pub struct Prepared {
@@ -277,10 +278,11 @@ fn contiguous(
             let Some(last) = selection.last(&info.shape) else {
                 return refused("the last element cannot be told");
             };
-            native.allocate(session, &last)?;
+            unfinished::watched(session, order.dataset, || native.allocate(session, &last))?;
             DatasetInfo::read(session, order.dataset)?
         }
         _ => {
+            unfinished::refuse(session, order.dataset)?;
             flush(session, order.dataset, info)?;
             info.clone()
         }

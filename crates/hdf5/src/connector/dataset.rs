@@ -4,14 +4,17 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::slice;
 use std::sync::atomic::Ordering::Relaxed;
 
+use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5P_DEFAULT, herr_t, hid_t};
 
-use super::background::{self, Call, Kind, Way};
+use super::background::{self, Call, Kind, Loan, Way};
 use super::host::Quiet;
 use super::request;
 use super::wrapped::{Ask, Location, Req, Under, Wrapped, attempt, close_after, make, operate};
 use crate::edge::{FAIL, SUCCEED};
+use crate::session::Session;
+use crate::unfinished;
 
 unsafe extern "C" fn create(
     obj: *mut c_void,
@@ -195,6 +198,9 @@ unsafe fn transfer(
                 buffers: &buffers,
                 req,
             })?;
+            if !matches!(way, Way::Done) {
+                refuse_unfinished(&unders)?;
+            }
             let mut objects: Vec<*mut c_void> = unders.iter().map(|under| under.object).collect();
             match way {
                 Way::Done => Ok(SUCCEED),
@@ -214,6 +220,24 @@ unsafe fn transfer(
             }
         })
     }
+}
+
+/// An error if HDF5 is to read or write storage of which it has not finished the allocation.
+///
+/// # Safety
+/// The thread is inside a callback on these datasets.
+unsafe fn refuse_unfinished(unders: &[Under]) -> Result<()> {
+    if unfinished::is_none() || unders.iter().any(|under| under.is_lent) {
+        return Ok(());
+    }
+    for under in unders {
+        // SAFETY: passed on.
+        let loan = unsafe { Loan::of(under, H5I_DATASET)? };
+        // SAFETY: the thread is inside a call of this HDF5.
+        let session = unsafe { Session::begin(under.container.below.host.hdf5) };
+        unfinished::refuse(&session, loan.id())?;
+    }
+    Ok(())
 }
 
 /// An operation by the connector below on what pending operations may change.

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::library::{Absent, Library, Search, table};
+use connector::H5O_info2_t;
 use driver::H5FD_class_t;
 
 #[allow(non_camel_case_types)]
@@ -68,7 +69,9 @@ pub const H5D_VIRTUAL: c_int = 3;
 pub const H5D_CHUNK_IDX_EARRAY: c_int = 4;
 pub const H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS: c_uint = 2;
 pub const H5D_FILL_TIME_NEVER: c_int = 1;
+pub const H5D_FILL_TIME_IFSET: c_int = 2;
 pub const H5D_FILL_VALUE_UNDEFINED: c_int = 0;
+pub const H5D_FILL_VALUE_USER_DEFINED: c_int = 2;
 
 pub const H5S_SCALAR: c_int = 0;
 pub const H5S_SIMPLE: c_int = 1;
@@ -224,6 +227,7 @@ table! {
                 -> herr_t;
             fn H5FDregister(cls: *const H5FD_class_t) -> hid_t;
             fn H5FDis_driver_registered_by_name(driver_name: *const c_char) -> htri_t;
+            fn H5Oget_info3(loc_id: hid_t, oinfo: *mut H5O_info2_t, fields: c_uint) -> herr_t;
             fn H5Oexists_by_name(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> htri_t;
             fn H5Iget_file_id(id: hid_t) -> hid_t;
             fn H5Iget_name(id: hid_t, name: *mut c_char, size: usize) -> isize;

@@ -4,9 +4,9 @@ use std::ffi::CStr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use penstock_engine::Stream;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::memory::{Memory, is_on_host};
+use penstock_engine::{Stream, refuse_fork};
 use penstock_sys::cuda::cuda_is_loaded;
 use penstock_sys::hdf5::connector::H5I_DATASET;
 use penstock_sys::hdf5::{H5S_ALL, hid_t};
@@ -178,11 +178,9 @@ pub unsafe fn transfer(call: &Call<'_>) -> Result<Way> {
         if let Some(why) = only_below(call, list.is_plain) {
             return below(why);
         }
-        let parts = match planned(call) {
-            Ok(Ok(parts)) => parts,
-            Ok(Err(Refused(why))) => return below(&why),
-            // HDF5 has its own words for what is wrong, or can do it.
-            Err(error) => return below(&error.to_string()),
+        let parts = match planned(call)? {
+            Ok(parts) => parts,
+            Err(Refused(why)) => return below(&why),
         };
         if call.kind == Kind::Read {
             // What it reads may be what was not written.
@@ -287,6 +285,9 @@ unsafe fn keep_order(call: &Call<'_>) -> Result<()> {
 /// As for [`transfer`].
 unsafe fn only_below(call: &Call<'_>, is_plain: bool) -> Option<&'static str> {
     let first = &call.unders[0].container;
+    if refuse_fork().is_err() {
+        return Some("the process was forked from one that had used Penstock");
+    }
     if first.is_parallel {
         return Some("the processes of an MPI program share the file");
     }
