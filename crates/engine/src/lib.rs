@@ -14,6 +14,7 @@ pub mod gpu;
 pub mod memory;
 pub mod options;
 mod plan;
+pub mod reach;
 pub mod report;
 pub mod request;
 mod routes;

@@ -9,7 +9,9 @@ use std::sync::{Mutex, MutexGuard};
 
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::connector::{H5O_INFO_BASIC, H5O_info2_t};
-use penstock_sys::hdf5::{Hdf5, hid_t};
+use penstock_sys::hdf5::{
+    H5D_FILL_TIME_IFSET, H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_USER_DEFINED, Hdf5, hid_t,
+};
 
 use crate::session::Session;
 
@@ -41,9 +43,30 @@ pub fn watched(
     let key = key(session, dataset)?;
     unfinished().retain(|other| *other != key);
     allocate().inspect_err(|_| {
-        if has_storage(session, dataset) {
+        if has_storage(session, dataset) && is_filled(session, dataset).unwrap_or(true) {
             unfinished().push(key);
         }
+    })
+}
+
+/// Whether HDF5 writes fill values when it allocates the storage. Else nothing can fail between the address
+/// in memory and that in the file.
+fn is_filled(session: &Session<'_>, dataset: hid_t) -> Result<bool> {
+    let hdf5 = session.hdf5;
+    let (mut time, mut value) = (0, 0);
+    // SAFETY: HDF5 checks the identifiers, the list is ours to close, and there are places for the answers.
+    unsafe {
+        let list = (hdf5.H5Dget_create_plist)(dataset);
+        let list = session.own(list, hdf5.H5Pclose, "get the creation properties")?;
+        let status = (hdf5.H5Pget_fill_time)(list.get(), &mut time);
+        session.check(status, "get the fill time")?;
+        let status = (hdf5.H5Pfill_value_defined)(list.get(), &mut value);
+        session.check(status, "get the state of the fill value")?;
+    }
+    Ok(match time {
+        H5D_FILL_TIME_NEVER => false,
+        H5D_FILL_TIME_IFSET => value == H5D_FILL_VALUE_USER_DEFINED,
+        _ => true,
     })
 }
 

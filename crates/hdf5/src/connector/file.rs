@@ -14,7 +14,7 @@ use super::background::{self, before_open, identity};
 use super::host::{Host, Quiet};
 use super::info::Info;
 use super::wrapped::{
-    Ask, Container, METADATA, NONE, NOTHING_PENDING, Req, Under, Wrapped, attempt, close_after,
+    Ask, Container, METADATA, NONE, NOTHING_PENDING, Req, Under, Wrapped, attempt, close_and_tell,
     operate,
 };
 use crate::edge::{FAIL, SUCCEED, What, caught, what};
@@ -341,21 +341,15 @@ unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) ->
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
         let claim = |under: &Under| background::file_of(under, H5I_FILE);
-        // A file with a failure to tell of stays open, for HDF5 keeps the identifier.
-        let settled = attempt(file, Ask::NONE, |under| {
-            let _quiet = Quiet::begin(under.container.below.host);
-            match under.is_lent {
-                true => {}
-                false if req.is_null() => background::settle(under, || claim(under))?,
-                // What has ended until now; the rest is told when the file is closed.
-                false => under.container.policy.failures.take()?,
-            }
-            Ok(SUCCEED)
-        });
-        match settled < 0 {
-            true => settled,
-            false => close_after(file, Ask::of(background::CLOSE_FILE, req), claim, native),
-        }
+        // Failures of writes that nobody has waited for: those of the file's end with this call.
+        let tell = |under: &Under| under.container.policy.failures.take();
+        close_and_tell(
+            file,
+            Ask::of(background::CLOSE_FILE, req),
+            claim,
+            native,
+            tell,
+        )
     }
 }
 

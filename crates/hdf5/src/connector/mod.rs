@@ -77,7 +77,10 @@ unsafe extern "C" fn ends<const SLOT: usize>(_: *mut c_void) {
         if let Some(host) = Host::of(SLOT) {
             background::at_end(|| background::finish_all(host));
             // SAFETY: HDF5 calls this.
-            unsafe { file::close_all(host) };
+            unsafe {
+                background::at_end(|| request::empty_event_sets(host));
+                file::close_all(host);
+            }
         }
     });
 }

@@ -11,7 +11,7 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{ErrorPlace, herr_t, hid_t};
 
 use super::background::{Operation, Outcome};
-use super::host::Host;
+use super::host::{Host, Quiet};
 use super::reported::Place;
 use super::wrapped::{Ask, Container, Req, Under, Wrapped, attempt};
 use crate::edge::{SUCCEED, c_text};
@@ -76,6 +76,33 @@ unsafe extern "C" fn wait(
             (under.calls.H5VLrequest_wait)(under.object, under.id, timeout, status)
         })
     }
+}
+
+/// Waits for all event sets when the library closes. HDF5 cannot free one that has operations, even
+/// ended ones: it would say that it does not come to an end ("infinite loop closing library").
+///
+/// # Safety
+/// The thread is inside a call of `host`.
+pub unsafe fn empty_event_sets(host: Host) {
+    unsafe extern "C" fn add(set: hid_t, sets: *mut c_void) -> herr_t {
+        // SAFETY: this is what is given below.
+        unsafe { &mut *sets.cast::<Vec<hid_t>>() }.push(set);
+        0
+    }
+    let mut sets: Vec<hid_t> = Vec::new();
+    let _quiet = Quiet::begin(host);
+    // SAFETY: passed on; `add` gets what it expects, and there are places for the answers.
+    host.keeping_errors(|| unsafe {
+        (host.calls.H5Iiterate)(H5I_EVENTSET, add, (&raw mut sets).cast());
+        for set in sets {
+            let (mut left, mut has_failed) = (0, true);
+            // Each failed operation ends the wait.
+            while has_failed {
+                has_failed = false;
+                (host.calls.H5ESwait)(set, FOREVER, &mut left, &mut has_failed);
+            }
+        }
+    });
 }
 
 /// Whether an event set has the request before all others, so that it waits for those of other sets

@@ -44,8 +44,8 @@ unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void
     // SAFETY: HDF5 gives an object of this connector, and a place for the answer.
     unsafe {
         let wrapped = Wrapped::of(obj);
-        if wrapped.operation().is_some() {
-            // Nothing of a request is wrapped but what it lends itself.
+        if wrapped.operation().is_some() || wrapped.is_gone() {
+            // Nothing of a request is wrapped but what it lends itself; nor anything of a closed file.
             let context = Context {
                 container: Arc::clone(wrapped.container()),
                 under: ptr::null_mut(),
@@ -94,6 +94,9 @@ unsafe extern "C" fn unwrap_object(obj: *mut c_void) -> *mut c_void {
     // SAFETY: HDF5 gives up an object of this connector, if it gets the one at the bottom for it.
     unsafe {
         let under = Under::of(obj);
+        if Wrapped::of(obj).is_gone() {
+            return ptr::null_mut();
+        }
         let found = (under.calls.H5VLunwrap_object)(under.object, under.id);
         if !found.is_null() {
             Wrapped::release(obj);

@@ -1,6 +1,7 @@
 //! What HDF5 holds for a file, group, dataset, attribute, named datatype or request of the connector,
 //! and how a callback on one becomes a call of the connector below.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -66,6 +67,8 @@ pub struct Wrapped {
     about: OnceLock<About>,
     /// The same for one of which nothing changes any more.
     settled: OnceLock<DatasetInfo>,
+    /// Whether the object was closed by a call that failed for another reason: HDF5 keeps the identifier.
+    is_gone: AtomicBool,
 }
 
 /// What a wrapper is for.
@@ -89,6 +92,8 @@ pub struct Under {
     pub container: Arc<Container>,
     /// Whether this connector itself is what uses it, in the course of an operation.
     pub is_lent: bool,
+    /// Whether it was closed, though HDF5 has the identifier still.
+    is_gone: bool,
 }
 
 const CALL: What = what(c"penstock_async", "H5E_VOL_g", "H5E_CANTOPERATE_g");
@@ -117,6 +122,7 @@ impl Wrapped {
             role,
             about: OnceLock::new(),
             settled: OnceLock::new(),
+            is_gone: AtomicBool::new(false),
         };
         Box::into_raw(Box::new(wrapped)).cast()
     }
@@ -146,6 +152,11 @@ impl Wrapped {
             Role::Lent(lent) if !lent.is_given() => Some(lent),
             Role::Owned | Role::Lent(_) | Role::Request(..) => None,
         }
+    }
+
+    /// Whether the object was closed, though HDF5 has the identifier still.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Relaxed)
     }
 
     pub fn container(&self) -> &Arc<Container> {
@@ -243,6 +254,7 @@ impl Under {
         let object = unsafe { Wrapped::of(object) };
         Under {
             is_lent: object.lent().is_some(),
+            is_gone: object.is_gone(),
             object: object.under,
             id: object.container.below.id,
             calls: object.container.below.host.calls,
@@ -261,7 +273,17 @@ impl Under {
     /// Runs a callback's body. What the connector below says of a failure is on the error stack
     /// already.
     pub fn caught<T>(&self, body: impl FnOnce() -> Result<T>) -> Option<T> {
+        let body = || self.refuse_gone().and_then(|()| body());
         caught(self.container.below.host.hdf5, CALL, body)
+    }
+
+    fn refuse_gone(&self) -> Result<()> {
+        match self.is_gone {
+            true => Err(Error::invalid(
+                "the file was closed by the call that told of a failed write",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Makes a call that prints nothing when it fails: HDF5 prints when the application's call ends.
@@ -272,6 +294,7 @@ impl Under {
 
     /// Whether the connector below is the same for another object.
     pub fn together_with(&self, other: &Under) -> Result<()> {
+        other.refuse_gone()?;
         let (one, other) = (&self.container, &other.container);
         match Arc::ptr_eq(one, other) || one.below.compare(&other.below) == 0 {
             true => Ok(()),
@@ -449,9 +472,33 @@ pub unsafe fn close_after(
     native: impl Fn(&Under, Req) -> herr_t + 'static,
 ) -> herr_t {
     // SAFETY: passed on.
+    unsafe { close_and_tell(object, ask, claim, native, |_| Ok(())) }
+}
+
+/// As [`close_after`]. Once the object is closed in this call, `tell` says whether there is a failure to
+/// tell of. Then the call fails, and HDF5 keeps the identifier, which stands for nothing until it is
+/// closed once more.
+///
+/// # Safety
+/// As for [`close_after`], for an object of which HDF5 keeps the identifier where closing it fails.
+pub unsafe fn close_and_tell(
+    object: *mut c_void,
+    ask: Ask,
+    claim: impl FnOnce(&Under) -> AccessSet,
+    native: impl Fn(&Under, Req) -> herr_t + 'static,
+    tell: impl FnOnce(&Under) -> Result<()>,
+) -> herr_t {
+    // SAFETY: passed on.
     if let Some(status) = unsafe { close_lent(object) } {
         return status;
     }
+    // SAFETY: passed on.
+    if unsafe { Wrapped::of(object) }.is_gone() {
+        // SAFETY: HDF5 gives it up now.
+        unsafe { Wrapped::release(object) };
+        return SUCCEED;
+    }
+    let is_put_off = Cell::new(false);
     // SAFETY: passed on.
     unsafe {
         let status = attempt(object, Ask::NONE, |under| {
@@ -461,6 +508,7 @@ pub unsafe fn close_after(
                 let native = Rc::clone(&native);
                 let act = move |under: &Under| native(under, NONE);
                 if background::later(ask, under, claim(under), act)? {
+                    is_put_off.set(true);
                     return Ok(SUCCEED);
                 }
             }
@@ -470,9 +518,15 @@ pub unsafe fn close_after(
             }
             Ok(status)
         });
-        if status >= 0 {
-            Wrapped::release(object);
+        if status < 0 {
+            return status;
         }
+        let under = Under::of(object);
+        if !is_put_off.get() && under.caught(|| tell(&under)).is_none() {
+            Wrapped::of(object).is_gone.store(true, Relaxed);
+            return FAIL;
+        }
+        Wrapped::release(object);
         status
     }
 }

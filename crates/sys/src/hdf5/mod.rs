@@ -69,7 +69,9 @@ pub const H5D_VIRTUAL: c_int = 3;
 pub const H5D_CHUNK_IDX_EARRAY: c_int = 4;
 pub const H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS: c_uint = 2;
 pub const H5D_FILL_TIME_NEVER: c_int = 1;
+pub const H5D_FILL_TIME_IFSET: c_int = 2;
 pub const H5D_FILL_VALUE_UNDEFINED: c_int = 0;
+pub const H5D_FILL_VALUE_USER_DEFINED: c_int = 2;
 
 pub const H5S_SCALAR: c_int = 0;
 pub const H5S_SIMPLE: c_int = 1;

@@ -27,6 +27,9 @@ table! {
             fn H5allocate_memory(size: usize, clear: bool) -> *mut c_void;
             fn H5ESget_requests(es_id: hid_t, order: c_int, connector_ids: *mut hid_t,
                 requests: *mut *mut c_void, array_len: usize, count: *mut usize) -> herr_t;
+            /// Ends early where an operation has failed, which has left the set then.
+            fn H5ESwait(es_id: hid_t, timeout: u64, num_in_progress: *mut usize, err_occurred: *mut bool)
+                -> herr_t;
             fn H5Fget_obj_count(file_id: hid_t, types: c_uint) -> isize;
             fn H5Fget_obj_ids(file_id: hid_t, types: c_uint, max_objs: usize, obj_id_list: *mut hid_t)
                 -> isize;

@@ -8,6 +8,7 @@ use penstock_engine::Stream;
 use penstock_engine::error::{Kind, Result};
 use penstock_engine::memory::Memory;
 use penstock_engine::options::Options;
+use penstock_engine::reach;
 use penstock_engine::request::{Request, StreamOrder};
 use penstock_engine::snapshot::{Snapshot, Taken};
 
@@ -48,13 +49,17 @@ pub unsafe fn start(
             }
             continue;
         }
+        let length = part.touched.end - part.touched.start;
+        if part.is_on_host {
+            let first = part.buffer.wrapping_add(part.touched.start as usize);
+            reach::check(first, length as usize, call.kind.use_of_memory())?;
+        }
         let mut after = stream.filter(|_| !part.is_on_host);
         if let (true, Some(stream)) = (waits, after) {
             // It may be gone when the operation begins.
             stream.synchronize(Memory::at(part.buffer)?.device.max(0))?;
             after = None;
         }
-        let length = part.touched.end - part.touched.start;
         let is_copied = goes_on && call.is_copied();
         // SAFETY: passed on.
         let copied = is_copied.then(|| unsafe { copy(call, &part, after) });

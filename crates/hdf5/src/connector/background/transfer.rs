@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::memory::{Memory, is_on_host};
+use penstock_engine::reach::Use;
 use penstock_engine::{Stream, refuse_fork};
 use penstock_sys::cuda::cuda_is_loaded;
 use penstock_sys::hdf5::connector::H5I_DATASET;
@@ -60,6 +61,14 @@ impl Kind {
         match self {
             Kind::Read => Access::Read,
             Kind::Write => Access::Write,
+        }
+    }
+
+    /// What the CPU does with the memory of the application.
+    pub fn use_of_memory(self) -> Use {
+        match self {
+            Kind::Read => Use::Write,
+            Kind::Write => Use::Read,
         }
     }
 }

@@ -1,0 +1,181 @@
+//! Whether host memory is there, asked of the kernel before the CPU touches it: a system call that moves
+//! bytes says EFAULT where a copy would end the process.
+
+use std::ffi::{c_int, c_ulong};
+use std::fs::File;
+use std::io;
+use std::mem;
+use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
+
+use crate::engine::refuse_fork;
+use crate::error::{Error, Result};
+
+/// What the CPU is to do with the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    Read,
+    Write,
+}
+
+/// An error, EFAULT, if the CPU cannot use these bytes of host memory. Memory that somebody unmaps
+/// afterwards is not known. Takes a microsecond for each mapping of the range, whatever its length.
+///
+/// Linux before 6.11 tells of addresses that are not mapped at all, not of permissions.
+pub fn check(start: usize, length: usize, wanted: Use) -> Result<()> {
+    if length == 0 || refuse_fork().is_err() {
+        return Ok(());
+    }
+    let is_there = start
+        .checked_add(length)
+        .is_some_and(|end| match mappings() {
+            Some(mappings) => are_usable(mappings, start, end, wanted),
+            None => are_mapped(start, end),
+        });
+    match is_there {
+        true => Ok(()),
+        false => {
+            let error = io::Error::from_raw_os_error(libc::EFAULT);
+            let action = format!("cannot reach the {length} bytes of memory at {start:#x}");
+            Err(Error::os(&error, &action)
+                .remedy("give memory that is allocated, and large enough"))
+        }
+    }
+}
+
+/// `struct procmap_query` of linux/fs.h.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Query {
+    size: u64,
+    query_flags: u64,
+    query_addr: u64,
+    vma_start: u64,
+    vma_end: u64,
+    vma_flags: u64,
+    vma_page_size: u64,
+    vma_offset: u64,
+    inode: u64,
+    dev_major: u32,
+    dev_minor: u32,
+    vma_name_size: u32,
+    build_id_size: u32,
+    vma_name_addr: u64,
+    build_id_addr: u64,
+}
+
+/// `PROCMAP_QUERY`, which is `_IOWR('f', 17, struct procmap_query)`.
+const PROCMAP_QUERY: c_ulong =
+    (3 << 30) | ((mem::size_of::<Query>() as c_ulong) << 16) | (0x66 << 8) | 17;
+const READABLE: u64 = 1;
+const WRITABLE: u64 = 2;
+
+/// The mappings of this process; `None` where the kernel cannot be asked about one of them.
+fn mappings() -> Option<&'static File> {
+    static MAPPINGS: OnceLock<Option<File>> = OnceLock::new();
+    let open = || {
+        let file = File::open("/proc/self/maps").ok()?;
+        let known = 0u8;
+        end_of_mapping(&file, &raw const known as usize, Use::Read).map(|_| file)
+    };
+    MAPPINGS.get_or_init(open).as_ref()
+}
+
+/// Behind the mapping that holds this address, if that may be used so.
+fn end_of_mapping(mappings: &File, address: usize, wanted: Use) -> Option<usize> {
+    let mut query = Query {
+        size: mem::size_of::<Query>() as u64,
+        query_flags: match wanted {
+            Use::Read => READABLE,
+            Use::Write => WRITABLE,
+        },
+        query_addr: address as u64,
+        ..Query::default()
+    };
+    // SAFETY: the structure is the one that the request takes, and names no further memory.
+    let status: c_int = unsafe { libc::ioctl(mappings.as_raw_fd(), PROCMAP_QUERY, &raw mut query) };
+    (status == 0).then_some(query.vma_end as usize)
+}
+
+fn are_usable(mappings: &File, start: usize, end: usize, wanted: Use) -> bool {
+    let mut at = start;
+    while at < end {
+        match end_of_mapping(mappings, at, wanted).filter(|next| *next > at) {
+            Some(next) => at = next,
+            None => return false,
+        }
+    }
+    true
+}
+
+fn are_mapped(start: usize, end: usize) -> bool {
+    // SAFETY: asks for a number.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+    let start = start / page * page;
+    // SAFETY: MS_ASYNC starts nothing: it only looks for the mappings, and touches no memory.
+    unsafe { libc::msync(start as *mut _, end - start, libc::MS_ASYNC) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr;
+
+    const PAGE: usize = 64 << 10;
+
+    /// Three pages, of which the one in the middle has other permissions, or is none.
+    fn pages(middle: Option<c_int>) -> usize {
+        let all = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a mapping of its own, which nothing else uses.
+        unsafe {
+            let start = libc::mmap(ptr::null_mut(), 3 * PAGE, all, flags, -1, 0);
+            assert_ne!(start, libc::MAP_FAILED);
+            let second = start.cast::<u8>().add(PAGE).cast();
+            let status = match middle {
+                Some(permissions) => libc::mprotect(second, PAGE, permissions),
+                None => libc::munmap(second, PAGE),
+            };
+            assert_eq!(status, 0);
+            start as usize
+        }
+    }
+
+    #[test]
+    fn memory_that_is_mapped_can_be_reached() {
+        let start = pages(Some(libc::PROT_READ | libc::PROT_WRITE));
+        check(start + 1, 3 * PAGE - 1, Use::Read).unwrap();
+        check(start + 1, 3 * PAGE - 1, Use::Write).unwrap();
+        assert!(are_mapped(start + 1, start + 3 * PAGE));
+        check(1, 0, Use::Write).unwrap();
+    }
+
+    #[test]
+    fn a_hole_is_efault_whether_or_not_the_kernel_tells_of_permissions() {
+        let start = pages(None);
+        let error = check(start, 3 * PAGE, Use::Read).unwrap_err();
+        assert_eq!(error.os_errno(), libc::EFAULT);
+        check(start, PAGE, Use::Write).unwrap();
+        assert!(!are_mapped(start + 1, start + 3 * PAGE));
+        assert!(are_mapped(start, start + PAGE));
+    }
+
+    #[test]
+    fn addresses_that_wrap_around_are_efault() {
+        let error = check(usize::MAX - 10, 20, Use::Read).unwrap_err();
+        assert_eq!(error.os_errno(), libc::EFAULT);
+    }
+
+    #[test]
+    fn permissions_count_where_the_kernel_tells_of_them() {
+        if mappings().is_none() {
+            eprintln!("SKIPPED: this kernel has no PROCMAP_QUERY");
+            return;
+        }
+        let start = pages(Some(libc::PROT_READ));
+        check(start, 3 * PAGE, Use::Read).unwrap();
+        assert!(check(start, 3 * PAGE, Use::Write).is_err());
+        let start = pages(Some(libc::PROT_NONE));
+        assert!(check(start, 3 * PAGE, Use::Read).is_err());
+    }
+}
