@@ -11,10 +11,10 @@ the same at once, in the order of the calls. What is guaranteed, and therefore t
 - The file that is left, read by h5py without Penstock, is the model's.
 - Nothing fails that should not, and no failure remains untold.
 
-What h5py does by itself is outside this guarantee, because HDF5 does not know the requests. Before a
-program reads, writes, resizes, flushes, deletes or closes by plain h5py, it waits for its own requests
-on the datasets concerned: the *rule of plain access*. Where a method of a door settles them
-itself, the programs leave it to that method.
+What h5py does by itself is outside this guarantee, because HDF5 does not know the requests. Before
+a program reads, writes, resizes, flushes, deletes or closes by plain h5py, it waits for its own
+requests on the datasets concerned: the *rule of plain access*. Where a method of a door settles
+them itself, the programs leave it to that method.
 
     python -m tests.programs --door python --count 20000 --seed 1
 """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .doors.base import Cancelled
-from .model import Wrong
+from .doors.base import CancelledError
+from .model import WrongError
 from .program import Operation
 from .selection import Picked
 from .values import Memory
@@ -34,9 +34,9 @@ def missing(machine: Machine, operation: Operation) -> None:
             dtype=None,
         )
         transfer.wait()
-    except Cancelled as error:
-        raise Wrong("a read was cancelled by nobody") from error
+    except CancelledError as error:
+        raise WrongError("a read was cancelled by nobody") from error
     except Exception:
         del file[name]
         return
-    raise Wrong(f"a dataset of {length} bytes was read whose external file does not exist")
+    raise WrongError(f"a dataset of {length} bytes was read whose external file does not exist")

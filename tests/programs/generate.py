@@ -79,7 +79,7 @@ def _operation(draft: Draft) -> None:
 
 
 def _shape(draft: Draft) -> tuple[int, ...]:
-    """A shape; elements are of 1 to 8 bytes, and 128 KiB, 512 KiB, 1 MiB and 8 MiB are thresholds."""
+    """A shape whose bytes lie around the thresholds: 128 KiB, 512 KiB, 1 MiB, 8 MiB."""
     draw = draft.draw
     size = draw.choices(
         [60, 5_000, 40_000, 150_000, 1_200_000, 9_000_000], [20, 35, 25, 15, 2, 0.1]

@@ -16,8 +16,8 @@ import numpy as np
 
 from . import layouts, selection, values
 from .doors import door as door_class
-from .doors.base import Cancelled, Door, Transfer
-from .model import Dataset, Expected, Virtual, Wrong
+from .doors.base import CancelledError, Door, Transfer
+from .model import Dataset, Expected, Virtual, WrongError
 from .program import Operation, Program
 from .selection import Picked
 from .values import Memory
@@ -59,10 +59,10 @@ class Machine:
     def _guarded(self, about: str, call: Any, *arguments: Any) -> None:
         try:
             call(*arguments)
-        except (Wrong, AssertionError) as error:
-            raise Wrong(f"{about}: {error}") from error
+        except (WrongError, AssertionError) as error:
+            raise WrongError(f"{about}: {error}") from error
         except Exception as error:
-            raise Wrong(f"{about}: {type(error).__name__}: {error}") from error
+            raise WrongError(f"{about}: {type(error).__name__}: {error}") from error
 
     def step(self, operation: Operation) -> None:
         self.count += 1
@@ -118,9 +118,9 @@ class Machine:
         self.pending.remove(entry)
         try:
             found = entry.transfer.wait()
-        except Cancelled:
+        except CancelledError:
             if entry.cancel_in is None:
-                raise Wrong(f"{entry.about} was cancelled by nobody") from None
+                raise WrongError(f"{entry.about} was cancelled by nobody") from None
             if entry.memory is not None:
                 entry.memory.values()
             return
@@ -319,7 +319,7 @@ class Machine:
         if any(
             b > a and a % n for a, b, n in zip(before, shape, model.kind["chunks"], strict=True)
         ):
-            # HDF5 leaves undefined what an edge chunk that is written as a whole has beyond the edge.
+            # HDF5 leaves undefined what an edge chunk written as a whole has beyond the edge.
             self._plain(name)
             for axis, (old, new) in enumerate(zip(before, shape, strict=True)):
                 if new > old:

@@ -1,4 +1,4 @@
-"""What the datasets hold, if all operations happen one after the other, in the order of the calls."""
+"""What the datasets hold if all operations happen one after the other, in the order of the calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .selection import Picked
 Array = np.ndarray[Any, Any]
 
 
-class Wrong(AssertionError):
+class WrongError(AssertionError):
     """Penstock did something that it may not do."""
 
 
@@ -35,14 +35,14 @@ class Expected:
     def check(self, found: Array, about: str) -> None:
         wanted = self.values.astype(found.dtype)
         if found.shape != wanted.shape:
-            raise Wrong(f"{about}: shape {found.shape} instead of {wanted.shape}")
+            raise WrongError(f"{about}: shape {found.shape} instead of {wanted.shape}")
         right = found == wanted
         for where, older in self.doubts:
             right |= where & (found == older.astype(found.dtype))
         if not right.all():
             bad = np.argwhere(~right)
             first = tuple(int(index) for index in bad[0])
-            raise Wrong(
+            raise WrongError(
                 f"{about}: {len(bad)} of {right.size} elements are wrong, the first at {first}: "
                 f"{found[first]} instead of {wanted[first]}"
             )

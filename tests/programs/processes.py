@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from .model import Wrong
+from .model import WrongError
 from .program import Operation
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def fork(machine: Machine, operation: Operation) -> None:
             os._exit(status)
     _, status = os.waitpid(child, 0)
     if status:
-        raise Wrong(f"the child of fork ended with status {status}")
+        raise WrongError(f"the child of fork ended with status {status}")
 
 
 def _in_use() -> bool:

@@ -34,7 +34,7 @@ class Worker:
         self._folder = folder
         self._timeout = timeout
         self._process: subprocess.Popen[str] | None = None
-        self._complaints = tempfile.TemporaryFile("w+")
+        self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed with the worker
 
     def run(self, program: Program) -> Outcome:
         process = self._process or self._start()

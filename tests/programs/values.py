@@ -1,7 +1,7 @@
 """Values and the memory that holds them.
 
-The values are exact in every type that the programs convert between: what is lost or mixed up shows,
-and what HDF5 and NumPy round or saturate differently does not occur.
+The values are exact in every type that the programs convert between: what is lost or mixed up
+shows, and what HDF5 and NumPy round or saturate differently does not occur.
 """
 
 from __future__ import annotations

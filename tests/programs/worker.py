@@ -1,7 +1,8 @@
-"""A process that runs programs, one after the other: a program a line comes in, an answer goes out."""
+"""A process that runs programs, one after the other: a line comes in for each, and one goes out."""
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import json
@@ -20,7 +21,7 @@ def run(program: Program, folder: str | None = None) -> str | None:
     from penstock import by_h5py
 
     from .machine import Machine, remove
-    from .model import Wrong
+    from .model import WrongError
 
     place = Path(tempfile.mkdtemp(dir=folder))
     small, by_h5py.SMALL = by_h5py.SMALL, 0 if program.settings.get("small") else by_h5py.SMALL
@@ -28,7 +29,7 @@ def run(program: Program, folder: str | None = None) -> str | None:
     message = None
     try:
         machine.run(program.operations)
-    except Wrong as error:
+    except WrongError as error:
         message = str(error)
     finally:
         by_h5py.SMALL = small
@@ -51,10 +52,8 @@ def _clean_up(machine: Any) -> None:
 
 
 def _quietly(call: Any, *arguments: Any) -> None:
-    try:
+    with contextlib.suppress(Exception):
         call(*arguments)
-    except Exception:
-        pass
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from ..values import Memory
 Array = np.ndarray[Any, Any]
 
 
-class Cancelled(Exception):
+class CancelledError(Exception):
     """A transfer ended because it was cancelled."""
 
 
@@ -25,7 +25,7 @@ class Transfer:
         self._value = value
 
     def wait(self) -> Any:
-        """Wait, and return the array that was read; raise :class:`Cancelled`, or what failed."""
+        """Wait, and return the array that was read; raise :class:`CancelledError`, or what failed."""
         return self._value
 
     def done(self) -> bool:
@@ -42,8 +42,8 @@ class Door:
     """Transfers by one way. Files are what :meth:`open` returns; all else is done by h5py."""
 
     settles: ClassVar[frozenset[str]] = frozenset()
-    """What this door has that waits for requests by itself: ``close``, ``flush``, ``resize``, ``delete``;
-    ``plain`` if also what h5py does passes through it."""
+    """What this door has that waits for requests by itself: ``close``, ``flush``, ``resize``,
+    ``delete``; ``plain`` if also what h5py does passes through it."""
     new_arrays: ClassVar[bool] = False
     """Whether it makes the arrays that it reads into, if it gets none."""
     broadcasts: ClassVar[bool] = False

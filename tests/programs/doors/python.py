@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+
 import penstock as ps
 from penstock.hdf5_file import Dataset, Group
 
 from ..selection import Picked
 from ..values import Memory
-from .base import Array, Cancelled, Door, Transfer
+from .base import Array, CancelledError, Door, Transfer
 
 
 class Submitted(Transfer):
@@ -23,7 +24,7 @@ class Submitted(Transfer):
         try:
             return self._request.wait()
         except ps.CancelledError as error:
-            raise Cancelled from error
+            raise CancelledError from error
 
     def done(self) -> bool:
         return self._request is None or self._request.done()
