@@ -47,7 +47,7 @@ def generate(
         "libver": draw.choice(["earliest", "latest"]),
         "implicit": draw.random() < 0.5,
         "copy": draw.choice(["auto", "always", "never"]),
-        "second": draw.choice(["python", "c"]),
+        "second": draw.choice(["c", "c", "connector", "driver"]),
     }
     for _ in range(draw.choice([1, 1, 2, 3])):
         _create(draft, f"d{len(draft.shapes)}")

@@ -80,7 +80,11 @@ class Machine:
             path = self.folder / f"{'main' if handle == 'again' else handle}.h5"
             mode = "r+" if path.exists() else "w"
             arguments = {"libver": self.settings.get("libver", "earliest")}
+            if self.door.two_handles:
+                arguments["again"] = handle == "again"
             self.files[handle] = self.door.open(path, mode, **arguments)
+            if self.door.two_handles and handle == "main":
+                self._open("again")
         return self.files[handle]
 
     def _file(self, name: str, via: str = "main") -> Any:
@@ -202,21 +206,25 @@ class Machine:
             picked = Picked(model.shape, None)
         return model, picked
 
-    def _memory_kind(self, operation: Operation, picked: Picked) -> str:
+    def _memory_kind(self, operation: Operation, picked: Picked, door: Door) -> str:
         kind: str = operation["memory"]
+        model = self.models[operation["name"]]
         if kind == "device":
-            return kind if self.door.device else "c"
-        return kind if self.door.strided and picked.regular else "c"
+            dtype = _dtype(operation, model, kind)
+            return kind if door.device and door.takes_device(model.kind, dtype) else "c"
+        return kind if door.strided and picked.regular else "c"
 
     def _write(self, operation: Operation) -> None:
         model, picked = self._selected(operation)
         if model is None or picked is None:
             return
-        kind = self._memory_kind(operation, picked)
+        file = self._file(operation["name"], operation["via"])
+        door = self.door.door_of(file)
+        kind = self._memory_kind(operation, picked, door)
         dtype = _dtype(operation, model, kind)
         shape = picked.shape
         # HDF5 2.0 itself is wrong where it repeats values in virtual datasets.
-        repeats = self.door.broadcasts and picked.regular and not isinstance(model, Virtual)
+        repeats = door.broadcasts and picked.regular and not isinstance(model, Virtual)
         if repeats and operation["repeat"] != "no":
             shape = () if operation["repeat"] == "value" else shape[-1:]
         if not shape:
@@ -224,10 +232,9 @@ class Machine:
         new = values.make(operation["seed"], shape, dtype)
         memory = Memory.holding(kind, new)
         doubtful = None
-        if self.door.cancels and operation.get("cancel") is not None and not operation["waits"]:
+        if door.cancels and operation.get("cancel") is not None and not operation["waits"]:
             doubtful = self.count
         model.write(picked, new.astype(model.dtype), doubtful)
-        file = self._file(operation["name"], operation["via"])
         transfer = self.door.write(
             file, operation["name"], picked, memory, operation["options"], waits=operation["waits"]
         )
@@ -237,16 +244,17 @@ class Machine:
         model, picked = self._selected(operation)
         if model is None or picked is None:
             return
-        kind = self._memory_kind(operation, picked)
+        file = self._file(operation["name"], operation["via"])
+        door = self.door.door_of(file)
+        kind = self._memory_kind(operation, picked, door)
         dtype = _dtype(operation, model, kind)
         memory = None
-        if not (operation["new"] and self.door.new_arrays):
+        if not (operation["new"] and door.new_arrays):
             memory = Memory(kind, picked.shape, dtype)
         expected = model.expected(picked)
         options = dict(operation["options"])
         if memory is None and kind == "device":
             options["device"] = "cuda:0"
-        file = self._file(operation["name"], operation["via"])
         transfer = self.door.read(
             file,
             operation["name"],

@@ -1,4 +1,4 @@
-"""What the datasets hold if all operations happen one after the other, in the order of the calls."""
+"""What the datasets hold if all operations happen one after the other."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Transfer:
         self._value = value
 
     def wait(self) -> Any:
-        """Wait, and return the array that was read; raise :class:`CancelledError`, or what failed."""
+        """Wait, and return the array that was read; raise CancelledError, or what failed."""
         return self._value
 
     def done(self) -> bool:
@@ -51,12 +51,22 @@ class Door:
     """Whether the arrays of boxes may have any strides."""
     device: ClassVar[bool] = False
     cancels: ClassVar[bool] = False
+    two_handles: ClassVar[bool] = False
+    """Whether each file is open by two handles, which differ: ``open`` is told ``again``."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
 
     def open(self, path: Path, mode: str, **arguments: Any) -> Any:
         return h5py.File(path, mode, **arguments)
+
+    def takes_device(self, kind: dict[str, Any], dtype: Any) -> bool:
+        """Whether a dataset may be read into and written from GPU memory of a type."""
+        return True
+
+    def door_of(self, file: Any) -> Door:
+        """The door that transfers by this handle take."""
+        return self
 
     def h5py(self, file: Any) -> h5py.File:
         """The same file, as h5py has it."""

@@ -73,6 +73,10 @@ class C(Door):
     device = True
     cancels = True
 
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__(settings)
+        _check(lib.penstock_hdf5_bind(h5py.h5.__file__.encode()))
+
     def read(
         self,
         file: Any,
