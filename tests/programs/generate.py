@@ -72,6 +72,9 @@ def _operation(draft: Draft) -> None:
         _virtual: 1.5 if "virtual" not in draft.without else 0,
         _threads: 0.6 if "threads" not in draft.without else 0,
         _fork: 0.3 if "fork" not in draft.without else 0,
+        _interrupts: 0.5 if "interrupts" not in draft.without else 0,
+        _full: 0.1 if "full" not in draft.without else 0,
+        _swmr: 0.1 if "swmr" not in draft.without else 0,
         _missing: 0.3 if "missing" not in draft.without else 0,
     }
     chosen = draw.choices(list(choices), list(choices.values()))[0]
@@ -307,5 +310,49 @@ def _missing(draft: Draft) -> None:
             "length": draft.draw.choice([10, 5_000, 200_000, 1_500_000]),
             "memory": _memory(draft),
             "waits": draft.maybe(0.5),
+        }
+    )
+
+
+def _interrupts(draft: Draft) -> None:
+    """Operations that signals may end."""
+    group: list[Operation] = []
+    for _ in range(draft.draw.choice([5, 10, 20])):
+        made = transfer(draft, draft.draw.choice(["write", "read"]), _name(draft))
+        made.pop("cancel", None)
+        group.append(made)
+        if draft.maybe(0.3):
+            do = draft.draw.choice(["wait", "drop"])
+            group.append({"do": do, "which": draft.draw.randrange(4)})
+        for each in group[-2:]:
+            each["after"] = 10 ** draft.draw.uniform(-5, -2.5)
+    draft.operations.append({"do": "interrupts", "groups": [group]})
+
+
+def _full(draft: Draft) -> None:
+    draft.operations.append(
+        {
+            "do": "full",
+            "room": draft.draw.choice([256, 2048]),
+            "chunked": draft.maybe(0.5),
+            "filtered": draft.maybe(0.5),
+            "memory": _memory(draft),
+            "waits": draft.maybe(0.3),
+            "waits_for": draft.maybe(0.5),
+        }
+    )
+
+
+def _swmr(draft: Draft) -> None:
+    draft.operations.append(
+        {
+            "do": "swmr",
+            "rows": draft.draw.choice([4, 40, 300]),
+            "columns": draft.draw.choice([3, 50]),
+            "pieces": draft.draw.choice([1, 3, 20]),
+            "dtype": draft.draw.choice(TYPES),
+            "filtered": draft.maybe(0.5),
+            "waits": draft.maybe(0.5),
+            "seeds": [draft.seed() for _ in range(draft.draw.choice([1, 2, 4]))],
         }
     )

@@ -6,6 +6,7 @@ program, which is what shortening rests on.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from . import layouts, selection, values
+from . import interrupts, layouts, selection, values
 from .doors import door as door_class
 from .doors.base import CancelledError, Door, Transfer
 from .model import Dataset, Expected, Virtual, WrongError
@@ -50,6 +51,10 @@ class Machine:
         self.models: dict[str, Dataset | Virtual] = {}
         self.pending: list[Pending] = []
         self.count = 0
+        self.alarm: interrupts.Alarm | None = None
+        self.alarm_after = 0.0
+        self.tainted = False
+        """Whether HDF5 is left in a state in which no other program should use it."""
 
     def run(self, operations: tuple[Operation, ...]) -> None:
         for place, operation in enumerate(operations):
@@ -71,7 +76,19 @@ class Machine:
                 if entry.cancel_in == 0:
                     entry.transfer.cancel()
                 entry.cancel_in -= 1
-        getattr(self, f"_{operation['do']}")(operation)
+        # After an interruption what was written is in doubt, and what was read is given up.
+        with contextlib.suppress(interrupts.HandlerError):
+            getattr(self, f"_{operation['do']}")(operation)
+
+    def _call(self, nbytes: int, function: Any, *arguments: Any, **more: Any) -> Any:
+        """A call of the door, which a signal may end."""
+        if self.alarm is None or not self.alarm_after:
+            return function(*arguments, **more)
+        try:
+            return self.alarm.call(self.alarm_after, function, *arguments, **more)
+        except interrupts.HandlerError:
+            self.alarm.occupy(nbytes)
+            raise
 
     # -- files -----------------------------------------------------------------------------------
 
@@ -119,16 +136,21 @@ class Machine:
     # -- requests --------------------------------------------------------------------------------
 
     def _finish(self, entry: Pending) -> None:
-        self.pending.remove(entry)
         try:
-            found = entry.transfer.wait()
+            found = self._call(0, entry.transfer.wait)
+        except interrupts.HandlerError:
+            self.alarm_after = 0.0
+            return self._finish(entry)
         except CancelledError:
             if entry.cancel_in is None:
                 raise WrongError(f"{entry.about} was cancelled by nobody") from None
             if entry.memory is not None:
                 entry.memory.values()
-            return
-        self._check(entry, found)
+            return None
+        finally:
+            if entry in self.pending:
+                self.pending.remove(entry)
+        return self._check(entry, found)
 
     def _check(self, entry: Pending, found: Any) -> None:
         if entry.memory is not None:
@@ -172,7 +194,10 @@ class Machine:
         entry = self._which(operation)
         if entry is not None:
             self.pending.remove(entry)
-            entry.transfer.drop()
+            nbytes = 0 if entry.expected is None else entry.expected.values.nbytes
+            self._call(nbytes, entry.transfer.drop)
+            if self.alarm is not None:
+                self.alarm.occupy(nbytes)
             if entry.memory is not None and entry.memory.kind != "device":
                 entry.memory.values()
 
@@ -206,6 +231,10 @@ class Machine:
             picked = Picked(model.shape, None)
         return model, picked
 
+    def _kind_for(self, kind: str) -> str:
+        """The kind of memory of a transfer that is not a box of a dataset of the model."""
+        return "device" if kind == "device" and self.door.device else "c"
+
     def _memory_kind(self, operation: Operation, picked: Picked, door: Door) -> str:
         kind: str = operation["memory"]
         model = self.models[operation["name"]]
@@ -234,9 +263,18 @@ class Machine:
         doubtful = None
         if door.cancels and operation.get("cancel") is not None and not operation["waits"]:
             doubtful = self.count
+        if self.alarm is not None:
+            doubtful = self.count
         model.write(picked, new.astype(model.dtype), doubtful)
-        transfer = self.door.write(
-            file, operation["name"], picked, memory, operation["options"], waits=operation["waits"]
+        transfer = self._call(
+            memory.nbytes,
+            self.door.write,
+            file,
+            operation["name"],
+            picked,
+            memory,
+            operation["options"],
+            waits=operation["waits"],
         )
         self._started(operation, transfer, memory, None)
 
@@ -255,7 +293,9 @@ class Machine:
         options = dict(operation["options"])
         if memory is None and kind == "device":
             options["device"] = "cuda:0"
-        transfer = self.door.read(
+        transfer = self._call(
+            expected.values.size * dtype.itemsize,
+            self.door.read,
             file,
             operation["name"],
             picked,
@@ -268,13 +308,13 @@ class Machine:
 
     def _blocks(self, operation: Operation) -> None:
         model = self.models.get(operation["name"])
-        if model is None or not hasattr(self.door, "blocks"):
+        file = None if model is None else self._file(operation["name"])
+        if model is None or not hasattr(self.door.door_of(file), "blocks"):
             return
         expected = model.expected(Picked(model.shape, None))
-        file = self._file(operation["name"])
-        for index, found in self.door.blocks(
-            file, operation["name"], operation["rows"], operation["leave"]
-        ):
+        own = getattr(file, "own", file)
+        blocks = self.door.door_of(file).blocks
+        for index, found in blocks(own, operation["name"], operation["rows"], operation["leave"]):
             part = Expected(
                 expected.values[index],
                 [(where[index], old[index]) for where, old in expected.doubts],
@@ -401,6 +441,21 @@ class Machine:
         from . import processes
 
         processes.fork(self, operation)
+
+    def _interrupts(self, operation: Operation) -> None:
+        interrupts.run(self, operation)
+
+    def _swmr(self, operation: Operation) -> None:
+        from . import processes
+
+        self._settle()
+        processes.swmr(self, operation)
+
+    def _full(self, operation: Operation) -> None:
+        from . import failures
+
+        self._settle()
+        failures.full(self, operation)
 
     def _missing(self, operation: Operation) -> None:
         from . import failures

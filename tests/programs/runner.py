@@ -55,7 +55,9 @@ class Worker:
             self.close()
             name = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
             return Outcome(program, f"the process ended with {name}{told}")
-        message, operations = json.loads(answer)
+        message, operations, goes_on = json.loads(answer)
+        if not goes_on:
+            self.close()
         return Outcome(program, message, operations)
 
     def _start(self) -> subprocess.Popen[str]:

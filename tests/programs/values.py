@@ -64,6 +64,10 @@ class Memory:
         return made
 
     @property
+    def nbytes(self) -> int:
+        return int(self.array.nbytes)
+
+    @property
     def address(self) -> int:
         array = self.array
         return int(array.data_ptr if self.kind == "device" else array.ctypes.data)

@@ -16,8 +16,8 @@ from typing import Any
 from .program import Program, count_operations
 
 
-def run(program: Program, folder: str | None = None) -> str | None:
-    """What is wrong with a program, if anything."""
+def run(program: Program, folder: str | None = None) -> tuple[str | None, bool]:
+    """What is wrong with a program, if anything, and whether another one may follow here."""
     from penstock import by_h5py
 
     from .machine import Machine, remove
@@ -36,7 +36,7 @@ def run(program: Program, folder: str | None = None) -> str | None:
         if message is not None:
             _clean_up(machine)
         remove(place)
-    return message
+    return message, not machine.tainted
 
 
 def _clean_up(machine: Any) -> None:
@@ -64,8 +64,8 @@ def main() -> None:
     folder = sys.argv[1] if len(sys.argv) > 1 else None
     for line in sys.stdin:
         program = Program.from_json(line)
-        message = run(program, folder)
-        answers.write(json.dumps([message, count_operations(program.operations)]) + "\n")
+        message, goes_on = run(program, folder)
+        answers.write(json.dumps([message, count_operations(program.operations), goes_on]) + "\n")
         answers.flush()
 
 

@@ -54,6 +54,11 @@ class Door:
     two_handles: ClassVar[bool] = False
     """Whether each file is open by two handles, which differ: ``open`` is told ``again``."""
 
+    close_tells: ClassVar[bool] = False
+    """Whether closing a file raises what went wrong with writes that nobody has waited for."""
+    interrupts: ClassVar[bool] = False
+    """Whether Python code of the library runs in its calls, which a signal's handler can end."""
+
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
 

@@ -67,7 +67,7 @@ def check(status: int) -> int:
         return 0
 
     library.H5Ewalk2(0, 0, _WALK(note), None)
-    raise FailedError("; ".join(told[-2:]) or "no message")
+    raise FailedError("; ".join(told[:3]) or "no message")
 
 
 @contextmanager

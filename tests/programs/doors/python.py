@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ class Python(Door):
     strided = True
     device = True
     cancels = True
+    interrupts = True
+    close_tells = True
 
     def open(self, path: Path, mode: str, **arguments: Any) -> Any:
         return ps.File(path, mode, **arguments)
@@ -102,3 +105,12 @@ class Python(Door):
             ps.write(file[name].h5py, memory.array, picked.argument, **options)
             return Transfer()
         return Submitted(file[name].write_async(memory.array, picked.argument, **options))
+
+    def blocks(self, file: Any, name: str, rows: int, leave: int) -> Iterator[tuple[Any, Any]]:
+        """The slabs; with ``leave`` only so many of them."""
+        made = file[name].blocks(rows)
+        for number, found in enumerate(made):
+            yield found
+            if leave and number + 1 == leave:
+                made.close()
+                break

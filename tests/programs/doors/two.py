@@ -31,6 +31,7 @@ class Two(Door):
     cancels = True
     device = True
     two_handles = True
+    interrupts = True
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
