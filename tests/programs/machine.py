@@ -252,8 +252,10 @@ class Machine:
         kind = self._memory_kind(operation, picked, door)
         dtype = _dtype(operation, model, kind)
         shape = picked.shape
-        # HDF5 2.0 itself is wrong where it repeats values in virtual datasets.
-        repeats = door.broadcasts and picked.regular and not isinstance(model, Virtual)
+        # HDF5 2.0 itself is wrong where it repeats values in virtual datasets, and h5py, which writes
+        # row by row, takes minutes where a chunk does not fit into the cache.
+        quick = isinstance(model, Dataset) and model.values.nbytes <= 1 << 20
+        repeats = door.broadcasts and picked.regular and quick
         if repeats and operation["repeat"] != "no":
             shape = () if operation["repeat"] == "value" else shape[-1:]
         if not shape:

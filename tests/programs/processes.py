@@ -73,7 +73,8 @@ def swmr(machine: Machine, operation: Operation) -> None:
             memory = Memory.holding("c", new)
             door.write(file, "x", picked, memory, {}, waits=operation["waits"]).wait()
             plain["x"].flush()
-            found = reader().read(path, "x", machine.folder / "found.npy")
+            target = machine.folder / "found.npy"
+            found = reader().read(path, "x", target, plain=not door.penstock)
             Expected(whole).check(found, "x in another process")
     finally:
         reader().close(path)

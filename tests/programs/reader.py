@@ -28,9 +28,10 @@ class Reader:
             cwd=ROOT,
         )
 
-    def read(self, path: Path, name: str, target: Path) -> Array:
-        """The dataset as a SWMR reader finds it, which keeps the file open until :meth:`close`."""
-        self._ask(path=str(path), name=name, target=str(target))
+    def read(self, path: Path, name: str, target: Path, *, plain: bool) -> Array:
+        """The dataset as a SWMR reader finds it, which keeps the file open until :meth:`close`; by
+        h5py alone if it is ``plain``."""
+        self._ask(path=str(path), name=name, target=str(target), plain=plain)
         return np.asarray(np.load(target))
 
     def close(self, path: Path) -> None:
@@ -70,7 +71,9 @@ def main() -> None:
                     files[path] = ps.File(path, libver="latest", swmr=True)
                 dataset = files[path][asked["name"]]
                 dataset.h5py.refresh()
-                np.save(asked["target"], ps.read_async(dataset.h5py).wait())
+                plain = asked["plain"]
+                found = dataset.h5py[...] if plain else ps.read_async(dataset.h5py).wait()
+                np.save(asked["target"], found)
         except Exception as error:
             answer = f"{type(error).__name__}: {error}"
         print(json.dumps(answer), flush=True)

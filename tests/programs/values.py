@@ -22,9 +22,11 @@ def make(seed: int, shape: tuple[int, ...], dtype: Any) -> Array:
     """The values of a seed: 0 to 119, for floats in quarters."""
     source = np.random.default_rng(seed)
     kind = np.dtype(dtype)
+    # Of no dimensions, NumPy would make scalars, which have no byte order.
     if kind.kind == "f":
-        return (source.integers(0, 480, shape, np.uint16).astype(np.float32) / 4).astype(kind)
-    return source.integers(0, 120, shape, np.uint8).astype(kind)
+        quarters = np.asarray(source.integers(0, 480, shape, np.uint16), np.float32)
+        return np.asarray(quarters / 4).astype(kind)
+    return np.asarray(source.integers(0, 120, shape, np.uint8)).astype(kind)
 
 
 class Memory:

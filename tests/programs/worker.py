@@ -36,7 +36,7 @@ def run(program: Program, folder: str | None = None) -> tuple[str | None, bool]:
         if message is not None:
             _clean_up(machine)
         remove(place)
-    return message, not machine.tainted
+    return message, message is None and not machine.tainted
 
 
 def _clean_up(machine: Any) -> None:

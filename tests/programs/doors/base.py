@@ -41,6 +41,8 @@ class Transfer:
 class Door:
     """Transfers by one way. Files are what :meth:`open` returns; all else is done by h5py."""
 
+    penstock: ClassVar[bool] = True
+    """Whether it leads into Penstock at all."""
     settles: ClassVar[frozenset[str]] = frozenset()
     """What this door has that waits for requests by itself: ``close``, ``flush``, ``resize``,
     ``delete``; ``plain`` if also what h5py does passes through it."""

@@ -10,6 +10,7 @@ from .base import Door, Transfer
 
 
 class H5pyAlone(Door):
+    penstock = False
     settles = frozenset({"plain", "close", "flush", "resize", "delete"})
     new_arrays = True
     broadcasts = True
