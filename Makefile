@@ -54,7 +54,7 @@ test-fuzz:
 	scripts/fuzz
 
 test-python: build
-	$(PYTEST) tests/python tests/cli tests/faults
+	$(PYTEST) tests/python tests/cli tests/faults tests/programs
 
 test-c: build
 	$(PYTEST) tests/c
@@ -70,7 +70,7 @@ test-packaging: build
 
 # What can differ with a GPU, once more on the stand-in.
 test-standin: build
-	scripts/standin-gpu $(PYTEST) tests/python tests/cli tests/c
+	scripts/standin-gpu $(PYTEST) tests/python tests/cli tests/c tests/programs
 
 # Legate's wheel on the driver. It is not part of `make test`: 400 MB are downloaded, once.
 LEGATE := target/legate

@@ -1,0 +1,163 @@
+"""The C interface, called as a C program would call it; h5py has the identifiers and the lock."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import h5py
+from h5py._hl import selections
+from h5py._objects import phil
+
+from penstock._native import NULL, ffi, lib, new_options, new_report
+
+from ..selection import Picked
+from ..values import Memory
+from .base import CancelledError, Door, Transfer
+
+
+class FailedError(Exception):
+    """A function of penstock.h returned an error."""
+
+
+class Submitted(Transfer):
+    def __init__(self, request: Any, keep: object) -> None:
+        self._request = request
+        self._keep = keep
+        self._outcome: int | None = None
+
+    def wait(self) -> None:
+        for slice_ns in itertools.chain([0, 1_000_000], itertools.repeat(-1)):
+            if self._step(slice_ns):
+                break
+        outcome, message = self._outcome, "" if self._outcome == lib.PENSTOCK_OK else _message()
+        self._free()
+        if outcome == lib.PENSTOCK_ERR_CANCELLED:
+            raise CancelledError
+        if outcome != lib.PENSTOCK_OK:
+            raise FailedError(f"status {outcome}: {message}")
+
+    def done(self) -> bool:
+        return self._step(0)
+
+    def _step(self, timeout_ns: int) -> bool:
+        if self._request is None:
+            return True
+        status = lib.penstock_request_wait(self._request, timeout_ns)
+        if status == lib.PENSTOCK_TURN:
+            with phil:
+                lib.penstock_request_turn(self._request)
+            status = lib.penstock_request_test(self._request)
+        if status in (lib.PENSTOCK_PENDING, lib.PENSTOCK_TURN):
+            return False
+        self._outcome = status
+        return True
+
+    def cancel(self) -> None:
+        if self._request is not None:
+            _check(lib.penstock_request_cancel(self._request))
+
+    def drop(self) -> None:
+        self._free()
+
+    def _free(self) -> None:
+        request, self._request = self._request, None
+        if request is not None:
+            with phil:  # freeing takes the turns of one that is under way
+                lib.penstock_request_free(request)
+        self._keep = None
+
+
+class C(Door):
+    strided = True
+    device = True
+    cancels = True
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__(settings)
+        _check(lib.penstock_hdf5_bind(h5py.h5.__file__.encode()))
+
+    def read(
+        self,
+        file: Any,
+        name: str,
+        picked: Picked,
+        memory: Memory | None,
+        options: dict[str, Any],
+        *,
+        waits: bool,
+        dtype: Any,
+    ) -> Transfer:
+        assert memory is not None
+        functions = (lib.penstock_dataset_read, lib.penstock_dataset_read_submit)
+        return self._start(functions, file, name, picked, memory, options, waits)
+
+    def write(
+        self,
+        file: Any,
+        name: str,
+        picked: Picked,
+        memory: Memory,
+        options: dict[str, Any],
+        *,
+        waits: bool,
+    ) -> Transfer:
+        functions = (lib.penstock_dataset_write, lib.penstock_dataset_write_submit)
+        return self._start(functions, file, name, picked, memory, options, waits)
+
+    def _start(
+        self,
+        functions: Any,
+        file: Any,
+        name: str,
+        picked: Picked,
+        memory: Memory,
+        options: dict[str, Any],
+        waits: bool,
+    ) -> Transfer:
+        at_once, submit = functions
+        wanted = _options(options)
+        with phil:
+            dataset = self.h5py(file)[name]
+            space = selections.select(dataset.shape, picked.argument, dataset=dataset).id
+            kind = h5py.h5t.py_create(memory.dtype)
+            address = ffi.cast("void *", memory.address)
+            if waits and memory.strides is None:
+                shape = picked.shape
+                flat = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
+                arguments = (dataset.id.id, kind.id, flat.id, space.id, 0, address, NULL, wanted)
+                _check(at_once(*arguments, new_report()))
+                return Transfer()
+            array = ffi.new("penstock_array *")
+            array.struct_size = ffi.sizeof("penstock_array")
+            array.data, array.type, array.rank = address, kind.id, len(picked.shape)
+            lengths = ffi.new("uint64_t[]", picked.shape)
+            strides = NULL if memory.strides is None else ffi.new("int64_t[]", memory.strides)
+            array.shape, array.strides = lengths, strides
+            made = ffi.new("penstock_request **")
+            _check(submit(dataset.id.id, space.id, array, wanted, NULL, 0, made))
+        transfer = Submitted(made[0], (memory, dataset))
+        if waits:
+            transfer.wait()
+        return Transfer() if waits else transfer
+
+
+def _options(options: dict[str, Any]) -> Any:
+    if not options:
+        return NULL
+    made = new_options()
+    text = ";".join(f"{key}={value}" for key, value in options.items())
+    _check(lib.penstock_options_parse(text.encode(), made))
+    return made
+
+
+def _message() -> str:
+    error = ffi.new("penstock_error *")
+    error.struct_size = ffi.sizeof("penstock_error")
+    lib.penstock_last_error(error)
+    return ffi.string(error.message).decode() if error.message else ""
+
+
+def _check(status: int) -> None:
+    if status != lib.PENSTOCK_OK:
+        raise FailedError(f"status {status}: {_message()}")

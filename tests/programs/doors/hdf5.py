@@ -1,0 +1,83 @@
+"""HDF5's own functions, of the HDF5 that h5py has, with whatever address."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import h5py
+from h5py._hl import selections
+from h5py._objects import phil
+
+from ..selection import Picked
+from ..values import Memory
+
+_ID = ctypes.c_int64
+_PLACE = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint]
+PLACE = (b"programs", b"transfer", 1)
+FOREVER = 2**64 - 1
+
+library = ctypes.CDLL(h5py.h5.__file__)
+for _name, _arguments in {
+    "H5Dread": [*[_ID] * 5, ctypes.c_void_p],
+    "H5Dwrite": [*[_ID] * 5, ctypes.c_void_p],
+    "H5Dread_async": [*_PLACE, *[_ID] * 5, ctypes.c_void_p, _ID],
+    "H5Dwrite_async": [*_PLACE, *[_ID] * 5, ctypes.c_void_p, _ID],
+    "H5EScreate": [],
+    "H5ESclose": [_ID],
+    "H5ESwait": [_ID, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p],
+    "H5EScancel": [_ID, ctypes.c_void_p, ctypes.c_void_p],
+    "H5Eclear2": [_ID],
+    "H5Ewalk2": [_ID, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p],
+}.items():
+    getattr(library, _name).argtypes = _arguments
+library.H5EScreate.restype = _ID
+
+
+class FailedError(Exception):
+    """A function of HDF5 failed."""
+
+
+class _Entry(ctypes.Structure):
+    """``H5E_error2_t``."""
+
+    _fields_ = (
+        ("cls_id", _ID),
+        ("maj_num", _ID),
+        ("min_num", _ID),
+        ("line", ctypes.c_uint),
+        ("func_name", ctypes.c_char_p),
+        ("file_name", ctypes.c_char_p),
+        ("desc", ctypes.c_char_p),
+    )
+
+
+_WALK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint, ctypes.POINTER(_Entry), ctypes.c_void_p)
+
+
+def check(status: int) -> int:
+    if status >= 0:
+        return status
+    told: list[str] = []
+
+    def note(_: int, entry: Any, __: Any) -> int:
+        told.append((entry.contents.desc or b"").decode(errors="replace"))
+        return 0
+
+    library.H5Ewalk2(0, 0, _WALK(note), None)
+    raise FailedError("; ".join(told[:3]) or "no message")
+
+
+@contextmanager
+def described(file: h5py.File, name: str, picked: Picked, memory: Memory) -> Iterator[Any]:
+    """The first five arguments of H5Dread and H5Dwrite and the address, with h5py's lock held."""
+    with phil:
+        library.H5Eclear2(0)
+        dataset = file[name]
+        space = selections.select(dataset.shape, picked.argument, dataset=dataset).id
+        kind = h5py.h5t.py_create(memory.dtype)
+        shape = picked.shape
+        flat = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
+        yield (dataset.id.id, kind.id, flat.id, space.id, 0, memory.address)

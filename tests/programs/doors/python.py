@@ -1,0 +1,116 @@
+"""The Python interface: penstock.File with its datasets, and penstock.read on those of h5py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+import penstock as ps
+from penstock.hdf5_file import Dataset, Group
+
+from ..selection import Picked
+from ..values import Memory
+from .base import Array, CancelledError, Door, Transfer
+
+
+class Submitted(Transfer):
+    def __init__(self, request: ps.Request[Any]) -> None:
+        self._request: ps.Request[Any] | None = request
+
+    def wait(self) -> Any:
+        assert self._request is not None
+        try:
+            return self._request.wait()
+        except ps.CancelledError as error:
+            raise CancelledError from error
+
+    def done(self) -> bool:
+        return self._request is None or self._request.done()
+
+    def cancel(self) -> None:
+        if self._request is not None:
+            self._request.cancel()
+
+    def drop(self) -> None:
+        self._request = None
+
+
+class Python(Door):
+    settles = frozenset(
+        {"close"}
+        | ({"flush"} if hasattr(ps.File, "flush") else set())
+        | ({"resize"} if hasattr(Dataset, "resize") else set())
+        | ({"delete"} if hasattr(Group, "__delitem__") else set())
+    )
+    new_arrays = True
+    broadcasts = True
+    strided = True
+    device = True
+    cancels = True
+    interrupts = True
+    close_tells = True
+
+    def open(self, path: Path, mode: str, **arguments: Any) -> Any:
+        return ps.File(path, mode, **arguments)
+
+    def h5py(self, file: Any) -> h5py.File:
+        return file.h5py
+
+    def flush(self, file: Any) -> None:
+        (file if "flush" in self.settles else file.h5py).flush()
+
+    def resize(self, file: Any, name: str, shape: tuple[int, ...]) -> None:
+        (file if "resize" in self.settles else file.h5py)[name].resize(shape)
+
+    def delete(self, file: Any, name: str) -> None:
+        del (file if "delete" in self.settles else file.h5py)[name]
+
+    def create(self, file: Any, name: str, values: Array | None, **arguments: Any) -> None:
+        file.create(name, data=values, **arguments)
+
+    def read(
+        self,
+        file: Any,
+        name: str,
+        picked: Picked,
+        memory: Memory | None,
+        options: dict[str, Any],
+        *,
+        waits: bool,
+        dtype: Any,
+    ) -> Transfer:
+        arguments: dict[str, Any] = dict(options)
+        if memory is not None:
+            arguments["out"] = memory.array
+        elif dtype is not None:
+            arguments["dtype"] = dtype
+        if waits:
+            return Transfer(file[name].read(picked.argument, **arguments))
+        return Submitted(ps.read_async(file[name].h5py, picked.argument, **arguments))
+
+    def write(
+        self,
+        file: Any,
+        name: str,
+        picked: Picked,
+        memory: Memory,
+        options: dict[str, Any],
+        *,
+        waits: bool,
+    ) -> Transfer:
+        if waits:
+            ps.write(file[name].h5py, memory.array, picked.argument, **options)
+            return Transfer()
+        return Submitted(file[name].write_async(memory.array, picked.argument, **options))
+
+    def blocks(self, file: Any, name: str, rows: int, leave: int) -> Iterator[tuple[Any, Any]]:
+        """The slabs; with ``leave`` only so many of them."""
+        made = file[name].blocks(rows)
+        for number, found in enumerate(made):
+            yield found
+            if leave and number + 1 == leave:
+                made.close()
+                break

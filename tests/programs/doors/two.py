@@ -1,0 +1,103 @@
+"""Two doors at once: the Python interface by one handle of a file, and another door by a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from ..selection import Picked
+from ..values import Memory
+from .base import Door, Transfer
+from .c import C
+from .connector import Connector
+from .driver import Driver
+from .python import Python
+
+
+class Handle:
+    """A file, as h5py and as penstock.File have it, and the door that its transfers take."""
+
+    def __init__(self, door: Door, own: Any, file: Any) -> None:
+        self.door = door
+        self.own = own
+        self.file = file
+
+
+class Two(Door):
+    new_arrays = True
+    strided = True
+    cancels = True
+    device = True
+    two_handles = True
+    interrupts = True
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__(settings)
+        second = {"c": C, "connector": Connector, "driver": Driver}[settings["second"]]
+        self._python, self._second = Python(settings), second(settings)
+
+    def open(self, path: Path, mode: str, *, again: bool = False, **arguments: Any) -> Any:
+        file = self._second.open(path, mode, **arguments)
+        if again:
+            return Handle(self._second, file, file)
+        return Handle(self._python, Adopted(file), file)
+
+    def h5py(self, file: Any) -> h5py.File:
+        found: h5py.File = file.file
+        return found
+
+    def close(self, file: Any) -> None:
+        self._second.close(file.file)
+
+    def flush(self, file: Any) -> None:
+        file.file.flush()
+
+    def door_of(self, file: Any) -> Door:
+        door: Door = file.door
+        return door
+
+    def read(
+        self,
+        file: Any,
+        name: str,
+        picked: Picked,
+        memory: Memory | None,
+        options: dict[str, Any],
+        *,
+        waits: bool,
+        dtype: Any,
+    ) -> Transfer:
+        arguments = (name, picked, memory, options)
+        made: Transfer = file.door.read(file.own, *arguments, waits=waits, dtype=dtype)
+        return made
+
+    def write(
+        self,
+        file: Any,
+        name: str,
+        picked: Picked,
+        memory: Memory,
+        options: dict[str, Any],
+        *,
+        waits: bool,
+    ) -> Transfer:
+        made: Transfer = file.door.write(file.own, name, picked, memory, options, waits=waits)
+        return made
+
+    def end(self) -> None:
+        self._second.end()
+
+
+class Adopted:
+    """What :class:`Python` needs of a penstock.File, for a file that another door has opened."""
+
+    def __init__(self, file: h5py.File) -> None:
+        from penstock.hdf5_file import Group
+
+        self.h5py = file
+        self._group = Group(file)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._group[name]

@@ -1,0 +1,108 @@
+"""Transfers that have to fail."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .doors.base import CancelledError
+from .model import WrongError
+from .program import Operation
+from .selection import Picked
+from .values import Memory
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+
+def missing(machine: Machine, operation: Operation) -> None:
+    """The external file of a dataset is not there: reads say so."""
+    file = machine.door.h5py(machine._open("main"))
+    name = f"missing{machine.count}"
+    raw = machine.folder / f"{name}.raw"
+    length = operation["length"]
+    file.create_dataset(name, (length,), "u1", external=[(str(raw), 0, length)])
+    memory = Memory(machine._kind_for(operation["memory"]), (length,), "u1")
+    try:
+        transfer = machine.door.read(
+            machine.files["main"],
+            name,
+            Picked((length,), None),
+            memory,
+            {},
+            waits=operation["waits"],
+            dtype=None,
+        )
+        transfer.wait()
+    except CancelledError as error:
+        raise WrongError("a read was cancelled by nobody") from error
+    except Exception:
+        del file[name]
+        return
+    raise WrongError(f"a dataset of {length} bytes was read whose external file does not exist")
+
+
+def full(machine: Machine, operation: Operation) -> None:
+    """More is written than a file system has room for, and somebody says so."""
+    if os.geteuid():
+        return
+    folder = machine.folder / f"full{machine.count}"
+    folder.mkdir()
+    kind = ["mount", "-t", "tmpfs", "-o", f"size={operation['room']}k", "tmpfs", str(folder)]
+    if subprocess.run(kind, capture_output=True).returncode:
+        folder.rmdir()
+        return
+    machine.tainted = True
+    try:
+        failure = _fill(machine, operation, folder / "x.h5")
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True, capture_output=True)
+        folder.rmdir()
+    if failure is None:
+        raise WrongError("a write did not fit into the file system, and nobody said so")
+    if getattr(failure, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(failure):
+        return
+    if f"errno = {errno.ENOSPC}" not in str(failure) and "event set" not in str(failure):
+        raise WrongError(f"a full file system is told as {type(failure).__name__}: {failure}")
+
+
+def _fill(machine: Machine, operation: Operation, path: Any) -> BaseException | None:
+    """The failure that is told first."""
+    door = machine.door
+    length = operation["room"] << 11
+    found: BaseException | None = None
+
+    def tried(call: Any, *arguments: Any, **more: Any) -> Any:
+        nonlocal found
+        try:
+            return call(*arguments, **more)
+        except Exception as error:
+            found = found or error
+            return None
+
+    # What HDF5 itself has to write when the file is closed finds the room that the ballast had.
+    ballast = path.with_name("ballast")
+    ballast.write_bytes(bytes(128 << 10))
+    file = door.open(path, "w", libver="latest")
+    # HDF5 itself crashes where it cannot evict chunks from its cache.
+    chunked = operation["chunked"] and door.cancels and not (door.settles and operation["waits"])
+    chunks: dict[str, Any] = {"chunks": (length // 16,)} if chunked else {}
+    if operation["filtered"] and chunks:
+        chunks |= {"compression": 1}
+    door.h5py(file).create_dataset("x", (length,), "u1", **chunks)
+    noise = np.random.default_rng(operation["room"]).integers(0, 256, length, np.uint8)
+    memory = Memory.holding(machine._kind_for(operation["memory"]), noise)
+    made = tried(
+        door.write, file, "x", Picked((length,), None), memory, {}, waits=operation["waits"]
+    )
+    if made is not None and (operation["waits_for"] or "close" not in door.settles):
+        tried(made.wait)
+    ballast.unlink()
+    tried(door.close, file)
+    if made is not None and not door.close_tells:
+        tried(made.wait)
+    return found

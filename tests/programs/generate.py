@@ -1,0 +1,358 @@
+"""Random programs."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+from . import selection
+from .doors import door as door_class
+from .program import Operation, Program
+from .values import TYPES
+
+RARE = ("threads", "interrupts", "fork", "full", "swmr", "missing", "virtual", "external", "cancel")
+"""Kinds of operations that can be left out, by ``--without``."""
+
+
+class Draft:
+    """A program that is being made, and the shapes that its datasets probably have."""
+
+    def __init__(
+        self, draw: random.Random, door: str, device: str, without: frozenset[str]
+    ) -> None:
+        self.draw = draw
+        self.door = door_class(door)
+        self.device = device
+        self.without = without
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.kinds: dict[str, Operation] = {}
+        self.operations: list[Operation] = []
+
+    def maybe(self, probability: float, kind: str = "") -> bool:
+        return self.draw.random() < probability and kind not in self.without
+
+    def seed(self) -> int:
+        return self.draw.randrange(1 << 30)
+
+
+def generate(
+    door: str, seed: int, number: int, device: str, without: frozenset[str] = frozenset()
+) -> Program:
+    """The program of a number; the same for the same arguments."""
+    draw = random.Random(f"{door} {seed} {number} {device}")
+    draft = Draft(draw, door, device, without)
+    settings: dict[str, Any] = {
+        "small": draw.random() < 0.3,
+        "libver": draw.choice(["earliest", "latest"]),
+        "implicit": draw.random() < 0.5,
+        "copy": draw.choice(["auto", "always", "never"]),
+        "second": draw.choice(["c", "c", "connector", "driver"]),
+    }
+    for _ in range(draw.choice([1, 1, 2, 3])):
+        _create(draft, f"d{len(draft.shapes)}")
+    for _ in range(draw.choice([4, 8, 12, 16, 24])):
+        _operation(draft)
+    return Program(door, seed, number, device, settings, tuple(draft.operations))
+
+
+def _operation(draft: Draft) -> None:
+    draw = draft.draw
+    choices = {
+        _write: 34,
+        _read: 30,
+        _request: 14,
+        _plain: 10,
+        _blocks: 2,
+        _flush: 2,
+        _resize: 4,
+        _again: 3,
+        _handle: 3,
+        _reopen: 1.5,
+        _virtual: 1.5 if "virtual" not in draft.without else 0,
+        _threads: 0.6 if "threads" not in draft.without else 0,
+        _fork: 0.3 if "fork" not in draft.without else 0,
+        _interrupts: 0.5 if "interrupts" not in draft.without else 0,
+        _full: 0.1 if "full" not in draft.without else 0,
+        _swmr: 0.1 if "swmr" not in draft.without else 0,
+        _missing: 0.3 if "missing" not in draft.without else 0,
+    }
+    chosen = draw.choices(list(choices), list(choices.values()))[0]
+    chosen(draft)
+
+
+def _shape(draft: Draft) -> tuple[int, ...]:
+    """A shape whose bytes lie around the thresholds: 128 KiB, 512 KiB, 1 MiB, 8 MiB."""
+    draw = draft.draw
+    size = draw.choices(
+        [60, 5_000, 40_000, 150_000, 1_200_000, 9_000_000], [20, 35, 25, 15, 2, 0.1]
+    )[0]
+    size = max(int(size * draw.uniform(0.3, 1.2)), 2)
+    rank = draw.choice([1, 2, 2, 2, 3])
+    if rank == 1:
+        return (size,)
+    columns = max(int(size ** draw.uniform(0.2, 0.7)), 1)
+    if rank == 2:
+        return (max(size // columns, 1), columns)
+    middle = draw.choice([1, 2, 5])
+    return (max(size // (columns * middle), 1), middle, columns)
+
+
+def _create(draft: Draft, name: str) -> None:
+    draw = draft.draw
+    shape = _shape(draft)
+    dtype = draw.choice(TYPES)
+    size = math.prod(shape)
+    layout = draw.choices(["contiguous", "chunked", "compact", "external"], [40, 52, 3, 5])[0]
+    if layout == "external" and "external" in draft.without:
+        layout = "contiguous"
+    if layout == "compact" and size * 8 > 60_000:
+        layout = "contiguous"
+    made: Operation = {
+        "do": "create",
+        "name": name,
+        "file": "main",
+        "shape": list(shape),
+        "dtype": dtype,
+        "layout": layout,
+        "fill": draw.choice([0, 7, 99]),
+        "alloc": draw.choice(["early", "late", "late", "incr"]),
+        "seed": draft.seed() if draft.maybe(0.7) else None,
+    }
+    if layout == "chunked":
+        pieces = draw.choice([1, 2, 3, 5, 8] if size < 200_000 else [2, 4, 8])
+        made["chunks"] = [max(1, -(-length // draw.choice([1, pieces]))) for length in shape]
+        made["filters"] = draw.choice(
+            [
+                [],
+                [],
+                ["gzip"],
+                ["shuffle", "gzip"],
+                ["lzf"],
+                ["fletcher32"],
+                ["shuffle", "lzf"],
+                ["szip"],
+            ]
+        )
+        if draft.maybe(0.5):
+            made["maxshape"] = [None if draft.maybe(0.7) else length * 2 for length in shape]
+    if draft.maybe(0.08):
+        made["file"] = "other"
+    draft.operations.append(made)
+    draft.shapes[name] = shape
+    draft.kinds[name] = made
+
+
+def _name(draft: Draft) -> str:
+    return draft.draw.choice(list(draft.shapes))
+
+
+def _options(draft: Draft) -> dict[str, Any]:
+    draw = draft.draw
+    options: dict[str, Any] = {}
+    if draft.maybe(0.4):
+        options["threads"] = draw.choice([1, 2, 3])
+    if draft.maybe(0.4):
+        options["block"] = draw.choice(["4KiB", "16KiB", "64KiB", "1MiB"])
+    if draft.maybe(0.04):
+        options["io"] = "uring"
+    if draft.maybe(0.04):
+        options["direct"] = "yes"
+    return options
+
+
+def _memory(draft: Draft) -> str:
+    if draft.device != "host" and draft.maybe(1 if draft.device == "gpu" else 0.5):
+        return "device"
+    return draft.draw.choices(["c", "f", "step"], [70, 15, 15])[0]
+
+
+def transfer(draft: Draft, do: str, name: str) -> Operation:
+    """A write or a read."""
+    draw = draft.draw
+    made: Operation = {
+        "do": do,
+        "name": name,
+        "select": selection.generate(draw, draft.shapes[name]),
+        "waits": draft.maybe(0.35),
+        "memory": _memory(draft),
+        "dtype": draw.choice(TYPES) if draft.maybe(0.3) else None,
+        "via": "again" if draft.maybe(0.25) else "main",
+        "options": _options(draft),
+    }
+    if do == "write":
+        made["seed"] = draft.seed()
+        made["repeat"] = draw.choices(["no", "value", "row"], [90, 5, 5])[0]
+    else:
+        made["new"] = draft.maybe(0.4)
+    if not made["waits"] and draft.maybe(0.06, "cancel"):
+        made["cancel"] = draw.choice([0, 0, 1, 3])
+    return made
+
+
+def _write(draft: Draft) -> None:
+    draft.operations.append(transfer(draft, "write", _name(draft)))
+
+
+def _read(draft: Draft) -> None:
+    draft.operations.append(transfer(draft, "read", _name(draft)))
+
+
+def _request(draft: Draft) -> None:
+    do = draft.draw.choices(["wait", "poll", "drop", "wait_all"], [5, 3, 2, 1])[0]
+    draft.operations.append({"do": do, "which": draft.draw.randrange(8)})
+
+
+def _plain(draft: Draft) -> None:
+    name = _name(draft)
+    do = draft.draw.choices(["plain_read", "plain_write", "attribute", "refresh"], [5, 5, 1, 1])[0]
+    made: Operation = {"do": do, "name": name, "via": "again" if draft.maybe(0.25) else "main"}
+    if do in ("plain_read", "plain_write"):
+        made["select"] = selection.generate(draft.draw, draft.shapes[name])
+        made["seed"] = draft.seed()
+    draft.operations.append(made)
+
+
+def _blocks(draft: Draft) -> None:
+    name = _name(draft)
+    rows = max(1, draft.shapes[name][0] // draft.draw.choice([1, 2, 5, 9]))
+    draft.operations.append(
+        {"do": "blocks", "name": name, "rows": rows, "leave": draft.draw.choice([0, 0, 1, 2])}
+    )
+
+
+def _flush(draft: Draft) -> None:
+    draft.operations.append({"do": "flush"})
+
+
+def _resize(draft: Draft) -> None:
+    able = [name for name, kind in draft.kinds.items() if kind.get("maxshape")]
+    if not able:
+        return
+    name = draft.draw.choice(able)
+    kind = draft.kinds[name]
+    shape = [
+        max(1, int(length * draft.draw.choice([0.5, 1, 1, 1.3, 2])))
+        for length in draft.shapes[name]
+    ]
+    shape = [
+        min(length, most or length) for length, most in zip(shape, kind["maxshape"], strict=True)
+    ]
+    if math.prod(shape) > 300_000:  # HDF5 is slow where chunks are larger than its cache
+        return
+    draft.operations.append({"do": "resize", "name": name, "shape": shape})
+    draft.shapes[name] = tuple(shape)
+
+
+def _again(draft: Draft) -> None:
+    """Delete a dataset, and make another one of the same name."""
+    name = _name(draft)
+    if draft.kinds[name]["do"] != "create":
+        return
+    draft.operations.append({"do": "delete", "name": name})
+    _create(draft, name)
+
+
+def _handle(draft: Draft) -> None:
+    draft.operations.append({"do": draft.draw.choice(["open_again", "close_again"])})
+
+
+def _reopen(draft: Draft) -> None:
+    draft.operations.append({"do": "reopen"})
+
+
+def _virtual(draft: Draft) -> None:
+    """A virtual dataset over one to three new ones of the same kind, or over one twice not."""
+    draw = draft.draw
+    first = f"d{len(draft.shapes)}"
+    _create(draft, first)
+    sources = [first]
+    for _ in range(draw.choice([0, 1, 2])):
+        name = f"d{len(draft.shapes)}"
+        again = dict(draft.kinds[first]) | {"name": name, "seed": draft.seed()}
+        draft.operations.append(again)
+        draft.shapes[name], draft.kinds[name] = draft.shapes[first], again
+        sources.append(name)
+    made: Operation = {"do": "virtual", "name": f"d{len(draft.shapes)}", "sources": sources}
+    draft.operations.append(made)
+    rows, *rest = draft.shapes[first]
+    draft.shapes[made["name"]] = (rows * len(sources), *rest)
+    draft.kinds[made["name"]] = made
+
+
+def _threads(draft: Draft) -> None:
+    """Threads that each use a dataset of their own."""
+    names = [name for name, kind in draft.kinds.items() if kind["do"] == "create"]
+    while len(names) < draft.draw.choice([2, 4]):
+        names.append(f"d{len(draft.shapes)}")
+        _create(draft, names[-1])
+    groups = []
+    for name in names[:6]:
+        own = [transfer(draft, draft.draw.choice(["write", "read"]), name) for _ in range(6)]
+        for operation in own:
+            if draft.maybe(0.4):
+                operation["waits"] = False
+        own.insert(3, {"do": "wait_all", "which": 0})
+        groups.append(own)
+    draft.operations.append({"do": "threads", "groups": groups})
+
+
+def _fork(draft: Draft) -> None:
+    draft.operations.append(
+        {"do": "fork", "name": _name(draft), "uses": draft.draw.choice([True, False])}
+    )
+
+
+def _missing(draft: Draft) -> None:
+    draft.operations.append(
+        {
+            "do": "missing",
+            "length": draft.draw.choice([10, 5_000, 200_000, 1_500_000]),
+            "memory": _memory(draft),
+            "waits": draft.maybe(0.5),
+        }
+    )
+
+
+def _interrupts(draft: Draft) -> None:
+    """Operations that signals may end."""
+    group: list[Operation] = []
+    for _ in range(draft.draw.choice([5, 10, 20])):
+        made = transfer(draft, draft.draw.choice(["write", "read"]), _name(draft))
+        made.pop("cancel", None)
+        group.append(made)
+        if draft.maybe(0.3):
+            do = draft.draw.choice(["wait", "drop"])
+            group.append({"do": do, "which": draft.draw.randrange(4)})
+        for each in group[-2:]:
+            each["after"] = 10 ** draft.draw.uniform(-5, -2.5)
+    draft.operations.append({"do": "interrupts", "groups": [group]})
+
+
+def _full(draft: Draft) -> None:
+    draft.operations.append(
+        {
+            "do": "full",
+            "room": draft.draw.choice([256, 2048]),
+            "chunked": draft.maybe(0.5),
+            "filtered": draft.maybe(0.5),
+            "memory": _memory(draft),
+            "waits": draft.maybe(0.3),
+            "waits_for": draft.maybe(0.5),
+        }
+    )
+
+
+def _swmr(draft: Draft) -> None:
+    draft.operations.append(
+        {
+            "do": "swmr",
+            "rows": draft.draw.choice([4, 40, 300]),
+            "columns": draft.draw.choice([3, 50]),
+            "pieces": draft.draw.choice([1, 3, 20]),
+            "dtype": draft.draw.choice(TYPES),
+            "filtered": draft.maybe(0.5),
+            "waits": draft.maybe(0.5),
+            "seeds": [draft.seed() for _ in range(draft.draw.choice([1, 2, 4]))],
+        }
+    )

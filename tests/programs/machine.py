@@ -1,0 +1,478 @@
+"""Carries out a program: the door and the model do each operation, and what comes back is compared.
+
+An operation that makes no sense where it stands is left out, so that any part of a program is a
+program, which is what shortening rests on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from . import interrupts, layouts, selection, values
+from .doors import door as door_class
+from .doors.base import CancelledError, Door, Transfer
+from .model import Dataset, Expected, Virtual, WrongError
+from .program import Operation, Program
+from .selection import Picked
+from .values import Memory
+
+Array = np.ndarray[Any, Any]
+FILES = ("main", "other")
+
+
+@dataclass
+class Pending:
+    """A request under way, and what has to come of it."""
+
+    about: str
+    name: str
+    transfer: Transfer
+    memory: Memory | None
+    expected: Expected | None
+    model: Dataset | Virtual
+    number: int
+    cancel_in: int | None
+    """After how many operations it is cancelled; ``None``: never."""
+
+
+class Machine:
+    def __init__(self, program: Program, folder: Path) -> None:
+        self.settings = program.settings
+        self.folder = folder
+        self.door: Door = door_class(program.door)(program.settings)
+        self.files: dict[str, Any] = {}
+        self.models: dict[str, Dataset | Virtual] = {}
+        self.pending: list[Pending] = []
+        self.count = 0
+        self.alarm: interrupts.Alarm | None = None
+        self.alarm_after = 0.0
+        self.tainted = False
+        """Whether HDF5 is left in a state in which no other program should use it."""
+
+    def run(self, operations: tuple[Operation, ...]) -> None:
+        for place, operation in enumerate(operations):
+            self._guarded(f"operation {place + 1} ({operation['do']})", self.step, operation)
+        self._guarded("the end", self._end)
+
+    def _guarded(self, about: str, call: Any, *arguments: Any) -> None:
+        try:
+            call(*arguments)
+        except (WrongError, AssertionError) as error:
+            raise WrongError(f"{about}: {error}") from error
+        except Exception as error:
+            raise WrongError(f"{about}: {type(error).__name__}: {error}") from error
+
+    def step(self, operation: Operation) -> None:
+        self.count += 1
+        for entry in self.pending:
+            if entry.cancel_in is not None:
+                if entry.cancel_in == 0:
+                    entry.transfer.cancel()
+                entry.cancel_in -= 1
+        # After an interruption what was written is in doubt, and what was read is given up.
+        with contextlib.suppress(interrupts.HandlerError):
+            getattr(self, f"_{operation['do']}")(operation)
+
+    def _call(self, nbytes: int, function: Any, *arguments: Any, **more: Any) -> Any:
+        """A call of the door, which a signal may end."""
+        if self.alarm is None or not self.alarm_after:
+            return function(*arguments, **more)
+        try:
+            return self.alarm.call(self.alarm_after, function, *arguments, **more)
+        except interrupts.HandlerError:
+            self.alarm.occupy(nbytes)
+            raise
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def _open(self, handle: str) -> Any:
+        if handle not in self.files:
+            path = self.folder / f"{'main' if handle == 'again' else handle}.h5"
+            mode = "r+" if path.exists() else "w"
+            arguments = {"libver": self.settings.get("libver", "earliest")}
+            if self.door.two_handles:
+                arguments["again"] = handle == "again"
+            self.files[handle] = self.door.open(path, mode, **arguments)
+            if self.door.two_handles and handle == "main":
+                self._open("again")
+        return self.files[handle]
+
+    def _file(self, name: str, via: str = "main") -> Any:
+        file = self.models[name].kind["file"]
+        return self._open(
+            "again" if file == "main" and via == "again" and "again" in self.files else file
+        )
+
+    def _h5py(self, name: str, via: str = "main") -> h5py.Dataset:
+        return self.door.h5py(self._file(name, via))[name]
+
+    def _close_files(self) -> None:
+        if "close" not in self.door.settles:
+            self._settle()
+        for handle in list(self.files):
+            self.door.close(self.files.pop(handle))
+
+    def _end(self) -> None:
+        self._close_files()
+        self._settle()
+        self.door.end()
+        for file in FILES:
+            path = self.folder / f"{file}.h5"
+            if path.exists():
+                with h5py.File(path, "r") as found:
+                    for name, model in self.models.items():
+                        if model.kind["file"] == file:
+                            every = Picked(model.shape, None)
+                            about = f"{name} in the file that is left"
+                            model.expected(every).check(found[name][...], about)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def _finish(self, entry: Pending) -> None:
+        try:
+            found = self._call(0, entry.transfer.wait)
+        except interrupts.HandlerError:
+            self.alarm_after = 0.0
+            return self._finish(entry)
+        except CancelledError:
+            if entry.cancel_in is None:
+                raise WrongError(f"{entry.about} was cancelled by nobody") from None
+            if entry.memory is not None:
+                entry.memory.values()
+            return None
+        finally:
+            if entry in self.pending:
+                self.pending.remove(entry)
+        return self._check(entry, found)
+
+    def _check(self, entry: Pending, found: Any) -> None:
+        if entry.memory is not None:
+            found = entry.memory.values()
+        elif hasattr(found, "numpy"):
+            found = found.numpy()
+        if entry.expected is None:
+            entry.model.took_place(entry.number)
+        else:
+            entry.expected.check(np.asarray(found), entry.about)
+
+    def _settle(self, name: str | None = None) -> None:
+        """Wait for the requests on a dataset; for all where virtual datasets connect them."""
+        if any(isinstance(model, Virtual) for model in self.models.values()):
+            name = None
+        for entry in [e for e in self.pending if name in (None, e.name)]:
+            self._finish(entry)
+
+    def _plain(self, name: str | None, method: str = "plain") -> None:
+        """The rule of plain access."""
+        if not {method, "plain"} & self.door.settles:
+            self._settle(name)
+
+    def _which(self, operation: Operation) -> Pending | None:
+        return self.pending[operation["which"] % len(self.pending)] if self.pending else None
+
+    def _wait(self, operation: Operation) -> None:
+        entry = self._which(operation)
+        if entry is not None:
+            self._finish(entry)
+
+    def _wait_all(self, _: Operation) -> None:
+        self._settle()
+
+    def _poll(self, operation: Operation) -> None:
+        entry = self._which(operation)
+        if entry is not None and entry.transfer.done():
+            self._finish(entry)
+
+    def _drop(self, operation: Operation) -> None:
+        entry = self._which(operation)
+        if entry is not None:
+            self.pending.remove(entry)
+            nbytes = 0 if entry.expected is None else entry.expected.values.nbytes
+            self._call(nbytes, entry.transfer.drop)
+            if self.alarm is not None:
+                self.alarm.occupy(nbytes)
+            if entry.memory is not None and entry.memory.kind != "device":
+                entry.memory.values()
+
+    # -- transfers -------------------------------------------------------------------------------
+
+    def _started(
+        self,
+        operation: Operation,
+        transfer: Transfer,
+        memory: Memory | None,
+        expected: Expected | None,
+    ) -> None:
+        model = self.models[operation["name"]]
+        about = f"{operation['do']} of {operation['name']} (operation {self.count})"
+        cancel = operation.get("cancel") if self.door.cancels else None
+        entry = Pending(
+            about, operation["name"], transfer, memory, expected, model, self.count, cancel
+        )
+        if operation["waits"]:
+            self._check(entry, transfer.wait())
+        else:
+            self.pending.append(entry)
+
+    def _selected(self, operation: Operation) -> tuple[Dataset | Virtual | None, Picked | None]:
+        model = self.models.get(operation["name"])
+        if model is None:
+            return None, None
+        picked = selection.pick(model.shape, operation["select"])
+        if isinstance(model, Virtual) and picked is not None and not picked.regular:
+            # HDF5 2.0 itself mixes elements up where it maps lists and points to several sources.
+            picked = Picked(model.shape, None)
+        return model, picked
+
+    def _kind_for(self, kind: str) -> str:
+        """The kind of memory of a transfer that is not a box of a dataset of the model."""
+        return "device" if kind == "device" and self.door.device else "c"
+
+    def _memory_kind(self, operation: Operation, picked: Picked, door: Door) -> str:
+        kind: str = operation["memory"]
+        model = self.models[operation["name"]]
+        if kind == "device":
+            dtype = _dtype(operation, model, kind)
+            return kind if door.device and door.takes_device(model.kind, dtype) else "c"
+        return kind if door.strided and picked.regular else "c"
+
+    def _write(self, operation: Operation) -> None:
+        model, picked = self._selected(operation)
+        if model is None or picked is None:
+            return
+        file = self._file(operation["name"], operation["via"])
+        door = self.door.door_of(file)
+        kind = self._memory_kind(operation, picked, door)
+        dtype = _dtype(operation, model, kind)
+        shape = picked.shape
+        # HDF5 2.0 itself is wrong where it repeats values in virtual datasets, and h5py, which writes
+        # row by row, takes minutes where a chunk does not fit into the cache.
+        quick = isinstance(model, Dataset) and model.values.nbytes <= 1 << 20
+        repeats = door.broadcasts and picked.regular and quick
+        if repeats and operation["repeat"] != "no":
+            shape = () if operation["repeat"] == "value" else shape[-1:]
+        if not shape:
+            kind = "c"
+        new = values.make(operation["seed"], shape, dtype)
+        memory = Memory.holding(kind, new)
+        doubtful = None
+        if door.cancels and operation.get("cancel") is not None and not operation["waits"]:
+            doubtful = self.count
+        if self.alarm is not None:
+            doubtful = self.count
+        model.write(picked, new.astype(model.dtype), doubtful)
+        transfer = self._call(
+            memory.nbytes,
+            self.door.write,
+            file,
+            operation["name"],
+            picked,
+            memory,
+            operation["options"],
+            waits=operation["waits"],
+        )
+        self._started(operation, transfer, memory, None)
+
+    def _read(self, operation: Operation) -> None:
+        model, picked = self._selected(operation)
+        if model is None or picked is None:
+            return
+        file = self._file(operation["name"], operation["via"])
+        door = self.door.door_of(file)
+        kind = self._memory_kind(operation, picked, door)
+        dtype = _dtype(operation, model, kind)
+        memory = None
+        if not (operation["new"] and door.new_arrays):
+            memory = Memory(kind, picked.shape, dtype)
+        expected = model.expected(picked)
+        options = dict(operation["options"])
+        if memory is None and kind == "device":
+            options["device"] = "cuda:0"
+        transfer = self._call(
+            expected.values.size * dtype.itemsize,
+            self.door.read,
+            file,
+            operation["name"],
+            picked,
+            memory,
+            options,
+            waits=operation["waits"],
+            dtype=operation["dtype"] and dtype,
+        )
+        self._started(operation, transfer, memory, expected)
+
+    def _blocks(self, operation: Operation) -> None:
+        model = self.models.get(operation["name"])
+        file = None if model is None else self._file(operation["name"])
+        if model is None or not hasattr(self.door.door_of(file), "blocks"):
+            return
+        expected = model.expected(Picked(model.shape, None))
+        own = getattr(file, "own", file)
+        blocks = self.door.door_of(file).blocks
+        for index, found in blocks(own, operation["name"], operation["rows"], operation["leave"]):
+            part = Expected(
+                expected.values[index],
+                [(where[index], old[index]) for where, old in expected.doubts],
+            )
+            part.check(np.asarray(found), f"block {index} of {operation['name']}")
+
+    # -- what h5py does by itself ------------------------------------------------------------------
+
+    def _create(self, operation: Operation) -> None:
+        name = operation["name"]
+        if name in self.models:
+            return
+        model = layouts.model(operation)
+        file = self._open(operation["file"])
+        arguments = layouts.arguments(operation, self.folder)
+        new = model.values if operation["seed"] is not None else None
+        self.door.create(file, name, None if new is None else new.copy(), **arguments)
+        self.models[name] = model
+
+    def _virtual(self, operation: Operation) -> None:
+        sources = [self.models.get(name) for name in operation["sources"]]
+        found = [source for source in sources if isinstance(source, Dataset)]
+        same = {(s.shape[1:], s.dtype.str, s.kind["layout"] == "external") for s in found}
+        if operation["name"] in self.models or len(found) < len(sources) or len(same) != 1:
+            return
+        self._plain(None)
+        kind = operation | {"file": "main"}
+        model = Virtual(found, kind)
+        layouts.make_virtual(self.door.h5py(self._open("main")), self.folder, operation, found)
+        self.models[operation["name"]] = model
+
+    def _is_source(self, name: str) -> bool:
+        virtual = [model for model in self.models.values() if isinstance(model, Virtual)]
+        return any(name in model.kind["sources"] for model in virtual)
+
+    def _resize(self, operation: Operation) -> None:
+        name = operation["name"]
+        model = self.models.get(name)
+        most = model.kind.get("maxshape") if model is not None else None
+        if not isinstance(model, Dataset) or not most or self._is_source(name):
+            return
+        shape = tuple(operation["shape"])
+        if len(shape) != len(most):
+            return
+        shape = tuple(min(n, m or n) for n, m in zip(shape, most, strict=True))
+        self._plain(name, "resize")
+        self.door.resize(self._file(name), name, shape)
+        before = model.shape
+        model.resize(shape)
+        if any(
+            b > a and a % n for a, b, n in zip(before, shape, model.kind["chunks"], strict=True)
+        ):
+            # HDF5 leaves undefined what an edge chunk written as a whole has beyond the edge.
+            self._plain(name)
+            for axis, (old, new) in enumerate(zip(before, shape, strict=True)):
+                if new > old:
+                    beyond = (slice(None),) * axis + (slice(old, new),)
+                    self._h5py(name)[beyond] = model.fill
+
+    def _delete(self, operation: Operation) -> None:
+        name = operation["name"]
+        if name not in self.models or self._is_source(name):
+            return
+        self._plain(name, "delete")
+        self.door.delete(self._file(name), name)
+        del self.models[name]
+
+    def _flush(self, _: Operation) -> None:
+        self._plain(None, "flush")
+        for file in list(self.files.values()):
+            self.door.flush(file)
+
+    def _reopen(self, _: Operation) -> None:
+        self._close_files()
+
+    def _open_again(self, _: Operation) -> None:
+        if "main" in self.files:
+            self._open("again")
+
+    def _close_again(self, _: Operation) -> None:
+        if "again" in self.files:
+            if "close" not in self.door.settles:
+                self._settle()
+            self.door.close(self.files.pop("again"))
+
+    def _plain_read(self, operation: Operation) -> None:
+        name = operation["name"]
+        model, picked = self._selected(operation)
+        if model is None or picked is None:
+            return
+        self._plain(name)
+        expected = model.expected(picked)
+        found = self._h5py(name, operation["via"])[picked.argument]
+        expected.check(np.asarray(found), f"{name} as h5py reads it")
+
+    def _plain_write(self, operation: Operation) -> None:
+        name = operation["name"]
+        model, picked = self._selected(operation)
+        if model is None or picked is None:
+            return
+        self._plain(name)
+        new = values.make(operation["seed"], picked.shape, model.dtype)
+        self._h5py(name, operation["via"])[picked.argument] = new
+        model.write(picked, new)
+
+    def _attribute(self, operation: Operation) -> None:
+        if operation["name"] in self.models:
+            self._h5py(operation["name"], operation["via"]).attrs["note"] = self.count
+
+    def _refresh(self, operation: Operation) -> None:
+        if operation["name"] in self.models:
+            self._plain(None)
+            self._h5py(operation["name"], operation["via"]).refresh()
+
+    # -- rare things -------------------------------------------------------------------------------
+
+    def _threads(self, operation: Operation) -> None:
+        from . import threads
+
+        self._settle()
+        threads.run(self, operation)
+
+    def _fork(self, operation: Operation) -> None:
+        from . import processes
+
+        processes.fork(self, operation)
+
+    def _interrupts(self, operation: Operation) -> None:
+        interrupts.run(self, operation)
+
+    def _swmr(self, operation: Operation) -> None:
+        from . import processes
+
+        self._settle()
+        processes.swmr(self, operation)
+
+    def _full(self, operation: Operation) -> None:
+        from . import failures
+
+        self._settle()
+        failures.full(self, operation)
+
+    def _missing(self, operation: Operation) -> None:
+        from . import failures
+
+        failures.missing(self, operation)
+
+
+def _dtype(operation: Operation, model: Dataset | Virtual, kind: str) -> np.dtype[Any]:
+    # HDF5 2.0 itself is wrong where it converts in virtual datasets.
+    virtual = isinstance(model, Virtual)
+    found = np.dtype(model.dtype if virtual else operation["dtype"] or model.dtype)
+    return found.newbyteorder("=") if kind == "device" else found
+
+
+def remove(folder: Path) -> None:
+    for entry in os.scandir(folder):
+        os.unlink(entry.path)
+    folder.rmdir()

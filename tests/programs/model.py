@@ -1,0 +1,159 @@
+"""What the datasets hold if all operations happen one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .selection import Picked
+
+Array = np.ndarray[Any, Any]
+
+
+class WrongError(AssertionError):
+    """Penstock did something that it may not do."""
+
+
+@dataclass
+class Doubt:
+    """A write of which nobody knows whether it took place: elements may have their older values."""
+
+    number: int
+    where: Array
+    older: Array
+
+
+@dataclass
+class Expected:
+    """What a read may give: the values, or, where a doubt is, the older ones."""
+
+    values: Array
+    doubts: list[tuple[Array, Array]] = field(default_factory=list)
+
+    def check(self, found: Array, about: str) -> None:
+        wanted = self.values.astype(found.dtype)
+        if found.shape != wanted.shape:
+            raise WrongError(f"{about}: shape {found.shape} instead of {wanted.shape}")
+        right = found == wanted
+        for where, older in self.doubts:
+            right |= where & (found == older.astype(found.dtype))
+        if not right.all():
+            bad = np.argwhere(~right)
+            first = tuple(int(index) for index in bad[0])
+            raise WrongError(
+                f"{about}: {len(bad)} of {right.size} elements are wrong, the first at {first}: "
+                f"{found[first]} instead of {wanted[first]}"
+            )
+
+
+class Dataset:
+    """A dataset that holds its own values."""
+
+    def __init__(self, values: Array, fill: Any, kind: dict[str, Any]) -> None:
+        self.values = values
+        self.fill = fill
+        self.kind = kind
+        self._doubts: list[Doubt] = []
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    def expected(self, picked: Picked) -> Expected:
+        doubts = [(picked.of(doubt.where), picked.of(doubt.older)) for doubt in self._doubts]
+        return Expected(picked.of(self.values), doubts)
+
+    def write(self, picked: Picked, values: Array, doubtful: int | None = None) -> None:
+        if doubtful is None and not self._doubts:
+            picked.put(self.values, values)
+            return
+        where, new = np.zeros(self.shape, bool), np.zeros_like(self.values)
+        picked.put(where, True)
+        picked.put(new, values)
+        self.write_where(where, new, doubtful)
+
+    def write_where(self, where: Array, new: Array, doubtful: int | None) -> None:
+        if doubtful is None:
+            self._sure(where, self._doubts)
+        else:
+            self._doubts.append(Doubt(doubtful, where.copy(), self.values.copy()))
+        np.copyto(self.values, new, where=where)
+
+    def took_place(self, number: int) -> None:
+        """A doubtful write turned out to be done: older values are gone."""
+        for place, doubt in enumerate(self._doubts):
+            if doubt.number == number:
+                self._sure(doubt.where, self._doubts[:place])
+                self._doubts = [other for other in self._doubts if other is not doubt]
+                return
+
+    def _sure(self, where: Array, doubts: list[Doubt]) -> None:
+        for doubt in doubts:
+            doubt.where &= ~where
+        self._doubts = [doubt for doubt in self._doubts if doubt.where.any()]
+
+    def resize(self, shape: tuple[int, ...]) -> None:
+        self.values = _resized(self.values, shape, self.fill)
+        for doubt in self._doubts:
+            doubt.where = _resized(doubt.where, shape, False)
+            doubt.older = _resized(doubt.older, shape, self.fill)
+
+
+class Virtual:
+    """A dataset that shows others, one after the other along the first dimension."""
+
+    def __init__(self, sources: list[Dataset], kind: dict[str, Any]) -> None:
+        self._sources = sources
+        self.kind = kind
+        self.fill = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        rows = sum(source.shape[0] for source in self._sources)
+        return (rows, *self._sources[0].shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._sources[0].dtype
+
+    def expected(self, picked: Picked) -> Expected:
+        whole = [Picked(source.shape, None) for source in self._sources]
+        parts = [s.expected(every) for s, every in zip(self._sources, whole, strict=True)]
+        values = picked.of(np.concatenate([part.values for part in parts]))
+        doubts = []
+        start = 0
+        for part in parts:
+            stop = start + len(part.values)
+            for where, older in part.doubts:
+                all_where, all_older = np.zeros(self.shape, bool), np.zeros(self.shape, self.dtype)
+                all_where[start:stop], all_older[start:stop] = where, older
+                doubts.append((picked.of(all_where), picked.of(all_older)))
+            start = stop
+        return Expected(values, doubts)
+
+    def write(self, picked: Picked, values: Array, doubtful: int | None = None) -> None:
+        where, new = np.zeros(self.shape, bool), np.zeros(self.shape, self.dtype)
+        picked.put(where, True)
+        picked.put(new, values)
+        start = 0
+        for source in self._sources:
+            stop = start + source.shape[0]
+            source.write_where(where[start:stop], new[start:stop], doubtful)
+            start = stop
+
+    def took_place(self, number: int) -> None:
+        for source in self._sources:
+            source.took_place(number)
+
+
+def _resized(values: Array, shape: tuple[int, ...], fill: Any) -> Array:
+    made = np.full(shape, fill, values.dtype)
+    common = tuple(slice(min(a, b)) for a, b in zip(shape, values.shape, strict=True))
+    made[common] = values[common]
+    return made

@@ -1,0 +1,81 @@
+"""Other processes: children of fork, and readers of a file that is being written."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import values
+from .model import Expected, WrongError
+from .program import Operation
+from .reader import reader
+from .selection import Picked
+from .values import Memory
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+
+def fork(machine: Machine, operation: Operation) -> None:
+    """A child that ends at once, or that uses the library, which has to refuse."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = _refused() if operation["uses"] and _in_use() else 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise WrongError(f"the child of fork ended with status {status}")
+
+
+def _in_use() -> bool:
+    import penstock as ps
+
+    return ps.last_report() is not None
+
+
+def _refused() -> int:
+    import penstock as ps
+
+    try:
+        ps.drain()
+    except ps.ForkedError:
+        return 0
+    return 3
+
+
+def swmr(machine: Machine, operation: Operation) -> None:
+    """A dataset grows, and another process reads it after each flush."""
+    door = machine.door
+    path = machine.folder / f"swmr{machine.count}.h5"
+    rows, columns = operation["rows"], operation["columns"]
+    file = door.open(path, "w", libver="latest")
+    plain = door.h5py(file)
+    chunks = (max(1, rows // operation["pieces"]), columns)
+    filters = {"compression": 1} if operation["filtered"] else {}
+    plain.create_dataset(
+        "x", (rows, columns), operation["dtype"], chunks=chunks, maxshape=(None, columns), **filters
+    )
+    plain.swmr_mode = True
+    whole = np.zeros((0, columns), operation["dtype"])
+    try:
+        for step, seed in enumerate(operation["seeds"]):
+            if step:
+                plain["x"].resize((rows * (step + 1), columns))
+            new = values.make(seed, (rows, columns), operation["dtype"])
+            whole = np.concatenate([whole, new])
+            last = slice(rows * step, rows * (step + 1), 1)
+            picked = Picked(whole.shape, [last, slice(0, columns, 1)])
+            memory = Memory.holding("c", new)
+            door.write(file, "x", picked, memory, {}, waits=operation["waits"]).wait()
+            plain["x"].flush()
+            target = machine.folder / "found.npy"
+            found = reader().read(path, "x", target, plain=not door.penstock)
+            Expected(whole).check(found, "x in another process")
+    finally:
+        reader().close(path)
+        door.close(file)

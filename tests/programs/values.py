@@ -1,0 +1,92 @@
+"""Values and the memory that holds them.
+
+The values are exact in every type that the programs convert between: what is lost or mixed up
+shows, and what HDF5 and NumPy round or saturate differently does not occur.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+TYPES = ("i1", "u1", "<i2", ">i2", "<i4", ">i4", "<i8", "<f2", "<f4", ">f4", "<f8", ">f8")
+_GUARD = 64
+_UNTOUCHED = 0xA5
+
+
+def make(seed: int, shape: tuple[int, ...], dtype: Any) -> Array:
+    """The values of a seed: 0 to 119, for floats in quarters."""
+    source = np.random.default_rng(seed)
+    kind = np.dtype(dtype)
+    # Of no dimensions, NumPy would make scalars, which have no byte order.
+    if kind.kind == "f":
+        quarters = np.asarray(source.integers(0, 480, shape, np.uint16), np.float32)
+        return np.asarray(quarters / 4).astype(kind)
+    return np.asarray(source.integers(0, 120, shape, np.uint8)).astype(kind)
+
+
+class Memory:
+    """An array in some kind of memory, with bytes around it that nobody may touch.
+
+    Kinds: ``c`` and ``f`` for the two orders, ``step`` for every second element of rows of a larger
+    array, ``device`` for a GPU.
+    """
+
+    def __init__(self, kind: str, shape: tuple[int, ...], dtype: Any) -> None:
+        self.kind = kind if shape else "device" if kind == "device" else "c"
+        self.dtype = np.dtype(dtype)
+        if self.kind == "device":
+            import penstock
+
+            self.array: Any = penstock.DeviceArray(shape, self.dtype)
+            return
+        held = (*shape[:-1], shape[-1] * 2) if self.kind == "step" else shape
+        nbytes = math.prod(held) * self.dtype.itemsize
+        self._whole = np.full(nbytes + 2 * _GUARD, _UNTOUCHED, np.uint8)
+        order: Any = "F" if self.kind == "f" else "C"
+        body = self._whole[_GUARD : _GUARD + nbytes].view(self.dtype).reshape(held, order=order)
+        self._between = body[..., 1::2] if self.kind == "step" else None
+        self.array = body[..., ::2] if self.kind == "step" else body
+
+    @classmethod
+    def holding(cls, kind: str, values: Array) -> Memory:
+        if kind == "device":
+            import penstock
+
+            made = cls.__new__(cls)
+            made.kind, made.dtype = kind, values.dtype
+            made.array = penstock.DeviceArray.from_numpy(values)
+            return made
+        made = cls(kind, values.shape, values.dtype)
+        made.array[...] = values
+        return made
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.array.nbytes)
+
+    @property
+    def address(self) -> int:
+        array = self.array
+        return int(array.data_ptr if self.kind == "device" else array.ctypes.data)
+
+    @property
+    def strides(self) -> tuple[int, ...] | None:
+        """In bytes; ``None`` for C order."""
+        return tuple(self.array.strides) if self.kind in ("f", "step") else None
+
+    def values(self) -> Array:
+        """A copy in host memory; AssertionError if something around them was changed."""
+        if self.kind == "device":
+            return np.asarray(self.array.numpy())
+        guards = (self._whole[:_GUARD], self._whole[-_GUARD:])
+        for guard in guards:
+            assert (guard == _UNTOUCHED).all(), "bytes around the array were changed"
+        if self._between is not None:
+            gaps = np.ascontiguousarray(self._between).view(np.uint8)
+            assert (gaps == _UNTOUCHED).all(), "elements between those of the array were changed"
+        return np.array(self.array)

@@ -1,0 +1,73 @@
+"""A process that runs programs, one after the other: a line comes in for each, and one goes out."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import json
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+from .program import Program, count_operations
+
+
+def run(program: Program, folder: str | None = None) -> tuple[str | None, bool]:
+    """What is wrong with a program, if anything, and whether another one may follow here."""
+    from penstock import by_h5py
+
+    from .machine import Machine, remove
+    from .model import WrongError
+
+    place = Path(tempfile.mkdtemp(dir=folder))
+    small, by_h5py.SMALL = by_h5py.SMALL, 0 if program.settings.get("small") else by_h5py.SMALL
+    machine = Machine(program, place)
+    message = None
+    try:
+        machine.run(program.operations)
+    except WrongError as error:
+        message = str(error)
+    finally:
+        by_h5py.SMALL = small
+        if message is not None:
+            _clean_up(machine)
+        remove(place)
+    return message, message is None and not machine.tainted
+
+
+def _clean_up(machine: Any) -> None:
+    """After something went wrong, so that the next program finds nothing of it."""
+    for entry in machine.pending:
+        _quietly(entry.transfer.wait)
+    machine.pending.clear()
+    for file in machine.files.values():
+        _quietly(machine.door.close, file)
+    machine.files.clear()
+    _quietly(machine.door.end)
+    gc.collect()
+
+
+def _quietly(call: Any, *arguments: Any) -> None:
+    with contextlib.suppress(Exception):
+        call(*arguments)
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what else is printed goes elsewhere
+    faulthandler.enable()
+    warnings.simplefilter("ignore")
+    folder = sys.argv[1] if len(sys.argv) > 1 else None
+    for line in sys.stdin:
+        program = Program.from_json(line)
+        message, goes_on = run(program, folder)
+        answers.write(json.dumps([message, count_operations(program.operations), goes_on]) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
