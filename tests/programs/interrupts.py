@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import penstock
+
 from .model import WrongError
 from .program import Operation
 
@@ -68,6 +70,7 @@ def run(machine: Machine, operation: Operation) -> None:
             machine.step(each)
         machine.alarm_after = 0
         machine._settle()
+        penstock.drain()  # writes whose requests were lost, too, for the rule of plain access
     finally:
         machine.alarm = None
         alarm.stop()

@@ -239,6 +239,8 @@ class Machine:
         kind: str = operation["memory"]
         model = self.models[operation["name"]]
         if kind == "device":
+            if isinstance(model, Virtual) and not model.dtype.isnative:
+                return "c"  # it would be converted: see _dtype
             dtype = _dtype(operation, model, kind)
             return kind if door.device and door.takes_device(model.kind, dtype) else "c"
         return kind if door.strided and picked.regular else "c"
@@ -252,7 +254,7 @@ class Machine:
         kind = self._memory_kind(operation, picked, door)
         dtype = _dtype(operation, model, kind)
         shape = picked.shape
-        # HDF5 2.0 itself is wrong where it repeats values in virtual datasets, and h5py, which writes
+        # HDF5 2.0 itself is wrong where it repeats values in virtual datasets. h5py, which writes
         # row by row, takes minutes where a chunk does not fit into the cache.
         quick = isinstance(model, Dataset) and model.values.nbytes <= 1 << 20
         repeats = door.broadcasts and picked.regular and quick

@@ -114,6 +114,7 @@ def run_all(programs: Iterator[Program], processes: int, timeout: float = 60) ->
 
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="programs-"))
+        stack.callback(_unmount, folder)
         free: SimpleQueue[Worker] = SimpleQueue()
         for _ in range(processes):
             free.put(stack.enter_context(Worker(folder, timeout)))
@@ -133,6 +134,14 @@ def run_all(programs: Iterator[Program], processes: int, timeout: float = 60) ->
                 ended, under_way = wait(under_way, return_when=FIRST_COMPLETED)
                 yield from (each.result() for each in ended)
         yield from (each.result() for each in under_way)
+
+
+def _unmount(folder: str) -> None:
+    """File systems that programs which crashed have left."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        place = line.split(" ")[1]
+        if place.startswith(folder):
+            subprocess.run(["umount", "-l", place], capture_output=True)
 
 
 def default_processes() -> int:
