@@ -7,6 +7,10 @@ from typing import Any
 
 import h5py
 
+from penstock._native import lib
+from penstock.errors import check
+from penstock.hdf5_library import lock
+
 from ..selection import Picked
 from ..values import Memory
 from .base import Door, Transfer
@@ -70,6 +74,7 @@ class Two(Door):
         dtype: Any,
     ) -> Transfer:
         arguments = (name, picked, memory, options)
+        self._settle(file, name, lib.PENSTOCK_OP_READ)
         made: Transfer = file.door.read(file.own, *arguments, waits=waits, dtype=dtype)
         return made
 
@@ -83,8 +88,17 @@ class Two(Door):
         *,
         waits: bool,
     ) -> Transfer:
+        self._settle(file, name, lib.PENSTOCK_OP_WRITE)
         made: Transfer = file.door.write(file.own, name, picked, memory, options, waits=waits)
         return made
+
+    def _settle(self, file: Any, name: str, operation: int) -> None:
+        """The driver sees addresses of the file, when HDF5 has looked the chunks up already: the
+        program settles what H5Dread and H5Dwrite come after."""
+        if isinstance(file.door, Driver):
+            dataset = file.file[name]
+            with lock():
+                check(lib.penstock_dataset_settle(dataset.id.id, operation))
 
     def end(self) -> None:
         self._second.end()
