@@ -10,7 +10,7 @@ SOURCES := pyproject.toml hatch_build.py Cargo.toml Cargo.lock README.md LICENSE
 PYTEST := $(BIN)/python -m pytest
 
 .PHONY: build demo test lint fmt test-rust test-loom test-sanitize test-fuzz test-python test-c \
-	test-hdf5 test-packaging test-standin test-legate clean
+	test-hdf5 test-packaging test-standin test-memory test-legate clean
 # The parts share one cargo target folder and one terminal.
 .NOTPARALLEL:
 
@@ -71,6 +71,11 @@ test-packaging: build
 # What can differ with a GPU, once more on the stand-in.
 test-standin: build
 	scripts/standin-gpu $(PYTEST) tests/python tests/cli tests/c tests/programs
+
+# The C programs under AddressSanitizer, the Python tests on allocators that check; part of no other.
+test-memory: build
+	scripts/asan
+	scripts/debug-malloc
 
 # Legate's wheel on the driver. It is not part of `make test`: 400 MB are downloaded, once.
 LEGATE := target/legate

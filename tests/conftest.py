@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+SANITIZED = os.environ.get("PENSTOCK_TEST_ASAN")
+"""The folder of a library built with AddressSanitizer, for programs that are built so, too."""
+
 
 def run(*command: str | Path, **options: object) -> str:
     """Return the standard output; a failure shows both streams."""
@@ -41,8 +44,17 @@ class Installed:
             if shutil.which(tool) is None:
                 pytest.skip(f"{tool} is not installed")
         flags = self.pkg_config("--cflags", "--libs")
-        run(compiler, *arguments, *flags, "-pthread", "-o", output, cwd=output.parent)
+        sanitizer = ["-fsanitize=address", "-fno-omit-frame-pointer"] if SANITIZED else []
+        run(compiler, *sanitizer, *arguments, *flags, "-pthread", "-o", output, cwd=output.parent)
         return output
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What programs find the library by."""
+        if not SANITIZED:
+            return {}
+        library = Path(SANITIZED) / "libpenstock.so"
+        return {"PENSTOCK_LIBRARY": str(library), "LD_LIBRARY_PATH": SANITIZED}
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,7 @@ def test_c_program(source, installed, tmp_path):
     program = installed.compile(
         "cc", tmp_path / source.stem, "-std=c99", "-D_POSIX_C_SOURCE=200809L", *STRICT, source
     )
-    run_program(program, tmp_path)
+    run_program(program, tmp_path, **installed.environment)
 
 
 @pytest.mark.parametrize("source", HDF5_PROGRAMS, ids=lambda source: source.stem)
@@ -50,7 +50,8 @@ def test_c_program_with_hdf5(source, installed, tmp_path):
         source,
         "-ldl",
     )
-    run_program(program, tmp_path, PENSTOCK_TEST_HDF5=str(hdf5_library()))
+    hdf5 = str(hdf5_library())
+    run_program(program, tmp_path, PENSTOCK_TEST_HDF5=hdf5, **installed.environment)
 
 
 def hdf5_library() -> Path:
@@ -67,4 +68,4 @@ def test_header_compiles_as_cxx(installed, tmp_path):
     program = installed.compile(
         "c++", tmp_path / "program", "-std=c++17", *STRICT, HERE / "header_compiles_as_cxx.cpp"
     )
-    run_program(program, tmp_path)
+    run_program(program, tmp_path, **installed.environment)

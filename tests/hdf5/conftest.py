@@ -80,7 +80,7 @@ def run_program(hdf5, tmp_path) -> Callable[..., None]:
             capture_output=True,
             text=True,
             timeout=120,
-            env=inherited | variables,
+            env=inherited | hdf5.installed.environment | variables,
         )
         if done.returncode == SKIPPED:
             pytest.skip(done.stdout.strip())

@@ -90,7 +90,11 @@ pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Planned<
     let options = call.policy().options().or(of_driver);
     let about = call.datasets[at].about_known();
     let file = match about {
-        Some(about) => under.container.opened(about.key.file, &info.file)?,
+        Some(about) => match under.container.opened(about.key.file, &info.file) {
+            Ok(file) => file,
+            // Nothing is touched yet, and HDF5 has a descriptor of its own.
+            Err(error) => return Ok(Err(Refused(error.to_string()))),
+        },
         None => None,
     };
     let mut order = Order {
