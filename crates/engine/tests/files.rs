@@ -531,3 +531,15 @@ fn an_overlapping_write_is_refused_before_anything_is_written() {
     assert_eq!(error.kind(), Kind::Invalid);
     assert_eq!(plain(file.path()), [1; 100]);
 }
+
+#[test]
+fn lengthening_never_makes_a_file_shorter() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("f", b"ten bytes.");
+    for (to, expected) in [(0, 10), (4, 10), (10, 10), (5000, 5000), (100, 5000)] {
+        file.lengthen(to).unwrap();
+        assert_eq!(file.size().unwrap(), expected);
+    }
+    let found = plain(file.path());
+    assert!(found.starts_with(b"ten bytes.") && found[10..].iter().all(|b| *b == 0));
+}

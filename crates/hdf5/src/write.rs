@@ -265,7 +265,7 @@ fn chunk_table(
     let info = DatasetInfo::read(session, order.dataset)?;
     let table = ChunkTable::read(session, order.dataset, &info).map_err(named)?;
     // A table that is damaged may name places where no file ends.
-    lengthen(file, table.end().min(info.file.size))?;
+    file.lengthen(table.end().min(info.file.size))?;
     Ok((info, Arc::new(table)))
 }
 
@@ -303,22 +303,14 @@ fn contiguous(
     else {
         return refused("no storage is allocated");
     };
-    lengthen(file, offset.saturating_add(info.bytes()?))?;
+    // HDF5 does so only when it flushes or closes the file. What was never written is zeros then.
+    file.lengthen(offset.saturating_add(info.bytes()?))?;
     if native.durable.is_some() {
         // SAFETY: takes an identifier, which HDF5 checks.
         let status = unsafe { (session.hdf5.H5Fflush)(order.dataset, H5F_SCOPE_LOCAL) };
         session.check(status, "flush the file")?;
     }
     Ok(info)
-}
-
-/// Makes the file as long as what is allocated in it, which HDF5 itself does only when it flushes or
-/// closes it. What was never written is zeros then.
-fn lengthen(file: &File, end: u64) -> Result<()> {
-    match file.size()? < end {
-        true => file.truncate(end),
-        false => Ok(()),
-    }
 }
 
 /// Lets HDF5 write: at once if it can write straight from the caller's buffer, else in a turn.

@@ -202,6 +202,15 @@ impl File {
             .map_err(|e| Error::os(&e, "cannot set the file's length").in_file(&self.path))
     }
 
+    /// Makes the file at least this long; new bytes read as zero. Unlike [`truncate`](Self::truncate)
+    /// it does not cut off what others write meanwhile, where the file system can allocate a byte.
+    pub fn lengthen(&self, bytes: u64) -> Result<()> {
+        if self.size()? >= bytes || self.allocate(bytes - 1, 1, true)? {
+            return Ok(());
+        }
+        self.truncate(bytes)
+    }
+
     /// Data and size are on the medium when it returns.
     pub fn sync(&self) -> Result<()> {
         // SAFETY: fdatasync on an open descriptor touches no memory of this process.

@@ -116,10 +116,14 @@ fn direct_alignment(fd: RawFd) -> Option<DirectAlignment> {
     let same = std::path::PathBuf::from(format!("/proc/self/fd/{fd}"));
     // Not to wait for the other end, should it be a FIFO.
     let flags = libc::O_RDONLY | libc::O_DIRECT | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    super::open_fd(&same, flags).ok().map(|_| DirectAlignment {
-        memory: 4096,
-        offset: 4096,
-    })
+    match super::open_fd(&same, flags).map_err(|e| e.raw_os_error()) {
+        Err(Some(libc::EINVAL | libc::EOPNOTSUPP)) => None,
+        // What else kept it from being opened is told when it is to be used.
+        _ => Some(DirectAlignment {
+            memory: 4096,
+            offset: 4096,
+        }),
+    }
 }
 
 #[cfg(test)]
