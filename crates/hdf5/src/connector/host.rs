@@ -4,8 +4,9 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use penstock_engine::error::{Error, Result};
+use penstock_sys::hdf5::connector::H5I_DATASPACE;
 use penstock_sys::hdf5::pass_through::Functions;
-use penstock_sys::hdf5::{ErrorAuto, H5E_DEFAULT, H5P_DEFAULT, Hdf5, hid_t};
+use penstock_sys::hdf5::{ErrorAuto, H5E_DEFAULT, H5P_DEFAULT, Hdf5, herr_t, hid_t, hsize_t};
 
 use super::text::Under;
 use crate::binding::hdf5_of;
@@ -40,6 +41,30 @@ impl Host {
             unsafe { (self.calls.H5Eset_current_stack)(errors) };
         }
         value
+    }
+}
+
+impl Host {
+    /// Does `act` inside a call of this HDF5, for a thread that may be in none: if HDF5 is
+    /// thread-safe, no other thread is in it meanwhile. Not at all if HDF5 fails.
+    pub fn inside(&self, mut act: &mut dyn FnMut()) {
+        unsafe extern "C" fn once(_: hid_t, act: *mut c_void) -> herr_t {
+            const ENOUGH: herr_t = 1;
+            // SAFETY: `inside` passes this, and waits.
+            let act = unsafe { &mut *act.cast::<&mut dyn FnMut()>() };
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
+            ENOUGH
+        }
+        const ONE: hsize_t = 1;
+        // SAFETY: HDF5's functions may be called from outside of it, by a thread that the
+        // application lets in. There is a dataspace at least, so `once` is called, in this call.
+        unsafe {
+            let space = (self.hdf5.H5Screate_simple)(1, &ONE, ptr::null());
+            if space >= 0 {
+                (self.calls.H5Iiterate)(H5I_DATASPACE, once, (&raw mut act).cast());
+                (self.hdf5.H5Sclose)(space);
+            }
+        }
     }
 }
 

@@ -24,6 +24,7 @@ pub type H5VL_class_value_t = c_int;
 pub type H5I_type_t = c_int;
 pub const H5I_FILE: H5I_type_t = 1;
 pub const H5I_GROUP: H5I_type_t = 2;
+pub const H5I_DATASPACE: H5I_type_t = 4;
 pub const H5I_DATASET: H5I_type_t = 5;
 pub const H5I_ATTR: H5I_type_t = 7;
 pub const H5I_EVENTSET: H5I_type_t = 16;

@@ -20,6 +20,7 @@ mod start;
 mod transfer;
 mod visit;
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Once};
 
 pub use about::{About, file_of, object_of};
@@ -35,7 +36,9 @@ pub use visit::{Visit, at_end};
 use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::connector::H5I_GROUP;
 
+use super::host::Host;
 use super::wrapped::Under;
+use crate::binding::SLOTS;
 use pending::Pending;
 
 /// Of all files of the process.
@@ -134,16 +137,32 @@ fn finish_oldest() -> bool {
 /// what it has not used yet cannot be used any more, such as another kind of index of chunks. The CUDA
 /// driver ends then, too, and before HDF5 does if the program has begun to use it later. What is
 /// arranged last comes first.
-fn finish_before_exit() {
+///
+/// It is done inside a call of each HDF5 that has operations here, since other threads may still be
+/// in them.
+fn finish_before_exit(host: Host) {
     extern "C" fn at_exit() {
-        let finish = || {
-            before(&Claim::All)
-                .iter()
-                .for_each(Operation::finish_moving)
-        };
-        let _ = std::panic::catch_unwind(finish);
+        let _ = std::panic::catch_unwind(|| finish_inside(0));
     }
+    fn finish_inside(slot: usize) {
+        if is_idle() {
+            return;
+        }
+        match (IN_USE.get(slot), Host::of(slot)) {
+            (None, _) => before(&Claim::All)
+                .iter()
+                .for_each(Operation::finish_moving),
+            (Some(is_in_use), Some(host)) if is_in_use.load(Relaxed) => {
+                host.inside(&mut || finish_inside(slot + 1));
+            }
+            _ => finish_inside(slot + 1),
+        }
+    }
+    static IN_USE: [AtomicBool; SLOTS] = [const { AtomicBool::new(false) }; SLOTS];
     static ARRANGED: Once = Once::new();
+    if let Some(is_in_use) = IN_USE.get(host.slot) {
+        is_in_use.store(true, Relaxed);
+    }
     ARRANGED.call_once(|| {
         // SAFETY: the function lives as long as the process, as this library is never closed.
         unsafe { libc::atexit(at_exit) };

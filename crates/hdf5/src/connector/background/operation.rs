@@ -252,7 +252,8 @@ impl Operation {
         self.go_on(&|| Some(Duration::ZERO), Extent::Begun);
     }
 
-    /// Waits until its bytes are moved. Unlike the others, for a thread that is in no call of HDF5.
+    /// Waits until its bytes are moved. Unlike the others, for a thread that is inside HDF5, but in no
+    /// call on an object.
     pub fn finish_moving(self: &Arc<Self>) {
         self.go_on(&|| None, Extent::Bytes);
     }
