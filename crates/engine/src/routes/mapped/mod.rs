@@ -148,7 +148,7 @@ impl<'a> MappedLane<'a> {
         let (offset, length) = self.work.plan.stretch(block);
         let mut maps = Vec::new();
         for stretch in stretches {
-            match Map::new(&self.work, stretch, self.lent.context())? {
+            match Map::make(&self.work, stretch, self.lent.context())? {
                 Attempt::Pinned(map) => maps.push(map),
                 Attempt::Refused => return Ok(Answer::None(CANNOT_PIN)),
                 Attempt::NoRoom => return Ok(Answer::NotThis(TOO_MANY)),

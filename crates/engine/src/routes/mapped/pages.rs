@@ -47,7 +47,8 @@ pub(super) enum Mapped {
 }
 
 impl Map {
-    pub fn new(work: &Work<'_>, stretch: Range<u64>, context: &Arc<Context>) -> Result<Mapped> {
+    /// Maps and pins a stretch of the file.
+    pub fn make(work: &Work<'_>, stretch: Range<u64>, context: &Arc<Context>) -> Result<Mapped> {
         let page = page_size();
         let length = stretch.end - stretch.start;
         let offset = stretch.start / page * page;
