@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::arena::Arena;
@@ -33,6 +33,8 @@ pub struct Context {
     pub device: usize,
     arena: Arena,
     active: AtomicBool,
+    /// Another one each time that the context is made.
+    id: AtomicU64,
     /// The error of an operation that failed asynchronously; every later call returns it.
     failure: AtomicI32,
     life: Mutex<Life>,
@@ -173,6 +175,7 @@ impl Context {
             device,
             arena: Arena::new(capacity)?,
             active: AtomicBool::new(false),
+            id: AtomicU64::new(0),
             failure: AtomicI32::new(SUCCESS),
             life: Mutex::default(),
         })
@@ -212,6 +215,9 @@ impl Context {
         let mut life = self.life.lock().unwrap();
         life.retained += 1;
         if life.retained == 1 {
+            static IDS: AtomicU64 = AtomicU64::new(1);
+            self.id
+                .store(IDS.fetch_add(1, Ordering::Relaxed), Ordering::Release);
             life.legacy = Some(Stream::new(self, Kind::Legacy, 0));
             self.active.store(true, Ordering::Release);
         }
@@ -220,12 +226,29 @@ impl Context {
 
     /// The last release ends all memory, streams and events of the context, and its failure.
     pub fn release(&'static self) -> Result {
+        self.let_go(1)
+    }
+
+    /// As the last release, whoever has retained the context.
+    pub fn reset(&'static self) -> Result {
+        self.let_go(u32::MAX)
+    }
+
+    /// The number of a context that is there.
+    pub fn id(&self) -> Result<u64> {
+        match self.is_active() {
+            true => Ok(self.id.load(Ordering::Acquire)),
+            false => Err(CONTEXT_IS_DESTROYED),
+        }
+    }
+
+    fn let_go(&'static self, times: u32) -> Result {
         let ended = {
             let mut life = self.life.lock().unwrap();
             if life.retained == 0 {
                 return Err(INVALID_CONTEXT);
             }
-            life.retained -= 1;
+            life.retained = life.retained.saturating_sub(times);
             if life.retained > 0 {
                 return Ok(());
             }

@@ -33,6 +33,18 @@ pub extern "C" fn cuDevicePrimaryCtxRelease(ordinal: c_int) -> c_int {
     cuDevicePrimaryCtxRelease_v2(ordinal)
 }
 
+/// What cudaDeviceReset calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuDevicePrimaryCtxReset_v2(ordinal: c_int) -> c_int {
+    code(device(ordinal).and_then(|context| context.reset()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetId(context: *mut c_void, id: *mut u64) -> c_int {
+    // SAFETY: the client's pointer is null or valid.
+    code(device::by_handle(context).and_then(|found| unsafe { store(id, found.id()?) }))
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxGetState(
     ordinal: c_int,

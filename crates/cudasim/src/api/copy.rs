@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use penstock_sys::cuda::{CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CudaMemcpy2D};
 
 use crate::copy::{Direction, copy, fill};
+use crate::memory;
 use crate::status::{INVALID_VALUE, Result, code};
 use crate::stream::{LEGACY, resolve_used};
 
@@ -88,12 +89,24 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     size: usize,
     stream: *mut c_void,
 ) -> c_int {
+    read_inline(source as usize, size);
     code(queue(
         (destination, source as u64),
         size,
         Direction::HostToDevice,
         (stream, false),
     ))
+}
+
+/// As the driver does with small copies, whose bytes it puts into the queue of the stream: the CPU
+/// reads them, which raises SIGBUS where a mapped file was truncated.
+fn read_inline(source: usize, size: usize) {
+    const INLINE: usize = 16 << 10;
+    let is_host = || memory::find(source).is_some_and(|region| region.is_host());
+    if (1..=INLINE).contains(&size) && is_host() {
+        // SAFETY: the client's memory is valid for `size` bytes.
+        unsafe { (source as *const u8).read_volatile() };
+    }
 }
 
 #[unsafe(no_mangle)]

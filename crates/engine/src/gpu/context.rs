@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use penstock_sys::cuda::{self, CUcontext, CUstreamCaptureMode};
 
 use super::{CopyQueue, Driver, driver};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 
 /// A CUDA context that the engine works in. Kept for the life of the process.
 pub struct Context {
@@ -39,6 +39,8 @@ impl Context {
     /// The device's primary context, the one that the CUDA runtime, PyTorch and CuPy use.
     pub fn primary(device: i32) -> Result<Arc<Context>> {
         let mut known = PRIMARY.lock().unwrap_or_else(|e| e.into_inner());
+        // One that was reset is not this one any more.
+        known.retain(|(_, context)| context.is_alive());
         if let Some((_, context)) = known.iter().find(|(d, _)| *d == device) {
             return Ok(Arc::clone(context));
         }
@@ -61,6 +63,8 @@ impl Context {
         if let Some(context) = known.iter().find(|c| c.handle == handle && c.id == id) {
             return Ok(Arc::clone(context));
         }
+        // What an earlier context with this handle had has gone with it.
+        known.retain(|c| c.handle != handle);
         let device = device_of(driver, handle)?;
         let read_only = cuda::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
         let context = Arc::new(Context {
@@ -77,10 +81,32 @@ impl Context {
         Ok(context)
     }
 
+    /// Whether this context is still there: cudaDeviceReset ends primary contexts although they are
+    /// retained, and the handle may come back with another number.
+    pub fn is_alive(&self) -> bool {
+        match self.driver.cuda.cuCtxGetId {
+            None => true,
+            Some(get) => {
+                let mut id = 0;
+                // SAFETY: the driver refuses a handle that is of no context; `id` is a place for
+                // the answer.
+                let code = unsafe { get(self.handle, &mut id) };
+                code == cuda::CUDA_SUCCESS && id == self.id
+            }
+        }
+    }
+
     /// Makes the context current on this thread until the answer is dropped.
     pub fn enter(&self) -> Result<Entered<'_>> {
-        // SAFETY: the handle is of a live context: primary ones are retained, and others live as
-        // long as the caller's memory in them.
+        if !self.is_alive() {
+            return Err(
+                Error::new(Kind::Gpu, "the CUDA context was destroyed or reset").remedy(
+                    "do not call cudaDeviceReset, or destroy a context, while a request uses it",
+                ),
+            );
+        }
+        // SAFETY: the handle is of a live context, as was asked just now; who ends it must not do
+        // so while it is used.
         let code = unsafe { (self.driver.cuda.cuCtxPushCurrent)(self.handle) };
         self.driver.check(code, "cuCtxPushCurrent")?;
         Ok(Entered {

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use penstock_sys::cuda::{self, CUresult};
 
@@ -18,7 +19,14 @@ pub(crate) struct Pages {
     bytes: usize,
     /// The context in which they were registered.
     pinned: Option<Arc<Context>>,
+    /// Counts among the mappings of files.
+    of_file: bool,
 }
+
+/// Mappings of files that exist at present. A process has 65,530 mappings by default, and most of
+/// them belong to others.
+static OF_FILES: AtomicUsize = AtomicUsize::new(0);
+const MOST_OF_FILES: usize = 8192;
 
 // SAFETY: a mapping and its registration belong to no thread.
 unsafe impl Send for Pages {}
@@ -31,9 +39,23 @@ impl Pages {
     }
 
     /// Pages of a file from `offset` on, a multiple of the page size, to be read only. The CPU
-    /// must not read through them: where the file was truncated that would raise SIGBUS.
+    /// must not read through them: where the file was truncated that would raise SIGBUS. ENOMEM
+    /// where the process, or Penstock, has as many mappings as it may have.
     pub fn of_file(fd: RawFd, offset: u64, bytes: usize) -> io::Result<Pages> {
-        Pages::map(bytes, libc::PROT_READ, libc::MAP_SHARED, fd, offset)
+        let one_more = |count| (count < MOST_OF_FILES).then_some(count + 1);
+        if OF_FILES.fetch_update(Relaxed, Relaxed, one_more).is_err() {
+            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        }
+        match Pages::map(bytes, libc::PROT_READ, libc::MAP_SHARED, fd, offset) {
+            Ok(mut pages) => {
+                pages.of_file = true;
+                Ok(pages)
+            }
+            Err(error) => {
+                OF_FILES.fetch_sub(1, Relaxed);
+                Err(error)
+            }
+        }
     }
 
     fn map(bytes: usize, access: i32, flags: i32, fd: RawFd, offset: u64) -> io::Result<Pages> {
@@ -48,6 +70,7 @@ impl Pages {
             start,
             bytes,
             pinned: None,
+            of_file: false,
         })
     }
 
@@ -102,10 +125,14 @@ impl Drop for Pages {
                 start: self.start,
                 bytes: self.bytes,
                 pinned: Some(context),
+                of_file: self.of_file,
             });
             return;
         }
         // SAFETY: the mapping made in `map`; nobody holds a pointer into it.
         unsafe { libc::munmap(self.address(), self.bytes) };
+        if self.of_file {
+            OF_FILES.fetch_sub(1, Relaxed);
+        }
     }
 }

@@ -306,7 +306,15 @@ impl CopyQueue {
             return Ok(());
         }
         let driver = self.context.driver;
-        // SAFETY: the stream is live.
+        if !self.context.is_alive() {
+            // Its work has ended with it.
+            self.busy = false;
+            return Err(Error::new(
+                Kind::Gpu,
+                "the CUDA context was destroyed or reset",
+            ));
+        }
+        // SAFETY: the stream is live, as the context is.
         let code = unsafe { (driver.cuda.cuStreamSynchronize)(self.stream) };
         driver.check(code, "cuStreamSynchronize")?;
         self.busy = false;
@@ -318,6 +326,9 @@ impl Drop for CopyQueue {
     fn drop(&mut self) {
         // After a failure the context may be gone, so results are of no use here.
         let _ = self.finish();
+        if !self.context.is_alive() {
+            return;
+        }
         let cuda = self.context.driver.cuda;
         for event in self.events.drain(..) {
             // SAFETY: made by `mark`, and used by nobody else.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use penstock_sys::cuda::{self, CUdeviceptr, CUevent, CUresult, CUstream};
 
-use super::{Context, Driver, Hold, driver};
+use super::{Context, Driver, Hold, Pages, driver};
 use crate::error::{Error, Kind, Result};
 
 /// A stream of the caller's. The caller keeps it alive during the calls that name it; nothing else
@@ -314,6 +314,8 @@ pub(crate) struct FlagTarget {
 struct Place {
     word: &'static AtomicU32,
     device: u64,
+    /// The context that has pinned the word.
+    home: &'static Context,
 }
 
 static IDLE: Mutex<Vec<Place>> = Mutex::new(Vec::new());
@@ -321,7 +323,14 @@ static IDLE: Mutex<Vec<Place>> = Mutex::new(Vec::new());
 impl Flag {
     /// A lowered flag.
     pub fn new(context: &Arc<Context>) -> Result<Flag> {
-        let idle = IDLE.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let idle = {
+            let mut idle = IDLE.lock().unwrap_or_else(|e| e.into_inner());
+            // Words that were pinned by a context which was reset are pinned no more.
+            while idle.last().is_some_and(|place| !place.home.is_alive()) {
+                idle.pop();
+            }
+            idle.pop()
+        };
         let place = match idle {
             Some(place) => place,
             None => {
@@ -368,26 +377,29 @@ impl Place {
         let primary = Context::primary(context.device)?;
         let _entered = primary.enter()?;
         let driver = driver()?;
-        let mut host: *mut c_void = ptr::null_mut();
-        let flags = cuda::CU_MEMHOSTALLOC_PORTABLE | cuda::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: `host` is a valid place for the answer.
-        let code = unsafe { (driver.cuda.cuMemHostAlloc)(&mut host, BYTES, flags) };
-        driver.check(code, "cuMemHostAlloc of flags")?;
+        // The engine's own memory, so that the CPU may use it also when the context is gone.
+        let mut page = Pages::anonymous(BYTES)
+            .map_err(|e| Error::os(&e, "cannot allocate a page of flags"))?;
+        let flags = cuda::CU_MEMHOSTREGISTER_PORTABLE | cuda::CU_MEMHOSTREGISTER_DEVICEMAP;
+        let code = page.pin(&primary, flags)?;
+        driver.check(code, "cuMemHostRegister of flags")?;
+        let host: *mut c_void = page.start().cast();
         let mut device = 0;
-        // SAFETY: `host` was allocated just now.
+        // SAFETY: `host` was registered just now.
         let code = unsafe { (driver.cuda.cuMemHostGetDevicePointer)(&mut device, host, 0) };
         driver.check(code, "cuMemHostGetDevicePointer")?;
-        // SAFETY: the page is writable, aligned, and never freed.
-        let words: &'static [AtomicU32] = unsafe {
-            ptr::write_bytes(host.cast::<u8>(), 0, BYTES);
-            std::slice::from_raw_parts(host.cast(), BYTES / size_of::<AtomicU32>())
-        };
+        std::mem::forget(page);
+        // SAFETY: the page is zeroed, writable, aligned, and never unmapped.
+        let words: &'static [AtomicU32] =
+            unsafe { std::slice::from_raw_parts(host.cast(), BYTES / size_of::<AtomicU32>()) };
+        let home: &'static Context = Box::leak(Box::new(Arc::clone(&primary)));
         Ok(words
             .iter()
             .enumerate()
             .map(|(i, word)| Place {
                 word,
                 device: device + (i * size_of::<AtomicU32>()) as u64,
+                home,
             })
             .collect())
     }

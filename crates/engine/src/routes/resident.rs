@@ -1,7 +1,7 @@
 //! What `auto` does with few CPU threads: blocks that are in the page cache go by `mapped`, which
 //! needs no CPU copy; the others by `staged`, past the cache.
 
-use super::mapped::MappedLane;
+use super::mapped::{Answer, MappedLane};
 use super::{Lane, Route, STAGED, Work};
 use crate::error::Result;
 use crate::file::residency::residency;
@@ -50,10 +50,11 @@ impl Lane for ResidentLane<'_> {
                 Some(lane) => lane,
                 none => none.insert(MappedLane::new(self.work, self.work.gpu_context()?)?),
             };
-            if mapped.try_carry(block)? {
-                return Ok(());
+            match mapped.try_carry(block)? {
+                Answer::Taken => return Ok(()),
+                Answer::NotThis(_) => {}
+                Answer::None(_) => self.refused = true,
             }
-            self.refused = true;
         }
         let staged = match &mut self.staged {
             Some(lane) => lane,

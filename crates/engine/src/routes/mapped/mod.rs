@@ -5,14 +5,15 @@
 mod pages;
 
 use super::{Lane, Route, STAGED, Work};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::file::position::Operation;
 use crate::gpu::Lent;
 use crate::gpu::{Context, Direction, kept_bytes};
 use crate::options::RouteName;
-use crate::plan::Block;
+use crate::plan::{Block, Extent};
 use crate::report::Path;
-use pages::Map;
+use pages::{Map, Mapped as Attempt, stretches};
+use std::ops::Range;
 use std::sync::Arc;
 
 pub(crate) struct Mapped;
@@ -48,7 +49,20 @@ const PINNED_AT_A_TIME: u64 = 512 << 20;
 /// Bytes that may stay pinned because streams are held; beyond them blocks are staged.
 const KEPT_AT_MOST: u64 = 4 << 30;
 
-/// One worker's pinned blocks. It takes a block or refuses it.
+/// Mappings that a lane has at most; a block that needs more by itself is staged, which is faster,
+/// too.
+const MAPPINGS_AT_A_TIME: usize = 1024;
+
+/// What a lane says to a block.
+pub(super) enum Answer {
+    Taken,
+    /// This block is to go another way, for this reason.
+    NotThis(&'static str),
+    /// So are all blocks of the file.
+    None(&'static str),
+}
+
+/// One worker's pinned blocks.
 pub(super) struct MappedLane<'a> {
     work: Work<'a>,
     // Dropped first: ends all copies before the maps go.
@@ -56,6 +70,8 @@ pub(super) struct MappedLane<'a> {
     open: Vec<Open>,
     /// Bytes of all open blocks.
     pinned: u64,
+    /// Mappings of all open blocks.
+    mappings: usize,
 }
 
 /// A block whose pages are pinned and being pulled.
@@ -73,15 +89,28 @@ impl<'a> MappedLane<'a> {
             lent: Lent::new(context)?,
             open: Vec::new(),
             pinned: 0,
+            mappings: 0,
         })
     }
 
-    /// Takes a block on. False if the driver or the file system does not let its pages be pinned.
-    pub fn try_carry(&mut self, block: &Block) -> Result<bool> {
-        if self.pinned > 0 && self.pinned + block.bytes > PINNED_AT_A_TIME {
+    /// Takes a block on, if its pages can be pinned and pulled.
+    pub fn try_carry(&mut self, block: &Block) -> Result<Answer> {
+        // The driver has the CPU copy single bytes, which may be of pages that the file has lost.
+        let is_byte = |piece: &Extent| piece.length == 1;
+        if self.work.plan.block_pieces(block).iter().any(is_byte) {
+            let reason =
+                "single bytes cannot be pulled from mapped pages; read by the staged route";
+            return Ok(Answer::NotThis(reason));
+        }
+        let stretches = stretches(self.work.plan.spans(block));
+        if stretches.len() > MAPPINGS_AT_A_TIME {
+            return Ok(Answer::NotThis(TOO_MANY));
+        }
+        let are_too_many = self.mappings + stretches.len() > MAPPINGS_AT_A_TIME;
+        if self.pinned > 0 && (are_too_many || self.pinned + block.bytes > PINNED_AT_A_TIME) {
             self.settle()?;
         }
-        self.pull(block)
+        self.pull(block, stretches)
     }
 
     /// Waits for all copies, and lets the pages go.
@@ -89,6 +118,7 @@ impl<'a> MappedLane<'a> {
         let finished = self.lent.queue()?.finish();
         let open = std::mem::take(&mut self.open);
         self.pinned = 0;
+        self.mappings = 0;
         let end = open.iter().map(|o| o.offset + o.length).max().unwrap_or(0);
         finished.and_then(|()| self.check_length(&open, end))?;
         for block in &open {
@@ -111,18 +141,20 @@ impl<'a> MappedLane<'a> {
         ))
     }
 
-    fn pull(&mut self, block: &Block) -> Result<bool> {
+    fn pull(&mut self, block: &Block, stretches: Vec<Range<u64>>) -> Result<Answer> {
         if kept_bytes() > KEPT_AT_MOST {
-            return Ok(false);
+            return Ok(Answer::None(CANNOT_PIN));
         }
         let (offset, length) = self.work.plan.stretch(block);
         let mut maps = Vec::new();
-        for span in self.work.plan.spans(block) {
-            match Map::new(&self.work, span, self.lent.context())? {
-                Some(map) => maps.push(map),
-                None => return Ok(false),
+        for stretch in stretches {
+            match Map::make(&self.work, stretch, self.lent.context())? {
+                Attempt::Pinned(map) => maps.push(map),
+                Attempt::Refused => return Ok(Answer::None(CANNOT_PIN)),
+                Attempt::NoRoom => return Ok(Answer::NotThis(TOO_MANY)),
             }
         }
+        self.mappings += maps.len();
         self.open.push(Open {
             maps,
             bytes: block.bytes,
@@ -133,21 +165,30 @@ impl<'a> MappedLane<'a> {
         // From here on the maps are among the open ones, so whatever fails, they stay pinned
         // until the queue is finished.
         let queue = self.lent.queue()?;
-        let maps = self.open.last().map_or(&[][..], |open| &open.maps);
-        for (span, map) in self.work.plan.spans(block).iter().zip(maps) {
-            for piece in self.work.plan.pieces(span) {
-                self.work.counters.copy();
-                // SAFETY: the piece lies in the span, whose pages stay pinned until the queue is
-                // finished; the submitter vouches for the GPU memory.
-                unsafe {
-                    let host = map.byte(piece.offset);
-                    queue.copy(Direction::ToGpu, host, piece.memory as u64, piece.length)?;
-                }
+        let mut maps = self.open.last().map_or(&[][..], |open| &open.maps).iter();
+        let mut current = maps.next();
+        for piece in self.work.plan.block_pieces(block) {
+            while current.is_some_and(|map| !map.holds(piece)) {
+                current = maps.next();
+            }
+            let Some(map) = current else {
+                let text = "a piece lies in no mapping of its block";
+                return Err(Error::new(Kind::Internal, text));
+            };
+            self.work.counters.copy();
+            // SAFETY: the piece lies in the mapping, whose pages stay pinned until the queue is
+            // finished; the submitter vouches for the GPU memory.
+            unsafe {
+                let host = map.byte(piece.offset);
+                queue.copy(Direction::ToGpu, host, piece.memory as u64, piece.length)?;
             }
         }
-        Ok(true)
+        Ok(Answer::Taken)
     }
 }
+
+const CANNOT_PIN: &str = "pages of this file cannot be pinned; read by the staged route";
+const TOO_MANY: &str = "blocks in too many places to map are read by the staged route";
 
 /// What `route="mapped"` does: blocks that cannot be pinned are staged.
 struct Insistent<'a> {
@@ -157,12 +198,12 @@ struct Insistent<'a> {
 
 impl Lane for Insistent<'_> {
     fn carry(&mut self, block: &Block) -> Result<()> {
-        if self.lane.try_carry(block)? {
-            return Ok(());
-        }
+        let reason = match self.lane.try_carry(block)? {
+            Answer::Taken => return Ok(()),
+            Answer::NotThis(reason) | Answer::None(reason) => reason,
+        };
         let work = self.lane.work;
-        work.counters
-            .note("pages of this file cannot be pinned; read by the staged route");
+        work.counters.note(reason);
         let staged = match &mut self.instead {
             Some(lane) => lane,
             none => none.insert(STAGED.lane(work)?),

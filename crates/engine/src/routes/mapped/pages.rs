@@ -1,5 +1,6 @@
 //! Pages of a file, mapped read-only, present, and pinned for the GPU.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use penstock_sys::cuda;
@@ -8,51 +9,94 @@ use crate::error::{Error, Result};
 use crate::file::page_size;
 use crate::file::position::{Call, Operation};
 use crate::gpu::{Context, Pages};
-use crate::plan::Span;
+use crate::plan::{Extent, Span};
 use crate::routes::Work;
 
 pub(super) struct Map {
     pages: Pages,
     /// File offset of the first page.
     offset: u64,
+    /// File offset behind the stretch.
+    end: u64,
+}
+
+/// Pages between two spans that are mapped along with both rather than making two mappings.
+const GAP: u64 = 64 << 10;
+
+/// The stretches of a file that are mapped for spans: neighbours together.
+pub(super) fn stretches(spans: &[Span]) -> Vec<Range<u64>> {
+    let mut stretches: Vec<Range<u64>> = Vec::new();
+    for span in spans {
+        match stretches.last_mut() {
+            Some(last) if span.offset >= last.start && span.offset <= last.end + GAP => {
+                last.end = last.end.max(span.end());
+            }
+            _ => stretches.push(span.offset..span.end()),
+        }
+    }
+    stretches
+}
+
+/// What came of mapping a stretch.
+pub(super) enum Mapped {
+    Pinned(Map),
+    /// The driver or the file system does not let the pages of this file be pinned.
+    Refused,
+    /// The process has as many mappings as it may have.
+    NoRoom,
 }
 
 impl Map {
-    /// The pages of a span. `None` if the driver or the file system does not let them be pinned.
-    pub fn new(work: &Work<'_>, span: &Span, context: &Arc<Context>) -> Result<Option<Map>> {
+    /// Maps and pins a stretch of the file.
+    pub fn make(work: &Work<'_>, stretch: Range<u64>, context: &Arc<Context>) -> Result<Mapped> {
         let page = page_size();
-        let offset = span.offset / page * page;
-        let bytes = (span.end() - offset) as usize;
+        let length = stretch.end - stretch.start;
+        let offset = stretch.start / page * page;
+        let bytes = (stretch.end - offset) as usize;
         let call = Call {
             operation: Operation::Read,
-            offset: span.offset,
-            length: span.length,
+            offset: stretch.start,
+            length,
         };
         if let Some(Err(e)) = work.gate.map(|gate| gate.before(call)) {
-            return Err(work.failed(&e, span.offset, span.length));
+            return Err(work.failed(&e, stretch.start, length));
         }
         work.counters.io_call();
         let pages = match Pages::of_file(work.file.buffered_fd(), offset, bytes) {
             Ok(pages) => pages,
             Err(e) => {
                 return match e.raw_os_error() {
-                    Some(libc::ENODEV | libc::EACCES) => Ok(None),
+                    Some(libc::ENODEV | libc::EACCES) => Ok(Mapped::Refused),
+                    Some(libc::ENOMEM) => Ok(Mapped::NoRoom),
                     _ => Err(Error::os(&e, "cannot map the file").at(
                         work.file.path(),
-                        span.offset,
-                        span.length,
+                        stretch.start,
+                        length,
                     )),
                 };
             }
         };
-        let mut map = Map { pages, offset };
-        map.populate(work, span)?;
-        Ok(map.pin(context)?.then_some(map))
+        let mut map = Map {
+            pages,
+            offset,
+            end: stretch.end,
+        };
+        map.populate(work, stretch)?;
+        Ok(match map.pin(context)? {
+            true => Mapped::Pinned(map),
+            false => Mapped::Refused,
+        })
+    }
+
+    /// Whether a range of the file lies in it.
+    pub fn holds(&self, piece: &Extent) -> bool {
+        self.offset <= piece.offset && piece.end() <= self.end
     }
 
     /// Brings the pages in, reading those that are not cached. An error shows here, in a system
     /// call, rather than as a signal.
-    fn populate(&self, work: &Work<'_>, span: &Span) -> Result<()> {
+    fn populate(&self, work: &Work<'_>, stretch: Range<u64>) -> Result<()> {
+        let length = stretch.end - stretch.start;
         loop {
             let Err(error) = self.pages.advise(libc::MADV_POPULATE_READ) else {
                 return Ok(());
@@ -64,14 +108,14 @@ impl Map {
                 // Where read(2) would find the end of the file or EIO.
                 Some(libc::EFAULT) => {
                     let size = work.file.size()?;
-                    return Err(if size < span.end() {
-                        work.ended(span.offset, span.length)
+                    return Err(if size < stretch.end {
+                        work.ended(stretch.start, length)
                     } else {
                         let eio = std::io::Error::from_raw_os_error(libc::EIO);
-                        work.failed(&eio, span.offset, span.length)
+                        work.failed(&eio, stretch.start, length)
                     });
                 }
-                _ => return Err(work.failed(&error, span.offset, span.length)),
+                _ => return Err(work.failed(&error, stretch.start, length)),
             }
         }
     }

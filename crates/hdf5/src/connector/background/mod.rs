@@ -19,7 +19,7 @@ mod start;
 mod transfer;
 mod visit;
 
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::Duration;
 
 pub use about::{About, file_of, object_of};
@@ -36,6 +36,7 @@ use penstock_sys::hdf5::connector::H5I_GROUP;
 use super::host::Host;
 use super::wrapped::Under;
 use crate::transfer::conflicts::{self, Access, AccessSet, Effort, Shared};
+use crate::transfer::inside;
 
 /// Whether something may be pending that what the application does with an object comes after. Nothing
 /// goes on with files that processes share.
@@ -110,18 +111,36 @@ fn finish_oldest(host: Host) -> bool {
 /// what it has not used yet cannot be used any more, such as another kind of index of chunks. The CUDA
 /// driver ends then, too, and before HDF5 does if the program has begun to use it later. What is
 /// arranged last comes first.
-fn finish_before_exit() {
-    extern "C" fn at_exit() {
-        let finish = || {
-            let pending = conflicts::all();
-            let background = pending.into_iter().filter(|one| one.finishes_at_exit());
-            background.for_each(|operation| {
+///
+/// It is done inside a call of each HDF5 that has operations here, since other threads may still be
+/// in them.
+fn finish_before_exit(host: Host) {
+    static IN_USE: Mutex<Vec<Host>> = Mutex::new(Vec::new());
+    fn in_use() -> MutexGuard<'static, Vec<Host>> {
+        IN_USE.lock().unwrap_or_else(|e| e.into_inner())
+    }
+    fn finish(host: Host) {
+        for operation in conflicts::oldest(host.hdf5, usize::MAX) {
+            if operation.finishes_at_exit() {
                 operation.go_on(&|| None, Effort::Bytes);
-            });
+            }
+        }
+    }
+    extern "C" fn at_exit() {
+        let finish_all = || {
+            let hosts = in_use().clone();
+            for host in hosts {
+                inside(host.hdf5, || finish(host));
+            }
         };
-        let _ = std::panic::catch_unwind(finish);
+        let _ = std::panic::catch_unwind(finish_all);
     }
     static ARRANGED: Once = Once::new();
+    let mut hosts = in_use();
+    if hosts.iter().all(|known| known.slot != host.slot) {
+        hosts.push(host);
+    }
+    drop(hosts);
     ARRANGED.call_once(|| {
         // SAFETY: the function lives as long as the process, as this library is never closed.
         unsafe { libc::atexit(at_exit) };

@@ -16,7 +16,7 @@ use super::transfer::{Call, Kind};
 use crate::driver::options_of;
 use crate::execute::{self, Manner as Submission};
 use crate::order::{Known, Order, Shape};
-use crate::read::{self, Planned};
+use crate::read::{self, Planned, Refused};
 use crate::session::Session;
 use crate::write;
 

@@ -315,7 +315,7 @@ unsafe fn hand_over(call: &Call<'_>, (claims, work): Going) {
     if let (Begins::Now, Some(delay)) = (call.policy().begins, call.policy().delay) {
         begin_after(&operation, delay);
     }
-    finish_before_exit();
+    finish_before_exit(call.unders[0].container.below.host);
     if !call.req.is_null() {
         // SAFETY: HDF5 gives a place for a request.
         unsafe { *call.req = Wrapped::request(&operation, &call.unders[0].container) };

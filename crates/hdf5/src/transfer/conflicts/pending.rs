@@ -155,10 +155,6 @@ impl<T: Clone> Table<T> {
             .collect()
     }
 
-    pub fn all(&self) -> Vec<T> {
-        self.chosen(|_| true)
-    }
-
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -243,11 +239,6 @@ pub fn in_file(hdf5: &Hdf5, file: &FileKey) -> Vec<Shared> {
 
 pub fn oldest(hdf5: &Hdf5, most: usize) -> Vec<Shared> {
     with_current(Vec::new(), |table| table.oldest(Copy::of(hdf5), most))
-}
-
-/// Of every copy of HDF5.
-pub fn all() -> Vec<Shared> {
-    with_current(Vec::new(), |table| table.all())
 }
 
 /// Waits for the pending operations that conflict with an access set. How many there were.
