@@ -19,7 +19,7 @@ from penstock.device_array import DeviceArray, element_of
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.memory import HOST, kind_of
-from penstock.streams import normal
+from penstock.streams import normal, wait_for
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ def _view(array: Any, stream: int | None) -> View:
             device=array.device,
         )
     if frameworks.is_torch(array):
-        return _of_torch(array)
+        return _of_torch(array, stream)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:
         return _of_cuda_interface(array, interface)
@@ -142,6 +142,8 @@ def destination(array: Any, stream: int | None = None) -> tuple[View, Callable[[
                 found.array.detach().copy_(temporary.array)
             else:
                 found.array[...] = temporary.array
+            if found.device >= 0:
+                wait_for(_view(found.array, stream).stream, found.device)
 
     return temporary, finish
 
@@ -205,7 +207,7 @@ def _of_numpy(array: np.ndarray[Any, np.dtype[Any]]) -> View:
     )
 
 
-def _of_torch(tensor: Any) -> View:
+def _of_torch(tensor: Any, stream: int | None = None) -> View:
     torch = frameworks.loaded("torch")
     assert torch is not None
     kind = tensor.device.type
@@ -215,12 +217,11 @@ def _of_torch(tensor: Any) -> View:
             "own that a file could fill",
             remedy="pass a strided tensor on the CPU or on a CUDA device",
         )
-    if tensor.is_conj() or tensor.is_neg():
-        tensor = tensor.resolve_conj().resolve_neg()
-        lazy = True
-    else:
-        lazy = False
     device = tensor.device.index if kind == "cuda" else -1
+    lazy = tensor.is_conj() or tensor.is_neg()
+    if lazy:
+        with frameworks.on_stream("torch", stream, device):
+            tensor = tensor.resolve_conj().resolve_neg()
     return View(
         tensor.data_ptr(),
         tensor.numel() * tensor.element_size(),
@@ -336,8 +337,7 @@ def _empty_like(found: View) -> View:
         if found.framework == "cupy":
             cupy = frameworks.loaded("cupy")
             assert cupy is not None
-            with cupy.cuda.Device(found.device):
-                made = cupy.empty(found.shape, dtype=found.array.dtype)
+            made = cupy.empty(found.shape, dtype=found.array.dtype)
             return _of_cuda_interface(*_with_interface(made))
     raise _strided(found)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock import arrays, hdf5, hdf5_types
+from penstock import arrays, frameworks, hdf5, hdf5_types
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.streams import stream_handle
@@ -34,7 +34,9 @@ def create(
     if lengths == view.shape:
         hdf5.write(made, data, stream=stream)
     else:
-        hdf5.write(made, _reshaped(data, lengths), stream=stream)
+        with frameworks.on_stream(view.framework, view.stream, view.device):
+            reshaped = _reshaped(data, lengths)
+        hdf5.write(made, reshaped, stream=stream)
     return made
 
 
