@@ -80,7 +80,26 @@ def view(array: Any, stream: int | None = None) -> View:
     return found
 
 
+def is_array(array: Any) -> bool:
+    """Whether there is memory to look at, be it of a kind that can be served or not."""
+    try:
+        return _find(array, None) is not None
+    except IncompatibleError:
+        return True
+
+
 def _view(array: Any, stream: int | None) -> View:
+    found = _find(array, stream)
+    if found is None:
+        raise IncompatibleError(
+            f"a {type(array).__name__} is not an array",
+            remedy="pass an array that speaks DLPack, __cuda_array_interface__, "
+            "__array_interface__ or the buffer protocol",
+        )
+    return found
+
+
+def _find(array: Any, stream: int | None) -> View | None:
     if isinstance(array, np.ndarray):
         return _of_numpy(array)
     if isinstance(array, DeviceArray):
@@ -109,11 +128,7 @@ def _view(array: Any, stream: int | None) -> View:
         pass
     if hasattr(array, "__dlpack__"):
         return _of_dlpack(array, stream)
-    raise IncompatibleError(
-        f"a {type(array).__name__} is not an array",
-        remedy="pass an array that speaks DLPack, __cuda_array_interface__, __array_interface__ "
-        "or the buffer protocol",
-    )
+    return None
 
 
 def source(array: Any, stream: int | None = None) -> View:
@@ -128,9 +143,7 @@ def destination(array: Any, stream: int | None = None) -> tuple[View, Callable[[
     For an array that is not, this is a temporary, and the second value, to be called when the
     data are there, copies it into the array.
     """
-    found = view(array, stream)
-    if found.readonly:
-        raise InvalidError(f"out is read-only: {_named(found)}")
+    found = strided_destination(array, stream)
     if found.contiguous:
         return found, None
     temporary = _empty_like(found)
@@ -150,9 +163,7 @@ def destination(array: Any, stream: int | None = None) -> tuple[View, Callable[[
 
 def contiguous_destination(array: Any, stream: int | None = None) -> View:
     """The memory of an array to write to while the caller goes on: it must be C-contiguous."""
-    found = view(array, stream)
-    if found.readonly:
-        raise InvalidError(f"out is read-only: {_named(found)}")
+    found = strided_destination(array, stream)
     if not found.contiguous:
         raise _strided(found)
     return found

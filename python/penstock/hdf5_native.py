@@ -8,11 +8,13 @@ from weakref import WeakKeyDictionary
 
 from penstock import request, transfer
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
+from penstock._options import OptionKeys, resolve
 from penstock.arrays import View
 from penstock.errors import Error, check
 from penstock.hdf5_library import lock
 from penstock.request import Finished, Request
 from penstock.selection import Selected
+from penstock.streams import stream_handle
 
 A = TypeVar("A")
 
@@ -40,6 +42,18 @@ _writes: WeakKeyDictionary[Request[Any], _Writing] = WeakKeyDictionary()
 _AT_ONCE = 64 << 20
 
 
+class Manner(NamedTuple):
+    """What a caller says of how, judged before it is known who does it."""
+
+    stream: int | None
+    """The handle of the stream that was given."""
+    options: CData
+
+    @classmethod
+    def of(cls, stream: Any, options: OptionKeys) -> Manner:
+        return cls(stream_handle(stream), resolve(options))
+
+
 class Memory(NamedTuple):
     """An array as HDF5 and the library see it."""
 
@@ -55,9 +69,8 @@ def submit(
     dataset: Any,
     selected: Selected,
     memory: Memory,
-    options: CData,
+    how: Manner,
     *,
-    explicit_stream: bool,
     waits: bool,
     array: A,
 ) -> Request[A]:
@@ -68,7 +81,7 @@ def submit(
     if writing is not None:
         _settle([other for other, about in list(_writes.items()) if writing.touches(about)])
     if waits and view.device < 0 and memory.strides is None and view.nbytes <= _AT_ONCE:
-        return _run(reading, dataset, selected, memory, options, array)
+        return _run(reading, dataset, selected, memory, how.options, array)
     described = ffi.new("penstock_array *")
     described.struct_size = ffi.sizeof("penstock_array")
     described.data = pointer(view.pointer)
@@ -77,7 +90,7 @@ def submit(
     shape = ffi.new("uint64_t[]", selected.shape)
     strides = NULL if memory.strides is None else ffi.new("int64_t[]", memory.strides)
     described.shape, described.strides = shape, strides
-    flags = transfer.stream_flags(view.stream, explicit=explicit_stream)
+    flags = transfer.stream_flags(view.stream, explicit=how.stream is not None)
     start = lib.penstock_dataset_read_submit if reading else lib.penstock_dataset_write_submit
     with lock():
         started = request.submit_with(
@@ -86,7 +99,7 @@ def submit(
                     dataset.id.id,
                     _space_id(selected.space),
                     described,
-                    options,
+                    how.options,
                     NULL if view.stream is None else pointer(view.stream),
                     flags | (request.CALLER_WAITS if waits else 0),
                     made,
