@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from time import perf_counter_ns
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -48,10 +49,12 @@ class Manner(NamedTuple):
     stream: int | None
     """The handle of the stream that was given."""
     options: CData
+    began: int
+    """When the call began, by ``perf_counter_ns``: reports count from there."""
 
     @classmethod
     def of(cls, stream: Any, options: OptionKeys) -> Manner:
-        return cls(stream_handle(stream), resolve(options))
+        return cls(stream_handle(stream), resolve(options), perf_counter_ns())
 
 
 class Memory(NamedTuple):
@@ -81,7 +84,7 @@ def submit(
     if writing is not None:
         _settle([other for other, about in list(_writes.items()) if writing.touches(about)])
     if waits and view.device < 0 and memory.strides is None and view.nbytes <= _AT_ONCE:
-        return _run(reading, dataset, selected, memory, how.options, array)
+        return _run(reading, dataset, selected, memory, how, array)
     described = ffi.new("penstock_array *")
     described.struct_size = ffi.sizeof("penstock_array")
     described.data = pointer(view.pointer)
@@ -107,6 +110,7 @@ def submit(
             ),
             array,
             (view, dataset),
+            before_ns=perf_counter_ns() - how.began,
         )
         if writing is not None:
             _writes[started] = writing
@@ -114,7 +118,7 @@ def submit(
 
 
 def _run(
-    reading: bool, dataset: Any, selected: Selected, memory: Memory, options: CData, array: A
+    reading: bool, dataset: Any, selected: Selected, memory: Memory, how: Manner, array: A
 ) -> Finished[A]:
     """As submit, for C-contiguous host memory: done on return, with the lock held throughout."""
     import h5py
@@ -135,10 +139,11 @@ def _run(
                 0,
                 pointer(memory.view.pointer),
                 NULL,
-                options,
+                how.options,
                 done,
             )
         )
+    done.elapsed_ns = perf_counter_ns() - how.began
     return Finished(array, done)
 
 

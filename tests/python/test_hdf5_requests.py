@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from time import perf_counter
 
 import h5py
 import numpy as np
@@ -200,3 +201,23 @@ def test_a_read_is_ordered_with_a_stream(file):
     request = file["x"].read_async(out=out, stream=0)
     request.wait()
     np.testing.assert_array_equal(out.numpy(), NUMBERS)
+
+
+@pytest.fixture
+def many_chunks(tmp_path):
+    with h5py.File(tmp_path / "many.h5", "w") as file:
+        yield file.create_dataset("x", data=np.zeros(40_000, "u1"), chunks=(2,))
+
+
+@pytest.mark.parametrize("selection", [(), np.s_[1:]], ids=["all", "a part"])
+def test_the_time_of_a_report_counts_from_the_call(many_chunks, selection):
+    start = perf_counter()
+    ps.read(many_chunks, selection)
+    assert ps.last_report().seconds > 0.7 * (perf_counter() - start)
+
+
+def test_the_time_of_a_request_counts_from_the_call(many_chunks):
+    start = perf_counter()
+    request = ps.read_async(many_chunks)
+    request.wait()
+    assert request.report.seconds > 0.7 * (perf_counter() - start)

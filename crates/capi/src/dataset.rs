@@ -4,6 +4,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
 
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::memory::Memory;
@@ -197,6 +198,23 @@ unsafe fn start_write(order: &Order<'_>, buffer: *mut c_void, manner: Manner) ->
 
 type Start = unsafe fn(&Order<'_>, *mut c_void, Manner) -> Result<Request>;
 
+/// Starts a transfer whose report counts its planning as well.
+///
+/// # Safety
+/// As for `start`.
+unsafe fn start_timed(
+    start: Start,
+    order: &Order<'_>,
+    buffer: *mut c_void,
+    manner: Manner,
+) -> Result<Request> {
+    let began = Instant::now();
+    // SAFETY: passed on.
+    let request = unsafe { start(order, buffer, manner)? };
+    request.count_from(began);
+    Ok(request)
+}
+
 /// # Safety
 /// As the header says.
 #[expect(clippy::too_many_arguments, reason = "those of the C functions")]
@@ -229,7 +247,7 @@ unsafe fn submit_array(
             background: flags & CALLER_WAITS == 0,
             owner: None,
         };
-        requests::hand_over(place, start(&order, array.data, manner)?);
+        requests::hand_over(place, start_timed(start, &order, array.data, manner)?);
         Ok(OK)
     })
 }
@@ -317,7 +335,7 @@ unsafe fn complete(
             stream: after(call.buffer, stream)?,
             ..Manner::default()
         };
-        let request = start(&order, call.buffer, manner)?;
+        let request = start_timed(start, &order, call.buffer, manner)?;
         request.finish()?;
         match request.report() {
             Some(done) => Ok(give(report, &done)),
