@@ -12,7 +12,7 @@ from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import OptionKeys, resolve
 from penstock.arrays import View
 from penstock.errors import Error, check
-from penstock.hdf5_library import lock
+from penstock.hdf5_library import lock, writable
 from penstock.request import Finished, Request
 from penstock.selection import Selected
 from penstock.streams import stream_handle
@@ -39,8 +39,12 @@ class _Writing(NamedTuple):
 _writes: WeakKeyDictionary[Request[Any], _Writing] = WeakKeyDictionary()
 
 
-# Bytes of host memory that one call moves: its thread takes part, and none has to be woken.
+# Bytes of host memory that one call moves, with h5py's lock held throughout: its thread takes part,
+# and none has to be woken. Other threads may read a file that nobody writes meanwhile, so the lock
+# is held no longer than waking a worker is worth: decoding takes more time than copying does.
 _AT_ONCE = 64 << 20
+_AT_ONCE_READING = 8 << 20
+_AT_ONCE_DECODING = 1 << 20
 
 
 class Manner(NamedTuple):
@@ -83,7 +87,7 @@ def submit(
     writing = None if reading else _about(dataset, selected)
     if writing is not None:
         _settle([other for other, about in list(_writes.items()) if writing.touches(about)])
-    if waits and view.device < 0 and memory.strides is None and view.nbytes <= _AT_ONCE:
+    if waits and view.device < 0 and memory.strides is None and _is_short(dataset, view.nbytes):
         return _run(reading, dataset, selected, memory, how, array)
     described = ffi.new("penstock_array *")
     described.struct_size = ffi.sizeof("penstock_array")
@@ -115,6 +119,14 @@ def submit(
         if writing is not None:
             _writes[started] = writing
     return started
+
+
+def _is_short(dataset: Any, nbytes: int) -> bool:
+    """Whether the lock may be held while so many bytes of host memory are moved."""
+    if not _AT_ONCE_DECODING < nbytes <= _AT_ONCE or writable(dataset):
+        return nbytes <= _AT_ONCE
+    decodes = dataset.id.get_create_plist().get_nfilters() > 0
+    return nbytes <= (_AT_ONCE_DECODING if decodes else _AT_ONCE_READING)
 
 
 def _run(

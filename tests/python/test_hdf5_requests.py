@@ -13,6 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock import hdf5_native
+from penstock.request import _Native
 
 NUMBERS = np.random.default_rng(5).integers(0, 100, (600, 500), "i4").cumsum(axis=1)
 
@@ -221,3 +222,25 @@ def test_the_time_of_a_request_counts_from_the_call(many_chunks):
     request = ps.read_async(many_chunks)
     request.wait()
     assert request.report.seconds > 0.7 * (perf_counter() - start)
+
+
+@pytest.mark.parametrize("pieces", [{"compression": "gzip"}, {}], ids=["decoded", "plain"])
+def test_other_threads_use_h5py_while_a_read_moves_its_bytes(tmp_path, monkeypatch, pieces):
+    size = (9 << 20) + 1
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file.create_dataset("x", (size,), "u1", chunks=(1 << 20,), **pieces)[...] = 1
+    free = []
+
+    def poll(native, timeout):
+        other = threading.Thread(target=h5py.h5.get_libversion)
+        other.start()
+        other.join(10)
+        free.append(not other.is_alive())
+        return wait(native, timeout)
+
+    wait = _Native.poll
+    monkeypatch.setattr(_Native, "poll", poll)
+    with h5py.File(tmp_path / "f.h5") as file:
+        assert ps.read(file["x"], np.s_[1:]).all()
+    assert free
+    assert all(free)
