@@ -113,7 +113,7 @@ def values_of(kind: str, length: int) -> Any:
     return (np.arange(length) % 3 * 2).astype(kind)
 
 
-@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
 @pytest.mark.parametrize(("source", "target"), CONVERSIONS)
 def test_numpy_converts_where_hdf5_cannot(file, length, memory, source, target):
     values = values_of(source, length)
