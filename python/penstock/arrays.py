@@ -74,28 +74,21 @@ class View:
 
 def view(array: Any, stream: int | None = None) -> View:
     """The memory of any supported array, ordered after ``stream`` where the caller gave one."""
-    found = _view(array, stream)
-    if stream is not None:
-        found.stream = stream
-    return found
-
-
-def is_array(array: Any) -> bool:
-    """Whether there is memory to look at, be it of a kind that can be served or not."""
-    try:
-        return _find(array, None) is not None
-    except IncompatibleError:
-        return True
-
-
-def _view(array: Any, stream: int | None) -> View:
-    found = _find(array, stream)
+    found = find(array, stream)
     if found is None:
         raise IncompatibleError(
             f"a {type(array).__name__} is not an array",
             remedy="pass an array that speaks DLPack, __cuda_array_interface__, "
             "__array_interface__ or the buffer protocol",
         )
+    return found
+
+
+def find(array: Any, stream: int | None = None) -> View | None:
+    """As :func:`view`, and ``None`` for what has no memory to look at."""
+    found = _find(array, stream)
+    if found is not None and stream is not None:
+        found.stream = stream
     return found
 
 
@@ -156,7 +149,7 @@ def destination(array: Any, stream: int | None = None) -> tuple[View, Callable[[
             else:
                 found.array[...] = temporary.array
             if found.device >= 0:
-                wait_for(_view(found.array, stream).stream, found.device)
+                wait_for(view(found.array, stream).stream, found.device)
 
     return temporary, finish
 
@@ -174,9 +167,10 @@ def strided_destination(array: Any, stream: int | None = None) -> View:
     found = view(array, stream)
     if found.readonly:
         raise InvalidError(f"out is read-only: {_named(found)}")
-    lengths = zip(found.shape, found.byte_strides, strict=True)
-    if found.nbytes and any(n > 1 and step == 0 for n, step in lengths):
-        raise InvalidError(f"elements of out share memory: {_named(found)}")
+    if found.strides is not None and found.nbytes:
+        lengths = zip(found.shape, found.strides, strict=True)
+        if any(n > 1 and step == 0 for n, step in lengths):
+            raise InvalidError(f"elements of out share memory: {_named(found)}")
     return found
 
 

@@ -81,21 +81,21 @@ def start(
 
 def _source(array: Any, stored: np.dtype[Any], stream: int | None) -> arrays.View | None:
     """The memory of an array, ``None`` for values that h5py alone can make something of."""
+    if isinstance(array, np.ndarray) and not array.dtype.hasobject:
+        return None if array.dtype.kind in "UT" else arrays.view(array, stream)
     if isinstance(array, (list, tuple, bool, int, float, complex, np.generic)):
         # As h5py does: numbers become those of the dataset at once.
         if stored.kind not in "biufc":
             return None
-        array = np.asarray(array, dtype=stored.base)
-    elif isinstance(array, (str, bytes)):
+        return arrays.view(np.asarray(array, dtype=stored.base), stream)
+    if isinstance(array, (str, bytes)):
         return None
-    elif not arrays.is_array(array) or (isinstance(array, np.ndarray) and array.dtype.hasobject):
-        # A table, a range, a decimal number or an array of them, another dataset.
-        array = _numbers(array, stored)
-        if array is None:
-            return None
-    if isinstance(array, np.ndarray) and (array.dtype.hasobject or array.dtype.kind in "UT"):
-        return None
-    return arrays.view(array, stream)
+    found = None if isinstance(array, np.ndarray) else arrays.find(array, stream)
+    if found is not None:
+        return found
+    # A table, a range, a decimal number or an array of them, another dataset.
+    made = _numbers(array, stored)
+    return None if made is None else arrays.view(made, stream)
 
 
 def _numbers(value: Any, stored: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
