@@ -19,7 +19,7 @@ from penstock.device_array import DeviceArray, element_of
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.memory import HOST, kind_of
-from penstock.streams import normal
+from penstock.streams import normal, wait_for
 
 
 @dataclass(slots=True)
@@ -74,13 +74,25 @@ class View:
 
 def view(array: Any, stream: int | None = None) -> View:
     """The memory of any supported array, ordered after ``stream`` where the caller gave one."""
-    found = _view(array, stream)
-    if stream is not None:
+    found = find(array, stream)
+    if found is None:
+        raise IncompatibleError(
+            f"a {type(array).__name__} is not an array",
+            remedy="pass an array that speaks DLPack, __cuda_array_interface__, "
+            "__array_interface__ or the buffer protocol",
+        )
+    return found
+
+
+def find(array: Any, stream: int | None = None) -> View | None:
+    """As :func:`view`, and ``None`` for what has no memory to look at."""
+    found = _find(array, stream)
+    if found is not None and stream is not None:
         found.stream = stream
     return found
 
 
-def _view(array: Any, stream: int | None) -> View:
+def _find(array: Any, stream: int | None) -> View | None:
     if isinstance(array, np.ndarray):
         return _of_numpy(array)
     if isinstance(array, DeviceArray):
@@ -94,7 +106,7 @@ def _view(array: Any, stream: int | None) -> View:
             device=array.device,
         )
     if frameworks.is_torch(array):
-        return _of_torch(array)
+        return _of_torch(array, stream)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:
         return _of_cuda_interface(array, interface)
@@ -109,11 +121,7 @@ def _view(array: Any, stream: int | None) -> View:
         pass
     if hasattr(array, "__dlpack__"):
         return _of_dlpack(array, stream)
-    raise IncompatibleError(
-        f"a {type(array).__name__} is not an array",
-        remedy="pass an array that speaks DLPack, __cuda_array_interface__, __array_interface__ "
-        "or the buffer protocol",
-    )
+    return None
 
 
 def source(array: Any, stream: int | None = None) -> View:
@@ -128,9 +136,7 @@ def destination(array: Any, stream: int | None = None) -> tuple[View, Callable[[
     For an array that is not, this is a temporary, and the second value, to be called when the
     data are there, copies it into the array.
     """
-    found = view(array, stream)
-    if found.readonly:
-        raise InvalidError(f"out is read-only: {_named(found)}")
+    found = strided_destination(array, stream)
     if found.contiguous:
         return found, None
     temporary = _empty_like(found)
@@ -142,15 +148,15 @@ def destination(array: Any, stream: int | None = None) -> tuple[View, Callable[[
                 found.array.detach().copy_(temporary.array)
             else:
                 found.array[...] = temporary.array
+            if found.device >= 0:
+                wait_for(view(found.array, stream).stream, found.device)
 
     return temporary, finish
 
 
 def contiguous_destination(array: Any, stream: int | None = None) -> View:
     """The memory of an array to write to while the caller goes on: it must be C-contiguous."""
-    found = view(array, stream)
-    if found.readonly:
-        raise InvalidError(f"out is read-only: {_named(found)}")
+    found = strided_destination(array, stream)
     if not found.contiguous:
         raise _strided(found)
     return found
@@ -161,9 +167,10 @@ def strided_destination(array: Any, stream: int | None = None) -> View:
     found = view(array, stream)
     if found.readonly:
         raise InvalidError(f"out is read-only: {_named(found)}")
-    lengths = zip(found.shape, found.byte_strides, strict=True)
-    if found.nbytes and any(n > 1 and step == 0 for n, step in lengths):
-        raise InvalidError(f"elements of out share memory: {_named(found)}")
+    if found.strides is not None and found.nbytes:
+        lengths = zip(found.shape, found.strides, strict=True)
+        if any(n > 1 and step == 0 for n, step in lengths):
+            raise InvalidError(f"elements of out share memory: {_named(found)}")
     return found
 
 
@@ -205,7 +212,7 @@ def _of_numpy(array: np.ndarray[Any, np.dtype[Any]]) -> View:
     )
 
 
-def _of_torch(tensor: Any) -> View:
+def _of_torch(tensor: Any, stream: int | None = None) -> View:
     torch = frameworks.loaded("torch")
     assert torch is not None
     kind = tensor.device.type
@@ -215,12 +222,11 @@ def _of_torch(tensor: Any) -> View:
             "own that a file could fill",
             remedy="pass a strided tensor on the CPU or on a CUDA device",
         )
-    if tensor.is_conj() or tensor.is_neg():
-        tensor = tensor.resolve_conj().resolve_neg()
-        lazy = True
-    else:
-        lazy = False
     device = tensor.device.index if kind == "cuda" else -1
+    lazy = tensor.is_conj() or tensor.is_neg()
+    if lazy:
+        with frameworks.on_stream("torch", stream, device):
+            tensor = tensor.resolve_conj().resolve_neg()
     return View(
         tensor.data_ptr(),
         tensor.numel() * tensor.element_size(),
@@ -336,8 +342,7 @@ def _empty_like(found: View) -> View:
         if found.framework == "cupy":
             cupy = frameworks.loaded("cupy")
             assert cupy is not None
-            with cupy.cuda.Device(found.device):
-                made = cupy.empty(found.shape, dtype=found.array.dtype)
+            made = cupy.empty(found.shape, dtype=found.array.dtype)
             return _of_cuda_interface(*_with_interface(made))
     raise _strided(found)
 

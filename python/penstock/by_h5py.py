@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock import arrays, hdf5_native, report, request, staging, transfer
+from penstock import arrays, hdf5_native, hdf5_types, report, request, staging, transfer
+from penstock import selection as selections
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5_library import lock
@@ -122,7 +123,8 @@ def _value(dataset: Any, selection: Any, dtype: Any) -> Any:
         if element.numpy == dataset.dtype:
             return dataset[selection]
         wanted = numpy_dtype(element)
-        if wanted.kind in "biufc" and dataset.dtype.kind in "biufc":
+        numbers = wanted.kind in "biufc" and dataset.dtype.kind in "biufc"
+        if numbers and not hdf5_types.is_for_numpy(dataset.dtype, wanted):
             return dataset.astype(wanted)[selection]
         return np.asarray(dataset[selection]).astype(wanted)[()]
 
@@ -138,8 +140,13 @@ def write(
     """Do what ``dataset[selection] = array`` does, whatever memory the array is in."""
     start = perf_counter_ns()
     value, device = array, HOST
-    if view is not None and not isinstance(array, (np.ndarray, np.generic, list, tuple)):
+    as_it_is = isinstance(array, np.ndarray) and view is not None and view.array is array
+    if view is not None and not as_it_is:
         value, device = staging.to_host(arrays.source(view.array, stream)), view.device
+    if view is not None:
+        stored = selections.stored_type(dataset, selection).base
+        if hdf5_types.is_for_numpy(np.asarray(value).dtype, stored):
+            value = np.asarray(value).astype(stored)
     with lock():
         hdf5_native.settle(dataset, request.WRITE)
         dataset[selection] = value

@@ -6,13 +6,15 @@ A stream is an integer here: the CUstream handle, 0 for the legacy default strea
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
 from penstock._native import ffi, lib, pointer
 from penstock.errors import check
+from penstock.streams import wait_for
 
 LEGACY_DEFAULT_STREAM = 0
 
@@ -53,27 +55,52 @@ def torch_pending(ordinal: int) -> int | None:
     return None if is_idle[0] else stream
 
 
-def on_stream(name: str, stream: int | None, ordinal: int) -> AbstractContextManager[Any]:
-    """Make ``stream`` the framework's current stream within a block; ``None`` changes nothing."""
-    if stream is None or ordinal < 0:
+@contextmanager
+def on_stream(name: str, stream: int | None, ordinal: int) -> Iterator[None]:
+    """Make a device and ``stream`` the framework's current ones within a block.
+
+    ``None`` keeps the framework's current stream. Host memory has neither: its copies are made at
+    once, when the work queued on ``stream`` is done.
+    """
+    module = loaded(name) if name in ("torch", "cupy") else None
+    if ordinal < 0:
+        wait_for(stream, ordinal)
+        yield
+    elif module is None:
+        yield
+    elif name == "torch":
+        with (
+            module.cuda.device(ordinal),
+            module.cuda.stream(_torch_stream(module, stream, ordinal)),
+        ):
+            yield
+    else:
+        with module.cuda.Device(ordinal), _cupy_stream(module, stream, ordinal):
+            yield
+
+
+def _torch_stream(torch: Any, stream: int | None, ordinal: int) -> Any:
+    """torch's object for a handle; ``None`` changes nothing."""
+    if stream is None:
+        return None
+    if stream == LEGACY_DEFAULT_STREAM:  # as an external stream, 0 is any one of torch's pool
+        return torch.cuda.default_stream(ordinal)
+    return torch.cuda.ExternalStream(stream, device=ordinal)
+
+
+def _cupy_stream(cupy: Any, stream: int | None, ordinal: int) -> AbstractContextManager[Any]:
+    """CuPy's object for a handle; ``None`` changes nothing."""
+    if stream is None:
         return nullcontext()
-    if name == "torch":
-        torch = loaded("torch")
-        assert torch is not None
-        context: AbstractContextManager[Any] = torch.cuda.stream(
-            torch.cuda.ExternalStream(stream, device=f"cuda:{ordinal}")
-        )
-        return context
-    if name == "cupy":
-        cupy = loaded("cupy")
-        assert cupy is not None
-        external: AbstractContextManager[Any] = (
-            cupy.cuda.Stream.from_external(_Handle(stream))
-            if hasattr(cupy.cuda.Stream, "from_external")
-            else cupy.cuda.ExternalStream(stream, ordinal)
-        )
-        return external
-    return nullcontext()
+    if stream == LEGACY_DEFAULT_STREAM:
+        null: AbstractContextManager[Any] = cupy.cuda.Stream.null
+        return null
+    external: AbstractContextManager[Any] = (
+        cupy.cuda.Stream.from_external(_Handle(stream))
+        if hasattr(cupy.cuda.Stream, "from_external")
+        else cupy.cuda.ExternalStream(stream, ordinal)
+    )
+    return external
 
 
 class _Handle:

@@ -14,6 +14,7 @@ from penstock import arrays, by_h5py, hdf5_reading, hdf5_writing, transfer
 from penstock._options import OptionKeys
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5_library import lock, writable
+from penstock.hdf5_native import Manner
 from penstock.placement import HOST, Device, parse_device
 from penstock.request import Request
 
@@ -57,12 +58,13 @@ def read(
     >>> x = ps.read(h5py_file["rho"], np.s_[0:10], device="cuda")
     """
     _check_dataset(dataset)
+    how = Manner.of(stream, options)
     scalar = out is None and parse_device(device) == HOST
     if scalar and dtype is None and 0 < dataset.nbytes <= by_h5py.SMALL:
         made = by_h5py.read(dataset, selection, None, None, None, None, by_h5py.TOO_SMALL)
         return transfer.finish(made)
     with _held(dataset):
-        reading = hdf5_reading.start(dataset, selection, out, device, dtype, stream, options, True)
+        reading = hdf5_reading.start(dataset, selection, out, device, dtype, how, waits=True)
         found = transfer.finish(reading.request)
     if reading.view is not None:
         transfer.complete(reading.view, reading.copy_back)
@@ -88,8 +90,9 @@ def read_async(
     >>> rho = r.wait()
     """
     _check_dataset(dataset)
+    how = Manner.of(stream, options)
     with lock():
-        reading = hdf5_reading.start(dataset, selection, out, device, dtype, stream, options, False)
+        reading = hdf5_reading.start(dataset, selection, out, device, dtype, how, waits=False)
     if reading.view is not None:
         arrays.note_write(reading.view)
     return reading.request
@@ -121,8 +124,9 @@ def write(
     >>> ps.write(h5py_file["rho"], x, np.s_[0:10])
     """
     _check_dataset(dataset)
+    how = Manner.of(stream, options)
     with _held(dataset):
-        transfer.finish(hdf5_writing.start(dataset, array, selection, stream, options, waits=True))
+        transfer.finish(hdf5_writing.start(dataset, array, selection, how, waits=True))
 
 
 def write_async(
@@ -142,8 +146,9 @@ def write_async(
     >>> r.wait()
     """
     _check_dataset(dataset)
+    how = Manner.of(stream, options)
     with lock():
-        return hdf5_writing.start(dataset, array, selection, stream, options, waits=False)
+        return hdf5_writing.start(dataset, array, selection, how, waits=False)
 
 
 def _held(dataset: Any) -> AbstractContextManager[Any]:

@@ -12,8 +12,10 @@ import numpy as np
 
 from penstock import hdf5
 from penstock.device_array import DeviceArray
+from penstock.dtypes import element_type
 from penstock.errors import Error, InvalidError
-from penstock.placement import Device
+from penstock.hdf5_native import Manner
+from penstock.placement import Device, parse_device
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -60,6 +62,10 @@ def blocks(
         raise InvalidError("the dataset has no data")
     if prefetch < 0:
         raise InvalidError(f"prefetch {prefetch} is negative")
+    Manner.of(None, options)
+    parse_device(device)
+    if dtype is not None:
+        element_type(dtype)
     lengths = slab_shape(dataset.shape, shape)
     return _blocks(dataset, lengths, prefetch, device, dtype, reuse, options)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock import arrays, hdf5, hdf5_types
+from penstock import arrays, frameworks, hdf5, hdf5_types
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.streams import stream_handle
@@ -23,7 +23,8 @@ def create(
     arguments: dict[str, Any],
 ) -> Any:
     """Create a dataset as ``h5py.Group.create_dataset`` does, and write the data to it."""
-    view = None if data is None else _memory(data, stream)
+    after = stream_handle(stream)
+    view = None if data is None else _memory(data, after)
     if view is None:
         return group.create_dataset(name, shape, _h5py_dtype(dtype), data, **arguments)
     lengths = view.shape if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
@@ -34,18 +35,20 @@ def create(
     if lengths == view.shape:
         hdf5.write(made, data, stream=stream)
     else:
-        hdf5.write(made, _reshaped(data, lengths), stream=stream)
+        with frameworks.on_stream(view.framework, view.stream, view.device):
+            reshaped = _reshaped(data, lengths)
+        hdf5.write(made, reshaped, stream=stream)
     return made
 
 
-def _memory(data: Any, stream: Any) -> arrays.View | None:
+def _memory(data: Any, stream: int | None) -> arrays.View | None:
     """The memory of the data; ``None`` for values that h5py is to make something of."""
     if isinstance(data, np.ndarray) and (data.dtype.hasobject or data.dtype.kind in "UTM"):
         return None
     if isinstance(data, (str, bytes, list, tuple, bool, int, float, complex, np.generic)):
         return None
     try:
-        found = arrays.view(data, stream_handle(stream))
+        found = arrays.view(data, stream)
     except IncompatibleError:
         return None
     return found if found.shape else None

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+from time import perf_counter_ns
 from typing import Any, NamedTuple, TypeVar
 
 from penstock import request, transfer
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
+from penstock._options import OptionKeys, resolve
 from penstock.arrays import View
 from penstock.errors import check
-from penstock.hdf5_library import lock
+from penstock.hdf5_library import lock, writable
 from penstock.request import Finished, Request
 from penstock.selection import Selected
+from penstock.streams import stream_handle
 
 A = TypeVar("A")
 
 
-# Bytes of host memory that one call moves: its thread takes part, and none has to be woken.
+# Bytes of host memory that one call moves, with h5py's lock held throughout: its thread takes part,
+# and none has to be woken. Other threads may read a file that nobody writes meanwhile, so the lock
+# is held no longer than waking a worker is worth: decoding takes more time than copying does.
 _AT_ONCE = 64 << 20
+_AT_ONCE_READING = 8 << 20
+_AT_ONCE_DECODING = 1 << 20
+
+
+class Manner(NamedTuple):
+    """What a caller says of how, judged before it is known who does it."""
+
+    stream: int | None
+    """The handle of the stream that was given."""
+    options: CData
+    began: int
+    """When the call began, by ``perf_counter_ns``: reports count from there."""
+
+    @classmethod
+    def of(cls, stream: Any, options: OptionKeys) -> Manner:
+        return cls(stream_handle(stream), resolve(options), perf_counter_ns())
 
 
 class Memory(NamedTuple):
@@ -34,17 +55,16 @@ def submit(
     dataset: Any,
     selected: Selected,
     memory: Memory,
-    options: CData,
+    how: Manner,
     *,
-    explicit_stream: bool,
     waits: bool,
     array: A,
 ) -> Request[A]:
     """Start to move the selected elements of a dataset from or to an array."""
     view = memory.view
     reading = operation == request.READ
-    if waits and view.device < 0 and memory.strides is None and view.nbytes <= _AT_ONCE:
-        return _run(reading, dataset, selected, memory, options, array)
+    if waits and view.device < 0 and memory.strides is None and _is_short(dataset, view.nbytes):
+        return _run(reading, dataset, selected, memory, how, array)
     described = ffi.new("penstock_array *")
     described.struct_size = ffi.sizeof("penstock_array")
     described.data = pointer(view.pointer)
@@ -53,7 +73,7 @@ def submit(
     shape = ffi.new("uint64_t[]", selected.shape)
     strides = NULL if memory.strides is None else ffi.new("int64_t[]", memory.strides)
     described.shape, described.strides = shape, strides
-    flags = transfer.stream_flags(view.stream, explicit=explicit_stream)
+    flags = transfer.stream_flags(view.stream, explicit=how.stream is not None)
     start = lib.penstock_dataset_read_submit if reading else lib.penstock_dataset_write_submit
     with lock():
         return request.submit_with(
@@ -62,7 +82,7 @@ def submit(
                     dataset.id.id,
                     _space_id(selected.space),
                     described,
-                    options,
+                    how.options,
                     NULL if view.stream is None else pointer(view.stream),
                     flags | (request.CALLER_WAITS if waits else 0),
                     made,
@@ -70,11 +90,20 @@ def submit(
             ),
             array,
             (view, dataset),
+            before_ns=perf_counter_ns() - how.began,
         )
 
 
+def _is_short(dataset: Any, nbytes: int) -> bool:
+    """Whether the lock may be held while so many bytes of host memory are moved."""
+    if not _AT_ONCE_DECODING < nbytes <= _AT_ONCE or writable(dataset):
+        return nbytes <= _AT_ONCE
+    decodes = dataset.id.get_create_plist().get_nfilters() > 0
+    return nbytes <= (_AT_ONCE_DECODING if decodes else _AT_ONCE_READING)
+
+
 def _run(
-    reading: bool, dataset: Any, selected: Selected, memory: Memory, options: CData, array: A
+    reading: bool, dataset: Any, selected: Selected, memory: Memory, how: Manner, array: A
 ) -> Finished[A]:
     """As submit, for C-contiguous host memory: done on return, with the lock held throughout."""
     import h5py
@@ -95,10 +124,11 @@ def _run(
                 0,
                 pointer(memory.view.pointer),
                 NULL,
-                options,
+                how.options,
                 done,
             )
         )
+    done.elapsed_ns = perf_counter_ns() - how.began
     return Finished(array, done)
 
 

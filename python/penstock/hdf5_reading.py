@@ -9,12 +9,10 @@ import numpy as np
 
 from penstock import arrays, by_h5py, hdf5_native, hdf5_types, request, transfer
 from penstock import selection as selections
-from penstock._options import OptionKeys, resolve
 from penstock.dtypes import element_type, numpy_dtype
 from penstock.errors import InvalidError
 from penstock.placement import HOST, Device, allocate, parse_device
 from penstock.request import Request
-from penstock.streams import stream_handle
 
 
 class Reading(NamedTuple):
@@ -32,16 +30,16 @@ def start(
     out: Any,
     device: Device,
     dtype: Any,
-    stream: Any,
-    options: OptionKeys,
+    how: hdf5_native.Manner,
+    *,
     waits: bool,
 ) -> Reading:
     if out is not None and dtype is not None:
         raise InvalidError("give out or dtype, not both: the elements become those of out")
-    after = stream_handle(stream)
-    native_options = resolve(options)
+    after = how.stream
     if out is not None:
         transfer.check_device(out, device)
+        given = arrays.strided_destination(out, after)
     on_host = out is None and parse_device(device) == HOST
 
     def left_to_h5py(reason: str) -> Reading:
@@ -60,12 +58,14 @@ def start(
     base, inner = stored.subdtype or (stored, ())
 
     if out is not None:
-        wanted = arrays.view(out).dtype
+        wanted = given.dtype
     elif dtype is not None:
         wanted = element_type(dtype)
     else:
         wanted = element_type(base if on_host else base.newbyteorder("="))
-    if waits and (on_host or (out is not None and arrays.view(out).device < 0)):
+    # Types that NumPy lacks are for HDF5 and the library to convert to.
+    at_host = on_host or (out is not None and given.device < 0)
+    if waits and at_host and wanted.numpy is not None:
         nbytes = selected.count * stored.itemsize
         if by_h5py.is_small(dataset, selected, nbytes, plain=wanted.numpy == base and not names):
             return left_to_h5py(by_h5py.TOO_SMALL)
@@ -74,7 +74,11 @@ def start(
         kind = hdf5_types.array_type(kind, inner)
         if len(names) == 1:
             kind = hdf5_types.field_type(kind, names[0])
-    if kind is None or not hdf5_types.converts(dataset.id.get_type(), kind):
+    if (
+        kind is None
+        or hdf5_types.is_for_numpy(base, wanted.numpy)
+        or not hdf5_types.converts(dataset.id.get_type(), kind)
+    ):
         return left_to_h5py(f"HDF5 has no conversion to {wanted.name}")
 
     target = out
@@ -86,7 +90,8 @@ def start(
             target = make(shape, base if wanted.numpy == base else numpy_dtype(wanted))
         else:
             target = allocate(shape, wanted, device, after)
-    view, copy_back = _destination(target, after, selected, len(inner), waits)
+    view = arrays.view(target, after) if out is None else given
+    view, copy_back = _destination(view, target, after, selected, len(inner), waits)
     if view.shape != selected.shape + inner:
         raise InvalidError(
             f"out has shape {view.shape}, and the selection has shape {selected.shape + inner}"
@@ -96,8 +101,7 @@ def start(
         dataset,
         selected,
         hdf5_native.Memory(view, kind, view.outer_strides(len(inner))),
-        native_options,
-        explicit_stream=stream is not None,
+        how,
         waits=waits,
         array=target,
     )
@@ -105,10 +109,14 @@ def start(
 
 
 def _destination(
-    array: Any, stream: int | None, selected: selections.Selected, inner: int, waits: bool
+    view: arrays.View,
+    array: Any,
+    stream: int | None,
+    selected: selections.Selected,
+    inner: int,
+    waits: bool,
 ) -> tuple[arrays.View, Callable[[], None] | None]:
     """The memory of an array as the library can fill it: itself, or a temporary if need be."""
-    view = arrays.strided_destination(array, stream)
     if view.contiguous or (selected.regular and view.is_dense(inner)):
         return view, None
     if waits:

@@ -97,6 +97,18 @@ def fields_type(dtype: np.dtype[Any], names: tuple[str, ...]) -> Any:
     return compound
 
 
+def is_for_numpy(source: np.dtype[Any], target: np.dtype[Any] | None) -> bool:
+    """Whether numbers of one type become those of another as NumPy makes them.
+
+    HDF5 has no conversion between real and complex numbers, and none between floats and truth
+    values, which it keeps as an enumeration: of an integer it leaves the bytes as they are, which
+    are then neither true nor false.
+    """
+    if target is None or {source.kind, target.kind} - set("biufc"):
+        return False
+    return any((source.kind == kind) != (target.kind == kind) for kind in "bc")
+
+
 def converts(source: Any, target: Any) -> bool:
     """Whether HDF5 can convert between two types."""
     import h5py

@@ -8,17 +8,14 @@ import numpy as np
 
 from penstock import arrays, by_h5py, hdf5_native, hdf5_types, request
 from penstock import selection as selections
-from penstock._options import OptionKeys, resolve
 from penstock.hdf5_library import writable
 from penstock.request import Request
-from penstock.streams import stream_handle
 
 
 def start(
-    dataset: Any, array: Any, argument: Any, stream: Any, options: OptionKeys, *, waits: bool
+    dataset: Any, array: Any, argument: Any, how: hdf5_native.Manner, *, waits: bool
 ) -> Request[Any]:
-    after = stream_handle(stream)
-    native_options = resolve(options)
+    after = how.stream
     stored = dataset.dtype
     view = _source(array, stored, after)
 
@@ -49,14 +46,15 @@ def start(
             return left_to_h5py("NumPy makes the values of the fields")
     elif kind is not None:
         kind = hdf5_types.array_type(kind, inner)
-    if kind is None or not hdf5_types.converts(kind, dataset.id.get_type()):
+    for_numpy = dtype is not None and hdf5_types.is_for_numpy(dtype, base)
+    if kind is None or for_numpy or not hdf5_types.converts(kind, dataset.id.get_type()):
         return left_to_h5py(f"HDF5 has no conversion from {view.dtype.name}")
     outer = view.shape[: view.ndim - len(inner)]
     if view.shape[len(outer) :] != inner:
         return left_to_h5py("the arrays in the elements have another shape")
 
     selected = selections.select(dataset, indices)
-    if waits and view.device < 0:
+    if waits and view.device < 0 and dtype is not None:
         nbytes = selected.count * field.itemsize
         if by_h5py.is_small(dataset, selected, nbytes, plain=dtype == base and not names):
             return left_to_h5py(by_h5py.TOO_SMALL)
@@ -75,8 +73,7 @@ def start(
         dataset,
         selected,
         hdf5_native.Memory(view, kind, strides),
-        native_options,
-        explicit_stream=stream is not None,
+        how,
         waits=waits,
         array=array,
     )
@@ -84,13 +81,29 @@ def start(
 
 def _source(array: Any, stored: np.dtype[Any], stream: int | None) -> arrays.View | None:
     """The memory of an array, ``None`` for values that h5py alone can make something of."""
+    if isinstance(array, np.ndarray) and not array.dtype.hasobject:
+        return None if array.dtype.kind in "UT" else arrays.view(array, stream)
     if isinstance(array, (list, tuple, bool, int, float, complex, np.generic)):
         # As h5py does: numbers become those of the dataset at once.
         if stored.kind not in "biufc":
             return None
-        array = np.asarray(array, dtype=stored.base)
-    elif isinstance(array, (str, bytes)):
+        return arrays.view(np.asarray(array, dtype=stored.base), stream)
+    if isinstance(array, (str, bytes)):
         return None
-    if isinstance(array, np.ndarray) and (array.dtype.hasobject or array.dtype.kind in "UT"):
+    found = None if isinstance(array, np.ndarray) else arrays.find(array, stream)
+    if found is not None:
+        return found
+    # A table, a range, a decimal number or an array of them, another dataset.
+    made = _numbers(array, stored)
+    return None if made is None else arrays.view(made, stream)
+
+
+def _numbers(value: Any, stored: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+    """What NumPy makes of a value for a dataset of numbers; ``None`` if that is none."""
+    if stored.kind not in "biufc":
         return None
-    return arrays.view(array, stream)
+    try:
+        made: np.ndarray[Any, Any] = np.asarray(value)
+        return made if made.dtype.kind in "biufc" else np.asarray(value, dtype=stored.base)
+    except (TypeError, ValueError):
+        return None

@@ -46,7 +46,7 @@ def allocate(
         assert cupy is not None
         if not _is_native(dtype) or dtype.numpy is None or dtype.numpy.kind not in "biufc":
             raise _no_type("CuPy", dtype)
-        with cupy.cuda.Device(ordinal), frameworks.on_stream("cupy", stream, ordinal):
+        with frameworks.on_stream("cupy", stream, ordinal):
             return cupy.empty(shape, dtype=dtype.numpy)
     return DeviceArray(shape, dtype.numpy or dtype.name, ordinal)
 

@@ -103,8 +103,9 @@ class Request(Generic[A]):
     >>> t = r.wait()      # or, in asyncio: t = await r
     """
 
-    def __init__(self, array: A, keep: object) -> None:
+    def __init__(self, array: A, keep: object, before_ns: int = 0) -> None:
         self._array = array
+        self._before_ns = before_ns
         self._told = False
         self._native = _Native(self, (array, keep))
 
@@ -183,6 +184,7 @@ class Request(Generic[A]):
         if status == lib.PENSTOCK_PENDING:
             raise InvalidError("the request is not finished, so there is no report yet")
         check(status)
+        report.elapsed_ns += self._before_ns
         return report
 
     def __await__(self) -> Generator[Any, None, A]:
@@ -310,8 +312,13 @@ def submit(
     )
 
 
-def submit_with(start: Callable[[CData], int], array: A, keep: object) -> Request[A]:
-    """A request of a native function that only lacks the place for the request."""
-    made = Request(array, keep)
+def submit_with(
+    start: Callable[[CData], int], array: A, keep: object, *, before_ns: int = 0
+) -> Request[A]:
+    """A request of a native function that only lacks the place for the request.
+
+    Its report counts ``before_ns`` as well, which the call has taken so far.
+    """
+    made = Request(array, keep, before_ns)
     made._submit(start)
     return made

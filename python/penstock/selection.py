@@ -64,6 +64,13 @@ def split(argument: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     return tuple(part for part in parts if not isinstance(part, str)), names
 
 
+def stored_type(dataset: Any, argument: Any) -> np.dtype[Any]:
+    """The type of the elements that ``dataset[argument]`` means: the dataset's, or of fields."""
+    _, names = split(argument)
+    stored: np.dtype[Any] = dataset.dtype
+    return field_dtype(stored, names) if names else stored
+
+
 def select(dataset: Any, indices: tuple[Any, ...]) -> Selected:
     """Select a part of a dataset that has dimensions.
 

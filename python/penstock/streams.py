@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import IncompatibleError, InvalidError
+from penstock._native import lib, pointer
+from penstock.errors import IncompatibleError, InvalidError, check
 
 _LEGACY = 1  # CU_STREAM_LEGACY, the same stream as the handle 0
 
@@ -36,3 +37,9 @@ def normal(handle: int) -> int:
     if handle < 0:
         raise InvalidError(f"{handle} is not the handle of a CUDA stream")
     return 0 if handle == _LEGACY else handle
+
+
+def wait_for(stream: int | None, device: int) -> None:
+    """Wait until the work queued on a stream is done; ``device`` is that of the memory in use."""
+    if stream is not None:
+        check(lib.penstock_stream_wait(max(device, 0), pointer(stream)))

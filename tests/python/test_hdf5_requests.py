@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from time import perf_counter
 
 import h5py
 import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.request import _Native
 
 NUMBERS = np.random.default_rng(5).integers(0, 100, (600, 500), "i4").cumsum(axis=1)
 
@@ -198,3 +200,45 @@ def test_a_read_is_ordered_with_a_stream(file):
     request = file["x"].read_async(out=out, stream=0)
     request.wait()
     np.testing.assert_array_equal(out.numpy(), NUMBERS)
+
+
+@pytest.fixture
+def many_chunks(tmp_path):
+    with h5py.File(tmp_path / "many.h5", "w") as file:
+        yield file.create_dataset("x", data=np.zeros(40_000, "u1"), chunks=(2,))
+
+
+@pytest.mark.parametrize("selection", [(), np.s_[1:]], ids=["all", "a part"])
+def test_the_time_of_a_report_counts_from_the_call(many_chunks, selection):
+    start = perf_counter()
+    ps.read(many_chunks, selection)
+    assert ps.last_report().seconds > 0.7 * (perf_counter() - start)
+
+
+def test_the_time_of_a_request_counts_from_the_call(many_chunks):
+    start = perf_counter()
+    request = ps.read_async(many_chunks)
+    request.wait()
+    assert request.report.seconds > 0.7 * (perf_counter() - start)
+
+
+@pytest.mark.parametrize("pieces", [{"compression": "gzip"}, {}], ids=["decoded", "plain"])
+def test_other_threads_use_h5py_while_a_read_moves_its_bytes(tmp_path, monkeypatch, pieces):
+    size = (9 << 20) + 1
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file.create_dataset("x", (size,), "u1", chunks=(1 << 20,), **pieces)[...] = 1
+    free = []
+
+    def poll(native, timeout):
+        other = threading.Thread(target=h5py.h5.get_libversion)
+        other.start()
+        other.join(10)
+        free.append(not other.is_alive())
+        return wait(native, timeout)
+
+    wait = _Native.poll
+    monkeypatch.setattr(_Native, "poll", poll)
+    with h5py.File(tmp_path / "f.h5") as file:
+        assert ps.read(file["x"], np.s_[1:]).all()
+    assert free
+    assert all(free)

@@ -1,84 +1,202 @@
-"""Streams of frameworks: whether they have work is asked without harm to others."""
+"""Copies that an array needs are ordered with the stream that makes or uses it."""
 
-import ctypes
-import os
+from __future__ import annotations
+
 import sys
-import threading
+from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
+import h5py
+import numpy as np
 import pytest
 
-from penstock import frameworks
+import penstock as ps
+from penstock import arrays, frameworks, streams
 
-GLOBAL_MODE = 0
+SIDE = 4096
 
 
-class Driver:
-    """The CUDA driver, with the primary context of device 0 current on this thread."""
+class FakeTorch:
+    """torch's streams, as far as the choice of one goes: external stream 0 is one of its pool."""
 
-    def __init__(self):
-        self.cuda = ctypes.CDLL(os.environ.get("PENSTOCK_CUDA_LIBRARY", "libcuda.so.1"))
-        self.call("cuInit", 0)
-        self.context = ctypes.c_void_p()
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
-        self.enter()
+    def __init__(self) -> None:
+        self.entered: list[Any] = []
+        self.cuda = SimpleNamespace(
+            device=self._enter,
+            stream=self._enter,
+            default_stream=lambda ordinal: ("default", ordinal),
+            ExternalStream=lambda handle, device: (
+                "external" if handle else "pool",
+                handle,
+                device,
+            ),
+        )
 
-    def enter(self):
-        self.call("cuCtxSetCurrent", self.context)
+    @contextmanager
+    def _enter(self, what):
+        self.entered.append(what)
+        yield
 
-    def call(self, name, *arguments):
-        code = getattr(self.cuda, name)(*arguments)
-        assert code == 0, f"{name}: {code}"
 
-    def stream(self):
-        stream = ctypes.c_void_p()
-        self.call("cuStreamCreate", ctypes.byref(stream), 1)
-        return stream
+class FakeCupy(FakeTorch):
+    """CuPy's streams likewise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cuda.Device = self._enter
+        self.cuda.Stream = SimpleNamespace(
+            null=self._enter("null"),
+            from_external=lambda given: self._enter(given.__cuda_stream__()[1]),
+        )
+
+
+@pytest.mark.parametrize(
+    ("handle", "entered"),
+    [
+        (None, [1, None]),
+        (0, [1, ("default", 1)]),
+        (2, [1, ("external", 2, 1)]),
+        (77, [1, ("external", 77, 1)]),
+    ],
+)
+def test_torch_copies_on_the_stream_that_was_meant(monkeypatch, handle, entered):
+    fake = FakeTorch()
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    with frameworks.on_stream("torch", handle, 1):
+        assert fake.entered == entered
+
+
+@pytest.mark.parametrize(
+    ("handle", "entered"), [(None, [1]), (0, ["null", 1]), (2, [1, 2]), (77, [1, 77])]
+)
+def test_cupy_copies_on_the_stream_that_was_meant(monkeypatch, handle, entered):
+    fake = FakeCupy()
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    with frameworks.on_stream("cupy", handle, 1):
+        assert sorted(map(str, fake.entered)) == sorted(map(str, entered))
 
 
 @pytest.fixture
-def driver():
-    try:
-        return Driver()
-    except (OSError, AssertionError) as error:
-        pytest.skip(f"no CUDA driver: {error}")
+def pending(monkeypatch):
+    """Work on stream 5, which is done when somebody has waited for it."""
+    work: list[Any] = []
+
+    def wait(device: int, stream: Any) -> int:
+        assert stream == streams.pointer(5)
+        while work:
+            work.pop()()
+        return 0
+
+    monkeypatch.setattr(streams, "lib", SimpleNamespace(penstock_stream_wait=wait))
+    return work
 
 
-def as_torch(driver, handle):
-    """What ``torch_pending`` uses of torch, with a stream that asks the driver as torch's does."""
-
-    def query():
-        driver.enter()
-        return driver.cuda.cuStreamQuery(handle) == 0
-
-    stream = SimpleNamespace(cuda_stream=handle.value or 0, query=query)
-    return SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda ordinal: stream))
+def test_a_strided_host_array_is_copied_when_the_work_on_its_stream_is_done(pending):
+    array = np.zeros((4, 6), "f4")
+    pending.append(lambda: array.fill(7))
+    copied = arrays.source(array[:, ::2], 5).array
+    np.testing.assert_array_equal(copied, np.full((4, 3), 7, "f4"))
 
 
-@pytest.mark.parametrize("is_default", [True, False])
-def test_asking_for_work_ends_no_capture_of_another_thread(driver, monkeypatch, is_default):
-    asked = ctypes.c_void_p(0) if is_default else driver.stream()
-    monkeypatch.setitem(sys.modules, "torch", as_torch(driver, asked))
-    captured, graph = driver.stream(), ctypes.c_void_p()
-    driver.call("cuStreamBeginCapture_v2", captured, GLOBAL_MODE)
-    answers = []
-    loader = threading.Thread(target=lambda: answers.append(frameworks.torch_pending(0)))
-    loader.start()
-    loader.join()
-    driver.call("cuStreamEndCapture", captured, ctypes.byref(graph))
-    assert answers == [None]
+def test_a_strided_host_array_is_filled_when_the_work_on_its_stream_is_done(pending):
+    array = np.zeros((4, 6), "f4")
+    view, copy_back = arrays.destination(array[:, ::2], 5)
+    view.array.fill(1)
+    pending.append(lambda: array.fill(7))
+    assert copy_back is not None
+    copy_back()
+    assert array[:, ::2].tolist() == [[1] * 3] * 4
 
 
-def test_a_stream_with_work_is_told_until_the_work_is_done(driver, monkeypatch):
-    stream = driver.stream()
-    monkeypatch.setitem(sys.modules, "torch", as_torch(driver, stream))
-    word = ctypes.c_void_p()
-    driver.call("cuMemHostAlloc", ctypes.byref(word), ctypes.c_size_t(4096), 3)
-    gate = ctypes.c_uint32.from_address(word.value)
-    gate.value = 0
-    at_least = 0
-    driver.call("cuStreamWaitValue32_v2", stream, ctypes.c_uint64(word.value), 1, at_least)
-    assert frameworks.torch_pending(0) == stream.value
-    gate.value = 1
-    driver.call("cuStreamSynchronize", stream)
-    assert frameworks.torch_pending(0) is None
+def _busy(torch: Any, a: Any, b: Any) -> Any:
+    """Takes the GPU a while."""
+    for _ in range(6):
+        a = (a @ b) / SIDE**0.5
+    return a
+
+
+@pytest.fixture
+def square(torch_cuda) -> Any:
+    torch = torch_cuda
+    made = torch.randn(SIDE, SIDE, device="cuda"), torch.randn(SIDE, SIDE, device="cuda")
+    torch.cuda.synchronize()
+    return made
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("explicit", [False, True])
+def test_a_transposed_tensor_is_saved_after_its_pending_product(
+    tmp_path, torch_cuda, square, explicit
+):
+    torch = torch_cuda
+    for _ in range(5):
+        product = _busy(torch, *square)
+        stream = {"stream": torch.cuda.current_stream()} if explicit else {}
+        ps.save(tmp_path / "f", product.T, **stream)
+        torch.cuda.synchronize()
+        saved = np.fromfile(tmp_path / "f", "f4").reshape(SIDE, SIDE)
+        np.testing.assert_array_equal(saved, product.T.contiguous().cpu().numpy())
+
+
+@pytest.mark.gpu
+def test_a_transposed_tensor_of_another_stream_is_saved_after_its_product(
+    tmp_path, torch_cuda, square
+):
+    torch = torch_cuda
+    side = torch.cuda.Stream()
+    for _ in range(5):
+        with torch.cuda.stream(side):
+            product = _busy(torch, *square)
+        ps.save(tmp_path / "f", product.T, stream=side)
+        torch.cuda.synchronize()
+        saved = np.fromfile(tmp_path / "f", "f4").reshape(SIDE, SIDE)
+        np.testing.assert_array_equal(saved, product.T.contiguous().cpu().numpy())
+
+
+@pytest.mark.gpu
+def test_a_list_of_rows_is_written_from_a_transposed_tensor_after_its_product(
+    tmp_path, torch_cuda, square
+):
+    torch = torch_cuda
+    rows = [*range(0, SIDE, 2)]
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        made = file.create_dataset("x", (SIDE, SIDE), "f4", chunks=(64, SIDE))
+        for _ in range(5):
+            product = _busy(torch, *square)
+            ps.write(made, product.T[: len(rows)], rows)
+            torch.cuda.synchronize()
+            np.testing.assert_array_equal(made[:][rows], product.T[: len(rows)].cpu().numpy())
+
+
+@pytest.mark.gpu
+def test_a_dataset_is_created_from_a_reshaped_tensor_after_its_product(
+    tmp_path, torch_cuda, square
+):
+    torch = torch_cuda
+    side = torch.cuda.Stream()
+    with ps.File(tmp_path / "f.h5", "w") as file, torch.cuda.stream(side):
+        product = _busy(torch, *square)
+        with torch.cuda.stream(torch.cuda.default_stream()):
+            made = file.create("x", (SIDE * SIDE,), data=product.T, stream=side)
+        torch.cuda.synchronize()
+        expected = product.T.contiguous().cpu().numpy().ravel()
+        np.testing.assert_array_equal(made.h5py[:], expected)
+
+
+@pytest.mark.gpu
+def test_a_transposed_tensor_is_complete_for_every_stream_when_a_load_returns(
+    tmp_path, torch_cuda, square
+):
+    torch = torch_cuda
+    contents = np.arange(SIDE * SIDE, dtype="f4")
+    contents.tofile(tmp_path / "f")
+    for _ in range(5):
+        out = torch.zeros(SIDE, SIDE, device="cuda").T
+        torch.cuda.synchronize()
+        _busy(torch, *square)
+        ps.load(tmp_path / "f", out=out)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            seen = out.clone()
+        torch.cuda.synchronize()
+        np.testing.assert_array_equal(seen.cpu().numpy().ravel(), contents)

@@ -115,7 +115,7 @@ typedef struct penstock_report {
     uint64_t gds_nvfs;          /* cuFile through the nvidia-fs kernel module, by its statistics */
     uint64_t gds_posix;         /* cuFile's own fallback through host memory, by its statistics */
     uint64_t gds_unproven;      /* cuFile, but its statistics do not tell which way */
-    uint64_t elapsed_ns;        /* from submission to completion */
+    uint64_t elapsed_ns;        /* from the call that began it, its planning included, to completion */
     uint64_t io_calls;          /* reads, writes, mappings or cuFile calls issued */
     uint64_t copies;            /* DMA or memory copies issued */
     uint64_t block;             /* bytes a worker moved at a time */

@@ -4,6 +4,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
 
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
@@ -184,6 +185,23 @@ unsafe fn start(
     unsafe { transfer::start(hdf5, operation, order, (buffer as usize, host), manner) }
 }
 
+/// Starts a transfer whose report counts its planning as well.
+///
+/// # Safety
+/// As for [`start`].
+unsafe fn start_timed(
+    operation: Operation,
+    order: &Order<'_>,
+    buffer: *mut c_void,
+    manner: Manner,
+) -> Result<transfer::Held> {
+    let began = Instant::now();
+    // SAFETY: passed on.
+    let request = unsafe { start(operation, order, buffer, manner)? };
+    request.count_from(began);
+    Ok(request)
+}
+
 /// # Safety
 /// As the header says.
 #[expect(clippy::too_many_arguments, reason = "those of the C functions")]
@@ -218,7 +236,7 @@ unsafe fn submit_array(
         };
         requests::hand_over(
             place,
-            Held::Dataset(start(operation, &order, array.data, manner)?),
+            Held::Dataset(start_timed(operation, &order, array.data, manner)?),
         );
         Ok(OK)
     })
@@ -314,7 +332,7 @@ unsafe fn complete(
             stream: after(call.buffer, stream)?,
             ..Manner::default()
         };
-        let request = start(operation, &order, call.buffer, manner)?;
+        let request = start_timed(operation, &order, call.buffer, manner)?;
         request.finish()?;
         match request.report() {
             Some(done) => Ok(give(report, &done)),

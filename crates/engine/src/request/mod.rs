@@ -534,6 +534,12 @@ impl Request {
         self.tracker.counters.total()
     }
 
+    /// Makes the report count the time from an earlier moment on, such as the begin of the call that
+    /// found out what to submit.
+    pub fn count_from(&self, began: Instant) {
+        self.tracker.count_from(began);
+    }
+
     /// What the request did, once it is finished.
     pub fn report(&self) -> Option<Report> {
         match self.tracker.progress.now() {

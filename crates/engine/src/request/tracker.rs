@@ -28,6 +28,8 @@ pub(crate) struct Tracker {
     pub context: Option<Arc<Context>>,
     /// Nanoseconds from submission to the end; 0 before.
     elapsed: AtomicU64,
+    /// Nanoseconds that the submitter spent on the request before.
+    before: AtomicU64,
 }
 
 impl Tracker {
@@ -43,6 +45,7 @@ impl Tracker {
             device: -1,
             context: None,
             elapsed: AtomicU64::new(0),
+            before: AtomicU64::new(0),
         }
     }
 
@@ -52,6 +55,12 @@ impl Tracker {
         self.elapsed.store(elapsed.max(1), Relaxed);
         self.progress.finish();
         self.signals.fire();
+    }
+
+    /// Counts the time of the request from an earlier moment on.
+    pub fn count_from(&self, began: Instant) {
+        let before = self.submitted.saturating_duration_since(began);
+        self.before.store(before.as_nanos() as u64, Relaxed);
     }
 
     /// Asks for the submitter's turn and tells event loops.
@@ -65,6 +74,7 @@ impl Tracker {
             0 => self.submitted.elapsed().as_nanos() as u64,
             finished => finished,
         };
+        let elapsed = elapsed + self.before.load(Relaxed);
         self.counters
             .report(self.asked, self.device, self.block, elapsed)
     }

@@ -1,0 +1,173 @@
+"""A call takes, refuses and does the same whether h5py serves it or the library does."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+
+SIZES = {"small": 64, "large": 40_000}
+BAD_OPTIONS = ({"thread": 4}, {"threads": "many"}, {"route": "nope"}, {"block": "1"})
+
+
+@pytest.fixture(params=SIZES)
+def length(request) -> int:
+    return SIZES[request.param]
+
+
+@pytest.fixture
+def file(tmp_path) -> Iterator[Any]:
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        yield file
+
+
+def dataset(file: Any, values: Any) -> Any:
+    file.h5py.create_dataset("x", data=values, chunks=(16,), compression="gzip")
+    return file["x"]
+
+
+@pytest.mark.parametrize("options", BAD_OPTIONS, ids=str)
+def test_bad_options_are_refused(file, length, options):
+    made = dataset(file, np.zeros(length))
+    for call in (
+        lambda: made.read(**options),
+        lambda: made.read(out=np.zeros(length), **options),
+        lambda: made.read_async(**options),
+        lambda: made.write(np.zeros(length), **options),
+        lambda: made.write_async(np.zeros(length), **options),
+        lambda: made.blocks(8, **options),
+    ):
+        with pytest.raises(ps.InvalidError):
+            call()
+
+
+def test_what_is_no_stream_is_refused(file, length):
+    made = dataset(file, np.zeros(length))
+    for call in (
+        lambda: made.read(stream="x"),
+        lambda: made.read(out=np.zeros(length), stream="x"),
+        lambda: made.read_async(stream="x"),
+        lambda: made.write(np.zeros(length), stream="x"),
+        lambda: made.write(list(range(length)), stream="x"),
+        lambda: made.write_async(np.zeros(length), stream="x"),
+        lambda: file.create("new", data=[1, 2], stream="x"),
+        lambda: file.create("new", data=np.zeros(length), stream="x"),
+        lambda: file.create("new", (3,), "f4", stream="x"),
+    ):
+        with pytest.raises(ps.IncompatibleError, match="not a CUDA stream"):
+            call()
+
+
+def test_blocks_refuse_what_they_cannot_do_before_the_first_one(file):
+    made = dataset(file, np.zeros(64))
+    with pytest.raises(ps.InvalidError):
+        made.blocks(4, device="nope")
+    with pytest.raises(TypeError):
+        made.blocks(4, dtype="float33")
+
+
+def test_an_out_whose_elements_share_memory_is_refused(tmp_path, file, length):
+    made = dataset(file, np.arange(float(length)))
+    made.h5py[...].tofile(tmp_path / "raw")
+    shared = np.lib.stride_tricks.as_strided(np.zeros(1), (length,), (0,))
+    for call in (
+        lambda: made.read(out=shared),
+        lambda: made.read_async(out=shared),
+        lambda: ps.load(tmp_path / "raw", out=shared),
+        lambda: ps.load_async(tmp_path / "raw", out=shared),
+    ):
+        with pytest.raises(ps.InvalidError, match="share memory"):
+            call()
+
+
+def test_bfloat16_tensors_are_read_and_written(file, length, torch):
+    values = np.arange(length, dtype="f4") % 128
+    made = dataset(file, values)
+    out = torch.empty(length, dtype=torch.bfloat16)
+    made.read(out=out)
+    np.testing.assert_array_equal(out.to(torch.float32).numpy(), values)
+    made.write(out + 1)
+    np.testing.assert_array_equal(made.h5py[...], values + 1)
+
+
+CONVERSIONS = [
+    ("f8", "c16"),
+    ("f4", "c8"),
+    ("i4", "c16"),
+    ("f8", "?"),
+    ("u1", "?"),
+    ("c16", "?"),
+    ("?", "f8"),
+    ("?", "i4"),
+    ("?", "c8"),
+    ("c16", "f4"),
+]
+
+
+def values_of(kind: str, length: int) -> Any:
+    return (np.arange(length) % 3 * 2).astype(kind)
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.parametrize(("source", "target"), CONVERSIONS)
+def test_numpy_converts_where_hdf5_cannot(file, length, memory, source, target):
+    values = values_of(source, length)
+    expected = values.astype(target)
+    made = dataset(file, values)
+    out = memory.empty(length, target)
+    made.read(out=out)
+    for found in (memory.numpy(out), made.read(dtype=target)):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found.view("u1"), expected.view("u1"))
+
+    written = file.create("written", (length,), target)
+    written.write(memory.array(values))
+    np.testing.assert_array_equal(written.h5py[...].view("u1"), expected.view("u1"))
+
+
+def test_numpy_converts_the_values_of_one_field(file, length):
+    values = np.zeros(length, [("a", "f8"), ("b", "i4")])
+    values["a"] = np.arange(length) % 2
+    made = dataset(file, values)
+    np.testing.assert_array_equal(made.read("a", dtype=bool), values["a"].astype(bool))
+    made.write(values["a"] == 0, "b")
+    np.testing.assert_array_equal(made.h5py["b"], values["a"] == 0)
+
+
+class Table:
+    """What pandas and xarray have: a way to make an array."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.values, dtype)
+
+
+def test_write_takes_what_makes_an_array(file, length):
+    made = dataset(file, np.zeros(length))
+    other = file.h5py.create_dataset("other", data=np.arange(length) + 2.0)
+    for values, expected in (
+        (range(length), np.arange(length)),
+        (Table(np.arange(length, dtype="i4") + 1), np.arange(length) + 1),
+        (other, np.arange(length) + 2),
+        (decimal.Decimal("0.5"), np.full(length, 0.5)),
+        (np.array([decimal.Decimal(3)] * length), np.full(length, 3)),
+    ):
+        for wait in (lambda v: made.write(v), lambda v: made.write_async(v).wait()):
+            made.h5py[...] = -1
+            wait(values)
+            np.testing.assert_array_equal(made.h5py[...], expected)
+
+
+def test_write_refuses_what_makes_no_number(file, length):
+    made = dataset(file, np.zeros(length))
+    for value in (object(), {"a": 1}):
+        with pytest.raises((TypeError, ValueError)):
+            made.write(value)
+    assert not made.h5py[...].any()
