@@ -322,10 +322,10 @@ unsafe extern "C" fn close_dataset(dset: *mut c_void, _dxpl_id: hid_t, req: Req)
     };
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        let claim = |under: &Under| background::object_of(under, H5I_DATASET);
+        let set = |under: &Under| background::object_of(under, H5I_DATASET);
         let ask = Ask::of(background::CLOSE_DATASET, req);
         let under = Under::of(dset);
-        let status = close_after(dset, ask, claim, native);
+        let status = close_after(dset, ask, set, native);
         // Nothing comes after this that could tell of failures.
         let is_last = req.is_null() && !under.is_lent && under.container.is_closed.load(Relaxed);
         match status >= 0 && is_last {

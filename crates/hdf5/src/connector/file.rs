@@ -312,17 +312,17 @@ unsafe fn flush(
             if under.is_lent {
                 return Ok(native(under, req));
             }
-            let claim = || background::file_of(under, asked.obj_type);
+            let set = || background::file_of(under, asked.obj_type);
             // Another object than a file may be closed before.
             let ask = Ask::of(c"H5Fflush_async", req);
             let is_request = !req.is_null() && asked.obj_type == H5I_FILE;
             if is_request && background::concerns(under) {
                 let deferred = move |under: &Under| native(under, NONE);
-                if background::later(ask, under, claim(), deferred)? {
+                if background::later(ask, under, set(), deferred)? {
                     return Ok(SUCCEED);
                 }
             }
-            background::settle(under, claim)?;
+            background::settle(under, set)?;
             let status = native(under, req);
             if status >= 0 {
                 ask.answered(&under.container, NOTHING_PENDING);
@@ -340,13 +340,13 @@ unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) ->
     };
     // SAFETY: HDF5's arguments are passed on.
     unsafe {
-        let claim = |under: &Under| background::file_of(under, H5I_FILE);
+        let set = |under: &Under| background::file_of(under, H5I_FILE);
         // Failures of writes that nobody has waited for: those of the file's end with this call.
         let tell = |under: &Under| under.container.policy.failures.take();
         close_and_tell(
             file,
             Ask::of(background::CLOSE_FILE, req),
-            claim,
+            set,
             native,
             tell,
         )

@@ -468,11 +468,11 @@ pub unsafe fn close(object: *mut c_void, ask: Ask, call: impl FnOnce(&Under) -> 
 pub unsafe fn close_after(
     object: *mut c_void,
     ask: Ask,
-    claim: impl FnOnce(&Under) -> AccessSet,
+    set: impl FnOnce(&Under) -> AccessSet,
     native: impl Fn(&Under, Req) -> herr_t + 'static,
 ) -> herr_t {
     // SAFETY: passed on.
-    unsafe { close_and_tell(object, ask, claim, native, |_| Ok(())) }
+    unsafe { close_and_tell(object, ask, set, native, |_| Ok(())) }
 }
 
 /// As [`close_after`]. Once the object is closed in this call, `tell` says whether there is a failure to
@@ -484,7 +484,7 @@ pub unsafe fn close_after(
 pub unsafe fn close_and_tell(
     object: *mut c_void,
     ask: Ask,
-    claim: impl FnOnce(&Under) -> AccessSet,
+    set: impl FnOnce(&Under) -> AccessSet,
     native: impl Fn(&Under, Req) -> herr_t + 'static,
     tell: impl FnOnce(&Under) -> Result<()>,
 ) -> herr_t {
@@ -507,7 +507,7 @@ pub unsafe fn close_and_tell(
             if background::concerns(under) {
                 let native = Rc::clone(&native);
                 let act = move |under: &Under| native(under, NONE);
-                if background::later(ask, under, claim(under), act)? {
+                if background::later(ask, under, set(under), act)? {
                     is_put_off.set(true);
                     return Ok(SUCCEED);
                 }

@@ -30,7 +30,7 @@ struct Closing {
 static CLOSING: Mutex<Vec<Closing>> = Mutex::new(Vec::new());
 
 /// Lets `act`, which closes or flushes `under`, come after the pending operations that conflict with
-/// the claim. True if it is an operation now; false if there is nothing to wait for any more, and the
+/// the access set. True if it is an operation now; false if there is nothing to wait for any more, and the
 /// caller is to act itself.
 ///
 /// # Safety
@@ -39,12 +39,12 @@ static CLOSING: Mutex<Vec<Closing>> = Mutex::new(Vec::new());
 pub unsafe fn later(
     ask: Ask,
     under: &Under,
-    claim: AccessSet,
+    set: AccessSet,
     act: impl FnOnce(&Under) -> herr_t + 'static,
 ) -> Result<bool> {
     let Ask { call, req } = ask;
     let policy = &under.container.policy;
-    let before = before_on(under, &claim);
+    let before = before_on(under, &set);
     // Only what has no event set either can be left to go on: a program that closes a
     // dataset knows then that its reads are done.
     let may_go_on = || !before.iter().any(|operation| operation.has_request());
@@ -63,7 +63,7 @@ pub unsafe fn later(
         Begins::GroupClose | Begins::FileClose => call != CLOSE_DATASET,
     };
     if begins {
-        begin_before(under.container.below.host, &claim);
+        begin_before(under.container.below.host, &set);
     }
     // HDF5 looks for an identifier of a file when it closes it, and the application's is gone then.
     let loan = match call == CLOSE_FILE {
@@ -103,7 +103,7 @@ pub unsafe fn later(
     let nobody_asks = is_implicit.then(|| Arc::clone(&policy.failures));
     let call = if is_implicit { c"H5Dclose" } else { call };
     let operation = Operation::new(call, nobody_asks, Work::After(before, Box::new(act)));
-    enter(under.container.below.host, vec![claim], &operation);
+    enter(under.container.below.host, vec![set], &operation);
     if let Some(loan) = loan {
         loan.is_used_by(&operation);
     }
@@ -183,13 +183,13 @@ pub unsafe fn identity(name: *const c_char) -> Option<Identity> {
     conflicts::identity(Path::new(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// Finishes what conflicts with a claim, and tells of a failure that nobody has waited for.
+/// Finishes what conflicts with an access set, and tells of a failure that nobody has waited for.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`.
-pub unsafe fn settle(under: &Under, claim: impl FnOnce() -> AccessSet) -> Result<()> {
+pub unsafe fn settle(under: &Under, set: impl FnOnce() -> AccessSet) -> Result<()> {
     if concerns(under) {
-        let before = before_on(under, &claim());
+        let before = before_on(under, &set());
         before.into_iter().for_each(Pending::finish);
     }
     under.container.policy.failures.take()

@@ -40,9 +40,9 @@ pub unsafe fn start(
 ) -> Result<Option<Going>> {
     let goes_on = call.goes_on();
     let waits = goes_on && call.policy().waits();
-    let (mut claims, mut bytes) = (Vec::new(), 0);
+    let (mut sets, mut bytes) = (Vec::new(), 0);
     let (mut loans, mut starts) = (Vec::new(), Vec::new());
-    for (part, claim) in parts {
+    for (part, set) in parts {
         if part.prepared.is_done() {
             if goes_on {
                 call.tell(Manner::Sync, 0, "nothing is selected");
@@ -82,7 +82,7 @@ pub unsafe fn start(
             continue;
         }
         bytes += length;
-        claims.push(claim);
+        sets.push(set);
         loans.push(part.loan);
         starts.push(start);
     }
@@ -96,7 +96,7 @@ pub unsafe fn start(
     if waits {
         let why = "begins later, as the environment asks";
         call.tell(Manner::Deferred, bytes, why);
-        return Ok(Some((claims, Work::Queued(queued))));
+        return Ok(Some((sets, Work::Queued(queued))));
     }
     let going = queued.begin();
     if going.begun.failed.is_some() {
@@ -104,7 +104,7 @@ pub unsafe fn start(
         return Ok(None);
     }
     call.tell(Manner::Async, bytes, "");
-    Ok(Some((claims, Work::Moving(going))))
+    Ok(Some((sets, Work::Moving(going))))
 }
 
 /// Begins transfers, up to the first that cannot begin.

@@ -133,18 +133,18 @@ impl Call<'_> {
     ///
     /// # Safety
     /// As for [`transfer`].
-    unsafe fn claims(&self) -> Result<Vec<(Loan, AccessSet)>> {
-        let claim = |at: usize| {
+    unsafe fn sets(&self) -> Result<Vec<(Loan, AccessSet)>> {
+        let set = |at: usize| {
             let under = &self.unders[at];
             // SAFETY: passed on.
             unsafe {
                 let loan = Loan::of(under, H5I_DATASET)?;
                 let about = self.datasets[at].about(under, &loan)?;
-                let claim = about.touches(under, self.file_spaces[at], self.kind.access());
-                Ok((loan, claim))
+                let set = about.touches(under, self.file_spaces[at], self.kind.access());
+                Ok((loan, set))
             }
         };
-        (0..self.unders.len()).map(claim).collect()
+        (0..self.unders.len()).map(set).collect()
     }
 }
 
@@ -215,31 +215,31 @@ pub unsafe fn transfer(call: &Call<'_>) -> Result<Way> {
 /// As for [`transfer`].
 unsafe fn planned(call: &Call<'_>) -> Result<Planned<Vec<(Part, AccessSet)>>> {
     // SAFETY: passed on.
-    let claims = unsafe { call.claims()? };
-    let (loans, mut claims): (Vec<Loan>, Vec<AccessSet>) = claims.into_iter().unzip();
-    if meet(&claims) {
+    let sets = unsafe { call.sets()? };
+    let (loans, mut sets): (Vec<Loan>, Vec<AccessSet>) = sets.into_iter().unzip();
+    if meet(&sets) {
         let why = "the call touches the same elements twice";
         return Ok(Err(Refused(why.to_owned())));
     }
     let host = call.unders[0].container.below.host;
     let mut waited = 0;
-    for claim in &claims {
-        waited += finish_before(host, claim);
+    for set in &sets {
+        waited += finish_before(host, set);
     }
-    let mut parts = Vec::with_capacity(claims.len());
-    for (at, (loan, claim)) in loans.into_iter().zip(&mut claims).enumerate() {
+    let mut parts = Vec::with_capacity(sets.len());
+    for (at, (loan, set)) in loans.into_iter().zip(&mut sets).enumerate() {
         // SAFETY: passed on.
         let part = match unsafe { prepare(call, at, loan)? } {
             Ok(part) => part,
             Err(refused) => return Ok(Err(refused)),
         };
         if let Some(block) = part.prepared.rewritten() {
-            *claim = claim.clone().of_blocks(block);
-            waited += finish_before(host, claim);
+            *set = set.clone().of_blocks(block);
+            waited += finish_before(host, set);
         }
         parts.push(part);
     }
-    if meet(&claims) {
+    if meet(&sets) {
         let why = "the call touches the same blocks of a dataset twice";
         return Ok(Err(Refused(why.to_owned())));
     }
@@ -247,16 +247,16 @@ unsafe fn planned(call: &Call<'_>) -> Result<Planned<Vec<(Part, AccessSet)>>> {
         let why = "came after pending operations that it conflicts with";
         call.tell(Manner::Async, 0, why);
     }
-    Ok(Ok(parts.into_iter().zip(claims).collect()))
+    Ok(Ok(parts.into_iter().zip(sets).collect()))
 }
 
-/// Whether two of the claims are on the same elements.
-fn meet(claims: &[AccessSet]) -> bool {
-    let is_met = |(at, claim): (usize, &AccessSet)| {
-        let is_same = |other: &AccessSet| other.is_elements() && claim.conflicts(other);
-        claim.is_elements() && claims[..at].iter().any(is_same)
+/// Whether two of the access sets are on the same elements.
+fn meet(sets: &[AccessSet]) -> bool {
+    let is_met = |(at, set): (usize, &AccessSet)| {
+        let is_same = |other: &AccessSet| other.is_elements() && set.conflicts(other);
+        set.is_elements() && sets[..at].iter().any(is_same)
     };
-    claims.iter().enumerate().any(is_met)
+    sets.iter().enumerate().any(is_met)
 }
 
 /// Finishes what the call must come after when HDF5 carries it out.
@@ -266,8 +266,8 @@ fn meet(claims: &[AccessSet]) -> bool {
 unsafe fn keep_order(call: &Call<'_>) -> Result<()> {
     if call.unders.iter().any(concerns) {
         // SAFETY: passed on.
-        for (_, claim) in unsafe { call.claims()? } {
-            finish_before(call.unders[0].container.below.host, &claim.by_hdf5());
+        for (_, set) in unsafe { call.sets()? } {
+            finish_before(call.unders[0].container.below.host, &set.by_hdf5());
         }
     }
     Ok(())
@@ -307,11 +307,11 @@ unsafe fn only_below(call: &Call<'_>, is_plain: bool) -> Option<&'static str> {
 ///
 /// # Safety
 /// As for [`transfer`].
-unsafe fn hand_over(call: &Call<'_>, (claims, work): Going) {
+unsafe fn hand_over(call: &Call<'_>, (sets, work): Going) {
     let nobody_asks = call.req.is_null();
     let later = nobody_asks.then(|| Arc::clone(&call.policy().failures));
     let operation = Operation::new(call.name(), later, work);
-    enter(call.unders[0].container.below.host, claims, &operation);
+    enter(call.unders[0].container.below.host, sets, &operation);
     if let (Begins::Now, Some(delay)) = (call.policy().begins, call.policy().delay) {
         begin_after(&operation, delay);
     }
