@@ -145,7 +145,8 @@ def write(
         value, device = staging.to_host(arrays.source(view.array, stream)), view.device
     if view is not None:
         stored = selections.stored_type(dataset, selection).base
-        if hdf5_types.is_for_numpy(np.asarray(value).dtype, stored):
+        is_for_numpy = hdf5_types.is_for_numpy(np.asarray(value).dtype, stored)
+        if is_for_numpy or view.dtype.is_extended:
             value = np.asarray(value).astype(stored)
     with lock():
         hdf5_native.settle(dataset, request.WRITE)

@@ -54,7 +54,7 @@ def start(
         return left_to_h5py("the arrays in the elements have another shape")
 
     selected = selections.select(dataset, indices)
-    if waits and view.device < 0 and dtype is not None:
+    if waits and view.device < 0 and not view.dtype.is_extended:
         nbytes = selected.count * field.itemsize
         if by_h5py.is_small(dataset, selected, nbytes, plain=dtype == base and not names):
             return left_to_h5py(by_h5py.TOO_SMALL)

@@ -155,12 +155,10 @@ class Machine:
     def _check(self, entry: Pending, found: Any) -> None:
         if entry.memory is not None:
             found = entry.memory.values()
-        elif hasattr(found, "numpy"):
-            found = found.numpy()
         if entry.expected is None:
             entry.model.took_place(entry.number)
         else:
-            entry.expected.check(np.asarray(found), entry.about)
+            entry.expected.check(values.to_host(found), entry.about)
 
     def _settle(self, name: str | None = None) -> None:
         """Wait for the requests on a dataset; for all where virtual datasets connect them."""

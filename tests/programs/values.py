@@ -29,6 +29,15 @@ def make(seed: int, shape: tuple[int, ...], dtype: Any) -> Array:
     return np.asarray(source.integers(0, 120, shape, np.uint8)).astype(kind)
 
 
+def to_host(array: Any) -> Array:
+    """An array of any framework in host memory."""
+    if hasattr(array, "cpu"):
+        array = array.cpu()
+    elif hasattr(array, "get"):
+        array = array.get()
+    return np.asarray(array.numpy() if hasattr(array, "numpy") else array)
+
+
 class Memory:
     """An array in some kind of memory, with bytes around it that nobody may touch.
 
@@ -82,7 +91,7 @@ class Memory:
     def values(self) -> Array:
         """A copy in host memory; AssertionError if something around them was changed."""
         if self.kind == "device":
-            return np.asarray(self.array.numpy())
+            return to_host(self.array)
         guards = (self._whole[:_GUARD], self._whole[-_GUARD:])
         for guard in guards:
             assert (guard == _UNTOUCHED).all(), "bytes around the array were changed"
