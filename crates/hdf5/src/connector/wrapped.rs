@@ -23,6 +23,7 @@ use crate::edge::{FAIL, SUCCEED, What, caught, what};
 use crate::metadata::{DatasetInfo, FileInfo};
 use crate::session::Session;
 use crate::transfer::conflicts::{AccessSet, FileKey, Identity};
+use crate::transfer::is_inside;
 
 /// Where HDF5 says that an object lies; passed on as it is.
 pub type Location = *const H5VL_loc_params_t;
@@ -90,7 +91,7 @@ pub struct Under {
     pub id: hid_t,
     pub calls: &'static Functions,
     pub container: Arc<Container>,
-    /// Whether this connector itself is what uses it, in the course of an operation.
+    /// Whether Penstock itself is what uses it, in the course of an operation or a transfer.
     pub is_lent: bool,
     /// Whether it was closed, though HDF5 has the identifier still.
     is_gone: bool,
@@ -253,7 +254,7 @@ impl Under {
         // SAFETY: passed on.
         let object = unsafe { Wrapped::of(object) };
         Under {
-            is_lent: object.lent().is_some(),
+            is_lent: object.lent().is_some() || is_inside(),
             is_gone: object.is_gone(),
             object: object.under,
             id: object.container.below.id,

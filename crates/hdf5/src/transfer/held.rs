@@ -1,6 +1,6 @@
 //! A transfer whose request a program holds.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ops::Deref;
 use std::ptr;
 use std::sync::Arc;
@@ -12,9 +12,23 @@ use penstock_sys::hdf5::Hdf5;
 use super::conflicts::{Effort, Left, Pending};
 use super::inside::inside;
 
+/// A turn that a thread is taking, and the one in the middle of which it takes it: HDF5, called in a
+/// turn, may come back here.
+struct Turn {
+    request: *const Request,
+    outer: *const Turn,
+}
+
 thread_local! {
-    /// The requests whose turns this thread is taking: HDF5, called in a turn, may come back here.
-    static TURNS: RefCell<Vec<*const Request>> = const { RefCell::new(Vec::new()) };
+    /// The innermost turn of this thread. A pointer, which can still be asked for when the process exits
+    /// and what threads own is gone.
+    static TURN: Cell<*const Turn> = const { Cell::new(ptr::null()) };
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        TURN.set(self.outer);
+    }
 }
 
 /// A transfer of a dataset under way. Its clones are of the same request.
@@ -37,18 +51,15 @@ impl Held {
     /// Takes the submitter's turn, if there is one to take. Nothing comes between the calls of HDF5
     /// that it makes.
     pub fn turn(&self) {
-        struct Taken;
-        impl Drop for Taken {
-            fn drop(&mut self) {
-                TURNS.with_borrow_mut(Vec::pop);
-            }
-        }
         if self.is_in_turn() {
             return;
         }
         inside(self.hdf5, || {
-            TURNS.with_borrow_mut(|turns| turns.push(Arc::as_ptr(&self.request)));
-            let _taken = Taken;
+            let turn = Turn {
+                request: Arc::as_ptr(&self.request),
+                outer: TURN.get(),
+            };
+            TURN.set(&turn);
             self.request.turn();
         });
     }
@@ -79,8 +90,15 @@ impl Held {
     }
 
     fn is_in_turn(&self) -> bool {
-        let is_own = |turn: &*const Request| ptr::eq(*turn, Arc::as_ptr(&self.request));
-        TURNS.with_borrow(|turns| turns.iter().any(is_own))
+        let mut at = TURN.get();
+        // SAFETY: it is null or points to a turn of this thread, which is on its stack until it is taken.
+        while let Some(turn) = unsafe { at.as_ref() } {
+            if ptr::eq(turn.request, Arc::as_ptr(&self.request)) {
+                return true;
+            }
+            at = turn.outer;
+        }
+        false
     }
 }
 

@@ -1,9 +1,36 @@
 //! Being inside a call of HDF5.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 use std::ptr;
 
 use penstock_sys::hdf5::{Hdf5, PropertyIterate, herr_t, hid_t};
+
+thread_local! {
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether this thread calls HDF5 in the course of a transfer: a connector of ours, which HDF5 asks then,
+/// passes everything on, since it is no call of the program's.
+pub fn is_inside() -> bool {
+    DEPTH.get() > 0
+}
+
+/// While it lives, [`is_inside`] is true.
+struct Inside;
+
+impl Inside {
+    fn begin() -> Inside {
+        DEPTH.set(DEPTH.get() + 1);
+        Inside
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
 
 /// Calls `body` inside a call of HDF5: with the context that operations of a connector need which come
 /// after others, and with the lock of an HDF5 that is thread-safe, so that no other thread comes between
@@ -31,6 +58,7 @@ pub fn inside<T>(hdf5: &Hdf5, body: impl FnOnce() -> T) -> T {
         // Ends the iteration.
         1
     }
+    let _inside = Inside::begin();
     let Some(list) = hdf5.identifier("H5P_LST_DATASET_XFER_ID_g") else {
         return body();
     };

@@ -19,7 +19,7 @@ use conflicts::{
     Access, AccessSet, FileKey, Region, Shared, enter, finish_before, key_of_file, key_of_object,
 };
 pub use held::Held;
-pub(crate) use inside::inside;
+pub(crate) use inside::{inside, is_inside};
 pub use settle::{settle_dataset, settle_file};
 
 use crate::execute::{self, Manner};
