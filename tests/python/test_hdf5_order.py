@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import resource
 import warnings
+from contextlib import suppress
 
 import h5py
 import numpy as np
@@ -263,3 +264,18 @@ def test_a_dropped_request_that_failed_warns(tmp_path, room, on):
         with pytest.raises(ps.Error):
             file.close()
     assert any(issubclass(w.category, ResourceWarning) and "nobody" in str(w.message) for w in seen)
+
+
+def test_a_first_write_that_is_cancelled_leaves_fill_values_or_its_own(tmp_path, on):
+    path = tmp_path / "f.h5"
+    values = numbers(0, (200_000,))
+    for _ in range(10):
+        with ps.File(path, "w") as file:
+            dataset = file.create("x", shape=values.shape, dtype="f4", fillvalue=7)
+            request = dataset.write_async(on(values), threads=1, block="4KiB")
+            request.cancel()
+            with suppress(ps.CancelledError):
+                request.wait()
+        with h5py.File(path) as file:
+            found = file["x"][...]
+        assert ((found == values) | (found == 7)).all()

@@ -288,7 +288,9 @@ fn contiguous(
             let Some(last) = selection.last(&info.shape) else {
                 return refused("the last element cannot be told");
             };
-            unfinished::watched(session, order.dataset, || native.allocate(session, &last))?;
+            unfinished::watched(session, order.dataset, || {
+                native.allocate(session, &last, info.fill.as_deref())
+            })?;
             DatasetInfo::read(session, order.dataset)?
         }
         _ => {

@@ -192,14 +192,17 @@ impl Native {
         Ok(())
     }
 
-    /// Makes HDF5 allocate contiguous storage, by writing an element that is about to be written, and
-    /// keep nothing of it back.
+    /// Makes HDF5 allocate contiguous storage, by writing the fill value to an element that is about to be
+    /// written, and keep nothing of it back. A write that is cancelled or fails leaves the element so.
     ///
     /// The last one is best. The window of the sieve buffer that starts there ends with the dataset, so
     /// little is read for it and written from it, and the file is as long then as it has to be: every
     /// write here may wait for those in the background, which hold the lock of the file.
-    pub fn allocate(&self, session: &Session<'_>, at: &[u64]) -> Result<()> {
-        let element = vec![0u8; self.element as usize];
+    pub fn allocate(&self, session: &Session<'_>, at: &[u64], fill: Option<&[u8]>) -> Result<()> {
+        let mut element = vec![0u8; self.element as usize];
+        if let Some(fill) = fill.filter(|fill| fill.len() == element.len()) {
+            element.copy_from_slice(fill);
+        }
         self.one(session, at, |file_type, memory, space| {
             // SAFETY: the buffer holds the one element that is selected, in its own type.
             unsafe {
