@@ -15,6 +15,11 @@ PARTS := test-sanitize test-fuzz test-rust test-loom build-hdf5 lint test-standi
 	test-faults test-programs test-hdf5 test-packaging test-c
 LANES ?= 2
 
+# Only these run make again. Cargo and CMake would take what make tells make for their own.
+ifeq ($(filter test test-long,$(MAKECMDGOALS)),)
+unexport MAKEFLAGS MFLAGS
+endif
+
 .PHONY: build build-rust demo test test-long fmt standin clean $(PARTS) test-memory test-legate
 
 build: $(INSTALLED)
