@@ -1,4 +1,7 @@
-"""Loads and saves with a fault at each system call; PENSTOCK_TEST_FAULTS says how many random ones."""
+"""Loads and saves with a fault at each system call, PENSTOCK_TEST_FAULTS of them random.
+
+``python -m tests.faults`` runs more.
+"""
 
 from __future__ import annotations
 
