@@ -9,24 +9,48 @@ SOURCES := pyproject.toml hatch_build.py Cargo.toml Cargo.lock README.md LICENSE
 	$(shell find crates packaging plugins python -type f -not -name '*.pyc')
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: build demo test lint fmt test-rust test-loom test-sanitize test-fuzz test-python test-c \
-	test-hdf5 test-packaging test-standin test-memory test-legate clean
-# The parts share one cargo target folder and one terminal.
-.NOTPARALLEL:
+# The parts of `make test`, those that take longest first; each can be made by itself. As many run side
+# by side as LANES says, and what a part prints comes in one piece when it ends.
+PARTS := test-sanitize test-fuzz test-rust test-loom build-hdf5 lint test-standin test-python \
+	test-faults test-programs test-hdf5 test-packaging test-c
+LANES ?= 2
+
+# Only these run make again. Cargo and CMake would take what make tells make for their own.
+ifeq ($(filter test test-long,$(MAKECMDGOALS)),)
+unexport MAKEFLAGS MFLAGS
+endif
+
+.PHONY: build build-rust demo test test-long fmt standin clean $(PARTS) test-memory test-legate
 
 build: $(INSTALLED)
 
 demo: build
 	$(BIN)/penstock demo
 
-test: lint test-rust test-loom test-sanitize test-fuzz test-python test-c test-hdf5 test-packaging test-standin
+# Together the compilers of all lanes keep all processors busy. What is compiled once needs nothing that
+# speeds up the next time.
+test: export CARGO_INCREMENTAL ?= 0
+test: export CARGO_BUILD_JOBS ?= $(shell echo $$((($$(nproc) + $(LANES) - 1) / $(LANES))))
+test:
+	$(MAKE) --jobs=$(LANES) --output-sync=target --keep-going $(PARTS)
 	@echo "make test: everything passed"
 
-lint: build
+# All of `make test` with more cases, then what is slow; hours.
+test-long: export PENSTOCK_FUZZ_SECONDS ?= 60
+test-long: export PENSTOCK_CASES ?= 300
+test-long: export PENSTOCK_TEST_ORACLE ?= 3000
+test-long: export PENSTOCK_TEST_FAULTS ?= 5000
+test-long: export PENSTOCK_TEST_PROGRAMS ?= 5000
+test-long:
+	$(MAKE) test
+	$(MAKE) test-memory
+	@echo "make test-long: everything passed"
+
+lint: build build-rust
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --locked -- -D warnings
+	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target --locked -- -D warnings
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -37,7 +61,11 @@ fmt: build
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-test-rust:
+# What the tests and clippy share is compiled before both.
+build-rust:
+	cargo test --workspace --locked --no-run
+
+test-rust: standin build-rust
 	scripts/standin-gpu cargo test --workspace --locked
 
 # Loom swaps the synchronisation primitives at compile time, so its build has a folder of its own.
@@ -49,19 +77,34 @@ test-loom:
 test-sanitize:
 	scripts/sanitize
 
-# PENSTOCK_FUZZ_SECONDS for each target, 60 if it is not set.
+# PENSTOCK_FUZZ_SECONDS for each target, 5 if it is not set.
 test-fuzz:
 	scripts/fuzz
 
 test-python: build
-	$(PYTEST) tests/python tests/cli tests/faults tests/programs
+	$(PYTEST) tests/python tests/cli
 
-test-c: build
+# PENSTOCK_TEST_FAULTS random loads and saves.
+test-faults: build
+	$(PYTEST) tests/faults
+
+# PENSTOCK_TEST_PROGRAMS random programs.
+test-programs: build standin
+	$(PYTEST) tests/programs
+	scripts/standin-gpu $(PYTEST) tests/programs
+
+test-c: build standin
 	$(PYTEST) tests/c
+	scripts/standin-gpu $(PYTEST) tests/c
 
-# The driver on HDF5 1.14.4 and 2.2.0, which are built at the first time. What uses device memory
-# runs on the stand-in, whether or not there is a GPU.
-test-hdf5: build
+# CMake comes with the package.
+build-hdf5: build
+	scripts/build-hdf5 1.14.4
+	scripts/build-hdf5 2.2.0 --threadsafe
+
+# The driver on HDF5 1.14.4 and 2.2.0. What uses device memory runs on the stand-in, whether or not
+# there is a GPU.
+test-hdf5: build build-hdf5 standin
 	$(PYTEST) tests/hdf5
 	scripts/standin-gpu $(PYTEST) tests/hdf5 -k device
 
@@ -69,10 +112,14 @@ test-packaging: build
 	$(PYTEST) tests/packaging
 
 # What can differ with a GPU, once more on the stand-in.
-test-standin: build
-	scripts/standin-gpu $(PYTEST) tests/python tests/cli tests/c tests/programs
+test-standin: build standin
+	scripts/standin-gpu $(PYTEST) tests/python tests/cli
 
-# The C programs under AddressSanitizer, the Python tests on allocators that check; part of no other.
+# The stand-in GPU and the package are built into one folder, one after the other.
+standin: build
+	scripts/standin-gpu true
+
+# The C programs under AddressSanitizer, the Python tests on allocators that check.
 test-memory: build
 	scripts/asan
 	scripts/debug-malloc

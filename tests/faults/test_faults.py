@@ -1,7 +1,11 @@
-"""Loads and saves with a fault at each system call; more by ``python -m tests.faults``."""
+"""Loads and saves with a fault at each system call, PENSTOCK_TEST_FAULTS of them random.
+
+``python -m tests.faults`` runs more.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +14,8 @@ from pathlib import Path
 import pytest
 from tests.faults.case import Case, Fault
 from tests.faults.machine import IN_PLACE, ROOT, BrokenPromiseError, Machine, check_load, hidden
+
+COUNT = int(os.environ.get("PENSTOCK_TEST_FAULTS", "100"))
 
 # The last one goes past the page cache, with an end that does not.
 SIZES = [0, 5000, 600_000, (64 << 20) + 4097]
@@ -85,10 +91,11 @@ def test_a_file_that_holds_other_bytes_is_seen_by_the_machine(machine: Machine) 
         check_load(case, machine.perform(case, target), target)
 
 
+@pytest.mark.timeout(300 + COUNT)
 def test_random_loads_and_saves_keep_their_promises_whatever_call_fails(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.faults", "--count", "200", "--seed", "1"]
+    command = [sys.executable, "-m", "tests.faults", "--count", str(COUNT), "--seed", "1"]
     done = subprocess.run(
         [*command, "--folder", str(tmp_path)], cwd=ROOT, text=True, capture_output=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "200 met their fault, 0 wrong" in done.stdout
+    assert f"{COUNT} met their fault, 0 wrong" in done.stdout

@@ -17,6 +17,7 @@ SEED = int(os.environ.get("PENSTOCK_TEST_PROGRAMS_SEED", "1"))
 SHARES = {"h5py": 0.1, "python": 0.3, "c": 0.2, "connector": 0.15, "driver": 0.1, "two": 0.15}
 
 
+@pytest.mark.timeout(300 + COUNT)
 @pytest.mark.parametrize("door", SHARES)
 def test_programs_do_what_the_model_does(door):
     device = "both" if ps.devices() else "host"

@@ -1,12 +1,13 @@
 """Datasets of every layout, filter and type against h5py: what it reads and writes is right.
 
 A case is one dataset of a collection, one selection and one array. Cases are counted, and their
-number is part of the tests.
+number, PENSTOCK_TEST_ORACLE, is part of the tests.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from itertools import cycle
 from typing import Any
@@ -22,7 +23,8 @@ import penstock as ps
 from penstock import selection
 from penstock.cli.comparison import difference
 
-READS, WRITES = 3000, 800
+READS = int(os.environ.get("PENSTOCK_TEST_ORACLE", "600"))
+WRITES = READS // 4
 
 pytestmark = pytest.mark.usefixtures("nothing_is_small", "penstock_arrays")
 
