@@ -6,6 +6,8 @@ use std::ptr;
 
 use penstock_sys::hdf5::{Hdf5, PropertyIterate, herr_t, hid_t};
 
+use crate::session::Session;
+
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
@@ -59,6 +61,9 @@ pub fn inside<T>(hdf5: &Hdf5, body: impl FnOnce() -> T) -> T {
         1
     }
     let _inside = Inside::begin();
+    // HDF5 would print that it calls nothing any more, where it is closing.
+    // SAFETY: the caller may call HDF5.
+    let _quiet = unsafe { Session::begin(hdf5) };
     let Some(list) = hdf5.identifier("H5P_LST_DATASET_XFER_ID_g") else {
         return body();
     };

@@ -129,7 +129,9 @@ fn finish_before_exit(host: Host) {
     extern "C" fn at_exit() {
         let finish_all = || {
             let hosts = in_use().clone();
-            for host in hosts {
+            // One that has closed meanwhile must not be called: it would begin anew.
+            let is_busy = |host: &Host| !conflicts::oldest(host.hdf5, 1).is_empty();
+            for host in hosts.into_iter().filter(is_busy) {
                 inside(host.hdf5, || finish(host));
             }
         };
