@@ -7,6 +7,7 @@ use std::path::Path;
 use std::ptr;
 
 use penstock_engine::error::{Error, Kind, Result};
+use penstock_sys::hdf5::connector::{H5O_INFO_BASIC, H5O_info2_t};
 use penstock_sys::hdf5::{
     ErrorAuto, H5E_DEFAULT, H5E_WALK_UPWARD, H5E_error2_t, Hdf5, herr_t, hid_t,
 };
@@ -75,6 +76,15 @@ impl<'a> Session<'a> {
         }
         let innermost = stack.first().map_or("", |(_, what)| what);
         system_error(innermost, &text).unwrap_or_else(|| Error::new(Kind::Io, text))
+    }
+
+    /// What tells an object of HDF5 from all others that are open: the number of its file, and its token.
+    pub(crate) fn object(&self, id: hid_t) -> Result<(u64, [u8; 16])> {
+        let mut info = H5O_info2_t::default();
+        // SAFETY: HDF5 checks the identifier, and there is a place for the answer.
+        let status = unsafe { (self.hdf5.H5Oget_info3)(id, &mut info, H5O_INFO_BASIC) };
+        self.check(status, "tell which object this is")?;
+        Ok((info.fileno, info.token))
     }
 
     /// A text that HDF5 writes into a buffer whose size it tells when asked without one.

@@ -8,9 +8,8 @@
 use std::sync::{Mutex, MutexGuard};
 
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_sys::hdf5::connector::{H5O_INFO_BASIC, H5O_info2_t};
 use penstock_sys::hdf5::{
-    H5D_FILL_TIME_IFSET, H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_USER_DEFINED, Hdf5, hid_t,
+    H5D_FILL_TIME_IFSET, H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_USER_DEFINED, hid_t,
 };
 
 use crate::session::Session;
@@ -98,13 +97,10 @@ fn has_storage(session: &Session<'_>, dataset: hid_t) -> bool {
 }
 
 fn key(session: &Session<'_>, dataset: hid_t) -> Result<Key> {
-    let mut info = H5O_info2_t::default();
-    // SAFETY: HDF5 checks the identifier, and there is a place for the answer.
-    let status = unsafe { (session.hdf5.H5Oget_info3)(dataset, &mut info, H5O_INFO_BASIC) };
-    session.check(status, "tell which dataset this is")?;
+    let (file, token) = session.object(dataset)?;
     Ok(Key {
-        hdf5: std::ptr::from_ref::<Hdf5>(session.hdf5) as usize,
-        file: info.fileno,
-        token: info.token,
+        hdf5: session.hdf5.copy(),
+        file,
+        token,
     })
 }

@@ -14,25 +14,35 @@ use crate::session::Session;
 ///
 /// # Safety
 /// This thread may call HDF5.
-pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access) -> Result<()> {
+pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access) {
     if is_idle() {
-        return Ok(());
+        return;
     }
     inside(hdf5, || {
         // SAFETY: passed on.
         let session = unsafe { Session::begin(hdf5) };
-        let info = DatasetInfo::read(&session, dataset)?;
-        let set = match info.layout {
-            Layout::Virtual(_) | Layout::External(_) => AccessSet::All(access),
-            _ => AccessSet::Elements {
-                dataset: key_of_object(&session, dataset, &info.file)?,
-                region: Region::Everything,
-                access,
-            }
-            .by_hdf5(),
-        };
+        // What cannot be described may touch anything.
+        let set = DatasetInfo::read(&session, dataset)
+            .and_then(|info| touches(&session, dataset, &info, access))
+            .unwrap_or(AccessSet::All(access));
         finish_before(hdf5, &set);
-        Ok(())
+    })
+}
+
+fn touches(
+    session: &Session<'_>,
+    dataset: hid_t,
+    info: &DatasetInfo,
+    access: Access,
+) -> Result<AccessSet> {
+    Ok(match info.layout {
+        Layout::Virtual(_) | Layout::External(_) => AccessSet::All(access),
+        _ => AccessSet::Elements {
+            dataset: key_of_object(session, dataset, &info.file)?,
+            region: Region::Everything,
+            access,
+        }
+        .by_hdf5(),
     })
 }
 

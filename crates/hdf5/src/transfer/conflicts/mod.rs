@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 
 use penstock_engine::error::Result;
 use penstock_engine::file::File;
-use penstock_sys::hdf5::connector::{H5O_INFO_BASIC, H5O_info2_t};
 use penstock_sys::hdf5::hid_t;
 
 pub use access::{Access, AccessSet, FileKey, Identity, ObjectKey, Region};
@@ -35,16 +34,13 @@ pub fn key_of_file(file: &Arc<File>) -> Option<FileKey> {
 
 /// The key of a dataset, or another object, in a file that is described.
 pub fn key_of_object(session: &Session<'_>, object: hid_t, file: &FileInfo) -> Result<ObjectKey> {
-    let mut info = H5O_info2_t::default();
-    // SAFETY: HDF5 checks the identifier; there is a place for the answer.
-    let status = unsafe { (session.hdf5.H5Oget_info3)(object, &mut info, H5O_INFO_BASIC) };
-    session.check(status, "tell which object this is")?;
+    let (number, token) = session.object(object)?;
     Ok(ObjectKey {
         file: FileKey {
-            number: Some(info.fileno),
+            number: Some(number),
             identity: file.descriptor.and_then(identity_of),
         },
-        token: info.token,
+        token,
     })
 }
 

@@ -69,7 +69,7 @@ pub struct Copy(usize);
 
 impl Copy {
     pub fn of(hdf5: &Hdf5) -> Copy {
-        Copy::of_address(hdf5.H5Dread as usize)
+        Copy::of_address(hdf5.copy())
     }
 
     /// The copy with a function at this address.
