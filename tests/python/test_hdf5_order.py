@@ -218,8 +218,8 @@ def room(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def write_what_does_not_fit(file, room, on, layout):
-    dataset = file.create("x", shape=SHAPE, dtype="f4", **layout)
+def write_what_does_not_fit(file, room, on, layout, name="x"):
+    dataset = file.create(name, shape=SHAPE, dtype="f4", **layout)
     file.h5py.flush()
     room(1 << 20)
     return dataset.write_async(on(numbers(0)))
@@ -243,6 +243,21 @@ def test_a_failed_write_that_nobody_waits_for_is_told(tmp_path, room, on, end, k
         told[end]()
     room(resource.RLIM_INFINITY)
     file.close()
+
+
+@pytest.mark.timeout(60, method="thread")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_virtual_dataset_is_read_though_nobody_was_told_of_a_failed_write(composed, room, on):
+    source, path = composed
+    with ps.File(source, "r+") as one, ps.File(path) as other:
+        request = write_what_does_not_fit(one, room, on, {"chunks": (300, 900)}, name="y")
+        while not request.done():
+            pass
+        room(resource.RLIM_INFINITY)
+        values = other["virtual"].read_async().wait()
+        np.testing.assert_array_equal(values, np.zeros(SHAPE, "f4"))
+        with pytest.raises(ps.Error):
+            one.flush()
 
 
 def test_a_failure_that_was_told_is_not_told_again(tmp_path, room, on):

@@ -105,6 +105,10 @@ impl Pending for Held {
         self.settle(&|| None);
     }
 
+    fn has_ended(&self) -> bool {
+        self.request.peek().finished().is_some()
+    }
+
     fn has_request(&self) -> bool {
         true
     }
