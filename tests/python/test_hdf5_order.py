@@ -174,6 +174,24 @@ def test_a_virtual_read_under_way_is_over_before_its_source_is_written(composed,
             old = new
 
 
+def test_a_write_under_way_is_seen_through_a_virtual_dataset_of_compact_ones(tmp_path):
+    source, path, shape = tmp_path / "source.h5", tmp_path / "virtual.h5", (1000,)
+    compact = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    compact.set_layout(h5py.h5d.COMPACT)
+    with h5py.File(source, "w") as file:
+        space = h5py.h5s.create_simple(shape)
+        h5py.h5d.create(file.id, b"x", h5py.h5t.NATIVE_INT32, space, compact)
+    with h5py.File(path, "w") as file:
+        layout = h5py.VirtualLayout(shape, "i4")
+        layout[:] = h5py.VirtualSource("source.h5", "x", shape)
+        file.create_virtual_dataset("virtual", layout)
+    values = np.arange(2 * shape[0], dtype="i4")[::2]
+    with h5py.File(source, "r+") as one, h5py.File(path) as other:
+        request = ps.write_async(one["x"], values)
+        np.testing.assert_array_equal(ps.read_async(other["virtual"]).wait(), values)
+        request.wait()
+
+
 def test_a_read_that_outlives_its_file_is_over_before_the_file_is_written_anew(tmp_path, on):
     path = tmp_path / "f.h5"
     old = numbers(0, (4000, 900))

@@ -114,7 +114,10 @@ unsafe fn prepare(
             Prepared::Read(read) => read.touches(set.as_ref()),
             Prepared::Write(write) => write.touches(&by_hdf5, set.as_ref()),
         };
-        let waited: usize = sets.iter().map(|set| finish_before(hdf5, set)).sum();
+        // What HDF5 has read while it planned is read before what is still to be read is waited for.
+        let given = prepared.has_been_given().then(|| by_hdf5.clone());
+        let first = given.iter().chain(&sets);
+        let waited: usize = first.map(|set| finish_before(hdf5, set)).sum();
         // The sources of a virtual dataset are known only when it is planned: then they may have changed.
         if waited == 0 || set.is_some() {
             return Ok((prepared, sets));
@@ -154,6 +157,16 @@ fn by_hdf5(set: Option<&AccessSet>, access: Access) -> AccessSet {
     match set {
         Some(set) => set.clone().by_hdf5(),
         None => AccessSet::All(access),
+    }
+}
+
+impl Prepared {
+    /// Whether HDF5 has read some elements.
+    fn has_been_given(&self) -> bool {
+        match self {
+            Prepared::Read(read) => read.readings.iter().any(|r| r.given.is_some()),
+            Prepared::Write(_) => false,
+        }
     }
 }
 
