@@ -174,6 +174,23 @@ def test_a_virtual_read_under_way_is_over_before_its_source_is_written(composed,
             old = new
 
 
+def test_a_virtual_read_under_way_is_over_before_its_source_is_deleted_by_the_connector(tmp_path):
+    source, path, shape = tmp_path / "source.h5", tmp_path / "virtual.h5", (3000, 4000)
+    values = np.random.default_rng(1).integers(0, 9, shape, "i4")
+    with h5py.File(source, "w") as file:
+        file.create_dataset("x", data=values, chunks=(100, 4000), compression="gzip")
+    with h5py.File(path, "w") as file:
+        layout = h5py.VirtualLayout(shape, "i4")
+        layout[:] = h5py.VirtualSource("source.h5", "x", shape)
+        file.create_virtual_dataset("virtual", layout)
+    one = ps.File(source, "r+", connector="penstock_async")
+    with ps.File(path, "r+", connector="penstock_async") as other:
+        request = other["virtual"].read_async()
+        del one.h5py["x"]
+        one.h5py.close()
+        np.testing.assert_array_equal(request.wait(), values)
+
+
 def test_a_write_under_way_is_seen_through_a_virtual_dataset_of_compact_ones(tmp_path):
     source, path, shape = tmp_path / "source.h5", tmp_path / "virtual.h5", (1000,)
     compact = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
