@@ -10,15 +10,16 @@ use std::sync::{Mutex, MutexGuard};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::connector::{H5O_INFO_BASIC, H5O_info2_t};
 use penstock_sys::hdf5::{
-    H5D_FILL_TIME_IFSET, H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_USER_DEFINED, Hdf5, hid_t,
+    H5D_FILL_TIME_IFSET, H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_USER_DEFINED, hid_t,
 };
 
 use crate::session::Session;
+use crate::transfer::conflicts::Copy;
 
 /// A dataset, however often it is open: the copy of HDF5, and what that tells of file and object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
-    hdf5: usize,
+    hdf5: Copy,
     file: u64,
     token: [u8; 16],
 }
@@ -103,7 +104,7 @@ fn key(session: &Session<'_>, dataset: hid_t) -> Result<Key> {
     let status = unsafe { (session.hdf5.H5Oget_info3)(dataset, &mut info, H5O_INFO_BASIC) };
     session.check(status, "tell which dataset this is")?;
     Ok(Key {
-        hdf5: std::ptr::from_ref::<Hdf5>(session.hdf5) as usize,
+        hdf5: Copy::of(session.hdf5),
         file: info.fileno,
         token: info.token,
     })
