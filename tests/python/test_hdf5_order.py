@@ -280,6 +280,22 @@ def test_a_failed_write_that_nobody_waits_for_is_told(tmp_path, room, on, end, k
     file.close()
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_failed_write_is_not_told_by_a_file_that_is_made_anew(tmp_path, room, on):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", shape=SHAPE, dtype="f4", chunks=(300, 900))
+        file.flush()
+        room(1 << 20)
+        request = ps.write_async(dataset, on(numbers(0)))
+        while not request.done():
+            pass
+        room(resource.RLIM_INFINITY)
+    with ps.File(path, "w") as file:
+        file.create("y", data=numbers(1))
+    expect(path, "y", numbers(1))
+
+
 @pytest.mark.timeout(60, method="thread")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_virtual_dataset_is_read_though_nobody_was_told_of_a_failed_write(composed, room, on):

@@ -17,6 +17,7 @@ use penstock_sys::hdf5::{H5S_ALL, H5S_MAX_RANK, Hdf5, hid_t};
 
 use conflicts::{
     Access, AccessSet, FileKey, Region, Shared, enter, finish_before, key_of_file, key_of_object,
+    number_of_file,
 };
 pub use held::Held;
 pub(crate) use inside::inside;
@@ -53,6 +54,10 @@ pub unsafe fn start(
         let session = unsafe { Session::begin(hdf5) };
         // SAFETY: passed on.
         let (prepared, sets) = unsafe { prepare(&session, operation, order, host)? };
+        let writes_to = match operation {
+            Operation::Write if !sets.is_empty() => Some(number_of_file(&session, order.dataset)?),
+            Operation::Read | Operation::Write => None,
+        };
         // SAFETY: passed on.
         let request = unsafe {
             match prepared {
@@ -60,7 +65,7 @@ pub unsafe fn start(
                 Prepared::Write(write) => execute::write::submit(*write, buffer, manner)?,
             }
         };
-        let held = Held::new(request, hdf5, operation == Operation::Write);
+        let held = Held::new(request, hdf5, writes_to);
         if !sets.is_empty() {
             let shared: Shared = Arc::new(held.clone());
             enter(hdf5, sets, &shared);

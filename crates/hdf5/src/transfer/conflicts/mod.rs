@@ -33,12 +33,22 @@ pub fn key_of_file(file: &Arc<File>) -> Option<FileKey> {
     })
 }
 
-/// The key of a dataset, or another object, in a file that is described.
-pub fn key_of_object(session: &Session<'_>, object: hid_t, file: &FileInfo) -> Result<ObjectKey> {
+fn info_of(session: &Session<'_>, object: hid_t) -> Result<H5O_info2_t> {
     let mut info = H5O_info2_t::default();
     // SAFETY: HDF5 checks the identifier; there is a place for the answer.
     let status = unsafe { (session.hdf5.H5Oget_info3)(object, &mut info, H5O_INFO_BASIC) };
     session.check(status, "tell which object this is")?;
+    Ok(info)
+}
+
+/// HDF5's number of the open file that an object lies in.
+pub fn number_of_file(session: &Session<'_>, object: hid_t) -> Result<u64> {
+    info_of(session, object).map(|info| info.fileno)
+}
+
+/// The key of a dataset, or another object, in a file that is described.
+pub fn key_of_object(session: &Session<'_>, object: hid_t, file: &FileInfo) -> Result<ObjectKey> {
+    let info = info_of(session, object)?;
     Ok(ObjectKey {
         file: FileKey {
             number: Some(info.fileno),

@@ -52,8 +52,9 @@ pub trait Pending: Send + Sync {
     /// Whether nobody has to wait for it any more, nor has to be told of its outcome.
     fn is_over(&self) -> bool;
 
-    /// Why it has failed, if nobody was told so, nor will be by a request. The caller tells.
-    fn untold_failure(&self) -> Option<Error> {
+    /// Why a write to the open file with this number has failed, if nobody was told so, nor will be by a
+    /// request. The caller tells.
+    fn untold_failure(&self, _file: u64) -> Option<Error> {
         None
     }
 
