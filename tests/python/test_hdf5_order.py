@@ -174,6 +174,17 @@ def test_a_virtual_read_under_way_is_over_before_its_source_is_written(composed,
             old = new
 
 
+@pytest.mark.parametrize("name", ["x", "virtual"])
+def test_a_file_may_be_open_through_the_connector_and_without_it(composed, name):
+    source, path = composed
+    values = numbers(1)
+    with ps.File(source, "r+", connector="penstock_async") as one:
+        one["x"].write_async(values).wait()
+        with ps.File(source if name == "x" else path, "r+") as other:
+            assert other[name].h5py.file
+            np.testing.assert_array_equal(other[name].read_async().wait(), values)
+
+
 def test_a_virtual_read_under_way_is_over_before_its_source_is_deleted_by_the_connector(tmp_path):
     source, path, shape = tmp_path / "source.h5", tmp_path / "virtual.h5", (3000, 4000)
     values = np.random.default_rng(1).integers(0, 9, shape, "i4")
