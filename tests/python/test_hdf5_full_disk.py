@@ -66,3 +66,17 @@ def test_a_full_disk_is_told_with_its_errno_file_and_range(disk, device, layout,
     assert caught.value.length > 0
     assert "free space" in caught.value.remedy
     assert "\n" not in str(caught.value)
+
+
+def test_what_the_connector_could_not_allocate_is_not_written_by_another_door(disk, device):
+    values = np.arange(SPACE // 4, dtype="u4").astype("u1")
+    array = ps.DeviceArray.from_numpy(values) if device == "cuda" else values
+    options = {"implicit": True}
+    with ps.File(disk / "f.h5", "w", connector="penstock_async", connector_options=options) as file:
+        dataset = file.h5py.create_dataset("x", shape=values.shape, dtype="u1", fillvalue=7)
+        file.h5py.flush()
+        with pytest.raises(OSError, match="No space left"):
+            dataset[...] = values
+        (disk / "filler").unlink()
+        with pytest.raises(ps.Error, match="fill values"):
+            ps.write_async(dataset, array).wait()

@@ -175,6 +175,52 @@ def test_a_virtual_read_under_way_is_over_before_its_source_is_written(composed,
             old = new
 
 
+@pytest.mark.parametrize("name", ["x", "virtual"])
+def test_a_file_may_be_open_through_the_connector_and_without_it(composed, name):
+    source, path = composed
+    values = numbers(1)
+    with ps.File(source, "r+", connector="penstock_async") as one:
+        one["x"].write_async(values).wait()
+        with ps.File(source if name == "x" else path, "r+") as other:
+            assert other[name].h5py.file
+            np.testing.assert_array_equal(other[name].read_async().wait(), values)
+
+
+def test_a_virtual_read_under_way_is_over_before_its_source_is_deleted_by_the_connector(tmp_path):
+    source, path, shape = tmp_path / "source.h5", tmp_path / "virtual.h5", (3000, 4000)
+    values = np.random.default_rng(1).integers(0, 9, shape, "i4")
+    with h5py.File(source, "w") as file:
+        file.create_dataset("x", data=values, chunks=(100, 4000), compression="gzip")
+    with h5py.File(path, "w") as file:
+        layout = h5py.VirtualLayout(shape, "i4")
+        layout[:] = h5py.VirtualSource("source.h5", "x", shape)
+        file.create_virtual_dataset("virtual", layout)
+    one = ps.File(source, "r+", connector="penstock_async")
+    with ps.File(path, "r+", connector="penstock_async") as other:
+        request = other["virtual"].read_async()
+        del one.h5py["x"]
+        one.h5py.close()
+        np.testing.assert_array_equal(request.wait(), values)
+
+
+def test_a_write_under_way_is_seen_through_a_virtual_dataset_of_compact_ones(tmp_path):
+    source, path, shape = tmp_path / "source.h5", tmp_path / "virtual.h5", (1000,)
+    compact = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    compact.set_layout(h5py.h5d.COMPACT)
+    with h5py.File(source, "w") as file:
+        space = h5py.h5s.create_simple(shape)
+        h5py.h5d.create(file.id, b"x", h5py.h5t.NATIVE_INT32, space, compact)
+    with h5py.File(path, "w") as file:
+        layout = h5py.VirtualLayout(shape, "i4")
+        layout[:] = h5py.VirtualSource("source.h5", "x", shape)
+        file.create_virtual_dataset("virtual", layout)
+    values = np.arange(2 * shape[0], dtype="i4")[::2]
+    with h5py.File(source, "r+") as one, h5py.File(path) as other:
+        request = ps.write_async(one["x"], values)
+        np.testing.assert_array_equal(ps.read_async(other["virtual"]).wait(), values)
+        request.wait()
+
+
 def test_a_read_that_outlives_its_file_is_over_before_the_file_is_written_anew(tmp_path, on):
     path = tmp_path / "f.h5"
     old = numbers(0, (4000, 900))
@@ -219,8 +265,8 @@ def room(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def write_what_does_not_fit(file, room, on, layout):
-    dataset = file.create("x", shape=SHAPE, dtype="f4", **layout)
+def write_what_does_not_fit(file, room, on, layout, name="x"):
+    dataset = file.create(name, shape=SHAPE, dtype="f4", **layout)
     file.h5py.flush()
     room(1 << 20)
     return dataset.write_async(on(numbers(0)))
@@ -244,6 +290,37 @@ def test_a_failed_write_that_nobody_waits_for_is_told(tmp_path, room, on, end, k
         told[end]()
     room(resource.RLIM_INFINITY)
     file.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_failed_write_is_not_told_by_a_file_that_is_made_anew(tmp_path, room, on):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", shape=SHAPE, dtype="f4", chunks=(300, 900))
+        file.flush()
+        room(1 << 20)
+        request = ps.write_async(dataset, on(numbers(0)))
+        while not request.done():
+            pass
+        room(resource.RLIM_INFINITY)
+    with ps.File(path, "w") as file:
+        file.create("y", data=numbers(1))
+    expect(path, "y", numbers(1))
+
+
+@pytest.mark.timeout(60, method="thread")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_virtual_dataset_is_read_though_nobody_was_told_of_a_failed_write(composed, room, on):
+    source, path = composed
+    with ps.File(source, "r+") as one, ps.File(path) as other:
+        request = write_what_does_not_fit(one, room, on, {"chunks": (300, 900)}, name="y")
+        while not request.done():
+            pass
+        room(resource.RLIM_INFINITY)
+        values = other["virtual"].read_async().wait()
+        np.testing.assert_array_equal(values, np.zeros(SHAPE, "f4"))
+        with pytest.raises(ps.Error):
+            one.flush()
 
 
 def test_a_failure_that_was_told_is_not_told_again(tmp_path, room, on):

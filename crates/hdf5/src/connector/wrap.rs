@@ -91,6 +91,9 @@ unsafe extern "C" fn wrap_object(
 }
 
 unsafe extern "C" fn unwrap_object(obj: *mut c_void) -> *mut c_void {
+    if !Wrapped::is_one(obj) {
+        return obj;
+    }
     // SAFETY: HDF5 gives up an object of this connector, if it gets the one at the bottom for it.
     unsafe {
         let under = Under::of(obj);

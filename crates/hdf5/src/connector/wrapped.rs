@@ -2,10 +2,11 @@
 //! and how a callback on one becomes a call of the connector below.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_void};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -99,6 +100,12 @@ pub struct Under {
 
 const CALL: What = what(c"penstock_async", "H5E_VOL_g", "H5E_CANTOPERATE_g");
 
+/// The addresses of all there are.
+fn made() -> MutexGuard<'static, BTreeSet<usize>> {
+    static MADE: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+    MADE.lock().unwrap_or_else(|e| e.into_inner())
+}
+
 impl Wrapped {
     /// For HDF5, which gives it back to [`Wrapped::release`].
     pub fn wrap(under: *mut c_void, container: &Arc<Container>) -> *mut c_void {
@@ -125,7 +132,15 @@ impl Wrapped {
             settled: OnceLock::new(),
             is_gone: AtomicBool::new(false),
         };
-        Box::into_raw(Box::new(wrapped)).cast()
+        let object: *mut c_void = Box::into_raw(Box::new(wrapped)).cast();
+        made().insert(object as usize);
+        object
+    }
+
+    /// Whether `object` was made here. HDF5 (1.14.4, 2.2.0) asks the connector by which a file is open
+    /// first to unwrap what it has of a second handle, be that without any connector.
+    pub fn is_one(object: *const c_void) -> bool {
+        made().contains(&(object as usize))
     }
 
     /// # Safety
@@ -200,6 +215,7 @@ impl Wrapped {
     /// # Safety
     /// HDF5 gives the object up, which [`Wrapped::wrap`] made.
     pub unsafe fn release(object: *mut c_void) {
+        made().remove(&(object as usize));
         // SAFETY: passed on.
         drop(unsafe { Box::from_raw(object.cast::<Wrapped>()) });
     }

@@ -36,15 +36,16 @@ impl Drop for Turn {
 pub struct Held {
     request: Arc<Request>,
     hdf5: &'static Hdf5,
-    is_write: bool,
+    /// HDF5's number of the open file that it writes to, which is never that of another.
+    writes_to: Option<u64>,
 }
 
 impl Held {
-    pub(super) fn new(request: Request, hdf5: &'static Hdf5, is_write: bool) -> Held {
+    pub(super) fn new(request: Request, hdf5: &'static Hdf5, writes_to: Option<u64>) -> Held {
         Held {
             request: Arc::new(request),
             hdf5,
-            is_write,
+            writes_to,
         }
     }
 
@@ -123,6 +124,10 @@ impl Pending for Held {
         self.settle(&|| None);
     }
 
+    fn has_ended(&self) -> bool {
+        self.request.peek().finished().is_some()
+    }
+
     fn has_request(&self) -> bool {
         true
     }
@@ -130,14 +135,19 @@ impl Pending for Held {
     fn is_over(&self) -> bool {
         match self.request.peek() {
             Waited::Finished(Ok(())) => true,
-            Waited::Finished(Err(_)) => self.untold_failure().is_none(),
+            Waited::Finished(Err(_)) => {
+                let is_untold = |number| self.untold_failure(number).is_some();
+                !self.writes_to.is_some_and(is_untold)
+            }
             Waited::Turn | Waited::Pending => false,
         }
     }
 
-    fn untold_failure(&self) -> Option<Error> {
+    fn untold_failure(&self, file: u64) -> Option<Error> {
         let is_lost = |error: &Error| {
-            self.is_write && !self.request.is_told() && error.kind() != Kind::Cancelled
+            self.writes_to == Some(file)
+                && !self.request.is_told()
+                && error.kind() != Kind::Cancelled
         };
         let ended = self.request.peek();
         ended.finished()?.err().filter(is_lost)

@@ -17,6 +17,7 @@ use penstock_sys::hdf5::{H5S_ALL, H5S_MAX_RANK, Hdf5, hid_t};
 
 use conflicts::{
     Access, AccessSet, FileKey, Region, Shared, enter, finish_before, key_of_file, key_of_object,
+    number_of_file,
 };
 pub use held::Held;
 pub(crate) use inside::{inside, is_inside};
@@ -53,6 +54,10 @@ pub unsafe fn start(
         let session = unsafe { Session::begin(hdf5) };
         // SAFETY: passed on.
         let (prepared, sets) = unsafe { prepare(&session, operation, order, host)? };
+        let writes_to = match operation {
+            Operation::Write if !sets.is_empty() => Some(number_of_file(&session, order.dataset)?),
+            Operation::Read | Operation::Write => None,
+        };
         // SAFETY: passed on.
         let request = unsafe {
             match prepared {
@@ -60,7 +65,7 @@ pub unsafe fn start(
                 Prepared::Write(write) => execute::write::submit(*write, buffer, manner)?,
             }
         };
-        let held = Held::new(request, hdf5, operation == Operation::Write);
+        let held = Held::new(request, hdf5, writes_to);
         if !sets.is_empty() {
             let shared: Shared = Arc::new(held.clone());
             enter(hdf5, sets, &shared);
@@ -114,7 +119,10 @@ unsafe fn prepare(
             Prepared::Read(read) => read.touches(set.as_ref()),
             Prepared::Write(write) => write.touches(&by_hdf5, set.as_ref()),
         };
-        let waited: usize = sets.iter().map(|set| finish_before(hdf5, set)).sum();
+        // What HDF5 has read while it planned is read before what is still to be read is waited for.
+        let given = prepared.has_been_given().then(|| by_hdf5.clone());
+        let first = given.iter().chain(&sets);
+        let waited: usize = first.map(|set| finish_before(hdf5, set)).sum();
         // The sources of a virtual dataset are known only when it is planned: then they may have changed.
         if waited == 0 || set.is_some() {
             return Ok((prepared, sets));
@@ -154,6 +162,16 @@ fn by_hdf5(set: Option<&AccessSet>, access: Access) -> AccessSet {
     match set {
         Some(set) => set.clone().by_hdf5(),
         None => AccessSet::All(access),
+    }
+}
+
+impl Prepared {
+    /// Whether HDF5 has read some elements.
+    fn has_been_given(&self) -> bool {
+        match self {
+            Prepared::Read(read) => read.readings.iter().any(|r| r.given.is_some()),
+            Prepared::Write(_) => false,
+        }
     }
 }
 

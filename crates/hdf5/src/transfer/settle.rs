@@ -46,8 +46,9 @@ fn touches(
     })
 }
 
-/// Waits for all transfers of the file of an object, and tells the first failure of a write of which
-/// nobody was told.
+/// Waits for all transfers of the file of an object, and tells the first failure of a write to it of which
+/// nobody was told. An open file has a number of its own; another file may get the inode of one that
+/// was deleted.
 ///
 /// # Safety
 /// This thread may call HDF5.
@@ -64,7 +65,8 @@ pub unsafe fn settle_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
         let mut first: Option<Error> = None;
         for operation in in_file {
             Arc::clone(&operation).finish();
-            if let Some(failure) = operation.untold_failure() {
+            let failure = key.number.and_then(|file| operation.untold_failure(file));
+            if let Some(failure) = failure {
                 operation.told();
                 first.get_or_insert(failure);
             }

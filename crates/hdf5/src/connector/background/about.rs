@@ -25,7 +25,9 @@ pub struct About {
 
 const EVERYTHING: AccessSet = AccessSet::All(Access::Write);
 
-/// The key of the object with this kind, which tells it from all others.
+/// The key of the object with this kind, which tells it from all others. What is read through other
+/// handles knows the file by its identity only: it is that of the file by which the object was reached, in
+/// which it lies unless a link leads to another.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`.
@@ -50,7 +52,7 @@ pub unsafe fn key_of(under: &Under, kind: H5I_type_t) -> Result<ObjectKey> {
     Ok(ObjectKey {
         file: FileKey {
             number: Some(info.fileno),
-            identity: None,
+            identity: under.container.identity.get().copied(),
         },
         token: info.token,
     })

@@ -61,7 +61,7 @@ fn enter(host: Host, sets: Vec<AccessSet>, operation: &Arc<Operation>) {
     operation.leaves_by(Box::new(move || conflicts::leave(number)));
 }
 
-/// Waits for the pending operations that conflict with an access set. How many there were.
+/// Waits for the pending operations that conflict with an access set. How many have ended meanwhile.
 fn finish_before(host: Host, set: &AccessSet) -> usize {
     conflicts::finish_before(host.hdf5, set)
 }

@@ -332,6 +332,10 @@ impl Pending for Operation {
         self.settle();
     }
 
+    fn has_ended(&self) -> bool {
+        self.outcome().is_some()
+    }
+
     fn begin(&self) {
         begin(&mut self.work());
     }

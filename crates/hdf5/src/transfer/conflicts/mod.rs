@@ -32,6 +32,11 @@ pub fn key_of_file(file: &Arc<File>) -> Option<FileKey> {
     })
 }
 
+/// HDF5's number of the open file that an object lies in.
+pub fn number_of_file(session: &Session<'_>, object: hid_t) -> Result<u64> {
+    session.object(object).map(|(number, _)| number)
+}
+
 /// The key of a dataset, or another object, in a file that is described.
 pub fn key_of_object(session: &Session<'_>, object: hid_t, file: &FileInfo) -> Result<ObjectKey> {
     let (number, token) = session.object(object)?;

@@ -35,6 +35,9 @@ pub trait Pending: Send + Sync {
     /// Waits until it has ended, as far as this thread can wait for it now.
     fn finish(self: Arc<Self>);
 
+    /// Whether nothing goes on any more, though it may have failed and nobody was told.
+    fn has_ended(&self) -> bool;
+
     /// Begins what is queued, on any thread.
     fn begin(&self) {}
 
@@ -49,8 +52,9 @@ pub trait Pending: Send + Sync {
     /// Whether nobody has to wait for it any more, nor has to be told of its outcome.
     fn is_over(&self) -> bool;
 
-    /// Why it has failed, if nobody was told so, nor will be by a request. The caller tells.
-    fn untold_failure(&self) -> Option<Error> {
+    /// Why a write to the open file with this number has failed, if nobody was told so, nor will be by a
+    /// request. The caller tells.
+    fn untold_failure(&self, _file: u64) -> Option<Error> {
         None
     }
 
@@ -241,10 +245,15 @@ pub fn oldest(hdf5: &Hdf5, most: usize) -> Vec<Shared> {
     with_current(Vec::new(), |table| table.oldest(Copy::of(hdf5), most))
 }
 
-/// Waits for the pending operations that conflict with an access set. How many there were.
+/// Waits for the pending operations that conflict with an access set. How many have ended meanwhile:
+/// not those that had before and stay because nobody was told of their failure, nor those that this thread
+/// cannot wait for.
 pub fn finish_before(hdf5: &Hdf5, set: &AccessSet) -> usize {
     let before = before(hdf5, set);
-    let count = before.len();
-    before.into_iter().for_each(Pending::finish);
-    count
+    let goes_on = before.iter().filter(|operation| !operation.has_ended());
+    let finish = |operation: &&Shared| {
+        Arc::clone(operation).finish();
+        operation.has_ended()
+    };
+    goes_on.filter(finish).count()
 }
