@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -66,3 +67,33 @@ def test_a_full_disk_is_told_with_its_errno_file_and_range(disk, device, layout,
     assert caught.value.length > 0
     assert "free space" in caught.value.remedy
     assert "\n" not in str(caught.value)
+
+
+FILLED_AFTER_THE_DATASET_IS_MADE = """
+import os, sys
+import numpy as np, penstock as ps
+folder, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+file = ps.File(folder + "/f.h5", "w")
+dataset = file.create("x", shape=(8192, 1024), dtype="f4")
+file.flush()
+space = os.statvfs(folder)
+with open(folder + "/more", "wb") as more:
+    os.posix_fallocate(more.fileno(), 0, space.f_bavail * space.f_frsize)
+try:
+    dataset.write(np.ones((last - first, 1024), "f4"), np.s_[first:last])
+except ps.NoSpaceError:
+    pass
+else:
+    raise AssertionError("there is no room")
+del dataset
+os.unlink(folder + "/more")
+file.flush()
+file.close()
+"""
+
+
+@pytest.mark.parametrize("rows", [(0, 8192), (0, 4096), (4096, 8192)])
+def test_a_dataset_for_which_there_is_no_room_is_closed_without_an_error(disk, rows):
+    command = [sys.executable, "-c", FILLED_AFTER_THE_DATASET_IS_MADE, disk, *map(str, rows)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
