@@ -2,10 +2,11 @@
 //! and how a callback on one becomes a call of the connector below.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_void};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,13 @@ pub struct Container {
     /// are closed by themselves.
     pub file: OnceLock<usize>,
     pub is_closed: AtomicBool,
+}
+
+/// The addresses of all wrappers.
+static ALIVE: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+fn alive() -> MutexGuard<'static, BTreeSet<usize>> {
+    ALIVE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 /// An object of the connector below, wrapped; or a request of this one.
@@ -124,7 +132,14 @@ impl Wrapped {
             settled: OnceLock::new(),
             is_gone: AtomicBool::new(false),
         };
-        Box::into_raw(Box::new(wrapped)).cast()
+        let object: *mut c_void = Box::into_raw(Box::new(wrapped)).cast();
+        alive().insert(object.addr());
+        object
+    }
+
+    /// Whether an object was made here and is not released yet.
+    pub fn is_one(object: *const c_void) -> bool {
+        alive().contains(&object.addr())
     }
 
     /// # Safety
@@ -199,6 +214,7 @@ impl Wrapped {
     /// # Safety
     /// HDF5 gives the object up, which [`Wrapped::wrap`] made.
     pub unsafe fn release(object: *mut c_void) {
+        alive().remove(&object.addr());
         // SAFETY: passed on.
         drop(unsafe { Box::from_raw(object.cast::<Wrapped>()) });
     }
