@@ -97,3 +97,32 @@ def test_a_dataset_for_which_there_is_no_room_is_closed_without_an_error(disk, r
     command = [sys.executable, "-c", FILLED_AFTER_THE_DATASET_IS_MADE, disk, *map(str, rows)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+WRITTEN_AGAIN_BY_H5PY = """
+import os, sys
+import numpy as np, penstock as ps
+folder = sys.argv[1]
+values = np.ones((200, 9000), "f4")
+file = ps.File(folder + "/f.h5", "w")
+dataset = file.create("x", shape=values.shape, dtype="f4", fillvalue=7)
+file.flush()
+space = os.statvfs(folder)
+with open(folder + "/more", "wb") as more:
+    os.posix_fallocate(more.fileno(), 0, space.f_bavail * space.f_frsize)
+for step in range(2):
+    try:
+        dataset.write(values[:, ::2], np.s_[:, ::2]) if step == 0 else dataset.write(values)
+    except ps.Error as error:
+        print(type(error).__name__)
+    if step == 0:
+        os.unlink(folder + "/more")
+file.close()
+"""
+
+
+def test_storage_that_is_not_finished_is_not_written_by_h5py_either(disk):
+    command = [sys.executable, "-c", WRITTEN_AGAIN_BY_H5PY, disk]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["NoSpaceError", "IOFailure"]

@@ -366,13 +366,14 @@ PENSTOCK_API int penstock_dataset_write_submit(penstock_hid dataset, penstock_hi
  *
  * Calls of HDF5 itself are not seen here, nor is the driver. Before HDF5 reads (PENSTOCK_OP_READ) or
  * writes elements of a dataset, changes its extent or deletes it (PENSTOCK_OP_WRITE), this waits for the
- * transfers that must come before. Those through the connector need no such call. */
+ * transfers that must come before. Those through the connector need no such call. An error where HDF5
+ * has not finished the storage of the dataset for want of room, and would lose what is written. */
 PENSTOCK_API int penstock_dataset_settle(penstock_hid dataset, int operation);
 /* Waits for all transfers of the file that an object lies in, as is due before it is flushed or closed.
  * Returns the failure of a write of which nobody was told yet: whose request was freed, or not asked for
  * its outcome by wait or test. Each is told once, the first one of several. */
 PENSTOCK_API int penstock_hdf5_settle(penstock_hid object);
-/* 1 if nothing is under way for which these would wait, nor a failure left to be told; else 0. Needs no
+/* 1 if nothing is under way for which these would wait, nor an error left to be told; else 0. Needs no
  * lock. */
 PENSTOCK_API int penstock_hdf5_is_settled(void);
 /* Does what a request needs HDF5 for, on the calling thread, when wait or test has said

@@ -439,5 +439,5 @@ pub unsafe extern "C" fn penstock_hdf5_settle(object: hid_t) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn penstock_hdf5_is_settled() -> c_int {
-    c_int::from(transfer::conflicts::is_idle())
+    c_int::from(transfer::is_settled())
 }

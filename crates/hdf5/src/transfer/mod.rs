@@ -20,7 +20,7 @@ use conflicts::{
 };
 pub use held::Held;
 pub(crate) use inside::inside;
-pub use settle::{settle_dataset, settle_file};
+pub use settle::{is_settled, settle_dataset, settle_file};
 
 use crate::execute::{self, Manner};
 use crate::metadata::{DatasetInfo, Layout};
