@@ -308,3 +308,30 @@ def test_the_environment_chooses_it_for_files_of_penstock_s_too(path, values):
     command += [sys.executable, "-c", script, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ)
     assert done.stdout == "equal\n", done.stderr
+
+
+TWO_HANDLES = """
+import sys
+import numpy as np, penstock as ps
+path, first, closed_first = sys.argv[1:]
+ways = {"connector": {"connector": "penstock_async"}, "plain": {}}
+second = next(way for way in ways if way != first)
+handles = {way: ps.File(path, "r+", **ways[way]) for way in (first, second)}
+values = np.arange(300_000, dtype="f4").reshape(300, 1000)
+handles[first]["x"].write_async(values)
+assert np.array_equal(handles[second]["x"].read(), values)
+handles.pop(closed_first).close()
+(left,) = handles.values()
+assert np.array_equal(left["x"].read(), values)
+left.close()
+"""
+
+
+@pytest.mark.parametrize("first", ["connector", "plain"])
+@pytest.mark.parametrize("closed_first", ["connector", "plain"])
+def test_a_file_may_be_open_by_the_connector_and_without(tmp_path, first, closed_first):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        file.create("x", shape=(300, 1000), dtype="f4", chunks=(10, 1000))
+    command = [sys.executable, "-c", TWO_HANDLES, tmp_path / "f.h5", first, closed_first]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

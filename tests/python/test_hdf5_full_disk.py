@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -80,3 +81,62 @@ def test_what_the_connector_could_not_allocate_is_not_written_by_another_door(di
         (disk / "filler").unlink()
         with pytest.raises(ps.Error, match="fill values"):
             ps.write_async(dataset, array).wait()
+
+
+FILLED_AFTER_THE_DATASET_IS_MADE = """
+import os, sys
+import numpy as np, penstock as ps
+folder, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+file = ps.File(folder + "/f.h5", "w")
+dataset = file.create("x", shape=(8192, 1024), dtype="f4")
+file.flush()
+space = os.statvfs(folder)
+with open(folder + "/more", "wb") as more:
+    os.posix_fallocate(more.fileno(), 0, space.f_bavail * space.f_frsize)
+try:
+    dataset.write(np.ones((last - first, 1024), "f4"), np.s_[first:last])
+except ps.NoSpaceError:
+    pass
+else:
+    raise AssertionError("there is no room")
+del dataset
+os.unlink(folder + "/more")
+file.flush()
+file.close()
+"""
+
+
+@pytest.mark.parametrize("rows", [(0, 8192), (0, 4096), (4096, 8192)])
+def test_a_dataset_for_which_there_is_no_room_is_closed_without_an_error(disk, rows):
+    command = [sys.executable, "-c", FILLED_AFTER_THE_DATASET_IS_MADE, disk, *map(str, rows)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+WRITTEN_AGAIN_BY_H5PY = """
+import os, sys
+import numpy as np, penstock as ps
+folder = sys.argv[1]
+values = np.ones((200, 9000), "f4")
+file = ps.File(folder + "/f.h5", "w")
+dataset = file.create("x", shape=values.shape, dtype="f4", fillvalue=7)
+file.flush()
+space = os.statvfs(folder)
+with open(folder + "/more", "wb") as more:
+    os.posix_fallocate(more.fileno(), 0, space.f_bavail * space.f_frsize)
+for step in range(2):
+    try:
+        dataset.write(values[:, ::2], np.s_[:, ::2]) if step == 0 else dataset.write(values)
+    except ps.Error as error:
+        print(type(error).__name__)
+    if step == 0:
+        os.unlink(folder + "/more")
+file.close()
+"""
+
+
+def test_storage_that_is_not_finished_is_not_written_by_h5py_either(disk):
+    command = [sys.executable, "-c", WRITTEN_AGAIN_BY_H5PY, disk]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["NoSpaceError", "IOFailure"]

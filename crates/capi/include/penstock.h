@@ -361,18 +361,20 @@ PENSTOCK_API int penstock_dataset_write_submit(penstock_hid dataset, penstock_hi
  * handles of the file and whatever functions of this library, the connector's included: one that
  * conflicts with others under way (an element that both touch and one writes; a chunk, or a block of
  * contiguous data that is written whole) starts when those are finished, and the call that submits it
- * waits for them and takes their turns. Files are told apart by device and inode; virtual datasets
- * conflict with what is written to their sources.
+ * waits for them and takes their turns. Files are told apart by HDF5's number of the open file, and by
+ * device and inode where the driver tells a descriptor; virtual datasets conflict with what is written to
+ * their sources. Transfers of plain bytes (penstock_submit and its like) are not among these.
  *
  * Calls of HDF5 itself are not seen here, nor is the driver. Before HDF5 reads (PENSTOCK_OP_READ) or
  * writes elements of a dataset, changes its extent or deletes it (PENSTOCK_OP_WRITE), this waits for the
- * transfers that must come before. Those through the connector need no such call. */
+ * transfers that must come before. Those through the connector need no such call. An error where HDF5
+ * has not finished the storage of the dataset for want of room, and would lose what is written. */
 PENSTOCK_API int penstock_dataset_settle(penstock_hid dataset, int operation);
 /* Waits for all transfers of the file that an object lies in, as is due before it is flushed or closed.
  * Returns the failure of a write of which nobody was told yet: whose request was freed, or not asked for
- * its outcome by wait or test. Each is told once, the first one of several. */
+ * its outcome by wait or test. Each is told once by this, the first one of several. */
 PENSTOCK_API int penstock_hdf5_settle(penstock_hid object);
-/* 1 if nothing is under way for which these would wait, nor a failure left to be told; else 0. Needs no
+/* 1 if nothing is under way for which these would wait, nor an error left to be told; else 0. Needs no
  * lock. */
 PENSTOCK_API int penstock_hdf5_is_settled(void);
 /* Does what a request needs HDF5 for, on the calling thread, when wait or test has said

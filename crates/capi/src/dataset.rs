@@ -420,7 +420,7 @@ pub unsafe extern "C" fn penstock_dataset_settle(dataset: hid_t, operation: c_in
             Operation::Write => Access::Write,
         };
         // SAFETY: the header asks the caller for HDF5's lock.
-        unsafe { settle_dataset(BINDING.get()?, dataset, access) };
+        unsafe { settle_dataset(BINDING.get()?, dataset, access)? };
         Ok(OK)
     })
 }
@@ -439,5 +439,5 @@ pub unsafe extern "C" fn penstock_hdf5_settle(object: hid_t) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn penstock_hdf5_is_settled() -> c_int {
-    c_int::from(transfer::conflicts::is_idle())
+    c_int::from(transfer::is_settled())
 }

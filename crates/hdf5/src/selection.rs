@@ -219,6 +219,20 @@ impl Axis {
         }
     }
 
+    /// How many selected indices follow each other up to the last one. Some are selected.
+    pub(crate) fn last_run(&self) -> u64 {
+        match self {
+            Axis::Slab {
+                stride,
+                count,
+                block,
+                ..
+            } if stride == block => count * block,
+            Axis::Slab { block, .. } => *block,
+            Axis::Runs(runs) => runs.last().map_or(0, |run| run.length),
+        }
+    }
+
     /// The last selected index.
     pub(crate) fn last(&self) -> Option<u64> {
         match self {

@@ -285,12 +285,12 @@ fn contiguous(
     }
     let info = match info.layout {
         Layout::Contiguous { offset: None } => {
-            let Some(last) = selection.last(&info.shape) else {
+            let sieve = info.file.sieve_buffer as u64;
+            let Some((start, count)) = selection.end(&info.shape, native.element, sieve) else {
                 return refused("the last element cannot be told");
             };
-            unfinished::watched(session, order.dataset, || {
-                native.allocate(session, &last, info.fill.as_deref())
-            })?;
+            let allocate = || native.allocate(session, (&start, &count), info.fill.as_deref());
+            unfinished::watched(session, order.dataset, allocate)?;
             DatasetInfo::read(session, order.dataset)?
         }
         _ => {
@@ -474,6 +474,29 @@ impl Selection {
         axes.iter().zip(shape.iter().zip(chunk)).all(is_covered)
     }
 
+    /// First index and lengths of the last elements that are selected and follow each other in the
+    /// dataset: of more than so many bytes if there are as many, and then few more; else of one element.
+    fn end(&self, shape: &[u64], element: u64, more_than: u64) -> Option<(Vec<u64>, Vec<u64>)> {
+        let last = self.last(shape)?;
+        let one = vec![1; last.len()];
+        let Selection::Grid(axes) = self else {
+            return Some((last, one));
+        };
+        let (mut start, mut count, mut bytes) = (last.clone(), one.clone(), element.max(1));
+        for (at, axis) in axes.iter().enumerate().rev() {
+            count[at] = axis.last_run().min(more_than / bytes + 1);
+            start[at] -= count[at] - 1;
+            bytes = bytes.saturating_mul(count[at]);
+            if bytes > more_than {
+                return Some((start, count));
+            }
+            if count[at] != shape[at] {
+                break;
+            }
+        }
+        Some((last, one))
+    }
+
     /// Index of the last element of the dataset that is selected.
     fn last(&self, shape: &[u64]) -> Option<Vec<u64>> {
         match self {
@@ -495,6 +518,24 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_a_selection_is_one_run_of_as_many_bytes_as_asked_for() {
+        let end = |selection: &Selection, bytes| selection.end(&[6, 10], 4, bytes).unwrap();
+        let all = Selection::all(&[6, 10]);
+        assert_eq!(end(&all, 39), (vec![5, 0], vec![1, 10]));
+        assert_eq!(end(&all, 40), (vec![4, 0], vec![2, 10]));
+        assert_eq!(end(&all, 12), (vec![5, 6], vec![1, 4]));
+        let rows = Selection::Grid(vec![Axis::range(1, 3), Axis::all(10)]);
+        assert_eq!(end(&rows, 60), (vec![2, 0], vec![2, 10]));
+        let one = (vec![3, 9], vec![1, 1]);
+        assert_eq!(end(&rows, 120), one, "not so much is selected");
+        let strided = Selection::Grid(vec![Axis::range(0, 4), Axis::strided(1, 2, 5)]);
+        assert_eq!(end(&strided, 8), one);
+        let columns = Selection::Grid(vec![Axis::range(0, 4), Axis::range(2, 8)]);
+        assert_eq!(end(&columns, 28), (vec![3, 2], vec![1, 8]));
+        assert_eq!(end(&columns, 40), one, "the rows do not follow each other");
+    }
 
     #[test]
     fn an_element_that_is_selected_twice_is_found_in_any_order() {

@@ -97,6 +97,11 @@ impl Launch {
         let Some(mark) = lock(&self.waits_for).clone() else {
             return;
         };
+        // One that was cancelled waits for nothing.
+        if self.has_begun() {
+            *lock(&self.waits_for) = None;
+            return;
+        }
         let reached = loop {
             let reached = match end {
                 None => mark.wait().map(|()| true),

@@ -9,23 +9,32 @@ use super::conflicts::{Access, AccessSet, Region, finish_before, in_file, is_idl
 use super::inside::inside;
 use crate::metadata::{DatasetInfo, FileInfo, Layout};
 use crate::session::Session;
+use crate::unfinished;
 
-/// Waits for the transfers that HDF5's own access to a dataset has to come after.
+/// Whether there is nothing that [`settle_dataset`] or [`settle_file`] would wait for or tell.
+pub fn is_settled() -> bool {
+    is_idle() && unfinished::is_none()
+}
+
+/// Waits for the transfers that HDF5's own access to a dataset has to come after. An error if HDF5 would
+/// lose what is written, or read what was never filled: see [`unfinished`].
 ///
 /// # Safety
 /// This thread may call HDF5.
-pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access) {
-    if is_idle() {
-        return;
+pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access) -> Result<()> {
+    if is_settled() {
+        return Ok(());
     }
     inside(hdf5, || {
         // SAFETY: passed on.
         let session = unsafe { Session::begin(hdf5) };
+        unfinished::refuse(&session, dataset)?;
         // What cannot be described may touch anything.
         let set = DatasetInfo::read(&session, dataset)
             .and_then(|info| touches(&session, dataset, &info, access))
             .unwrap_or(AccessSet::All(access));
         finish_before(hdf5, &set);
+        Ok(())
     })
 }
 

@@ -173,9 +173,10 @@ impl Native {
     /// at least one of the two reads finds its element outside, and fills the window anew.
     pub fn forget_sieve(&self, session: &Session<'_>) -> Result<()> {
         let last: Vec<u64> = self.shape.iter().map(|size| size - 1).collect();
+        let one = vec![1; last.len()];
         for at in [&vec![0; last.len()], &last] {
             let mut element = vec![0u8; self.element as usize];
-            self.one(session, at, |file_type, memory, space| {
+            self.some(session, (at, &one), |file_type, memory, space| {
                 // SAFETY: the buffer has room for the one element that is selected, in its own type.
                 unsafe {
                     (session.hdf5.H5Dread)(
@@ -192,19 +193,29 @@ impl Native {
         Ok(())
     }
 
-    /// Makes HDF5 allocate contiguous storage, by writing the fill value to an element that is about to be
-    /// written, and keep nothing of it back. A write that is cancelled or fails leaves the element so.
+    /// Makes HDF5 allocate contiguous storage, by writing the fill value to elements that are about to be
+    /// written, and keep nothing of it back. A write that is cancelled or fails leaves them so.
     ///
-    /// The last one is best. The window of the sieve buffer that starts there ends with the dataset, so
-    /// little is read for it and written from it, and the file is as long then as it has to be: every
-    /// write here may wait for those in the background, which hold the lock of the file.
-    pub fn allocate(&self, session: &Session<'_>, at: &[u64], fill: Option<&[u8]>) -> Result<()> {
-        let mut element = vec![0u8; self.element as usize];
-        if let Some(fill) = fill.filter(|fill| fill.len() == element.len()) {
-            element.copy_from_slice(fill);
-        }
-        self.one(session, at, |file_type, memory, space| {
-            // SAFETY: the buffer holds the one element that is selected, in its own type.
+    /// The last ones are best: the file is as long then as it has to be, and the window of the sieve
+    /// buffer that starts at the last one ends with the dataset, so little is read for it and written
+    /// from it. Every write here may wait for those in the background, which hold the lock of the file.
+    ///
+    /// More bytes than the sieve buffer has are written past it. That matters on a full disk: HDF5
+    /// (1.14.4, 2.0.0) cannot close a dataset whose sieve buffer cannot be written, and uses the closed
+    /// dataset when the file is flushed.
+    pub fn allocate(
+        &self,
+        session: &Session<'_>,
+        (start, count): (&[u64], &[u64]),
+        fill: Option<&[u8]>,
+    ) -> Result<()> {
+        let elements = count.iter().product::<u64>() as usize;
+        let bytes = match fill.filter(|fill| fill.len() as u64 == self.element) {
+            Some(fill) => fill.repeat(elements),
+            None => vec![0u8; elements * self.element as usize],
+        };
+        self.some(session, (start, count), |file_type, memory, space| {
+            // SAFETY: the buffer holds the elements that are selected, in their own type.
             unsafe {
                 (session.hdf5.H5Dwrite)(
                     self.dataset,
@@ -212,18 +223,18 @@ impl Native {
                     memory,
                     space,
                     H5P_DEFAULT,
-                    element.as_ptr().cast(),
+                    bytes.as_ptr().cast(),
                 )
             }
         })?;
         self.forget_sieve(session)
     }
 
-    /// Calls HDF5 with one element selected: its type, its place in memory, and the dataspace.
-    fn one(
+    /// Calls HDF5 with some elements selected: their type, their place in memory, and the dataspace.
+    fn some(
         &self,
         session: &Session<'_>,
-        at: &[u64],
+        (start, count): (&[u64], &[u64]),
         mut call: impl FnMut(hid_t, hid_t, hid_t) -> i32,
     ) -> Result<()> {
         let hdf5 = session.hdf5;
@@ -234,23 +245,22 @@ impl Native {
                 (hdf5.H5Dget_space)(self.dataset),
             )
         };
-        let action = "reach one element of the dataset";
+        let action = "reach elements of the dataset";
         let file_type = session.own(file_type, hdf5.H5Tclose, action)?;
         let space = session.own(space, hdf5.H5Sclose, action)?;
-        let one = 1;
+        let length = count.iter().product();
         // SAFETY: one dimension, whose length is given; the answer is ours to close.
-        let memory = unsafe { (hdf5.H5Screate_simple)(1, &one, ptr::null()) };
+        let memory = unsafe { (hdf5.H5Screate_simple)(1, &length, ptr::null()) };
         let memory = session.own(memory, hdf5.H5Sclose, action)?;
-        if !at.is_empty() {
-            let ones = vec![1u64; at.len()];
+        if !start.is_empty() {
             // SAFETY: there are as many numbers as dimensions.
             let status = unsafe {
                 (hdf5.H5Sselect_hyperslab)(
                     space.get(),
                     H5S_SELECT_SET,
-                    at.as_ptr(),
+                    start.as_ptr(),
                     ptr::null(),
-                    ones.as_ptr(),
+                    count.as_ptr(),
                     ptr::null(),
                 )
             };
