@@ -445,6 +445,11 @@ class Machine:
         processes.fork(self, operation)
 
     def _interrupts(self, operation: Operation) -> None:
+        if self.door.two_handles:
+            # Only the Python interface holds on to the memory of what is interrupted.
+            self._settle()
+            groups = [[part | {"via": "main"} for part in group] for group in operation["groups"]]
+            operation = operation | {"groups": groups}
         interrupts.run(self, operation)
 
     def _swmr(self, operation: Operation) -> None:

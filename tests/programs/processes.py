@@ -35,7 +35,8 @@ def fork(machine: Machine, operation: Operation) -> None:
 def _in_use() -> bool:
     import penstock as ps
 
-    return ps.last_report() is not None
+    report = ps.last_report()
+    return report is not None and report.route != "hdf5"
 
 
 def _refused() -> int:
