@@ -88,8 +88,8 @@ def _fill(machine: Machine, operation: Operation, path: Any) -> BaseException | 
     ballast = path.with_name("ballast")
     ballast.write_bytes(bytes(128 << 10))
     file = door.open(path, "w", libver="latest")
-    # HDF5 itself crashes, or loses them, where it cannot evict chunks from its cache: what waits may be
-    # left to h5py by the Python interface.
+    # HDF5 itself crashes, or loses them, where it cannot evict chunks from its cache. The Python
+    # interface may leave to it what is waited for.
     by_h5py = operation["waits"] and (door.settles or door.two_handles)
     chunked = operation["chunked"] and door.cancels and not by_h5py
     chunks: dict[str, Any] = {"chunks": (length // 16,)} if chunked else {}

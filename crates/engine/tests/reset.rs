@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use common::pending::{A_WHILE, Scene};
 use common::process::run_case;
+use common::standin::standin;
 use common::stream::CallerStream;
 use common::{Extras, Place, has_gpu};
 use penstock_engine::error::Kind;
@@ -59,7 +60,8 @@ fn requests_after_a_reset_of_the_device_work() {
 #[test]
 #[ignore = "a case"]
 fn a_reset_before_a_request_begins() {
-    if !has_gpu() {
+    // The reset of a real driver (580, on an H200) waits for work that is held, as this is.
+    if standin().is_none() {
         return;
     }
     let stream = CallerStream::new();

@@ -51,6 +51,17 @@ impl Prepared {
         files.filter_map(|file| file.as_ref().ok())
     }
 
+    /// Whether the file of a dataset that is not virtual ends before what is read.
+    pub(crate) fn is_cut_off(&self) -> Result<bool> {
+        match self.readings.as_slice() {
+            [reading] if reading.plan.end() != 0 && !reading.plan.is_external() => {
+                let size = reading.file(0)?.size()?;
+                Ok(reading.plan.end() > size && reading.reaches_beyond(size))
+            }
+            _ => Ok(false),
+        }
+    }
+
     /// Whether elements lie in external files.
     pub(crate) fn is_external(&self) -> bool {
         self.readings.iter().any(|r| r.plan.is_external())

@@ -145,6 +145,13 @@ pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Planned<
         Ok(prepared) => prepared,
         Err(refused) => return Ok(Err(refused)),
     };
+    // For a program of HDF5's that is no error, also where the file was cut off while it was open.
+    if let Prepared::Read(read) = &prepared
+        && read.is_cut_off()?
+    {
+        let why = "the file ends before what is read: HDF5 reads zeros there";
+        return Ok(Err(Refused(why.to_owned())));
+    }
     let touched = touched.unwrap_or(0..prepared.length());
     Ok(Ok(Part {
         loan,
