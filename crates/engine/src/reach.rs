@@ -26,12 +26,11 @@ pub fn check(start: usize, length: usize, wanted: Use) -> Result<()> {
     if length == 0 || refuse_fork().is_err() {
         return Ok(());
     }
-    let is_there = start
-        .checked_add(length)
-        .is_some_and(|end| match mappings() {
-            Some(mappings) => are_usable(mappings, start, end, wanted),
-            None => are_mapped(start, end),
-        });
+    let is_there = start.checked_add(length).is_some_and(|end| {
+        mappings()
+            .and_then(|mappings| are_usable(mappings, start, end, wanted))
+            .unwrap_or_else(|| are_mapped(start, end))
+    });
     match is_there {
         true => Ok(()),
         false => {
@@ -76,12 +75,14 @@ fn mappings() -> Option<&'static File> {
     let open = || {
         let file = File::open("/proc/self/maps").ok()?;
         let known = 0u8;
-        end_of_mapping(&file, &raw const known as usize, Use::Read).map(|_| file)
+        end_of_mapping(&file, &raw const known as usize, Use::Read)?;
+        Some(file)
     };
     MAPPINGS.get_or_init(open).as_ref()
 }
 
-/// Behind the mapping that holds this address, if that may be used so.
+/// Behind the mapping that holds this address; the address itself if none that may be used so does.
+/// `None` if the file does not tell: a program may close descriptors that are not its own.
 fn end_of_mapping(mappings: &File, address: usize, wanted: Use) -> Option<usize> {
     let mut query = Query {
         size: mem::size_of::<Query>() as u64,
@@ -94,18 +95,22 @@ fn end_of_mapping(mappings: &File, address: usize, wanted: Use) -> Option<usize>
     };
     // SAFETY: the structure is the one that the request takes, and names no further memory.
     let status: c_int = unsafe { libc::ioctl(mappings.as_raw_fd(), PROCMAP_QUERY, &raw mut query) };
-    (status == 0).then_some(query.vma_end as usize)
+    match status {
+        0 => Some(query.vma_end as usize),
+        _ if io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT) => Some(address),
+        _ => None,
+    }
 }
 
-fn are_usable(mappings: &File, start: usize, end: usize, wanted: Use) -> bool {
+fn are_usable(mappings: &File, start: usize, end: usize, wanted: Use) -> Option<bool> {
     let mut at = start;
     while at < end {
-        match end_of_mapping(mappings, at, wanted).filter(|next| *next > at) {
-            Some(next) => at = next,
-            None => return false,
+        match end_of_mapping(mappings, at, wanted)? {
+            next if next > at => at = next,
+            _ => return Some(false),
         }
     }
-    true
+    Some(true)
 }
 
 fn are_mapped(start: usize, end: usize) -> bool {
@@ -164,6 +169,13 @@ mod tests {
     fn addresses_that_wrap_around_are_efault() {
         let error = check(usize::MAX - 10, 20, Use::Read).unwrap_err();
         assert_eq!(error.os_errno(), libc::EFAULT);
+    }
+
+    #[test]
+    fn a_descriptor_that_is_another_file_by_now_tells_nothing() {
+        let other = tempfile::tempfile().unwrap();
+        let start = pages(Some(libc::PROT_READ));
+        assert_eq!(are_usable(&other, start, start + PAGE, Use::Read), None);
     }
 
     #[test]

@@ -179,7 +179,7 @@ fn device_of(driver: &Driver, handle: CUcontext) -> Result<i32> {
 fn id_of(driver: &Driver, handle: CUcontext) -> u64 {
     let mut id = 0;
     if let Some(get) = driver.cuda.cuCtxGetId {
-        // SAFETY: the handle is of a live context; `id` is a place for the answer.
+        // SAFETY: the driver refuses a handle that is of no context; `id` is a place for the answer.
         unsafe { get(handle, &mut id) };
     }
     id
