@@ -5,7 +5,9 @@ use std::sync::Arc;
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{Hdf5, hid_t};
 
-use super::conflicts::{Access, AccessSet, Region, finish_before, in_file, is_idle, key_of_object};
+use super::conflicts::{
+    Access, AccessSet, Region, finish_before, in_file, is_empty, is_idle, key_of_object,
+};
 use super::inside::inside;
 use crate::metadata::{DatasetInfo, FileInfo, Layout};
 use crate::session::Session;
@@ -13,7 +15,7 @@ use crate::unfinished;
 
 /// Whether there is nothing that [`settle_dataset`] or [`settle_file`] would wait for or tell.
 pub fn is_settled() -> bool {
-    is_idle() && unfinished::is_none()
+    is_empty() && unfinished::is_none()
 }
 
 /// Waits for the transfers that HDF5's own access to a dataset has to come after. An error if HDF5 would
@@ -22,7 +24,7 @@ pub fn is_settled() -> bool {
 /// # Safety
 /// This thread may call HDF5.
 pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access) -> Result<()> {
-    if is_settled() {
+    if is_idle() && unfinished::is_none() {
         return Ok(());
     }
     inside(hdf5, || {
@@ -62,7 +64,7 @@ fn touches(
 /// # Safety
 /// This thread may call HDF5.
 pub unsafe fn settle_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
-    if is_idle() {
+    if is_empty() {
         return Ok(());
     }
     inside(hdf5, || {

@@ -159,6 +159,10 @@ impl<T: Clone> Table<T> {
             .collect()
     }
 
+    pub fn are_all(&self, is_so: impl Fn(&T) -> bool) -> bool {
+        self.entries.iter().all(|entry| is_so(&entry.operation))
+    }
+
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -219,8 +223,15 @@ pub fn leave(number: u64) {
     with((), |table| ((), table.leave(number).into_iter().collect()));
 }
 
-/// Whether nothing is pending; then there is no order to keep.
+/// Whether nothing is under way, but for failures that are left to be told; then there is no order to keep.
 pub fn is_idle() -> bool {
+    with_current(true, |table| {
+        table.are_all(|operation| operation.has_ended())
+    })
+}
+
+/// Whether nothing is under way, and no failure left to be told.
+pub fn is_empty() -> bool {
     with_current(true, |table| table.len() == 0)
 }
 
