@@ -2,7 +2,7 @@
 
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{
-    H5S_MAX_RANK, H5S_SEL_ALL, H5S_SEL_HYPERSLABS, H5S_SEL_NONE, H5S_UNLIMITED, hid_t,
+    H5S_MAX_RANK, H5S_SEL_ALL, H5S_SEL_HYPERSLABS, H5S_SEL_NONE, H5S_UNLIMITED, Hdf5, hid_t,
 };
 
 use crate::metadata::MappedSelection;
@@ -150,5 +150,19 @@ fn runs(session: &Session<'_>, space: hid_t) -> Result<Selection> {
         for (offset, length) in offsets.iter().zip(&lengths).take(got) {
             push_run(&mut runs, *offset, *length as u64);
         }
+    }
+}
+
+/// The first and the last element of a selection along each dimension; `None` if it has none, or is
+/// not one of a dataspace. The thread may call HDF5, which checks the identifier.
+pub(crate) fn bounds(hdf5: &Hdf5, space: hid_t) -> Option<(Vec<u64>, Vec<u64>)> {
+    let (mut low, mut high) = ([0u64; H5S_MAX_RANK], [0u64; H5S_MAX_RANK]);
+    // SAFETY: HDF5 checks the identifier, and has no more dimensions than there is room for.
+    unsafe {
+        let rank = (hdf5.H5Sget_simple_extent_ndims)(space);
+        let rank = usize::try_from(rank).ok().filter(|rank| *rank > 0)?;
+        let points = (hdf5.H5Sget_select_npoints)(space);
+        let status = (hdf5.H5Sget_select_bounds)(space, low.as_mut_ptr(), high.as_mut_ptr());
+        (points > 0 && status >= 0).then(|| (low[..rank].to_vec(), high[..rank].to_vec()))
     }
 }

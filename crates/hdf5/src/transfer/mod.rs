@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
-use penstock_sys::hdf5::{H5S_ALL, H5S_MAX_RANK, Hdf5, hid_t};
+use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
 use conflicts::{
     Access, AccessSet, FileKey, Region, Shared, enter, finish_before, key_of_file, key_of_object,
@@ -27,6 +27,7 @@ use crate::execute::{self, Manner};
 use crate::metadata::{DatasetInfo, Layout};
 use crate::order::{Known, Order};
 use crate::session::Session;
+use crate::space::bounds;
 use crate::{read, write};
 
 /// A prepared transfer.
@@ -90,7 +91,7 @@ unsafe fn prepare(
         Operation::Write => Access::Write,
     };
     let info = order.info(session)?;
-    let set = access_set(session, order, &info, access)?;
+    let set = access_set(session, (order.dataset, order.file_space), &info, access)?;
     // What was pending may have given it storage.
     let is_current = set.as_ref().is_none_or(|set| finish_before(hdf5, set) == 0);
     let by_hdf5 = by_hdf5(set.as_ref(), access);
@@ -135,7 +136,7 @@ unsafe fn prepare(
 /// virtual dataset that is read.
 fn access_set(
     session: &Session<'_>,
-    order: &Order<'_>,
+    (dataset, file_space): (hid_t, hid_t),
     info: &DatasetInfo,
     access: Access,
 ) -> Result<Option<AccessSet>> {
@@ -147,12 +148,13 @@ fn access_set(
         (Layout::Chunked { chunk, .. }, _) => chunk,
         _ => &[],
     };
-    let region = match bounds(session, order.file_space) {
-        Some(region) => region.of_chunks(chunk),
-        None => Region::Everything,
+    let bounds = match file_space {
+        H5S_ALL => None,
+        space => bounds(session.hdf5, space),
     };
+    let region = Region::between(bounds).of_chunks(chunk);
     Ok(Some(AccessSet::Elements {
-        dataset: key_of_object(session, order.dataset, &info.file)?,
+        dataset: key_of_object(session, dataset, &info.file)?,
         region,
         access,
     }))
@@ -203,25 +205,4 @@ impl write::Prepared {
             None => own.clone(),
         }]
     }
-}
-
-/// From the first to the last element of a selection along each dimension; `None` if it has none, or
-/// is not one of a dataspace.
-fn bounds(session: &Session<'_>, space: hid_t) -> Option<Region> {
-    if space == H5S_ALL {
-        return None;
-    }
-    let hdf5 = session.hdf5;
-    let (mut low, mut high) = ([0u64; H5S_MAX_RANK], [0u64; H5S_MAX_RANK]);
-    // SAFETY: HDF5 checks the identifier, and has no more dimensions than there is room for.
-    let (rank, status) = unsafe {
-        (
-            (hdf5.H5Sget_simple_extent_ndims)(space),
-            (hdf5.H5Sget_select_bounds)(space, low.as_mut_ptr(), high.as_mut_ptr()),
-        )
-    };
-    let rank = usize::try_from(rank).ok().filter(|_| status >= 0)?;
-    let ends = low[..rank].iter().zip(&high[..rank]);
-    let ranges = ends.map(|(low, high)| *low..high.saturating_add(1));
-    Some(Region::Box(ranges.collect()))
 }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
-use penstock_sys::hdf5::{Hdf5, hid_t};
+use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
-use super::conflicts::{
-    Access, AccessSet, Region, finish_before, in_file, is_empty, is_idle, key_of_object,
-};
+use super::conflicts::{Access, finish_before, in_file, is_empty, is_idle, key_of_object};
 use super::inside::inside;
-use crate::metadata::{DatasetInfo, FileInfo, Layout};
+use super::{access_set, by_hdf5};
+use crate::metadata::{DatasetInfo, FileInfo};
 use crate::session::Session;
 use crate::unfinished;
 
@@ -33,27 +32,10 @@ pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access
         unfinished::refuse(&session, dataset)?;
         // What cannot be described may touch anything.
         let set = DatasetInfo::read(&session, dataset)
-            .and_then(|info| touches(&session, dataset, &info, access))
-            .unwrap_or(AccessSet::All(access));
-        finish_before(hdf5, &set);
+            .and_then(|info| access_set(&session, (dataset, H5S_ALL), &info, access))
+            .unwrap_or(None);
+        finish_before(hdf5, &by_hdf5(set.as_ref(), access));
         Ok(())
-    })
-}
-
-fn touches(
-    session: &Session<'_>,
-    dataset: hid_t,
-    info: &DatasetInfo,
-    access: Access,
-) -> Result<AccessSet> {
-    Ok(match info.layout {
-        Layout::Virtual(_) | Layout::External(_) => AccessSet::All(access),
-        _ => AccessSet::Elements {
-            dataset: key_of_object(session, dataset, &info.file)?,
-            region: Region::Everything,
-            access,
-        }
-        .by_hdf5(),
     })
 }
 

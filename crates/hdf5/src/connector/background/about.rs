@@ -1,7 +1,6 @@
 //! What the order of operations on an object depends on, asked of HDF5 once.
 
 use std::ffi::{c_int, c_void};
-use std::ops::Range;
 use std::ptr;
 
 use penstock_engine::error::{Error, Result};
@@ -11,6 +10,7 @@ use penstock_sys::hdf5::{H5D_CHUNKED, H5D_CONTIGUOUS, H5P_DEFAULT, H5S_MAX_RANK,
 use super::super::wrapped::Under;
 use super::lend::Loan;
 use crate::session::Session;
+use crate::space;
 use crate::transfer::conflicts::{Access, AccessSet, FileKey, ObjectKey, Region, identity_of_file};
 
 /// A dataset, as far as others that are to be ordered with it must know it.
@@ -122,16 +122,8 @@ impl About {
             return AccessSet::All(access);
         }
         // SAFETY: passed on.
-        let region = match unsafe { bounds(under, space) } {
-            Some((low, high)) => {
-                let ranges = low.iter().zip(&high).map(|(low, high)| Range {
-                    start: *low,
-                    end: high.saturating_add(1),
-                });
-                Region::Box(ranges.collect()).of_chunks(&self.chunk)
-            }
-            None => Region::Everything,
-        };
+        let bounds = unsafe { bounds(under, space) };
+        let region = Region::between(bounds).of_chunks(&self.chunk);
         AccessSet::Elements {
             dataset: self.key,
             region,
@@ -157,15 +149,7 @@ pub unsafe fn bounds(under: &Under, space: hid_t) -> Option<(Vec<u64>, Vec<u64>)
         return None;
     }
     let host = under.container.below.host;
-    let (mut low, mut high) = ([0u64; H5S_MAX_RANK], [0u64; H5S_MAX_RANK]);
-    // SAFETY: HDF5 checks the identifier, and has no more dimensions than there is room for.
-    host.keeping_errors(|| unsafe {
-        let rank = (host.hdf5.H5Sget_simple_extent_ndims)(space);
-        let rank = usize::try_from(rank).ok().filter(|rank| *rank > 0)?;
-        let points = (host.hdf5.H5Sget_select_npoints)(space);
-        let status = (host.hdf5.H5Sget_select_bounds)(space, low.as_mut_ptr(), high.as_mut_ptr());
-        (points > 0 && status >= 0).then(|| (low[..rank].to_vec(), high[..rank].to_vec()))
-    })
+    host.keeping_errors(|| space::bounds(host.hdf5, space))
 }
 
 /// Whether nothing of HDF5's own lies between the connector below and the file.

@@ -70,6 +70,18 @@ impl ObjectKey {
 }
 
 impl Region {
+    /// From the first element along each dimension to the last; everything if these are not known.
+    pub fn between(bounds: Option<(Vec<u64>, Vec<u64>)>) -> Region {
+        let Some((low, high)) = bounds else {
+            return Region::Everything;
+        };
+        let ends = low.into_iter().zip(high);
+        Region::Box(
+            ends.map(|(low, high)| low..high.saturating_add(1))
+                .collect(),
+        )
+    }
+
     /// The region made of whole chunks.
     #[must_use]
     pub fn of_chunks(self, chunk: &[u64]) -> Region {
