@@ -1,9 +1,9 @@
 //! CUDA contexts: whose memory a request touches, and the copy queues kept for each.
 
 use std::ptr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use penstock_sys::cuda::{self, CUcontext, CUstreamCaptureMode};
+use penstock_sys::cuda::{self, CUcontext, CUevent, CUstreamCaptureMode};
 
 use super::{CopyQueue, Driver, driver};
 use crate::error::{Error, Kind, Result};
@@ -22,6 +22,8 @@ pub struct Context {
     queues: Mutex<Vec<CopyQueue>>,
     /// GPU memory that nobody uses at present: address and size.
     spare: Mutex<Vec<(u64, u64)>>,
+    /// Events that nobody uses at present.
+    events: Mutex<Vec<CUevent>>,
 }
 
 // SAFETY: a CUcontext may be used from any thread; the driver locks it itself.
@@ -76,6 +78,7 @@ impl Context {
             driver,
             queues: Mutex::default(),
             spare: Mutex::default(),
+            events: Mutex::default(),
         });
         known.push(Arc::clone(&context));
         Ok(context)
@@ -142,6 +145,29 @@ impl Context {
             spare.push((address, bytes));
         }
         is_room
+    }
+
+    /// An event for the sole use of the caller, to be given back by [`keep_event`](Self::keep_event).
+    /// To make one takes longer than the rest of a submission. The context must be current.
+    pub fn event(&self) -> Result<CUevent> {
+        if let Some(event) = self.idle_events().pop() {
+            return Ok(event);
+        }
+        let mut event = ptr::null_mut();
+        let flags = cuda::CU_EVENT_DISABLE_TIMING | cuda::CU_EVENT_BLOCKING_SYNC;
+        // SAFETY: `event` is a valid place for the answer.
+        let code = unsafe { (self.driver.cuda.cuEventCreate)(&mut event, flags) };
+        self.driver.check(code, "cuEventCreate")?;
+        Ok(event)
+    }
+
+    /// Takes back an event, which may be recorded again whether its work is done or not.
+    pub fn keep_event(&self, event: CUevent) {
+        self.idle_events().push(event);
+    }
+
+    fn idle_events(&self) -> MutexGuard<'_, Vec<CUevent>> {
+        self.events.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Takes back a queue that has no work left.

@@ -259,11 +259,7 @@ impl CopyQueue {
     fn record(&mut self, index: usize, stream: CUstream) -> Result<()> {
         let driver = self.context.driver;
         while self.events.len() <= index {
-            let mut event = ptr::null_mut();
-            let flags = cuda::CU_EVENT_DISABLE_TIMING | cuda::CU_EVENT_BLOCKING_SYNC;
-            // SAFETY: `event` is a valid place for the answer.
-            let code = unsafe { (driver.cuda.cuEventCreate)(&mut event, flags) };
-            driver.check(code, "cuEventCreate")?;
+            let event = self.context.event()?;
             self.events.push(event);
         }
         // SAFETY: event and stream are live and of the same context.
@@ -331,8 +327,7 @@ impl Drop for CopyQueue {
         }
         let cuda = self.context.driver.cuda;
         for event in self.events.drain(..) {
-            // SAFETY: made by `mark`, and used by nobody else.
-            unsafe { (cuda.cuEventDestroy)(event) };
+            self.context.keep_event(event);
         }
         // SAFETY: made by `new`, and used by nobody else.
         unsafe { (cuda.cuStreamDestroy)(self.stream) };

@@ -50,7 +50,8 @@ impl Stream {
         from: usize,
         bytes: usize,
     ) -> Result<()> {
-        self.in_context(memory, |driver| {
+        self.in_context(memory, |context| {
+            let driver = context.driver;
             self.refuse_capture(driver)?;
             // SAFETY: the stream is live, as `from_raw` asks; the caller vouches for the memory.
             let code =
@@ -64,22 +65,18 @@ impl Stream {
     fn in_context<T>(
         self,
         memory: &Arc<Context>,
-        act: impl FnOnce(&'static Driver) -> Result<T>,
+        act: impl FnOnce(&Arc<Context>) -> Result<T>,
     ) -> Result<T> {
         let _entered = memory.enter()?;
         if self.is_default() {
-            return act(memory.driver);
+            return act(memory);
         }
         let context = self.own_context()?;
-        let _inner = context.enter()?;
-        act(memory.driver)
-    }
-
-    fn context_of(self, memory: &Arc<Context>) -> Result<Arc<Context>> {
-        match self.is_default() {
-            true => Ok(Arc::clone(memory)),
-            false => self.own_context(),
+        if Arc::ptr_eq(&context, memory) {
+            return act(memory);
         }
+        let _inner = context.enter()?;
+        act(&context)
     }
 
     /// The stream's context; for a default stream the one that is current on this thread, or that
@@ -119,7 +116,8 @@ impl Stream {
     /// is meant.
     pub fn synchronize(self, device: i32) -> Result<()> {
         crate::refuse_fork()?;
-        self.in_context(&Context::primary(device)?, |driver| {
+        self.in_context(&Context::primary(device)?, |context| {
+            let driver = context.driver;
             self.refuse_capture(driver)?;
             // SAFETY: the stream is live, as `from_raw` asks.
             let code = unsafe { (driver.cuda.cuStreamSynchronize)(self.0) };
@@ -131,7 +129,8 @@ impl Stream {
     /// asked. It disturbs no capture. `device` tells whose default stream is meant.
     pub fn is_idle(self, device: i32) -> Result<bool> {
         crate::refuse_fork()?;
-        self.in_context(&Context::primary(device)?, |driver| {
+        self.in_context(&Context::primary(device)?, |context| {
+            let driver = context.driver;
             if self.is_capturing(driver) {
                 return Ok(false);
             }
@@ -169,48 +168,54 @@ impl Stream {
     }
 
     /// Calls `start` when all work queued on the stream so far is done, on a thread of the driver
-    /// that must not call CUDA.
-    pub(crate) fn then(self, memory: &Arc<Context>, start: Box<dyn FnOnce() + Send>) -> Result<()> {
+    /// that must not call CUDA. Returns a mark before it.
+    pub(crate) fn then(
+        self,
+        memory: &Arc<Context>,
+        start: Box<dyn FnOnce() + Send>,
+    ) -> Result<Mark> {
         unsafe extern "C" fn run(data: *mut c_void) {
             // SAFETY: `data` is the box leaked below, and the driver calls this once.
             let start = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) };
             // A panic must not reach the driver; starting only queues tasks.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(start));
         }
-        self.in_context(memory, |driver| {
-            self.refuse_capture(driver)?;
+        self.in_context(memory, |context| {
+            let mark = self.mark_here(context)?;
             let data = Box::into_raw(Box::new(start)).cast::<c_void>();
             // SAFETY: `run` takes the box back.
-            let code = unsafe { (driver.cuda.cuLaunchHostFunc)(self.0, run, data) };
+            let code = unsafe { (context.driver.cuda.cuLaunchHostFunc)(self.0, run, data) };
             if code != cuda::CUDA_SUCCESS {
                 // SAFETY: the driver refused, so it will not call `run`.
                 drop(unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) });
             }
-            driver.check(code, "cuLaunchHostFunc")
+            context.driver.check(code, "cuLaunchHostFunc")?;
+            Ok(mark)
         })
     }
 
     /// A mark at the present end of the stream.
     pub(crate) fn mark(self, memory: &Arc<Context>) -> Result<Mark> {
-        self.in_context(memory, |driver| {
-            self.refuse_capture(driver)?;
-            let context = self.context_of(memory)?;
-            let mut event = ptr::null_mut();
-            let flags = cuda::CU_EVENT_DISABLE_TIMING | cuda::CU_EVENT_BLOCKING_SYNC;
-            // SAFETY: `event` is a valid place for the answer.
-            let code = unsafe { (driver.cuda.cuEventCreate)(&mut event, flags) };
-            driver.check(code, "cuEventCreate")?;
-            let mark = Mark { event, context };
-            // SAFETY: event and stream are live and of the same context.
-            let code = unsafe { (driver.cuda.cuEventRecord)(event, self.0) };
-            driver.check(code, "cuEventRecord")?;
-            Ok(mark)
-        })
+        self.in_context(memory, |context| self.mark_here(context))
+    }
+
+    /// As [`mark`](Self::mark), in the stream's context, which is current.
+    fn mark_here(self, context: &Arc<Context>) -> Result<Mark> {
+        self.refuse_capture(context.driver)?;
+        let mark = Mark {
+            event: context.event()?,
+            context: Arc::clone(context),
+        };
+        // SAFETY: event and stream are live and of the same context.
+        let code = unsafe { (context.driver.cuda.cuEventRecord)(mark.event, self.0) };
+        context.driver.check(code, "cuEventRecord")?;
+        Ok(mark)
     }
 
     /// Whether [`wait_for`](Self::wait_for) can be expected to work.
     pub(crate) fn can_wait(self, memory: &Arc<Context>) -> Result<()> {
-        self.in_context(memory, |driver| {
+        self.in_context(memory, |context| {
+            let driver = context.driver;
             wait_value(driver)?;
             self.refuse_capture(driver)
         })
@@ -218,7 +223,8 @@ impl Stream {
 
     /// Makes work queued on the stream from now on wait until the flag is raised.
     pub(crate) fn wait_for(self, memory: &Arc<Context>, flag: FlagTarget) -> Result<()> {
-        self.in_context(memory, |driver| {
+        self.in_context(memory, |context| {
+            let driver = context.driver;
             self.refuse_capture(driver)?;
             let wait = wait_value(driver)?;
             let condition = cuda::CU_STREAM_WAIT_VALUE_GEQ;
@@ -273,10 +279,7 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        if let Ok(_entered) = self.context.enter() {
-            // SAFETY: made by `Stream::mark`, and used by nobody any more.
-            unsafe { (self.context.driver.cuda.cuEventDestroy)(self.event) };
-        }
+        self.context.keep_event(self.event);
     }
 }
 

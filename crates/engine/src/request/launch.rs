@@ -74,17 +74,16 @@ impl Launch {
         context: &Arc<Context>,
         holds: bool,
     ) -> Result<()> {
-        let mark = stream.mark(context)?;
         if self.engine.workers.has_thread() {
             let launch = Arc::clone(self);
             // On a thread of the driver, which must not carry out the request: but there is one.
-            stream.then(context, Box::new(move || launch.begin()))?;
+            let mark = stream.then(context, Box::new(move || launch.begin()))?;
             watch::watch(self, mark);
         } else if holds {
-            mark.wait()?;
+            stream.mark(context)?.wait()?;
             self.begin();
         } else {
-            *lock(&self.waits_for) = Some(Arc::new(mark));
+            *lock(&self.waits_for) = Some(Arc::new(stream.mark(context)?));
             lock(&LATE).push(Arc::downgrade(self));
         }
         Ok(())

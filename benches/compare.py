@@ -1,0 +1,151 @@
+"""Two builds of Penstock by turns on one machine: `python -m benches.compare NAME ...`.
+
+The builds are in folders of their own (`pip install --target`). Only Penstock's own rows run. A row
+is worse if its median is more than 3 % worse and none of its turns is as good as any turn of the
+build before. The exit status tells whether one is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from .harness.measure import DURATIONS, ONLY, OURS
+
+_ALLOWED = 0.97
+
+
+@dataclass
+class Compared:
+    """A row of a benchmark: its value in each turn of both builds."""
+
+    unit: str
+    before: list[float] = field(default_factory=list)
+    after: list[float] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        """How many times better the build after is."""
+        before, after = statistics.median(self.before), statistics.median(self.after)
+        return before / after if self.unit in DURATIONS else after / before
+
+    @property
+    def is_worse(self) -> bool:
+        if self.unit in DURATIONS:
+            apart = min(self.after) > max(self.before)
+        else:
+            apart = max(self.after) < min(self.before)
+        return apart and self.ratio < _ALLOWED
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benches.compare", description=__doc__)
+    parser.add_argument(
+        "names", nargs="+", metavar="NAME", help="benchmarks, as of python -m benches.NAME"
+    )
+    parser.add_argument(
+        "--before", type=Path, required=True, help="where the build before is installed"
+    )
+    parser.add_argument(
+        "--after", type=Path, required=True, help="where the build after is installed"
+    )
+    parser.add_argument("--turns", type=int, default=3, help="runs of each build, 3 by default")
+    parser.add_argument("--dir", type=Path, required=True, help="folder of the benchmarks' files")
+    parser.add_argument("--size", help="passed on to the benchmarks")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was seen to FILE")
+    given = parser.parse_args()
+    rows: dict[tuple[str, str], Compared] = {}
+    for name in given.names:
+        began = time.monotonic()
+        seen = compare(name, given)
+        print("\n".join(table(name, seen)))
+        print(f"{time.monotonic() - began:.0f} s\n", flush=True)
+        rows |= {(name, what): row for what, row in seen.items()}
+        if given.json:
+            found = [[*key, vars(row)] for key, row in rows.items()]
+            given.json.write_text(json.dumps(found, indent=1))
+    worse = [f"{name}: {what}" for (name, what), row in rows.items() if row.is_worse]
+    print(f"{len(rows)} rows, {len(worse)} worse" + "".join(f"\n  {row}" for row in worse))
+    sys.exit(1 if worse or not rows else 0)
+
+
+def compare(name: str, given: argparse.Namespace) -> dict[str, Compared]:
+    """The rows that both builds have."""
+    rows: dict[str, Compared] = {}
+    for turn in range(given.turns):
+        builds = [("before", given.before), ("after", given.after)]
+        # The one that is first has what the one before it has left behind.
+        for build, folder in builds if turn % 2 == 0 else reversed(builds):
+            for row in run(name, folder, given):
+                compared = rows.setdefault(words(row), Compared(row["unit"]))
+                getattr(compared, build).append(row["value"])
+    for path in given.dir.glob("hdf5-*"):
+        path.unlink()
+    return {what: row for what, row in rows.items() if row.before and row.after}
+
+
+def run(name: str, folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
+    search = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
+    with TemporaryDirectory() as results:
+        file = Path(results, "result.json")
+        command = [
+            sys.executable,
+            "-m",
+            f"benches.{name}",
+            "--dir",
+            str(given.dir),
+            "--json",
+            str(file),
+        ]
+        if given.size:
+            command += ["--size", given.size]
+        done = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": search, ONLY: OURS},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            print(f"{name}, {folder}: {done.stderr.strip()[-300:]}", file=sys.stderr)
+        rows = json.loads(file.read_text())["rows"] if file.exists() else []
+    return [row for row in rows if row["value"] and row["name"].startswith(OURS)]
+
+
+def words(row: dict[str, Any]) -> str:
+    return ", ".join(filter(None, [row["group"], row["setting"]]))
+
+
+def table(name: str, rows: dict[str, Compared]) -> list[str]:
+    lines = [
+        f"### {name}",
+        "",
+        "| What | | Before | After | After is |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for what, row in rows.items():
+        verdict = f"{row.ratio:.2f}x" + (" **worse**" if row.is_worse else "")
+        lines.append(
+            f"| {what} | {row.unit} | {spread(row.before)} | {spread(row.after)} | {verdict} |"
+        )
+    return [*lines, ""]
+
+
+def spread(values: list[float]) -> str:
+    """The median and, if there are several, from where to where they go."""
+    median, *ends = (
+        f"{value:.3g}" for value in (statistics.median(values), min(values), max(values))
+    )
+    return f"{median} ({ends[0]}-{ends[1]})" if len(values) > 1 else median
+
+
+if __name__ == "__main__":
+    main()
