@@ -285,11 +285,16 @@ fn contiguous(
     }
     let info = match info.layout {
         Layout::Contiguous { offset: None } => {
-            let sieve = info.file.sieve_buffer as u64;
-            let Some((start, count)) = selection.end(&info.shape, native.element, sieve) else {
+            let past_sieve = native.past_sieve(session)?;
+            let more_than = match past_sieve {
+                Some(_) => 0,
+                None => info.file.sieve_buffer as u64,
+            };
+            let Some((start, count)) = selection.end(&info.shape, native.element, more_than) else {
                 return refused("the last element cannot be told");
             };
-            let allocate = || native.allocate(session, (&start, &count), info.fill.as_deref());
+            let (end, fill) = ((&*start, &*count), info.fill.as_deref());
+            let allocate = || native.allocate(session, end, fill, past_sieve);
             unfinished::watched(session, order.dataset, allocate)?;
             DatasetInfo::read(session, order.dataset)?
         }

@@ -72,6 +72,8 @@ pub const H5D_FILL_TIME_NEVER: c_int = 1;
 pub const H5D_FILL_TIME_IFSET: c_int = 2;
 pub const H5D_FILL_VALUE_UNDEFINED: c_int = 0;
 pub const H5D_FILL_VALUE_USER_DEFINED: c_int = 2;
+pub const H5D_SELECTION_IO_MODE_ON: c_int = 2;
+pub const H5D_SEL_IO_NO_VECTOR_OR_SELECTION_IO_CB: u32 = 8;
 
 pub const H5S_SCALAR: c_int = 0;
 pub const H5S_SIMPLE: c_int = 1;
@@ -237,6 +239,7 @@ table! {
             fn H5Iget_file_id(id: hid_t) -> hid_t;
             fn H5Iget_name(id: hid_t, name: *mut c_char, size: usize) -> isize;
 
+            fn H5Pcreate(cls_id: hid_t) -> hid_t;
             fn H5Pclose(plist_id: hid_t) -> herr_t;
             /// Holds HDF5's lock while it calls `iter_func`, whose answer ends the iteration if it is not 0.
             fn H5Piterate(
@@ -461,6 +464,10 @@ table! {
         optional {
             /// 1.14 only; 2.x has the variable `H5FD_SEC2_id_g`.
             fn H5FD_sec2_init() -> hid_t;
+            /// From 1.14.1.
+            fn H5Pset_selection_io(plist_id: hid_t, mode: c_int) -> herr_t;
+            /// From 1.14.3: bits that say why the last transfer by the list was no selection I/O.
+            fn H5Pget_no_selection_io_cause(plist_id: hid_t, cause: *mut u32) -> herr_t;
         }
     }
 }

@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
-use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_SELECT_SET, Hdf5, hid_t};
+use penstock_sys::hdf5::{
+    H5D_SEL_IO_NO_VECTOR_OR_SELECTION_IO_CB, H5D_SELECTION_IO_MODE_ON, H5F_SCOPE_LOCAL,
+    H5P_DEFAULT, H5S_SELECT_SET, Hdf5, hid_t,
+};
 
 use crate::metadata::{DatasetInfo, Layout, in_dataset};
-use crate::session::Session;
+use crate::session::{Id, Session};
 
 /// The dataset that is written, as HDF5 knows it. The submitter keeps it open.
 #[derive(Clone)]
@@ -193,27 +196,47 @@ impl Native {
         Ok(())
     }
 
+    /// A transfer property list by which HDF5 writes past its sieve buffer, if that has never been used;
+    /// none from versions that cannot tell whether they have.
+    pub fn past_sieve(&self, session: &Session<'_>) -> Result<Option<Id>> {
+        let hdf5 = session.hdf5;
+        let (Some(set), Some(_)) = (hdf5.H5Pset_selection_io, hdf5.H5Pget_no_selection_io_cause)
+        else {
+            return Ok(None);
+        };
+        let Some(class) = hdf5.identifier("H5P_CLS_DATASET_XFER_ID_g") else {
+            return Ok(None);
+        };
+        let action = "make a list of transfer properties";
+        // SAFETY: HDF5 checks the class; the answer is ours to close.
+        let list = session.own(unsafe { (hdf5.H5Pcreate)(class) }, hdf5.H5Pclose, action)?;
+        // SAFETY: the list is of the class that has this property.
+        session.check(unsafe { set(list.get(), H5D_SELECTION_IO_MODE_ON) }, action)?;
+        Ok(Some(list))
+    }
+
     /// Makes HDF5 allocate contiguous storage, by writing the fill value to elements that are about to be
     /// written, and keep nothing of it back. A write that is cancelled or fails leaves them so.
     ///
-    /// The last ones are best: the file is as long then as it has to be, and the window of the sieve
-    /// buffer that starts at the last one ends with the dataset, so little is read for it and written
-    /// from it. Every write here may wait for those in the background, which hold the lock of the file.
+    /// The last ones are best: the file is as long then as it has to be. Every write here may wait for
+    /// those in the background, which hold the lock of the file.
     ///
-    /// More bytes than the sieve buffer has are written past it. That matters on a full disk: HDF5
-    /// (1.14.4, 2.0.0) cannot close a dataset whose sieve buffer cannot be written, and uses the closed
-    /// dataset when the file is flushed.
+    /// They have to go past the sieve buffer: HDF5 (1.14.4, 2.0.0) cannot close a dataset whose sieve
+    /// buffer cannot be written, because the disk is full, and uses the closed dataset when the file is
+    /// flushed. They do by `past_sieve`, or if they have more bytes than the buffer.
     pub fn allocate(
         &self,
         session: &Session<'_>,
         (start, count): (&[u64], &[u64]),
         fill: Option<&[u8]>,
+        past_sieve: Option<Id>,
     ) -> Result<()> {
         let elements = count.iter().product::<u64>() as usize;
         let bytes = match fill.filter(|fill| fill.len() as u64 == self.element) {
             Some(fill) => fill.repeat(elements),
             None => vec![0u8; elements * self.element as usize],
         };
+        let list = past_sieve.as_ref().map_or(H5P_DEFAULT, Id::get);
         self.some(session, (start, count), |file_type, memory, space| {
             // SAFETY: the buffer holds the elements that are selected, in their own type.
             unsafe {
@@ -222,11 +245,21 @@ impl Native {
                     file_type,
                     memory,
                     space,
-                    H5P_DEFAULT,
+                    list,
                     bytes.as_ptr().cast(),
                 )
             }
         })?;
+        let mut cause = 0;
+        if let (Some(list), Some(get)) = (&past_sieve, session.hdf5.H5Pget_no_selection_io_cause) {
+            // SAFETY: the list is of the class that has this property; there is a place for it.
+            let status = unsafe { get(list.get(), &mut cause) };
+            session.check(status, "find how the storage was allocated")?;
+            // A driver without selections gets each range by itself.
+            if cause & !H5D_SEL_IO_NO_VECTOR_OR_SELECTION_IO_CB == 0 {
+                return Ok(());
+            }
+        }
         self.forget_sieve(session)
     }
 
