@@ -651,13 +651,27 @@ impl Hdf5 {
     }
 
     /// Where that variable lies: to look for it takes longer than to read it.
+    ///
+    /// A program that names the variable may have a copy of it (R_X86_64_COPY, ELF x86-64 ABI 4.4), which
+    /// is the one that HDF5 uses. The other is never set.
     pub fn address_of(&self, variable: &str) -> Option<*const hid_t> {
         if !variable.starts_with("H5") || !variable.ends_with("_g") {
             return None;
         }
         // SAFETY: a pointer to the variable is as large as a pointer to a function, and is used as
         // nothing else.
-        unsafe { self.library.optional(&[variable]) }
+        let own: *const hid_t = unsafe { self.library.optional(&[variable]) }?;
+        // SAFETY: exported variables of these names are of type hid_t, and stay mapped with HDF5 and
+        // with the program.
+        let is_set = |variable: *const hid_t| unsafe { variable.read() } > 0;
+        if is_set(own) {
+            return Some(own);
+        }
+        let name = CString::new(variable).ok()?;
+        // SAFETY: looks for the name where HDF5's own references to it were resolved.
+        let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.cast::<hid_t>();
+        let is_copied = !first.is_null() && is_set(first);
+        Some(if is_copied { first } else { own })
     }
 
     /// Puts an entry on the calling thread's error stack. `major` and `minor` are the variables of
