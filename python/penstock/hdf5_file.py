@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock import by_h5py, hdf5, hdf5_blocks, hdf5_connector, hdf5_create, hdf5_native, request
 from penstock._options import OptionKeys
+from penstock.by_h5py import read_quickly
 from penstock.errors import Error
 from penstock.hdf5_library import lock
 from penstock.placement import Device
@@ -66,11 +67,12 @@ class Dataset:
 
         >>> x = f["group/rho"].read(np.s_[0:10], device="cuda")
         """
-        if out is None and device is None and dtype is None and stream is None and not options:
+        whole = selection is ALL and out is None and device is None and dtype is None
+        if whole and stream is None and not options:
             if self._is_quick is None:
                 self._is_quick = by_h5py.is_quick(self._dataset)
-            if self._is_quick and selection is ALL:
-                return by_h5py.read_quickly(self._dataset, selection)
+            if self._is_quick:
+                return read_quickly(self._dataset)
         return hdf5.read(
             self._dataset,
             selection,

@@ -11,27 +11,28 @@ from typing import Any
 from penstock._native import lib
 from penstock.errors import check
 
-_bound = False
+_lock: Any = None
 
 
 def lock() -> Any:
-    """The lock under which HDF5 is called, h5py's own.
+    """The lock under which HDF5 is called, h5py's own."""
+    return _lock or _bind()
 
-    The first call tells the native library which HDF5 of the process is meant. It also tells
-    where nvCOMP is, which decodes chunks on the GPU, if a wheel has brought it.
-    """
-    global _bound
+
+def _bind() -> Any:
+    """Tell the native library which HDF5 of the process is meant, and where nvCOMP is, which
+    decodes chunks on the GPU, if a wheel has brought it."""
+    global _lock
     import h5py
     from h5py._objects import phil
 
-    if not _bound:
-        with phil:
-            if not _bound:
-                check(lib.penstock_hdf5_bind(os.fsencode(h5py.h5.__file__)))
-                for path in nvcomp_libraries():
-                    check(lib.penstock_nvcomp_path(os.fsencode(path)))
-                    break
-                _bound = True
+    with phil:
+        if _lock is None:
+            check(lib.penstock_hdf5_bind(os.fsencode(h5py.h5.__file__)))
+            for path in nvcomp_libraries():
+                check(lib.penstock_nvcomp_path(os.fsencode(path)))
+                break
+            _lock = phil
     return phil
 
 

@@ -136,13 +136,17 @@ def _space_id(space: Any) -> int:
     return 0 if space is None else int(space.id)  # H5S_ALL
 
 
+is_settled = lib.penstock_hdf5_is_settled
+"""Whether no request is under way."""
+
+
 def settle(dataset: Any, operation: int) -> None:
     """Wait for the requests that h5py's own access to a dataset comes after.
 
     The caller holds the lock until that access is over, so that nothing new starts before. What
     went wrong with the requests is told to those who wait for them, or when the file is closed.
     """
-    if not lib.penstock_hdf5_is_settled():
+    if not is_settled():
         check(lib.penstock_dataset_settle(dataset.id.id, operation))
 
 
@@ -152,6 +156,6 @@ def settle_file(item: Any) -> None:
     Raises:
         Error: A write has failed, and nobody was told.
     """
-    if not lib.penstock_hdf5_is_settled():
+    if not is_settled():
         with lock():
             check(lib.penstock_hdf5_settle(item.id.id))

@@ -167,10 +167,9 @@ def last_report() -> Report | None:
     return report
 
 
-def remember(report: _Kept) -> None:
-    """Make this the last report of the thread or task. A small read by h5py has no time to make
-    one: it gives bytes and nanoseconds."""
-    _last.set(report)
+remember = _last.set
+"""Make this the last report of the thread or task. A small read by h5py has no time to make one: it
+gives bytes and nanoseconds."""
 
 
 def remember_note(note: str) -> None:
