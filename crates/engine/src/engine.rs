@@ -16,6 +16,8 @@ pub(crate) struct Engine {
     pub cores: usize,
     environment: Options,
     process: Mutex<Options>,
+    /// Whether any were ever set: small calls do without the lock.
+    has_process_options: AtomicBool,
     /// Requests under way.
     pub requests: Tally,
     /// Those of them that end though nobody takes their turns.
@@ -144,6 +146,7 @@ impl Engine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             environment,
             process: Mutex::default(),
+            has_process_options: AtomicBool::new(false),
             requests: Tally::new(),
             independent: Tally::new(),
             trace_failed: Mutex::new(trace_failed),
@@ -152,6 +155,9 @@ impl Engine {
 
     /// Options of the process and the environment, below those of a call and a file.
     pub fn outer_options(&self) -> Options {
+        if !self.has_process_options.load(Ordering::Acquire) {
+            return self.environment;
+        }
         let process = *self.process.lock().unwrap_or_else(|e| e.into_inner());
         process.or(self.environment)
     }
@@ -159,6 +165,7 @@ impl Engine {
     pub fn set_process_options(&self, options: Options) -> Result<()> {
         options.check()?;
         *self.process.lock().unwrap_or_else(|e| e.into_inner()) = options;
+        self.has_process_options.store(true, Ordering::Release);
         Ok(())
     }
 }

@@ -117,6 +117,24 @@ impl Counters {
     }
 
     pub fn report(&self, asked: RouteName, device: i32, block: u64, elapsed_ns: u64) -> Report {
+        let note = self.note.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        self.with_note(asked, device, block, elapsed_ns, note)
+    }
+
+    /// As [`report`](Self::report), of host memory and for the last time.
+    pub fn into_host_report(mut self, block: u64, elapsed_ns: u64) -> Report {
+        let note = std::mem::take(self.note.get_mut().unwrap_or_else(|e| e.into_inner()));
+        self.with_note(RouteName::Host, -1, block, elapsed_ns, note)
+    }
+
+    fn with_note(
+        &self,
+        asked: RouteName,
+        device: i32,
+        block: u64,
+        elapsed_ns: u64,
+        note: String,
+    ) -> Report {
         let bytes = PATHS.map(|path| self.bytes[path as usize].load(Relaxed));
         let route = PATHS
             .iter()
@@ -137,7 +155,7 @@ impl Counters {
             stored: self.stored.load(Relaxed),
             decoded_cpu: self.decoded_cpu.load(Relaxed),
             decoded_gpu: self.decoded_gpu.load(Relaxed),
-            note: self.note.lock().unwrap_or_else(|e| e.into_inner()).clone(),
+            note,
         }
     }
 }

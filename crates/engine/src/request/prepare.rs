@@ -73,7 +73,7 @@ pub(super) fn small(
             counters.note(note);
         }
         let elapsed = submitted.elapsed().as_nanos() as u64;
-        counters.report(RouteName::Host, -1, extent.length, elapsed.max(1))
+        counters.into_host_report(extent.length, elapsed.max(1))
     }))
 }
 
