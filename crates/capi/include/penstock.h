@@ -289,8 +289,9 @@ PENSTOCK_API int penstock_request_cancel(penstock_request *request);
 PENSTOCK_API int penstock_request_progress(penstock_request *request, uint64_t *bytes);
 /* PENSTOCK_PENDING until the request is finished. A failed request reports what it had moved. */
 PENSTOCK_API int penstock_request_report(penstock_request *request, penstock_report *report);
-/* A file descriptor that becomes readable when the request is finished, for poll and event
- * loops. It belongs to the request, and is closed with it: do not close it. */
+/* A file descriptor that becomes readable when the request is finished, or when wait and test say
+ * PENSTOCK_TURN, for poll and event loops. It belongs to the request, and is closed with it: do not
+ * close it. */
 PENSTOCK_API int penstock_request_fd(penstock_request *request, int *fd);
 /* Makes later work on `stream` start only when the request is finished or has failed. */
 PENSTOCK_API int penstock_request_hold_stream(penstock_request *request, penstock_stream stream);
