@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from time import perf_counter_ns
 from typing import Any, NamedTuple, TypeVar
 
@@ -144,6 +145,12 @@ def settle(dataset: Any, operation: int) -> None:
     """
     if not lib.penstock_hdf5_is_settled():
         check(lib.penstock_dataset_settle(dataset.id.id, operation))
+
+
+def settle_path(name: Any) -> None:
+    """Wait for all requests of the file with this name, if it is one. The caller holds the lock."""
+    if isinstance(name, (str, bytes, os.PathLike)) and not lib.penstock_hdf5_is_settled():
+        check(lib.penstock_hdf5_settle_path(os.fsencode(name)))
 
 
 def settle_file(item: Any) -> None:

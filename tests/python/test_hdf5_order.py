@@ -237,6 +237,18 @@ def test_a_virtual_read_under_way_is_over_before_the_connector_cuts_its_source_o
         np.testing.assert_array_equal(request.wait(), values)
 
 
+@pytest.mark.parametrize("connector", [None, "penstock_async"])
+def test_a_virtual_read_under_way_is_over_before_its_source_is_made_anew(
+    read_by_another, connector
+):
+    source, path, values = read_by_another
+    with h5py.File(path) as other:
+        request = ps.read_async(other["virtual"], threads=1)
+        with ps.File(source, "w", connector=connector) as one:
+            one.create("x", data=np.zeros_like(values))
+        np.testing.assert_array_equal(request.wait(), values)
+
+
 def test_a_write_under_way_is_seen_through_a_virtual_dataset_of_compact_ones(tmp_path):
     source, path, shape = tmp_path / "source.h5", tmp_path / "virtual.h5", (1000,)
     compact = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

@@ -15,11 +15,12 @@ use penstock_engine::{MemoryKind, Stream};
 use penstock_hdf5::execute::Manner;
 use penstock_hdf5::order::{Known, Order, Shape};
 use penstock_hdf5::transfer::conflicts::Access;
-use penstock_hdf5::transfer::{self, settle_dataset, settle_file};
+use penstock_hdf5::transfer::{self, settle_dataset, settle_file, settle_path};
 use penstock_sys::add_library_folders;
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
 
 use crate::error::{OK, guard, null};
+use crate::file::path_of;
 use crate::options::{self, COptions};
 use crate::report::{CReport, check_size, give};
 use crate::request::{self as requests, CALLER_WAITS, CRequest, Held};
@@ -433,6 +434,23 @@ pub unsafe extern "C" fn penstock_hdf5_settle(object: hid_t) -> c_int {
         refuse_fork()?;
         // SAFETY: the header asks the caller for HDF5's lock.
         unsafe { settle_file(BINDING.get()?, object)? };
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_hdf5_settle_path(path: *const c_char) -> c_int {
+    guard(|| {
+        refuse_fork()?;
+        // SAFETY: the caller gives a C string.
+        let path = unsafe { path_of(path)? };
+        // What is under way has found HDF5.
+        if !transfer::is_settled() {
+            // SAFETY: the header asks the caller for HDF5's lock.
+            unsafe { settle_path(BINDING.get()?, path) };
+        }
         Ok(OK)
     })
 }

@@ -21,7 +21,7 @@ use conflicts::{
 };
 pub use held::Held;
 pub(crate) use inside::{inside, is_inside};
-pub use settle::{is_settled, settle_dataset, settle_file};
+pub use settle::{is_settled, settle_dataset, settle_file, settle_path};
 
 use crate::execute::{self, Manner};
 use crate::metadata::{DatasetInfo, Layout};
