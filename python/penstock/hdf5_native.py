@@ -14,7 +14,7 @@ from penstock.errors import check
 from penstock.hdf5_library import lock, writable
 from penstock.request import Finished, Request
 from penstock.selection import Selected
-from penstock.streams import stream_handle
+from penstock.streams import stream_handle, wait_for
 
 A = TypeVar("A")
 
@@ -115,6 +115,7 @@ def _run(
         space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
     move = lib.penstock_dataset_read if reading else lib.penstock_dataset_write
     done = new_report()
+    wait_for(memory.view.stream, memory.view.device)
     with lock():
         check(
             move(
