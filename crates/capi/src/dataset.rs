@@ -173,14 +173,10 @@ unsafe fn start(
 ) -> Result<transfer::Held> {
     refuse_fork()?;
     let hdf5 = BINDING.get()?;
-    // What comes after a stream is not there yet, so that nobody can write it now.
-    let is_there = match operation {
-        Operation::Read => true,
-        Operation::Write => manner.stream.as_ref().is_none_or(|order| !order.after),
-    };
-    let host = match is_there {
-        true => on_host(buffer)?,
-        false => std::ptr::null_mut(),
+    // What comes after a stream can be neither written now, as it is not there yet, nor filled.
+    let host = match manner.stream.as_ref().is_some_and(|order| order.after) {
+        true => std::ptr::null_mut(),
+        false => on_host(buffer)?,
     };
     // SAFETY: passed on.
     unsafe { transfer::start(hdf5, operation, order, (buffer as usize, host), manner) }
