@@ -158,6 +158,9 @@ fn plan(
         Err(why) => return refused(why),
     };
     let Conversion { item, change } = conversion;
+    if order.is_of_another_shape(session, info)? {
+        return refused("the dataspace has another shape than the dataset");
+    }
     let (selection, memory) = order.selections(session, info, item.memory)?;
     let prepared = |readings| Prepared {
         readings,
