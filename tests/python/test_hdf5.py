@@ -464,3 +464,18 @@ def test_torch_tensors_are_read_and_written(h5, torch_cuda):
             t = t * 1
         ps.write(source, t + 1)
         np.testing.assert_array_equal(source[...], BIG + 1)
+
+
+def test_fields_that_the_dataset_lacks_are_kept_or_the_read_is_refused(tmp_path, nothing_is_small):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        dataset = file.create_dataset("x", data=np.ones(100, [("a", "i4")]))
+        for step in (1, 2):
+            whole = np.full(100 * step, 7, [("a", "i4"), ("b", "i4")])
+            out = whole[::step]
+            if step == 1:
+                ps.read(dataset, out=out)
+                assert (out["a"] == 1).all()
+            else:
+                with pytest.raises(ps.InvalidError, match="fields that the dataset lacks"):
+                    ps.read(dataset, out=out)
+            assert (out["b"] == 7).all()

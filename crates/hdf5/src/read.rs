@@ -420,6 +420,13 @@ unsafe fn by_hdf5(
         unsafe { h5dread(session, order, space.get(), host.cast(), info)? };
         return Ok(done(Vec::new(), elements * element));
     }
+    // It would leave the others as they are, but what it fills here takes the place of whole elements.
+    if ElementType::read(session, order.memory_type)?.has_more_fields(&info.element) {
+        return Err(Error::invalid(
+            "the elements in memory have fields that the dataset lacks, and would lose them",
+        )
+        .remedy("read only the fields that the dataset has, or into C-contiguous host memory"));
+    }
     let bytes = dense.length as usize;
     let mut given = Vec::new();
     given.try_reserve_exact(bytes).map_err(|_| {
