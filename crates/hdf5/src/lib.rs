@@ -21,6 +21,7 @@ pub mod order;
 mod pair;
 mod placement;
 mod plan;
+mod pointers;
 pub mod read;
 mod selection;
 mod session;

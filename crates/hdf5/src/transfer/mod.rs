@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
+use penstock_engine::memory::is_on_host;
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
 use conflicts::{
@@ -28,7 +29,7 @@ use crate::metadata::{DatasetInfo, Layout};
 use crate::order::{Known, Order};
 use crate::session::Session;
 use crate::space::bounds;
-use crate::{read, write};
+use crate::{pointers, read, write};
 
 /// A prepared transfer.
 enum Prepared {
@@ -53,6 +54,10 @@ pub unsafe fn start(
     inside(hdf5, || {
         // SAFETY: the caller may call HDF5, and no other thread comes between.
         let session = unsafe { Session::begin(hdf5) };
+        if !is_on_host(buffer)? {
+            // SAFETY: as above.
+            unsafe { pointers::refuse(hdf5, order.memory_type)? };
+        }
         // SAFETY: passed on.
         let (prepared, sets) = unsafe { prepare(&session, operation, order, host)? };
         let writes_to = match operation {
