@@ -17,6 +17,7 @@ mod edge;
 mod element;
 pub mod execute;
 mod metadata;
+mod numbers;
 pub mod order;
 mod pair;
 mod placement;

@@ -29,7 +29,7 @@ use crate::metadata::{DatasetInfo, Layout};
 use crate::order::{Known, Order};
 use crate::session::Session;
 use crate::space::bounds;
-use crate::{pointers, read, write};
+use crate::{numbers, pointers, read, write};
 
 /// A prepared transfer.
 enum Prepared {
@@ -71,6 +71,9 @@ pub unsafe fn start(
                 Prepared::Write(write) => execute::write::submit(*write, buffer, manner)?,
             }
         };
+        if writes_to.is_some() {
+            numbers::are_kept(hdf5);
+        }
         let held = Held::new(request, hdf5, writes_to);
         if !sets.is_empty() {
             let shared: Shared = Arc::new(held.clone());

@@ -16,7 +16,7 @@ use penstock_sys::hdf5::{Hdf5, hid_t};
 pub use access::{Access, AccessSet, FileKey, Identity, ObjectKey, Region};
 pub use failures::Failures;
 pub use pending::{
-    Copy, Effort, Left, Pending, Shared, before, before_or, enter, finish_before, in_file,
+    Copy, Effort, Left, Pending, Shared, before, before_or, enter, finish_before, forget, in_file,
     is_empty, is_idle, leave, oldest,
 };
 
@@ -90,6 +90,12 @@ pub fn identity_of_file(session: &Session<'_>, object: hid_t, number: u64) -> Op
     }
     known.push((Copy::of(session.hdf5), number, identity));
     identity
+}
+
+/// This copy of HDF5 numbers its files anew: nothing is kept of [`identity_of_file`].
+pub fn forget_identities(hdf5: &Hdf5) {
+    let copy = Copy::of(hdf5);
+    known().retain(|file| file.0 != copy);
 }
 
 /// The identity of the file with this name.
