@@ -21,6 +21,7 @@ from penstock.placement import HOST, Device, allocate, parse_device
 from penstock.report import THROUGH_HDF5, Report, remember
 from penstock.request import Finished
 from penstock.selection import Selected
+from penstock.streams import wait_for
 
 SMALL = 128 << 10
 """Up to so many bytes of host memory are read and written by h5py, which takes less time to start.
@@ -143,9 +144,11 @@ def write(
     start = perf_counter_ns()
     value, device = array, HOST
     as_it_is = isinstance(array, np.ndarray) and view is not None and view.array is array
-    if view is not None and not as_it_is:
-        value, device = staging.to_host(arrays.source(view.array, stream)), view.device
     if view is not None:
+        if as_it_is:
+            wait_for(view.stream, view.device)
+        else:
+            value, device = staging.to_host(arrays.source(view.array, stream)), view.device
         stored = selections.stored_type(dataset, selection).base
         is_for_numpy = hdf5_types.is_for_numpy(np.asarray(value).dtype, stored)
         if is_for_numpy or view.dtype.is_extended:

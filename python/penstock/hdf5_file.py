@@ -266,7 +266,8 @@ class File(Group):
 
     Args:
         name: The path.
-        mode: ``"r"``, ``"r+"``, ``"w"``, ``"x"`` or ``"a"``.
+        mode: ``"r"``, ``"r+"``, ``"w"``, ``"x"`` or ``"a"``. ``"w"`` waits for the requests
+            that use a file of that name, as the source of a virtual dataset may.
         connector: ``"penstock_async"`` for that connector of HDF5's, above the driver of the file.
         connector_options: Its options, such as ``{"copy": "never"}``.
         **arguments: Further arguments of ``h5py.File``.
@@ -285,9 +286,12 @@ class File(Group):
         connector_options: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
-        super().__init__(
-            hdf5_connector.open_file(name, mode, connector, connector_options, arguments)
-        )
+        with lock():
+            if mode == "w":
+                hdf5_native.settle_path(name)
+            super().__init__(
+                hdf5_connector.open_file(name, mode, connector, connector_options, arguments)
+            )
 
     def flush(self) -> None:
         """Wait for the requests of the file, and have HDF5 write what it holds in memory.

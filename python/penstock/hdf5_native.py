@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from time import perf_counter_ns
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,7 +14,7 @@ from penstock.errors import check
 from penstock.hdf5_library import lock, writable
 from penstock.request import Finished, Request
 from penstock.selection import Selected
-from penstock.streams import stream_handle
+from penstock.streams import stream_handle, wait_for
 
 A = TypeVar("A")
 
@@ -114,6 +115,7 @@ def _run(
         space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
     move = lib.penstock_dataset_read if reading else lib.penstock_dataset_write
     done = new_report()
+    wait_for(memory.view.stream, memory.view.device)
     with lock():
         check(
             move(
@@ -148,6 +150,12 @@ def settle(dataset: Any, operation: int) -> None:
     """
     if not is_settled():
         check(lib.penstock_dataset_settle(dataset.id.id, operation))
+
+
+def settle_path(name: Any) -> None:
+    """Wait for all requests of the file with this name, if it is one. The caller holds the lock."""
+    if isinstance(name, (str, bytes, os.PathLike)) and not lib.penstock_hdf5_is_settled():
+        check(lib.penstock_hdf5_settle_path(os.fsencode(name)))
 
 
 def settle_file(item: Any) -> None:

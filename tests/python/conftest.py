@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -175,3 +177,45 @@ def slow_file(tmp_path: Any) -> Iterator[Any]:
         file.truncate(128 << 20)
     with ps.options(threads=1, block="4KiB", io="threads", direct="no"):
         yield path
+
+
+class Driver:
+    """The CUDA driver, with the primary context of device 0 current on this thread."""
+
+    def __init__(self) -> None:
+        self.cuda = ctypes.CDLL(os.environ.get("PENSTOCK_CUDA_LIBRARY", "libcuda.so.1"))
+        self.call("cuInit", 0)
+        self.context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
+        self.enter()
+
+    def enter(self) -> None:
+        self.call("cuCtxSetCurrent", self.context)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self.cuda, name)(*arguments)
+        assert code == 0, f"{name}: {code}"
+
+    def stream(self) -> ctypes.c_void_p:
+        stream = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(stream), 1)
+        return stream
+
+    def hold(self, stream: ctypes.c_void_p) -> ctypes.c_uint32:
+        """A word: what is queued on the stream from now on waits until it is 1."""
+        word = ctypes.c_void_p()
+        self.call("cuMemHostAlloc", ctypes.byref(word), ctypes.c_size_t(4096), 3)
+        assert word.value is not None
+        gate = ctypes.c_uint32.from_address(word.value)
+        gate.value = 0
+        at_least = 0
+        self.call("cuStreamWaitValue32_v2", stream, ctypes.c_uint64(word.value), 1, at_least)
+        return gate
+
+
+@pytest.fixture
+def driver() -> Driver:
+    try:
+        return Driver()
+    except (OSError, AssertionError) as error:
+        pytest.skip(f"no CUDA driver: {error}")

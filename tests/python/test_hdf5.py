@@ -14,6 +14,9 @@ from hypothesis.extra import numpy as hnp
 
 import penstock as ps
 from penstock import by_h5py
+from penstock._native import NULL, lib, pointer
+from penstock.errors import check
+from penstock.hdf5_library import lock
 
 FUNCTION_FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 BIG = np.arange(60_000, dtype="f4").reshape(200, 300)  # more than HDF5's sieve buffer holds
@@ -464,3 +467,34 @@ def test_torch_tensors_are_read_and_written(h5, torch_cuda):
             t = t * 1
         ps.write(source, t + 1)
         np.testing.assert_array_equal(source[...], BIG + 1)
+
+
+def test_fields_that_the_dataset_lacks_are_kept_or_the_read_is_refused(tmp_path, nothing_is_small):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        dataset = file.create_dataset("x", data=np.ones(100, [("a", "i4")]))
+        for step in (1, 2):
+            whole = np.full(100 * step, 7, [("a", "i4"), ("b", "i4")])
+            out = whole[::step]
+            if step == 1:
+                ps.read(dataset, out=out)
+                assert (out["a"] == 1).all()
+            else:
+                with pytest.raises(ps.InvalidError, match="fields that the dataset lacks"):
+                    ps.read(dataset, out=out)
+            assert (out["b"] == 7).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("move", ["penstock_dataset_read", "penstock_dataset_write"])
+def test_pointers_to_host_memory_do_not_go_to_or_from_a_gpu(tmp_path, move):
+    memory = ps.DeviceArray.from_numpy(np.zeros(100, "u8"))
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        dataset = file.create_dataset("x", data=["text"] * 100, dtype=h5py.string_dtype())
+        kind = dataset.id.get_type()
+        with lock():
+            status = getattr(lib, move)(
+                dataset.id.id, kind.id, 0, 0, 0, pointer(memory.data_ptr), NULL, NULL, NULL
+            )
+            with pytest.raises(ps.InvalidError, match="variable length"):
+                check(status)
+    assert (memory.numpy() == 0).all()

@@ -153,6 +153,32 @@ def test_a_log_that_cannot_be_opened_is_an_error(path, tmp_path):
         open_file(path, "w", log=tmp_path / "missing" / "log")
 
 
+@EACH_WAY
+def test_a_dataspace_from_before_the_dataset_grew_still_selects_of_it(path, implicit, values):
+    with open_file(path, "w", implicit=implicit) as file:
+        dataset = file.h5py.create_dataset(
+            "x", values.shape, values.dtype, maxshape=(None, None), chunks=(70, 50)
+        )
+        space = dataset.id.get_space()
+        dataset.resize(2 * len(values), axis=0)
+        space.select_hyperslab((100, 0), values[100:].shape)
+        memory = h5py.h5s.create_simple(values[100:].shape)
+        dataset.id.write(memory, space, np.ascontiguousarray(values[100:]))
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(file["x"][100 : len(values)], values[100:])
+
+
+@EACH_WAY
+def test_a_dataspace_of_other_dimensions_selects_of_a_contiguous_dataset(path, implicit, values):
+    with open_file(path, "w", implicit=implicit) as file:
+        dataset = file.h5py.create_dataset("x", data=np.zeros_like(values))
+        space = h5py.h5s.create_simple((values.size,))
+        memory = h5py.h5s.create_simple(values.shape)
+        dataset.id.write(memory, space, values)
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(file["x"][...], values)
+
+
 @EACH_LAYOUT
 @EACH_WAY
 def test_what_h5py_writes_is_read_by_all(path, layout, implicit, values):

@@ -203,6 +203,52 @@ def test_a_virtual_read_under_way_is_over_before_its_source_is_deleted_by_the_co
         np.testing.assert_array_equal(request.wait(), values)
 
 
+@pytest.fixture
+def read_by_another(tmp_path):
+    """A chunked dataset, the virtual dataset that reads it, and a file with a link to it."""
+    source, path, shape = tmp_path / "source.h5", tmp_path / "virtual.h5", (3000, 4000)
+    values = np.random.default_rng(1).integers(0, 9, shape, "i4")
+    with h5py.File(source, "w") as file:
+        file.create_dataset(
+            "x", data=values, chunks=(100, 4000), maxshape=(None, 4000), compression="gzip"
+        )
+    with h5py.File(path, "w") as file:
+        layout = h5py.VirtualLayout(shape, "i4")
+        layout[:] = h5py.VirtualSource("source.h5", "x", shape)
+        file.create_virtual_dataset("virtual", layout)
+    with h5py.File(tmp_path / "link.h5", "w") as file:
+        file["x"] = h5py.ExternalLink("source.h5", "/x")
+    return source, path, values
+
+
+@pytest.mark.parametrize("name", ["source.h5", "link.h5"])
+def test_a_virtual_read_under_way_is_over_before_the_connector_cuts_its_source_off(
+    read_by_another, name
+):
+    source, path, values = read_by_another
+    with (
+        ps.File(source.with_name(name), "r+", connector="penstock_async") as one,
+        h5py.File(path) as other,
+    ):
+        dataset = one["x"].h5py
+        request = ps.read_async(other["virtual"], threads=1)
+        dataset.resize((100, 4000))
+        dataset.file.flush()
+        np.testing.assert_array_equal(request.wait(), values)
+
+
+@pytest.mark.parametrize("connector", [None, "penstock_async"])
+def test_a_virtual_read_under_way_is_over_before_its_source_is_made_anew(
+    read_by_another, connector
+):
+    source, path, values = read_by_another
+    with h5py.File(path) as other:
+        request = ps.read_async(other["virtual"], threads=1)
+        with ps.File(source, "w", connector=connector) as one:
+            one.create("x", data=np.zeros_like(values))
+        np.testing.assert_array_equal(request.wait(), values)
+
+
 def test_a_write_under_way_is_seen_through_a_virtual_dataset_of_compact_ones(tmp_path):
     source, path, shape = tmp_path / "source.h5", tmp_path / "virtual.h5", (1000,)
     compact = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

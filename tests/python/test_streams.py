@@ -109,6 +109,53 @@ def test_a_strided_host_array_is_filled_when_the_work_on_its_stream_is_done(pend
     assert array[:, ::2].tolist() == [[1] * 3] * 4
 
 
+SIZES = {"small": 100, "left to h5py by rows": 1 << 20, "moved by the library": 4 << 20}
+
+
+@pytest.mark.parametrize("count", SIZES.values(), ids=SIZES)
+def test_a_host_array_is_written_when_the_work_on_its_stream_is_done(tmp_path, pending, count):
+    array = np.zeros(count, "f4")
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        dataset = file.create("x", array.shape, "f4")
+        pending.append(lambda: array.fill(7))
+        dataset.write(array, stream=5)
+        assert (dataset.read() == 7).all()
+
+
+@pytest.mark.parametrize("count", SIZES.values(), ids=SIZES)
+def test_a_host_array_is_filled_when_the_work_on_its_stream_is_done(tmp_path, pending, count):
+    array = np.zeros(count, "f4")
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        dataset = file.create("x", data=np.ones(count, "f4"))
+        pending.append(lambda: array.fill(7))
+        dataset.read(out=array, stream=5)
+    assert not pending
+    assert (array == 1).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", [h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS])
+def test_host_memory_that_hdf5_is_to_fill_is_filled_after_the_work_on_its_stream(
+    tmp_path, driver, nothing_is_small, layout
+):
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_layout(layout)
+    array = np.zeros(1000, "i4")
+    stream = driver.stream()
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        space = h5py.h5s.create_simple(array.shape)
+        made = h5py.h5d.create(file.id, b"x", h5py.h5t.NATIVE_INT32, space, properties)
+        dataset = h5py.Dataset(made)
+        dataset[...] = 1
+        gate = driver.hold(stream)
+        request = ps.read_async(dataset, out=array, stream=stream.value)
+        before = array.copy()
+        gate.value = 1
+        request.wait()
+    assert (before == 0).all()
+    assert (array == 1).all()
+
+
 def _busy(torch: Any, a: Any, b: Any) -> Any:
     """Takes the GPU a while."""
     for _ in range(6):

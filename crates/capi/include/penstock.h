@@ -289,8 +289,9 @@ PENSTOCK_API int penstock_request_cancel(penstock_request *request);
 PENSTOCK_API int penstock_request_progress(penstock_request *request, uint64_t *bytes);
 /* PENSTOCK_PENDING until the request is finished. A failed request reports what it had moved. */
 PENSTOCK_API int penstock_request_report(penstock_request *request, penstock_report *report);
-/* A file descriptor that becomes readable when the request is finished, for poll and event
- * loops. It belongs to the request, and is closed with it: do not close it. */
+/* A file descriptor that becomes readable when the request is finished, or when wait and test say
+ * PENSTOCK_TURN, for poll and event loops. It belongs to the request, and is closed with it: do not
+ * close it. */
 PENSTOCK_API int penstock_request_fd(penstock_request *request, int *fd);
 /* Makes later work on `stream` start only when the request is finished or has failed. */
 PENSTOCK_API int penstock_request_hold_stream(penstock_request *request, penstock_stream stream);
@@ -374,7 +375,10 @@ PENSTOCK_API int penstock_dataset_settle(penstock_hid dataset, int operation);
  * Returns the failure of a write of which nobody was told yet: whose request was freed, or not asked for
  * its outcome by wait or test. Each is told once by this, the first one of several. */
 PENSTOCK_API int penstock_hdf5_settle(penstock_hid object);
-/* 1 if nothing is under way for which these would wait, nor an error left to be told; else 0. Needs no
+/* Waits for all transfers of the file with this name, as is due before it is made anew (H5F_ACC_TRUNC) or
+ * deleted: a source of a virtual dataset may be read while HDF5 has its file open no longer. */
+PENSTOCK_API int penstock_hdf5_settle_path(const char *path);
+/* 1 if nothing is under way for which these three would wait, nor an error left to be told; else 0. Needs no
  * lock. */
 PENSTOCK_API int penstock_hdf5_is_settled(void);
 /* Does what a request needs HDF5 for, on the calling thread, when wait or test has said

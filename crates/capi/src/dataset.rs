@@ -15,11 +15,12 @@ use penstock_engine::{MemoryKind, Stream};
 use penstock_hdf5::execute::Manner;
 use penstock_hdf5::order::{Known, Order, Shape};
 use penstock_hdf5::transfer::conflicts::Access;
-use penstock_hdf5::transfer::{self, settle_dataset, settle_file};
+use penstock_hdf5::transfer::{self, settle_dataset, settle_file, settle_path};
 use penstock_sys::add_library_folders;
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
 
 use crate::error::{OK, guard, null};
+use crate::file::path_of;
 use crate::options::{self, COptions};
 use crate::report::{CReport, check_size, give};
 use crate::request::{self as requests, CALLER_WAITS, CRequest, Held};
@@ -172,14 +173,10 @@ unsafe fn start(
 ) -> Result<transfer::Held> {
     refuse_fork()?;
     let hdf5 = BINDING.get()?;
-    // What comes after a stream is not there yet, so that nobody can write it now.
-    let is_there = match operation {
-        Operation::Read => true,
-        Operation::Write => manner.stream.as_ref().is_none_or(|order| !order.after),
-    };
-    let host = match is_there {
-        true => on_host(buffer)?,
-        false => std::ptr::null_mut(),
+    // What comes after a stream can be neither written now, as it is not there yet, nor filled.
+    let host = match manner.stream.as_ref().is_some_and(|order| order.after) {
+        true => std::ptr::null_mut(),
+        false => on_host(buffer)?,
     };
     // SAFETY: passed on.
     unsafe { transfer::start(hdf5, operation, order, (buffer as usize, host), manner) }
@@ -433,6 +430,23 @@ pub unsafe extern "C" fn penstock_hdf5_settle(object: hid_t) -> c_int {
         refuse_fork()?;
         // SAFETY: the header asks the caller for HDF5's lock.
         unsafe { settle_file(BINDING.get()?, object)? };
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_hdf5_settle_path(path: *const c_char) -> c_int {
+    guard(|| {
+        refuse_fork()?;
+        // SAFETY: the caller gives a C string.
+        let path = unsafe { path_of(path)? };
+        // What is under way has found HDF5.
+        if !transfer::is_settled() {
+            // SAFETY: the header asks the caller for HDF5's lock.
+            unsafe { settle_path(BINDING.get()?, path) };
+        }
         Ok(OK)
     })
 }

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -282,31 +283,47 @@ fn a_request_that_is_dropped_stops_without_its_turns() {
     assert_eq!(seen.taken.load(SeqCst), 0);
 }
 
+/// Whether a descriptor becomes readable within so many milliseconds.
+fn is_readable(descriptor: RawFd, limit: i32) -> bool {
+    let mut asked = libc::pollfd {
+        fd: descriptor,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one pollfd, of a descriptor that the request keeps open.
+    unsafe { libc::poll(&mut asked, 1, limit) == 1 }
+}
+
 #[test]
 fn the_descriptor_is_readable_when_a_turn_is_asked_for_and_quiet_after_it() {
     let (request, _) = start(factory(50), None);
     let descriptor = request.descriptor().unwrap();
-    let is_readable = |limit: i32| {
-        let mut asked = libc::pollfd {
-            fd: descriptor,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one pollfd, of a descriptor that the request keeps open.
-        unsafe { libc::poll(&mut asked, 1, limit) == 1 }
-    };
     loop {
         match request.test() {
             Waited::Finished(outcome) => break outcome.unwrap(),
             Waited::Turn => request.turn(),
             Waited::Pending => {
                 // Asked for in between, it is readable at once.
-                assert!(is_readable(20_000), "nobody tells that the request goes on");
+                assert!(
+                    is_readable(descriptor, 20_000),
+                    "nobody tells that the request goes on"
+                );
                 if matches!(request.test(), Waited::Pending) {
                     request.turn();
                 }
             }
         }
     }
-    assert!(is_readable(0));
+    assert!(is_readable(descriptor, 0));
+}
+
+#[test]
+fn a_descriptor_asked_for_after_a_turn_was_is_readable() {
+    let (request, _) = start(factory(50), None);
+    assert!(matches!(request.wait(Some(LONG)), Waited::Turn));
+    // All workers have left, so nothing but the turn is to come.
+    thread::sleep(A_WHILE);
+    let descriptor = request.descriptor().unwrap();
+    assert!(is_readable(descriptor, 0));
+    finish(&request).unwrap();
 }

@@ -190,6 +190,24 @@ impl ElementType {
         }
     }
 
+    /// Whether it has fields that another type lacks, in itself or in what is nested alike. HDF5 leaves them
+    /// as they are where it reads elements of that type.
+    pub fn has_more_fields(&self, other: &ElementType) -> bool {
+        match (self, other) {
+            (
+                ElementType::Compound { fields, .. },
+                ElementType::Compound { fields: others, .. },
+            ) => fields.iter().any(|field| {
+                let same = others.iter().find(|other| other.name == field.name);
+                same.is_none_or(|same| field.element.has_more_fields(&same.element))
+            }),
+            (ElementType::Array { element, .. }, ElementType::Array { element: other, .. }) => {
+                element.has_more_fields(other)
+            }
+            _ => false,
+        }
+    }
+
     /// Why the stored bytes are not the value, if some part of the type is of that kind.
     pub fn only_hdf5(&self) -> Option<&'static str> {
         match self {

@@ -73,6 +73,19 @@ impl Order<'_> {
         }
     }
 
+    /// Whether the dataspace of the file does not have the shape of the dataset, as one that was taken before
+    /// the extent was changed. Only HDF5 can say then which elements are meant.
+    pub(crate) fn is_of_another_shape(
+        &self,
+        session: &Session<'_>,
+        info: &DatasetInfo,
+    ) -> Result<bool> {
+        Ok(match self.file_space {
+            H5S_ALL => false,
+            space => space::extent(session, space)?.0 != info.shape,
+        })
+    }
+
     /// What is selected of the dataset, and where it comes out.
     pub(crate) fn selections(
         &self,

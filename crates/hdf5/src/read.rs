@@ -158,6 +158,9 @@ fn plan(
         Err(why) => return refused(why),
     };
     let Conversion { item, change } = conversion;
+    if order.is_of_another_shape(session, info)? {
+        return refused("the dataspace has another shape than the dataset");
+    }
     let (selection, memory) = order.selections(session, info, item.memory)?;
     let prepared = |readings| Prepared {
         readings,
@@ -416,6 +419,13 @@ unsafe fn by_hdf5(
         // SAFETY: the caller vouches for the buffer, which is dense.
         unsafe { h5dread(session, order, space.get(), host.cast(), info)? };
         return Ok(done(Vec::new(), elements * element));
+    }
+    // It would leave the others as they are, but what it fills here takes the place of whole elements.
+    if ElementType::read(session, order.memory_type)?.has_more_fields(&info.element) {
+        return Err(Error::invalid(
+            "the elements in memory have fields that the dataset lacks, and would lose them",
+        )
+        .remedy("read only the fields that the dataset has, or into C-contiguous host memory"));
     }
     let bytes = dense.length as usize;
     let mut given = Vec::new();

@@ -12,6 +12,7 @@ use penstock_sys::hdf5::{
     H5D_FILL_TIME_IFSET, H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_USER_DEFINED, hid_t,
 };
 
+use crate::numbers;
 use crate::session::Session;
 
 /// A dataset, however often it is open: the copy of HDF5, and what that tells of file and object.
@@ -43,6 +44,7 @@ pub fn watched(
     unfinished().retain(|other| *other != key);
     allocate().inspect_err(|_| {
         if has_storage(session, dataset) && is_filled(session, dataset).unwrap_or(true) {
+            numbers::are_kept(session.hdf5);
             unfinished().push(key);
         }
     })
@@ -89,6 +91,11 @@ pub fn refuse(session: &Session<'_>, dataset: hid_t) -> Result<()> {
          in the file where that is: what is written there would be lost",
     )
     .remedy("close the dataset wherever it is open, make room, and open it again"))
+}
+
+/// No dataset of this copy of HDF5 is open any more.
+pub fn forget(hdf5: usize) {
+    unfinished().retain(|key| key.hdf5 != hdf5);
 }
 
 fn has_storage(session: &Session<'_>, dataset: hid_t) -> bool {

@@ -154,6 +154,9 @@ fn plan(
         Ok(found) => found,
         Err(why) => return refused(why),
     };
+    if order.is_of_another_shape(session, info)? {
+        return refused("the dataspace has another shape than the dataset");
+    }
     let (selection, memory) = order.selections(session, info, item.stored)?;
     if selection.has_repeats() {
         return refused("elements are selected more than once");

@@ -548,10 +548,16 @@ impl Request {
         }
     }
 
-    /// A descriptor that is readable once the request is finished; it lives as long as this.
+    /// A descriptor that is readable once the request is finished, and while the submitter is asked for
+    /// its turn; it lives as long as this.
     pub fn descriptor(&self) -> Result<RawFd> {
         self.launch.begin_here(None);
-        self.tracker.signals.descriptor()
+        let descriptor = self.tracker.signals.descriptor()?;
+        // Who asked for the turn before found no descriptor to tell.
+        if matches!(self.peek(), Waited::Turn) {
+            self.tracker.signals.tell();
+        }
+        Ok(descriptor)
     }
 
     /// Makes work queued on the stream from now on wait for the end of this request.

@@ -10,7 +10,7 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5E_DEFAULT, H5P_DEFAULT, herr_t, hid_t};
 
 use super::NAME;
-use super::background::{self, before_open, identity};
+use super::background::{self, before_end, before_open, identity};
 use super::host::{Host, Quiet};
 use super::info::Info;
 use super::wrapped::{
@@ -129,7 +129,10 @@ unsafe extern "C" fn create<const SLOT: usize>(
             name,
             fapl_id,
             Ask::of(c"H5Fcreate_async", req),
-            |host, fapl| (host.calls.H5VLfile_create)(name, flags, fcpl_id, fapl, dxpl_id, req),
+            |host, fapl| {
+                before_end(*host, name);
+                (host.calls.H5VLfile_create)(name, flags, fcpl_id, fapl, dxpl_id, req)
+            },
         )
     }
 }
@@ -236,7 +239,9 @@ unsafe extern "C" fn specific<const SLOT: usize>(
             }
             operation @ H5VL_FILE_DELETE => {
                 let asked = (*args).args.del;
-                before_open(asked.filename);
+                if let Some(host) = Host::of(SLOT) {
+                    before_end(host, asked.filename);
+                }
                 by_name(SLOT, asked.fapl_id, dxpl_id, req, operation, |fapl_id| {
                     let del = FileDelete { fapl_id, ..asked };
                     FileSpecific { del }

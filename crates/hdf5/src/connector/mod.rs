@@ -40,6 +40,7 @@ use penstock_sys::hdf5::{H5P_DEFAULT, Hdf5, herr_t, hid_t};
 
 use crate::binding::{SLOTS, slot_of};
 use crate::edge::SUCCEED;
+use crate::transfer::conflicts::forget_identities;
 use host::{Below, Host};
 use info::Info;
 use settings::Settings;
@@ -88,6 +89,8 @@ unsafe extern "C" fn ends<const SLOT: usize>(_: *mut c_void) {
 /// Sees to it that the library does not close before what is pending is finished.
 unsafe extern "C" fn initialize<const SLOT: usize>(_: hid_t) -> herr_t {
     if let Some(host) = Host::of(SLOT) {
+        // H5close forgets what was registered, too.
+        forget_identities(host.hdf5);
         // HDF5 may be trying all that it finds, after a failure.
         host.keeping_errors(|| {
             // SAFETY: the function lives as long as the process.

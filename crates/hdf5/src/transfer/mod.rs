@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
+use penstock_engine::memory::is_on_host;
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
 use conflicts::{
@@ -21,14 +22,14 @@ use conflicts::{
 };
 pub use held::Held;
 pub(crate) use inside::{inside, is_inside};
-pub use settle::{is_settled, settle_dataset, settle_file};
+pub use settle::{is_settled, settle_dataset, settle_file, settle_path};
 
 use crate::execute::{self, Manner};
 use crate::metadata::{DatasetInfo, Layout};
 use crate::order::{Known, Order};
 use crate::session::Session;
 use crate::space::bounds;
-use crate::{read, write};
+use crate::{numbers, pointers, read, write};
 
 /// A prepared transfer.
 enum Prepared {
@@ -53,6 +54,10 @@ pub unsafe fn start(
     inside(hdf5, || {
         // SAFETY: the caller may call HDF5, and no other thread comes between.
         let session = unsafe { Session::begin(hdf5) };
+        if !is_on_host(buffer)? {
+            // SAFETY: as above.
+            unsafe { pointers::refuse(hdf5, order.memory_type)? };
+        }
         // SAFETY: passed on.
         let (prepared, sets) = unsafe { prepare(&session, operation, order, host)? };
         let writes_to = match operation {
@@ -66,6 +71,9 @@ pub unsafe fn start(
                 Prepared::Write(write) => execute::write::submit(*write, buffer, manner)?,
             }
         };
+        if writes_to.is_some() {
+            numbers::are_kept(hdf5);
+        }
         let held = Held::new(request, hdf5, writes_to);
         if !sets.is_empty() {
             let shared: Shared = Arc::new(held.clone());

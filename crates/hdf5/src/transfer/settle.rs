@@ -1,11 +1,14 @@
 //! What comes before calls of HDF5 that the program makes by itself.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
-use super::conflicts::{Access, finish_before, in_file, is_empty, is_idle, key_of_object};
+use super::conflicts::{
+    Access, AccessSet, FileKey, finish_before, identity, in_file, is_empty, is_idle, key_of_object,
+};
 use super::inside::inside;
 use super::{access_set, by_hdf5};
 use crate::metadata::{DatasetInfo, FileInfo};
@@ -66,4 +69,23 @@ pub unsafe fn settle_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
         }
         first.map_or(Ok(()), Err)
     })
+}
+
+/// Waits for all transfers of the file with this name, which is about to be made anew or deleted: HDF5 lets
+/// that be done to a file that it has not open, though it is read as the source of a virtual dataset.
+///
+/// # Safety
+/// This thread may call HDF5.
+pub unsafe fn settle_path(hdf5: &'static Hdf5, path: &Path) {
+    if is_idle() {
+        return;
+    }
+    let Some(identity) = identity(path) else {
+        return;
+    };
+    let file = FileKey {
+        number: None,
+        identity: Some(identity),
+    };
+    inside(hdf5, || finish_before(hdf5, &AccessSet::File(file)));
 }

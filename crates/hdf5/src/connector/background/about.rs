@@ -11,7 +11,9 @@ use super::super::wrapped::Under;
 use super::lend::Loan;
 use crate::session::Session;
 use crate::space;
-use crate::transfer::conflicts::{Access, AccessSet, FileKey, ObjectKey, Region, identity_of_file};
+use crate::transfer::conflicts::{
+    Access, AccessSet, FileKey, ObjectKey, Region, identity_of_file, known_identity,
+};
 
 /// A dataset, as far as others that are to be ordered with it must know it.
 #[derive(Clone, Debug)]
@@ -25,13 +27,11 @@ pub struct About {
 
 const EVERYTHING: AccessSet = AccessSet::All(Access::Write);
 
-/// The key of the object with this kind, which tells it from all others. What is read through other
-/// handles knows the file by its identity only: it is that of the file by which the object was reached, in
-/// which it lies unless a link leads to another.
+/// The number of the file that the object with this kind lies in, and its token.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`.
-pub unsafe fn key_of(under: &Under, kind: H5I_type_t) -> Result<ObjectKey> {
+unsafe fn place_of(under: &Under, kind: H5I_type_t) -> Result<(u64, [u8; 16])> {
     let location = LocationBySelf::new(kind);
     let mut info = H5O_info2_t::default();
     let mut args = ObjectGetInfo::new(&mut info);
@@ -46,16 +46,49 @@ pub unsafe fn key_of(under: &Under, kind: H5I_type_t) -> Result<ObjectKey> {
             ptr::null_mut(),
         )
     };
-    if status < 0 {
-        return Err(Error::invalid("HDF5 does not tell which object this is"));
+    match status < 0 {
+        true => Err(Error::invalid("HDF5 does not tell which object this is")),
+        false => Ok((info.fileno, info.token)),
     }
+}
+
+/// The key of an object, which tells it from all others, of which `loan` is an identifier. What is read
+/// through other handles knows the file by its identity only. The file is not the one by which the object
+/// was reached where a link leads to another.
+///
+/// # Safety
+/// As for [`place_of`].
+unsafe fn key_by(under: &Under, kind: H5I_type_t, loan: Option<&Loan>) -> Result<ObjectKey> {
+    // SAFETY: passed on.
+    let (number, token) = unsafe { place_of(under, kind)? };
+    let hdf5 = under.container.below.host.hdf5;
+    let identity = known_identity(hdf5, number).unwrap_or_else(|| {
+        let own = match loan {
+            // SAFETY: passed on.
+            None => unsafe { Loan::of(under, kind) }.ok(),
+            Some(_) => None,
+        };
+        // SAFETY: the thread is inside a call of this HDF5.
+        let session = unsafe { Session::begin(hdf5) };
+        let loan = loan.or(own.as_ref())?;
+        identity_of_file(&session, loan.id(), number)
+    });
     Ok(ObjectKey {
         file: FileKey {
-            number: Some(info.fileno),
-            identity: under.container.identity.get().copied(),
+            number: Some(number),
+            identity,
         },
-        token: info.token,
+        token,
     })
+}
+
+/// As [`key_by`], of any object.
+///
+/// # Safety
+/// As for [`place_of`].
+unsafe fn key_of(under: &Under, kind: H5I_type_t) -> Result<ObjectKey> {
+    // SAFETY: passed on.
+    unsafe { key_by(under, kind, None) }
 }
 
 /// The file of an object; everything if HDF5 does not tell.
@@ -85,10 +118,7 @@ impl About {
         let mut chunk = [0u64; H5S_MAX_RANK];
         // SAFETY: the identifiers are open, and there is room for as many numbers as is said.
         unsafe {
-            let mut key = key_of(under, H5I_DATASET)?;
-            let session = Session::begin(hdf5);
-            key.file.identity = identity_of_file(&session, loan.id(), key.file.number);
-            drop(session);
+            let key = key_by(under, H5I_DATASET, Some(loan))?;
             let list = (hdf5.H5Dget_create_plist)(loan.id());
             if list < 0 {
                 return Err(failed());

@@ -12,6 +12,7 @@ use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::H5I_FILE;
 use penstock_sys::hdf5::{H5F_CLOSE_WEAK, herr_t};
 
+use super::super::host::Host;
 use super::super::wrapped::{Ask, Under, Wrapped};
 use super::journal::Manner;
 use super::lend::Loan;
@@ -20,6 +21,7 @@ use super::{Begins, before_on, begin_before, concerns, enter};
 use crate::edge::SUCCEED;
 use crate::session::Session;
 use crate::transfer::conflicts::{self, AccessSet, Identity, Pending};
+use crate::transfer::settle_path;
 
 /// A file that is to be closed when its operations are finished, and is open until then.
 struct Closing {
@@ -172,15 +174,37 @@ pub unsafe fn before_open(name: *const c_char) {
     }
 }
 
+/// As [`before_open`], of a file that is about to be made anew or deleted: also what is under way in it
+/// without HDF5 having it open comes before.
+///
+/// # Safety
+/// As for [`before_open`].
+pub unsafe fn before_end(host: Host, name: *const c_char) {
+    // SAFETY: passed on.
+    unsafe {
+        before_open(name);
+        if let Some(path) = path_of(name) {
+            settle_path(host.hdf5, path);
+        }
+    }
+}
+
 /// # Safety
 /// As for [`before_open`].
 pub unsafe fn identity(name: *const c_char) -> Option<Identity> {
+    // SAFETY: passed on.
+    unsafe { path_of(name) }.and_then(conflicts::identity)
+}
+
+/// # Safety
+/// `name` is null or a C string that lives as long as the answer is used.
+unsafe fn path_of<'a>(name: *const c_char) -> Option<&'a Path> {
     if name.is_null() {
         return None;
     }
     // SAFETY: passed on.
     let name = unsafe { CStr::from_ptr(name) };
-    conflicts::identity(Path::new(OsStr::from_bytes(name.to_bytes())))
+    Some(Path::new(OsStr::from_bytes(name.to_bytes())))
 }
 
 /// Finishes what conflicts with an access set, and tells of a failure that nobody has waited for.

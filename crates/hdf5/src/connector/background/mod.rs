@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::Duration;
 
 pub use about::{About, file_of, object_of};
-pub use closing::{CLOSE_DATASET, CLOSE_FILE, before_open, identity, later, settle};
+pub use closing::{CLOSE_DATASET, CLOSE_FILE, before_end, before_open, identity, later, settle};
 pub use journal::Manner;
 pub use lend::{Lent, Loan, being_lent, unwrap};
 pub use operation::{Operation, Outcome};

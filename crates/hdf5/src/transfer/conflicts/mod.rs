@@ -7,16 +7,16 @@ mod pending;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use penstock_engine::error::Result;
 use penstock_engine::file::File;
-use penstock_sys::hdf5::hid_t;
+use penstock_sys::hdf5::{Hdf5, hid_t};
 
 pub use access::{Access, AccessSet, FileKey, Identity, ObjectKey, Region};
 pub use failures::Failures;
 pub use pending::{
-    Copy, Effort, Left, Pending, Shared, before, before_or, enter, finish_before, in_file,
+    Copy, Effort, Left, Pending, Shared, before, before_or, enter, finish_before, forget, in_file,
     is_empty, is_idle, leave, oldest,
 };
 
@@ -61,35 +61,41 @@ fn identity_of(descriptor: i32) -> Option<Identity> {
     }
 }
 
-/// The identity of the file of an object, which HDF5 has open under a number. It is asked for once.
-pub fn identity_of_file(
-    session: &Session<'_>,
-    object: hid_t,
-    number: Option<u64>,
-) -> Option<Identity> {
+/// The identities of open files by HDF5's numbers of them; those of the files that were asked for last.
+static KNOWN: Mutex<Vec<(Copy, u64, Option<Identity>)>> = Mutex::new(Vec::new());
+
+fn known() -> MutexGuard<'static, Vec<(Copy, u64, Option<Identity>)>> {
+    KNOWN.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// The identity of the file that HDF5 has open under a number, if [`identity_of_file`] has found it.
+pub fn known_identity(hdf5: &Hdf5, number: u64) -> Option<Option<Identity>> {
+    let copy = Copy::of(hdf5);
+    let known = known();
+    let mut of_file = known
+        .iter()
+        .filter(|file| (file.0, file.1) == (copy, number));
+    of_file.next().map(|file| file.2)
+}
+
+/// The identity of the file of an object, which HDF5 has open under a number.
+pub fn identity_of_file(session: &Session<'_>, object: hid_t, number: u64) -> Option<Identity> {
     /// Files whose identity is kept.
     const MOST: usize = 64;
-    static KNOWN: Mutex<Vec<(Copy, u64, Option<Identity>)>> = Mutex::new(Vec::new());
-    let ask = || {
-        FileInfo::of(session, object)
-            .ok()?
-            .descriptor
-            .and_then(identity_of)
-    };
-    let Some(number) = number else { return ask() };
-    let copy = Copy::of(session.hdf5);
-    let known = || KNOWN.lock().unwrap_or_else(|e| e.into_inner());
-    let of_file = |known: &&(Copy, u64, Option<Identity>)| known.0 == copy && known.1 == number;
-    if let Some((_, _, identity)) = known().iter().find(of_file) {
-        return *identity;
-    }
-    let identity = ask();
+    let file = FileInfo::of(session, object).ok()?;
+    let identity = file.descriptor.and_then(identity_of);
     let mut known = known();
     if known.len() == MOST {
         known.remove(0);
     }
-    known.push((copy, number, identity));
+    known.push((Copy::of(session.hdf5), number, identity));
     identity
+}
+
+/// This copy of HDF5 numbers its files anew: nothing is kept of [`identity_of_file`].
+pub fn forget_identities(hdf5: &Hdf5) {
+    let copy = Copy::of(hdf5);
+    known().retain(|file| file.0 != copy);
 }
 
 /// The identity of the file with this name.

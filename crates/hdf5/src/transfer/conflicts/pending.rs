@@ -256,6 +256,17 @@ pub fn oldest(hdf5: &Hdf5, most: usize) -> Vec<Shared> {
     with_current(Vec::new(), |table| table.oldest(Copy::of(hdf5), most))
 }
 
+/// No file is there any more that could tell of the failures of operations, of the copy of HDF5 with a
+/// function at this address.
+pub fn forget(copy: usize) {
+    let copy = Copy::of_address(copy);
+    for operation in with_current(Vec::new(), |table| table.oldest(copy, usize::MAX)) {
+        if operation.has_ended() {
+            operation.told();
+        }
+    }
+}
+
 /// Waits for the pending operations that conflict with an access set. How many have ended meanwhile:
 /// not those that had before and stay because nobody was told of their failure, nor those that this thread
 /// cannot wait for.
