@@ -13,14 +13,16 @@ struct Watched {
     mark: Mark,
 }
 
-#[derive(Default)]
 struct Watch {
     watched: Vec<Watched>,
+    /// How many threads look at marks that they have taken out of the list meanwhile.
+    lookers: usize,
     running: bool,
 }
 
 static WATCH: Mutex<Watch> = Mutex::new(Watch {
     watched: Vec::new(),
+    lookers: 0,
     running: false,
 });
 static ARRIVED: Condvar = Condvar::new();
@@ -49,7 +51,7 @@ pub(super) fn watch(launch: &Arc<Launch>, mark: Mark) {
 /// Looks at the marks where no thread does. Then it is to be called again after the time given.
 pub(super) fn attend() -> Option<Duration> {
     let watch = lock();
-    if watch.running || watch.watched.is_empty() {
+    if watch.running || (watch.watched.is_empty() && watch.lookers == 0) {
         return None;
     }
     look(watch);
@@ -70,9 +72,12 @@ fn serve() {
 /// Looks at all marks once, without the lock, as the driver is asked.
 fn look(mut watch: MutexGuard<'_, Watch>) {
     let mut watched = std::mem::take(&mut watch.watched);
+    watch.lookers += 1;
     drop(watch);
     watched.retain(Watched::still_waits);
-    lock().watched.extend(watched);
+    let mut watch = lock();
+    watch.lookers -= 1;
+    watch.watched.extend(watched);
 }
 
 impl Watched {
