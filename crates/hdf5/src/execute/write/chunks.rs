@@ -246,9 +246,9 @@ impl Duty for ChunkWrite {
         let _one = self.turning.lock().unwrap_or_else(|e| e.into_inner());
         // SAFETY: whoever takes the turn may call HDF5, as the submitter has promised.
         let session = unsafe { self.native.session() };
-        let mut written = 0;
+        let (mut written, mut outcome) = (0, Ok(()));
         let (mut before, mut last): (Option<Vec<u64>>, Option<Vec<u64>>) = (None, None);
-        while written < TURN && !share.stopping() {
+        while written < TURN && outcome.is_ok() && !share.stopping() {
             let mut state = self.lock();
             let next = state.next;
             let Some(encoded) = state.encoded.remove(&next) else {
@@ -256,8 +256,10 @@ impl Duty for ChunkWrite {
             };
             state.next += 1;
             drop(state);
-            before = last.take();
-            last = Some(self.write(&session, &encoded, share.counters())?);
+            match self.write(&session, &encoded, share.counters()) {
+                Ok(first) => (before, last) = (last, Some(first)),
+                Err(error) => outcome = Err(error),
+            }
             written += encoded.bytes().len() as u64;
             self.lock().bytes -= encoded.waiting();
         }
@@ -265,6 +267,7 @@ impl Duty for ChunkWrite {
             self.native
                 .forget_lookup(&session, &first, before.as_deref());
         }
+        outcome?;
         let mut state = self.lock();
         if state.has_next() {
             share.ask_turn();
