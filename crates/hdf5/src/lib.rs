@@ -22,6 +22,7 @@ mod pair;
 mod placement;
 mod plan;
 pub mod read;
+mod room;
 mod selection;
 mod session;
 mod space;
