@@ -277,11 +277,12 @@ impl Case<'_> {
         }
         assert_eq!(job.stored_size, job.decoded_size);
         if self.item.is_whole() {
-            let ranges: Vec<FileRange> = job.ranges(plan).collect();
-            for range in &ranges {
-                let end = job.address + job.stored_size;
-                assert!(job.address <= range.offset && range.offset + range.length <= end);
-                self.check_external(plan, *range);
+            for patch in job.patches(plan) {
+                for range in job.ranges(plan, &patch) {
+                    let end = job.address + job.stored_size;
+                    assert!(job.address <= range.offset && range.offset + range.length <= end);
+                    self.check_external(plan, range);
+                }
             }
         }
     }

@@ -44,7 +44,7 @@ def memory_kind(array: Any) -> Literal["host", "pinned", "managed", "device"]:
 
 
 def drain() -> None:
-    """Wait until no request is under way in this process."""
+    """Wait for all requests that are under way in this process when it is called."""
     request.finish_all()
     check(lib.penstock_drain())
 

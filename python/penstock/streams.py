@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock._native import lib, pointer
+from penstock._native import ffi, lib, pointer
 from penstock.errors import IncompatibleError, InvalidError, check
 
 _LEGACY = 1  # CU_STREAM_LEGACY, the same stream as the handle 0
+_END = 1 << 8 * ffi.sizeof("void *")
+"""What lies above is no address, and a cast would make another handle of it."""
 
 
 def stream_handle(stream: Any) -> int | None:
@@ -34,7 +36,7 @@ def stream_handle(stream: Any) -> int | None:
 
 def normal(handle: int) -> int:
     """The handle with one spelling of the legacy default stream."""
-    if handle < 0:
+    if not 0 <= handle < _END:
         raise InvalidError(f"{handle} is not the handle of a CUDA stream")
     return 0 if handle == _LEGACY else handle
 

@@ -63,6 +63,18 @@ def test_what_is_no_stream_is_refused(file, length):
             call()
 
 
+@pytest.mark.parametrize("handle", [-1, 2**64, 2**64 + 4096])
+def test_a_number_that_is_no_address_is_no_stream(file, length, handle):
+    made = dataset(file, np.zeros(length))
+    for call in (
+        lambda: made.read(stream=handle),
+        lambda: made.read_async(stream=handle),
+        lambda: made.write(np.zeros(length), stream=handle),
+    ):
+        with pytest.raises(ps.InvalidError):
+            call()
+
+
 def test_blocks_refuse_what_they_cannot_do_before_the_first_one(file):
     made = dataset(file, np.zeros(64))
     with pytest.raises(ps.InvalidError):

@@ -181,8 +181,9 @@ PENSTOCK_API int penstock_set_default_options(const penstock_options *options);
 PENSTOCK_API int penstock_describe(const char *path, char **json);
 PENSTOCK_API void penstock_string_free(char *string);
 
-/* Waits until no request is under way in this process, other than writes into chunks of HDF5 datasets
- * (penstock_dataset_write_submit): these need the thread that waits for them. */
+/* Waits for all requests that are under way in this process when it is called, other than writes into
+ * chunks of HDF5 datasets (penstock_dataset_write_submit): these need the thread that waits for them.
+ * What other threads submit meanwhile is not waited for. */
 PENSTOCK_API int penstock_drain(void);
 
 /* Writes spans of all I/O, copies and requests to `path` as Chrome trace JSON (Perfetto reads it)

@@ -77,12 +77,12 @@ pub(crate) fn is_idle() -> bool {
     engine().is_ok_and(|engine| engine.requests.is_none())
 }
 
-/// Waits until no request is under way in this process but those that ask for turns. These may ask
-/// whoever submitted them, who may be waiting here.
+/// Waits for all requests that are under way in this process now, but those that ask for turns. These
+/// may ask whoever submitted them, who may be waiting here.
 pub fn drain() -> Result<()> {
     let engine = engine()?;
     crate::request::begin_all();
-    engine.independent.wait_for_none();
+    engine.independent.wait_for_present();
     Ok(())
 }
 

@@ -1,41 +1,77 @@
-//! A count of requests under way that can be waited for to be none.
+//! A count of requests under way, of which those that are there can be waited for.
+
+use std::collections::VecDeque;
 
 use crate::sync::{Condvar, Mutex, lock};
 
 #[derive(Debug)]
 pub(crate) struct Tally {
-    count: Mutex<usize>,
-    none: Condvar,
+    state: Mutex<State>,
+    left: Condvar,
 }
+
+#[derive(Debug, Default)]
+struct State {
+    /// Raised by each wait, so that it does not wait for who enters later.
+    round: Round,
+    /// The rounds that are not over, in their order, and how many are still there of each. The first
+    /// one is never empty.
+    present: VecDeque<(Round, usize)>,
+}
+
+/// When somebody entered, to be given back on leaving.
+#[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
+pub(crate) struct Round(u64);
 
 impl Tally {
     pub fn new() -> Tally {
         Tally {
-            count: Mutex::new(0),
-            none: Condvar::new(),
+            state: Mutex::new(State::default()),
+            left: Condvar::new(),
         }
     }
 
-    pub fn enter(&self) {
-        *lock(&self.count) += 1;
+    pub fn enter(&self) -> Round {
+        let mut state = lock(&self.state);
+        let now = state.round;
+        match state.present.back_mut() {
+            Some((round, count)) if *round == now => *count += 1,
+            _ => state.present.push_back((now, 1)),
+        }
+        now
     }
 
-    pub fn leave(&self) {
-        let mut count = lock(&self.count);
-        *count -= 1;
-        if *count == 0 {
-            self.none.notify_all();
+    /// Counts out who has entered in this round.
+    pub fn leave(&self, entered: Round) {
+        let mut state = lock(&self.state);
+        if let Some((_, count)) = state.present.iter_mut().find(|(r, _)| *r == entered) {
+            *count -= 1;
+        }
+        let first = state.present.front().map(|(round, _)| *round);
+        while state.present.front().is_some_and(|(_, count)| *count == 0) {
+            state.present.pop_front();
+        }
+        if state.present.front().map(|(round, _)| *round) != first {
+            self.left.notify_all();
         }
     }
 
     pub fn is_none(&self) -> bool {
-        *lock(&self.count) == 0
+        lock(&self.state).present.is_empty()
     }
 
-    pub fn wait_for_none(&self) {
-        let mut count = lock(&self.count);
-        while *count > 0 {
-            count = self.none.wait(count).unwrap_or_else(|e| e.into_inner());
+    /// Waits until all have left who are there now. Those who enter meanwhile are not waited for, so
+    /// that it ends however many come.
+    pub fn wait_for_present(&self) {
+        let mut state = lock(&self.state);
+        let last = state.round;
+        state.round = Round(last.0 + 1);
+        while state
+            .present
+            .front()
+            .is_some_and(|(round, _)| *round <= last)
+        {
+            state = self.left.wait(state).unwrap_or_else(|e| e.into_inner());
         }
     }
 }

@@ -188,6 +188,28 @@ fn draining_waits_for_requests_that_nobody_waits_for() {
 }
 
 #[test]
+fn draining_does_not_wait_for_requests_that_are_submitted_meanwhile() {
+    let _alone = alone();
+    let scene = Scene::new(Place::Host);
+    let (before, first) = scene.latched(0, "");
+    let (tell, is_drained) = std::sync::mpsc::channel();
+    let drain = std::thread::spawn(move || {
+        penstock_engine::drain().unwrap();
+        tell.send(()).unwrap();
+    });
+    std::thread::sleep(A_WHILE);
+    let other = Scene::new(Place::Host);
+    let (meanwhile, second) = other.latched(0, "");
+    first.0.lift();
+    before.finish().unwrap();
+    let drained = is_drained.recv_timeout(Duration::from_secs(10));
+    second.0.lift();
+    meanwhile.finish().unwrap();
+    drain.join().unwrap();
+    assert_eq!(drained, Ok(()));
+}
+
+#[test]
 fn a_finished_request_holds_its_file_no_longer_though_no_worker_had_time_for_it() {
     let _alone = alone();
     // All workers are kept busy by others, which hang.

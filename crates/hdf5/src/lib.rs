@@ -24,6 +24,7 @@ mod placement;
 mod plan;
 mod pointers;
 pub mod read;
+mod room;
 mod selection;
 mod session;
 mod space;

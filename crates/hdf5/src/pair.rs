@@ -4,6 +4,7 @@ use penstock_engine::error::{Error, Result};
 
 use crate::chunks::ChunkGrid;
 use crate::plan::Destination;
+use crate::room::{make_room, push};
 use crate::selection::{Axis, Run, Selection};
 
 /// The n-th element of `file` goes to the n-th element of `memory`, which is a selection of a C
@@ -47,7 +48,7 @@ pub fn pair(
     let runs = zip(
         &in_order(file, file_shape)?,
         &in_order(memory, memory_shape)?,
-    );
+    )?;
     let destination = Destination {
         base: 0,
         length,
@@ -103,11 +104,17 @@ fn same_box(
 /// All runs of a selection in the order in which they come out.
 pub(crate) fn in_order(selection: &Selection, shape: &[u64]) -> Result<Vec<Run>> {
     let mut runs = match selection {
-        Selection::Runs(runs) => runs.clone(),
+        Selection::Runs(runs) => {
+            let mut copy = Vec::new();
+            make_room(&mut copy, runs.len())?;
+            copy.extend_from_slice(runs);
+            copy
+        }
         Selection::Grid(_) if selection.is_empty() => Vec::new(),
         Selection::Grid(axes) => grid_runs(axes, shape)?,
     };
-    runs.sort_by_key(|run| run.target);
+    // A stable sort would need memory. No two runs have one target.
+    runs.sort_unstable_by_key(|run| run.target);
     Ok(runs)
 }
 
@@ -137,11 +144,12 @@ fn grid_runs(axes: &[Axis], shape: &[u64]) -> Result<Vec<Run>> {
                     let is_run = s.source_step == 1 && s.target_step == 1;
                     let (times, length) = if is_run { (1, s.count) } else { (s.count, 1) };
                     for i in 0..times {
-                        next.push(Run {
+                        let run = Run {
                             source: source + s.source + i * s.source_step,
                             target: target + s.target + i * s.target_step,
                             length,
-                        });
+                        };
+                        push(&mut next, run)?;
                     }
                 }
             }
@@ -164,18 +172,19 @@ fn join(mut runs: Vec<Run>) -> Vec<Run> {
 }
 
 /// Both lists are in order of target and cover the same number of elements.
-fn zip(file: &[Run], memory: &[Run]) -> Vec<Run> {
+fn zip(file: &[Run], memory: &[Run]) -> Result<Vec<Run>> {
     let mut zipped = Vec::new();
     let (mut from, mut to) = (file.iter().copied(), memory.iter().copied());
     let (mut left, mut right) = (from.next(), to.next());
     while let (Some(f), Some(m)) = (&mut left, &mut right) {
         let length = f.length.min(m.length);
         if length > 0 {
-            zipped.push(Run {
+            let run = Run {
                 source: f.source,
                 target: m.source,
                 length,
-            });
+            };
+            push(&mut zipped, run)?;
         }
         for run in [&mut *f, &mut *m] {
             run.source += length;
@@ -188,5 +197,5 @@ fn zip(file: &[Run], memory: &[Run]) -> Vec<Run> {
             right = to.next();
         }
     }
-    join(zipped)
+    Ok(join(zipped))
 }

@@ -1,11 +1,12 @@
 //! Dataspaces of HDF5 as plain data.
 
-use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{
     H5S_MAX_RANK, H5S_SEL_ALL, H5S_SEL_HYPERSLABS, H5S_SEL_NONE, H5S_UNLIMITED, Hdf5, hid_t,
 };
 
 use crate::metadata::MappedSelection;
+use crate::room::make_room;
 use crate::selection::{Axis, Selection, push_run};
 use crate::session::Session;
 
@@ -117,8 +118,11 @@ fn runs(session: &Session<'_>, space: hid_t) -> Result<Selection> {
     // SAFETY: takes an identifier, which HDF5 checks. Elements of size 1 make bytes into elements.
     let walk = unsafe { (hdf5.H5Ssel_iter_create)(space, 1, 0) };
     let walk = session.own(walk, hdf5.H5Ssel_iter_close, "walk through a selection")?;
-    let mut offsets = vec![0u64; BATCH];
-    let mut lengths = vec![0usize; BATCH];
+    let (mut offsets, mut lengths) = (Vec::new(), Vec::new());
+    make_room(&mut offsets, BATCH)?;
+    make_room(&mut lengths, BATCH)?;
+    offsets.resize(BATCH, 0u64);
+    lengths.resize(BATCH, 0usize);
     let mut runs = Vec::new();
     loop {
         let (mut got, mut elements) = (0, 0);
@@ -138,15 +142,7 @@ fn runs(session: &Session<'_>, space: hid_t) -> Result<Selection> {
         if got == 0 {
             return Ok(Selection::Runs(runs));
         }
-        runs.try_reserve(got).map_err(|error| {
-            Error::new(
-                Kind::Memory,
-                format!(
-                    "no memory for a selection of more than {} pieces: {error}",
-                    runs.len()
-                ),
-            )
-        })?;
+        make_room(&mut runs, got)?;
         for (offset, length) in offsets.iter().zip(&lengths).take(got) {
             push_run(&mut runs, *offset, *length as u64);
         }

@@ -170,12 +170,12 @@ impl File {
         Ok(())
     }
 
-    /// Waits until no request of this file is under way.
+    /// Waits for the requests of this file that are under way now.
     pub fn wait_until_unused(&self) {
         if !self.users.is_none() {
             crate::request::begin_all();
         }
-        self.users.wait_for_none();
+        self.users.wait_for_present();
     }
 
     /// The file's present length in bytes.

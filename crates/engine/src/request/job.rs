@@ -10,6 +10,7 @@ use super::progress::Waited;
 use super::tracker::Tracker;
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
+use crate::tally::Round;
 use crate::trace;
 
 pub(crate) struct Job {
@@ -22,6 +23,9 @@ pub(crate) struct Job {
     pub to_begin: AtomicUsize,
     /// The submitter has a share of the work.
     pub has_turns: bool,
+    /// Its places in the engine's counts of all requests, and of those without turns.
+    pub entered: Round,
+    pub independent: Option<Round>,
     /// What must stay alive until no worker touches the buffers: the submitter's keepalive.
     pub owner: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -113,9 +117,9 @@ impl Job {
         );
         tracker.finish();
         duty.finished();
-        self.engine.requests.leave();
-        if !self.has_turns {
-            self.engine.independent.leave();
+        self.engine.requests.leave(self.entered);
+        if let Some(entered) = self.independent {
+            self.engine.independent.leave(entered);
         }
     }
 }

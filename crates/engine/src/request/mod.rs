@@ -229,9 +229,10 @@ impl Submission {
         if let Some(note) = self.prepared.note {
             tracker.counters.note(note);
         }
-        self.file.users.enter();
+        let entered = self.file.users.enter();
         let transfer = Transfer {
             file: self.file,
+            entered,
             operation: self.operation,
             parts,
             queue_depth: self.prepared.queue_depth,
@@ -251,14 +252,14 @@ fn make_job(
     owner: Option<Box<dyn Any + Send>>,
 ) -> Made {
     let has_turns = tracker.progress.has_turns();
-    engine.requests.enter();
-    if !has_turns {
-        engine.independent.enter();
-    }
+    let entered = engine.requests.enter();
+    let independent = (!has_turns).then(|| engine.independent.enter());
     let job = Job {
         engine,
         duty: RwLock::new(Some(duty)),
         has_turns,
+        entered,
+        independent,
         tracker: Arc::new(tracker),
         to_begin: AtomicUsize::new(lanes),
         owner: Mutex::new(owner),

@@ -14,6 +14,7 @@ use crate::memory::Memory;
 use crate::plan::{Block, Plan};
 use crate::routes::{Route, Work};
 use crate::save::Replacement;
+use crate::tally::Round;
 use crate::trace;
 
 /// The extents of a request that lie in one place, and how they travel.
@@ -40,6 +41,8 @@ pub(crate) enum Ending {
 
 pub(super) struct Transfer {
     pub file: Arc<File>,
+    /// Its place in the count of the file's requests.
+    pub entered: Round,
     pub operation: Operation,
     pub parts: Vec<Part>,
     pub queue_depth: u32,
@@ -186,7 +189,8 @@ impl Duty for Transfer {
 
     fn finished(self: Box<Self>) {
         let users = Arc::clone(&self.file.users);
+        let entered = self.entered;
         drop(self);
-        users.leave();
+        users.leave(entered);
     }
 }

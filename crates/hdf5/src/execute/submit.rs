@@ -18,6 +18,7 @@ use super::place::Target;
 use super::reading::Reading;
 use crate::plan::{Source, Work};
 use crate::read::Prepared;
+use crate::room::push;
 
 /// How a request is submitted, besides what it moves.
 #[derive(Default)]
@@ -150,25 +151,30 @@ pub(crate) fn extents(
         let Work::Chunk(job) = work? else {
             return Ok(None);
         };
-        for range in job.ranges(plan) {
-            let memory = start + range.target as usize;
-            bytes += range.length;
-            match extents.last_mut() {
-                Some(last)
-                    if last.offset + last.length == range.offset
-                        && last.memory + last.length as usize == memory =>
-                {
-                    last.length += range.length;
+        for patch in job.patches(plan) {
+            for range in job.ranges(plan, &patch) {
+                let memory = start + range.target as usize;
+                bytes += range.length;
+                match extents.last_mut() {
+                    Some(last)
+                        if last.offset + last.length == range.offset
+                            && last.memory + last.length as usize == memory =>
+                    {
+                        last.length += range.length;
+                    }
+                    _ => push(
+                        &mut extents,
+                        Extent {
+                            offset: range.offset,
+                            length: range.length,
+                            memory,
+                        },
+                    )?,
                 }
-                _ => extents.push(Extent {
-                    offset: range.offset,
-                    length: range.length,
-                    memory,
-                }),
-            }
-            let is_scattered = extents.len() > 16 && bytes / (extents.len() as u64) < least;
-            if is_scattered || extents.len() > MOST_EXTENTS {
-                return Ok(None);
+                let is_scattered = extents.len() > 16 && bytes / (extents.len() as u64) < least;
+                if is_scattered || extents.len() > MOST_EXTENTS {
+                    return Ok(None);
+                }
             }
         }
     }

@@ -86,20 +86,18 @@ impl ChunkJob {
             })
     }
 
-    /// The stretches of the file that go to the destination as they are. Only of a plain job of
-    /// whole elements that need no conversion.
-    pub fn ranges<'a>(&'a self, plan: &'a ReadPlan) -> impl Iterator<Item = FileRange> + 'a {
+    /// The stretches of the file that go to the destination as they are, of one of the boxes. Only of
+    /// a plain job of whole elements that need no conversion.
+    pub fn ranges<'a>(
+        &'a self,
+        plan: &ReadPlan,
+        patch: &'a Patch,
+    ) -> impl Iterator<Item = FileRange> + 'a {
         let size = plan.item.stored;
-        self.patches(plan).flat_map(move |patch| {
-            let ranges: Vec<FileRange> = patch
-                .copies()
-                .map(|copy| FileRange {
-                    offset: self.address + copy.source,
-                    length: copy.elements * size,
-                    target: copy.target,
-                })
-                .collect();
-            ranges
+        patch.copies().map(move |copy| FileRange {
+            offset: self.address + copy.source,
+            length: copy.elements * size,
+            target: copy.target,
         })
     }
 }

@@ -86,9 +86,12 @@ proptest! {
             prop_assert!(window.jobs.is_sorted_by_key(|job| job.address));
             for job in &window.jobs {
                 prop_assert!(job.is_plain);
-                for range in job.ranges(&plan) {
-                    let bytes = &case.sample.file[range.offset as usize..][..range.length as usize];
-                    memory[range.target as usize..][..bytes.len()].copy_from_slice(bytes);
+                for patch in job.patches(&plan) {
+                    for range in job.ranges(&plan, &patch) {
+                        let (from, to) = (range.offset as usize, range.target as usize);
+                        let bytes = &case.sample.file[from..][..range.length as usize];
+                        memory[to..][..bytes.len()].copy_from_slice(bytes);
+                    }
                 }
                 if let Some(target) = job.whole(&plan) {
                     let bytes = stored(&case.sample, job);
