@@ -25,6 +25,17 @@ CALLER_WAITS: int = lib.PENSTOCK_CALLER_WAITS
 
 # A blocking call of the library cannot be interrupted; between two of them Ctrl-C gets through.
 _SLICE_NS = 100_000_000
+# Seconds, about 30 years.
+_FOR_EVER = 1e9
+
+
+def _deadline(timeout: float | None) -> int | None:
+    """When so many seconds from now are over, by ``perf_counter_ns``; ``None`` for never."""
+    if timeout is None or timeout >= _FOR_EVER:
+        return None
+    if timeout != timeout:
+        raise InvalidError("a timeout that is not a number ends at no time")
+    return perf_counter_ns() + max(int(timeout * 1e9), 0)
 
 
 class _Native:
@@ -139,7 +150,7 @@ class Request(Generic[A]):
             CancelledError: :meth:`cancel` took effect.
             Error: What made the transfer fail, as the synchronous call would raise it.
         """
-        deadline = None if timeout is None else perf_counter_ns() + max(int(timeout * 1e9), 0)
+        deadline = _deadline(timeout)
         while True:
             left = _SLICE_NS if deadline is None else max(deadline - perf_counter_ns(), 0)
             status = self._native.poll(min(left, _SLICE_NS))
@@ -245,6 +256,7 @@ class Finished(Request[A]):
         return True
 
     def wait(self, timeout: float | None = None) -> A:
+        _deadline(timeout)
         return self._array
 
     def cancel(self) -> None:

@@ -51,6 +51,18 @@ def test_a_request_that_is_not_finished_says_so(slow_file):
     assert not request.wait().any()
 
 
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300])
+def test_a_timeout_may_be_longer_than_any_clock_counts(slow_file, timeout):
+    assert not ps.load_async(slow_file).wait(timeout).any()
+
+
+def test_a_timeout_that_is_not_a_number_is_refused(slow_file):
+    request = ps.load_async(slow_file)
+    with pytest.raises(ps.InvalidError, match="timeout"):
+        request.wait(float("nan"))
+    request.wait()
+
+
 def test_a_file_that_ends_early_is_raised_at_once_or_by_wait(tmp_path):
     (tmp_path / "f").write_bytes(bytes(10))
     with pytest.raises(ps.EndOfFileError, match="f"):
