@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).resolve().parents[2]
+_TOOLS = ("__init__", "compare", "table")
 _BENCHMARKS = sorted(
-    path.stem for path in (_ROOT / "benches").glob("*.py") if path.stem not in ("__init__", "table")
+    path.stem for path in (_ROOT / "benches").glob("*.py") if path.stem not in _TOOLS
 )
 
 
@@ -41,6 +42,40 @@ def test_each_benchmark_has_its_place_in_the_tables() -> None:
         [sys.executable, "-c", listed], cwd=_ROOT, capture_output=True, text=True, check=True
     )
     assert sorted(done.stdout.split()) == _BENCHMARKS
+
+
+@pytest.mark.parametrize(
+    ("unit", "before", "after", "is_worse"),
+    [
+        ("GB/s", [10, 11, 12], [9, 9.1, 9.2], True),
+        ("GB/s", [10, 11, 12], [9, 9.1, 10], False),
+        ("GB/s", [10, 10, 10], [9.8, 9.8, 9.8], False),
+        ("us", [10, 11, 12], [13, 14, 15], True),
+        ("us", [10, 11, 12], [8, 9, 9], False),
+    ],
+)
+def test_a_build_is_worse_where_none_of_its_turns_is_as_good(
+    unit: str, before: list[float], after: list[float], is_worse: bool
+) -> None:
+    row = f"Compared({unit!r}, {before}, {after})"
+    judge = f"from benches.compare import Compared; print({row}.is_worse)"
+    done = subprocess.run(
+        [sys.executable, "-c", judge], cwd=_ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(is_worse)]
+
+
+@pytest.mark.gpu
+def test_two_builds_take_turns_at_a_benchmark(tmp_path: Path) -> None:
+    import penstock
+
+    build = Path(penstock.__file__).parents[1]
+    saved = tmp_path / "compared.json"
+    arguments = ("--before", build, "--after", build, "--turns", 1, "--dir", tmp_path)
+    done = _run("benches.compare", "overhead", *arguments, "--size", "16MiB", "--json", saved)
+    rows = json.loads(saved.read_text())
+    assert len(rows) == 2, done.stdout + done.stderr
+    assert all(len(row[2]["before"]) == len(row[2]["after"]) == 1 for row in rows)
 
 
 @pytest.mark.gpu
