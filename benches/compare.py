@@ -90,6 +90,9 @@ def compare(name: str, given: argparse.Namespace) -> dict[str, Compared]:
                 getattr(compared, build).append(row["value"])
     for path in given.dir.glob("hdf5-*"):
         path.unlink()
+    for what, row in rows.items():
+        if not (row.before and row.after):
+            print(f"{name}: {what}: only one of the builds has it", file=sys.stderr)
     return {what: row for what, row in rows.items() if row.before and row.after}
 
 

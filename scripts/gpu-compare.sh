@@ -35,5 +35,6 @@ done
 python3 -m benches.compare --before "$before" --after "$site" --dir "$files" \
     --json "$results/compare.json" "$@"
 status=$?
-rm -rf "$files"
+rm -f "$files"/hdf5-* "$files/data.h5" "$files/written.bin"
+rmdir "$files" 2>/dev/null
 exit "$status"

@@ -98,6 +98,11 @@ def read(
     if out is not None:
         view, copy_back = arrays.destination(out, stream)
         dtype = view.dtype
+        if dtype.numpy is not None and _lacks_fields(dataset.dtype.base, dtype.numpy):
+            raise InvalidError(
+                "the elements in memory have fields that the dataset lacks, and would lose them",
+                remedy="read only the fields that the dataset has",
+            )
     host = np.asarray(_value(dataset, selection, dtype))
     if host.dtype.hasobject:
         raise IncompatibleError(
@@ -116,6 +121,14 @@ def read(
     return _finished(out, view.nbytes, view.device, start, reason)
 
 
+def _lacks_fields(stored: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether a structure has fields, in itself or in what is nested alike, that another lacks."""
+    return any(
+        name not in (stored.names or ()) or _lacks_fields(stored[name].base, wanted[name].base)
+        for name in wanted.names or ()
+    )
+
+
 def _value(dataset: Any, selection: Any, dtype: Any) -> Any:
     """The selected elements in host memory, converted by HDF5 where it can."""
     with lock():
@@ -126,6 +139,8 @@ def _value(dataset: Any, selection: Any, dtype: Any) -> Any:
         if element.numpy == dataset.dtype:
             return dataset[selection]
         wanted = numpy_dtype(element)
+        if wanted.names:  # NumPy would go by the places of the fields
+            return dataset.astype(wanted)[selection]
         numbers = wanted.kind in "biufc" and dataset.dtype.kind in "biufc"
         if numbers and not hdf5_types.is_for_numpy(dataset.dtype, wanted):
             return dataset.astype(wanted)[selection]

@@ -63,9 +63,11 @@ def start(
         wanted = element_type(dtype)
     else:
         wanted = element_type(base if on_host else base.newbyteorder("="))
-    # Types that NumPy lacks are for HDF5 and the library to convert to.
+    # Types that NumPy lacks are for HDF5 and the library to convert to, and so are structures:
+    # NumPy goes by the places of fields, HDF5 by their names.
     at_host = on_host or (out is not None and given.device < 0)
-    if waits and at_host and wanted.numpy is not None:
+    of_fields = wanted.numpy is not None and wanted.numpy.names and wanted.numpy != base
+    if waits and at_host and wanted.numpy is not None and not of_fields:
         nbytes = selected.count * stored.itemsize
         if by_h5py.is_small(dataset, selected, nbytes, plain=wanted.numpy == base and not names):
             return left_to_h5py(by_h5py.TOO_SMALL)

@@ -183,3 +183,41 @@ def test_write_refuses_what_makes_no_number(file, length):
         with pytest.raises((TypeError, ValueError)):
             made.write(value)
     assert not made.h5py[...].any()
+
+
+STORED = np.dtype([("a", "i4"), ("b", "f8")])
+TURNED = np.dtype([("b", "f8"), ("a", "i4")])
+
+
+@pytest.mark.parametrize("selection", [np.s_[:], 3, [1, 5]], ids=["all", "one", "list"])
+def test_structures_are_converted_by_the_names_of_their_fields(file, length, selection):
+    made = dataset(file, np.array([(1, 2.0)] * length, STORED))
+    values = made.read(selection, dtype=TURNED)
+    assert (values["a"] == 1).all()
+    assert (values["b"] == 2).all()
+    out = np.zeros(np.shape(values), TURNED)
+    made.read(selection, out=out)
+    assert np.array_equal(out, values)
+    assert (made.read(selection, dtype=[("b", "f4")])["b"] == 2).all()
+
+
+def test_a_scalar_structure_is_converted_by_the_names_of_its_fields(file):
+    file.h5py["x"] = np.array((1, 2.0), STORED)
+    assert file["x"].read(dtype=TURNED).item() == (2.0, 1)
+    out = np.array((7, 7, 7), [("b", "f8"), ("a", "i4"), ("c", "i4")])
+    with pytest.raises(ps.InvalidError, match="fields that the dataset lacks"):
+        file["x"].read(out=out)
+    assert out.item() == (7, 7, 7)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_fields_that_a_dataset_lacks_are_kept_or_the_read_is_refused(file, length, step):
+    made = dataset(file, np.ones(length, [("a", "i4")]))
+    out = np.full(length * step, 7, [("a", "i4"), ("b", "i4")])[::step]
+    if step == 1:
+        made.read(out=out)
+        assert (out["a"] == 1).all()
+    else:
+        with pytest.raises(ps.InvalidError, match="fields that the dataset lacks"):
+            made.read(out=out)
+    assert (out["b"] == 7).all()

@@ -425,7 +425,9 @@ unsafe fn by_hdf5(
         return Err(Error::invalid(
             "the elements in memory have fields that the dataset lacks, and would lose them",
         )
-        .remedy("read only the fields that the dataset has, or into C-contiguous host memory"));
+        .remedy(
+            "read only the fields that the dataset has, or into C-contiguous host memory after no stream",
+        ));
     }
     let bytes = dense.length as usize;
     let mut given = Vec::new();
