@@ -139,7 +139,7 @@ def _space_id(space: Any) -> int:
 
 
 is_settled = lib.penstock_hdf5_is_settled
-"""Whether no request is under way."""
+"""Whether no request is under way, and no failure left to be told."""
 
 
 def settle(dataset: Any, operation: int) -> None:

@@ -74,7 +74,8 @@ impl Order<'_> {
     }
 
     /// Whether the dataspace of the file does not have the shape of the dataset, as one that was taken before
-    /// the extent was changed. Only HDF5 can say then which elements are meant.
+    /// the extent was changed. HDF5 takes it by rules of its own, and so does the connector; elsewhere it is
+    /// refused.
     pub(crate) fn is_of_another_shape(
         &self,
         session: &Session<'_>,
