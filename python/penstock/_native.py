@@ -40,6 +40,10 @@ def _open() -> tuple[Any, Any]:
             f"{path} has API version {version}, and {header} declares "
             f"{library.PENSTOCK_API_VERSION}: they belong to different releases of penstock"
         )
+    # cffi makes a function and the structs it takes when it is first asked for it. An exception of
+    # a signal handler in the middle of that would leave a struct without a size for good.
+    for name in dir(library):
+        getattr(library, name)
     return ffi, library
 
 

@@ -283,3 +283,53 @@ with ps.File(sys.argv[1], "w") as file:
 
 def test_threads_may_write_and_read_datasets_of_one_file_at_once(tmp_path):
     subprocess.run([sys.executable, "-c", THREADS, tmp_path / "f.h5"], check=True, timeout=120)
+
+
+FIRST_USE = """
+import os, sys
+from pathlib import Path
+import cffi, h5py, numpy as np, penstock as ps
+
+PACKAGE = Path(cffi.__file__).parent
+
+class Interrupted(BaseException):
+    pass
+
+def use():
+    with ps.File(sys.argv[1], "r+") as file:
+        file["x"].write_async(np.ones(10)).wait()
+        assert (file["x"].read_async().wait() == 1).all()
+
+def use_interrupted(at):
+    seen = 0
+    def look(frame, event, argument):
+        nonlocal seen
+        seen += event == "call" and Path(frame.f_code.co_filename).parent == PACKAGE
+        if seen == at:
+            raise Interrupted
+    sys.setprofile(look)
+    try:
+        use()
+    except Interrupted:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+with h5py.File(sys.argv[1], "w") as file:
+    file["x"] = np.zeros(10)
+at, was_interrupted = 1, True
+while was_interrupted:
+    child = os.fork()
+    if child == 0:
+        was_interrupted = use_interrupted(at)
+        use()  # as if nothing had been
+        os._exit(2 if was_interrupted else 0)
+    was_interrupted = {0: False, 2: True}[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
+    at += 10
+assert at > 11
+"""
+
+
+def test_a_first_call_that_is_interrupted_takes_nothing_from_later_ones(tmp_path):
+    subprocess.run([sys.executable, "-c", FIRST_USE, tmp_path / "f.h5"], check=True, timeout=120)

@@ -9,7 +9,9 @@
  *   - A pointer may be pageable, pinned, managed or device memory; Penstock asks the CUDA
  *     driver which, and never guesses. Offset, length and pointer may have any alignment.
  *   - The library never prints, exits or throws. It may not be used in a child made by fork()
- *     after its first use: every call there returns PENSTOCK_ERR_FORKED.
+ *     after its first use: calls there return PENSTOCK_ERR_FORKED. penstock_close and
+ *     penstock_request_free do nothing there, so the child's copies of descriptors stay open;
+ *     penstock_options_parse, penstock_hdf5_bind and penstock_nvcomp_path work as elsewhere.
  */
 #ifndef PENSTOCK_H
 #define PENSTOCK_H

@@ -181,7 +181,7 @@ impl File {
     /// The file's present length in bytes.
     pub fn size(&self) -> Result<u64> {
         let stat = self.stat()?;
-        if stat.st_mode & libc::S_IFMT == libc::S_IFBLK {
+        if is_block_device(&stat) {
             // SAFETY: lseek on an open descriptor touches no memory. The engine reads and writes
             // by position, so moving the file offset disturbs nobody.
             let end = unsafe { libc::lseek(self.buffered.as_raw_fd(), 0, libc::SEEK_END) };
@@ -356,6 +356,10 @@ fn status(path: &Path, fd: &OwnedFd) -> Result<libc::stat> {
     uninterrupted(|| answer(unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) }))
         .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(path))?;
     Ok(stat)
+}
+
+fn is_block_device(stat: &libc::stat) -> bool {
+    stat.st_mode & libc::S_IFMT == libc::S_IFBLK
 }
 
 fn refuse_unseekable(path: &Path, fd: &OwnedFd) -> Result<()> {

@@ -6,7 +6,7 @@
 
 use std::os::fd::AsRawFd;
 
-use super::File;
+use super::{File, is_block_device};
 
 /// Whether ranges of a file can be allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,9 +19,12 @@ pub(crate) enum Room {
 }
 
 impl File {
-    /// Whether there is room for these ranges, which do not overlap, less what the file has of
-    /// them already.
+    /// Whether there is room for these ranges, which do not overlap and lie beyond the end of the
+    /// file, less what the file has of them already.
     pub(crate) fn room_for(&self, ranges: &[(u64, u64)]) -> Room {
+        if self.stat().is_ok_and(|stat| is_block_device(&stat)) {
+            return Room::Lacking; // a device does not grow
+        }
         if !self.system.keeps_part_of_an_allocation() {
             return Room::Enough;
         }

@@ -97,13 +97,17 @@ impl Native {
             )
         };
         if status < 0 {
-            return Err(self.named(session.failed(&format!("write the chunk at {first:?}"))));
+            let error = self.named(session.failed(&format!("write the chunk at {first:?}")));
+            // HDF5 remembers storage for it that the index does not have, and would write there.
+            self.forget_lookup(session, first, None);
+            return Err(error);
         }
         Ok(())
     }
 
     /// Makes HDF5 look the chunk at `last`, which was written last, up again when it needs it: the one
-    /// lookup that it remembers keeps the filter mask from before the write (seen in 2.0.0). The
+    /// lookup that it remembers keeps the filter mask from before the write (seen in 2.0.0), and after
+    /// one that failed an address that the index lacks (seen in 1.14.4 and 2.2.0). The
     /// lookup of another chunk takes its place, if that is not found in the chunk cache: not one that
     /// was written just `before`, nor one that is not there.
     pub fn forget_lookup(&self, session: &Session<'_>, last: &[u64], before: Option<&[u64]>) {

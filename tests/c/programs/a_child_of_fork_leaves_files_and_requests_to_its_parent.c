@@ -1,0 +1,36 @@
+#include "../check.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SIZE = 1 << 20 };
+
+/* What the child closes and frees goes on in the parent. */
+int main(void) {
+    make_file("data", SIZE);
+    unsigned char *memory = allocate(SIZE);
+    penstock_file *file = open_file("data", PENSTOCK_READ);
+    penstock_range range = {0, SIZE, memory};
+    penstock_request *request = NULL;
+    OK(penstock_submit(file, PENSTOCK_OP_READ, &range, 1, NULL, NULL, 0, &request));
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(20); /* a hang would be a defect, too */
+        CHECK(penstock_request_wait(request, -1) == PENSTOCK_ERR_FORKED);
+        penstock_request_free(request);
+        OK(penstock_close(file));
+        penstock_options options = PENSTOCK_OPTIONS_INIT;
+        OK(penstock_options_parse("threads=2", &options));
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    OK(penstock_request_wait(request, -1));
+    CHECK(holds(memory, SIZE, 0));
+    penstock_request_free(request);
+    OK(penstock_close(file));
+    free(memory);
+    return 0;
+}
