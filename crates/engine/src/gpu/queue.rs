@@ -327,7 +327,8 @@ impl Drop for CopyQueue {
         }
         let cuda = self.context.driver.cuda;
         for event in self.events.drain(..) {
-            self.context.keep_event(event);
+            // SAFETY: made for this queue, and used by nobody else.
+            unsafe { (cuda.cuEventDestroy)(event) };
         }
         // SAFETY: made by `new`, and used by nobody else.
         unsafe { (cuda.cuStreamDestroy)(self.stream) };
