@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -140,3 +142,53 @@ def test_storage_that_is_not_finished_is_not_written_by_h5py_either(disk):
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == ["NoSpaceError", "IOFailure"]
+
+
+@contextmanager
+def no_longer_files(path):
+    """No file grows beyond the present length of this one."""
+    no_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, no_limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, no_limit)
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+@pytest.mark.parametrize("connector", [None, "penstock_async"])
+def test_a_chunk_that_cannot_be_written_again_keeps_its_bytes_and_its_storage(
+    tmp_path, device, connector, libver
+):
+    side = 1 << 20
+    noise = np.random.default_rng(1)
+
+    def made(random):
+        values = np.zeros(side, "u1")
+        values[:random] = noise.integers(0, 256, random)
+        return values
+
+    def write(number, values):
+        array = ps.DeviceArray.from_numpy(values) if device == "cuda" else values
+        dataset.write(array, np.s_[number * side : (number + 1) * side])
+
+    old, new = made(side // 4), made(side)
+    # Each fits into what the first chunk had.
+    others = made(side // 5), made(side // 6)
+    path = tmp_path / "f.h5"
+    with ps.File(path, "w", connector=connector, libver=libver) as file:
+        options = {"chunks": (side,), "compression": "gzip"}
+        dataset = file.create("x", shape=(4 * side,), dtype="u1", **options)
+        write(0, old)
+        write(3, old)
+        file.flush()
+        with no_longer_files(path), pytest.raises(ps.Error):
+            write(0, new)
+        np.testing.assert_array_equal(dataset.read(np.s_[:side]), old)
+        write(1, others[0])
+        write(0, new)
+        write(2, others[1])
+    with ps.File(path) as file:
+        read = file["x"].read().reshape(4, side)
+    for number, values in enumerate((new, *others, old)):
+        np.testing.assert_array_equal(read[number], values)

@@ -1,16 +1,19 @@
 //! What a write needs HDF5 for while it is under way.
 
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
+use std::os::unix::fs::FileExt;
 use std::ptr;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_sys::hdf5::{
-    H5D_SEL_IO_NO_VECTOR_OR_SELECTION_IO_CB, H5D_SELECTION_IO_MODE_ON, H5F_SCOPE_LOCAL,
-    H5P_DEFAULT, H5S_SELECT_SET, Hdf5, hid_t,
+    H5D_CHUNK_IDX_EARRAY, H5D_SEL_IO_NO_VECTOR_OR_SELECTION_IO_CB, H5D_SELECTION_IO_MODE_ON,
+    H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_SELECT_SET, HADDR_UNDEF, Hdf5, hid_t,
 };
 
-use crate::metadata::{DatasetInfo, Layout, in_dataset};
+use crate::metadata::{DatasetInfo, FileInfo, Layout, in_dataset};
 use crate::session::{Id, Session};
 
 /// The dataset that is written, as HDF5 knows it. The submitter keeps it open.
@@ -98,11 +101,76 @@ impl Native {
         };
         if status < 0 {
             let error = self.named(session.failed(&format!("write the chunk at {first:?}")));
-            // HDF5 remembers storage for it that the index does not have, and would write there.
-            self.forget_lookup(session, first, None);
+            self.put_back(session, first, bytes.len() as u64);
             return Err(error);
         }
         Ok(())
+    }
+
+    /// After so many bytes of a chunk could not be written.
+    ///
+    /// HDF5 (1.14.4, 2.0.0, 2.2.0) remembers storage for them that the index does not have. Where the chunk
+    /// had storage of another length, that is free, and still in the index: others would get it, and lose
+    /// it when the chunk is written again. So what was there is written once more, to storage that the
+    /// index then has. Where that is impossible, HDF5 is made to forget what it remembers.
+    fn put_back(&self, session: &Session<'_>, first: &[u64], length: u64) {
+        let (mut mask, mut address, mut size) = (0, HADDR_UNDEF, 0);
+        // SAFETY: there are as many offsets as dimensions, and places of their types for the answers.
+        let status = unsafe {
+            (session.hdf5.H5Dget_chunk_info_by_coord)(
+                self.dataset,
+                first.as_ptr(),
+                &mut mask,
+                &mut address,
+                &mut size,
+            )
+        };
+        let is_freed = self.has_filters
+            && status >= 0
+            && address != HADDR_UNDEF
+            && size != length
+            && self.stored_size(session, first) == Some(length);
+        if is_freed
+            && !self.may_be_told_wrongly(session)
+            && let Some(bytes) = self.bytes_at(session, address, size)
+        {
+            // SAFETY: as in `write_stored`. A failure leaves things as they are.
+            unsafe {
+                (session.hdf5.H5Dwrite_chunk)(
+                    self.dataset,
+                    H5P_DEFAULT,
+                    mask,
+                    first.as_ptr(),
+                    bytes.len(),
+                    bytes.as_ptr().cast(),
+                )
+            };
+        }
+        self.forget_lookup(session, first, None);
+    }
+
+    /// Whether HDF5 may take other chunks for those at coordinates: see [`crate::swizzle`].
+    fn may_be_told_wrongly(&self, session: &Session<'_>) -> bool {
+        let mut index = 0;
+        // SAFETY: the kind of the index has a place of its type.
+        let status = unsafe { (session.hdf5.H5Dget_chunk_index_type)(self.dataset, &mut index) };
+        let unlimited = self.max_shape.iter().position(Option::is_none);
+        status < 0 || (index == H5D_CHUNK_IDX_EARRAY && unlimited.is_some_and(|at| at > 0))
+    }
+
+    /// Bytes of the file, as they are there.
+    fn bytes_at(&self, session: &Session<'_>, address: u64, size: u64) -> Option<Vec<u8>> {
+        let decoded = self.chunk.iter().product::<u64>() * self.element;
+        // What an index claims to store is no reason to run out of memory.
+        if size > most_stored(decoded) {
+            return None;
+        }
+        let descriptor = FileInfo::of(session, self.dataset).ok()?.descriptor?;
+        // SAFETY: HDF5 has the descriptor open throughout the session, and closes it.
+        let file = ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(descriptor) });
+        let mut bytes = vec![0u8; size as usize];
+        file.read_exact_at(&mut bytes, address).ok()?;
+        Some(bytes)
     }
 
     /// Makes HDF5 look the chunk at `last`, which was written last, up again when it needs it: the one
@@ -156,7 +224,7 @@ impl Native {
         // Where no size is told there is no address, and nothing is read.
         let size = self.stored_size(session, first).unwrap_or(0);
         // What an index claims to store is no reason to run out of memory.
-        if size > decoded.saturating_mul(2).saturating_add(1 << 16) {
+        if size > most_stored(decoded) {
             return;
         }
         let size = size.max(decoded);
@@ -324,6 +392,11 @@ impl Native {
     pub fn named(&self, error: Error) -> Error {
         in_dataset(error, &self.name)
     }
+}
+
+/// Bytes that a chunk of so many has at most in the file.
+fn most_stored(decoded: u64) -> u64 {
+    decoded.saturating_mul(2).saturating_add(1 << 16)
 }
 
 impl std::fmt::Debug for Native {
