@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock import by_h5py, hdf5, hdf5_blocks, hdf5_connector, hdf5_create, hdf5_native, request
 from penstock._options import OptionKeys
-from penstock.by_h5py import read_quickly
 from penstock.errors import Error
 from penstock.hdf5_library import lock
 from penstock.placement import Device
@@ -29,7 +28,8 @@ class Dataset:
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
-        self._is_quick: bool | None = None
+        self._quickly: Callable[[], Any] | None = None
+        self._is_asked = False
 
     @property
     def h5py(self) -> Any:
@@ -69,10 +69,10 @@ class Dataset:
         """
         whole = selection is ALL and out is None and device is None and dtype is None
         if whole and stream is None and not options:
-            if self._is_quick is None:
-                self._is_quick = by_h5py.is_quick(self._dataset)
-            if self._is_quick:
-                return read_quickly(self._dataset)
+            if not self._is_asked:
+                self._quickly, self._is_asked = by_h5py.quick_reader(self._dataset), True
+            if self._quickly is not None:
+                return self._quickly()
         return hdf5.read(
             self._dataset,
             selection,
