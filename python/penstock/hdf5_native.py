@@ -154,7 +154,7 @@ def settle(dataset: Any, operation: int) -> None:
 
 def settle_path(name: Any) -> None:
     """Wait for all requests of the file with this name, if it is one. The caller holds the lock."""
-    if isinstance(name, (str, bytes, os.PathLike)) and not lib.penstock_hdf5_is_settled():
+    if isinstance(name, (str, bytes, os.PathLike)) and not is_settled():
         check(lib.penstock_hdf5_settle_path(os.fsencode(name)))
 
 

@@ -10,7 +10,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_sys::hdf5::{
     H5D_CHUNK_IDX_EARRAY, H5D_SEL_IO_NO_VECTOR_OR_SELECTION_IO_CB, H5D_SELECTION_IO_MODE_ON,
-    H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_SELECT_SET, HADDR_UNDEF, Hdf5, hid_t,
+    H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_SELECT_SET, HADDR_UNDEF, Hdf5, herr_t, hid_t,
 };
 
 use crate::metadata::{DatasetInfo, FileInfo, Layout, in_dataset};
@@ -87,9 +87,19 @@ impl Native {
         mask: u32,
         bytes: &[u8],
     ) -> Result<()> {
+        if self.store(session, first, mask, bytes) < 0 {
+            let error = self.named(session.failed(&format!("write the chunk at {first:?}")));
+            self.put_back(session, first, bytes.len() as u64);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// What `H5Dwrite_chunk` answers.
+    fn store(&self, session: &Session<'_>, first: &[u64], mask: u32, bytes: &[u8]) -> herr_t {
         // SAFETY: HDF5 checks the identifier; there are as many offsets as dimensions, and as many
         // bytes as is said.
-        let status = unsafe {
+        unsafe {
             (session.hdf5.H5Dwrite_chunk)(
                 self.dataset,
                 H5P_DEFAULT,
@@ -98,13 +108,7 @@ impl Native {
                 bytes.len(),
                 bytes.as_ptr().cast(),
             )
-        };
-        if status < 0 {
-            let error = self.named(session.failed(&format!("write the chunk at {first:?}")));
-            self.put_back(session, first, bytes.len() as u64);
-            return Err(error);
         }
-        Ok(())
     }
 
     /// After so many bytes of a chunk could not be written.
@@ -134,17 +138,8 @@ impl Native {
             && !self.may_be_told_wrongly(session)
             && let Some(bytes) = self.bytes_at(session, address, size)
         {
-            // SAFETY: as in `write_stored`. A failure leaves things as they are.
-            unsafe {
-                (session.hdf5.H5Dwrite_chunk)(
-                    self.dataset,
-                    H5P_DEFAULT,
-                    mask,
-                    first.as_ptr(),
-                    bytes.len(),
-                    bytes.as_ptr().cast(),
-                )
-            };
+            // A failure leaves things as they are.
+            self.store(session, first, mask, &bytes);
         }
         self.forget_lookup(session, first, None);
     }
