@@ -134,7 +134,7 @@ fn grid_runs(axes: &[Axis], shape: &[u64]) -> Result<Vec<Run>> {
         length: 1,
     }];
     for (axis, size) in axes.iter().zip(whole.shape()) {
-        let segments = axis.segments(0, *size);
+        let segments = axis.segments(0, *size)?;
         let positions = axis.len();
         let mut next = Vec::new();
         for run in &runs {

@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use penstock_engine::error::Result;
+
+use crate::room::push;
+
 /// `count` indices along one axis, evenly spaced in the chunk and in the selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
@@ -24,7 +28,7 @@ impl Segment {
     }
 
     /// Appends it, as part of the last segment if a single index continues that one.
-    pub fn push_to(self, segments: &mut Vec<Segment>) {
+    pub fn push_to(self, segments: &mut Vec<Segment>) -> Result<()> {
         if self.count == 1
             && let Some(last) = segments.last_mut()
             && let Some(source) = self.source.checked_sub(last.source)
@@ -34,17 +38,17 @@ impl Segment {
                 last.source_step = source;
                 last.target_step = target;
                 last.count = 2;
-                return;
+                return Ok(());
             }
             if last.count > 1
                 && last.source_step.checked_mul(last.count) == Some(source)
                 && last.target_step.checked_mul(last.count) == Some(target)
             {
                 last.count += 1;
-                return;
+                return Ok(());
             }
         }
-        segments.push(self);
+        push(segments, self)
     }
 }
 
@@ -52,7 +56,7 @@ impl Segment {
 #[derive(Clone, Debug)]
 pub(crate) enum Placement {
     /// Each combination of the segments of the axes.
-    Grid(Vec<Arc<[Segment]>>),
+    Grid(Vec<Arc<Vec<Segment>>>),
     /// Runs of elements of the chunk; each of one segment.
     Runs(Vec<Segment>),
 }
@@ -150,7 +154,7 @@ impl Placement {
     /// The boxes that make up the placement. All numbers were checked when the plan was made.
     pub fn patches<'a>(&'a self, geometry: &'a Geometry) -> impl Iterator<Item = Patch> + 'a {
         let mut runs = [].iter();
-        let mut axes: &[Arc<[Segment]>] = &[];
+        let mut axes: &[Arc<Vec<Segment>>] = &[];
         let mut at = None;
         match self {
             Placement::Runs(segments) => runs = segments.iter(),

@@ -406,7 +406,8 @@ impl ReadPlan {
         }
     }
 
-    /// All work, chunk by chunk in order of number. After an error the next chunk follows.
+    /// All work, chunk by chunk in order of number. After an error the next chunk follows, if it was not
+    /// for want of memory.
     pub fn works(self: &Arc<Self>) -> Works {
         Works::new(self.clone())
     }

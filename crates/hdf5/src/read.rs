@@ -56,7 +56,7 @@ impl Prepared {
         match self.readings.as_slice() {
             [reading] if reading.plan.end() != 0 && !reading.plan.is_external() => {
                 let size = reading.file(0)?.size()?;
-                Ok(reading.plan.end() > size && reading.reaches_beyond(size))
+                Ok(reading.plan.end() > size && reading.reaches_beyond(size)?)
             }
             _ => Ok(false),
         }
@@ -214,7 +214,7 @@ fn refuse_cut_off(reading: &Reading, info: &DatasetInfo) -> std::result::Result<
     let size = reading.file(0)?.size()?;
     // A chunk that another process has listed and not written makes the table of chunks an error.
     let is_whole = reading.plan.end() <= size;
-    if is_whole || !(info.file.is_swmr || reading.reaches_beyond(size)) {
+    if is_whole || !(info.file.is_swmr || reading.reaches_beyond(size)?) {
         return Ok(());
     }
     refused("the file ends before what is read, where HDF5 has written nothing yet")

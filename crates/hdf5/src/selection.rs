@@ -3,6 +3,7 @@
 use penstock_engine::error::{Error, Result};
 
 use crate::placement::Segment;
+use crate::room::push;
 
 /// Which elements of a dataset, and in which order they come out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -248,7 +249,7 @@ impl Axis {
     }
 
     /// The selected indices in `from..to`, counted from `from`.
-    pub(crate) fn segments(&self, from: u64, to: u64) -> Vec<Segment> {
+    pub(crate) fn segments(&self, from: u64, to: u64) -> Result<Vec<Segment>> {
         let mut found = Vec::new();
         match self {
             _ if self.is_empty() => {}
@@ -268,7 +269,7 @@ impl Axis {
                 };
                 let (first, end) = (blocks(block - 1).0, blocks(0).1);
                 if end <= first {
-                    return found;
+                    return Ok(found);
                 }
                 let at = |number: u64| {
                     if number == 0 {
@@ -282,24 +283,22 @@ impl Axis {
                     for offset in 0..*block {
                         let (first, end) = blocks(offset);
                         if end > first {
-                            found.push(Segment {
+                            let segment = Segment {
                                 source: at(first) + offset - from,
                                 source_step: stride,
                                 target: first * block + offset,
                                 target_step: *block,
                                 count: end - first,
-                            });
+                            };
+                            push(&mut found, segment)?;
                         }
                     }
                 } else {
                     for number in first..end {
                         let low = at(number).max(from);
                         let high = (at(number) + block).min(to);
-                        found.push(Segment::range(
-                            low - from,
-                            number * block + (low - at(number)),
-                            high - low,
-                        ));
+                        let target = number * block + (low - at(number));
+                        push(&mut found, Segment::range(low - from, target, high - low))?;
                     }
                 }
             }
@@ -309,11 +308,11 @@ impl Axis {
                     let low = run.start.max(from);
                     let high = (run.start + run.length).min(to);
                     Segment::range(low - from, run.position + (low - run.start), high - low)
-                        .push_to(&mut found);
+                        .push_to(&mut found)?;
                 }
             }
         }
-        found
+        Ok(found)
     }
 }
 
@@ -543,6 +542,7 @@ mod tests {
                 .collect();
             let mut found: Vec<(u64, u64)> = axis
                 .segments(from, to)
+                .unwrap()
                 .iter()
                 .flat_map(|s| {
                     (0..s.count)

@@ -3,8 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use penstock_engine::error::Result;
+
 use crate::chunks::ChunkGrid;
 use crate::placement::Segment;
+use crate::room::{lack, make_room};
 use crate::selection::Run;
 
 /// Goes through the chunks that are touched, in order.
@@ -36,17 +39,18 @@ struct Row {
 
 impl Sweep {
     /// The runs lie inside the grid's shape, whose elements can be counted.
-    pub fn new(grid: ChunkGrid, runs: &[Run]) -> Self {
-        let mut runs = runs.to_vec();
-        runs.retain(|run| run.length > 0);
+    pub fn new(grid: ChunkGrid, given: &[Run]) -> Result<Self> {
+        let mut runs: Vec<Run> = Vec::new();
+        make_room(&mut runs, given.len())?;
+        runs.extend(given.iter().filter(|run| run.length > 0));
         runs.sort_by_key(|run| run.source);
-        Sweep {
+        Ok(Sweep {
             grid,
             runs,
             next: 0,
             tails: BinaryHeap::new(),
             heap: BinaryHeap::new(),
-        }
+        })
     }
 
     /// What comes next of all runs, and whether it is a tail.
@@ -92,11 +96,11 @@ impl Sweep {
     }
 
     /// Moves all rows into the heap that start in the layer of the chunk that comes next.
-    fn admit(&mut self) {
+    fn admit(&mut self) -> Result<()> {
         // A grid with an element has no side of 0, and all its chunks were counted.
         let layer_chunks = match self.first() {
             Some(_) => self.grid.counts()[1..].iter().product::<u64>(),
-            None => return,
+            None => return Ok(()),
         };
         while let Some((run, is_tail)) = self.first()
             && let Some(row) = self.row(run)
@@ -104,29 +108,34 @@ impl Sweep {
             if let Some(Reverse(first)) = self.heap.peek()
                 && row.chunk / layer_chunks > first.chunk / layer_chunks
             {
-                return;
+                return Ok(());
             }
-            self.heap.push(Reverse(row));
+            push_to_heap(&mut self.heap, row)?;
             if is_tail {
                 self.tails.pop();
             } else {
                 self.next += 1;
             }
             if row.length < run.length {
-                self.tails.push(Reverse(Run {
+                let tail = Run {
                     source: run.source + row.length,
                     target: run.target + row.length,
                     length: run.length - row.length,
-                }));
+                };
+                push_to_heap(&mut self.tails, tail)?;
             }
         }
+        Ok(())
     }
 
     /// The next touched chunk and the pieces of it.
-    pub fn next(&mut self) -> Option<(u64, Vec<Segment>)> {
-        self.admit();
-        let number = self.heap.peek()?.0.chunk;
-        let side = *self.grid.chunk().last()?;
+    pub fn next(&mut self) -> Result<Option<(u64, Vec<Segment>)>> {
+        self.admit()?;
+        let (Some(Reverse(first)), Some(side)) = (self.heap.peek(), self.grid.chunk().last())
+        else {
+            return Ok(None);
+        };
+        let (number, side) = (first.chunk, *side);
         let mut pieces: Vec<Segment> = Vec::new();
         while let Some(Reverse(row)) = self.heap.peek().copied()
             && row.chunk == number
@@ -143,9 +152,10 @@ impl Sweep {
                 {
                     last.count += length;
                 }
-                _ => Segment::range(row.inside, row.target, length).push_to(&mut pieces),
+                _ => Segment::range(row.inside, row.target, length).push_to(&mut pieces)?,
             }
             if length < row.length {
+                // In the place of what was taken out.
                 self.heap.push(Reverse(Row {
                     chunk: row.chunk + 1,
                     inside: row.inside - row.column % side,
@@ -155,8 +165,15 @@ impl Sweep {
                 }));
             }
         }
-        Some((number, pieces))
+        Ok(Some((number, pieces)))
     }
+}
+
+fn push_to_heap<T: Ord>(heap: &mut BinaryHeap<Reverse<T>>, item: T) -> Result<()> {
+    heap.try_reserve(1)
+        .map_err(|error| lack(heap.len(), &error))?;
+    heap.push(Reverse(item));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -173,8 +190,8 @@ mod tests {
 
     /// Each chunk and the number of its pieces.
     fn pieces(grid: ChunkGrid, runs: &[Run]) -> Vec<(u64, usize)> {
-        let mut sweep = Sweep::new(grid, runs);
-        std::iter::from_fn(|| sweep.next())
+        let mut sweep = Sweep::new(grid, runs).unwrap();
+        std::iter::from_fn(|| sweep.next().unwrap())
             .map(|(chunk, pieces)| (chunk, pieces.len()))
             .collect()
     }

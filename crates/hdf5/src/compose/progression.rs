@@ -98,7 +98,7 @@ pub(super) fn segments(axis: &Axis, from: u64, to: u64) -> Result<Vec<Segment>, 
     {
         return Err(Stop::too_many());
     }
-    let mut segments = axis.segments(from, to);
+    let mut segments = axis.segments(from, to)?;
     for segment in &mut segments {
         segment.source += from;
     }

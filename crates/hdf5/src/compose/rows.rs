@@ -214,13 +214,13 @@ impl Numbered {
             let mut number = Some(0);
             let mut numbers = last.len();
             for (axis, size) in outer.iter().zip(shape).rev() {
-                let place = place_of(axis, left % size).map(|place| place * numbers);
+                let place = place_of(axis, left % size)?.map(|place| place * numbers);
                 number = number.zip(place).map(|(number, place)| number + place);
                 left /= size;
                 numbers = numbers.saturating_mul(axis.len());
             }
             if let Some(number) = number {
-                for s in last.segments(column, column + row) {
+                for s in last.segments(column, column + row)? {
                     let is_run = s.source_step == 1 && s.target_step == 1;
                     let (times, length) = if is_run { (1, s.count) } else { (s.count, 1) };
                     for i in 0..times {
@@ -303,9 +303,9 @@ impl Numbered {
 }
 
 /// The position at which an index comes out. The axes of mappings are slabs.
-fn place_of(axis: &Axis, index: u64) -> Option<u64> {
-    let found = axis.segments(index, index + 1);
-    found.first().map(|segment| segment.target)
+fn place_of(axis: &Axis, index: u64) -> Result<Option<u64>, Stop> {
+    let found = axis.segments(index, index + 1)?;
+    Ok(found.first().map(|segment| segment.target))
 }
 
 /// The index that comes out at a position, and how many neighbours follow each other there.

@@ -195,9 +195,16 @@ impl Reading {
     }
 
     /// Whether it needs bytes of its one file that lie behind the first `size`.
-    pub(crate) fn reaches_beyond(&self, size: u64) -> bool {
-        let mut works = self.plan.works();
-        works.any(|work| matches!(work, Ok(Work::Chunk(job)) if self.range(&job).1 > size))
+    pub(crate) fn reaches_beyond(&self, size: u64) -> Result<bool> {
+        for work in self.plan.works() {
+            match work {
+                Ok(Work::Chunk(job)) if self.range(&job).1 > size => return Ok(true),
+                // The other errors are those of the read itself.
+                Err(error) if error.kind() == Kind::Memory => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(false)
     }
 
     fn side<'a>(&'a self, counters: &'a Counters) -> Result<FileSide<'a>> {

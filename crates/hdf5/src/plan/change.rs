@@ -111,8 +111,8 @@ impl Iterator for Changes {
     type Item = Result<Changed>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (chunk, placement) = self.works.touched()?;
-        Some(self.changed(chunk, placement))
+        let touched = self.works.touched()?;
+        Some(touched.and_then(|(chunk, placement)| self.changed(chunk, placement)))
     }
 }
 

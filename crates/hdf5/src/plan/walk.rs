@@ -16,40 +16,67 @@ pub struct Works {
 }
 
 enum Walk {
-    Grid(Option<GridWalk>),
+    /// Begins with the first chunk that is asked for.
+    Start,
+    Grid(GridWalk),
     Runs(Sweep),
+    Over,
 }
 
 /// The chunk that comes next, and its segments along each axis, which neighbours share.
 struct GridWalk {
     coordinates: Vec<u64>,
-    segments: Vec<Arc<[Segment]>>,
+    segments: Vec<Arc<Vec<Segment>>>,
 }
 
 impl Works {
     pub(super) fn new(plan: Arc<ReadPlan>) -> Self {
-        let walk = match &plan.selection {
-            Selection::Runs(runs) => Walk::Runs(Sweep::new(plan.grid.clone(), runs)),
-            Selection::Grid(axes) => Walk::Grid(GridWalk::first(&plan, axes)),
-        };
-        Works { plan, walk }
+        Works {
+            plan,
+            walk: Walk::Start,
+        }
     }
 
-    pub(super) fn touched(&mut self) -> Option<(u64, Placement)> {
+    /// The next touched chunk. Nothing follows an error, which is a lack of memory.
+    pub(super) fn touched(&mut self) -> Option<Result<(u64, Placement)>> {
+        let touched = self.step();
+        if !matches!(touched, Ok(Some(_))) {
+            self.walk = Walk::Over;
+        }
+        touched.transpose()
+    }
+
+    fn step(&mut self) -> Result<Option<(u64, Placement)>> {
+        if let Walk::Start = self.walk {
+            self.walk = Walk::first(&self.plan)?;
+        }
         match &mut self.walk {
-            Walk::Runs(sweep) => sweep
-                .next()
-                .map(|(chunk, pieces)| (chunk, Placement::Runs(pieces))),
-            Walk::Grid(place) => {
-                let walk = place.as_mut()?;
+            Walk::Runs(sweep) => {
+                let next = sweep.next()?;
+                Ok(next.map(|(chunk, pieces)| (chunk, Placement::Runs(pieces))))
+            }
+            Walk::Grid(walk) => {
                 let chunk = self.plan.grid.number(&walk.coordinates);
                 let placement = Placement::Grid(walk.segments.clone());
                 if let Selection::Grid(axes) = &self.plan.selection
-                    && !walk.advance(&self.plan, axes)
+                    && !walk.advance(&self.plan, axes)?
                 {
-                    *place = None;
+                    self.walk = Walk::Over;
                 }
-                Some((chunk, placement))
+                Ok(Some((chunk, placement)))
+            }
+            Walk::Start | Walk::Over => Ok(None),
+        }
+    }
+}
+
+impl Walk {
+    fn first(plan: &ReadPlan) -> Result<Walk> {
+        match &plan.selection {
+            Selection::Runs(runs) => Ok(Walk::Runs(Sweep::new(plan.grid.clone(), runs)?)),
+            Selection::Grid(axes) => {
+                let first = GridWalk::first(plan, axes)?;
+                Ok(first.map_or(Walk::Over, Walk::Grid))
             }
         }
     }
@@ -60,7 +87,10 @@ impl Iterator for Works {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let (chunk, placement) = self.touched()?;
+            let (chunk, placement) = match self.touched()? {
+                Ok(touched) => touched,
+                Err(error) => return Some(Err(error)),
+            };
             if let Some(work) = self.plan.work(chunk, placement).transpose() {
                 return Some(work);
             }
@@ -69,48 +99,54 @@ impl Iterator for Works {
 }
 
 impl GridWalk {
-    fn first(plan: &ReadPlan, axes: &[Axis]) -> Option<GridWalk> {
+    fn first(plan: &ReadPlan, axes: &[Axis]) -> Result<Option<GridWalk>> {
         let coordinates: Option<Vec<u64>> = axes
             .iter()
             .zip(plan.grid.chunk())
             .map(|(axis, side)| Some(axis.next(0)? / side))
             .collect();
-        let coordinates = coordinates?;
-        let segments = (0..axes.len())
+        let Some(coordinates) = coordinates else {
+            return Ok(None);
+        };
+        let segments: Result<_> = (0..axes.len())
             .map(|at| segments(plan, axes, at, coordinates[at]))
             .collect();
-        Some(GridWalk {
+        Ok(Some(GridWalk {
             coordinates,
-            segments,
-        })
+            segments: segments?,
+        }))
     }
 
     /// Goes to the next touched chunk; false if there is none.
-    fn advance(&mut self, plan: &ReadPlan, axes: &[Axis]) -> bool {
+    fn advance(&mut self, plan: &ReadPlan, axes: &[Axis]) -> Result<bool> {
         for at in (0..axes.len()).rev() {
             let side = plan.grid.chunk()[at];
             let next = axes[at].next((self.coordinates[at] + 1) * side);
             let has_next = next.is_some();
             let Some(index) = next.or_else(|| axes[at].next(0)) else {
-                return false;
+                return Ok(false);
             };
             if self.coordinates[at] != index / side {
                 self.coordinates[at] = index / side;
-                self.segments[at] = segments(plan, axes, at, self.coordinates[at]);
+                self.segments[at] = segments(plan, axes, at, self.coordinates[at])?;
             }
             if has_next {
-                return true;
+                return Ok(true);
             }
         }
-        false
+        Ok(false)
     }
 }
 
-fn segments(plan: &ReadPlan, axes: &[Axis], at: usize, coordinate: u64) -> Arc<[Segment]> {
+fn segments(
+    plan: &ReadPlan,
+    axes: &[Axis],
+    at: usize,
+    coordinate: u64,
+) -> Result<Arc<Vec<Segment>>> {
     let side = plan.grid.chunk()[at];
-    axes[at]
-        .segments(coordinate * side, (coordinate + 1) * side)
-        .into()
+    let found = axes[at].segments(coordinate * side, (coordinate + 1) * side)?;
+    Ok(Arc::new(found))
 }
 
 /// A portion of the work.
