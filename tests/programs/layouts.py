@@ -61,9 +61,11 @@ def arguments(operation: Operation, folder: Path) -> dict[str, Any]:
         elif name == "lzf":
             made["compression"] = "lzf"
         elif name == "szip":
-            # Of single bytes HDF5 cannot read back all that it has written.
+            # Of single bytes HDF5 cannot read back all that it has written. And it leaves the
+            # filter mask as it is where an encoded chunk, as long as its elements, takes the place
+            # of one that could not be encoded: the fewer elements, the likelier.
             able = h5py.h5z.filter_avail(h5py.h5z.FILTER_SZIP) and dtype.itemsize > 1
-            if able and math.prod(chunks) >= 64:
+            if able and math.prod(chunks) >= 2048:
                 made["compression"] = "szip"
         else:
             made[name] = True
