@@ -17,7 +17,7 @@ from penstock import selection as selections
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5_library import lock
-from penstock.hdf5_native import is_settled
+from penstock.hdf5_native import unsettled
 from penstock.placement import HOST, Device, allocate, parse_device
 from penstock.report import THROUGH_HDF5, Report, remember
 from penstock.request import Finished
@@ -69,7 +69,7 @@ def quick_reader(dataset: Any) -> Callable[[], Any] | None:
     def read() -> Any:
         start = perf_counter_ns()
         with held:
-            if not is_settled():  # what settle() asks, without calling it
+            if unsettled[0]:  # what settle() asks, without calling it
                 hdf5_native.settle(dataset, request.READ)
             value = dataset[()]
         remember((getattr(value, "nbytes", 0), perf_counter_ns() - start))

@@ -138,8 +138,13 @@ def _space_id(space: Any) -> int:
     return 0 if space is None else int(space.id)  # H5S_ALL
 
 
-is_settled = lib.penstock_hdf5_is_settled
-"""Whether no request is under way, and no failure left to be told."""
+unsettled = lib.penstock_hdf5_unsettled()
+"""``unsettled[0]`` is 0 only if :func:`is_settled`, and takes no call to ask."""
+
+
+def is_settled() -> bool:
+    """Whether no request is under way, and no failure left to be told."""
+    return not unsettled[0] or bool(lib.penstock_hdf5_is_settled())
 
 
 def settle(dataset: Any, operation: int) -> None:

@@ -15,6 +15,7 @@ import penstock as ps
 from penstock._native import NULL, ffi, lib, new_options
 from penstock.errors import check
 from penstock.hdf5_library import lock
+from penstock.hdf5_native import is_settled, unsettled
 
 pytestmark = pytest.mark.usefixtures("nothing_is_small", "penstock_arrays")
 
@@ -375,6 +376,17 @@ def test_a_failure_that_was_told_is_not_told_again(tmp_path, room, on):
         with pytest.raises(ps.Error):
             request.wait()
         room(resource.RLIM_INFINITY)
+
+
+def test_what_is_left_to_be_told_is_seen_without_a_call(tmp_path, room, on):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        request = write_what_does_not_fit(file, room, on, {"chunks": (300, 900)})
+        assert unsettled[0]
+        with pytest.raises(ps.Error):
+            request.wait()
+        room(resource.RLIM_INFINITY)
+        assert is_settled()
+        assert not unsettled[0]
 
 
 def test_a_dropped_request_that_failed_warns(tmp_path, room, on):

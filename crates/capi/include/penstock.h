@@ -384,6 +384,9 @@ PENSTOCK_API int penstock_hdf5_settle_path(const char *path);
 /* 1 if nothing is under way for which these three would wait, nor an error left to be told; else 0. Needs no
  * lock. */
 PENSTOCK_API int penstock_hdf5_is_settled(void);
+/* The address of a number that is 0 only if penstock_hdf5_is_settled would return 1: for those to whom a call
+ * costs more than a look. It is valid as long as the process lives, and changes at any time. */
+PENSTOCK_API const volatile uint64_t *penstock_hdf5_unsettled(void);
 /* Does what a request needs HDF5 for, on the calling thread, when wait or test has said
  * PENSTOCK_TURN (penstock_request_free does so, too). A request that failed or was cancelled ends in
  * a turn as well. Without effect at other times. */

@@ -455,3 +455,8 @@ pub unsafe extern "C" fn penstock_hdf5_settle_path(path: *const c_char) -> c_int
 pub extern "C" fn penstock_hdf5_is_settled() -> c_int {
     c_int::from(transfer::is_settled())
 }
+
+#[unsafe(no_mangle)]
+pub extern "C" fn penstock_hdf5_unsettled() -> *const u64 {
+    transfer::unsettled()
+}

@@ -32,6 +32,7 @@ mod sweep;
 mod swizzle;
 pub mod transfer;
 mod unfinished;
+mod unsettled;
 pub mod write;
 
 pub use change::Conversion;

@@ -14,6 +14,7 @@ use penstock_sys::hdf5::{
 
 use crate::numbers;
 use crate::session::Session;
+use crate::unsettled;
 
 /// A dataset, however often it is open: the copy of HDF5, and what that tells of file and object.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,14 @@ fn unfinished() -> MutexGuard<'static, Vec<Key>> {
 
 /// Whether there is none.
 pub fn is_none() -> bool {
-    unfinished().is_empty()
+    unsettled::is_none() || unfinished().is_empty()
+}
+
+fn change(act: impl FnOnce(&mut Vec<Key>)) {
+    let mut unfinished = unfinished();
+    let before = unfinished.len();
+    act(&mut unfinished);
+    unsettled::changed(before, unfinished.len());
 }
 
 /// Makes HDF5 allocate the storage of a dataset that has none, and remembers if it has come half-way only.
@@ -41,11 +49,11 @@ pub fn watched(
     allocate: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let key = key(session, dataset)?;
-    unfinished().retain(|other| *other != key);
+    change(|unfinished| unfinished.retain(|other| *other != key));
     allocate().inspect_err(|_| {
         if has_storage(session, dataset) && is_filled(session, dataset).unwrap_or(true) {
             numbers::are_kept(session.hdf5);
-            unfinished().push(key);
+            change(|unfinished| unfinished.push(key));
         }
     })
 }
@@ -82,7 +90,7 @@ pub fn refuse(session: &Session<'_>, dataset: hid_t) -> Result<()> {
     }
     if !has_storage(session, dataset) {
         // It was closed, and opened anew.
-        unfinished().retain(|other| *other != key);
+        change(|unfinished| unfinished.retain(|other| *other != key));
         return Ok(());
     }
     Err(Error::new(
@@ -95,7 +103,7 @@ pub fn refuse(session: &Session<'_>, dataset: hid_t) -> Result<()> {
 
 /// No dataset of this copy of HDF5 is open any more.
 pub fn forget(hdf5: usize) {
-    unfinished().retain(|key| key.hdf5 != hdf5);
+    change(|unfinished| unfinished.retain(|key| key.hdf5 != hdf5));
 }
 
 fn has_storage(session: &Session<'_>, dataset: hid_t) -> bool {

@@ -29,6 +29,7 @@ use crate::metadata::{DatasetInfo, Layout};
 use crate::order::{Known, Order};
 use crate::session::Session;
 use crate::space::bounds;
+pub use crate::unsettled::address as unsettled;
 use crate::{numbers, pointers, read, write};
 
 /// A prepared transfer.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
+use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
 use super::conflicts::{
@@ -15,9 +16,10 @@ use crate::metadata::{DatasetInfo, FileInfo};
 use crate::session::Session;
 use crate::unfinished;
 
-/// Whether there is nothing that [`settle_dataset`] or [`settle_file`] would wait for or tell.
+/// Whether there is nothing that [`settle_dataset`] or [`settle_file`] would wait for or tell. In the child of a
+/// fork there is not, and the parent may have held a lock.
 pub fn is_settled() -> bool {
-    is_empty() && unfinished::is_none()
+    refuse_fork().is_err() || (is_empty() && unfinished::is_none())
 }
 
 /// Waits for the transfers that HDF5's own access to a dataset has to come after. An error if HDF5 would

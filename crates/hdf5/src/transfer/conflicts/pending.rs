@@ -1,6 +1,5 @@
 //! Which operations of the process are pending, and which of them another one has to wait for.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use penstock_sys::hdf5::Hdf5;
 
 use super::access::{AccessSet, FileKey};
 use super::failures::Failures;
+use crate::unsettled;
 
 /// How much of an operation a thread is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,9 +177,6 @@ pub type Shared = Arc<dyn Pending>;
 
 static PENDING: Mutex<Table<Shared>> = Mutex::new(Table::new());
 
-/// How many there are, for those who need not wait when there are none.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
 /// `None` in the child of a fork, where nothing goes on: what was pending is the parent's, which may
 /// have held the lock.
 fn pending() -> Option<MutexGuard<'static, Table<Shared>>> {
@@ -193,15 +190,16 @@ fn with<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> (T, Vec<Shared>))
     let Some(mut table) = pending() else {
         return nothing;
     };
+    let before = table.len();
     let (answer, gone) = act(&mut table);
-    COUNT.store(table.len(), Relaxed);
+    unsettled::changed(before, table.len());
     drop(table);
     drop(gone);
     answer
 }
 
 fn with_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
-    if COUNT.load(Relaxed) == 0 {
+    if unsettled::is_none() {
         return nothing;
     }
     with(nothing, |table| {
