@@ -7,13 +7,12 @@ from ctypes import byref, c_int
 from pathlib import Path
 
 import penstock as ps
-
-from .harness import events
-from .harness.command import Found, Plan, main, size_in_words
-from .harness.files import require_space
-from .harness.libhdf5 import TRUNCATE, library, numbers
-from .harness.measure import Contestant, Row, race
-from .harness.result import Target
+from penstock.bench import events
+from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.files import require_space
+from penstock.bench.libhdf5 import TRUNCATE, library, numbers
+from penstock.bench.measure import Contestant, Row, race
+from penstock.bench.result import Target
 
 _SUBMITTED = 64 << 20
 _ROW = 8

@@ -9,13 +9,13 @@ import h5py
 import numpy as np
 
 import penstock as ps
-
-from .harness import gpu, kvikio_peer, native, verify
-from .harness.command import Found, Plan, main, size_in_words
-from .harness.files import DATASET, DataFile, data_file, warm
-from .harness.kvikio_peer import Setting
-from .harness.measure import Contestant, Row, race, shortlist
-from .harness.result import Target
+from penstock.bench import gpu, native, verify
+from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.files import DATASET, DataFile, data_file, warm
+from penstock.bench.measure import Contestant, Row, race, shortlist
+from penstock.bench.peers import kvikio
+from penstock.bench.peers.kvikio import Setting
+from penstock.bench.result import Target
 
 # One thread copies these, at a rate that does not depend on the length; a part saves minutes.
 _SERIAL_SHARE = 4
@@ -25,12 +25,12 @@ def measure(plan: Plan) -> Found:
     file = data_file(plan.folder, plan.size)
     warm(file)
     buffer = gpu.Buffer(plan.size)
-    kvikio, screening = _kvikio(file, buffer, plan)
+    theirs, screening = _kvikio(file, buffer, plan)
     contestants = [
         gpu.link(buffer, file.nbytes),
         _penstock(file, buffer, "default options"),
         _penstock(file, buffer, "threads=1", threads=1),
-        *kvikio,
+        *theirs,
         _numpy(file),
         _h5py(file),
     ]
@@ -63,7 +63,7 @@ def _penstock(file: DataFile, buffer: gpu.Buffer, setting: str, **options: Any) 
 
 def _kvikio(file: DataFile, buffer: gpu.Buffer, plan: Plan) -> tuple[list[Contestant], list[Row]]:
     """KvikIO with one thread, and its best setting of threads and task size."""
-    reader = kvikio_peer.Reader(file, buffer)
+    reader = kvikio.Reader(file, buffer)
     poison, check = verify.reading(file, file.nbytes, buffer.address)
 
     def contestant(setting: Setting) -> Contestant:
@@ -78,7 +78,7 @@ def _kvikio(file: DataFile, buffer: gpu.Buffer, plan: Plan) -> tuple[list[Contes
         )
 
     single = contestant(Setting(1))
-    threads = kvikio_peer.THREADS[1:3] if plan.quick else kvikio_peer.THREADS[1:]
+    threads = kvikio.THREADS[1:3] if plan.quick else kvikio.THREADS[1:]
     settings = [Setting(count, task_size=size) for size in (None, 16 << 20) for count in threads]
     best, screening = shortlist([contestant(setting) for setting in settings], "GB/s")
     return [single, *best], screening

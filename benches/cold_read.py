@@ -12,13 +12,13 @@ from functools import partial
 import numpy as np
 
 import penstock as ps
-
-from .harness import gpu, kvikio_peer, native, verify
-from .harness.command import Found, Plan, main, size_in_words
-from .harness.files import DataFile, data_file, drop
-from .harness.kvikio_peer import Setting
-from .harness.measure import Contestant, Row, race, shortlist
-from .harness.result import Target
+from penstock.bench import gpu, native, verify
+from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.files import DataFile, data_file, drop
+from penstock.bench.measure import Contestant, Row, race, shortlist
+from penstock.bench.peers import kvikio
+from penstock.bench.peers.kvikio import Setting
+from penstock.bench.result import Target
 
 _SCREENED = 1 << 30
 
@@ -28,8 +28,8 @@ def measure(plan: Plan) -> Found:
     buffer = gpu.Buffer(file.nbytes)
     screened = replace(file, nbytes=min(file.nbytes, _SCREENED))
     raw, raw_rows = _best_raw(file, screened, plan)
-    kvikio, kvikio_rows = _best_kvikio(file, screened, buffer, plan)
-    rows = race([_penstock(file, buffer), *raw, *kvikio, _numpy(file)], "GB/s", rounds=plan.rounds)
+    theirs, kvikio_rows = _best_kvikio(file, screened, buffer, plan)
+    rows = race([_penstock(file, buffer), *raw, *theirs, _numpy(file)], "GB/s", rounds=plan.rounds)
     penstock = rows[0]
     targets = [
         Target(
@@ -107,7 +107,7 @@ def _read_raw(file: DataFile, threads: int, block: int) -> None:
 def _best_kvikio(
     file: DataFile, screened: DataFile, buffer: gpu.Buffer, plan: Plan
 ) -> tuple[list[Contestant], list[Row]]:
-    reader = kvikio_peer.Reader(file, buffer)
+    reader = kvikio.Reader(file, buffer)
 
     def contestant(of: DataFile, setting: Setting) -> Contestant:
         prepare = reader.prepare(setting)

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from .harness.measure import DURATIONS, ONLY, OURS
+from penstock.bench.measure import DURATIONS, ONLY, OURS
 
 _ALLOWED = 0.97
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .harness import hdf5
-from .harness.command import Found, Plan, main
-from .harness.hdf5_files import compressed, need_plugin
-from .harness.measure import absent, race
-from .harness.result import Target
+from penstock.bench import hdf5
+from penstock.bench.command import Found, Plan, main
+from penstock.bench.hdf5_files import compressed, need_plugin
+from penstock.bench.measure import absent, race
+from penstock.bench.result import Target
 
 _TITLES = {"lz4": "LZ4", "zstd": "Zstd"}
 _CHUNK = 256 << 10

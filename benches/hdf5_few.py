@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from .harness import hdf5, libdeflate_peer, nvcomp_peer
-from .harness.command import Found, Plan, main
-from .harness.hdf5_files import compressed
-from .harness.measure import race
-from .harness.result import Target
+from penstock.bench import hdf5
+from penstock.bench.command import Found, Plan, main
+from penstock.bench.hdf5_files import compressed
+from penstock.bench.measure import race
+from penstock.bench.peers import libdeflate, nvcomp
+from penstock.bench.result import Target
 
 _CHUNK = 4 << 20
 _H5PY_SHARE = 8
@@ -21,8 +22,8 @@ def measure(plan: Plan) -> Found:
             hdf5.penstock(path, expected, "default options"),
             hdf5.penstock(path, expected, "decode=cpu", decode="cpu"),
             hdf5.penstock(path, expected, "decode=gpu", decode="gpu"),
-            *nvcomp_peer.contestants(data, (8,)),
-            libdeflate_peer.contestant(data, threads=_CORES),
+            *nvcomp.contestants(data, (8,)),
+            libdeflate.contestant(data, threads=_CORES),
             hdf5.h5py_part(data, _H5PY_SHARE),
         ],
         "GB/s",

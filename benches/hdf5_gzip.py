@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from .harness import hdf5, libdeflate_peer, nvcomp_peer
-from .harness.command import Found, Plan, main, size_in_words
-from .harness.hdf5_files import compressed
-from .harness.measure import Row, race
-from .harness.result import Target
+from penstock.bench import hdf5
+from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.hdf5_files import compressed
+from penstock.bench.measure import Row, race
+from penstock.bench.peers import libdeflate, nvcomp
+from penstock.bench.result import Target
 
 _CHUNKS = (64 << 10, 256 << 10, 1 << 20)
 _H5PY_SHARE = 16
@@ -29,7 +30,7 @@ def measure(plan: Plan) -> Found:
                 ratios.append(rows[0].better_than(best))
         return min((ratio for ratio in ratios if ratio is not None), default=None)
 
-    wanted = {"h5py": 60.0, nvcomp_peer.NAME: 1.0, libdeflate_peer.NAME: 1.0}
+    wanted = {"h5py": 60.0, nvcomp.NAME: 1.0, libdeflate.NAME: 1.0}
     found.targets += [
         Target(f"gzip to the GPU, against {peer}, at the worst chunk size", "x", ratio, worst(peer))
         for peer, ratio in wanted.items()
@@ -46,8 +47,8 @@ def _measure_chunk(plan: Plan, chunk: int) -> list[Row]:
         hdf5.penstock(path, expected, "file open already", opened=True, group=group),
         hdf5.penstock(path, expected, "decode=cpu", decode="cpu", group=group),
         hdf5.penstock(path, expected, "decode=gpu", decode="gpu", group=group),
-        *nvcomp_peer.contestants(data, (1, 8), group=group),
-        libdeflate_peer.contestant(data, threads=_CORES, group=group),
+        *nvcomp.contestants(data, (1, 8), group=group),
+        libdeflate.contestant(data, threads=_CORES, group=group),
         hdf5.h5py_part(data, _H5PY_SHARE, group=group),
     ]
     return race(contestants, "GB/s", rounds=plan.rounds)

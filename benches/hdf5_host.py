@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-
-from .harness import native
-from .harness.command import Found, Plan, main, size_in_words
-from .harness.expected import Expected
-from .harness.files import DATASET
-from .harness.hdf5_files import ITEM, Values, array, compressed, create
-from .harness.measure import Contestant, race
-from .harness.result import Target
+from penstock.bench import native
+from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.expected import Expected
+from penstock.bench.files import DATASET
+from penstock.bench.hdf5_files import ITEM, Values, array, compressed, create
+from penstock.bench.measure import Contestant, race
+from penstock.bench.result import Target
 
 _CORES = 2
 _CHUNK = 256 << 10

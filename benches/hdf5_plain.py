@@ -6,13 +6,13 @@ from math import isqrt
 from pathlib import Path
 from typing import Any
 
-from .harness import hdf5
-from .harness.command import Found, Plan, main
-from .harness.expected import Expected
-from .harness.files import DATASET
-from .harness.hdf5_files import ITEM, array, create
-from .harness.measure import Contestant, race
-from .harness.result import Target
+from penstock.bench import hdf5
+from penstock.bench.command import Found, Plan, main
+from penstock.bench.expected import Expected
+from penstock.bench.files import DATASET
+from penstock.bench.hdf5_files import ITEM, array, create
+from penstock.bench.measure import Contestant, race
+from penstock.bench.result import Target
 
 _CHUNK = 1 << 20
 _H5PY_SHARE = 4

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .harness import hdf5
-from .harness.command import Found, Plan, main
-from .harness.expected import Expected
-from .harness.hdf5_files import ITEM, array, create
-from .harness.measure import race
-from .harness.result import Target
+from penstock.bench import hdf5
+from penstock.bench.command import Found, Plan, main
+from penstock.bench.expected import Expected
+from penstock.bench.hdf5_files import ITEM, array, create
+from penstock.bench.measure import race
+from penstock.bench.result import Target
 
 
 class _Part(NamedTuple):

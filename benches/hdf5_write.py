@@ -10,13 +10,12 @@ import h5py
 import numpy as np
 
 import penstock as ps
-
-from .harness import gpu, native
-from .harness.command import Found, Plan, main, size_in_words
-from .harness.files import DATASET
-from .harness.hdf5_files import ITEM, Values, array
-from .harness.measure import Contestant, race
-from .harness.result import Target
+from penstock.bench import gpu, native
+from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.files import DATASET
+from penstock.bench.hdf5_files import ITEM, Values, array
+from penstock.bench.measure import Contestant, race
+from penstock.bench.result import Target
 
 _CHUNK = 1 << 20
 _H5PY_SHARE = 16

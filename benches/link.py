@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .harness import gpu
-from .harness.command import Found, Plan, main
-from .harness.measure import race
+from penstock.bench import gpu
+from penstock.bench.command import Found, Plan, main
+from penstock.bench.measure import race
 
 
 def measure(plan: Plan) -> Found:

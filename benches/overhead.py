@@ -13,13 +13,13 @@ import numpy as np
 from cffi import FFI
 
 from penstock._native import NULL, lib, pointer
-
-from .harness import gpu, kvikio_peer, native, verify
-from .harness.command import Found, Plan, main
-from .harness.files import DataFile, data_file, warm
-from .harness.kvikio_peer import Setting
-from .harness.measure import ROUNDS, Contestant, Row, race
-from .harness.result import Target
+from penstock.bench import gpu, native, verify
+from penstock.bench.command import Found, Plan, main
+from penstock.bench.files import DataFile, data_file, warm
+from penstock.bench.measure import ROUNDS, Contestant, Row, race
+from penstock.bench.peers import kvikio
+from penstock.bench.peers.kvikio import Setting
+from penstock.bench.result import Target
 
 _SMALL = 4096
 _CALLS = 20_000
@@ -92,14 +92,14 @@ def _small_reads_to_host(file: DataFile, calls: int, plan: Plan) -> list[Row]:
 def _small_reads_to_gpu(file: DataFile, calls: int, plan: Plan) -> list[Row]:
     buffer = gpu.Buffer(file.nbytes)
     opened = native.OpenFile(file.path)
-    reader = kvikio_peer.Reader(file, buffer)
+    reader = kvikio.Reader(file, buffer)
     poison, check = verify.reading(file, _SMALL, buffer.address)
 
     def penstock() -> None:
         for _ in range(calls):
             opened.read(buffer.address, _SMALL, file.offset)
 
-    def kvikio() -> None:
+    def by_kvikio() -> None:
         read, part, at = reader.handle.pread, buffer.part(_SMALL), file.offset
         for _ in range(calls):
             read(part, _SMALL, at).get()
@@ -113,7 +113,7 @@ def _small_reads_to_gpu(file: DataFile, calls: int, plan: Plan) -> list[Row]:
                 "KvikIO",
                 "pread().get()",
                 calls,
-                kvikio,
+                by_kvikio,
                 before=reader.prepare(Setting(1)),
                 poison=poison,
                 check=check,

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from .harness import gpu, kvikio_peer, native, verify
-from .harness.command import Found, Plan, main, size_in_words
-from .harness.files import DataFile, data_file, warm
-from .harness.kvikio_peer import Setting
-from .harness.measure import Contestant, Row, race, shortlist
-from .harness.result import Target
-from .harness.verify import Place
+from penstock.bench import gpu, native, verify
+from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.files import DataFile, data_file, warm
+from penstock.bench.measure import Contestant, Row, race, shortlist
+from penstock.bench.peers import kvikio
+from penstock.bench.peers.kvikio import Setting
+from penstock.bench.result import Target
+from penstock.bench.verify import Place
 
 _COUNT = 2000
 _CHECKED = 64 << 20
@@ -46,12 +47,12 @@ def _measure_length(
         for index, start in enumerate(starts)
     ]
     group = size_in_words(length)
-    kvikio, screening = _best_kvikio(file, buffer, places, plan, group)
+    theirs, screening = _best_kvikio(file, buffer, places, plan, group)
     rows = race(
         [
             _penstock(file, buffer, places, "default options"),
             _penstock(file, buffer, places, "threads=16", threads=16),
-            *kvikio,
+            *theirs,
         ],
         "kIOPS",
         rounds=plan.rounds,
@@ -87,7 +88,7 @@ def _best_kvikio(
 ) -> tuple[list[Contestant], list[Row]]:
     """A future a read, as there is no vectored call; with and without the shortcut that serves
     reads below ``gds_threshold`` (16 KiB by default) on the calling thread."""
-    reader = kvikio_peer.Reader(file, buffer)
+    reader = kvikio.Reader(file, buffer)
     checked = _sample(places)
     pieces = [(p.in_file, p.length, buffer.part(p.length, p.in_memory)) for p in places]
 

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .harness import gpu, kvikio_peer, native, verify
-from .harness.command import Found, Plan, main, size_in_words
-from .harness.files import DataFile, data_file, warm
-from .harness.kvikio_peer import Setting
-from .harness.measure import Contestant, Row, race, shortlist
-from .harness.result import Target
+from penstock.bench import gpu, native, verify
+from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.files import DataFile, data_file, warm
+from penstock.bench.measure import Contestant, Row, race, shortlist
+from penstock.bench.peers import kvikio
+from penstock.bench.peers.kvikio import Setting
+from penstock.bench.result import Target
 
 _SMALLEST = 64 << 10
 _STEP = 4
@@ -42,10 +43,10 @@ def _measure_size(
 ) -> list[Row]:
     group = size_in_words(size)
     places = range(0, max(_PER_RUN, size), size)
-    kvikio, screening = _best_kvikio(file, buffer, size, places, plan, group)
+    theirs, screening = _best_kvikio(file, buffer, size, places, plan, group)
     contestants = [
         _penstock(file, buffer, size, places),
-        *kvikio,
+        *theirs,
         _numpy(file, size, places),
     ]
     rows = race(contestants, "GB/s", rounds=plan.rounds, group=group)
@@ -69,7 +70,7 @@ def _penstock(file: DataFile, buffer: gpu.Buffer, size: int, places: range) -> C
 def _best_kvikio(
     file: DataFile, buffer: gpu.Buffer, size: int, places: range, plan: Plan, group: str
 ) -> tuple[list[Contestant], list[Row]]:
-    reader = kvikio_peer.Reader(file, buffer)
+    reader = kvikio.Reader(file, buffer)
 
     def run() -> None:
         for place in places:

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .harness.result import report
+from penstock.bench.result import report
 
 ORDER = (
     "link",

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from .harness import gpu, verify, vfd
-from .harness.command import Found, Plan, main, size_in_words
-from .harness.files import DataFile, data_file, drop, warm
-from .harness.libhdf5 import OpenFile
-from .harness.measure import Contestant, Row, race
-from .harness.result import Target
+from penstock.bench import gpu, verify, vfd
+from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.files import DataFile, data_file, drop, warm
+from penstock.bench.libhdf5 import OpenFile
+from penstock.bench.measure import Contestant, Row, race
+from penstock.bench.result import Target
 
 _WANTED = {"cached": 10, "cold": 2}
 

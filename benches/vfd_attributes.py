@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .harness import vfd
-from .harness.command import Found, Plan, main
-from .harness.libhdf5 import READ_ONLY, TRUNCATE, library, numbers
-from .harness.measure import Contestant, Row, race
-from .harness.result import Target
+from penstock.bench import vfd
+from penstock.bench.command import Found, Plan, main
+from penstock.bench.libhdf5 import READ_ONLY, TRUNCATE, library, numbers
+from penstock.bench.measure import Contestant, Row, race
+from penstock.bench.result import Target
 
 _GROUPS, _ATTRIBUTES = 100, 100
 _SIDE, _CHUNK = 1024, 128

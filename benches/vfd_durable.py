@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .harness.command import Found, Plan, main
+from penstock.bench.command import Found, Plan, main
+
 from .vfd_write import measure_until
 
 

@@ -6,12 +6,12 @@ import os
 from functools import partial
 from pathlib import Path
 
-from .harness import gpu, verify, vfd
-from .harness.command import Found, Plan, main, size_in_words
-from .harness.files import require_space
-from .harness.libhdf5 import OpenFile
-from .harness.measure import Contestant, Row, race
-from .harness.result import Target
+from penstock.bench import gpu, verify, vfd
+from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.files import require_space
+from penstock.bench.libhdf5 import OpenFile
+from penstock.bench.measure import Contestant, Row, race
+from penstock.bench.result import Target
 
 
 def measure(plan: Plan) -> Found:

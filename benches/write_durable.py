@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 import penstock as ps
-
-from .harness import gpu, kvikio_peer, native
-from .harness.command import Found, Plan, main
-from .harness.kvikio_peer import Setting
-from .harness.measure import Contestant, Row, race, shortlist
-from .harness.result import Target
+from penstock.bench import gpu, native
+from penstock.bench.command import Found, Plan, main
+from penstock.bench.measure import Contestant, Row, race, shortlist
+from penstock.bench.peers import kvikio
+from penstock.bench.peers.kvikio import Setting
+from penstock.bench.result import Target
 
 _ON_MEDIUM = "on the medium"
 _RETURNED = "call returned"
@@ -28,12 +28,12 @@ def measure(plan: Plan) -> Found:
     rows: list[Row] = []
     screening: list[Row] = []
     for sync, group in ((True, _ON_MEDIUM), (False, _RETURNED)):
-        kvikio, tried = _best_kvikio(path, buffer, plan, sync, group)
+        theirs, tried = _best_kvikio(path, buffer, plan, sync, group)
         screening += tried
         contestants = [
             _penstock_save(path, buffer, sync),
             _penstock_write(path, buffer, sync),
-            *kvikio,
+            *theirs,
             _numpy(path, buffer, sync),
         ]
         rows += race(contestants, "GB/s", rounds=plan.rounds, group=group)
@@ -73,11 +73,11 @@ def _best_kvikio(
     """KvikIO writes with O_DIRECT where it can, by default; buffered is tried too."""
 
     def contestant(setting: Setting) -> Contestant:
-        run = partial(kvikio_peer.write, path, buffer, sync=sync)
-        warm_up = partial(kvikio_peer.write, path, buffer, sync=False)
+        run = partial(kvikio.write, path, buffer, sync=sync)
+        warm_up = partial(kvikio.write, path, buffer, sync=False)
 
         def before() -> None:
-            kvikio_peer.apply(setting, warm_up)
+            kvikio.apply(setting, warm_up)
             _remove(path)
 
         words = f"{setting}{', os.fsync' if sync else ''}"

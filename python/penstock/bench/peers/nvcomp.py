@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import gpu
-from .hdf5_files import ITEM, Dataset
-from .measure import Contestant, absent
+from .. import gpu
+from ..hdf5_files import ITEM, Dataset
+from ..measure import Contestant, absent
 
 NAME = "nvCOMP"
 _ALIGNMENT = 8
@@ -94,7 +94,7 @@ class _Reader:
             places[index] = at
             at += int(sizes[index])
         self._pinned = gpu.Pinned(at)
-        memory = memoryview(self._pinned.array)
+        memory = self._pinned.array.data
         gap_bytes = memoryview(bytearray(_LARGEST_GAP))
         self._reads: list[_Read] = []
         for index in order:
@@ -118,7 +118,7 @@ class _Reader:
         data, chunks = self._data, self._data.chunks
         chunk_bytes = data.chunk * ITEM
         sizes = data.stored_at[1].astype(np.uint64)
-        self._arrays = {
+        self._arrays: dict[str, np.ndarray[Any, Any]] = {
             "inputs": places.astype(np.uint64) + np.uint64(self._stored.address + _ZLIB_HEADER),
             "input_sizes": sizes - np.uint64(_ZLIB_HEADER + _ZLIB_TRAILER),
             "rooms": np.full(chunks, chunk_bytes, np.uint64),
@@ -153,22 +153,20 @@ class _Reader:
 
     def read(self, threads: int) -> Any:
         if threads == 1:
-            for piece in self._reads:
-                self._read_piece(piece)
+            self._read_pieces(self._reads)
         else:
             share = [self._reads[start::threads] for start in range(threads)]
-            list(
-                self._pool.map(lambda pieces: [self._read_piece(piece) for piece in pieces], share)
-            )
+            list(self._pool.map(self._read_pieces, share))
         self._pinned.send(0, self._pinned.array.size, self._stored.array)
         self._decode()
         gpu.unshuffle(self._shuffled.array, self.out, self._data.chunk)
         gpu.synchronize()
         return self.out
 
-    def _read_piece(self, piece: _Read) -> None:
-        if os.preadv(self._file, piece.buffers, piece.offset) != piece.nbytes:
-            raise OSError("a read came back short")
+    def _read_pieces(self, pieces: list[_Read]) -> None:
+        for piece in pieces:
+            if os.preadv(self._file, piece.buffers, piece.offset) != piece.nbytes:
+                raise OSError("a read came back short")
 
     def _decode(self) -> None:
         def address(name: str) -> ctypes.c_void_p:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .files import DataFile
-from .gpu import Buffer
+from ..files import DataFile
+from ..gpu import Buffer
 
 THREADS = (1, 2, 4, 8, 16)
 _WARM_UP = 256 << 20

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from . import gpu
-from .hdf5_files import ITEM, Dataset
-from .measure import Contestant, absent
+from .. import gpu
+from ..hdf5_files import ITEM, Dataset
+from ..measure import Contestant, absent
 
 NAME = "libdeflate"
 _LIBRARY = "libthreaded_inflate.so"

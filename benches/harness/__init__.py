@@ -1,1 +1,0 @@
-"""What the benchmarks share: contestants in turns, cold and warm files, GPU memory, results."""

@@ -1,0 +1,1 @@
+"""Measurements of I/O: contestants in turns, cold and warm files, peers, results."""

@@ -1,0 +1,1 @@
+"""Other libraries that do the same, each as its users call it."""
