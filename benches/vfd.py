@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from penstock.bench import gpu, verify, vfd
+from penstock.bench import gpu, vfd
 from penstock.bench.command import Found, Plan, main, size_in_words
-from penstock.bench.files import DataFile, data_file, drop, warm
-from penstock.bench.libhdf5 import OpenFile
-from penstock.bench.measure import Contestant, Row, race
+from penstock.bench.files import data_file, drop, warm
+from penstock.bench.measure import Row, race
 from penstock.bench.result import Target
 
 _WANTED = {"cached": 10, "cold": 2}
@@ -28,46 +26,13 @@ def measure(plan: Plan) -> Found:
             part = replace(file, nbytes=nbytes)
             group = f"{size_in_words(nbytes)}, {state}"
             contestants = [
-                _contestant(way, file, part, buffer, partial(prepare, part)) for way in vfd.ways()
+                vfd.reading(way, file, part, buffer, partial(prepare, part)) for way in vfd.ways()
             ]
             found = race(contestants, "GB/s", rounds=vfd.rounds(plan, nbytes), group=group)
             rows += found
             targets.append(vfd.best_or_near(found, f"H5Dread of {group}"))
             targets.append(vfd.against_sec2(found, f"H5Dread of {group}", _WANTED[state]))
     return Found(rows, targets, [])
-
-
-def _contestant(
-    way: vfd.Way,
-    file: DataFile,
-    part: DataFile,
-    buffer: gpu.Buffer,
-    prepare: Callable[[], None],
-) -> Contestant:
-    opened: list[OpenFile] = []
-
-    def before() -> None:
-        prepare()
-        opened[:] = [OpenFile(file.path, way.driver)]
-
-    def run() -> None:
-        vfd.read(way, opened[0], buffer, part.nbytes, file.nbytes)
-
-    def after() -> None:
-        opened.pop().close()
-
-    poison, check = verify.reading(part, part.nbytes, buffer.address)
-    return Contestant(
-        way.name,
-        way.setting,
-        part.nbytes,
-        run,
-        before=before,
-        poison=poison,
-        check=check,
-        after=after,
-        detail=vfd.detail(way, "read"),
-    )
 
 
 if __name__ == "__main__":

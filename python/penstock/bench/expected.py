@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import gpu
+from .measure import WrongBytesError
 
 
 class Expected:
@@ -41,4 +42,4 @@ class Expected:
         else:
             equal = np.array_equal(array.numpy(), self.values)
         if not equal:
-            raise AssertionError("wrong values")
+            raise WrongBytesError("wrong values")

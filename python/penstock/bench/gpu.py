@@ -20,6 +20,20 @@ from .measure import Contestant
 torch: Any = with_gpu("torch")
 
 _LINK_CHUNK = 1 << 30
+_device = 0
+
+
+def use(ordinal: int) -> None:
+    """Take memory of this GPU from now on."""
+    global _device
+    _device = ordinal
+    if torch:
+        torch.cuda.set_device(ordinal)
+
+
+def device() -> int:
+    """The ordinal of the GPU in use."""
+    return _device
 
 
 class Slice:
@@ -43,7 +57,7 @@ class Buffer:
         self.array: Any = (
             torch.empty(nbytes, dtype=torch.uint8, device="cuda")
             if torch
-            else ps.DeviceArray(nbytes)
+            else ps.DeviceArray(nbytes, device=_device)
         )
         self.address = address_of(self.array)
         synchronize()
@@ -69,7 +83,7 @@ def empty(shape: tuple[int, ...], dtype: str) -> Any:
         made = torch.empty(shape, dtype=getattr(torch, dtype), device="cuda")
         synchronize()
         return made
-    return ps.DeviceArray(shape, dtype)
+    return ps.DeviceArray(shape, dtype, device=_device)
 
 
 def make_current() -> None:
@@ -144,7 +158,7 @@ def to_gpu(host: np.ndarray[Any, Any]) -> Any:
         copied = torch.from_numpy(host).cuda()
         synchronize()
         return copied
-    return ps.DeviceArray.from_numpy(host)
+    return ps.DeviceArray.from_numpy(host, device=_device)
 
 
 def to_host(array: Any) -> np.ndarray[Any, Any]:

@@ -209,12 +209,12 @@ class OpenFile:
             )
             self._hdf5.H5Sclose(space)
 
-    def read(self, address: int, nbytes: int, whole: int) -> None:
-        """Read the first bytes of so many."""
+    def read(self, address: int, nbytes: int, whole: int, start: int = 0) -> None:
+        """Read so many bytes from ``start`` on, of a dataset that has ``whole``."""
         hdf5 = self._hdf5
         memory, part = (hdf5.H5Screate_simple(1, numbers(n), None) for n in (nbytes, whole))
         try:
-            hdf5.H5Sselect_hyperslab(part, 0, numbers(0), None, numbers(nbytes), None)
+            hdf5.H5Sselect_hyperslab(part, 0, numbers(start), None, numbers(nbytes), None)
             hdf5.H5Dread(self.dataset, hdf5.bytes, memory, part, _DEFAULT, address)
         finally:
             hdf5.H5Sclose(part)

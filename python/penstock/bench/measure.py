@@ -8,7 +8,10 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+from .ranks import Ranks
 
 ROUNDS = 5
 OURS = "Penstock"
@@ -17,6 +20,9 @@ ONLY = "PENSTOCK_BENCH_ONLY"
 """Environment variable: the only contestants that run are those whose names begin so."""
 DURATIONS = {"us": 1e6, "s": 1.0}
 """Units of which less is better, as parts of a second."""
+
+
+_ALONE = Ranks()
 
 
 def nothing() -> None:
@@ -29,6 +35,10 @@ def no_check(_: object) -> None:
 
 def no_detail() -> str:
     return ""
+
+
+class WrongBytesError(AssertionError):
+    """A transfer delivered other bytes than those that were written."""
 
 
 @dataclass(eq=False)
@@ -47,12 +57,16 @@ class Contestant:
     """Untimed, before the warm-up run: makes bytes that the run does not deliver visible."""
     check: Callable[[object], None] = no_check
     """Untimed, after the warm-up run, with its result: raises if a byte is wrong."""
+    verify: Callable[[object], None] = no_check
+    """As ``check``, after each run."""
     after: Callable[[], None] = nothing
     """Untimed, after each run."""
     detail: Callable[[], str] = no_detail
     """What the last run did, for the table."""
     group: str = ""
     """Which rows of the table it stands with, where a race has several groups."""
+    absent: str = ""
+    """Why it cannot run here, if it cannot."""
 
 
 def absent(name: str, setting: str, why: str) -> Contestant:
@@ -61,7 +75,7 @@ def absent(name: str, setting: str, why: str) -> Contestant:
     def run() -> None:
         raise RuntimeError(why)
 
-    return Contestant(name, setting, 0, run)
+    return Contestant(name, setting, 0, run, absent=why)
 
 
 @dataclass
@@ -76,6 +90,8 @@ class Row:
     seconds: list[float] = field(default_factory=list)
     detail: str = ""
     error: str = ""
+    is_wrong: bool = False
+    """Whether the error is wrong bytes."""
 
     @property
     def median(self) -> float | None:
@@ -88,7 +104,21 @@ class Row:
             return None
         if self.unit in DURATIONS:
             return median / self.amount * DURATIONS[self.unit]
-        return self.amount / median / {"GB/s": 1e9, "kIOPS": 1e3}[self.unit]
+        return self._rate(median)
+
+    @property
+    def spread(self) -> tuple[float, float] | None:
+        """The worst and the best run, in the row's unit."""
+        if self.value is None:
+            return None
+        slowest, fastest = max(self.seconds), min(self.seconds)
+        if self.unit in DURATIONS:
+            factor = DURATIONS[self.unit] / self.amount
+            return slowest * factor, fastest * factor
+        return self._rate(slowest), self._rate(fastest)
+
+    def _rate(self, seconds: float) -> float:
+        return self.amount / seconds / {"GB/s": 1e9, "kIOPS": 1e3}[self.unit]
 
     def better_than(self, other: Row) -> float | None:
         """How many times better this row is than another one; greater is better."""
@@ -108,11 +138,14 @@ def race(
     rounds: int = ROUNDS,
     group: str = "",
     warm_up: bool = True,
+    ranks: Ranks = _ALONE,
+    step: Callable[[], object] = nothing,
 ) -> list[Row]:
     """Warm up and check each contestant, then time all of them in turns.
 
     Each round begins with the next of them, so that none always comes after the same other one.
-    One that fails, in whatever way, ends as a row with its error; the others go on.
+    One that fails, in whatever way, ends as a row with its error; the others go on. Ranks begin
+    each run together, its time is that of the slowest, and the amounts of all are added up.
     """
     pairs = [(c, Row(c.name, c.setting, c.group or group, c.amount, unit)) for c in contestants]
     for contestant, row in pairs:
@@ -121,16 +154,35 @@ def race(
     for number in range(0 if warm_up else 1, rounds + 1):
         first = max(number - 1, 0) % max(len(pairs), 1)
         for contestant, row in pairs[first:] + pairs[:first]:
+            step()
             if row.error:
                 continue
-            try:
-                seconds = _once(contestant, warm_up=number == 0)
-                if number:
-                    row.seconds.append(seconds)
-                    row.detail = contestant.detail()
-            except Exception as error:
-                row.error = f"{type(error).__name__}: {error}".split("\n")[0][:300]
+            run = _together(ranks, partial(_once, contestant, ranks, warm_up=number == 0))
+            row.error, row.is_wrong = run.error, run.is_wrong
+            if number and not run.error:
+                row.seconds.append(run.seconds)
+                row.detail = contestant.detail()
+    for _, row in pairs:
+        row.amount = sum(ranks.gather(row.amount))
     return [row for _, row in pairs]
+
+
+@dataclass(frozen=True)
+class _Run:
+    seconds: float = 0.0
+    error: str = ""
+    is_wrong: bool = False
+
+
+def _together(ranks: Ranks, once: Callable[[], float]) -> _Run:
+    """The slowest run of all ranks, or the first failure of one."""
+    try:
+        run = _Run(once())
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".split("\n")[0][:300]
+        run = _Run(error=said, is_wrong=isinstance(error, WrongBytesError))
+    runs: list[_Run] = ranks.gather(run)
+    return max(runs, key=lambda run: (run.is_wrong, bool(run.error), run.seconds))
 
 
 def shortlist(
@@ -155,10 +207,20 @@ def shortlist(
     return best or contestants[:1], rows
 
 
-def _once(contestant: Contestant, *, warm_up: bool) -> float:
-    if warm_up:
-        contestant.poison()
-    contestant.before()
+def _once(contestant: Contestant, ranks: Ranks, *, warm_up: bool) -> float:
+    failed = None
+    try:
+        if warm_up:
+            contestant.poison()
+        contestant.before()
+    except Exception as error:
+        failed = error
+    # Every rank comes here, also one that could not be prepared.
+    ready = ranks.gather(failed is None)
+    if failed:
+        raise failed
+    if not all(ready):
+        raise RuntimeError("another rank could not be prepared")
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -170,6 +232,7 @@ def _once(contestant: Contestant, *, warm_up: bool) -> float:
             gc.enable()
     if warm_up:
         contestant.check(result)
+    contestant.verify(result)
     del result
     contestant.after()
     return seconds

@@ -6,14 +6,33 @@ import os
 from typing import Any
 
 import penstock as ps
-from penstock._native import ffi, lib, new_report, pointer
+from penstock._native import NULL, ffi, lib, new_report, pointer
 from penstock._options import resolve
 from penstock.errors import check
 from penstock.files import NativeFile
 from penstock.report import Report, from_native
 
 READ: int = lib.PENSTOCK_READ
+CREATED: int = lib.PENSTOCK_WRITE | lib.PENSTOCK_CREATE
 NEW_FILE: int = lib.PENSTOCK_WRITE | lib.PENSTOCK_CREATE | lib.PENSTOCK_TRUNCATE
+
+
+class Submitted:
+    """A request of the C API."""
+
+    def __init__(self) -> None:
+        self.request = ffi.new("penstock_request **")
+
+    def wait(self) -> None:
+        try:
+            check(lib.penstock_request_wait(self.request[0], -1))
+        finally:
+            self.free()
+
+    def free(self) -> None:
+        """Wait, too, if nobody has."""
+        request, self.request[0] = self.request[0], NULL
+        lib.penstock_request_free(request)
 
 
 class OpenFile(NativeFile):
@@ -31,12 +50,24 @@ class OpenFile(NativeFile):
         buffer = pointer(address)
         check(lib.penstock_read(self.handle, buffer, nbytes, offset, self.options, self._report))
 
+    def read_piece(self, piece: Any) -> None:
+        """Read one ``penstock_range``."""
+        where, what = piece.offset, piece.length
+        check(lib.penstock_read(self.handle, piece.buffer, what, where, self.options, self._report))
+
     def read_ranges(self, ranges: Any) -> None:
         check(lib.penstock_readv(self.handle, ranges, len(ranges), self.options, self._report))
 
-    def write(self, address: int, nbytes: int) -> None:
+    def submit(self, piece: Any) -> Submitted:
+        """Start to read one range; the memory must stay until it is finished."""
+        made = Submitted()
+        read: int = lib.PENSTOCK_OP_READ
+        check(lib.penstock_submit(self.handle, read, piece, 1, self.options, NULL, 0, made.request))
+        return made
+
+    def write(self, address: int, nbytes: int, offset: int = 0) -> None:
         buffer = pointer(address)
-        check(lib.penstock_write(self.handle, buffer, nbytes, 0, self.options, self._report))
+        check(lib.penstock_write(self.handle, buffer, nbytes, offset, self.options, self._report))
 
     @property
     def report(self) -> Report:

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import gpu
 from .files import DataFile
+from .measure import WrongBytesError
 
 _WINDOW = 64 << 10
 
@@ -52,7 +53,7 @@ def checker(
                 seen = gpu.get(base + place.in_memory, place.length)
                 wanted = os.pread(descriptor, place.length, place.in_file)
                 if seen.tobytes() != wanted:
-                    raise AssertionError(f"wrong bytes near offset {place.in_file} of the file")
+                    raise WrongBytesError(f"wrong bytes near offset {place.in_file} of the file")
         finally:
             os.close(descriptor)
 

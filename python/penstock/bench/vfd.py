@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +21,11 @@ import numpy as np
 from penstock import paths
 from penstock.memory import copy_bytes
 
-from . import gpu
+from . import gpu, verify
 from .command import Plan
+from .files import DataFile
 from .libhdf5 import OpenFile, library
-from .measure import Row
+from .measure import Contestant, Row
 from .result import Target
 
 MODES = ("auto", "sec2", "direct", "sec2+pinned", "direct+pinned", "posix-mt", "gds")
@@ -111,13 +112,15 @@ class HostArray:
         return cls._kept[:nbytes]
 
 
-def read(way: Way, file: OpenFile, buffer: gpu.Buffer, nbytes: int, whole: int) -> None:
+def read(
+    way: Way, file: OpenFile, buffer: gpu.Buffer, nbytes: int, whole: int, start: int = 0
+) -> None:
     if way.staged:
         host = HostArray.of(nbytes)
-        file.read(host.ctypes.data, nbytes, whole)
+        file.read(host.ctypes.data, nbytes, whole, start)
         gpu.put(buffer.address, host)
     else:
-        file.read(buffer.address, nbytes, whole)
+        file.read(buffer.address, nbytes, whole, start)
 
 
 def write(way: Way, file: OpenFile, buffer: gpu.Buffer, nbytes: int) -> None:
@@ -127,6 +130,87 @@ def write(way: Way, file: OpenFile, buffer: gpu.Buffer, nbytes: int) -> None:
         file.write(host.ctypes.data)
     else:
         file.write(buffer.address)
+
+
+def reading(
+    way: Way,
+    file: DataFile,
+    part: DataFile,
+    buffer: gpu.Buffer,
+    prepare: Callable[[], None],
+) -> Contestant:
+    """Reads a part of a dataset into a buffer; opening the file is not timed."""
+    start = part.offset - file.offset
+    opened: list[OpenFile] = []
+
+    def before() -> None:
+        prepare()
+        opened[:] = [OpenFile(file.path, way.driver)]
+
+    def run() -> None:
+        read(way, opened[0], buffer, part.nbytes, file.nbytes, start)
+
+    def after() -> None:
+        opened.pop().close()
+
+    poison, check = verify.reading(part, part.nbytes, buffer.address)
+    return Contestant(
+        way.name,
+        way.setting,
+        part.nbytes,
+        run,
+        before=before,
+        poison=poison,
+        check=check,
+        after=after,
+        detail=detail(way, "read"),
+    )
+
+
+def writing(way: Way, path: Path, nbytes: int, buffer: gpu.Buffer, sync: bool) -> Contestant:
+    """Writes a buffer to a new file, until the call returns or the bytes are on the medium."""
+    opened: list[OpenFile] = []
+    driver = way.driver
+    if sync and driver is not None and driver[0] == "penstock":
+        # What a program sets that will want its data on the medium; os.fsync follows all the same.
+        driver = (driver[0], f"{driver[1]};durable=yes")
+    remove = partial(path.unlink, missing_ok=True)
+
+    def before() -> None:
+        # Also spares this run the write-back of pages that the last one left dirty.
+        remove()
+        opened[:] = [OpenFile(path, driver, new_bytes=nbytes)]
+
+    def run() -> None:
+        write(way, opened[0], buffer, nbytes)
+        if sync:
+            opened[0].flush()
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def check(_: object) -> None:
+        places = verify.windows(nbytes, opened[0].offset)
+        verify.checker(path, places, buffer.address)(None)
+
+    def after() -> None:
+        opened.pop().close()
+        remove()
+
+    setting = way.setting if driver is None else driver[1] or driver[0]
+    setting = f"{setting}, os.fsync" if sync else setting
+    return Contestant(
+        way.name,
+        setting,
+        nbytes,
+        run,
+        before=before,
+        check=check,
+        after=after,
+        detail=detail(way, "write"),
+    )
 
 
 def best_or_near(rows: list[Row], what: str) -> Target:

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import Error
-from penstock.cli import demo, install, read, report, run, verify
+from penstock.cli import bench, demo, install, read, report, run, verify
 
 
 class _Commands(TyperGroup):
@@ -34,6 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.callback(invoke_without_command=True)(install.answer)
+app.add_typer(bench.app, name="bench")
 app.command("demo")(demo.demo)
 app.command("read")(read.read)
 app.command("report")(report.report)

@@ -22,7 +22,7 @@ from ..measure import Contestant, absent
 NAME = "libdeflate"
 _LIBRARY = "libthreaded_inflate.so"
 _SLAB = 256 << 20
-_ROOT = Path(__file__).resolve().parents[2]
+_VARIABLE = "PENSTOCK_BENCH_INFLATE"
 
 
 def contestant(data: Dataset, *, threads: int, group: str = "") -> Contestant:
@@ -43,12 +43,16 @@ def contestant(data: Dataset, *, threads: int, group: str = "") -> Contestant:
 
 
 def _library() -> ctypes.CDLL:
-    target = Path(os.environ.get("CARGO_TARGET_DIR", _ROOT / "target"))
-    for folder in (_ROOT / "dist-gpu/lib", target / "release/examples"):
-        if (folder / _LIBRARY).exists():
-            return ctypes.CDLL(str(folder / _LIBRARY))
+    target = Path(os.environ.get("CARGO_TARGET_DIR", "target"))
+    places = [Path("dist-gpu/lib", _LIBRARY), target / "release/examples" / _LIBRARY]
+    if named := os.environ.get(_VARIABLE):
+        places.insert(0, Path(named))
+    for place in places:
+        if place.exists():
+            return ctypes.CDLL(str(place.resolve()))
     raise OSError(
-        "absent: cargo build --release -p penstock-codec --example threaded_inflate makes it"
+        f"in a checkout cargo build --release -p penstock-codec --example threaded_inflate "
+        f"makes it; elsewhere {_VARIABLE} names it"
     )
 
 

@@ -1,0 +1,135 @@
+"""Advice in words, drawn from the figures of one run and from nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .cells import Seen
+from .options import size_in_words
+
+_ENOUGH = 0.9
+"""The share of the best rate from which on a larger transfer is not worth its memory."""
+_DIRECT_PATHS = ("gds, p2p", "gds, nvfs")
+
+
+def of_memory(found: Sequence[Seen]) -> list[str]:
+    """Which memory, mode and size to take; what is cached is never compared with what is not."""
+    words: list[str] = []
+    measured = [seen for seen in found if seen.rate is not None]
+    for access, cache in dict.fromkeys((seen.cell.access, seen.cell.cache) for seen in measured):
+        for on_gpu in (False, True):
+            cells = [
+                seen
+                for seen in measured
+                if (seen.cell.access, seen.cell.cache) == (access, cache)
+                and _is_on_gpu(seen) == on_gpu
+            ]
+            if cells:
+                where = "GPU" if on_gpu else "host"
+                kind = {"warm": "cached ", "cold": "cold "}.get(cache, "")
+                words += _of(f"{kind}{access}s of {where} memory", cells)
+    words += _of_cufile(found)
+    return words
+
+
+def _is_on_gpu(seen: Seen) -> bool:
+    return seen.cell.memory in ("cudaMalloc", "cudaMallocManaged")
+
+
+def _of(what: str, cells: list[Seen]) -> Iterator[str]:
+    best = max(cells, key=_rate)
+    cell = best.cell
+    yield (
+        f"Advice, {what}: {cell.memory} and {cell.opened} by {cell.api} were "
+        f"fastest, {_rate(best) / 1e9:.2f} GB/s in transfers of {size_in_words(cell.transfer)} "
+        f"({best.path})."
+    )
+    yield from _by_mode(what, best, cells)
+    yield from _by_memory(what, best, cells)
+    yield from _by_size(what, best, cells)
+
+
+def _by_mode(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
+    others = [seen for seen in cells if seen.cell.opened != best.cell.opened]
+    if not others:
+        return
+    other = max(others, key=_rate)
+    ratio = _rate(best) / _rate(other)
+    if _overlap(best, other):
+        yield (
+            f"Advice, {what}: {best.cell.opened} and {other.cell.opened} do "
+            f"not differ by more than they vary ({ratio:.2f}x)."
+        )
+    else:
+        yield (
+            f"Advice, {what}: open {best.cell.opened}; {other.cell.opened} is "
+            f"{ratio:.2f} times slower at its best."
+        )
+
+
+def _by_memory(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
+    """Against the slowest kind of memory, all else as with the best."""
+    cell = best.cell
+    alike = [
+        seen
+        for seen in cells
+        if (seen.cell.opened, seen.cell.api, seen.cell.transfer, seen.cell.cache)
+        == (cell.opened, cell.api, cell.transfer, cell.cache)
+    ]
+    worst = min(alike, key=_rate)
+    if worst is best:
+        return
+    if _overlap(best, worst):
+        yield f"Advice, {what}: how it is allocated makes no difference here."
+    else:
+        yield (
+            f"Advice, {what}: {worst.cell.memory} is slowest, "
+            f"{_rate(best) / _rate(worst):.2f} times slower than {cell.memory}."
+        )
+
+
+def _by_size(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
+    cell = best.cell
+    alike = sorted(
+        (
+            seen
+            for seen in cells
+            if (seen.cell.memory, seen.cell.opened, seen.cell.api, seen.cell.cache)
+            == (cell.memory, cell.opened, cell.api, cell.cache)
+        ),
+        key=lambda seen: seen.cell.transfer,
+    )
+    enough = next(seen for seen in alike if _rate(seen) >= _ENOUGH * _rate(best))
+    if len(alike) > 1:
+        yield (
+            f"Advice, {what}: transfers of "
+            f"{size_in_words(enough.cell.transfer)} reach {_rate(enough) / _rate(best):.0%} of the "
+            "best rate."
+        )
+
+
+def _of_cufile(found: Sequence[Seen]) -> Iterator[str]:
+    """Whether storage and GPU exchanged data directly, and with which memory."""
+    cells = [seen for seen in found if seen.cell.api == "CUFILE" and seen.rate is not None]
+    if not cells:
+        return
+    direct = {seen.cell.memory for seen in cells if seen.path in _DIRECT_PATHS}
+    if direct:
+        others = sorted({seen.cell.memory for seen in cells} - direct)
+        yield (
+            f"Advice: GPUDirect Storage carried the bytes of {', '.join(sorted(direct))}"
+            + (f", not those of {', '.join(others)}." if others else ".")
+        )
+    else:
+        yield (
+            "Advice: no memory had GPUDirect Storage: cuFile carried all bytes through host memory "
+            "itself. Leave the route to Penstock unless the table says otherwise."
+        )
+
+
+def _rate(seen: Seen) -> float:
+    return seen.rate or 0.0
+
+
+def _overlap(one: Seen, other: Seen) -> bool:
+    return min(one.rates) <= max(other.rates) and min(other.rates) <= max(one.rates)

@@ -1,0 +1,265 @@
+"""One combination of memory, mode and interface, as IOR runs it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .allocate import Memory
+from .files import DataFile, drop
+from .ior import Access, open_by
+from .measure import Contestant, WrongBytesError
+from .session import RefusedError, Session
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is combined."""
+
+    memory: str
+    opened: str
+    api: str
+    access: str
+    transfer: int
+    cache: str
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, [self.access, self.cache, str(self.transfer), self.memory]))
+
+
+@dataclass
+class Seen:
+    """What was seen of a cell: seconds of the slowest rank in each run."""
+
+    cell: Cell
+    nbytes: int
+    opening: list[float] = field(default_factory=list)
+    moving: list[float] = field(default_factory=list)
+    closing: list[float] = field(default_factory=list)
+    path: str = ""
+    """What carried the bytes."""
+    impossible: str = ""
+    """The name of the error number, where it cannot be done."""
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes a second with opening and closing, as IOR counts; the median."""
+        if self.impossible or not self.moving:
+            return None
+        return self.nbytes / statistics.median(self.totals)
+
+    @property
+    def rates(self) -> list[float]:
+        return [self.nbytes / seconds for seconds in self.totals]
+
+    @property
+    def totals(self) -> list[float]:
+        parts = zip(self.opening, self.moving, self.closing, strict=True)
+        return [sum(part) for part in parts]
+
+
+@dataclass
+class Extent:
+    """Where this rank writes, and where it reads."""
+
+    path: Path
+    offset: int
+    read_path: Path
+    read_offset: int
+    nbytes: int
+    paths: list[Path]
+    """Of all ranks."""
+
+    @classmethod
+    def of(
+        cls, session: Session, nbytes: int, own: bool, reorder: bool, output: Path | None
+    ) -> Extent:
+        ranks = session.ranks
+        base = output or session.folder / "testfile"
+        if output and output.is_dir():
+            raise RefusedError(f"{output} is a folder, not the test file")
+        if output and not output.parent.is_dir():
+            raise RefusedError(f"{output.parent} is no folder")
+        paths = (
+            [base.with_name(f"{base.name}.{n:08}") for n in range(ranks.size)] if own else [base]
+        )
+        other = (ranks.rank + 1) % ranks.size if reorder else ranks.rank
+
+        def place(rank: int) -> tuple[Path, int]:
+            return (paths[rank], 0) if own else (base, rank * nbytes)
+
+        return cls(*place(ranks.rank), *place(other), nbytes, paths)
+
+    def remove(self, is_first: bool) -> None:
+        """Each rank its own file, or the first one that of all."""
+        if is_first or len(self.paths) > 1:
+            self.path.unlink(missing_ok=True)
+
+
+class Cells:
+    """Makes contestants of cells."""
+
+    def __init__(self, session: Session, extent: Extent, *, fsync: bool, deadline: float) -> None:
+        self._ranks, self._extent = session.ranks, extent
+        self._fsync, self._deadline = fsync, deadline
+        self._pattern = np.random.default_rng(5).integers(0, 256, 1 << 20, np.uint8)
+
+    def make_file(self) -> None:
+        """What is read: other bytes at each place, on the medium."""
+        extent = self._extent
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(extent.path, flags, 0o644)
+        try:
+            for start in range(0, extent.nbytes, self._pattern.size):
+                length = min(extent.nbytes - start, self._pattern.size)
+                offset = extent.offset + start
+                _write_all(descriptor, self._expected(offset, length).tobytes(), offset)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        self._ranks.barrier()
+
+    def _expected(self, offset: int, nbytes: int) -> np.ndarray[Any, Any]:
+        """Bytes of the file that is read, from any place on."""
+        size = self._pattern.size
+        parts = []
+        while nbytes:
+            number, inside = divmod(offset, size)
+            length = min(size - inside, nbytes)
+            parts.append(np.roll(self._pattern, number % size)[inside : inside + length])
+            offset, nbytes = offset + length, nbytes - length
+        return np.concatenate(parts)
+
+    def contestant(
+        self, cell: Cell, states: dict[str, Callable[[DataFile], None]]
+    ) -> tuple[Contestant, Seen]:
+        """The memory is there for one run at a time."""
+        extent = self._extent
+        seen = Seen(cell, extent.nbytes * self._ranks.size)
+        kept: list[Memory] = []
+        pages = DataFile(extent.read_path, extent.read_offset, extent.nbytes)
+
+        def noting(act: Callable[[], None]) -> Callable[[], None]:
+            def run() -> None:
+                try:
+                    act()
+                except Exception as error:
+                    seen.impossible = _name(error)
+                    raise
+
+            return run
+
+        def before() -> None:
+            after()
+            if cell.access == "read":
+                # What is direct is not to find pages that it would have to write back.
+                states.get(cell.cache, drop)(pages)
+            kept.append(Memory(cell.memory, cell.transfer))
+
+        def run() -> None:
+            self._once(cell, kept[0], seen)
+
+        def check(_: object) -> None:
+            # The run before was the warm-up.
+            for times in (seen.opening, seen.moving, seen.closing):
+                times.clear()
+            self._verify(cell, kept[0])
+
+        def after() -> None:
+            while kept:
+                kept.pop().free()
+
+        made = Contestant(
+            f"{cell.memory}, {cell.opened}, {cell.api}",
+            "",
+            extent.nbytes,
+            noting(run),
+            before=noting(before),
+            check=check,
+            after=after,
+        )
+        return made, seen
+
+    def _open(self, cell: Cell) -> Access:
+        extent = self._extent
+        path = extent.read_path if cell.access == "read" else extent.path
+        return open_by(cell.api, path, cell.access, cell.opened)
+
+    def _once(self, cell: Cell, memory: Memory, seen: Seen) -> None:
+        extent = self._extent
+        reading = cell.access == "read"
+        first = extent.read_offset if reading else extent.offset
+        begin = time.perf_counter()
+        file = self._open(cell)
+        try:
+            opened = time.perf_counter()
+            moved = 0
+            for start in range(0, extent.nbytes, cell.transfer):
+                file.move(memory.address, cell.transfer, first + start)
+                moved += cell.transfer
+                if self._deadline and time.perf_counter() - opened > self._deadline:
+                    break
+            if self._fsync and not reading:
+                file.sync()
+            done = time.perf_counter()
+        finally:
+            file.close()
+        closed = time.perf_counter()
+        seen.path = file.path
+        seen.opening.append(opened - begin)
+        # Of a phase that ended early, the time that all would have taken.
+        seen.moving.append((done - opened) * extent.nbytes / moved)
+        seen.closing.append(closed - done)
+
+    def together(self, seen: Seen) -> None:
+        """Keep of each run what the slowest rank took."""
+        runs = list(zip(seen.opening, seen.moving, seen.closing, strict=True))
+        for number, of_ranks in enumerate(zip(*self._ranks.gather(runs), strict=False)):
+            slowest = max(of_ranks, key=sum)
+            seen.opening[number], seen.moving[number], seen.closing[number] = slowest
+        seen.impossible = next(filter(None, self._ranks.gather(seen.impossible)), "")
+
+    def _verify(self, cell: Cell, memory: Memory) -> None:
+        """A few transfers, spread over the extent, byte by byte."""
+        extent, length = self._extent, cell.transfer
+        count = extent.nbytes // length
+        places = sorted({0, count // 3, count // 2, count - 1})
+        file = self._open(cell)
+        try:
+            for number in places:
+                if cell.access == "read":
+                    offset = extent.read_offset + number * length
+                    expected = self._expected(offset, length)
+                    memory.put(np.full(length, 0xA5, np.uint8))
+                    file.move(memory.address, length, offset)
+                    found = memory.get(length)
+                else:
+                    offset = extent.offset + number * length
+                    expected = self._expected(offset, length)
+                    memory.put(expected)
+                    file.move(memory.address, length, offset)
+                    found = np.fromfile(extent.path, np.uint8, length, offset=offset)
+                if not np.array_equal(expected, found):
+                    raise WrongBytesError(f"wrong bytes from offset {offset} of {extent.path}")
+        finally:
+            file.close()
+
+
+def _name(error: Exception) -> str:
+    number = getattr(error, "errno", None)
+    return errno.errorcode.get(number, str(number)) if number else type(error).__name__
+
+
+def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written

@@ -1,0 +1,120 @@
+"""`penstock bench decode`: compressed datasets by filter and size of chunks."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from .. import hdf5
+from ..figures import Figure, Panel
+from ..hdf5_files import compressed
+from ..measure import Contestant, Row
+from ..options import SIZE, benchmark, chosen, size_in_words, sizes
+from ..peers import libdeflate, nvcomp
+from ..place import CHOICES, choose
+from ..session import RefusedError, Session
+from ..tables import of_rows
+
+_FILTERS = ("gzip", "lz4", "zstd", "none")
+_SHARE = 8
+"""h5py decodes one chunk after the other: this part of a dataset tells its rate."""
+
+
+@benchmark("decode", "Compressed datasets by filter and chunk size")
+def decode(
+    session: Session,
+    filters: Annotated[
+        str, typer.Option(help=f"Of {', '.join(_FILTERS)}, as a list.")
+    ] = "gzip,lz4,zstd",
+    chunks: Annotated[
+        str, typer.Option(help="Decoded bytes of a chunk, as a list.")
+    ] = "64KiB,256KiB,1MiB,4MiB",
+    size: Annotated[int, typer.Option(help="Decoded bytes of a dataset.", **SIZE)] = 1 << 30,
+    device: Annotated[str, typer.Option(help=f"Of {', '.join(CHOICES)}.")] = "auto",
+) -> None:
+    """Read compressed float32 (a wave with noise, shuffled; half its size with gzip), cached.
+
+    The peers are h5py, with a copy to the GPU, and for gzip nvCOMP alone and libdeflate alone,
+    each with the reads that it needs around it.
+    """
+    place = choose(device, session.ranks)
+    asked, lengths = chosen(filters, _FILTERS, "filter"), sizes(chunks)
+    if bad := [length for length in lengths if length % 4 or length > size]:
+        raise RefusedError(
+            f"chunks of {bad[0]:,} bytes do not fit a dataset of {size:,} of float32"
+        )
+    session.need_space(2 * size)
+    rows: list[Row] = []
+    panels = []
+    for codec in asked:
+        ticks = [size_in_words(length) for length in lengths]
+        panel = Panel(codec, ticks, {})
+        for at, length in enumerate(lengths):
+            seen = _race(session, place.is_gpu, codec, length, size)
+            rows += seen
+            for row in seen:
+                name = ", ".join(filter(None, [row.name, row.setting]))
+                series = panel.series.setdefault(name, [None] * len(lengths))
+                series[at] = row.value
+        panels.append(panel)
+    where = place.in_words
+    session.tables.append(of_rows(f"Decoding into {where}, cached, rate of decoded bytes", rows))
+    figure = Figure("decode", f"Decoding into {where}", "Chunk", "Rate (GB/s)", panels, "lines")
+    session.figures.append(figure)
+
+
+def _race(session: Session, is_gpu: bool, codec: str, chunk: int, size: int) -> list[Row]:
+    data = compressed(session.own_folder, size - size % chunk, chunk, codec)
+    group = f"{codec}, {size_in_words(chunk)}"
+    ways: list[dict[str, Any]] = [{}]
+    if is_gpu and codec != "none":
+        ways += [{"decode": "cpu"}, {"decode": "gpu"}]
+    out = None if is_gpu else _host(data)
+    entered: list[Contestant] = [
+        hdf5.penstock(
+            data.path,
+            data.expected,
+            ", ".join(f"{key}={value}" for key, value in options.items()),
+            out=out,
+            group=group,
+            **options,
+        )
+        for options in ways
+    ]
+    if session.wants("h5py"):
+        if is_gpu:
+            entered.append(hdf5.h5py_part(data, _SHARE, group=group))
+        else:
+            entered.append(_h5py(data, group))
+    if codec == "gzip" and is_gpu:
+        if session.wants("nvcomp"):
+            entered += nvcomp.contestants(data, (min(8, os.cpu_count() or 1),), group=group)
+        if session.wants("libdeflate"):
+            entered.append(libdeflate.contestant(data, threads=os.cpu_count() or 1, group=group))
+    rows = session.race(entered, group=group)
+    data.path.unlink()
+    return rows
+
+
+def _host(data: Any) -> Any:
+    import numpy as np
+
+    return np.empty((data.count,), "float32")
+
+
+def _h5py(data: Any, group: str) -> Contestant:
+    import h5py
+
+    from ..files import DATASET
+
+    count = max(data.chunks // _SHARE, 1) * data.chunk
+    expected = data.expected.part(count)
+
+    def run() -> Any:
+        with h5py.File(data.path, "r") as file:
+            return file[DATASET][:count]
+
+    setting = size_in_words(count * 4)
+    return Contestant("h5py", setting, count * 4, run, check=expected.check, group=group)

@@ -1,0 +1,194 @@
+"""`penstock bench hdf5-write`: new HDF5 files by size and type, as Legate's benchmark does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import h5py
+import numpy as np
+import typer
+
+import penstock as ps
+
+from ..figures import Figure, Panel
+from ..measure import Contestant, Row, WrongBytesError
+from ..options import benchmark, numbers, words
+from ..place import CHOICES, Place, choose
+from ..session import RefusedError, Session
+from ..tables import Table
+
+_NAME = "data"
+
+
+@dataclass
+class _Case:
+    """One size and type."""
+
+    count: int
+    dtype: np.dtype[Any]
+    calls: list[float] = field(default_factory=list)
+    """Seconds in the write itself, without opening, flushing and closing the file."""
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * self.dtype.itemsize
+
+    def values(self) -> np.ndarray[Any, Any]:
+        random = np.random.default_rng(self.count)
+        if self.dtype.kind == "f":
+            return random.standard_normal(self.count).astype(self.dtype)
+        return random.integers(0, 127, self.count).astype(self.dtype)
+
+
+@benchmark(
+    "hdf5-write",
+    "New HDF5 files by size and type",
+    folder=("--output-dir", "--output_dir", "--dir"),
+    iterations=3,
+)
+def hdf5_write(
+    session: Session,
+    sizes: Annotated[
+        str, typer.Option(help="Elements of a dataset, as a list: 1000000,100000000.")
+    ] = "1000000,10000000,100000000",
+    dtypes: Annotated[str, typer.Option(help="NumPy's names of types.")] = "float32,float64",
+    device: Annotated[str, typer.Option(help=f"Of {', '.join(CHOICES)}.")] = "auto",
+    fsync: Annotated[
+        bool, typer.Option("--fsync/--no-fsync", help="Time until the bytes are on the medium.")
+    ] = False,
+    keep: Annotated[bool, typer.Option(help="Leave Penstock's last files in the folder.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="With --keep: replace files there.")] = False,
+) -> None:
+    """Write datasets of each size and type to new files, and give the rates of the bytes.
+
+    "Wall" is from opening the file until it is closed, "Call" the write of the elements alone.
+    """
+    place = choose(device, session.ranks)
+    cases = [
+        _Case(count, kind)
+        for count in numbers(sizes, "sizes")
+        for kind in map(_dtype, words(dtypes))
+    ]
+    if not cases:
+        raise RefusedError(f"{dtypes!r} names no types: write for example float32,int64")
+    session.need_space(max(case.nbytes for case in cases) * 2)
+    kept = [_kept(session, case) for case in cases] if keep else []
+    if existing := [path for path in kept if path.exists() and not overwrite]:
+        raise RefusedError(f"{existing[0]} exists: --overwrite replaces it")
+    session.settings |= {"device": place.name, "fsync": fsync, "dtypes": dtypes, "sizes": sizes}
+    table = Table(
+        f"HDF5 write benchmark: from {place.in_words}, {'with' if fsync else 'without'} fsync, "
+        f"{session.ranks.size} rank(s), {session.common.iterations} iterations",
+        [
+            "Contestant",
+            "Size",
+            "Type",
+            "MB",
+            "Wall (s)",
+            "Slowest (s)",
+            "Fastest (s)",
+            "Call (s)",
+            "Throughput (MB/s)",
+            "Penstock is (x)",
+        ],
+    )
+    rates: dict[str, list[float | None]] = {}
+    for case in cases:
+        rows = _race(session, case, place, fsync)
+        for row in rows:
+            _add(table, case, row, rows[0])
+            rates.setdefault(row.name, []).append(row.value)
+    best = max(
+        (row for row in table.rows if row[0] == "Penstock" and isinstance(row[8], float)),
+        key=lambda row: float(row[8] or 0),
+        default=None,
+    )
+    if best:
+        table.notes.append(
+            f"Best throughput: {best[8]:.2f} MB/s (size={best[1]:,}, dtype={best[2]})"
+        )
+    for case, path in zip(cases, kept, strict=False):
+        _write(path, case, place.put(case.values()), fsync=fsync)
+    session.tables.append(table)
+    ticks = [f"{case.count:,}\n{case.dtype.name}" for case in cases]
+    panel = Panel("", ticks, rates)
+    session.figures.append(
+        Figure("hdf5-write", "HDF5 write", "Elements and type", "Rate (GB/s)", [panel])
+    )
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    try:
+        found = np.dtype(name)
+    except TypeError:
+        found = None
+    if found is None or found.kind not in "fiu":
+        raise RefusedError(f"{name!r} is no type of numbers: write for example float32")
+    return found
+
+
+def _kept(session: Session, case: _Case) -> Path:
+    name = f"hdf5-write-{case.count}-{case.dtype.name}-{session.ranks.rank}.h5"
+    return session.common.folder / name
+
+
+def _race(session: Session, case: _Case, place: Place, fsync: bool) -> list[Row]:
+    values = case.values()
+    array = place.put(values)
+    path = session.own_folder / "written.h5"
+
+    def by_h5py() -> None:
+        with h5py.File(path, "w") as file:
+            file.create_dataset(_NAME, data=place.get(array))
+        if fsync:
+            _sync(path)
+
+    def contestant(name: str, run: Callable[[], None], setting: str = "") -> Contestant:
+        def remove() -> None:
+            path.unlink(missing_ok=True)
+
+        def check(_: object) -> None:
+            with h5py.File(path, "r") as file:
+                if file[_NAME][()].tobytes() != values.tobytes():
+                    raise WrongBytesError(f"wrong bytes in {path.name}")
+
+        return Contestant(name, setting, case.nbytes, run, before=remove, check=check, after=remove)
+
+    entered = [contestant("Penstock", lambda: _write(path, case, array, fsync=fsync))]
+    if session.wants("h5py"):
+        entered.append(contestant("h5py", by_h5py, "a copy to the host first" * place.is_gpu))
+    case.calls.clear()
+    return session.race(entered, group=f"{case.count:,} {case.dtype.name}")
+
+
+def _write(path: Path, case: _Case, array: Any, *, fsync: bool) -> None:
+    with ps.File(path, "w") as file:
+        file.create(_NAME, data=array)
+        report = ps.last_report()
+        case.calls.append(report.elapsed_ns / 1e9 if report else 0.0)
+    if fsync:
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _add(table: Table, case: _Case, row: Row, ours: Row) -> None:
+    what = (row.name, case.count, case.dtype.name, row.amount / 1e6)
+    if row.median is None:
+        table.add(*what, f"failed: {row.error}", *[None] * 5)
+        return
+    seconds = (row.median, max(row.seconds), min(row.seconds))
+    calls = sorted(case.calls)
+    call = calls[len(calls) // 2] if row is ours and calls else None
+    ratio = None if row is ours else ours.better_than(row)
+    table.add(*what, *seconds, call, row.amount / row.median / 1e6, ratio)

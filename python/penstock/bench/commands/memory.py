@@ -1,0 +1,266 @@
+"""`penstock bench memory`: ways to allocate memory by ways to open a file, as with IOR."""
+
+from __future__ import annotations
+
+import mmap
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import penstock as ps
+
+from .. import advice, allocate, gpu
+from ..cells import Cell, Cells, Extent, Seen
+from ..figures import Figure, Panel
+from ..files import DataFile
+from ..ior import APIS, OPENS
+from ..measure import Contestant
+from ..options import SIZE, Cache, benchmark, caches, chosen, size_in_words, sizes
+from ..session import RefusedError, Session
+from ..tables import Table
+
+_ACCESSES = ("write", "read")
+
+
+@benchmark("memory", "Memory by file modes", folder=("--dir",), iterations=3)
+def memory(
+    session: Session,
+    transfers: Annotated[
+        str, typer.Option("-t", "--transfer-sizes", help="Bytes of a call, as a list.")
+    ] = "64KiB,1MiB,16MiB",
+    block: Annotated[
+        int, typer.Option("-b", "--block-size", help="Bytes of a segment of a rank.", **SIZE)
+    ] = 256 << 20,
+    segments: Annotated[int, typer.Option("-s", help="Segments of a rank.", min=1)] = 1,
+    api: Annotated[
+        str, typer.Option("-a", "--api", help=f"Of {', '.join(APIS)}, as a list.")
+    ] = ",".join(APIS),
+    memories: Annotated[
+        str, typer.Option("--memory", help=f"Of {', '.join(allocate.KINDS)}, as a list.")
+    ] = ",".join(allocate.KINDS),
+    opens: Annotated[
+        str, typer.Option("--open", help=f"Of {', '.join(OPENS)}, as a list.")
+    ] = ",".join(OPENS),
+    write: Annotated[bool, typer.Option("-w", help="Write; both without -w and -r.")] = False,
+    read: Annotated[bool, typer.Option("-r", help="Read; both without -w and -r.")] = False,
+    file_per_process: Annotated[
+        bool, typer.Option("-F", help="A file of its own for each rank, not one for all.")
+    ] = False,
+    keep_file: Annotated[bool, typer.Option("-k", help="Leave the file of -o.")] = False,
+    reorder: Annotated[
+        bool, typer.Option("-C", help="Each rank reads what another one wrote.")
+    ] = False,
+    fsync: Annotated[bool, typer.Option("-e", help="fsync after the last write, timed.")] = False,
+    deadline: Annotated[
+        float, typer.Option("-D", help="Seconds after which a phase ends early; 0: never.", min=0)
+    ] = 0.0,
+    output: Annotated[
+        Path | None, typer.Option("-o", help="The test file; else one in a folder of its own.")
+    ] = None,
+    cache: Cache = "warm",
+) -> None:
+    """Write and read a file from and to memory of each kind, buffered and direct.
+
+    The letters are those of IOR. Each rank has one buffer, as in IOR. "path" is what truly carried
+    the bytes. NA(...) is a combination that cannot be: its error number.
+    """
+    asked = chosen(memories, allocate.KINDS, "memory")
+    lengths = sizes(transfers)
+    if bad := [n for n in lengths if n > block or block % n]:
+        raise RefusedError(f"-b {block} is no multiple of the transfer size {bad[0]}")
+    apis, ways = chosen(api, APIS, "api"), chosen(opens, OPENS, "mode to open")
+    accesses = [name for name, on in zip(_ACCESSES, (write, read), strict=True) if on] or _ACCESSES
+    states = caches(cache)
+    absent = _without_gpu(session, asked, apis)
+    extent = Extent.of(session, block * segments, file_per_process, reorder, output)
+    session.need_space(extent.nbytes)
+    session.settings |= {
+        "transfers": lengths,
+        "block": block,
+        "segments": segments,
+        "fsync": fsync,
+        "page_size": mmap.PAGESIZE,
+    }
+    cells = Cells(session, extent, fsync=fsync, deadline=deadline)
+    found: list[Seen] = []
+    try:
+        for access in accesses:
+            if access == "read":
+                cells.make_file()
+            for length in lengths:
+                for state in states if access == "read" else [""]:
+                    row = [
+                        Cell(kind, opened, library, access, length, _cache(access, opened, state))
+                        for kind in asked
+                        for opened in ways
+                        for library in apis
+                        # What is direct finds no pages, once.
+                        if opened == "buffered" or state in ("", list(states)[-1])
+                    ]
+                    found += _race(session, cells, row, absent, states)
+    finally:
+        if not keep_file:
+            extent.remove(session.ranks.is_first)
+    session.tables.append(_table(session, found, block, lengths))
+    session.figures += list(_figures(found, lengths))
+    session.words += [*_commands(session, lengths, block, segments, fsync, file_per_process, ways)]
+    session.words += advice.of_memory(found)
+
+
+def _cache(access: str, opened: str, state: str) -> str:
+    return "cold" if access == "read" and opened == "direct" else state
+
+
+def _race(
+    session: Session,
+    cells: Cells,
+    row: list[Cell],
+    absent: dict[str, str],
+    states: dict[str, Callable[[DataFile], None]],
+) -> list[Seen]:
+    """Cells that differ in memory, mode and interface take turns."""
+    entered: list[Contestant] = []
+    found: list[Seen] = []
+    for cell in row:
+        contestant, seen = cells.contestant(cell, states)
+        seen.impossible = absent.get(cell.memory) or absent.get(cell.api) or ""
+        if not seen.impossible:
+            entered.append(contestant)
+        found.append(seen)
+    session.race(entered, group=str(row[0]).rpartition(", ")[0])
+    for seen in found:
+        cells.together(seen)
+    return found
+
+
+def _without_gpu(session: Session, kinds: list[str], apis: list[str]) -> dict[str, str]:
+    """Kinds of memory and interfaces that this machine has not."""
+    missing: dict[str, str] = {}
+    devices = ps.devices()
+    if devices:
+        gpu.use(session.ranks.rank % len(devices))
+    else:
+        asked = [kind for kind in kinds if kind not in allocate.ON_HOST]
+        if asked == kinds:
+            raise RefusedError(f"there is no GPU for {', '.join(asked)}: choose other memory")
+        missing |= dict.fromkeys(asked, "no GPU")
+    cufile = ps.describe(None)["cufile"]
+    if "CUFILE" in apis and not (devices and cufile["available"] and cufile["starts"]):
+        session.absent["CUFILE"] = str(cufile["reason"] or "there is no GPU")
+        missing["CUFILE"] = "no cuFile"
+    return missing
+
+
+def _table(session: Session, found: list[Seen], block: int, lengths: list[int]) -> Table:
+    table = Table(
+        f"IOR-like, {session.ranks.size} rank(s), {session.common.iterations} iterations: medians",
+        [
+            "mem",
+            "open",
+            "path",
+            "page (KiB)",
+            "api",
+            "access",
+            "cache",
+            "bw(MiB/s)",
+            "worst",
+            "best",
+            "IOPS",
+            "Latency(s)",
+            "block(KiB)",
+            "xfer(KiB)",
+            "open(s)",
+            "wr/rd(s)",
+            "close(s)",
+            "total(s)",
+        ],
+        details=(
+            "page (KiB)",
+            "IOPS",
+            "Latency(s)",
+            "block(KiB)",
+            "open(s)",
+            "wr/rd(s)",
+            "close(s)",
+            "total(s)",
+        ),
+    )
+    for seen in found:
+        cell = seen.cell
+        first = (cell.memory, cell.opened, seen.path, mmap.PAGESIZE / 1024, cell.api, cell.access)
+        if seen.rate is None:
+            why = f"NA({seen.impossible})"
+            sized = (block / 1024, cell.transfer / 1024)
+            table.add(*first, cell.cache, why, *[None] * 4, *sized, *[None] * 4)
+            continue
+        operations = seen.nbytes / cell.transfer
+        moving = statistics.median(seen.moving)
+        table.add(
+            *first,
+            cell.cache,
+            seen.rate / 2**20,
+            min(seen.rates) / 2**20,
+            max(seen.rates) / 2**20,
+            operations / moving,
+            moving / operations * session.ranks.size,
+            block / 1024,
+            cell.transfer / 1024,
+            statistics.median(seen.opening),
+            moving,
+            statistics.median(seen.closing),
+            statistics.median(seen.totals),
+        )
+    return table
+
+
+def _figures(found: list[Seen], lengths: list[int]) -> Iterator[Figure]:
+    """By access: a panel for each way to open, a line for each memory and interface."""
+    for access in dict.fromkeys(seen.cell.access for seen in found):
+        panels = []
+        for opened in dict.fromkeys(seen.cell.opened for seen in found):
+            series: dict[str, list[float | None]] = {}
+            for seen in found:
+                cell = seen.cell
+                if (cell.access, cell.opened) != (access, opened) or seen.rate is None:
+                    continue
+                values = series.setdefault(f"{cell.memory}, {cell.api}", [None] * len(lengths))
+                at = lengths.index(cell.transfer)
+                values[at] = max(values[at] or 0.0, seen.rate / 1e9)
+            if series:
+                panels.append(Panel(opened, [size_in_words(n) for n in lengths], series))
+        if panels:
+            title = f"{access.capitalize()} by memory and mode, page size {mmap.PAGESIZE >> 10} KiB"
+            yield Figure(f"memory-{access}", title, "Transfer size", "Rate (GB/s)", panels, "lines")
+
+
+def _commands(
+    session: Session,
+    lengths: list[int],
+    block: int,
+    segments: int,
+    fsync: bool,
+    own: bool,
+    ways: list[str],
+) -> Iterator[str]:
+    """What does the same by IOR and gdsio."""
+    count = session.ranks.size
+    launch = f"mpirun -n {count} " if count > 1 else ""
+    letters = " ".join(filter(None, ["-e" if fsync else "", "-F" if own else ""]))
+    for length in lengths:
+        for way in ways:
+            direct = " --posix.odirect" if way == "direct" else ""
+            line = (
+                f"{launch}ior -a POSIX -w -r -b {block} -t {length} -s {segments} "
+                f"-i {session.common.iterations} {letters}"
+            )
+            yield f"Same by IOR: {line.strip()}{direct} -k -o {session.common.folder}/testfile"
+    total = block * segments
+    kinds = {0: "GPUDirect", 1: "CPU only", 2: "CPU, then GPU"}
+    for kind, words in kinds.items():
+        yield (
+            f"Same by gdsio ({words}): gdsio -f {session.common.folder}/testfile -d 0 -w {count} "
+            f"-s {total} -i {lengths[-1]} -x {kind} -I 0"
+        )

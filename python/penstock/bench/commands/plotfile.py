@@ -1,0 +1,111 @@
+"""`penstock bench plotfile`: plot files between steps, with HDF5's event sets and without."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .. import events
+from ..figures import Figure, Panel
+from ..measure import Contestant, Row, absent
+from ..options import SIZE, benchmark, numbers, size_in_words
+from ..plotfiles import Series, contestant
+from ..session import RefusedError, Session
+from ..tables import Table
+
+_WORKLOADS = {1: "NyX-like, single level", 3: "Castro-like, 3 levels"}
+
+
+@benchmark("plotfile", "Plot files between the steps of a computation", iterations=3)
+def plotfile(
+    session: Session,
+    nbytes: Annotated[
+        int, typer.Option("--bytes", help="Bytes of a plot file of a rank.", **SIZE)
+    ] = 1 << 30,
+    compute: Annotated[
+        float, typer.Option(help="Seconds computed between two files; emulated by sleeping.", min=0)
+    ] = 1.0,
+    steps: Annotated[int, typer.Option(help="Plot files of a run.", min=2)] = 5,
+    levels: Annotated[
+        str, typer.Option(help="Levels of refinement, one dataset each, as a list.")
+    ] = "1,3",
+) -> None:
+    """Write plot files, each rank its own, and compute between them.
+
+    The raw rate counts the seconds in calls of HDF5, waiting included; the observed rate is that of
+    h5bench, bytes / (elapsed - compute x (steps - 1)).
+    """
+    if nbytes < max(numbers(levels, "levels")):
+        raise RefusedError(f"{nbytes} bytes are less than one for each level")
+    session.need_space(steps * nbytes)
+    session.settings |= {"bytes": nbytes, "compute": compute, "steps": steps}
+    events.prepare()
+    table = Table(
+        f"{steps} plot files of {size_in_words(nbytes)} a rank, {compute:g} s computed between, "
+        f"{session.ranks.size} rank(s), not synced",
+        [
+            "workload",
+            "levels",
+            "contestant",
+            "mode",
+            "total size (GB)",
+            "total compute time (s)",
+            "raw time (s)",
+            "raw rate (GB/s)",
+            "elapsed time (s)",
+            "slowest (s)",
+            "fastest (s)",
+            "observed rate (GB/s)",
+        ],
+    )
+    panels = []
+    for count in numbers(levels, "levels"):
+        workload = _WORKLOADS.get(count, f"{count} levels")
+        fields = [events.Field(nbytes // count) for _ in range(count)]
+        all_series: list[Series] = []
+        entered: list[Contestant] = []
+        for way in (events.penstock(), events.ALONE, *_peers(session)):
+            series = Series(way, session.own_folder / "plotfiles", fields, steps, compute)
+            all_series.append(series)
+            entered.append(contestant(series))
+        if session.wants("vol-async") and not events.peers():
+            why = "PENSTOCK_BENCH_CONNECTOR and PENSTOCK_BENCH_CONNECTOR_PATH name it"
+            entered.append(absent("vol-async", "event set", why))
+        rows = session.race(entered, "s", group=workload)
+        rates = {}
+        for row, series in zip(rows, all_series, strict=True):
+            rates[row.name] = _add(session, table, row, series, (workload, count), steps, compute)
+        observed: list[float | None] = list(rates.values())
+        panels.append(Panel(workload, list(rates), {"observed rate": observed}))
+    session.tables.append(table)
+    figure = Figure("plotfile", "Observed write rate", "", "Observed rate (GB/s)", panels)
+    session.figures.append(figure)
+
+
+def _peers(session: Session) -> list[events.Way]:
+    return events.peers() if session.wants("vol-async") else []
+
+
+def _add(
+    session: Session,
+    table: Table,
+    row: Row,
+    series: Series,
+    what: tuple[str, int],
+    steps: int,
+    compute: float,
+) -> float | None:
+    """The observed rate."""
+    if row.median is None:
+        table.add(*what, row.name, f"failed: {row.error}", *[None] * 8)
+        return None
+    total = series.nbytes * session.ranks.size / 1e9
+    computed = compute * (steps - 1)
+    calls = sorted(series.in_calls[-len(row.seconds) :])
+    raw = calls[len(calls) // 2]
+    observed = total / max(row.median - computed, 1e-9)
+    mode = "async" if series.way.has_events else "sync"
+    times = (row.median, max(row.seconds), min(row.seconds))
+    table.add(*what, row.name, mode, total, computed, raw, total / raw, *times, observed)
+    return observed

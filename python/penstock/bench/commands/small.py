@@ -1,0 +1,250 @@
+"""`penstock bench small`: random reads by size and number in flight."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from .. import gpu, native
+from ..figures import Figure, Panel
+from ..files import DataFile, data_file
+from ..measure import Contestant, Row, WrongBytesError, absent
+from ..options import SIZE, Cache, benchmark, caches, numbers, size_in_words, sizes
+from ..place import CHOICES, Place, choose
+from ..session import Session
+from ..tables import Table
+
+_ALIGNMENT = 4096
+
+
+@benchmark("small", "Random reads by size and number in flight")
+def small(
+    session: Session,
+    sizes_: Annotated[
+        str, typer.Option("--sizes", help="Bytes of a read, as a list.")
+    ] = "4KiB,64KiB,1MiB",
+    depths: Annotated[str, typer.Option(help="Reads in flight, as a list.")] = "1,4,16,64",
+    file_size: Annotated[int, typer.Option(help="The file that is read.", **SIZE)] = 1 << 30,
+    operations: Annotated[int, typer.Option(help="Reads of a run.", min=1)] = 1024,
+    cache: Cache = "warm",
+    device: Annotated[str, typer.Option(help=f"Of {', '.join(CHOICES)}.")] = "auto",
+) -> None:
+    """Read places of a file in random order, so many at a time; each place is 4 KiB aligned.
+
+    A latency is that of one read, from its submission until it is seen to be finished.
+    """
+    place = choose(device, session.ranks)
+    lengths, in_flight = sizes(sizes_), numbers(depths, "numbers of reads")
+    session.need_space(file_size)
+    largest = max(lengths)
+    file = data_file(session.own_folder, max(file_size, 2 * largest))
+    table = Table(
+        f"Random reads of {size_in_words(file_size)} into {place.in_words}",
+        [
+            "Cache",
+            "Size",
+            "Depth",
+            "Contestant",
+            "kIOPS",
+            "worst",
+            "best",
+            "GB/s",
+            "p50 (us)",
+            "p99 (us)",
+            "Penstock is (x)",
+            "Detail",
+        ],
+    )
+    panels: dict[str, Panel] = {}
+    for state, prepare in caches(cache).items():
+        for length in lengths:
+            count = max(1, min(operations, (256 << 20) // length))
+            for depth in in_flight:
+                rows = _race(session, file, place, (length, count, depth), state, prepare, table)
+                label = f"{size_in_words(length)}, {state}"
+                panel = panels.setdefault(label, Panel(label, list(map(str, in_flight)), {}))
+                for row in rows:
+                    series = panel.series.setdefault(row.name, [None] * len(in_flight))
+                    series[in_flight.index(depth)] = row.value
+    session.tables.append(table)
+    session.figures.append(
+        Figure("small", "Random reads", "Reads in flight", "kIOPS", list(panels.values()), "lines")
+    )
+
+
+def _race(
+    session: Session,
+    file: DataFile,
+    place: Place,
+    work: tuple[int, int, int],
+    state: str,
+    prepare: Callable[[DataFile], None],
+    table: Table,
+) -> list[Row]:
+    length, count, depth = work
+    random = np.random.default_rng(length + depth)
+    pages = random.integers(0, (file.nbytes - length) // _ALIGNMENT + 1, count)
+    places = [file.offset + int(page) * _ALIGNMENT for page in pages]
+    target = place.empty((count * length,), "uint8")
+    address = gpu.address_of(target) if place.is_gpu else target.ctypes.data
+    latencies: dict[str, list[float]] = {}
+
+    def matches(_: object) -> None:
+        seen = place.get(target).reshape(count, length)
+        with open(file.path, "rb", buffering=0) as opened:
+            for number in range(0, count, max(count // 64, 1)):
+                opened.seek(places[number])
+                if seen[number].tobytes() != opened.read(length):
+                    raise WrongBytesError(f"wrong bytes of offset {places[number]}")
+
+    def contestant(name: str, run: Callable[[], list[float]], setting: str) -> Contestant:
+        def timed() -> None:
+            latencies[name] = run()
+
+        return Contestant(
+            name,
+            setting,
+            count,
+            timed,
+            before=partial(prepare, file),
+            check=matches,
+            detail=native.last if name == "Penstock" else str,
+        )
+
+    pieces = native.ranges(
+        [(offset, length, address + number * length) for number, offset in enumerate(places)]
+    )
+    entered = [
+        contestant("Penstock", partial(_penstock, file, pieces, depth), "a request each"),
+        contestant("Penstock readv", partial(_vectored, file, pieces), "one request for all"),
+    ]
+    if not place.is_gpu:
+        entered.append(
+            contestant("pread", partial(_pread, file, target, places, length), "one by one")
+        )
+    group = f"{size_in_words(length)}, {depth} in flight, {state}"
+    rows = session.race(entered, "kIOPS", group=group)
+    if session.wants("fio"):
+        rows += _fio(session, file, work, state, prepare, group)
+    for row in rows:
+        _add(table, row, rows[0], (state, length, depth), latencies.get(row.name, []))
+    return rows
+
+
+def _penstock(file: DataFile, pieces: Any, depth: int) -> list[float]:
+    """Submit as long as there is room, and wait for the oldest; one alone is read at once."""
+    took: list[float] = []
+    with native.OpenFile(file.path) as opened:
+        if depth == 1:
+            for piece in pieces:
+                begin = time.perf_counter()
+                opened.read_piece(piece)
+                took.append(time.perf_counter() - begin)
+            return took
+        queue: deque[tuple[native.Submitted, float]] = deque()
+        try:
+            for number in range(len(pieces)):
+                if len(queue) == depth:
+                    took.append(_finish(*queue.popleft()))
+                begin = time.perf_counter()
+                queue.append((opened.submit(pieces + number), begin))
+            while queue:
+                took.append(_finish(*queue.popleft()))
+        finally:
+            for request, _ in queue:
+                request.free()
+    return took
+
+
+def _finish(request: native.Submitted, begin: float) -> float:
+    request.wait()
+    return time.perf_counter() - begin
+
+
+def _vectored(file: DataFile, pieces: Any) -> list[float]:
+    with native.OpenFile(file.path) as opened:
+        opened.read_ranges(pieces)
+        return []
+
+
+def _pread(file: DataFile, target: Any, places: list[int], length: int) -> list[float]:
+    import os
+
+    took = []
+    descriptor = os.open(file.path, os.O_RDONLY)
+    try:
+        for number, offset in enumerate(places):
+            begin = time.perf_counter()
+            os.preadv(descriptor, [target[number * length : (number + 1) * length]], offset)
+            took.append(time.perf_counter() - begin)
+    finally:
+        os.close(descriptor)
+    return took
+
+
+def _fio(
+    session: Session,
+    file: DataFile,
+    work: tuple[int, int, int],
+    state: str,
+    prepare: Callable[[DataFile], None],
+    group: str,
+) -> list[Row]:
+    """What fio reaches with io_uring into host memory; it times itself."""
+    length, count, depth = work
+    program = shutil.which("fio")
+    if program is None:
+        return session.race([absent("fio", "", "it is not installed")], group=group)
+    command = [
+        program,
+        "--name=small",
+        "--output-format=json",
+        "--readonly",
+        "--rw=randread",
+        "--ioengine=io_uring",
+        f"--filename={file.path}",
+        f"--offset={file.offset}",
+        f"--size={file.nbytes}",
+        f"--bs={length}",
+        f"--iodepth={depth}",
+        f"--number_ios={count}",
+        "--invalidate=0" if state == "warm" else "--direct=1",
+    ]
+    row = Row("fio", "io_uring, host memory", group, count, "kIOPS")
+    for _ in range(session.common.iterations):
+        prepare(file)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        if done.returncode:
+            row.error = done.stderr.strip().split("\n")[0][:200]
+            break
+        job = json.loads(done.stdout)["jobs"][0]["read"]
+        row.seconds.append(job["runtime"] / 1e3 or count / job["iops"])
+        row.amount = job["total_ios"]
+    session.rows.append(row)
+    return [row]
+
+
+def _add(
+    table: Table, row: Row, ours: Row, what: tuple[str, int, int], latencies: list[float]
+) -> None:
+    state, length, depth = what
+    first = (state, size_in_words(length), depth, row.name)
+    if row.value is None or row.spread is None:
+        table.add(*first, *[None] * 7, f"failed: {row.error}")
+        return
+    ordered = sorted(latencies)
+    p50 = statistics.median(ordered) * 1e6 if ordered else None
+    p99 = ordered[int(len(ordered) * 0.99)] * 1e6 if ordered else None
+    ratio = None if row is ours else ours.better_than(row)
+    rate = row.value * 1e3 * length / 1e9
+    table.add(*first, row.value, *row.spread, rate, p50, p99, ratio, row.detail)

@@ -1,0 +1,251 @@
+"""`penstock bench tensor`: load and store of tensors, as DeepNVMe's examples do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import typer
+
+import penstock as ps
+from penstock.memory import copy_bytes
+
+from .. import gpu, native
+from ..figures import Figure, Panel
+from ..files import DataFile, warm
+from ..measure import Contestant, Row, WrongBytesError, absent
+from ..options import benchmark
+from ..peers import deepnvme
+from ..place import Place, choose
+from ..session import RefusedError, Session
+from ..tables import Table
+
+Route = Literal["auto", "host", "staged", "mapped", "gds"]
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """A way to move a tensor: its name and the options of Penstock."""
+
+    name: str
+    route: Route
+    gpu_only: bool = True
+
+
+_VARIANTS = (
+    _Variant("auto", "auto", gpu_only=False),
+    _Variant("aio", "host", gpu_only=False),
+    _Variant("bounce", "staged"),
+    _Variant("gds", "gds"),
+)
+
+
+@benchmark(
+    "tensor",
+    "Tensors from and to files",
+    folder=("--nvme-folder", "--nvme_folder", "--dir"),
+    iterations=3,
+)
+def tensor(
+    session: Session,
+    input_file: Annotated[
+        Path | None,
+        typer.Option("--input-file", "--input_file", help="The file to load; else one is made."),
+    ] = None,
+    mb_size: Annotated[
+        int, typer.Option("--mb-size", "--mb_size", help="MiB of a tensor.", min=1)
+    ] = 1024,
+    loop: Annotated[int | None, typer.Option(help="Timed runs, as --iterations.", min=1)] = None,
+    validate: Annotated[
+        bool | None, typer.Option("--validate/--no-validate", help="As --verify.")
+    ] = None,
+    fsync: Annotated[
+        bool, typer.Option("--fsync/--no-fsync", help="Time stores until they are on the medium.")
+    ] = False,
+) -> None:
+    """Load and store CPU and GPU tensors of one file, cached, by each way there is.
+
+    py is Python's own file object; aio moves the file from or to pinned host memory, and copies it
+    whole for a GPU; bounce is the ring of pinned slots, gds cuFile, auto what Penstock chooses.
+    """
+    session.restate(iterations=loop, verify=validate)
+    nbytes = _size(input_file) if input_file else mb_size << 20
+    session.need_space(2 * nbytes)
+    session.settings |= {"bytes": nbytes, "fsync": fsync}
+    places = [Place(-1)]
+    if ps.devices():
+        places.append(choose("cuda", session.ranks))
+    source = input_file or _made(session.own_folder / "input.bin", nbytes)
+    noise = np.fromfile(source, np.uint8, nbytes)
+    figure = Figure("tensor", "Tensors from and to files", "", "Rate (GB/s)", [])
+    for verb, race in (("Load", _loads), ("Store", _stores)):
+        state = "cached" if verb == "Load" else f"{'with' if fsync else 'without'} fsync"
+        for place in places:
+            kind = "GPU" if place.is_gpu else "CPU"
+            rows = race(session, place, source, noise, fsync)
+            table = Table(
+                f"{verb} {nbytes / 1e9:g} GB {kind} tensor, {state}",
+                ["Variant", "GB/sec", "worst", "best", "Speedup over Python", "Detail"],
+            )
+            for row in rows:
+                _add(table, row, rows[0])
+            session.tables.append(table)
+            names = [row.name for row in rows]
+            values: list[float | None] = [row.value for row in rows]
+            figure.panels.append(Panel(table.title, names, {"": values}))
+    session.figures.append(figure)
+
+
+def _size(path: Path) -> int:
+    if not path.is_file():
+        raise RefusedError(f"{path} is no file")
+    if not (nbytes := path.stat().st_size):
+        raise RefusedError(f"{path} is empty")
+    return nbytes
+
+
+def _made(path: Path, nbytes: int) -> Path:
+    noise = np.random.default_rng(3).integers(0, 256, min(nbytes, 64 << 20), np.uint8)
+    with open(path, "wb") as file:
+        for number, start in enumerate(range(0, nbytes, noise.size)):
+            file.write(np.roll(noise, number)[: nbytes - start].data)
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+def _loads(
+    session: Session, place: Place, source: Path, noise: np.ndarray[Any, Any], _: bool
+) -> list[Row]:
+    """Into a tensor that is there, as the examples' handles do; Python makes one each time."""
+    nbytes = noise.size
+    target = place.empty((nbytes,), "uint8")
+    pages = DataFile(source, 0, nbytes)
+
+    def by_python() -> Any:
+        buffer = bytearray(nbytes)
+        with open(source, "rb", buffering=0) as file:
+            file.readinto(buffer)
+        return place.put(np.frombuffer(buffer, np.uint8))
+
+    pinned = gpu.Pinned(nbytes) if place.is_gpu else None
+
+    def by_penstock(route: Route) -> Callable[[], Any]:
+        if pinned is None or route != "host":
+            return lambda: ps.load(source, out=target, route=route)
+        return by_host
+
+    def by_host() -> None:
+        assert pinned is not None
+        ps.load(source, out=pinned.array, route="host")
+        pinned.send(0, nbytes, target)
+        gpu.synchronize()
+
+    def check(found: Any) -> None:
+        if not np.array_equal(place.get(target if found is None else found), noise):
+            raise WrongBytesError(f"wrong bytes of {source.name}")
+
+    ways: list[tuple[str, str, Callable[[], Any]]] = [("py", "", by_python)]
+    ways += [(v.name, f"route={v.route}", by_penstock(v.route)) for v in _of(place)]
+    entered = [
+        Contestant(
+            name if name == "py" else f"Penstock {name}",
+            setting,
+            nbytes,
+            run,
+            before=lambda: warm(pages),
+            poison=lambda: _poison(place, target),
+            check=check,
+            detail=str if name == "py" else native.last,
+        )
+        for name, setting, run in ways
+    ]
+    if session.wants("deepspeed"):
+        entered += deepnvme.loads(source, target, place, nbytes, check)
+    return session.race(_known(entered), group=f"load, {place.in_words}")
+
+
+def _stores(
+    session: Session, place: Place, _: Path, noise: np.ndarray[Any, Any], fsync: bool
+) -> list[Row]:
+    path = session.own_folder / "stored.bin"
+    array = place.put(noise)
+
+    def by_python() -> None:
+        with open(path, "wb") as file:
+            file.write(place.get(array).data)
+            if fsync:
+                file.flush()
+                os.fsync(file.fileno())
+
+    pinned = gpu.Pinned(noise.size) if place.is_gpu else None
+
+    def by_penstock(route: Route) -> Callable[[], Any]:
+        if pinned is None or route != "host":
+            return lambda: ps.save(path, array, route=route, durable=fsync)
+        return by_host
+
+    def by_host() -> None:
+        assert pinned is not None
+        copy_bytes(pinned.address, gpu.address_of(array), noise.size)
+        ps.save(path, pinned.array, route="host", durable=fsync)
+
+    def remove() -> None:
+        path.unlink(missing_ok=True)
+
+    def check(_: object) -> None:
+        if not np.array_equal(np.fromfile(path, np.uint8), noise):
+            raise WrongBytesError(f"wrong bytes in {path.name}")
+
+    ways: list[tuple[str, str, Callable[[], Any]]] = [("py", "", by_python)]
+    ways += [(v.name, f"route={v.route}", by_penstock(v.route)) for v in _of(place)]
+    entered = [
+        Contestant(
+            name if name == "py" else f"Penstock {name}",
+            setting,
+            noise.size,
+            run,
+            before=remove,
+            check=check,
+            after=remove,
+            detail=str if name == "py" else native.last,
+        )
+        for name, setting, run in ways
+    ]
+    if session.wants("deepspeed"):
+        entered += deepnvme.stores(path, array, place, noise.size, fsync, remove, check)
+    return session.race(_known(entered), group=f"store, {place.in_words}")
+
+
+def _of(place: Place) -> list[_Variant]:
+    return [v for v in _VARIANTS if place.is_gpu or not v.gpu_only]
+
+
+def _known(entered: list[Contestant]) -> list[Contestant]:
+    """A route that this machine has not is absent, which is no failure of Penstock."""
+    cufile = ps.describe(None)["cufile"]
+    if cufile["available"] and cufile["starts"]:
+        return entered
+    why = str(cufile["reason"])
+    return [
+        absent("Penstock gds", c.setting, why) if c.name == "Penstock gds" else c for c in entered
+    ]
+
+
+def _poison(place: Place, target: Any) -> None:
+    if place.is_gpu:
+        gpu.put(gpu.address_of(target), np.full(target.nbytes, 0xA5, np.uint8))
+    else:
+        target.fill(0xA5)
+
+
+def _add(table: Table, row: Row, python: Row) -> None:
+    if row.value is None or row.spread is None:
+        table.add(row.name, *[None] * 4, f"failed: {row.error}")
+        return
+    speedup = None if row is python else row.better_than(python)
+    table.add(row.name, row.value, *row.spread, speedup, row.detail)

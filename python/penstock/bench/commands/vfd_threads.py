@@ -1,0 +1,136 @@
+"""`penstock bench vfd-threads`: the HDF5 driver by threads, block and size (figures 5 and 6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from .. import gpu
+from .. import vfd as ways_of
+from ..figures import Figure, Panel
+from ..files import data_file
+from ..measure import Row
+from ..options import Cache, benchmark, caches, chosen, numbers, size_in_words, sizes
+from ..session import Session
+from ..tables import Table
+from .vfd import prepare, race
+
+_DIRECTIONS = ("write", "read")
+_Key = tuple[int, int, int]
+"""Threads, block and size."""
+
+
+@benchmark("vfd-threads", "The HDF5 driver by threads and block", iterations=3)
+def vfd_threads(
+    session: Session,
+    threads: Annotated[str, typer.Option(help="Threads of a call, as a list.")] = "1,2,4,8,16",
+    blocks: Annotated[
+        str, typer.Option(help="Bytes of a block, as a list.")
+    ] = "1MiB,2MiB,4MiB,8MiB",
+    sizes_: Annotated[
+        str, typer.Option("--sizes", help="Bytes of a dataset, as a list.")
+    ] = "64MiB,256MiB,1GiB",
+    mode: Annotated[str, typer.Option(help=f"Of {', '.join(ways_of.MODES)}.")] = "auto",
+    directions: Annotated[str, typer.Option(help="write, read or both, as a list.")] = "write,read",
+    cache: Cache = "warm",
+    fsync: Annotated[
+        bool, typer.Option("--fsync/--no-fsync", help="Time writes until they are on the medium.")
+    ] = True,
+) -> None:
+    """Write and read a dataset of GPU memory by so many threads in blocks of so many bytes.
+
+    HDF5's SEC2 driver, which splits nothing, is drawn over each panel.
+    """
+    counts, lengths = numbers(threads, "threads"), sizes(sizes_)
+    pieces = sizes(blocks)
+    wanted = chosen(directions, _DIRECTIONS, "direction")
+    (asked,) = chosen(mode, ways_of.MODES, "mode")
+    states = caches(cache)
+    prepare(session, [])
+    session.need_space(2 * max(lengths))
+    session.settings |= {"mode": asked, "cache": cache, "fsync": fsync}
+    buffer = gpu.Buffer(max(lengths))
+    sec2 = ways_of.Way("sec2", "mode=sec2", ("penstock", "mode=sec2"))
+    settings = [(count, piece) for count in counts for piece in pieces]
+
+    def ways() -> list[ways_of.Way]:
+        made = [sec2]
+        for count, piece in settings:
+            text = f"mode={asked};threads={count};block={piece}"
+            made.append(ways_of.Way("Penstock", text, ("penstock", text)))
+        return made
+
+    def collect(title: str, name: str, found: dict[int, list[Row]]) -> None:
+        seen = {
+            (*setting, length): row
+            for length, rows in found.items()
+            for setting, row in zip(settings, rows[1:], strict=True)
+        }
+        below = {length: rows[0] for length, rows in found.items()}
+        _finish(session, title, name, (counts, pieces, lengths), seen, below)
+
+    if "write" in wanted:
+        buffer.fill_with_noise()
+        path = session.own_folder / "written.h5"
+        state = "on the medium" if fsync else "call returned"
+        found = {}
+        for length in lengths:
+            entered = [ways_of.writing(way, path, length, buffer, fsync) for way in ways()]
+            found[length] = race(session, entered, f"{size_in_words(length)}, write, {state}")
+        collect(f"H5Dwrite of GPU memory by threads and block, {state}", "figure-5", found)
+    if "read" in wanted:
+        file = data_file(session.own_folder, max(lengths))
+        for state, brought in states.items():
+            found = {}
+            for length in lengths:
+                part = replace(file, nbytes=length)
+                before = partial(brought, part)
+                entered = [ways_of.reading(way, file, part, buffer, before) for way in ways()]
+                found[length] = race(session, entered, f"{size_in_words(length)}, read, {state}")
+            title = f"H5Dread into GPU memory by threads and block, {state}"
+            collect(title, f"figure-6-{state}", found)
+
+
+def _finish(
+    session: Session,
+    title: str,
+    name: str,
+    axes: tuple[list[int], list[int], list[int]],
+    seen: dict[_Key, Row],
+    sec2: dict[int, Row],
+) -> None:
+    counts, pieces, lengths = axes
+    columns = ["Size", "Threads", "Block", "GB/s", "worst", "best", "Against SEC2 (x)", "Detail"]
+    table = Table(title, columns)
+    for length in lengths:
+        lines = [(sec2[length], "SEC2", "")]
+        for count in counts:
+            for piece in pieces:
+                lines.append((seen[count, piece, length], str(count), size_in_words(piece)))
+        for row, threads, block in lines:
+            first = (size_in_words(length), threads, block)
+            if row.value is None or row.spread is None:
+                table.add(*first, *[None] * 4, f"failed: {row.error}")
+                continue
+            ratio = None if row is sec2[length] else row.better_than(sec2[length])
+            table.add(*first, row.value, *row.spread, ratio, row.detail)
+    (count, piece, length), best = max(seen.items(), key=lambda item: item[1].value or 0)
+    if best.value:
+        table.notes.append(
+            f"Best: {best.value:.2f} GB/s with {count} threads and blocks of "
+            f"{size_in_words(piece)}, {size_in_words(length)}."
+        )
+    session.tables.append(table)
+    ticks = [size_in_words(length) for length in lengths]
+    panels = []
+    for count in counts:
+        series = {
+            f"block {size_in_words(piece)}": [seen[count, piece, each].value for each in lengths]
+            for piece in pieces
+        }
+        below = {"SEC2": [sec2[each].value for each in lengths]}
+        panels.append(Panel(f"{count} thread{'s' * (count > 1)}", ticks, series, below))
+    session.figures.append(Figure(name, title, "I/O size", "Rate (GB/s)", panels))

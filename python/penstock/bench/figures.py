@@ -1,0 +1,119 @@
+"""Figures of a benchmark, drawn by matplotlib in the form of the document that it follows."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+FORMATS = (".png", ".svg", ".pdf")
+
+
+@dataclass
+class Panel:
+    """Series over the same ticks. A value that is missing is a gap."""
+
+    title: str
+    ticks: list[str]
+    series: dict[str, list[float | None]]
+    """By name; one without a name is not in the legend."""
+    overlay: dict[str, list[float | None]] = field(default_factory=dict)
+    """Series that are drawn as lines above bars, for comparison."""
+
+
+@dataclass
+class Figure:
+    """Panels side by side with one scale."""
+
+    name: str
+    """For the file's name, if there are several."""
+    title: str
+    x: str
+    y: str
+    panels: list[Panel]
+    kind: Literal["bars", "lines"] = "bars"
+
+
+def missing() -> str | None:
+    """Why nothing can be drawn here."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return "matplotlib is not installed: pip install 'penstock[plot]'"
+    return None
+
+
+def draw(figures: list[Figure], path: Path, below: str = "") -> list[Path]:
+    """Save each figure; several get their names appended to that of the file."""
+    made = []
+    for figure in figures:
+        target = path
+        if len(figures) > 1:
+            target = path.with_name(f"{path.stem}-{figure.name}{path.suffix}")
+        _draw(figure, target, below)
+        made.append(target)
+    return made
+
+
+def _draw(figure: Figure, path: Path, below: str) -> None:
+    from matplotlib.figure import Figure as Canvas
+
+    count = len(figure.panels)
+    columns = 2 if count == 4 else min(count, 3)
+    lines = -(-count // columns)
+    widest = max(len(panel.ticks) * max(len(panel.series), 1) for panel in figure.panels)
+    width = max(4.5, min(8.0, 0.18 * widest + 2)) * columns + 2
+    canvas = Canvas(figsize=(width, 3.6 * lines + 0.9), layout="constrained")
+    canvas.suptitle(figure.title)
+    axes = canvas.subplots(lines, columns, squeeze=False, sharey=True)
+    for at, place in enumerate(axes.flat):
+        if at >= count:
+            place.set_axis_off()
+            continue
+        panel = figure.panels[at]
+        (_bars if figure.kind == "bars" else _lines)(place, panel)
+        place.set_title(panel.title, fontsize="medium")
+        place.set_xlabel(figure.x)
+        turned = max(map(len, panel.ticks), default=0) * len(panel.ticks) > 40
+        turn: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+        place.set_xticks(range(len(panel.ticks)), panel.ticks, **(turn if turned else {}))
+        place.grid(axis="y", alpha=0.3)
+        place.set_axisbelow(True)
+        place.set_ylim(bottom=0)
+        if at % columns == 0:
+            place.set_ylabel(figure.y)
+    handles: dict[str, Any] = {}
+    for place in axes.flat:
+        for handle, label in zip(*place.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if any(handles):
+        canvas.legend(handles.values(), handles.keys(), loc="outside right upper")
+    if below:
+        told = textwrap.fill(below, int(width * 14))
+        canvas.supxlabel(told, fontsize="x-small", color="0.4")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    canvas.savefig(path, dpi=150)
+
+
+def _bars(place: Any, panel: Panel) -> None:
+    count = len(panel.series)
+    width = 0.8 / max(count, 1)
+    for number, (name, values) in enumerate(panel.series.items()):
+        shift = (number - (count - 1) / 2) * width
+        at = [tick + shift for tick, value in enumerate(values) if value is not None]
+        place.bar(at, [value for value in values if value is not None], width, label=name)
+    _overlay(place, panel)
+
+
+def _lines(place: Any, panel: Panel) -> None:
+    for name, values in panel.series.items():
+        numbers = [float("nan") if value is None else value for value in values]
+        place.plot(range(len(values)), numbers, marker="o", markersize=4, label=name)
+    _overlay(place, panel)
+
+
+def _overlay(place: Any, panel: Panel) -> None:
+    for name, values in panel.overlay.items():
+        numbers = [float("nan") if value is None else value for value in values]
+        place.plot(range(len(values)), numbers, "k--", marker="x", markersize=4, label=name)

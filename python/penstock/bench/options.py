@@ -1,0 +1,199 @@
+"""The command line that all of ``penstock bench`` share."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.units import parse_size
+
+from . import ranks
+from .files import DataFile, drop, warm
+from .session import PEERS, Common, RefusedError, measure
+
+SIZE: dict[str, Any] = {"parser": parse_size, "metavar": "SIZE"}
+"""Of an option that is a number of bytes."""
+
+
+Cache = Annotated[str, typer.Option(help="The file's pages before each run: warm, cold or both.")]
+
+
+def caches(text: str) -> dict[str, Callable[[DataFile], None]]:
+    """What brings a file into each state, or raises if it does not stay there."""
+    known: dict[str, Callable[[DataFile], None]] = {"warm": warm, "cold": drop}
+    if text == "both":
+        return known
+    if text not in known:
+        raise RefusedError(f"there is no cache {text!r}: choose of warm, cold, both")
+    return {text: known[text]}
+
+
+def sizes(text: str) -> list[int]:
+    """ "64KiB,1MiB" as numbers of bytes, each more than 0."""
+    found = [parse_size(part) for part in words(text)]
+    if not found or min(found) < 1:
+        raise RefusedError(
+            f"{text!r} names no sizes of a byte at least: write for example 64MiB,1GiB"
+        )
+    return found
+
+
+def words(text: str) -> list[str]:
+    return [word for word in text.replace(",", " ").split() if word]
+
+
+def numbers(text: str, what: str) -> list[int]:
+    """ "1,2,4" as whole numbers, each more than 0."""
+    try:
+        found = [int(word) for word in words(text)]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise RefusedError(f"{text!r} is no list of {what}: write for example 1,2,4")
+    return found
+
+
+def chosen(text: str, known: typing.Collection[str], what: str) -> list[str]:
+    """Words of a list; the order is the user's."""
+    found = words(text)
+    unknown = [word for word in found if word not in known]
+    if unknown or not found:
+        raise RefusedError(
+            f"there is no {what} {', '.join(unknown) or text!r}: choose of {', '.join(known)}"
+        )
+    return found
+
+
+def size_in_words(count: int) -> str:
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= factor and count % factor == 0:
+            return f"{count // factor} {unit}"
+    return f"{count} bytes"
+
+
+def _flag(*names: str, text: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, **more)
+
+
+def _common(folder: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
+    """Type and default of each parameter."""
+    where = "A folder on the file system to be measured. A folder inside is made, and removed."
+    return {
+        "folder": (
+            Annotated[Path | None, _flag(*folder, text=where, metavar="PATH")],
+            None,
+        ),
+        "iterations": (
+            Annotated[int, _flag("--iterations", "-i", text="Timed runs; the median counts.")],
+            5,
+        ),
+        "warm_up": (
+            Annotated[bool, _flag("--warm-up/--no-warm-up", text="Run each once before.")],
+            True,
+        ),
+        "verify": (
+            Annotated[bool, _flag("--verify/--no-verify", text="Compare the bytes.")],
+            True,
+        ),
+        "peers": (
+            Annotated[
+                str,
+                _flag("--peers", text=f"Of {', '.join(PEERS)}; 'all', 'none' or a list."),
+            ],
+            "all",
+        ),
+        "n_rank": (
+            Annotated[
+                int,
+                _flag(
+                    "--n-rank", "--n_rank", text="Processes that measure together, started here."
+                ),
+            ],
+            1,
+        ),
+        "json": (Annotated[Path | None, _flag("--json", text="Save the results here.")], None),
+        "csv": (Annotated[Path | None, _flag("--csv", text="Save the tables here.")], None),
+        "plot": (
+            Annotated[Path | None, _flag("--plot", text="Draw the figure: .png, .svg or .pdf.")],
+            None,
+        ),
+        "quiet": (Annotated[bool, _flag("--quiet", "-q", text="Print no tables.")], False),
+    }
+
+
+def benchmark(
+    name: str,
+    title: str,
+    *,
+    folder: tuple[str, ...] = ("--dir",),
+    iterations: int = 5,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a function that takes a session, and then its own options."""
+    common = _common(folder)
+    common["iterations"] = (common["iterations"][0], iterations)
+
+    def made(work: Callable[..., None]) -> Callable[..., None]:
+        types = typing.get_type_hints(work, include_extras=True)
+        own = list(inspect.signature(work).parameters.values())[1:]
+
+        def command(**given: Any) -> None:
+            shared = {key: given.pop(key) for key in common if key in given}
+            raise typer.Exit(_run(name, title, work, shared, given))
+
+        parameters = [
+            *(parameter.replace(annotation=types[parameter.name]) for parameter in own),
+            *(
+                inspect.Parameter(
+                    key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
+                )
+                for key, (kind, default) in common.items()
+                if key not in types
+            ),
+        ]
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+        # Typer reads both.
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
+        command.__doc__ = work.__doc__
+        command.__name__ = work.__name__
+        return command
+
+    return made
+
+
+def _run(
+    name: str, title: str, work: Callable[..., None], shared: dict[str, Any], own: dict[str, Any]
+) -> int:
+    here = ranks.here()
+    wanted = shared.pop("n_rank")
+    if wanted < 1:
+        return _refuse(f"{wanted} ranks measure nothing: give one at least")
+    if here.size == 1 and wanted > 1:
+        return ranks.start(wanted)
+    if wanted > 1 and wanted != here.size:
+        return _refuse(f"{here.size} ranks were launched, and --n_rank says {wanted}")
+    try:
+        peers = _peers(shared.pop("peers"))
+        common = Common(**{**shared, "folder": _folder(shared["folder"])}, peers=peers)
+        return measure(name, title, common, here, lambda session: work(session, **own))
+    except RefusedError as refused:
+        return _refuse(str(refused)) if here.is_first else 2
+
+
+def _refuse(why: str) -> int:
+    typer.echo(f"penstock: {why}", err=True)
+    return 2
+
+
+def _folder(given: Path | None) -> Path:
+    return Path(gettempdir()) if given is None else given
+
+
+def _peers(text: str) -> frozenset[str]:
+    return {"all": frozenset(PEERS), "none": frozenset[str]()}.get(text, frozenset(words(text)))

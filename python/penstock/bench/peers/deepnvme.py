@@ -1,0 +1,101 @@
+"""DeepSpeed's DeepNVMe with the settings of its published examples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..measure import Contestant, absent
+from ..place import Place
+
+NAME = "deepspeed"
+# Block size, queue depth, single submit, overlap of events, threads: as in file_access/*.py.
+_SETTING = (1 << 20, 128, True, True, 1)
+_WORDS = "1 MiB, depth 128, 1 thread"
+
+
+@cache
+def _handle(kind: str) -> Any:
+    if kind == "aio":
+        from deepspeed.ops.op_builder import AsyncIOBuilder
+
+        return AsyncIOBuilder().load().aio_handle(*_SETTING)
+    from deepspeed.ops.op_builder import GDSBuilder
+
+    return GDSBuilder().load().gds_handle(*_SETTING)
+
+
+def _handles(place: Place) -> list[tuple[str, Any]]:
+    """Each kind and its handle, or why there is none."""
+    found: list[tuple[str, Any]] = []
+    for kind in ("aio", "gds") if place.is_gpu else ("aio",):
+        try:
+            import deepspeed  # noqa: F401
+        except ImportError:
+            found.append((kind, "it is not installed"))
+            continue
+        try:
+            found.append((kind, _handle(kind)))
+        except Exception as error:  # its build of the operator may fail in any way
+            found.append((kind, f"{type(error).__name__}: {error}".split("\n")[0]))
+    return found
+
+
+def _torch(array: Any) -> Any:
+    import torch
+
+    return torch.as_tensor(array)
+
+
+def loads(
+    source: Path, target: Any, place: Place, nbytes: int, check: Callable[[object], None]
+) -> list[Contestant]:
+    made = []
+    for kind, handle in _handles(place):
+        name = f"{NAME} {kind}"
+        if isinstance(handle, str):
+            made.append(absent(name, _WORDS, handle))
+            continue
+
+        def run(handle: Any = handle) -> None:
+            handle.sync_pread(_torch(target), os.fspath(source), 0)
+
+        made.append(Contestant(name, _WORDS, nbytes, run, check=check))
+    return made
+
+
+def stores(
+    path: Path,
+    array: Any,
+    place: Place,
+    nbytes: int,
+    fsync: bool,
+    remove: Callable[[], None],
+    check: Callable[[object], None],
+) -> list[Contestant]:
+    made = []
+    for kind, handle in _handles(place):
+        name = f"{NAME} {kind}"
+        if isinstance(handle, str):
+            made.append(absent(name, _WORDS, handle))
+            continue
+
+        def run(handle: Any = handle) -> None:
+            handle.sync_pwrite(_torch(array), os.fspath(path), 0)
+            if fsync:
+                descriptor = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+
+        def before(path: Path = path) -> None:
+            # Its handles write into a file that exists and is as long.
+            with open(path, "wb") as file:
+                file.truncate(nbytes)
+
+        made.append(Contestant(name, _WORDS, nbytes, run, before=before, check=check, after=remove))
+    return made

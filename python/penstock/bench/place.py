@@ -1,0 +1,59 @@
+"""Where the arrays of a benchmark are: in host memory, or in that of the GPU of this rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+
+from . import gpu
+from .ranks import Ranks
+from .session import RefusedError
+
+CHOICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Place:
+    device: int
+    """The GPU's ordinal; -1 for the host."""
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.device >= 0
+
+    @property
+    def name(self) -> str:
+        """What the facade's ``device=`` takes."""
+        return f"cuda:{self.device}" if self.is_gpu else "cpu"
+
+    @property
+    def in_words(self) -> str:
+        return "GPU memory" if self.is_gpu else "host memory"
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        kind = np.dtype(dtype)
+        return gpu.empty(shape, kind.name) if self.is_gpu else np.empty(shape, kind)
+
+    def put(self, host: np.ndarray[Any, Any]) -> Any:
+        return gpu.to_gpu(host) if self.is_gpu else host
+
+    def get(self, array: Any) -> np.ndarray[Any, Any]:
+        return array if isinstance(array, np.ndarray) else gpu.to_host(array)
+
+
+def choose(text: str, ranks: Ranks) -> Place:
+    """The place of a rank: GPUs are dealt out by turns."""
+    if text not in CHOICES:
+        raise RefusedError(f"there is no device {text!r}: choose of {', '.join(CHOICES)}")
+    found = ps.devices()
+    if text == "cuda" and not found:
+        raise RefusedError("there is no GPU: use --device cpu, or run on a machine with one")
+    if text == "cpu" or not found:
+        return Place(-1)
+    place = Place(ranks.rank % len(found))
+    gpu.use(place.device)
+    return place

@@ -1,0 +1,178 @@
+"""Processes that measure together: under ``mpirun``, started here, or one alone.
+
+Each rank calls the same things in the same order. :meth:`Ranks.gather` is the one primitive: what
+every rank gives, on every rank. It is a barrier, too.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any
+
+_VARIABLE = "PENSTOCK_BENCH_RANK"
+"""What a process is told that :func:`start` has started: rank, size, address and key."""
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")
+"""What launchers of MPI tell their processes (Open MPI; MPICH and Slurm)."""
+_WAIT = 600
+"""Seconds after which a rank that says nothing is lost."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """One process alone."""
+
+    rank: int = 0
+    size: int = 1
+    launcher: str = "alone"
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def barrier(self) -> None:
+        self.gather(None)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank prints and saves."""
+        return self.rank == 0
+
+
+class _Mpi(Ranks):
+    def gather(self, value: Any) -> list[Any]:
+        from mpi4py import MPI
+
+        found: list[Any] = MPI.COMM_WORLD.allgather(value)
+        return found
+
+
+@dataclass(frozen=True)
+class _Local(Ranks):
+    """A process that :func:`start` has started. The first one gathers, by a Unix socket."""
+
+    address: str = ""
+    key: bytes = b""
+
+    @cached_property
+    def _others(self) -> list[Connection]:
+        """On the first rank the connections to all others, by rank; else that to the first."""
+        if self.rank:
+            return [_connect(self.address, self.key)]
+        with Listener(self.address, "AF_UNIX", authkey=self.key, backlog=self.size) as listener:
+            found = [listener.accept() for _ in range(self.size - 1)]
+        numbered = sorted(((_receive(other), other) for other in found), key=lambda pair: pair[0])
+        return [other for _, other in numbered]
+
+    def gather(self, value: Any) -> list[Any]:
+        if self.rank:
+            first = "_others" not in self.__dict__
+            (to_first,) = self._others
+            if first:
+                to_first.send(self.rank)
+            to_first.send(value)
+            answer: list[Any] = _receive(to_first)
+            return answer
+        values = [value, *(_receive(other) for other in self._others)]
+        for other in self._others:
+            other.send(values)
+        return values
+
+
+def _connect(address: str, key: bytes) -> Connection:
+    import time
+
+    deadline = time.monotonic() + _WAIT
+    while True:
+        try:
+            return Client(address, "AF_UNIX", authkey=key)
+        except (FileNotFoundError, ConnectionRefusedError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _receive(connection: Connection) -> Any:
+    if not connection.poll(_WAIT):
+        raise TimeoutError(f"another rank has said nothing for {_WAIT} s")
+    try:
+        return connection.recv()
+    except EOFError:
+        raise RuntimeError("another rank has ended") from None
+
+
+def here() -> Ranks:
+    """The ranks that this process is one of."""
+    if told := os.environ.get(_VARIABLE):
+        rank, size, address, key = told.split(" ")
+        return _Local(int(rank), int(size), "processes", address, bytes.fromhex(key))
+    if any(int(os.environ.get(name, 0)) > 1 for name in _SIZES):
+        try:
+            from mpi4py import MPI
+        except ImportError as error:
+            raise SystemExit(
+                f"penstock: {error}: ranks under mpirun need mpi4py: pip install mpi4py"
+            ) from None
+        world = MPI.COMM_WORLD
+        return _Mpi(world.Get_rank(), world.Get_size(), "MPI")
+    return Ranks()
+
+
+def start(count: int, command: Sequence[str] | None = None) -> int:
+    """Run this command as so many processes, and return the worst exit status.
+
+    If one fails, the others would wait for it; they are ended.
+    """
+    command = command or [sys.executable, "-m", "penstock.cli", *sys.argv[1:]]
+    with tempfile.TemporaryDirectory(prefix="penstock-ranks-") as folder:
+        address, key = str(Path(folder, "first")), secrets.token_hex(16)
+        processes = [
+            subprocess.Popen(
+                command,
+                env={**os.environ, _VARIABLE: f"{rank} {count} {address} {key}"},
+                # A terminal's Ctrl-C reaches all of them; each cleans up.
+                stdout=None if rank == 0 else subprocess.DEVNULL,
+            )
+            for rank in range(count)
+        ]
+        try:
+            return _worst(processes)
+        except KeyboardInterrupt:
+            for process in processes:
+                process.wait(timeout=30)
+            raise
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+
+def _worst(processes: list[subprocess.Popen[bytes]]) -> int:
+    import time
+
+    left = list(processes)
+    while left:
+        for process in list(left):
+            if (status := process.poll()) is None:
+                continue
+            left.remove(process)
+            if status:
+                for other in left:
+                    other.terminate()
+                for other in left:
+                    other.wait(timeout=30)
+                return status if status > 0 else 1
+        time.sleep(0.02)
+    return 0
+
+
+def is_started() -> bool:
+    """Whether :func:`start` has started this process."""
+    return _VARIABLE in os.environ

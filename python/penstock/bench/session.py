@@ -1,0 +1,276 @@
+"""What all of ``penstock bench`` does around a measurement.
+
+It makes a folder for the files, takes turns, shows the progress, and at the end prints, saves,
+draws and cleans up, whatever became of the measurement. Only the first rank prints.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from . import figures, machine
+from .figures import Figure
+from .measure import OURS, Contestant, Row, race
+from .ranks import Ranks
+from .tables import Table
+
+PEERS = (
+    "kvikio",
+    "h5py",
+    "torch",
+    "deepspeed",
+    "vfd-gds",
+    "vol-async",
+    "fio",
+    "ior",
+    "nvcomp",
+    "libdeflate",
+)
+
+
+class RefusedError(Exception):
+    """What was asked for cannot be measured: one line, exit status 2."""
+
+
+@dataclass(frozen=True)
+class Common:
+    """What every benchmark is told."""
+
+    folder: Path
+    iterations: int = 5
+    warm_up: bool = True
+    verify: bool = True
+    peers: frozenset[str] = frozenset(PEERS)
+    json: Path | None = None
+    csv: Path | None = None
+    plot: Path | None = None
+    quiet: bool = False
+
+
+@dataclass
+class Session:
+    """One run of one benchmark."""
+
+    name: str
+    title: str
+    common: Common
+    ranks: Ranks
+    folder: Path
+    """For the files of all ranks; it is removed at the end."""
+    progress: Progress
+    rows: list[Row] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    """Sentences below the tables."""
+    absent: dict[str, str] = field(default_factory=dict)
+    """Contestants that cannot run here, and why."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What was asked for, for the reader of the results."""
+
+    @property
+    def own_folder(self) -> Path:
+        """For the files of this rank."""
+        made = self.folder / f"rank-{self.ranks.rank}"
+        made.mkdir(exist_ok=True)
+        return made
+
+    def restate(self, *, iterations: int | None, verify: bool | None) -> None:
+        """Take other names of common options."""
+        if iterations is not None:
+            self.common = replace(self.common, iterations=iterations)
+        if verify is not None:
+            self.common = replace(self.common, verify=verify)
+
+    def wants(self, peer: str) -> bool:
+        assert peer in PEERS
+        return peer in self.common.peers
+
+    def need_space(self, nbytes: int) -> None:
+        """Refuse to begin what would fill the file system; all ranks need so many bytes."""
+        needed = int(nbytes * self.ranks.size * 1.05)
+        free = shutil.disk_usage(self.folder).free
+        if free < needed:
+            raise RefusedError(
+                f"{self.common.folder} has {free:,} bytes left and {needed:,} are needed"
+            )
+
+    def race(
+        self,
+        contestants: Iterable[Contestant],
+        unit: str = "GB/s",
+        *,
+        group: str = "",
+        warm_up: bool | None = None,
+    ) -> list[Row]:
+        """Time contestants in turns: all ranks together, the slowest of each run counts.
+
+        The amount of a row is that of all ranks.
+        """
+        offered = list(contestants)
+        self.absent |= {
+            contestant.name: contestant.absent for contestant in offered if contestant.absent
+        }
+        entered = [contestant for contestant in offered if not contestant.absent]
+        if not self.common.verify:
+            for contestant in entered:
+                contestant.check = contestant.verify = _unchecked
+        has_warm_up = self.common.warm_up if warm_up is None else warm_up
+        runs = len(entered) * (self.common.iterations + has_warm_up)
+        task = self.progress.add_task(group or self.title, total=runs)
+        rows = race(
+            entered,
+            unit,
+            rounds=self.common.iterations,
+            group=group,
+            warm_up=has_warm_up,
+            ranks=self.ranks,
+            step=lambda: self.progress.advance(task),
+        )
+        self.progress.remove_task(task)
+        self.rows += rows
+        return rows
+
+    def finish(self) -> int:
+        """Print and save; the exit status."""
+        failed = [row for row in self.rows if row.is_wrong or (_is_ours(row) and row.error)]
+        if not self.ranks.is_first:
+            return 1 if failed else 0
+        environment = machine.environment(self.common.folder)
+        where = machine.in_words(environment)
+        if self.common.json:
+            _write(self.common.json, json.dumps(self._as_json(environment), indent=1) + "\n")
+        if self.common.csv:
+            _write(self.common.csv, "\n".join(table.as_csv() for table in self.tables))
+        drawn = figures.draw(self.figures, self.common.plot, where) if self.common.plot else []
+        out = Console(width=None if sys.stdout.isatty() else 160)
+        if not self.common.quiet:
+            for table in self.tables:
+                out.print(table.as_rich(out.width))
+                for note in table.notes:
+                    out.print(note, markup=False, highlight=False)
+            for sentence in self.words:
+                out.print(sentence, markup=False, highlight=False)
+            for name, why in self.absent.items():
+                out.print(f"Not measured: {name}: {why}.", markup=False, highlight=False)
+            out.print(f"{where}.", markup=False, highlight=False)
+            for path in drawn:
+                out.print(f"Figure: {path}", markup=False, highlight=False)
+        for row in failed:
+            what = ", ".join(filter(None, [row.group, row.name, row.setting]))
+            print(f"penstock: {what}: {row.error}", file=sys.stderr)
+        return 1 if failed else 0
+
+    def _as_json(self, environment: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "benchmark": self.name,
+            "title": self.title,
+            "settings": self.settings,
+            "ranks": self.ranks.size,
+            "environment": environment,
+            "tables": [table.as_json() for table in self.tables],
+            "words": self.words,
+            "absent": self.absent,
+            "rows": [row.as_json() for row in self.rows],
+        }
+
+
+def _is_ours(row: Row) -> bool:
+    return row.name.startswith(OURS)
+
+
+def _unchecked(_: object) -> None:
+    pass
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def measure(
+    name: str, title: str, common: Common, ranks: Ranks, work: Callable[[Session], None]
+) -> int:
+    """Run a measurement, and return the exit status: 0, 1 for a failure, 2 for what was refused."""
+    try:
+        _check(common)
+        with _folder(common, ranks) as folder, _progress(common, ranks) as progress:
+            session = Session(name, title, common, ranks, folder, progress)
+            work(session)
+        return session.finish()
+    except RefusedError as refused:
+        if ranks.is_first:
+            print(f"penstock: {refused}", file=sys.stderr)
+        return 2
+
+
+def _check(common: Common) -> None:
+    if not common.folder.exists():
+        raise RefusedError(f"{common.folder} does not exist: give a folder to measure")
+    if not common.folder.is_dir():
+        raise RefusedError(f"{common.folder} is no folder: give one to measure")
+    if unknown := sorted(common.peers - set(PEERS)):
+        known = ", ".join(PEERS)
+        raise RefusedError(f"no peer is called {', '.join(unknown)}: there are {known}")
+    if common.iterations < 1:
+        raise RefusedError(f"{common.iterations} iterations measure nothing: give one at least")
+    if common.plot:
+        if common.plot.suffix not in figures.FORMATS:
+            raise RefusedError(f"{common.plot} must end in one of {', '.join(figures.FORMATS)}")
+        if why := figures.missing():
+            raise RefusedError(why)
+    for path in filter(None, (common.json, common.csv, common.plot)):
+        if path.is_dir():
+            raise RefusedError(f"{path} is a folder, not the file of the results")
+
+
+@contextmanager
+def _folder(common: Common, ranks: Ranks) -> Iterator[Path]:
+    """A folder that all ranks know, gone at the end, also after SIGTERM and Ctrl-C."""
+    made: str | None = None
+    error = None
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        if ranks.is_first:
+            try:
+                made = tempfile.mkdtemp(prefix="penstock-bench-", dir=common.folder)
+            except OSError as failed:
+                error = f"no folder can be made in {common.folder}: {failed.strerror}"
+        made, error = ranks.gather((made, error))[0]
+        if made is None:
+            raise RefusedError(error or "no folder")
+        yield Path(made)
+        ranks.barrier()
+    finally:
+        if made is not None and ranks.is_first:
+            shutil.rmtree(made, ignore_errors=True)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end(number: int, _: object) -> None:
+    """As Ctrl-C does: what is open is closed and removed on the way out."""
+    raise SystemExit(128 + number)
+
+
+def _progress(common: Common, ranks: Ranks) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=common.quiet or not ranks.is_first or not sys.stderr.isatty(),
+    )

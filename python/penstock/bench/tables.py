@@ -1,0 +1,110 @@
+"""Tables of a benchmark: for the terminal, as CSV and as JSON."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, field
+from io import StringIO
+from typing import Any
+
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from .measure import Row
+
+Cell = str | int | float | None
+
+
+@dataclass
+class Table:
+    """Rows of cells. The heading of a column has its unit, so that a cell is a number."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[Cell]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Sentences below the table."""
+    details: tuple[str, ...] = ()
+    """Columns that a terminal shows only if it is wide enough."""
+
+    def add(self, *cells: Cell) -> None:
+        assert len(cells) == len(self.columns)
+        self.rows.append(list(cells))
+
+    def column(self, name: str) -> list[Cell]:
+        at = self.columns.index(name)
+        return [row[at] for row in self.rows]
+
+    def as_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def as_rich(self, width: int) -> RichTable:
+        shown = list(range(len(self.columns)))
+        if self._width(shown) > width:
+            shown = [at for at in shown if self.columns[at] not in self.details]
+        made = RichTable(title=self.title, title_justify="left")
+        for at in shown:
+            numbers = all(_is_number(row[at]) for row in self.rows)
+            name = Text(self.columns[at])
+            made.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        for row in self.rows:
+            made.add_row(*(Text(in_words(row[at])) for at in shown))
+        if len(shown) < len(self.columns):
+            left = ", ".join(self.details)
+            made.caption = f"Left out for want of width, and in --csv: {left}"
+        return made
+
+    def _width(self, shown: list[int]) -> int:
+        """Characters of a line in which nothing is folded."""
+        rows = [self.columns, *([in_words(cell) for cell in row] for row in self.rows)]
+        return sum(max(len(row[at]) for row in rows) + 3 for at in shown) + 1
+
+    def as_csv(self) -> str:
+        text = StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(["" if cell is None else cell for cell in row] for row in self.rows)
+        return text.getvalue()
+
+    def as_markdown(self) -> str:
+        def line(cells: list[str]) -> str:
+            return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+        rule = "|" + "---|" * len(self.columns)
+        body = [line([in_words(cell) for cell in row]) for row in self.rows]
+        return "\n".join([line(self.columns), rule, *body])
+
+
+def of_rows(title: str, rows: list[Row], first: str = "What") -> Table:
+    """One line a contestant, each compared with the first one of its group."""
+    unit = rows[0].unit if rows else "GB/s"
+    words = {"us": "us", "s": "s"}.get(unit, unit)
+    columns = [first, "Contestant", "Setting", words, "worst", "best", "Penstock is (x)", "Detail"]
+    table = Table(title, columns)
+    ours: dict[str, Row] = {}
+    for row in rows:
+        ours.setdefault(row.group, row)
+        if row.value is None or row.spread is None:
+            table.add(row.group, row.name, row.setting, *[None] * 4, f"failed: {row.error}")
+            continue
+        ratio = None if row is ours[row.group] else ours[row.group].better_than(row)
+        told = row.detail
+        table.add(row.group, row.name, row.setting, row.value, *row.spread, ratio, told)
+    return table
+
+
+def _is_number(cell: Cell) -> bool:
+    """Or says why there is none."""
+    return not isinstance(cell, str) or cell.startswith(("NA", "absent", "failed"))
+
+
+def in_words(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    if not isinstance(cell, float):
+        return str(cell)
+    if abs(cell) >= 1000:
+        return f"{cell:,.0f}"
+    if abs(cell) >= 1:
+        return f"{cell:.2f}"
+    return f"{cell:.3f}" if abs(cell) >= 0.01 else f"{cell:.3g}"

@@ -1,0 +1,43 @@
+"""`penstock bench`: one subcommand a benchmark, loaded when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from penstock.bench.commands import NAMES
+
+
+class _Benchmarks(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(NAMES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in NAMES:
+            return None
+        function = cmd_name.replace("-", "_")
+        module = import_module(f"penstock.bench.commands.{function}")
+        single = typer.Typer(
+            add_completion=False,
+            pretty_exceptions_enable=False,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
+        single.command(cmd_name)(getattr(module, function))
+        return get_command(single)
+
+
+app = typer.Typer(
+    cls=_Benchmarks,
+    help="Measure I/O: Penstock, and the peers that are installed, in one run.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure I/O: Penstock, and the peers that are installed, in one run."""
