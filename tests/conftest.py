@@ -1,4 +1,4 @@
-"""Compiles C, C++ and Fortran against the installed package, found the way a user finds it."""
+"""Skips what needs a GPU, and compiles C, C++ and Fortran against the installed package."""
 
 from __future__ import annotations
 
@@ -11,8 +11,23 @@ from pathlib import Path
 
 import pytest
 
+import penstock as ps
+
 SANITIZED = os.environ.get("PENSTOCK_TEST_ASAN")
 """The folder of a library built with AddressSanitizer, for programs that are built so, too."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "gpu: needs a GPU, or the stand-in of scripts/standin-gpu")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if ps.devices():
+        return
+    skip = pytest.mark.skip(reason="no GPU: run on one, or under scripts/standin-gpu")
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(skip)
 
 
 def run(*command: str | Path, **options: object) -> str:

@@ -19,19 +19,6 @@ from penstock.errors import check
 MEMORY_KINDS = ("host", "pinned", "device")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "gpu: needs a GPU, or the stand-in of scripts/standin-gpu")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if ps.devices():
-        return
-    skip = pytest.mark.skip(reason="no GPU: run on one, or under scripts/standin-gpu")
-    for item in items:
-        if "gpu" in item.keywords:
-            item.add_marker(skip)
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that takes ``memory`` runs once for each kind of memory."""
     if "memory" in metafunc.fixturenames:

@@ -192,6 +192,7 @@ class OpenFile:
             OpenFile._open.close()
         self._hdf5 = library()
         self.dataset = -1
+        self.path = path
         name = os.fsencode(path)
         with self._hdf5.access(driver, 1 << 20) as access:
             if new_bytes is None:

@@ -217,23 +217,21 @@ def _table(session: Session, found: list[Seen], block: int, lengths: list[int]) 
 
 
 def _figures(found: list[Seen], lengths: list[int]) -> Iterator[Figure]:
-    """By access: a panel for each way to open, a line for each memory and interface."""
+    """By access: a panel for each interface and way to open, a line for each memory."""
     for access in dict.fromkeys(seen.cell.access for seen in found):
-        panels = []
-        for opened in dict.fromkeys(seen.cell.opened for seen in found):
-            series: dict[str, list[float | None]] = {}
-            for seen in found:
-                cell = seen.cell
-                if (cell.access, cell.opened) != (access, opened) or seen.rate is None:
-                    continue
-                values = series.setdefault(f"{cell.memory}, {cell.api}", [None] * len(lengths))
-                at = lengths.index(cell.transfer)
-                values[at] = max(values[at] or 0.0, seen.rate / 1e9)
-            if series:
-                panels.append(Panel(opened, [size_in_words(n) for n in lengths], series))
+        panels: dict[str, Panel] = {}
+        for seen in found:
+            cell = seen.cell
+            if cell.access != access or seen.rate is None:
+                continue
+            name = ", ".join(filter(None, [cell.api, cell.opened, cell.cache]))
+            panel = panels.setdefault(name, Panel(name, list(map(size_in_words, lengths)), {}))
+            values = panel.series.setdefault(cell.memory, [None] * len(lengths))
+            values[lengths.index(cell.transfer)] = seen.rate / 1e9
         if panels:
             title = f"{access.capitalize()} by memory and mode, page size {mmap.PAGESIZE >> 10} KiB"
-            yield Figure(f"memory-{access}", title, "Transfer size", "Rate (GB/s)", panels, "lines")
+            drawn = list(panels.values())
+            yield Figure(f"memory-{access}", title, "Transfer size", "Rate (GB/s)", drawn, "lines")
 
 
 def _commands(
