@@ -32,6 +32,7 @@ connector=()
 for bench in benches/async_*.py; do
     [[ -e $bench ]] && connector+=("$(basename "$bench" .py)")
 done
+documents=(hdf5-read hdf5-write tensor memory decode small plotfile vfd vfd-threads scaling)
 names=()
 (($#)) || set -- raw hdf5
 for name in "$@"; do
@@ -40,19 +41,60 @@ for name in "$@"; do
         hdf5) names+=("${hdf5[@]}") ;;
         driver) names+=("${driver[@]}") ;;
         connector) names+=("${connector[@]}") ;;
+        documents) names+=("${documents[@]/#/bench:}") ;;
         *) names+=("$name") ;;
     esac
 done
 # Seconds that one may take, at most.
 declare -A limits=([async_plotfile]=300 [hdf5_gzip]=150 [hdf5_few]=60 [hdf5_write]=90 [hdf5_codecs]=90
     [hdf5_strided]=90 [hdf5_plain]=60 [hdf5_host]=90
-    [vfd]=400 [vfd_write]=250 [vfd_durable]=400 [vfd_attributes]=60)
+    [vfd]=400 [vfd_write]=250 [vfd_durable]=400 [vfd_attributes]=60
+    [bench:vfd]=300 [bench:memory]=240)
 
 # A stock HDF5 rather than h5py's, if one is packed; and one of the driver's modes is cuFile's.
 for library in "$PWD"/dist-gpu/lib/libhdf5.so.*; do
     [[ -e $library ]] && export PENSTOCK_BENCH_HDF5=${PENSTOCK_BENCH_HDF5:-$library}
 done
-[[ " ${names[*]} " = *" vfd"* ]] && mkdir -p "$files" && udev_entry "$files"
+[[ " ${names[*]} " = *[\ :]vfd* || " ${names[*]} " = *bench:* ]] && mkdir -p "$files" && udev_entry "$files"
+
+# What each of `penstock bench` is asked for, so that all of them take a few minutes each.
+documents_arguments() { # NAME
+    local share
+    share=$(python3 -c 'import penstock as ps; print(max(len(ps.devices()), 1))')
+    case $1 in
+        hdf5-read) echo "$files/hdf5-documents.h5 --cache both" ;;
+        hdf5-write) echo "--sizes 1000000,100000000,500000000" ;;
+        tensor) echo "--mb_size 1024 -i 5" ;;
+        memory) echo "-t 64KiB,1MiB,16MiB -b 256MiB --cache both -i 2" ;;
+        decode) echo "--size 1GiB -i 3" ;;
+        small) echo "--file-size 1GiB -i 3" ;;
+        plotfile) echo "--bytes 512MiB --compute 0.5 -i 2" ;;
+        vfd) echo "--sizes 64MiB,256MiB,512MiB,1GiB,2GiB --cache both -i 3" ;;
+        vfd-threads) echo "--sizes 64MiB,512MiB --threads 1,2,4,8,16 -i 2" ;;
+        scaling) echo "--size 2GiB --n_rank $share -i 3" ;;
+    esac
+}
+
+# Runs one of `penstock bench` in the folder of the files.
+document() { # NAME SECONDS
+    local words place=(--dir "$files")
+    if [[ $1 = hdf5-read ]]; then
+        place=()
+        python3 - "$files/hdf5-documents.h5" <<'PYTHON'
+import sys
+import h5py, numpy as np
+values = np.random.default_rng(1).standard_normal(1 << 28, np.float32)
+with h5py.File(sys.argv[1], "w") as file:
+    file["contiguous/float32"] = values
+    file.create_dataset("chunked/float32", data=values, chunks=(1 << 20,))
+    file.create_dataset("chunked/gzip", data=np.round(values[: 1 << 26], 2), chunks=(1 << 18,),
+                        compression="gzip", compression_opts=1, shuffle=True)
+PYTHON
+    fi
+    read -ra words <<<"$(documents_arguments "$1")"
+    timeout --kill-after=10 "$2" python3 -m penstock.cli bench "$1" "${words[@]}" "${place[@]}" \
+        --json "$results/bench-$1.json"
+}
 
 rows=$(mktemp -d)
 failed=0
@@ -67,9 +109,14 @@ for name in "${names[@]}"; do
     begin=$SECONDS
     status=0
     limit=${limits[$name]-180}
-    timeout --kill-after=5 "$((left < limit ? left : limit))" python3 -m "benches.$name" \
-        "${quick[@]}" --dir "$files" --json "$rows/$name.json" 2>&1 |
-        tee -a "$results/bench.log" || status=$?
+    mkdir -p "$files"
+    case $name in
+        bench:*) document "${name#bench:}" "$((left < limit ? left : limit))" ;;
+        *)
+            timeout --kill-after=5 "$((left < limit ? left : limit))" python3 -m "benches.$name" \
+                "${quick[@]}" --dir "$files" --json "$rows/$name.json"
+            ;;
+    esac 2>&1 | tee -a "$results/bench.log" || status=$?
     if ((status == 0)); then
         summary+=("ok      $name ($((SECONDS - begin)) s)")
     else

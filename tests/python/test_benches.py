@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).resolve().parents[2]
-_TOOLS = ("__init__", "compare", "table")
+_TOOLS = ("__init__", "compare", "documents", "table")
 _BENCHMARKS = sorted(
     path.stem for path in (_ROOT / "benches").glob("*.py") if path.stem not in _TOOLS
 )
@@ -92,3 +92,18 @@ def test_the_table_replaces_only_the_marked_part_of_a_document(tmp_path: Path) -
     assert text.endswith("after\n")
     assert "outdated figures" not in text
     assert "| link, to GPU |" in text
+
+
+def test_documents_get_the_tables_and_figures_of_a_result(tmp_path: Path) -> None:
+    saved, document, drawn = (tmp_path / name for name in ("r.json", "d.md", "figures"))
+    document.write_text("before\n<!-- documents: begin -->\n<!-- documents: end -->\nafter\n")
+    words = ("bench", "tensor", "--mb_size", "1", "-i", "1", "--dir", tmp_path, "--json", saved)
+    assert _run("penstock.cli", *words).returncode == 0
+    done = _run("benches.documents", saved, "--into", document, "--figures", drawn)
+    assert done.returncode == 0, done.stderr
+    text = document.read_text()
+    assert "| Variant | GB/sec |" in text
+    assert "![Tensors from and to files](figures/tensor-tensor.svg)" in text
+    assert (drawn / "tensor-tensor.svg").stat().st_size > 5_000
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")

@@ -35,6 +35,11 @@ class Figure:
     kind: Literal["bars", "lines"] = "bars"
 
 
+def from_json(found: dict[str, Any]) -> Figure:
+    """A figure as a benchmark's result has it."""
+    return Figure(**{**found, "panels": [Panel(**panel) for panel in found["panels"]]})
+
+
 def missing() -> str | None:
     """Why nothing can be drawn here."""
     try:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +181,7 @@ class Session:
             "ranks": self.ranks.size,
             "environment": environment,
             "tables": [table.as_json() for table in self.tables],
+            "figures": [asdict(figure) for figure in self.figures],
             "words": self.words,
             "absent": self.absent,
             "rows": [row.as_json() for row in self.rows],

@@ -1,0 +1,62 @@
+"""Puts results of `penstock bench` into a document: `python -m benches.documents RESULT.json ...`.
+
+The part of the document between the marks of the block is replaced, and each figure is drawn anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from penstock.bench import figures, machine
+from penstock.bench.commands import NAMES
+from penstock.bench.tables import Table
+
+from .table import replace_block
+
+_MOST_ROWS = 60
+"""A longer table is left to the JSON file; its notes and figures tell."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benches.documents", description=__doc__)
+    parser.add_argument("results", nargs="+", type=Path, help="what --json has saved")
+    parser.add_argument("--into", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--block", default="documents", help="name of the block's marks in FILE")
+    parser.add_argument("--figures", type=Path, required=True, metavar="FOLDER")
+    given = parser.parse_args()
+    results = [json.loads(path.read_text()) for path in given.results]
+    results.sort(key=lambda result: NAMES.index(result["benchmark"]))
+    place = given.figures.resolve().relative_to(given.into.resolve().parent)
+    text = "\n".join(section(result, given.figures, place) for result in results)
+    given.into.write_text(replace_block(given.into.read_text(), text, given.block))
+
+
+def section(result: dict[str, Any], folder: Path, place: Path) -> str:
+    environment = result["environment"]
+    lines = [f"### `penstock bench {result['benchmark']}`", "", f"{machine.in_words(environment)}."]
+    for found in result["tables"]:
+        table = Table(**{**found, "details": tuple(found["details"])})
+        lines += ["", f"**{table.title}**", ""]
+        if len(table.rows) <= _MOST_ROWS:
+            lines += [table.as_markdown()]
+        else:
+            lines += [f"{len(table.rows)} rows: see the figure."]
+        lines += ["", *table.notes] if table.notes else []
+    told = [sentence for sentence in result["words"] if not sentence.startswith("Same by")]
+    lines += ["", *(f"- {sentence}" for sentence in told)] if told else []
+    if result["absent"]:
+        lines += ["", *(f"- Not measured: {name}." for name in result["absent"])]
+    date = environment["date"]
+    for found in result["figures"]:
+        figure = figures.from_json(found)
+        name = f"{result['benchmark']}-{figure.name}.svg"
+        figures.draw([figure], folder / name, f"{environment['gpu'] or 'no GPU'}, {date}")
+        lines += ["", f"![{figure.title}]({place / name})"]
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    main()
