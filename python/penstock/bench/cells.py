@@ -112,6 +112,12 @@ class Cells:
         self._fsync, self._deadline = fsync, deadline
         self._pattern = np.random.default_rng(5).integers(0, 256, 1 << 20, np.uint8)
 
+    @property
+    def pages(self) -> DataFile:
+        """What this rank reads."""
+        extent = self._extent
+        return DataFile(extent.read_path, extent.read_offset, extent.nbytes)
+
     def make_file(self) -> None:
         """What is read: other bytes at each place, on the medium."""
         extent = self._extent
@@ -145,7 +151,6 @@ class Cells:
         extent = self._extent
         seen = Seen(cell, extent.nbytes * self._ranks.size)
         kept: list[Memory] = []
-        pages = DataFile(extent.read_path, extent.read_offset, extent.nbytes)
 
         def noting(act: Callable[[], None]) -> Callable[[], None]:
             def run() -> None:
@@ -161,7 +166,7 @@ class Cells:
             after()
             if cell.access == "read":
                 # What is direct is not to find pages that it would have to write back.
-                states.get(cell.cache, drop)(pages)
+                states.get(cell.cache, drop)(self.pages)
             kept.append(Memory(cell.memory, cell.transfer))
 
         def run() -> None:

@@ -15,10 +15,11 @@ import penstock as ps
 from .. import advice, allocate, gpu
 from ..cells import Cell, Cells, Extent, Seen
 from ..figures import Figure, Panel
-from ..files import DataFile
+from ..files import DataFile, drop
 from ..ior import APIS, OPENS
 from ..measure import Contestant
 from ..options import SIZE, Cache, benchmark, caches, chosen, size_in_words, sizes
+from ..peers import ior
 from ..session import RefusedError, Session
 from ..tables import Table
 
@@ -101,6 +102,14 @@ def memory(
                         if opened == "buffered" or state in ("", list(states)[-1])
                     ]
                     found += _race(session, cells, row, absent, states)
+                    found += ior.cells(
+                        session,
+                        row,
+                        extent.path,
+                        (block, segments),
+                        fsync=fsync,
+                        prepare=lambda state: states.get(state, drop)(cells.pages),
+                    )
     finally:
         if not keep_file:
             extent.remove(session.ranks.is_first)

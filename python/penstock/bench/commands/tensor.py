@@ -19,7 +19,7 @@ from ..figures import Figure, Panel
 from ..files import DataFile, warm
 from ..measure import Contestant, Row, WrongBytesError, absent
 from ..options import benchmark
-from ..peers import deepnvme
+from ..peers import deepnvme, kvikio
 from ..place import Place, choose
 from ..session import RefusedError, Session
 from ..tables import Table
@@ -164,6 +164,10 @@ def _loads(
         )
         for name, setting, run in ways
     ]
+    if session.wants("kvikio") and place.is_gpu:
+        entered += kvikio.loads(source, nbytes, noise, before=lambda: warm(pages))
+    if session.wants("torch"):
+        entered.append(_by_torch(source, place, nbytes, check, before=lambda: warm(pages)))
     if session.wants("deepspeed"):
         entered += deepnvme.loads(source, target, place, nbytes, check)
     return session.race(_known(entered), group=f"load, {place.in_words}")
@@ -216,9 +220,38 @@ def _stores(
         )
         for name, setting, run in ways
     ]
+    if session.wants("kvikio") and place.is_gpu:
+        entered += kvikio.stores(path, noise, before=remove, check=check, sync=fsync)
     if session.wants("deepspeed"):
         entered += deepnvme.stores(path, array, place, noise.size, fsync, remove, check)
     return session.race(_known(entered), group=f"store, {place.in_words}")
+
+
+def _by_torch(
+    source: Path,
+    place: Place,
+    nbytes: int,
+    check: Callable[[object], None],
+    *,
+    before: Callable[[], None],
+) -> Contestant:
+    """``torch.from_file``, which maps the file, and a copy to where the tensor is to be."""
+    setting = "from_file, then cuda()" if place.is_gpu else "from_file, then clone()"
+    try:
+        import torch
+    except ImportError:
+        return absent("torch", setting, "it is not installed")
+
+    def run() -> Any:
+        mapped = torch.from_file(str(source), shared=True, size=nbytes, dtype=torch.uint8)
+        copied = mapped.cuda() if place.is_gpu else mapped.clone()
+        gpu.synchronize()
+        return copied
+
+    def matches(found: Any) -> None:
+        check(found.cpu().numpy())
+
+    return Contestant("torch", setting, nbytes, run, before=before, check=matches)
 
 
 def _of(place: Place) -> list[_Variant]:

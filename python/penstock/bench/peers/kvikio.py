@@ -9,10 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..files import DataFile
-from ..gpu import Buffer
+from ..gpu import Buffer, get, put
+from ..measure import Contestant, WrongBytesError, absent
 
 THREADS = (1, 2, 4, 8, 16)
 _WARM_UP = 256 << 20
@@ -114,3 +119,79 @@ def write(path: os.PathLike[str], buffer: Buffer, *, sync: bool) -> None:
             raise OSError(f"{moved} bytes of {buffer.nbytes} were written")
         if sync:
             os.fsync(file.fileno())
+
+
+def _missing() -> str:
+    try:
+        import kvikio  # noqa: F401
+    except ImportError:
+        return "it is not installed"
+    return ""
+
+
+_SETTINGS = (Setting(1), Setting(8, task_size=4 << 20), Setting(16, task_size=4 << 20))
+
+
+def loads(
+    source: os.PathLike[str],
+    nbytes: int,
+    expected: np.ndarray[Any, Any],
+    *,
+    before: Callable[[], None],
+) -> list[Contestant]:
+    """A whole file to the GPU, by a few settings."""
+    if why := _missing():
+        return [absent("kvikio", "", why)]
+    buffer = Buffer(nbytes)
+    reader = Reader(DataFile(Path(source), 0, nbytes), buffer)
+
+    def check(_: object) -> None:
+        if not np.array_equal(get(buffer.address, nbytes), expected):
+            raise WrongBytesError(f"wrong bytes of {os.fspath(source)}")
+
+    made = []
+    for setting in _SETTINGS:
+        prepare = reader.prepare(setting)
+
+        def prepared(prepare: Callable[[], None] = prepare) -> None:
+            before()
+            prepare()
+
+        run = partial(reader.read, nbytes)
+        made.append(Contestant("kvikio", str(setting), nbytes, run, before=prepared, check=check))
+    return made
+
+
+def stores(
+    path: os.PathLike[str],
+    values: np.ndarray[Any, Any],
+    *,
+    before: Callable[[], None],
+    check: Callable[[object], None],
+    sync: bool,
+) -> list[Contestant]:
+    """GPU memory to a new file, by a few settings."""
+    if why := _missing():
+        return [absent("kvikio", "", why)]
+    buffer = Buffer(values.nbytes)
+    put(buffer.address, values)
+    made = []
+    for setting in _SETTINGS:
+
+        def prepared(setting: Setting = setting) -> None:
+            apply(setting, lambda: write(path, buffer, sync=False))
+            before()
+
+        run = partial(write, path, buffer, sync=sync)
+        made.append(
+            Contestant(
+                "kvikio",
+                str(setting),
+                values.nbytes,
+                run,
+                before=prepared,
+                check=check,
+                after=before,
+            )
+        )
+    return made

@@ -1,0 +1,76 @@
+"""IOR itself, one phase a process; the seconds are those that it tells."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ..cells import Cell, Seen
+from ..session import Session
+
+NAME = "ior"
+MEMORY = "IOR's own"
+_MIB = 1 << 20
+
+
+def cells(
+    session: Session,
+    work: list[Cell],
+    path: Path,
+    shape: tuple[int, int],
+    *,
+    fsync: bool,
+    prepare: Callable[[str], None],
+) -> list[Seen]:
+    """The cells that IOR can do: POSIX, into its own page-aligned memory, alone.
+
+    ``shape`` is the block and the number of segments; ``prepare`` brings the file's pages into the
+    state of a read.
+    """
+    if not session.wants(NAME):
+        return []
+    program = shutil.which(NAME)
+    if program is None or session.ranks.size > 1:
+        why = "it is not installed" if program is None else "it is started by one rank only"
+        session.absent[NAME] = why
+        return []
+    block, segments = shape
+    found = []
+    for opened in dict.fromkeys(cell.opened for cell in work):
+        like = next(cell for cell in work if cell.opened == opened)
+        cell = Cell(MEMORY, opened, NAME, like.access, like.transfer, like.cache)
+        seen = Seen(cell, block * segments, path=f"ior, {opened}")
+        for _ in range(session.common.iterations):
+            if cell.access == "read":
+                prepare(cell.cache)
+            try:
+                _phase(program, seen, path, shape, fsync=fsync)
+            except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+                seen.impossible = f"{type(error).__name__}"
+                break
+        found.append(seen)
+    return found
+
+
+def _phase(program: str, seen: Seen, path: Path, shape: tuple[int, int], *, fsync: bool) -> None:
+    cell, (block, segments) = seen.cell, shape
+    with TemporaryDirectory() as folder:
+        told = Path(folder, "ior.json")
+        command = [program, "-a", "POSIX", "-i", "1", "-o", str(path), "-k", "-E"]
+        command += ["-b", str(block), "-t", str(cell.transfer), "-s", str(segments)]
+        command += ["-r" if cell.access == "read" else "-w"]
+        command += ["-e"] if fsync else []
+        command += ["--posix.odirect"] if cell.opened == "direct" else []
+        command += ["-O", "summaryFormat=JSON", "-O", f"summaryFile={told}"]
+        subprocess.run(command, capture_output=True, check=True, timeout=600)
+        (test,) = json.loads(told.read_text())["tests"]
+    (result,) = [each for each in test["Results"] if each["access"] == cell.access]
+    # It rounds seconds to tenths of a millisecond, but not the rate.
+    total = seen.nbytes / (result["bwMiB"] * _MIB)
+    seen.opening.append(result["openTime"])
+    seen.closing.append(result["closeTime"])
+    seen.moving.append(max(total - result["openTime"] - result["closeTime"], 1e-9))
