@@ -151,6 +151,16 @@ def test_hdf5_write_has_the_best_line_and_a_row_for_each_size_and_type(run):
     assert table["notes"][0].startswith(f"Best throughput: {best:.2f} MB/s")
 
 
+def test_lists_may_have_spaces_as_with_argparse(run):
+    result = run("hdf5-write", "--sizes", "1000", "2000", "--dtypes", "int8", "int16")
+    assert [row["amount"] for row in result["rows"] if row["name"] == "Penstock"] == [
+        1000,
+        2000,
+        2000,
+        4000,
+    ]
+
+
 def test_hdf5_write_leaves_its_files_if_told_and_replaces_them_only_if_told(penstock, tmp_path):
     arguments = ["bench", "hdf5-write", "--sizes", "1000", "--dtypes", "float32", "-i", "1"]
     arguments += ["--output-dir", tmp_path, "--keep"]
@@ -300,11 +310,12 @@ def test_what_needs_a_gpu_says_so_where_there_is_none(penstock, folder, words, o
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("ranks", ["1", "2"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_benchmark_that_is_interrupted_leaves_nothing(folder, number):
+def test_a_benchmark_that_is_interrupted_leaves_nothing(folder, number, ranks):
     command = [sys.executable, "-m", "penstock.cli", "bench", "tensor", "--dir", str(folder)]
     running = subprocess.Popen(
-        [*command, "--mb_size", "16", "--loop", "100000"],
+        [*command, "--mb_size", "16", "--loop", "100000", "--n_rank", ranks],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

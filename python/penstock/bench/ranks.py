@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,6 +46,10 @@ class Ranks:
     def is_first(self) -> bool:
         """Whether this rank prints and saves."""
         return self.rank == 0
+
+
+class LostRankError(RuntimeError):
+    """Another process of those that measure together has ended or says nothing."""
 
 
 class _Mpi(Ranks):
@@ -87,8 +93,6 @@ class _Local(Ranks):
 
 
 def _connect(address: str, key: bytes) -> Connection:
-    import time
-
     deadline = time.monotonic() + _WAIT
     while True:
         try:
@@ -101,11 +105,11 @@ def _connect(address: str, key: bytes) -> Connection:
 
 def _receive(connection: Connection) -> Any:
     if not connection.poll(_WAIT):
-        raise TimeoutError(f"another rank has said nothing for {_WAIT} s")
+        raise LostRankError(f"another rank has said nothing for {_WAIT} s")
     try:
         return connection.recv()
-    except EOFError:
-        raise RuntimeError("another rank has ended") from None
+    except (EOFError, ConnectionError):
+        raise LostRankError("another rank has ended") from None
 
 
 def here() -> Ranks:
@@ -142,21 +146,28 @@ def start(count: int, command: Sequence[str] | None = None) -> int:
             )
             for rank in range(count)
         ]
+        before = signal.signal(signal.SIGTERM, end)
         try:
             return _worst(processes)
-        except KeyboardInterrupt:
-            for process in processes:
-                process.wait(timeout=30)
-            raise
         finally:
+            # Those that are left clean up, and are killed if they do not come to an end.
             for process in processes:
-                process.kill()
-                process.wait()
+                process.terminate()
+            for process in processes:
+                try:
+                    process.wait(timeout=30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+            signal.signal(signal.SIGTERM, before)
+
+
+def end(number: int, _: object) -> None:
+    """Handles SIGTERM as Ctrl-C is: what is open is closed and removed on the way out."""
+    raise SystemExit(128 + number)
 
 
 def _worst(processes: list[subprocess.Popen[bytes]]) -> int:
-    import time
-
     left = list(processes)
     while left:
         for process in list(left):
@@ -164,10 +175,6 @@ def _worst(processes: list[subprocess.Popen[bytes]]) -> int:
                 continue
             left.remove(process)
             if status:
-                for other in left:
-                    other.terminate()
-                for other in left:
-                    other.wait(timeout=30)
                 return status if status > 0 else 1
         time.sleep(0.02)
     return 0

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from . import figures, machine
 from .figures import Figure
 from .measure import OURS, Contestant, Row, race
-from .ranks import Ranks
+from .ranks import LostRankError, Ranks, end
 from .tables import Table
 
 PEERS = (
@@ -215,6 +215,9 @@ def measure(
         if ranks.is_first:
             print(f"penstock: {refused}", file=sys.stderr)
         return 2
+    except LostRankError as lost:
+        print(f"penstock: rank {ranks.rank}: {lost}", file=sys.stderr)
+        return 1
 
 
 def _check(common: Common) -> None:
@@ -242,7 +245,7 @@ def _folder(common: Common, ranks: Ranks) -> Iterator[Path]:
     """A folder that all ranks know, gone at the end, also after SIGTERM and Ctrl-C."""
     made: str | None = None
     error = None
-    before = signal.signal(signal.SIGTERM, _end)
+    before = signal.signal(signal.SIGTERM, end)
     try:
         if ranks.is_first:
             try:
@@ -255,14 +258,13 @@ def _folder(common: Common, ranks: Ranks) -> Iterator[Path]:
         yield Path(made)
         ranks.barrier()
     finally:
+        # A second Ctrl-C does not stop the cleaning up.
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if made is not None and ranks.is_first:
             shutil.rmtree(made, ignore_errors=True)
         signal.signal(signal.SIGTERM, before)
-
-
-def _end(number: int, _: object) -> None:
-    """As Ctrl-C does: what is open is closed and removed on the way out."""
-    raise SystemExit(128 + number)
+        signal.signal(signal.SIGINT, interrupt)
 
 
 def _progress(common: Common, ranks: Ranks) -> Progress:

@@ -6,10 +6,25 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from penstock.bench.commands import NAMES
+
+
+class _Spaced(TyperCommand):
+    """Takes lists with spaces, ``--sizes 1 2 3``, as programs based on argparse do."""
+
+    lists = ("--sizes", "--dtypes", "--peers")
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        joined: list[str] = []
+        for word in args:
+            if len(joined) > 1 and joined[-2] in self.lists and not word.startswith("-"):
+                joined[-1] += f",{word}"
+            else:
+                joined.append(word)
+        return super().parse_args(ctx, joined)
 
 
 class _Benchmarks(TyperGroup):
@@ -26,7 +41,7 @@ class _Benchmarks(TyperGroup):
             pretty_exceptions_enable=False,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
-        single.command(cmd_name)(getattr(module, function))
+        single.command(cmd_name, cls=_Spaced)(getattr(module, function))
         return get_command(single)
 
 
