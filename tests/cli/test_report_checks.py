@@ -381,11 +381,24 @@ def test_compat_mode_that_is_not_allowed_is_told_where_it_is_needed(machine):
     machine.write("/etc/cufile.json", text)
     assert machine.line("allow_compat_mode").status is Status.OK
     machine.described["cufile"]["mode"] = "compat"
-    is_remedied(machine.line("allow_compat_mode"), Status.NO, "CUFILE_ALLOW_COMPAT_MODE=true")
+    is_remedied(machine.line("allow_compat_mode"), Status.NO, '"allow_compat_mode": true')
     machine.environment["CUFILE_ALLOW_COMPAT_MODE"] = "true"
     assert machine.line("allow_compat_mode").status is Status.OK
     machine.environment["CUFILE_FORCE_COMPAT_MODE"] = "true"
     is_remedied(machine.line("allow_compat_mode"), Status.WARN, "CUFILE_FORCE_COMPAT_MODE")
+
+
+def test_variable_that_cufile_no_longer_reads_is_told(machine):
+    machine.environment["CUFILE_ALLOW_COMPAT_MODE"] = "false"
+    assert machine.line("allow_compat_mode").found == "false"
+    machine.described["cufile"]["version"] = "1.17"
+    is_remedied(machine.line("CUFILE_ALLOW_COMPAT_MODE"), Status.WARN, "allow_compat_mode")
+    assert machine.line("allow_compat_mode").found == "true"
+
+
+def test_variable_that_no_cufile_reads_is_told(machine):
+    machine.environment["CUFILE_CONFIG_FILE"] = "/etc/mine.json"
+    is_remedied(machine.line("CUFILE_CONFIG_FILE"), Status.WARN, "CUFILE_ENV_PATH_JSON")
 
 
 def test_log_of_every_request_is_told(machine):
@@ -396,7 +409,8 @@ def test_log_of_every_request_is_told(machine):
 @pytest.mark.parametrize(
     ("contents", "why"),
     [
-        (b'{\n  "execution": {\n    "parallel_io": true,\n  }\n}', "line 4, column 3"),
+        (b'{\n  "execution": {\n    "parallel_io": yes\n  }\n}', "line 3, column 20"),
+        (b'{\n  "execution": {\n    "parallel_io": true,\n  }\n}', "is broken at line"),
         (b'{ "a": 1 // }', "line 1"),
         (b"", "line 1, column 1"),
         (b"[1, 2]", "no object"),
@@ -449,7 +463,8 @@ def test_default_mode_of_ext4_is_read_from_its_own_options(machine):
     assert machine.line("ext4 data mode").status is Status.UNKNOWN
     machine.write("/proc/fs/ext4/nvme0n1p1/options", "rw\ndelalloc\ndata=ordered\n")
     line = machine.line("ext4 data mode")
-    assert (line.status, line.found) == (Status.OK, "data=ordered, the default")
+    is_remedied(line, Status.WARN, "-o data=ordered")
+    assert line.found == "data=ordered, by default"
 
 
 @pytest.mark.parametrize("kind", ["overlay", "tmpfs", "btrfs", "fuse.sshfs"])
@@ -463,6 +478,19 @@ def test_nfs_needs_rdma(machine):
     is_remedied(machine.line("Known to GPUDirect"), Status.NO, "proto=rdma")
     machine.mount("nfs4", "server:/data", "rw,vers=4.2,proto=rdma", "0:52")
     assert machine.line("Known to GPUDirect").status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("key", "entry"),
+    [("filesystems", "ext4"), ("mounts", "{data}"), ("devices", "/dev/nvme0n1")],
+)
+def test_denylist_of_cufile_json_is_told(machine, key, entry):
+    entry = entry.format(data=machine.data.resolve())
+    text = CUFILE_JSON.replace('"logging"', f'"denylist": {{"{key}": ["{entry}"]}}, "logging"')
+    machine.write("/etc/cufile.json", text)
+    line = machine.line("cuFile's denylist")
+    is_remedied(line, Status.NO, "out of the list")
+    assert line.found == f"denylist.{key} in /etc/cufile.json has {entry}"
 
 
 def test_stripes_are_told_part_by_part(machine):
@@ -502,6 +530,17 @@ def test_drive_at_another_processor_is_told(machine):
     line = machine.line("cuda:0 to nvme1n1")
     is_remedied(line, Status.WARN, "same node")
     assert line.found == "NUMA nodes 0 and 1, distance 21; at different host bridges"
+
+
+def test_drives_that_are_as_far_share_a_line(machine):
+    facts = machine.facts()
+    (one,) = facts["storage"]["distances"]
+    more = [one | {"drive": f"nvme{n}n1"} for n in (1, 2)]
+    far = one | {"drive": "nvme3n1", "nodes": [0, 1], "numa_distance": 21, "common": None}
+    storage = facts["storage"] | {"distances": [one, *more, far]}
+    shown = machine.lines(storage=storage)
+    names = [line.name for line in shown if line.name.startswith("cuda:0 to")]
+    assert names == ["cuda:0 to nvme0n1, nvme1n1, nvme2n1", "cuda:0 to nvme3n1"]
 
 
 def test_full_file_system_is_told(machine):

@@ -6,6 +6,7 @@ is that of Legate's page "Using GPUDirect Storage to perform HDF5 file I/O".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -124,6 +125,8 @@ _KEYS = (
 )
 
 _COMPAT = "properties.allow_compat_mode"
+# Its name is in the libraries up to 1.16, and in none since.
+_WITHOUT_VARIABLE = (1, 17)
 _FORCED = "properties.force_compat_mode"
 _LEVEL = "logging.level"
 
@@ -133,13 +136,39 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
     if not config["exists"] and config["reason"] is None and not facts["cufile"]["available"]:
         return
     yield _file(config)
+    if config["misnamed_by"]:
+        yield _SECTION.warn(
+            config["misnamed_by"],
+            "set",
+            "cuFile does not read this variable.",
+            "Name the file by CUFILE_ENV_PATH_JSON.",
+        )
     if config["reason"] is not None:
         return
+    if _ignores(config, facts["cufile"]):
+        yield _SECTION.warn(
+            "CUFILE_ALLOW_COMPAT_MODE",
+            "set",
+            f"cuFile {facts['cufile']['version']} does not read this variable any more.",
+            f'Set "properties": {{"allow_compat_mode": ...}} in {config["path"]}.',
+        )
+        read = {key: value for key, value in config["overrides"].items() if key != _COMPAT}
+        config = {**config, "overrides": read}
     for key in _KEYS:
         yield _line(key, config)
     yield _bounce(config)
     yield _compat(config, facts["cufile"])
     yield _log(config)
+
+
+def _ignores(config: Mapping[str, Any], cufile: Mapping[str, Any]) -> bool:
+    """Whether the variable for compatibility mode is set, and this cuFile does not read it."""
+    version = re.match(r"(\d+)\.(\d+)", cufile["version"] or "")
+    return (
+        _COMPAT in config["overrides"]
+        and version is not None
+        and (int(version[1]), int(version[2])) >= _WITHOUT_VARIABLE
+    )
 
 
 def _file(config: Mapping[str, Any]) -> Line:
@@ -215,7 +244,8 @@ def _compat(config: Mapping[str, Any], cufile: Mapping[str, Any]) -> Line:
             "allow_compat_mode",
             "false, and GPUDirect is not to be had",
             "cuFile refuses each file.",
-            "CUFILE_ALLOW_COMPAT_MODE=true, or meet the conditions of GPUDirect.",
+            f'Set "properties": {{"allow_compat_mode": true}} in {config["path"]}, or meet the '
+            "conditions of GPUDirect.",
         )
     found = "not set, true by default" if allowed is None else _json(allowed)
     meaning = (

@@ -23,7 +23,8 @@ _RELOAD = "in /etc/modprobe.d/nvidia-p2pdma.conf; then make the initramfs anew, 
 
 # Since a commit of May 2026 ("md: propagate BLK_FEAT_PCI_P2PDMA") these hand on what their members
 # can; arrays with parity never do.
-_MIRRORS_AND_STRIPES = ("raid0", "raid1", "raid10")
+_ARRAY_SWITCHES = {"raid0": "raid", "raid1": "raid1", "raid10": "raid10"}
+"""The levels, and the section of cufile.json that has their switch from cuFile 1.16 on."""
 
 
 def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
@@ -236,13 +237,13 @@ def _drives(storage: Mapping[str, Any]) -> Line:
     for array in arrays:
         level = array["raid_level"] or "unknown level"
         found = f"{array['name']}, {level}"
-        if level in _MIRRORS_AND_STRIPES:
+        if level in _ARRAY_SWITCHES:
             return _SECTION.warn(
                 what,
                 found,
                 "Kernels before May 2026 pass no peer memory through md; NVIDIA supports none.",
                 "Use a single drive, or nvidia-fs; with a later kernel try "
-                "block.raid.use_pci_p2pdma in cufile.json.",
+                f"block.{_ARRAY_SWITCHES[level]}.use_pci_p2pdma in cufile.json.",
             )
         return _SECTION.no(
             what,
@@ -273,7 +274,7 @@ def _drives(storage: Mapping[str, Any]) -> Line:
     return _SECTION.ok(what, " on ".join(layer["name"] for layer in storage["layers"]))
 
 
-# A key of its own for each kind of device, in the configuration that CUDA 13 installs.
+# cuFile 1.16 and later have a key for each kind of device.
 _NVME_SWITCH = "block.nvme.use_pci_p2pdma"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock.diagnosis.checks.gpu import name
@@ -29,8 +29,9 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
     if system["file_bytes"] is not None:
         yield _cached(facts, system)
     yield from _for_cufile(storage)
-    for distance in storage["distances"]:
-        yield _distance(distance, facts)
+    yield _allowed(storage, facts["cufile_json"])
+    for distance, drives in _grouped(storage["distances"]):
+        yield _distance(distance, drives, facts)
 
 
 def _kind(storage: Mapping[str, Any]) -> str | None:
@@ -181,16 +182,40 @@ def _supported(storage: Mapping[str, Any], kind: str) -> Line:
 
 def _data_mode(data: Mapping[str, Any]) -> Line:
     what, mode = "ext4 data mode", data["mode"]
-    remedy = "Mount it with -o data=ordered (in /etc/fstab, which the root file system needs, too)."
+    remedy = "Mount it with -o data=ordered, and look whether /proc/mounts shows it."
     if mode is None:
         return _SECTION.unknown(what, "neither the mount table nor /proc/fs/ext4 tells it", remedy)
     if mode != "ordered":
         return _SECTION.no(what, f"data={mode}", "cuFile takes ext4 in ordered mode only.", remedy)
     if data["in_mount_table"]:
         return _SECTION.ok(what, "data=ordered")
-    return _SECTION.ok(
-        what, "data=ordered, the default", "Should cuFile not see it, mount with -o data=ordered."
+    return _SECTION.warn(
+        what,
+        "data=ordered, by default",
+        "The mount table does not show it, and cuFile looks there: it cannot verify the mode.",
+        remedy,
     )
+
+
+def _allowed(storage: Mapping[str, Any], config: Mapping[str, Any]) -> Line:
+    """Whether the denylist of cufile.json has the file system, mount or device."""
+    mount = storage["mount"] or {"type": None, "point": None, "source": None}
+    drives = [f"/dev/{layer['name']}" for layer in storage["layers"]]
+    for key, present in (
+        ("filesystems", [mount["type"]]),
+        ("mounts", [mount["point"]]),
+        ("devices", [mount["source"], *drives]),
+    ):
+        listed = config["keys"].get(f"denylist.{key}")
+        denied = [entry for entry in listed if entry in present] if type(listed) is list else []
+        if denied:
+            return _SECTION.no(
+                "cuFile's denylist",
+                f"denylist.{key} in {config['path']} has {denied[0]}",
+                "cuFile takes no direct way here.",
+                "Take it out of the list.",
+            )
+    return _SECTION.ok("cuFile's denylist", "does not name it")
 
 
 def _udev(storage: Mapping[str, Any], kind: str) -> Line:
@@ -228,9 +253,20 @@ _NEAR = {
 }
 
 
-def _distance(distance: Mapping[str, Any], facts: Mapping[str, Any]) -> Line:
+def _grouped(
+    distances: Iterable[Mapping[str, Any]],
+) -> Iterator[tuple[Mapping[str, Any], list[str]]]:
+    """The drives that are as far from a GPU together: an array may have dozens."""
+    groups: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
+    for distance in distances:
+        same = repr([distance[key] for key in ("gpu", "nodes", "numa_distance", "common")])
+        groups.setdefault(same, (distance, []))[1].append(distance["drive"])
+    yield from groups.values()
+
+
+def _distance(distance: Mapping[str, Any], drives: list[str], facts: Mapping[str, Any]) -> Line:
     gpu = next(g for g in facts["gpus"] if g["pci_bus_id"] == distance["gpu"])
-    what = f"{name(gpu)} to {distance['drive']}"
+    what = f"{name(gpu)} to {', '.join(drives)}"
     nodes, far, common = distance["nodes"], distance["numa_distance"], distance["common"]
     one_node = facts["cpu"]["numa_nodes"] == 1
     if None in nodes and not one_node:

@@ -12,6 +12,9 @@ from penstock.diagnosis.system import System
 DEFAULT = "/etc/cufile.json"
 VARIABLE = "CUFILE_ENV_PATH_JSON"
 
+MISNOMER = "CUFILE_CONFIG_FILE"
+"""What Legate's page calls the variable in its text; no cuFile reads it."""
+
 OVERRIDES = {
     "CUFILE_ALLOW_COMPAT_MODE": "properties.allow_compat_mode",
     "CUFILE_FORCE_COMPAT_MODE": "properties.force_compat_mode",
@@ -63,6 +66,7 @@ def configuration(system: System, environment: Mapping[str, str]) -> dict[str, A
             for variable, key in OVERRIDES.items()
             if environment.get(variable)
         },
+        "misnamed_by": MISNOMER if environment.get(MISNOMER) else None,
     }
 
 
