@@ -128,6 +128,13 @@ def test_link_is_measured_both_ways(on_gpu):
     assert rates["from_gpu"] > 0
 
 
+def test_link_is_looked_at_while_it_is_measured(on_gpu, machine):
+    if not on_gpu:
+        pytest.skip("there is no GPU to copy to")
+    rates = link.measure(0, GPU, System(machine.root), nbytes=1 << 20)
+    assert (rates["generation"], rates["width"]) == (5, 16)
+
+
 def test_link_of_a_gpu_that_is_not_there_has_a_reason():
     assert link.measure(63, None, nbytes=1 << 20)["reason"]
 

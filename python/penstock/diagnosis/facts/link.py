@@ -92,9 +92,11 @@ class _Watch:
             self._thread.join()
 
     def _look(self) -> None:
-        while not self._ended.wait(0.01):
+        ended = False
+        while not ended:
             now = gpu.link(self._system, self._bus_id or "")
             if (now["generation"] or 0) > (self.generation or 0):
                 self.generation = now["generation"]
             if (now["width"] or 0) > (self.width or 0):
                 self.width = now["width"]
+            ended = self._ended.wait(0.02)
