@@ -334,6 +334,13 @@ def test_switch_in_cufile_json_is_told(machine):
     assert machine.line("use_pci_p2pdma").status is Status.OK
 
 
+def test_cufile_that_does_not_know_p2pdma_is_told(machine):
+    machine.described["cufile"]["version"] = "1.11"
+    is_remedied(machine.line("cuFile version"), Status.NO, "CUDA 12.8")
+    machine.described["cufile"]["version"] = None
+    is_remedied(machine.line("cuFile version"), Status.UNKNOWN, "CUDA 12.8")
+
+
 def test_switch_of_nvme_drives_in_cufile_json_is_told(machine):
     block = '"block": {"nvme": {"use_pci_p2pdma": false}}, "logging"'
     machine.write("/etc/cufile.json", CUFILE_JSON.replace('"logging"', block))

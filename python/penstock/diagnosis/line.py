@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -35,6 +36,12 @@ class Line:
 def readable(text: str) -> str:
     """Text of which each character can be written: a path may hold bytes that are no UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def version_of(text: str | None) -> tuple[int, int] | None:
+    """Major and minor of a version that a text begins with."""
+    found = re.match(r"(\d+)\.(\d+)", text or "")
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def cause_and_remedy(reason: object) -> tuple[str, str]:

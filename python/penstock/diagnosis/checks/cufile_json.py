@@ -6,12 +6,11 @@ is that of Legate's page "Using GPUDirect Storage to perform HDF5 file I/O".
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.diagnosis.line import Line, Section
+from penstock.diagnosis.line import Line, Section, version_of
 from penstock.units import size
 
 _SECTION = Section("cufile.json")
@@ -163,12 +162,8 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
 
 def _ignores(config: Mapping[str, Any], cufile: Mapping[str, Any]) -> bool:
     """Whether the variable for compatibility mode is set, and this cuFile does not read it."""
-    version = re.match(r"(\d+)\.(\d+)", cufile["version"] or "")
-    return (
-        _COMPAT in config["overrides"]
-        and version is not None
-        and (int(version[1]), int(version[2])) >= _WITHOUT_VARIABLE
-    )
+    version = version_of(cufile["version"])
+    return _COMPAT in config["overrides"] and version is not None and version >= _WITHOUT_VARIABLE
 
 
 def _file(config: Mapping[str, Any]) -> Line:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.diagnosis.checks.gpu import name
-from penstock.diagnosis.line import Line, Section
+from penstock.diagnosis.line import Line, Section, version_of
 from penstock.units import size
 
 _SECTION = Section("P2PDMA")
@@ -18,6 +18,8 @@ _SECTION = Section("P2PDMA")
 _KERNEL = (6, 2)
 _DRIVER = 565
 _AMPERE = 8
+# The key use_pci_p2pdma is in no library of 1.11; NVIDIA's guide shows it with 1.12.
+_CUFILE = (1, 12)
 _REGISTRY = 'options nvidia NVreg_RegistryDwords="RMForceStaticBar1=1;RmForceDisableIomapWC=1;"'
 _RELOAD = "in /etc/modprobe.d/nvidia-p2pdma.conf; then make the initramfs anew, and boot."
 
@@ -46,6 +48,7 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
     yield from _nvme(facts["nvme"])
     if facts["storage"] is not None and facts["storage"]["layers"]:
         yield _drives(facts["storage"])
+    yield _cufile(facts["cufile"]["version"])
     yield _switch(facts["cufile_json"])
 
 
@@ -272,6 +275,17 @@ def _drives(storage: Mapping[str, Any]) -> Line:
             "Use the drive or a partition of it.",
         )
     return _SECTION.ok(what, " on ".join(layer["name"] for layer in storage["layers"]))
+
+
+def _cufile(version: str | None) -> Line:
+    what, least = "cuFile version", ".".join(map(str, _CUFILE))
+    remedy = f"Install cuFile {least} or later: CUDA 12.8 has it, and pip install nvidia-cufile."
+    numbers = version_of(version)
+    if version is None or numbers is None:
+        return _SECTION.unknown(what, "no cuFile tells it", remedy)
+    if numbers >= _CUFILE:
+        return _SECTION.ok(what, version)
+    return _SECTION.no(what, version, "It does not know P2PDMA.", remedy)
 
 
 # cuFile 1.16 and later have a key for each kind of device.
