@@ -149,7 +149,7 @@ def test_gpu_that_cuda_does_not_offer_is_told(machine):
 def test_machine_without_gpu_says_so_once_for_p2pdma(machine):
     machine.described["cuda"] |= {"available": False, "reason": "no libcuda", "devices": []}
     machine.remove(f"/sys/bus/pci/devices/{GPU}")
-    is_remedied(machine.line("CUDA driver"), Status.NO, "install the NVIDIA driver")
+    is_remedied(machine.line("CUDA driver"), Status.NO, "Install the NVIDIA driver")
     assert [line.name for line in machine.lines() if line.section == "P2PDMA"] == ["P2PDMA"]
 
 

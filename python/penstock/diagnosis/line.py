@@ -47,7 +47,7 @@ def version_of(text: str | None) -> tuple[int, int] | None:
 def cause_and_remedy(reason: object) -> tuple[str, str]:
     """The two parts of what the library says of a failure; the second may be empty."""
     cause, _, remedy = str(reason).partition("; remedy: ")
-    return cause, remedy
+    return cause, remedy[:1].upper() + remedy[1:]
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
             "CUDA driver",
             cause,
             "Arrays are read into host memory.",
-            f"{remedy or 'install the NVIDIA driver'}; give a container the GPU (--gpus all).",
+            f"{remedy or 'Install the NVIDIA driver'}; give a container the GPU (--gpus all).",
         )
     if facts["gpus"] or facts["nvidia"]["loaded"]:
         yield _kernel_module(facts["nvidia"])

@@ -109,7 +109,7 @@ def _registry(keys: Mapping[str, str] | None) -> Iterator[Line]:
         yield _SECTION.unknown(
             "Driver registry",
             "/proc/driver/nvidia/params cannot be read",
-            f"Set {_REGISTRY} {_RELOAD}",
+            f"Put the line {_REGISTRY} {_RELOAD}",
         )
         return
     # The driver compares the names without regard to case.
@@ -128,7 +128,7 @@ def _registry(keys: Mapping[str, str] | None) -> Iterator[Line]:
             yield _SECTION.ok(key, str(value))
         else:
             found = "not set" if value is None else str(value)
-            yield _SECTION.no(key, found, why, f"Set {_REGISTRY} {_RELOAD}")
+            yield _SECTION.no(key, found, why, f"Put the line {_REGISTRY} {_RELOAD}")
     peers = given.get("forcep2p")
     if peers not in (None, "0", "0x0"):
         yield _SECTION.warn(
