@@ -4,7 +4,8 @@
 #   scripts/gpu-check.sh [FOLDER]     # FOLDER: where the tests make their files, /tmp by default
 #
 # Each part runs whatever became of the others. The last lines say how each ended; the exit status
-# is that of the worst. With OUT set, the whole output of each part is kept there.
+# is that of the worst. With OUT set, the whole output of each part and the page of
+# penstock report are kept there.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -86,7 +87,8 @@ connector_programs() {
 }
 
 report() {
-    python3 -m penstock.cli report "$files" --json >"$logs/report.json" || return
+    python3 -m penstock.cli report "$files" --measure --json --html "${OUT:-$logs}/report.html" \
+        >"$logs/report.json" || return
     python3 -m json.tool "$logs/report.json"
 }
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import subprocess
+import sys
 
 import h5py
 import pytest
@@ -46,15 +50,92 @@ def test_what_is_missing_comes_with_a_reason(facts):
     )
 
 
-def test_table_says_what_each_fact_means(penstock, tmp_path):
+def test_table_says_what_each_fact_means_and_what_to_do(penstock, tmp_path):
     shown = penstock("report", tmp_path).stdout
     for what in ("CPU", "io_uring", "CUDA driver", "cuFile", "File system", "Direct I/O", "h5py"):
         assert what in shown
-    assert "What this means" in shown
+    assert "What this means, and what to do" in shown
+    assert re.search(r"\d+ OK, \d+ WARN, \d+ NO, \d+ unknown", shown)
 
 
-def test_path_that_is_not_there_yet_is_described_by_the_folder_above_it(penstock, tmp_path):
-    here = penstock.json("report", tmp_path)["file_system"]
-    found = penstock.json("report", tmp_path / "absent" / "file")["file_system"]
-    assert (found["type"], found["magic"]) == (here["type"], here["magic"])
-    assert "absent" in found["reason"]
+def test_checks_are_lines_with_a_status_and_a_remedy(facts):
+    assert {check["section"] for check in facts["checks"]} >= {"GPU", "Host", "Path", "HDF5"}
+    for check in facts["checks"]:
+        assert check["status"] in ("OK", "WARN", "NO", "unknown")
+        assert check["found"]
+        assert check["status"] == "OK" or check["remedy"]
+
+
+def test_plugins_load_into_h5pys_hdf5(facts):
+    (library,) = [found for found in facts["hdf5"] if found["found"].startswith("h5py")]
+    assert library["driver"]["loads"]
+    assert library["connector"]["loads"]
+
+
+def test_path_that_does_not_exist_is_one_line_and_status_2(penstock, tmp_path):
+    done = penstock("report", tmp_path / "absent", status=2)
+    assert done.stdout == ""
+    assert done.stderr == f"penstock report: {tmp_path / 'absent'} does not exist\n"
+
+
+def test_page_that_cannot_be_written_is_one_line_and_status_2(penstock, tmp_path):
+    page = tmp_path / "absent" / "page.html"
+    done = penstock("report", "--html", page, status=2)
+    assert done.stderr == f"penstock report: {page} cannot be written: No such file or directory\n"
+
+
+def test_page_is_written_beside_json(penstock, tmp_path):
+    done = penstock("report", tmp_path, "--html", tmp_path / "page.html", "--json")
+    checks = json.loads(done.stdout)["checks"]
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<tr id=") == len(checks)
+
+
+def test_name_that_is_no_utf_8_is_shown_with_its_bytes(penstock, tmp_path):
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(folder)
+    shown = penstock("report", os.fsdecode(folder), "--html", tmp_path / "page.html")
+    assert "Written" in shown.stderr
+    assert "\\udcff" in (tmp_path / "page.html").read_text()
+    assert "OK" in penstock("report", os.fsdecode(folder)).stdout
+
+
+def test_broken_cufile_json_is_a_line_and_no_failure(penstock, tmp_path):
+    broken = tmp_path / "cufile.json"
+    broken.write_text('{ "execution": }')
+    done = penstock("report", "--json", CUFILE_ENV_PATH_JSON=str(broken))
+    (line,) = [
+        check
+        for check in json.loads(done.stdout)["checks"]
+        if (check["section"], check["name"]) == ("cufile.json", "File")
+    ]
+    assert line["status"] == "NO"
+    assert "line 1, column 16" in line["found"]
+
+
+def test_links_are_measured_where_there_are_gpus(penstock, on_gpu):
+    facts = json.loads(penstock("report", "--measure", "--json").stdout)
+    assert len(facts["link_rates"]) == len(facts["cuda"]["devices"])
+    for rates in facts["link_rates"].values():
+        assert rates["reason"] or min(rates["to_gpu"], rates["from_gpu"]) > 0
+    shown = [check["name"] for check in facts["checks"]]
+    assert ("cuda:0 link rate" in shown) is on_gpu
+
+
+def test_nothing_heavy_is_imported(tmp_path):
+    script = (
+        "import sys; from penstock.cli import app\n"
+        f"try: app(['report', {str(tmp_path)!r}])\n"
+        "except SystemExit as end: assert not end.code\n"
+        "assert not {'torch', 'cupy', 'jax', 'deepspeed', 'kvikio'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_file_system_of_nothing_but_the_path_is_touched(penstock, tmp_path):
+    (tmp_path / "file").write_bytes(b"data")
+    penstock("report", tmp_path)
+    penstock("report", tmp_path / "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"data"

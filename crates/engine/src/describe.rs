@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::engine::engine;
 use crate::error::{Error, Kind, Result};
-use crate::file::residency::has_cachestat;
+use crate::file::layout::{self, Part};
+use crate::file::residency::{has_cachestat, residency};
 use crate::file::system::FileSystem;
 use crate::file::{Access, File, open_fd, page_size};
 use crate::gpu::{self, Driver};
@@ -108,7 +109,9 @@ fn cuda_driver() -> Result<&'static Driver> {
 }
 
 fn describe_cuda() -> Value {
-    let library = cuda::cuda().ok().map(|c| c.library_path().to_owned());
+    let library = cuda::cuda()
+        .ok()
+        .map(|c| c.library_path().to_string_lossy());
     let driver = cuda_driver();
     let devices = driver.as_ref().map_err(Error::clone).and_then(|driver| {
         let count = driver.device_count()?;
@@ -168,7 +171,7 @@ fn describe_cufile(place: Option<&Place>) -> Value {
     };
     json!({
         "available": library.is_ok(),
-        "library": library.as_ref().ok().map(|c| c.library_path()),
+        "library": library.as_ref().ok().map(|c| c.library_path().to_string_lossy()),
         "version": library.ok().and_then(cufile_version),
         "starts": started.is_ok(),
         "mode": mode,
@@ -264,15 +267,24 @@ impl Place {
             system.direct = None;
         }
         json!({
-            "path": self.path,
+            "path": self.path.to_string_lossy(),
             "type": system.name(),
             "magic": format!("0x{:X}", system.magic),
             "direct_io": system.direct.is_some(),
             "memory_alignment": system.direct.map(|d| d.memory),
             "offset_alignment": system.direct.map(|d| d.offset),
             "stripe_size": system.stripe,
+            "layout": layout::of(fd).iter().map(part).collect::<Vec<_>>(),
+            "file_bytes": self.bytes(),
+            "cached": self.bytes().and_then(|bytes| residency(fd, 0, bytes)),
             "reason": self.reason,
         })
+    }
+
+    /// The length of the file; `None` for a folder.
+    fn bytes(&self) -> Option<u64> {
+        let about = fs::metadata(&self.path).ok()?;
+        (about.is_file() && self.file.is_some()).then_some(about.len())
     }
 
     /// Whether cuFile takes files of this place: the file itself, or an empty one beside it.
@@ -297,6 +309,18 @@ impl Place {
                     .in_file(&self.path)
             })
     }
+}
+
+/// A part of a file's layout on Lustre, as `lfs getstripe` tells it.
+fn part(part: &Part) -> Value {
+    json!({
+        "start": part.start,
+        "end": (part.end != u64::MAX).then_some(part.end),
+        "stripe_size": part.stripe_size,
+        "stripe_count": part.stripe_count,
+        "targets": part.targets,
+        "stale": part.stale,
+    })
 }
 
 /// The nearest folder above a path that exists.
@@ -394,6 +418,46 @@ mod tests {
         assert_eq!(system["type"], known.name());
         assert_eq!(system["direct_io"], known.direct.is_some());
         assert!(system["reason"].is_null());
+    }
+
+    #[test]
+    fn of_a_file_length_and_cached_share_are_told_and_of_a_folder_neither() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let system = describe(Some(&path))["file_system"].take();
+        assert_eq!(system["file_bytes"], 1 << 20);
+        assert!(system["cached"].as_f64().unwrap() > 0.99);
+        let system = describe(Some(folder.path()))["file_system"].take();
+        assert!(system["file_bytes"].is_null() && system["cached"].is_null());
+    }
+
+    #[test]
+    fn a_layout_ends_with_the_file_where_it_names_no_end() {
+        let told = |end| {
+            part(&Part {
+                start: 0,
+                end,
+                stripe_size: Some(1 << 20),
+                stripe_count: None,
+                targets: vec![3, 0],
+                stale: false,
+            })
+        };
+        assert!(told(u64::MAX)["end"].is_null());
+        assert_eq!(told(8 << 20)["end"], 8 << 20);
+        assert_eq!(told(0)["targets"], json!([3, 0]));
+    }
+
+    #[test]
+    fn a_name_that_is_no_utf_8_is_described_with_a_mark_in_its_place() {
+        use std::os::unix::ffi::OsStrExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(std::ffi::OsStr::from_bytes(b"a\xff"));
+        fs::write(&path, b"1").unwrap();
+        let system = describe(Some(&path))["file_system"].take();
+        assert!(system["path"].as_str().unwrap().ends_with("a\u{fffd}"));
+        assert_eq!(system["file_bytes"], 1);
     }
 
     #[test]

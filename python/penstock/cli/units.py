@@ -6,6 +6,8 @@ import re
 
 import typer
 
+from penstock.units import size as size
+
 _FACTORS = {
     "": 1,
     "B": 1,
@@ -26,16 +28,6 @@ def parse_size(text: str | int) -> int:
     if match is None or factor is None:
         raise typer.BadParameter(f"{text!r} is not a size: write for example 256MiB")
     return int(float(match[1]) * factor)
-
-
-def size(count: float) -> str:
-    if count < 1024:
-        return f"{count:.0f} B"
-    for unit in ("KiB", "MiB", "GiB"):
-        count /= 1024
-        if count < 1024:
-            return f"{count:.1f} {unit}"
-    return f"{count / 1024:.1f} TiB"
 
 
 def gigabytes_per_second(count: float, seconds: float) -> float:

@@ -1,6 +1,7 @@
 //! An open file: two descriptors (through the page cache, and past it), and what its file system
 //! says about direct I/O and striping.
 
+pub(crate) mod layout;
 pub mod position;
 pub(crate) mod residency;
 pub(crate) mod room;

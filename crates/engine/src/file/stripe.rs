@@ -1,14 +1,12 @@
-//! Stripes: how Lustre spreads a file over its storage targets.
-//!
-//! Layouts are those of `lustre_user.h`: `lov_user_md_v1` and `_v3`, and `lov_comp_md_v1`, which
-//! gives parts of the file layouts of their own. Their numbers have the byte order of the host, and
-//! all machines with CUDA are little-endian.
+//! Stripes: how Lustre is asked to spread a new file over its storage targets, and how blocks line up
+//! with the stripes of one that is there.
 
 use std::ffi::{c_int, c_ulong};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
+use super::layout::{self, LOV_PATTERN_RAID0, LOV_USER_MAGIC_V1, Part};
 use super::open_with;
 use super::system::{FileSystem, LUSTRE};
 
@@ -20,14 +18,6 @@ pub struct Striping {
     /// Bytes that lie together on one of them.
     pub size: Option<u64>,
 }
-
-const LOV_USER_MAGIC_V1: u32 = 0x0BD1_0BD0;
-const LOV_USER_MAGIC_V3: u32 = 0x0BD3_0BD0;
-const LOV_USER_MAGIC_COMP_V1: u32 = 0x0BD6_0BD0;
-const LOV_PATTERN_RAID0: u32 = 0x001;
-/// Data on the metadata server, which has no stripes.
-const LOV_PATTERN_MDT: u32 = 0x100;
-const LCME_FL_STALE: u32 = 0x1;
 
 /// `_IOW('f', 154, long)`. The attribute `lustre.lov` can be set instead, but where the file has
 /// stripes already that does nothing and says nothing; this says EEXIST.
@@ -121,61 +111,21 @@ fn encode(striping: &Striping) -> io::Result<[u8; 32]> {
 
 /// The stripe size of an open file on Lustre, in bytes.
 pub(super) fn size_of(file: RawFd) -> Option<u64> {
-    // The largest attribute that Linux has.
-    let mut layout = vec![0u8; 64 << 10];
-    let name = c"lustre.lov";
-    // SAFETY: the buffer is writable for the length given.
-    let length = unsafe {
-        libc::fgetxattr(
-            file,
-            name.as_ptr(),
-            layout.as_mut_ptr().cast(),
-            layout.len(),
-        )
-    };
-    decode(layout.get(..usize::try_from(length).ok()?)?)
+    main_size(&layout::of(file))
 }
 
 /// The stripe size that a layout tells. Of a composite one, that of the part that covers most of the
 /// file: it is the one that large transfers meet, while the first ones are for the files that stay
 /// small.
-fn decode(layout: &[u8]) -> Option<u64> {
-    match word(layout, 0)? {
-        LOV_USER_MAGIC_V1 | LOV_USER_MAGIC_V3 => plain(layout),
-        LOV_USER_MAGIC_COMP_V1 => {
-            let count = word(layout, 12)? >> 16;
-            (0..count as usize)
-                .filter_map(|index| component(layout, index))
-                // The first of several as long, which are mirrors.
-                .rev()
-                .max_by_key(|(bytes, _)| *bytes)
-                .map(|(_, size)| size)
-        }
-        _ => None,
-    }
-}
-
-/// Of a `lov_user_md`: its stripe size.
-fn plain(layout: &[u8]) -> Option<u64> {
-    let pattern = word(layout, 4)?;
-    let size = word(layout, 24)?;
-    (pattern & LOV_PATTERN_MDT == 0 && size > 0).then(|| size.into())
-}
-
-/// Of the `lov_comp_md_entry_v1` of this number: how many bytes of the file it is for, and its
-/// stripe size. `None` for one without stripes, and for a mirror that is behind.
-fn component(layout: &[u8], index: usize) -> Option<(u64, u64)> {
-    let entry = layout.get(32 + 48 * index..)?.get(..48)?;
-    if word(entry, 4)? & LCME_FL_STALE != 0 {
-        return None;
-    }
-    let long = |at| Some(u64::from(word(entry, at)?) | u64::from(word(entry, at + 4)?) << 32);
-    let (start, end) = (long(8)?, long(16)?);
-    let (offset, size) = (word(entry, 24)? as usize, word(entry, 28)? as usize);
-    let part = layout.get(offset..)?.get(..size)?;
-    let magic = word(part, 0)?;
-    let known = magic == LOV_USER_MAGIC_V1 || magic == LOV_USER_MAGIC_V3;
-    known.then_some((end.checked_sub(start)?, plain(part)?))
+fn main_size(parts: &[Part]) -> Option<u64> {
+    parts
+        .iter()
+        .filter(|part| !part.stale)
+        .filter_map(|part| Some((part.end - part.start, part.stripe_size?)))
+        // The first of several as long, which are mirrors.
+        .rev()
+        .max_by_key(|(bytes, _)| *bytes)
+        .map(|(_, size)| size)
 }
 
 /// Bytes of a block for a file with stripes of this size: some stripes, or a part of one, such that
@@ -192,108 +142,44 @@ pub(crate) fn block(stripe: u64) -> u64 {
         .map_or(MOST, |parts| stripe / parts)
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at + 4)?;
-    Some(u32::from_le_bytes(bytes.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A file on two targets, 4 MiB each, byte by byte as lustre_user.h lays it out.
-    const V1: &str = "\
-        d00bd10b 01000000 021a0000 00000000 0004 0000 02000000 00004000 0200 0000 \
-        a34a0000 00000000 00000000 00000000 00000000 03000000 \
-        b14a0000 00000000 00000000 00000000 00000000 00000000";
-    /// As above, one target of the pool "flash", 1 MiB.
-    const V3: &str = "\
-        d00bd30b 01000000 031a0000 00000000 0004 0000 02000000 00001000 0100 0000 \
-        666c617368000000 0000000000000000 \
-        c24a0000 00000000 00000000 00000000 00000000 01000000";
+    use crate::file::layout::decode;
+    use crate::file::layout::tests::{
+        END_OF_FILE, INSTANTIATED, STALE, bytes, composite, large, on_metadata_server, small,
+    };
 
-    fn bytes(hex: &str) -> Vec<u8> {
-        let digits: String = hex.split_whitespace().collect();
-        let pair = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
-        (0..digits.len()).step_by(2).map(pair).collect()
+    fn told(layout: &[u8]) -> Option<u64> {
+        main_size(&decode(layout))
     }
-
-    /// A `lov_comp_md_v1` of parts: flags, first byte and end in the file, and layout.
-    fn composite(parts: &[(u32, u64, u64, Vec<u8>)]) -> Vec<u8> {
-        let mut entries = Vec::new();
-        let mut layouts: Vec<u8> = Vec::new();
-        for (index, (flags, start, end, layout)) in parts.iter().enumerate() {
-            let offset = (32 + 48 * parts.len() + layouts.len()) as u32;
-            entries.extend((index as u32 + 1).to_le_bytes());
-            entries.extend(flags.to_le_bytes());
-            entries.extend(start.to_le_bytes());
-            entries.extend(end.to_le_bytes());
-            entries.extend(offset.to_le_bytes());
-            entries.extend((layout.len() as u32).to_le_bytes());
-            entries.extend([0; 16]);
-            layouts.extend(layout);
-        }
-        let mut all = LOV_USER_MAGIC_COMP_V1.to_le_bytes().to_vec();
-        all.extend(((32 + entries.len() + layouts.len()) as u32).to_le_bytes());
-        all.extend(7u32.to_le_bytes());
-        all.extend(0u16.to_le_bytes());
-        all.extend((parts.len() as u16).to_le_bytes());
-        all.extend([0; 16]);
-        all.extend(entries);
-        all.extend(layouts);
-        all
-    }
-
-    const INSTANTIATED: u32 = 0x10;
-    const END_OF_FILE: u64 = u64::MAX;
 
     #[test]
     fn a_plain_layout_gives_its_stripe_size() {
-        assert_eq!(decode(&bytes(V1)), Some(4 << 20));
-        assert_eq!(decode(&bytes(V3)), Some(1 << 20));
+        assert_eq!(told(&large()), Some(4 << 20));
+        assert_eq!(told(&small()), Some(1 << 20));
+        assert_eq!(told(&on_metadata_server()), None);
     }
 
     #[test]
     fn of_a_composite_layout_the_part_that_covers_most_counts() {
-        let mut on_metadata_server = bytes(V3);
-        on_metadata_server[4..8].copy_from_slice(&LOV_PATTERN_MDT.to_le_bytes());
-        let (small, large) = (bytes(V3), bytes(V1));
         let parts = [
-            (INSTANTIATED, 0, 1 << 20, on_metadata_server.clone()),
-            (INSTANTIATED, 1 << 20, 1 << 30, small.clone()),
+            (INSTANTIATED, 0, 1 << 20, on_metadata_server()),
+            (INSTANTIATED, 1 << 20, 1 << 30, small()),
             // Not yet in use, as the file is small.
-            (0, 1 << 30, END_OF_FILE, large.clone()),
+            (0, 1 << 30, END_OF_FILE, large()),
         ];
-        assert_eq!(decode(&composite(&parts)), Some(4 << 20));
-        assert_eq!(decode(&composite(&parts[..2])), Some(1 << 20));
-        assert_eq!(decode(&composite(&parts[..1])), None);
-        assert_eq!(decode(&composite(&[])), None);
+        assert_eq!(told(&composite(&parts)), Some(4 << 20));
+        assert_eq!(told(&composite(&parts[..2])), Some(1 << 20));
+        assert_eq!(told(&composite(&parts[..1])), None);
+        assert_eq!(told(&composite(&[])), None);
         let mirrors = [
-            (LCME_FL_STALE | INSTANTIATED, 0, END_OF_FILE, small),
-            (INSTANTIATED, 0, END_OF_FILE, large.clone()),
-            (INSTANTIATED, 0, END_OF_FILE, on_metadata_server),
+            (STALE | INSTANTIATED, 0, END_OF_FILE, small()),
+            (INSTANTIATED, 0, END_OF_FILE, large()),
+            (INSTANTIATED, 0, END_OF_FILE, on_metadata_server()),
         ];
-        assert_eq!(decode(&composite(&mirrors)), Some(4 << 20));
-    }
-
-    #[test]
-    fn a_layout_that_is_cut_off_or_of_another_kind_gives_nothing() {
-        let whole = composite(&[(INSTANTIATED, 0, END_OF_FILE, bytes(V1))]);
-        for layout in [
-            &bytes(V1)[..27],
-            &whole[..40],
-            &whole[..100],
-            b"",
-            b"no layout",
-        ] {
-            assert_eq!(decode(layout), None);
-        }
-        let mut backwards = composite(&[(INSTANTIATED, 9, 8, bytes(V1))]);
-        assert_eq!(decode(&backwards), None);
-        // More entries than there are, and a part at the end of the world.
-        backwards[14..16].copy_from_slice(&u16::MAX.to_le_bytes());
-        backwards[56..60].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert_eq!(decode(&backwards), None);
+        assert_eq!(told(&composite(&mirrors)), Some(4 << 20));
     }
 
     #[test]
@@ -304,7 +190,7 @@ mod tests {
         };
         let expected = "d00bd10b 01000000 0000000000000000 0000000000000000 00004000 0800 ffff";
         assert_eq!(encode(&all).unwrap()[..], bytes(expected));
-        assert_eq!(decode(&encode(&all).unwrap()), all.size);
+        assert_eq!(told(&encode(&all).unwrap()), all.size);
         let none = "d00bd10b 01000000 0000000000000000 0000000000000000 00000000 0000 ffff";
         assert_eq!(encode(&Striping::default()).unwrap()[..], bytes(none));
     }

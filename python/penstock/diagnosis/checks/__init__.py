@@ -1,0 +1,33 @@
+"""What the facts mean: a line for each condition, with a remedy where it does not hold.
+
+Pure functions of the facts. A condition that the facts do not tell is unknown, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from penstock.diagnosis.checks import (
+    cufile,
+    cufile_json,
+    gpu,
+    hdf5,
+    host,
+    p2pdma,
+    packages,
+    path,
+)
+from penstock.diagnosis.line import Line, readable
+
+_SECTIONS = (gpu, host, path, cufile, p2pdma, cufile_json, hdf5, packages)
+
+
+def judge(facts: Mapping[str, Any]) -> list[Line]:
+    """The lines of the report, section by section."""
+    return [
+        replace(line, found=readable(line.found), remedy=readable(line.remedy))
+        for section in _SECTIONS
+        for line in section.lines(facts)
+    ]

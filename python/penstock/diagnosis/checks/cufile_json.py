@@ -1,0 +1,265 @@
+"""The cufile.json in force, key by key.
+
+Defaults are those that gdscheck prints for cuFile 1.11 to 1.15. The advice for large HDF5 datasets
+is that of Legate's page "Using GPUDirect Storage to perform HDF5 file I/O".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.diagnosis.line import Line, Section, version_of
+from penstock.units import size
+
+_SECTION = Section("cufile.json")
+
+
+@dataclass(frozen=True)
+class _Key:
+    """A key that decides over speed."""
+
+    name: str
+    default: Any
+    is_good: Callable[[Any], bool]
+    """Whether a value of the default's type is as it should be."""
+    meaning: str
+    advice: str
+    """The value to set otherwise, as JSON."""
+
+    @property
+    def short(self) -> str:
+        return self.name.rsplit(".", 1)[1]
+
+    def takes(self, value: Any) -> bool:
+        """Whether a value is of the right type. JSON's true is no number here."""
+        if isinstance(self.default, bool) or isinstance(value, bool):
+            return isinstance(value, bool) and isinstance(self.default, bool)
+        return isinstance(value, type(self.default))
+
+
+def _at_least(least: int) -> Callable[[Any], bool]:
+    return lambda value: value >= least
+
+
+_KEYS = (
+    _Key(
+        "execution.parallel_io",
+        True,
+        lambda value: value is True,
+        "Large requests are cut up and served by several threads.",
+        "true",
+    ),
+    _Key(
+        "execution.max_io_threads",
+        4,
+        _at_least(8),
+        "Threads a GPU that serve such requests.",
+        "8",
+    ),
+    _Key(
+        "execution.max_request_parallelism",
+        4,
+        _at_least(8),
+        "Parts of one request that are under way together.",
+        "8",
+    ),
+    _Key(
+        "execution.min_io_threshold_size_kb",
+        8192,
+        lambda value: 0 < value <= 8192,
+        "KiB from which a request is cut up.",
+        "8192",
+    ),
+    _Key(
+        "execution.max_io_queue_depth",
+        128,
+        _at_least(128),
+        "Requests that wait at most.",
+        "128",
+    ),
+    _Key(
+        "properties.per_buffer_cache_size_kb",
+        1024,
+        _at_least(16384),
+        "KiB of bounce buffer on the GPU that one transfer takes at a time.",
+        "16384",
+    ),
+    _Key(
+        "properties.max_device_cache_size_kb",
+        131072,
+        _at_least(131072),
+        "KiB of bounce buffers on the GPU in all.",
+        "131072",
+    ),
+    _Key(
+        "properties.max_direct_io_size_kb",
+        16384,
+        _at_least(1024),
+        "KiB of the largest piece that nvidia-fs is given at a time.",
+        "16384",
+    ),
+    _Key(
+        "properties.max_device_pinned_mem_size_kb",
+        33554432,
+        _at_least(33554432),
+        "KiB of GPU memory that may be registered.",
+        "33554432",
+    ),
+    _Key(
+        "properties.use_poll_mode",
+        False,
+        lambda value: value is False,
+        "Polling helps requests of a few KiB, and costs a core.",
+        "false",
+    ),
+    _Key(
+        "profile.nvtx",
+        False,
+        lambda value: value is False,
+        "Ranges for NVIDIA's profilers; each call pays for them.",
+        "false",
+    ),
+)
+
+_COMPAT = "properties.allow_compat_mode"
+# Its name is in the libraries up to 1.16, and in none since.
+_WITHOUT_VARIABLE = (1, 17)
+_FORCED = "properties.force_compat_mode"
+_LEVEL = "logging.level"
+
+
+def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
+    config = facts["cufile_json"]
+    if not config["exists"] and config["reason"] is None and not facts["cufile"]["available"]:
+        return
+    yield _file(config)
+    if config["misnamed_by"]:
+        yield _SECTION.warn(
+            config["misnamed_by"],
+            "set",
+            "cuFile does not read this variable.",
+            "Name the file by CUFILE_ENV_PATH_JSON.",
+        )
+    if config["reason"] is not None:
+        return
+    if _ignores(config, facts["cufile"]):
+        yield _SECTION.warn(
+            "CUFILE_ALLOW_COMPAT_MODE",
+            "set",
+            f"cuFile {facts['cufile']['version']} does not read this variable any more.",
+            f'Set "properties": {{"allow_compat_mode": ...}} in {config["path"]}.',
+        )
+        read = {key: value for key, value in config["overrides"].items() if key != _COMPAT}
+        config = {**config, "overrides": read}
+    for key in _KEYS:
+        yield _line(key, config)
+    yield _bounce(config)
+    yield _compat(config, facts["cufile"])
+    yield _log(config)
+
+
+def _ignores(config: Mapping[str, Any], cufile: Mapping[str, Any]) -> bool:
+    """Whether the variable for compatibility mode is set, and this cuFile does not read it."""
+    version = version_of(cufile["version"])
+    return _COMPAT in config["overrides"] and version is not None and version >= _WITHOUT_VARIABLE
+
+
+def _file(config: Mapping[str, Any]) -> Line:
+    path = config["path"]
+    by = f", named by {config['named_by']}" if config["named_by"] else ""
+    if config["reason"] is not None:
+        return _SECTION.no(
+            "File",
+            f"{path} {config['reason']}{by}",
+            "cuFile does not start with it, or takes its defaults.",
+            "Mend it: JSON with // comments, and no comma before a closing brace.",
+        )
+    if config["exists"]:
+        return _SECTION.ok("File", f"{path}{by}, {len(config['keys'])} keys")
+    return _SECTION.ok("File", f"no {path}", "cuFile takes its defaults.")
+
+
+def _value(config: Mapping[str, Any], name: str) -> Any:
+    return config["overrides"].get(name, config["keys"].get(name))
+
+
+def _line(key: _Key, config: Mapping[str, Any]) -> Line:
+    value = _value(config, key.name)
+    found = f"not set, {_json(key.default)} by default" if value is None else _json(value)
+    section, short = key.name.rsplit(".", 1)
+    remedy = f'"{section}": {{"{short}": {key.advice}}} in {config["path"]}.'
+    if value is not None and not key.takes(value):
+        why = f"{found}: not of the type of {_json(key.default)}"
+        return _SECTION.no(key.short, why, key.meaning, f"Set {remedy}")
+    if key.is_good(key.default if value is None else value):
+        return _SECTION.ok(key.short, found, key.meaning)
+    return _SECTION.warn(key.short, found, key.meaning, f"For large datasets, set {remedy}")
+
+
+def _json(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _bounce(config: Mapping[str, Any]) -> Line:
+    """The two sizes of bounce buffers together: NVIDIA's guide wants the one to hold many of the
+    other."""
+    what = "Bounce buffers"
+    each = _value(config, "properties.per_buffer_cache_size_kb") or 1024
+    all_of_them = _value(config, "properties.max_device_cache_size_kb") or 131072
+    threads = _value(config, "execution.max_io_threads") or 4
+    if not all(type(number) is int and number > 0 for number in (each, all_of_them, threads)):
+        return _SECTION.unknown(what, "their sizes are no numbers", "Mend the keys above.")
+    count = all_of_them // each
+    found = f"{count} of {size(each << 10)}"
+    if count >= threads:
+        return _SECTION.ok(what, found, "One for each thread, or more.")
+    return _SECTION.warn(
+        what,
+        found,
+        f"{threads} threads wait for them.",
+        f'Set "properties": {{"max_device_cache_size_kb": {each * threads}}} in {config["path"]}.',
+    )
+
+
+def _compat(config: Mapping[str, Any], cufile: Mapping[str, Any]) -> Line:
+    forced, allowed = _value(config, _FORCED), _value(config, _COMPAT)
+    direct = cufile["mode"] in ("p2p", "nvfs")
+    if forced is True:
+        return _SECTION.warn(
+            "allow_compat_mode",
+            "forced by force_compat_mode",
+            "cuFile reads through host memory even where GPUDirect could be used.",
+            f'Set "properties": {{"force_compat_mode": false}} in {config["path"]}, and unset '
+            "CUFILE_FORCE_COMPAT_MODE.",
+        )
+    if allowed is False and cufile["available"] and not direct:
+        return _SECTION.no(
+            "allow_compat_mode",
+            "false, and GPUDirect is not to be had",
+            "cuFile refuses each file.",
+            f'Set "properties": {{"allow_compat_mode": true}} in {config["path"]}, or meet the '
+            "conditions of GPUDirect.",
+        )
+    found = "not set, true by default" if allowed is None else _json(allowed)
+    meaning = (
+        "Where GPUDirect cannot be used, cuFile fails."
+        if allowed is False
+        else "Where GPUDirect cannot be used, cuFile reads through host memory."
+    )
+    return _SECTION.ok("allow_compat_mode", found, meaning)
+
+
+def _log(config: Mapping[str, Any]) -> Line:
+    level = _value(config, _LEVEL)
+    if str(level).upper() in ("DEBUG", "TRACE"):
+        return _SECTION.warn(
+            "logging.level",
+            str(level),
+            "cuFile writes lines for each request.",
+            f'Set "logging": {{"level": "ERROR"}} in {config["path"]}.',
+        )
+    return _SECTION.ok(
+        "logging.level", "not set, ERROR by default" if level is None else str(level)
+    )

@@ -1,0 +1,290 @@
+"""The path: its file system, its drives, and what cuFile will make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from penstock.diagnosis.checks.gpu import name
+from penstock.diagnosis.line import Line, Section
+from penstock.units import size
+
+_SECTION = Section("Path")
+
+LOCAL = ("ext4", "xfs")
+"""File systems on block devices for which NVIDIA supports GPUDirect Storage."""
+
+_DISTRIBUTED = ("lustre", "gpfs", "wekafs", "beegfs", "fhgfs", "virtiofs", "panfs", "scatefs")
+_LITTLE = 0.05
+
+
+def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
+    storage, system = facts["storage"], facts["file_system"]
+    if storage is None or system is None:
+        return
+    yield _file_system(storage, system)
+    yield _direct(system)
+    yield from _stripes(system)
+    yield _free(storage)
+    if system["file_bytes"] is not None:
+        yield _cached(facts, system)
+    yield from _for_cufile(storage)
+    yield _allowed(storage, facts["cufile_json"])
+    for distance, drives in _grouped(storage["distances"]):
+        yield _distance(distance, drives, facts)
+
+
+def _kind(storage: Mapping[str, Any]) -> str | None:
+    return storage["mount"]["type"] if storage["mount"] else None
+
+
+def _file_system(storage: Mapping[str, Any], system: Mapping[str, Any]) -> Line:
+    mount = storage["mount"]
+    drives = " on ".join(
+        layer["name"] + (f" ({layer['raid_level']})" if layer["raid_level"] else "")
+        for layer in storage["layers"]
+    )
+    where = f"{mount['source']} at {mount['point']}" if mount else f"at {system['path']}"
+    return _SECTION.ok(
+        "File system",
+        f"{mount['type'] if mount else system['type']}, {where}"
+        + (f"; {drives}" if drives else "; no block device told"),
+    )
+
+
+def _direct(system: Mapping[str, Any]) -> Line:
+    if not system["direct_io"]:
+        return _SECTION.warn(
+            "Direct I/O",
+            system["reason"] or "the file system refuses O_DIRECT",
+            "All reads and writes go through the page cache.",
+            "Give a path that can be written, on a file system with direct I/O: ext4, XFS, Lustre.",
+        )
+    memory, offset = system["memory_alignment"], system["offset_alignment"]
+    return _SECTION.ok(
+        "Direct I/O",
+        f"memory {memory} B, offset {offset} B",
+        "Data that is not cached can bypass the page cache; Penstock sees to the alignment.",
+    )
+
+
+def _stripes(system: Mapping[str, Any]) -> Iterator[Line]:
+    if system["type"] != "lustre":
+        return
+    if not system["layout"]:
+        yield _SECTION.unknown(
+            "Stripes",
+            "the attribute lustre.lov cannot be read",
+            "Ask lfs getstripe; the client may have to be mounted with user_xattr.",
+        )
+    for part in system["layout"]:
+        yield _part(part)
+
+
+def _part(part: Mapping[str, Any]) -> Line:
+    end = "end of file" if part["end"] is None else size(part["end"])
+    what = "Stripes" if (part["start"], part["end"]) == (0, None) else f"Stripes to {end}"
+    if part["stale"]:
+        return _SECTION.warn(
+            what, "a mirror that is behind", "It is not read.", "lfs mirror resync FILE."
+        )
+    if part["stripe_size"] is None:
+        return _SECTION.ok(what, "on the metadata server", "Quick for small files.")
+    count = part["stripe_count"]
+    found = (
+        f"{'all targets' if count is None else f'{count} target(s)'}, {size(part['stripe_size'])}"
+    )
+    if part["targets"]:
+        found += f", on {', '.join(map(str, part['targets']))}"
+    if count == 1:
+        return _SECTION.warn(
+            what,
+            found,
+            "One storage target carries all of it.",
+            "For large files: lfs setstripe -c -1 -S 16M FOLDER, then write them anew.",
+        )
+    return _SECTION.ok(what, found, "Blocks line up with the stripes.")
+
+
+def _free(storage: Mapping[str, Any]) -> Line:
+    free, total = storage["free_bytes"], storage["total_bytes"]
+    if not total:
+        return _SECTION.unknown("Free space", "the file system does not tell", "Ask df.")
+    found = f"{size(free)} of {size(total)}"
+    mount = storage["mount"]
+    if mount and "ro" in mount["options"]:
+        return _SECTION.warn(
+            "Free space",
+            f"{found}, mounted read-only",
+            "Nothing can be written.",
+            f"mount -o remount,rw {mount['point']}, if the storage allows it.",
+        )
+    if free == 0:
+        return _SECTION.no(
+            "Free space", found, "Nothing can be written.", "Delete files, or give another path."
+        )
+    if free < _LITTLE * total:
+        return _SECTION.warn(
+            "Free space", found, "A full file system writes slower.", "Delete or move files."
+        )
+    return _SECTION.ok("Free space", found)
+
+
+def _cached(facts: Mapping[str, Any], system: Mapping[str, Any]) -> Line:
+    share, length = system["cached"], size(system["file_bytes"])
+    if share is None:
+        return _SECTION.unknown(
+            "In the page cache", "neither cachestat(2) nor mincore(2) tells", "Allow cachestat(2)."
+        )
+    of = f"of {length}" if facts["cachestat"] else f"of the first 4 MiB of {length}"
+    return _SECTION.ok(
+        "In the page cache",
+        f"{share:.0%} {of}",
+        "What is cached is copied or mapped; the rest is read from storage.",
+    )
+
+
+def _for_cufile(storage: Mapping[str, Any]) -> Iterator[Line]:
+    kind = _kind(storage)
+    if kind is None:
+        yield _SECTION.unknown(
+            "Known to GPUDirect", "/proc/self/mountinfo does not name the mount", "Mount /proc."
+        )
+        return
+    yield _supported(storage, kind)
+    if storage["data_mode"] is not None:
+        yield _data_mode(storage["data_mode"])
+    if storage["layers"]:
+        yield _udev(storage, kind)
+
+
+def _supported(storage: Mapping[str, Any], kind: str) -> Line:
+    what = "Known to GPUDirect"
+    if kind in LOCAL or kind in _DISTRIBUTED:
+        return _SECTION.ok(what, kind)
+    if kind.startswith("nfs"):
+        options = storage["mount"]["options"]
+        if "proto=rdma" in options:
+            return _SECTION.ok(what, f"{kind} over RDMA")
+        return _SECTION.no(
+            what,
+            f"{kind} without RDMA",
+            "cuFile reads it through host memory, or refuses it.",
+            "Mount it with -o proto=rdma, from a server that has RDMA.",
+        )
+    return _SECTION.no(
+        what,
+        kind,
+        "cuFile reads it through host memory, or refuses it.",
+        "Put the data on ext4 or XFS on NVMe, or on Lustre, NFS over RDMA, WekaFS, GPFS, BeeGFS.",
+    )
+
+
+def _data_mode(data: Mapping[str, Any]) -> Line:
+    what, mode = "ext4 data mode", data["mode"]
+    remedy = "Mount it with -o data=ordered, and look whether /proc/mounts shows it."
+    if mode is None:
+        return _SECTION.unknown(what, "neither the mount table nor /proc/fs/ext4 tells it", remedy)
+    if mode != "ordered":
+        return _SECTION.no(what, f"data={mode}", "cuFile takes ext4 in ordered mode only.", remedy)
+    if data["in_mount_table"]:
+        return _SECTION.ok(what, "data=ordered")
+    return _SECTION.warn(
+        what,
+        "data=ordered, by default",
+        "The mount table does not show it, and cuFile looks there: it cannot verify the mode.",
+        remedy,
+    )
+
+
+def _allowed(storage: Mapping[str, Any], config: Mapping[str, Any]) -> Line:
+    """Whether the denylist of cufile.json has the file system, mount or device."""
+    mount = storage["mount"] or {"type": None, "point": None, "source": None}
+    drives = [f"/dev/{layer['name']}" for layer in storage["layers"]]
+    for key, present in (
+        ("filesystems", [mount["type"]]),
+        ("mounts", [mount["point"]]),
+        ("devices", [mount["source"], *drives]),
+    ):
+        listed = config["keys"].get(f"denylist.{key}")
+        denied = [entry for entry in listed if entry in present] if type(listed) is list else []
+        if denied:
+            return _SECTION.no(
+                "cuFile's denylist",
+                f"denylist.{key} in {config['path']} has {denied[0]}",
+                "cuFile takes no direct way here.",
+                "Take it out of the list.",
+            )
+    return _SECTION.ok("cuFile's denylist", "does not name it")
+
+
+def _udev(storage: Mapping[str, Any], kind: str) -> Line:
+    what, entry, place = "udev's entry", storage["udev"], storage["udev_path"]
+    if entry is None:
+        return _SECTION.no(
+            what,
+            f"no {place}",
+            "cuFile refuses files here: it asks udev for the file system of the device.",
+            f"Run systemd-udevd; in a container, mount the host's /run/udev, or write {place} with "
+            f"the lines E:ID_FS_TYPE={kind} and E:ID_FS_USAGE=filesystem.",
+        )
+    missing = [key for key in ("ID_FS_TYPE", "ID_FS_USAGE") if not entry.get(key)]
+    if missing:
+        return _SECTION.no(
+            what,
+            f"{place} without {' and '.join(missing)}",
+            "cuFile refuses files here: it asks udev for the file system of the device.",
+            f"udevadm trigger --action=change /dev/{storage['device']}.",
+        )
+    if entry["ID_FS_USAGE"] != "filesystem":
+        return _SECTION.no(
+            what,
+            f"ID_FS_USAGE={entry['ID_FS_USAGE']}",
+            "cuFile takes the device for something else than a file system.",
+            f"wipefs shows old signatures; then udevadm trigger /dev/{storage['device']}.",
+        )
+    return _SECTION.ok(what, f"{entry['ID_FS_TYPE']}, {entry['ID_FS_USAGE']}")
+
+
+_NEAR = {
+    "switch": "below the same port of the processor",
+    "host bridge": "at the same host bridge",
+    "nothing": "at different host bridges",
+}
+
+
+def _grouped(
+    distances: Iterable[Mapping[str, Any]],
+) -> Iterator[tuple[Mapping[str, Any], list[str]]]:
+    """The drives that are as far from a GPU together: an array may have dozens."""
+    groups: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
+    for distance in distances:
+        same = repr([distance[key] for key in ("gpu", "nodes", "numa_distance", "common")])
+        groups.setdefault(same, (distance, []))[1].append(distance["drive"])
+    yield from groups.values()
+
+
+def _distance(distance: Mapping[str, Any], drives: list[str], facts: Mapping[str, Any]) -> Line:
+    gpu = next(g for g in facts["gpus"] if g["pci_bus_id"] == distance["gpu"])
+    what = f"{name(gpu)} to {', '.join(drives)}"
+    nodes, far, common = distance["nodes"], distance["numa_distance"], distance["common"]
+    one_node = facts["cpu"]["numa_nodes"] == 1
+    if None in nodes and not one_node:
+        return _SECTION.unknown(
+            what, "NUMA nodes are not told", "nvidia-smi topo -m shows what the driver knows."
+        )
+    if one_node:
+        found = "one NUMA node"
+    else:
+        found = f"NUMA nodes {nodes[0]} and {nodes[1]}"
+        found += f", distance {far}" if far is not None else ", distance not told"
+    if common is not None:
+        found += f"; {_NEAR[common]}"
+    if not one_node and nodes[0] != nodes[1]:
+        return _SECTION.warn(
+            what,
+            found,
+            "Data crosses from one processor to the other.",
+            "Use the GPU or the drive of the same node, or move the card.",
+        )
+    return _SECTION.ok(what, found)

@@ -1,0 +1,107 @@
+"""nvidia-fs, and the configuration that cuFile reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.diagnosis.system import System
+
+DEFAULT = "/etc/cufile.json"
+VARIABLE = "CUFILE_ENV_PATH_JSON"
+
+MISNOMER = "CUFILE_CONFIG_FILE"
+"""What Legate's page calls the variable in its text; no cuFile reads it."""
+
+OVERRIDES = {
+    "CUFILE_ALLOW_COMPAT_MODE": "properties.allow_compat_mode",
+    "CUFILE_FORCE_COMPAT_MODE": "properties.force_compat_mode",
+    "CUFILE_USE_PCIP2PDMA": "properties.use_pci_p2pdma",
+}
+"""Environment variables that cuFile puts above the file."""
+
+# A string, which stays, or a comment of either kind.
+_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+
+
+def nvidia_fs(system: System) -> dict[str, Any]:
+    """The kernel module of GPUDirect Storage."""
+    told = system.text("/proc/driver/nvidia-fs/version") or ""
+    version = re.search(r"\d+(?:\.\d+)+", told)
+    return {
+        "loaded": system.exists("/sys/module/nvidia_fs") or bool(told),
+        "version": version[0] if version else system.text("/sys/module/nvidia_fs/version"),
+    }
+
+
+def configuration(system: System, environment: Mapping[str, str]) -> dict[str, Any]:
+    """The cufile.json in force: its path, who names it, its keys as "execution.parallel_io", or
+    what is wrong with it; and the variables above it."""
+    named = environment.get(VARIABLE) or None
+    path = named or DEFAULT
+    contents = system.bytes(path)
+    keys: dict[str, Any] = {}
+    reason = None
+    if contents is not None:
+        try:
+            keys = parse(contents.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            reason = f"is not UTF-8: byte {error.start}"
+        except ValueError as error:
+            reason = str(error)
+    elif system.exists(path):
+        reason = "cannot be read: no permission, or no file"
+    elif named:
+        reason = "does not exist"
+    return {
+        "path": path,
+        "named_by": VARIABLE if named else None,
+        "exists": contents is not None,
+        "reason": reason,
+        "keys": keys,
+        "overrides": {
+            key: _switch(environment[variable])
+            for variable, key in OVERRIDES.items()
+            if environment.get(variable)
+        },
+        "misnamed_by": MISNOMER if environment.get(MISNOMER) else None,
+    }
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The keys of JSON with comments, their sections before them.
+
+    Raises:
+        ValueError: It is none; the text says line and column.
+    """
+
+    # Comments become spaces, so that places in the text stay what they are.
+    def blank(match: re.Match[str]) -> str:
+        found = match[0]
+        return found if found.startswith('"') else re.sub(r"[^\n]", " ", found)
+
+    try:
+        value = json.loads(_COMMENT.sub(blank, text))
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"is broken at line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from None
+    except RecursionError:
+        raise ValueError("is broken: it is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("is broken: it holds no object")
+    return dict(_flat(value, ""))
+
+
+def _flat(value: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
+    pairs = []
+    for key, inner in value.items():
+        name = f"{prefix}{key}"
+        pairs += _flat(inner, f"{name}.") if isinstance(inner, dict) else [(name, inner)]
+    return pairs
+
+
+def _switch(text: str) -> bool | str:
+    return {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower(), text)

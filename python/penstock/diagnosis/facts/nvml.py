@@ -1,0 +1,72 @@
+"""What only NVIDIA's management library tells, by ctypes: a handful of calls with plain numbers.
+
+The names and numbers are those of ``nvml.h``, which keeps them from release to release.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from penstock.diagnosis.system import System
+
+_SUCCESS = 0
+
+
+class _Bar1(ctypes.Structure):
+    """``nvmlBAR1Memory_t``, in bytes."""
+
+    _fields_ = (
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    )
+
+
+def query(bus_ids: Iterable[str], system: System) -> dict[str, dict[str, Any]]:
+    """By PCI bus id: persistence mode, size of BAR1, generation and width of the link.
+
+    What the library does not tell is left out; without it, or on another tree than the machine's
+    own, all is.
+    """
+    wanted = list(bus_ids)
+    if not wanted or str(system.root) != "/":
+        return {}
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+        if library.nvmlInit_v2() != _SUCCESS:
+            return {}
+    except (OSError, AttributeError):
+        return {}
+    try:
+        return {bus_id: told for bus_id in wanted if (told := _device(library, bus_id))}
+    finally:
+        library.nvmlShutdown()
+
+
+def _device(library: Any, bus_id: str) -> dict[str, Any]:
+    handle = ctypes.c_void_p()
+    by_bus_id = getattr(library, "nvmlDeviceGetHandleByPciBusId_v2", None)
+    if by_bus_id is None or by_bus_id(bus_id.encode(), ctypes.byref(handle)) != _SUCCESS:
+        return {}
+
+    def ask(call: str, place: Any, value: Callable[[Any], Any]) -> Any:
+        function = getattr(library, call, None)
+        if function is None or function(handle, ctypes.byref(place)) != _SUCCESS:
+            return None
+        return value(place)
+
+    def number(call: str) -> Any:
+        return ask(call, ctypes.c_uint(), lambda place: place.value)
+
+    persistence = number("nvmlDeviceGetPersistenceMode")
+    told = {
+        "persistence": None if persistence is None else bool(persistence),
+        "bar1_bytes": ask("nvmlDeviceGetBAR1MemoryInfo", _Bar1(), lambda place: place.total),
+        "generation": number("nvmlDeviceGetCurrPcieLinkGeneration"),
+        "width": number("nvmlDeviceGetCurrPcieLinkWidth"),
+        "max_generation": number("nvmlDeviceGetMaxPcieLinkGeneration"),
+        "max_width": number("nvmlDeviceGetMaxPcieLinkWidth"),
+    }
+    return {key: value for key, value in told.items() if value is not None}

@@ -1,0 +1,53 @@
+"""Python packages, by their metadata: to import torch only for its version takes seconds."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.hdf5_library import nvcomp_libraries
+
+# Wheels that carry the CUDA line in their name come under the package's own.
+_NAMES = {
+    "numpy": ("numpy",),
+    "torch": ("torch",),
+    "cupy": ("cupy", "cupy-cuda13x", "cupy-cuda12x"),
+    "jax": ("jax",),
+    "nvcomp": (
+        "nvidia-libnvcomp-cu13",
+        "nvidia-libnvcomp-cu12",
+        "nvidia-nvcomp-cu13",
+        "nvidia-nvcomp-cu12",
+    ),
+    "deepspeed": ("deepspeed",),
+    "kvikio": ("kvikio", "kvikio-cu13", "kvikio-cu12"),
+}
+
+
+def read() -> dict[str, Any]:
+    """Versions; ``None`` for what is not installed."""
+    import h5py
+
+    return {
+        "version": platform.python_version(),
+        "h5py": h5py.version.version,
+        "hdf5": h5py.version.hdf5_version,
+        **{name: _installed(distributions) for name, distributions in _NAMES.items()},
+    }
+
+
+def _installed(distributions: tuple[str, ...]) -> str | None:
+    for distribution in distributions:
+        try:
+            return importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def nvcomp(environment: Mapping[str, str]) -> str | None:
+    """nvCOMP's library, where the variable or a wheel names one. The loader may find another."""
+    named = environment.get("PENSTOCK_NVCOMP_LIBRARY")
+    return named or next((str(path) for path in nvcomp_libraries()), None)
