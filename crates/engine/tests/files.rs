@@ -498,6 +498,39 @@ fn a_number_that_is_no_descriptor_is_an_error() {
     assert_eq!(none.unwrap_err().os_errno(), libc::EBADF);
 }
 
+fn lent(file: &std::fs::File, write: bool) -> penstock_engine::error::Result<File> {
+    let access = Access {
+        read: !write,
+        write,
+        ..Access::default()
+    };
+    File::of_lent_descriptor(file.as_raw_fd(), access, Options::default())
+}
+
+#[test]
+fn a_descriptor_that_is_lent_gives_no_more_access_than_it_has() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("lent.bin");
+    std::fs::write(&path, b"content").unwrap();
+    let reads = std::fs::File::open(&path).unwrap();
+    assert_reads(&Arc::new(lent(&reads, false).unwrap()), 0, b"content");
+    let refused = lent(&reads, true).unwrap_err();
+    assert!(refused.to_string().contains("not open for writing"));
+    assert!(refused.to_string().contains("lent.bin"));
+    let writes = std::fs::OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .unwrap();
+    assert!(lent(&writes, false).is_err());
+    assert!(lent(&writes, true).is_ok());
+}
+
+#[test]
+fn a_lent_number_that_is_no_descriptor_is_an_error() {
+    let none = File::of_lent_descriptor(-1, Access::default(), Options::default());
+    assert_eq!(none.unwrap_err().os_errno(), libc::EBADF);
+}
+
 #[test]
 fn a_durable_write_of_any_way_is_in_the_file() {
     let sandbox = Sandbox::new();
