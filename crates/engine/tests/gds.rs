@@ -447,7 +447,7 @@ fn registered_buffers() {
     let content = pattern(1 << 20, 3);
     let file = sandbox.file("read.bin", &content);
     let memory = Place::Device.memory(1 << 20, 0);
-    let address = memory.address() as usize;
+    let address = memory.address();
     assert!(buffer::deregister(address).is_err());
     buffer::register(address, 512 << 10).unwrap();
     buffer::register(address, 512 << 10).unwrap();
