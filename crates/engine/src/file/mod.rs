@@ -109,8 +109,15 @@ impl File {
         }
         let mode = access_mode(access).map_err(|e| e.in_file(&name))?;
         let has = flags & libc::O_ACCMODE;
-        if flags & libc::O_PATH != 0 || (has != mode && has != libc::O_RDWR) {
-            let what = if access.write { "writing" } else { "reading" };
+        let is_closed_to = |mode| flags & libc::O_PATH != 0 || has == mode;
+        let refused = if access.read && is_closed_to(libc::O_WRONLY) {
+            Some("reading")
+        } else if access.write && is_closed_to(libc::O_RDONLY) {
+            Some("writing")
+        } else {
+            None
+        };
+        if let Some(what) = refused {
             return Err(
                 Error::invalid(format!("the descriptor is not open for {what}"))
                     .remedy(format!("open it for {what}"))
