@@ -12,6 +12,8 @@ Path: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 
 READ: int = lib.PENSTOCK_READ
 WRITE: int = lib.PENSTOCK_WRITE
+CREATE: int = lib.PENSTOCK_CREATE
+TRUNCATE: int = lib.PENSTOCK_TRUNCATE
 
 _open = lib.penstock_open
 _close = lib.penstock_close
@@ -26,16 +28,24 @@ def encode(path: Path) -> bytes:
 
 
 class NativeFile:
-    """An open file. It is closed by :meth:`close`, or when nobody refers to it."""
+    """An open file. It is closed by :meth:`close`, or when nobody refers to it.
+
+    Args:
+        path: The file, or a descriptor that is open on it and stays its owner's.
+        flags: :data:`READ` and its like; of a descriptor no more than it is open for.
+    """
 
     __slots__ = ("__weakref__", "_opened", "handle")
 
     handle: CData
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: Path | int, flags: int) -> None:
         # The native call puts the handle where it is closed from, whatever interrupts what follows.
         self._opened = ffi.new("penstock_file **")
-        check(_open(encode(path), flags, NULL, self._opened))
+        if isinstance(path, int):
+            check(lib.penstock_open_descriptor(path, flags, NULL, self._opened))
+        else:
+            check(_open(encode(path), flags, NULL, self._opened))
         self.handle = self._opened[0]
 
     def size(self) -> int:
@@ -43,6 +53,10 @@ class NativeFile:
         size = ffi.new("uint64_t *")
         check(lib.penstock_file_size(self.handle, size))
         return int(size[0])
+
+    def sync(self) -> None:
+        """Bring data and size to the medium."""
+        check(lib.penstock_sync(self.handle))
 
     def close(self) -> None:
         """Wait for the file's requests and close it. Closing again does nothing."""

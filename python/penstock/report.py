@@ -172,11 +172,20 @@ remember = _last.set
 gives bytes and nanoseconds."""
 
 
+last_account = _last.get
+"""The last report of the thread or task as it is, a ``penstock_report`` mostly."""
+
+
 def remember_note(note: str) -> None:
     """Add why the last transfer took another way to its report."""
     last = last_report()
     if last is not None:
-        _last.set(replace(last, note=f"{last.note}; {note}" if last.note else note))
+        _last.set(with_note(last, note))
+
+
+def with_note(report: Report, note: str) -> Report:
+    """A report that also tells why a transfer took another way."""
+    return replace(report, note=f"{report.note}; {note}" if report.note else note)
 
 
 def from_native(native: CData) -> Report:

@@ -202,6 +202,11 @@ PENSTOCK_API int penstock_trace_stop(void);
 
 PENSTOCK_API int penstock_open(const char *path, int flags, const penstock_options *options,
                                penstock_file **file);
+/* The file that a descriptor of this process is open on, for PENSTOCK_READ, PENSTOCK_WRITE or both, as far
+ * as the descriptor is open for that. The descriptor stays the caller's, who may close it at once. Its
+ * position, O_APPEND and O_DIRECT do not count. */
+PENSTOCK_API int penstock_open_descriptor(int descriptor, int flags, const penstock_options *options,
+                                          penstock_file **file);
 /* Waits for the file's requests and for calls on other threads, asleep, and for nothing else: requests of
  * other files, whether slow or stuck, do not hold it up. When it returns, no descriptor of the file is
  * open. NULL is allowed. */
@@ -410,6 +415,12 @@ PENSTOCK_API int penstock_device_free(void *pointer);
 /* Page-locked host memory, for the devices of every context. */
 PENSTOCK_API int penstock_host_alloc(uint64_t bytes, void **pointer);
 PENSTOCK_API int penstock_host_free(void *pointer);
+/* Registers device memory with cuFile, so that what the gds route moves there need not go through cuFile's
+ * own buffers. Only cuFile gains by it: every route takes memory that is not registered.
+ * PENSTOCK_ERR_UNAVAILABLE where cuFile does not start. */
+PENSTOCK_API int penstock_buffer_register(void *pointer, uint64_t bytes);
+/* Takes back one penstock_buffer_register, before the memory is freed and while no request uses it. */
+PENSTOCK_API int penstock_buffer_deregister(void *pointer);
 /* Waits until the work queued on a stream is done. `device` tells whose default stream is meant. */
 PENSTOCK_API int penstock_stream_wait(int device, penstock_stream stream);
 /* Whether all work queued on a stream is done: *is_idle is 1 or 0, and 0 where a capture into a CUDA

@@ -73,6 +73,39 @@ pub unsafe extern "C" fn penstock_open(
     })
 }
 
+/// # Safety
+/// `options` is null or points to options; `file` is a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_open_descriptor(
+    descriptor: c_int,
+    flags: c_int,
+    options: *const COptions,
+    file: *mut *mut CFile,
+) -> c_int {
+    guard(|| {
+        refuse_fork()?;
+        if file.is_null() {
+            return Err(null("file"));
+        }
+        if flags & !(READ | WRITE) != 0 {
+            return Err(Error::invalid(format!(
+                "unknown flags in {flags:#x} for a descriptor"
+            )));
+        }
+        let access = Access {
+            read: flags & READ != 0,
+            write: flags & WRITE != 0,
+            ..Access::default()
+        };
+        // SAFETY: the caller vouches for the options.
+        let options = unsafe { options::read(options)? };
+        let opened = File::of_lent_descriptor(descriptor, access, options)?;
+        // SAFETY: the caller vouches for the place.
+        unsafe { *file = FILES.insert(Arc::new(Arc::new(opened))) };
+        Ok(OK)
+    })
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn penstock_close(file: *mut CFile) -> c_int {
     guard(|| {

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use penstock_engine::{Stream, allocate};
+use penstock_engine::{Stream, allocate, buffer};
 
 use crate::error::{OK, guard, null};
 
@@ -129,6 +129,24 @@ pub unsafe extern "C" fn penstock_stream_query(
         let answer = unsafe { is_idle.as_mut() }.ok_or_else(|| null("is_idle"))?;
         // SAFETY: passed on.
         *answer = unsafe { Stream::from_raw(stream) }.is_idle(device)?.into();
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn penstock_buffer_register(pointer: *mut c_void, bytes: u64) -> c_int {
+    guard(|| {
+        buffer::register(pointer as usize, bytes)?;
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// No request moves anything from or to the memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn penstock_buffer_deregister(pointer: *mut c_void) -> c_int {
+    guard(|| {
+        buffer::deregister(pointer as usize)?;
         Ok(OK)
     })
 }

@@ -34,3 +34,4 @@ pub use memory::MemoryKind;
 pub use plan::Extent;
 pub use request::StreamOrder;
 pub use routes::fault;
+pub use routes::gds::buffer;

@@ -498,6 +498,74 @@ fn a_number_that_is_no_descriptor_is_an_error() {
     assert_eq!(none.unwrap_err().os_errno(), libc::EBADF);
 }
 
+fn lent(file: &std::fs::File, write: bool) -> penstock_engine::error::Result<File> {
+    let access = Access {
+        read: !write,
+        write,
+        ..Access::default()
+    };
+    File::of_lent_descriptor(file.as_raw_fd(), access, Options::default())
+}
+
+#[test]
+fn a_descriptor_that_is_lent_gives_no_more_access_than_it_has() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("lent.bin");
+    std::fs::write(&path, b"content").unwrap();
+    let reads = std::fs::File::open(&path).unwrap();
+    assert_reads(&Arc::new(lent(&reads, false).unwrap()), 0, b"content");
+    let refused = lent(&reads, true).unwrap_err();
+    assert!(refused.to_string().contains("not open for writing"));
+    assert!(refused.to_string().contains("lent.bin"));
+    let writes = std::fs::OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .unwrap();
+    assert!(lent(&writes, false).is_err());
+    assert!(lent(&writes, true).is_ok());
+}
+
+#[test]
+fn a_lent_descriptor_of_a_file_that_may_not_be_opened_again_serves_unless_its_flags_do_harm() {
+    let sandbox = Sandbox::new();
+    let content = pattern(300_000, 2);
+    let path = sandbox.path("secret.bin");
+    std::fs::write(&path, &content).unwrap();
+    let reads = std::fs::File::open(&path).unwrap();
+    let appends = std::fs::OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .unwrap();
+    let closed: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o0);
+    std::fs::set_permissions(&path, closed).unwrap();
+    // SAFETY: both only concern this thread. Without the rights of root, which may open all.
+    let (served, refused) = unsafe {
+        let before = libc::setfsuid(65_534) as libc::uid_t;
+        let answers = (lent(&reads, false), lent(&appends, true));
+        libc::setfsuid(before);
+        answers
+    };
+    assert_reads(&Arc::new(served.unwrap()), 0, &content);
+    assert_eq!(refused.unwrap_err().os_errno(), libc::EACCES);
+}
+
+#[test]
+fn a_descriptor_that_only_names_a_file_lends_no_access() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("named.bin"), b"content").unwrap();
+    let mut options = std::fs::OpenOptions::new();
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_PATH);
+    let named = options.read(true).open(sandbox.path("named.bin")).unwrap();
+    assert!(lent(&named, false).is_err());
+    assert!(lent(&named, true).is_err());
+}
+
+#[test]
+fn a_lent_number_that_is_no_descriptor_is_an_error() {
+    let none = File::of_lent_descriptor(-1, Access::default(), Options::default());
+    assert_eq!(none.unwrap_err().os_errno(), libc::EBADF);
+}
+
 #[test]
 fn a_durable_write_of_any_way_is_in_the_file() {
     let sandbox = Sandbox::new();

@@ -11,6 +11,7 @@ use std::process::Command;
 use common::{Memory, Place, Sandbox, open, pattern, plain};
 use penstock_engine::Extent;
 use penstock_engine::allocate;
+use penstock_engine::buffer;
 use penstock_engine::describe::describe;
 use penstock_engine::error::{Error, Kind};
 use penstock_engine::fault::Fault;
@@ -439,14 +440,64 @@ fn open_files() {
     }
 }
 
-/// What the stand-in counts.
+#[test]
+#[ignore = "a case"]
+fn registered_buffers() {
+    let sandbox = Sandbox::new();
+    let content = pattern(1 << 20, 3);
+    let file = sandbox.file("read.bin", &content);
+    let memory = Place::Device.memory(1 << 20, 0);
+    let address = memory.address();
+    assert!(buffer::deregister(address).is_err());
+    buffer::register(address, 512 << 10).unwrap();
+    buffer::register(address, 512 << 10).unwrap();
+    assert!(buffer::register(address, 4096).is_err());
+    assert_eq!(live_buffers(), 1);
+    for text in ["direct=yes", "direct=no", "direct=no;block=64KiB;threads=3"] {
+        // Inside, with a part of the registered buffer before it; across its end; behind it.
+        for (from, length) in [(4099, 100_000), ((512 << 10) - 5, 10), (600_000, 77_777)] {
+            memory.fill(&vec![0; 1 << 20]);
+            let set = options(text).or(options("route=gds"));
+            let whole = [(9, length, from)];
+            memory
+                .transfer(&file, Operation::Read, &whole, set)
+                .unwrap();
+            let (from, length) = (from as usize, length as usize);
+            let bytes = memory.bytes(1 << 20);
+            assert!(bytes[from..from + length] == content[9..9 + length]);
+            assert!(bytes[..from].iter().all(|&b| b == 0));
+        }
+    }
+    buffer::deregister(address).unwrap();
+    assert_eq!(live_buffers(), 1);
+    buffer::deregister(address).unwrap();
+    assert_eq!(live_buffers(), 0);
+    let host = [0_u8; 16];
+    let refused = buffer::register(host.as_ptr() as usize, 16).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Invalid);
+}
+
+#[test]
+fn memory_that_is_registered_with_cufile_is_named_by_its_buffer() {
+    run_case_in_each_mode("registered_buffers");
+}
+
 fn live_handles() -> usize {
+    live(c"cudasim_live_cufile_handles")
+}
+
+fn live_buffers() -> usize {
+    live(c"cudasim_live_cufile_buffers")
+}
+
+/// What the stand-in counts.
+fn live(name: &std::ffi::CStr) -> usize {
     let library = std::env::var("PENSTOCK_CUDA_LIBRARY").unwrap();
     let path = std::ffi::CString::new(library).unwrap();
     // SAFETY: the stand-in, which is loaded already, exports the function with this signature.
     unsafe {
         let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
-        let function = libc::dlsym(library, c"cudasim_live_cufile_handles".as_ptr());
+        let function = libc::dlsym(library, name.as_ptr());
         assert!(!function.is_null());
         let count: extern "C" fn() -> usize = std::mem::transmute(function);
         count()

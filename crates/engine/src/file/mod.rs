@@ -49,16 +49,7 @@ pub struct File {
 impl File {
     pub fn open(path: &Path, access: Access, options: Options) -> Result<File> {
         options.check()?;
-        let flags = match (access.read, access.write) {
-            (true, true) => libc::O_RDWR,
-            (false, true) => libc::O_WRONLY,
-            (true, false) => libc::O_RDONLY,
-            (false, false) => {
-                return Err(
-                    Error::invalid("a file must be opened for reading or writing").in_file(path),
-                );
-            }
-        };
+        let flags = access_mode(access).map_err(|e| e.in_file(path))?;
         if (access.create || access.truncate) && !access.write {
             return Err(Error::invalid("create and truncate need write access").in_file(path));
         }
@@ -102,6 +93,46 @@ impl File {
             // The permission that the file was opened with is gone since, or there is no /proc. A
             // duplicate shares locks and position with the descriptor, which does no harm here.
             Err(_) => File::of_opened(duplicate(descriptor, name)?, name, access, options),
+        }
+    }
+
+    /// The file that a descriptor of the program is open on, with no more access than that has. The
+    /// descriptor is only looked at: its position and flags do not count, and it may be closed.
+    pub fn of_lent_descriptor(descriptor: RawFd, access: Access, options: Options) -> Result<File> {
+        options.check()?;
+        let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
+        let name = std::fs::read_link(&same)
+            .unwrap_or_else(|_| PathBuf::from(format!("descriptor {descriptor}")));
+        // SAFETY: fcntl with F_GETFL touches no memory of this process.
+        let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+        if flags < 0 {
+            return Err(Error::last_os("cannot use the descriptor").in_file(&name));
+        }
+        let mode = access_mode(access).map_err(|e| e.in_file(&name))?;
+        let has = flags & libc::O_ACCMODE;
+        let is_closed_to = |mode| flags & libc::O_PATH != 0 || has == mode;
+        let refused = if access.read && is_closed_to(libc::O_WRONLY) {
+            Some("reading")
+        } else if access.write && is_closed_to(libc::O_RDONLY) {
+            Some("writing")
+        } else {
+            None
+        };
+        if let Some(what) = refused {
+            return Err(
+                Error::invalid(format!("the descriptor is not open for {what}"))
+                    .remedy(format!("open it for {what}"))
+                    .in_file(&name),
+            );
+        }
+        match open_at_once(&same, mode | libc::O_CLOEXEC) {
+            Ok(opened) => File::of_opened(opened, &name, access, options),
+            // A duplicate would share these flags: it would write at the end of the file, or refuse
+            // what is not aligned.
+            Err(e) if flags & (libc::O_APPEND | libc::O_DIRECT) != 0 => {
+                Err(Error::os(&e, "cannot open the file of the descriptor again").in_file(&name))
+            }
+            Err(_) => File::of_opened(duplicate(descriptor, &name)?, &name, access, options),
         }
     }
 
@@ -267,12 +298,7 @@ impl File {
             if self.system.direct.is_none() {
                 return Err(self.without_direct());
             }
-            let access = match (self.access.read, self.access.write) {
-                (true, true) => libc::O_RDWR,
-                (false, true) => libc::O_WRONLY,
-                _ => libc::O_RDONLY,
-            };
-            let flags = access | libc::O_DIRECT | libc::O_CLOEXEC;
+            let flags = access_mode(self.access)? | libc::O_DIRECT | libc::O_CLOEXEC;
             // Through /proc it is surely the same file, also when it was renamed or unlinked.
             let same = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
             open_fd(&same, flags).map_err(|e| match e.raw_os_error() {
@@ -329,6 +355,18 @@ impl File {
         Error::new(Kind::Invalid, format!("the file is not open for {what}"))
             .remedy(format!("open it for {what}"))
             .in_file(&self.path)
+    }
+}
+
+/// The access mode of open(2).
+fn access_mode(access: Access) -> Result<i32> {
+    match (access.read, access.write) {
+        (true, true) => Ok(libc::O_RDWR),
+        (false, true) => Ok(libc::O_WRONLY),
+        (true, false) => Ok(libc::O_RDONLY),
+        (false, false) => Err(Error::invalid(
+            "a file must be opened for reading or writing",
+        )),
     }
 }
 

@@ -2,6 +2,7 @@
 //! can, and through host memory where it cannot. Which of the two it was is never taken for
 //! granted: the report says what cuFile's own statistics prove.
 
+pub mod buffer;
 mod driver;
 mod handle;
 mod proof;
@@ -199,8 +200,9 @@ impl GdsLane<'_> {
     /// One call for `length` bytes of a piece, from byte `done` on; as cuFile answers it.
     fn call(&self, handle: CUfileHandle, piece: &Extent, done: u64, length: u64) -> isize {
         let cufile = self.driver.cufile;
-        let base = piece.memory as *mut std::ffi::c_void;
-        let (size, into_buffer) = (length as usize, done as libc::off_t);
+        let base = buffer::base_of(piece.memory, piece.length);
+        let into_buffer = (piece.memory - base) as libc::off_t + done as libc::off_t;
+        let (base, size) = (base as *mut std::ffi::c_void, length as usize);
         let offset = (piece.offset + done) as libc::off_t;
         // SAFETY: `done + length` is at most the piece's length, for whose memory the submitter
         // vouches until the request is finished; the handle lives as long as the file, and the

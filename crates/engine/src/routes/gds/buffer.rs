@@ -1,0 +1,98 @@
+//! Device memory that callers have registered with cuFile: what moves there need not go through
+//! cuFile's own buffers.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ffi::c_void;
+use std::sync::RwLock;
+
+use super::driver::driver;
+use crate::error::{Error, Result};
+use crate::memory::{Memory, MemoryKind};
+
+struct Buffer {
+    length: usize,
+    /// How often it was registered without being deregistered.
+    count: usize,
+}
+
+/// By the address of the first byte.
+static BUFFERS: RwLock<BTreeMap<usize, Buffer>> = RwLock::new(BTreeMap::new());
+
+/// Registers device memory; again, if it is registered with this length.
+pub fn register(address: usize, length: u64) -> Result<()> {
+    crate::refuse_fork()?;
+    let memory = Memory::at(address)?;
+    let context = match (&memory.context, memory.kind) {
+        (Some(context), MemoryKind::Device) if length > 0 => context,
+        _ => {
+            return Err(Error::invalid(
+                "only device memory is registered with cuFile",
+            ));
+        }
+    };
+    let driver = driver()?;
+    let length = length as usize;
+    let mut buffers = BUFFERS.write().unwrap_or_else(|e| e.into_inner());
+    match buffers.entry(address) {
+        Entry::Occupied(mut known) if known.get().length == length => known.get_mut().count += 1,
+        Entry::Occupied(known) => {
+            return Err(Error::invalid(format!(
+                "the memory is registered with cuFile already, with {} bytes, not {length}",
+                known.get().length
+            ))
+            .remedy("deregister it first"));
+        }
+        Entry::Vacant(place) => {
+            let _entered = context.enter()?;
+            // SAFETY: cuFile looks at the address in the current context, to which it belongs.
+            let code =
+                unsafe { (driver.cufile.cuFileBufRegister)(address as *const c_void, length, 0) };
+            if !code.is_success() {
+                let cause = format!("cuFileBufRegister answers {code} ({})", code.err);
+                return Err(Error::gpu(code.err, cause)
+                    .remedy("register less memory, and none twice; cuFile's log says more"));
+            }
+            place.insert(Buffer { length, count: 1 });
+        }
+    }
+    Ok(())
+}
+
+/// Takes back one [`register`].
+pub fn deregister(address: usize) -> Result<()> {
+    crate::refuse_fork()?;
+    let mut buffers = BUFFERS.write().unwrap_or_else(|e| e.into_inner());
+    let Entry::Occupied(mut known) = buffers.entry(address) else {
+        return Err(Error::invalid("the memory is not registered with cuFile"));
+    };
+    known.get_mut().count -= 1;
+    if known.get().count > 0 {
+        return Ok(());
+    }
+    known.remove();
+    let driver = driver()?;
+    let entered = Memory::at(address)?.context;
+    let _entered = entered
+        .as_ref()
+        .map(|context| context.enter())
+        .transpose()?;
+    // SAFETY: it was registered, and is named to cuFile no more.
+    let code = unsafe { (driver.cufile.cuFileBufDeregister)(address as *const c_void) };
+    match code.is_success() {
+        true => Ok(()),
+        false => Err(Error::gpu(
+            code.err,
+            format!("cuFileBufDeregister answers {code} ({})", code.err),
+        )),
+    }
+}
+
+/// The address by which cuFile knows some memory: that of the registered buffer around it, or its own.
+pub(super) fn base_of(address: usize, length: u64) -> usize {
+    let buffers = BUFFERS.read().unwrap_or_else(|e| e.into_inner());
+    match buffers.range(..=address).next_back() {
+        Some((&base, buffer)) if address - base + length as usize <= buffer.length => base,
+        _ => address,
+    }
+}

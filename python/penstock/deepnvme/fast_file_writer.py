@@ -1,0 +1,253 @@
+"""FastPersist's file object: bytes go into pinned memory, and from there into the file, one half of
+the memory being filled while the other is written."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from penstock import arrays
+from penstock.deepnvme.file_writers import BaseFileWriter, rate
+from penstock.deepnvme.handle import Handle, start
+from penstock.deepnvme.storages import bytes_of, part_of
+from penstock.dtypes import element_type
+from penstock.errors import Error, IncompatibleError, InvalidError
+from penstock.files import CREATE, TRUNCATE, WRITE, NativeFile
+from penstock.memory import copy_bytes
+from penstock.request import WRITE as TO_FILE
+from penstock.request import Request
+from penstock.streams import wait_for
+
+_BYTES = element_type("uint8")
+
+
+@dataclass
+class FastFileWriterConfig:
+    """What a :class:`FastFileWriter` writes with."""
+
+    dnvme_handle: Handle
+    """Its settings count; its own operations and ``wait`` have nothing to do with the writer."""
+    pinned_tensor: Any
+    """A contiguous array in host or GPU memory, for the writer alone until it is closed."""
+    double_buffer: bool = True
+    """Fill one half of the array while the other is written, else all of it by turns."""
+    num_parallel_writers: int = 1
+    """Writers, of a file each, that share what ``save_torch_storage_object_list`` is given."""
+    writer_rank: int = 0
+    """Which one of them this is."""
+    global_rank: int = 0
+    """Kept for programs that ask for it."""
+
+
+class FastFileWriter(BaseFileWriter):
+    """A file object for ``torch.save``, ``pickle.dump`` and their like.
+
+    The file is made, or emptied, when the writer is, and holds exactly what was written when
+    :meth:`close` has returned. An error of writing in the background is raised once, by the call
+    that finds it, ``write`` or ``close``; nothing more can be written then.
+
+    Args:
+        file_path: The file.
+        config: Handle, memory, and how to use them.
+
+    Raises:
+        NotFoundError: The folder does not exist.
+        IncompatibleError: The handle is none of this package, or the array is not contiguous.
+
+    >>> buffer = handle.new_cpu_locked_tensor(64 << 20, torch.empty(0, dtype=torch.uint8))
+    >>> config = FastFileWriterConfig(handle, buffer)
+    >>> with FastFileWriter("checkpoint.pt", config) as file:
+    ...     torch.save(model.state_dict(), file)
+    """
+
+    def __init__(self, file_path: Any, config: FastFileWriterConfig) -> None:
+        super().__init__(file_path)
+        self._file: NativeFile | None = None
+        self._stats |= dict.fromkeys(
+            (
+                "aio_write_secs",
+                "aio_bytes",
+                "slow_bytes",
+                "slow_write_secs",
+                "fill_buffer_count",
+                "fill_buffer_secs",
+                "save_storage",
+                "save_storage_bytes",
+            ),
+            0,
+        )
+        if not isinstance(config.dnvme_handle, Handle):
+            raise IncompatibleError(
+                f"a {type(config.dnvme_handle).__name__} is no handle of penstock.deepnvme"
+            )
+        if not 0 <= config.writer_rank < config.num_parallel_writers:
+            raise InvalidError(
+                f"there is no writer {config.writer_rank} of {config.num_parallel_writers}"
+            )
+        self._config = config
+        self._memory = arrays.contiguous_destination(config.pinned_tensor)
+        parts = 2 if config.double_buffer else 1
+        self._part_bytes = self._memory.nbytes // parts
+        if not self._part_bytes:
+            raise InvalidError(f"an array of {self._memory.nbytes} bytes is too short for a buffer")
+        wait_for(self._memory.stream, self._memory.device)
+        self._parts = [self._memory.pointer + i * self._part_bytes for i in range(parts)]
+        self._current = 0
+        self._filled = 0
+        """Bytes in the current part."""
+        self._offset = 0
+        """Bytes of the file that are written, or under way."""
+        self._under_way: Request[None] | None = None
+        self._has_failed = False
+        self._file = NativeFile(file_path, WRITE | CREATE | TRUNCATE)
+
+    def write(self, buffer: Any) -> int:
+        """Take the bytes of an array or of an object with the buffer protocol; return how many."""
+        view = arrays.source(buffer)
+        self._take(view.pointer, view.nbytes, view)
+        return view.nbytes
+
+    def save_torch_storage_object_list(self, storage_obj_list: Any, save_size: bool) -> int:
+        """Take the bytes of torch's storages, each after its number of elements if ``save_size``.
+
+        Of several parallel writers, each takes its part of these bytes only.
+
+        Args:
+            storage_obj_list: Pairs of an untyped storage and the type of its elements.
+            save_size: Whether the numbers of elements are written, as ``torch.load`` expects them.
+
+        Returns:
+            How many bytes this writer took.
+        """
+        views = bytes_of(storage_obj_list, save_size)
+        taken = 0
+        writers, rank = self._config.num_parallel_writers, self._config.writer_rank
+        for address, nbytes, view in part_of(views, writers, rank):
+            self._take(address, nbytes, view)
+            taken += nbytes
+        self._stats["save_storage"] += len(storage_obj_list)
+        self._stats["save_storage_bytes"] += taken
+        return taken
+
+    def flush(self) -> None:
+        """Count the call. What was written is in the file when :meth:`close` has returned."""
+        self._stats["flush"] += 1
+
+    def close(self) -> None:
+        """Write what is left, bring all to the medium and close the file.
+
+        Closing again does nothing.
+
+        Raises:
+            Error: What made a write fail, unless an earlier call has raised it.
+        """
+        self._stats["close"] += 1
+        file = self._file
+        if file is None:
+            return
+        try:
+            if not self._has_failed:
+                begun = perf_counter()
+                self._drain()
+                self._settle()
+                self._guarded(file.sync)
+                self._stats["write_secs"] += perf_counter() - begun
+        finally:
+            file.close()
+            self._file = None
+
+    def statistics(self) -> dict[str, Any]:
+        counted = super().statistics()
+        nbytes = counted["aio_bytes"]
+        counted["aio_GB/s"] = rate(nbytes, counted["aio_write_secs"])
+        counted["fill_buffer_GB/s"] = rate(nbytes, counted["fill_buffer_secs"])
+        return counted
+
+    def __enter__(self) -> FastFileWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_file") is None:
+            return
+        try:
+            self.close()
+        except Error as error:
+            warnings.warn(
+                f"a FastFileWriter that was not closed failed: {error}",
+                ResourceWarning,
+                stacklevel=2,
+            )
+
+    def _take(self, address: int, nbytes: int, view: arrays.View) -> None:
+        """Copy bytes into the buffer, and start to write each part that is full."""
+        if self._file is None:
+            raise InvalidError(f"{self._file_path} is closed")
+        if self._has_failed:
+            raise InvalidError(
+                f"nothing more is written to {self._file_path}, because an earlier write failed"
+            )
+        begun = perf_counter()
+        wait_for(view.stream, view.device)
+        done = 0
+        while done < nbytes:
+            length = min(nbytes - done, self._part_bytes - self._filled)
+            copying = perf_counter()
+            copy_bytes(self._parts[self._current] + self._filled, address + done, length)
+            self._stats["fill_buffer_secs"] += perf_counter() - copying
+            self._stats["fill_buffer_count"] += 1
+            self._filled += length
+            done += length
+            if self._filled == self._part_bytes:
+                self._drain()
+        self._stats["write"] += 1
+        self._stats["bytes"] += nbytes
+        self._stats["write_secs"] += perf_counter() - begun
+
+    def _drain(self) -> None:
+        """Start to write what the current part holds, and go on with a part that is free."""
+        self._settle()
+        if not self._filled:
+            return
+        assert self._file is not None
+        view = arrays.View(
+            self._parts[self._current],
+            self._filled,
+            (self._filled,),
+            _BYTES,
+            self._memory.array,
+            device=self._memory.device,
+            keep=self._memory,
+        )
+        options = self._config.dnvme_handle.options_for(view, self._file_path)
+        file, offset = self._file, self._offset
+        self._under_way = self._guarded(lambda: start(file, TO_FILE, offset, view, options))
+        self._offset += self._filled
+        self._stats["aio_bytes"] += self._filled
+        self._filled = 0
+        self._current = (self._current + 1) % len(self._parts)
+        if len(self._parts) == 1:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Wait for what is being written."""
+        request = self._under_way
+        if request is None:
+            return
+        begun = perf_counter()
+        self._guarded(request.wait)
+        self._under_way = None
+        self._stats["aio_write_secs"] += perf_counter() - begun
+
+    def _guarded(self, call: Any) -> Any:
+        """The result of a call; an error of it is the end of writing."""
+        try:
+            return call()
+        except Error:
+            self._has_failed = True
+            self._under_way = None
+            raise

@@ -1,0 +1,414 @@
+"""What the handles of DeepNVMe have in common, on the engine of this package."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from threading import RLock
+from typing import Any
+
+from penstock import _options, arrays, files, transfer
+from penstock._native import CData
+from penstock.deepnvme import pinned
+from penstock.deepnvme.operation import (
+    Operation,
+    Target,
+    Touched,
+    compare,
+    raise_first,
+    touched,
+)
+from penstock.errors import Error, IncompatibleError, InvalidError
+from penstock.files import NativeFile
+from penstock.report import Report, from_native, last_account, remember_note
+from penstock.request import READ, WRITE, Request, one_range, submit
+
+DEFAULT_BLOCK_SIZE = 1 << 20
+DEFAULT_QUEUE_DEPTH = 128
+DEFAULT_PARALLELISM = 1
+
+_ALIGNMENT = 512
+_SMALLEST_BLOCK = 4 << 10
+_LARGEST_BLOCK = 1 << 30
+_MOST = 256
+"""Of threads, and of reads or writes in flight."""
+
+
+class Handle:
+    """Reads and writes of files from and into arrays, at once or in the background.
+
+    The methods are those of DeepSpeed's handles, and so are their arguments. Where these return -1
+    or end the process, an exception is raised. Arrays may have any length, type, layout and
+    alignment, and may be torch tensors, NumPy or CuPy arrays, or anything that speaks DLPack.
+
+    An argument of the constructor that is left at its default leaves the choice to the engine and
+    to ``penstock.options``; another value is taken, within the bounds of the engine.
+
+    All methods may be called from any thread. Operations go on side by side, but for those whose
+    order matters: one waits for those before it that touch the same bytes of a file or of memory.
+
+    Args:
+        block_size: Bytes that a worker moves at a time; the engine takes 4 KiB to 1 GiB.
+        queue_depth: Reads or writes in flight of a worker with io_uring; at most 256 are used.
+        single_submit: Kept for :meth:`get_single_submit`: the engine has no such choice.
+        overlap_events: Kept for :meth:`get_overlap_events`, likewise.
+        intra_op_parallelism: Workers that serve one operation; at most 256 are used.
+
+    Raises:
+        InvalidError: A number is not positive.
+    """
+
+    def __init__(
+        self,
+        block_size: int = DEFAULT_BLOCK_SIZE,
+        queue_depth: int = DEFAULT_QUEUE_DEPTH,
+        single_submit: bool = False,
+        overlap_events: bool = False,
+        intra_op_parallelism: int = DEFAULT_PARALLELISM,
+    ) -> None:
+        self._block_size = _positive("block_size", block_size)
+        self._queue_depth = _positive("queue_depth", queue_depth)
+        self._single_submit = bool(single_submit)
+        self._overlap_events = bool(overlap_events)
+        self._parallelism = _positive("intra_op_parallelism", intra_op_parallelism)
+        self._keys: dict[str, Any] = {}
+        if self._block_size != DEFAULT_BLOCK_SIZE:
+            self._keys["block"] = min(max(self._block_size, _SMALLEST_BLOCK), _LARGEST_BLOCK)
+        if self._queue_depth != DEFAULT_QUEUE_DEPTH:
+            self._keys["queue_depth"] = min(self._queue_depth, _MOST)
+        if self._parallelism != DEFAULT_PARALLELISM:
+            self._keys["threads"] = min(self._parallelism, _MOST)
+        self._lock = RLock()
+        self._pending: list[Operation] = []
+        self._accounts: list[Any] = []
+
+    def get_block_size(self) -> int:
+        """``block_size`` as it was given."""
+        return self._block_size
+
+    def get_queue_depth(self) -> int:
+        """``queue_depth`` as it was given."""
+        return self._queue_depth
+
+    def get_single_submit(self) -> bool:
+        """``single_submit`` as it was given."""
+        return self._single_submit
+
+    def get_overlap_events(self) -> bool:
+        """``overlap_events`` as it was given."""
+        return self._overlap_events
+
+    def get_intra_op_parallelism(self) -> int:
+        """``intra_op_parallelism`` as it was given."""
+        return self._parallelism
+
+    def get_alignment(self) -> int:
+        """The length in bytes of which DeepSpeed's own operations take multiples only."""
+        return self._parallelism * _ALIGNMENT
+
+    def read(self, buffer: Any, filename: Target, validate: bool, file_offset: int = 0) -> int:
+        """Fill an array from a file, on one worker, and return 0."""
+        one = {"threads": 1}
+        self._accounts = [self._run(READ, buffer, filename, file_offset, bool(validate), one)]
+        return 0
+
+    def write(self, buffer: Any, filename: Target, validate: bool, file_offset: int = 0) -> int:
+        """Write an array into a file, on one worker, and return 0."""
+        one = {"threads": 1}
+        self._accounts = [self._run(WRITE, buffer, filename, file_offset, bool(validate), one)]
+        return 0
+
+    def pread(
+        self,
+        buffer: Any,
+        filename: Target,
+        validate: bool,
+        async_: bool | None = None,
+        file_offset: int = 0,
+        **keywords: bool,
+    ) -> int:
+        """Fill an array from a file.
+
+        The fourth argument, which is ``async`` by name, says whether in the background. With
+        ``validate``, the range is read once more, by the system alone, and compared.
+
+        Returns:
+            0 in the background, else as :meth:`sync_pread`.
+        """
+        background = _async("pread", async_, keywords)
+        return self._move(READ, buffer, filename, file_offset, bool(validate), background)
+
+    def pwrite(
+        self,
+        buffer: Any,
+        filename: Target,
+        validate: bool,
+        async_: bool | None = None,
+        file_offset: int = 0,
+        **keywords: bool,
+    ) -> int:
+        """Write an array into a file.
+
+        The fourth argument, which is ``async`` by name, says whether in the background. The file is
+        made if it is not there, and is not cut off behind the array. With ``validate``, the range
+        is read back, by the system alone, and compared.
+
+        Returns:
+            0 in the background, else as :meth:`sync_pwrite`.
+        """
+        background = _async("pwrite", async_, keywords)
+        return self._move(WRITE, buffer, filename, file_offset, bool(validate), background)
+
+    def sync_pread(self, buffer: Any, filename: Target, file_offset: int = 0) -> int:
+        """Fill an array from a file.
+
+        Operations in the background are waited for, before. As by :meth:`wait`, what made one of
+        them fail is raised.
+
+        Returns:
+            The number of operations that are done: this one, and those waited for.
+
+        Raises:
+            NotFoundError: There is no such file.
+            EndOfFileError: The file ends before the array is full.
+        """
+        return self._move(READ, buffer, filename, file_offset, False, False)
+
+    def sync_pwrite(self, buffer: Any, filename: Target, file_offset: int = 0) -> int:
+        """Write an array into a file, which is made if it is not there, and not cut off behind it.
+
+        Returns:
+            As :meth:`sync_pread`.
+
+        Raises:
+            NotFoundError: The folder does not exist.
+            NoSpaceError: The file system is full.
+        """
+        return self._move(WRITE, buffer, filename, file_offset, False, False)
+
+    def async_pread(self, buffer: Any, filename: Target, file_offset: int = 0) -> int:
+        """Start to fill an array from a file, and return 0; :meth:`wait` raises what fails."""
+        return self._move(READ, buffer, filename, file_offset, False, True)
+
+    def async_pwrite(
+        self,
+        buffer: Any,
+        filename: Target | None = None,
+        file_offset: int = 0,
+        *,
+        fd: int | None = None,
+    ) -> int:
+        """Start to write an array into a file, and return 0; :meth:`wait` raises what fails.
+
+        The file is given as ``filename`` or as ``fd``, a descriptor that is open for writing, which
+        may be closed at once. The array must not change before :meth:`wait` has returned.
+        """
+        target = filename if fd is None else fd
+        if target is None or (filename is not None and fd is not None):
+            raise TypeError("async_pwrite() takes either filename or fd")
+        return self._move(WRITE, buffer, target, file_offset, False, True)
+
+    def wait(self) -> int:
+        """Wait for all operations in the background.
+
+        An operation that failed is told once: the first failure is raised when all operations are
+        over, and has the next one as its ``__cause__``.
+
+        Returns:
+            The number of operations that have ended well since the last call; 0 if there were none.
+        """
+        with self._lock:
+            for operation in self._pending:
+                operation.settle()
+        settled = self._take_settled()
+        self._accounts = [o.account for o in settled if o.failure is None]
+        raise_first([o.failure for o in settled if o.failure is not None])
+        return len(settled)
+
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        """What the operations did that the last call has seen end well, in their order."""
+        return tuple(
+            account if isinstance(account, Report) else from_native(account)
+            for account in self._accounts
+        )
+
+    def new_cpu_locked_tensor(self, num_elem: int, example_tensor: Any) -> Any:
+        """A page-locked array in host memory, of the type and library of another array.
+
+        It is a torch tensor for a torch tensor, else a NumPy array.
+
+        Raises:
+            OutOfMemoryError: There is not that much memory, or the process may not lock it.
+        """
+        return pinned.new_cpu_locked_tensor(num_elem, example_tensor)
+
+    def free_cpu_locked_tensor(self, tensor: Any) -> bool:
+        """Give up an array of :meth:`new_cpu_locked_tensor`, and return whether it was one.
+
+        Its memory goes with the last array that uses it.
+        """
+        return pinned.free_cpu_locked_tensor(tensor)
+
+    def is_pinned(self, buffer: Any) -> bool:
+        """Whether an array lies in page-locked host memory, of this package or of CUDA."""
+        return pinned.is_pinned(buffer)
+
+    def _move(
+        self,
+        operation: int,
+        buffer: Any,
+        target: Target,
+        offset: int,
+        validate: bool,
+        background: bool,
+    ) -> int:
+        if background:
+            self._start(operation, buffer, target, offset, validate)
+            return 0
+        with self._lock:
+            for earlier in self._pending:
+                earlier.settle()
+        failures: list[Exception] = []
+        own: list[Any] = []
+        try:
+            own.append(self._run(operation, buffer, target, offset, validate, {}))
+        except Error as error:
+            failures.append(error)
+        settled = self._take_settled()
+        failures += [o.failure for o in settled if o.failure is not None]
+        self._accounts = [o.account for o in settled if o.failure is None] + own
+        raise_first(failures)
+        return len(settled) + 1
+
+    def _run(
+        self,
+        operation: int,
+        buffer: Any,
+        target: Target,
+        offset: int,
+        validate: bool,
+        keys: dict[str, Any],
+    ) -> Any:
+        """Do a transfer here and now, and return the account of it."""
+        file, touches = self._open(operation, buffer, target, offset)
+        with file:
+            with self._lock:
+                self._settle_conflicting(touches)
+            view, copy_back = _memory(operation, buffer)
+            options, note = self._options(view, target, keys)
+            ranges = one_range(touches.offset, view.pointer, view.nbytes)
+            transfer.move(file, operation, ranges, 1, view, options)
+        if operation == READ:
+            transfer.complete(view, copy_back)
+        if note:
+            remember_note(note)
+        if validate:
+            compare(target, touches.offset, view)
+        return last_account()
+
+    def _start(
+        self, operation: int, buffer: Any, target: Target, offset: int, validate: bool
+    ) -> None:
+        """Start a transfer, and keep it until it is waited for."""
+        file, touches = self._open(operation, buffer, target, offset)
+        with self._lock:
+            self._settle_conflicting(touches)
+            view, copy_back = _memory(operation, buffer)
+
+            def complete() -> None:
+                if copy_back is not None:
+                    copy_back()
+                if validate:
+                    compare(target, touches.offset, view)
+
+            options, note = self._options(view, target, {})
+            made = start(file, operation, touches.offset, view, options)
+            self._pending.append(Operation(made, touches, complete, note))
+            if operation == READ and copy_back is None:
+                arrays.note_write(view)
+
+    def _open(
+        self, operation: int, buffer: Any, target: Target, offset: int
+    ) -> tuple[NativeFile, Touched]:
+        if isinstance(target, bool):
+            raise IncompatibleError("a bool is neither a path nor a descriptor")
+        start = operator.index(offset)
+        if start < 0:
+            raise InvalidError(f"file_offset {offset} is negative")
+        view = arrays.view(buffer)  # what is no array makes no file
+        if isinstance(target, int):
+            file = NativeFile(target, files.READ if operation == READ else files.WRITE)
+        else:
+            file = NativeFile(
+                target, files.READ if operation == READ else files.WRITE | files.CREATE
+            )
+        return file, touched(operation, target, start, view)
+
+    def _settle_conflicting(self, touches: Touched) -> None:
+        """Wait for the operations under way that must be over before one that touches this."""
+        for earlier in self._pending:
+            if earlier.touched.conflicts(touches):
+                earlier.settle()
+
+    def _take_settled(self) -> list[Operation]:
+        """Let go of the operations that are over."""
+        with self._lock:
+            settled = [o for o in self._pending if o.is_settled]
+            self._pending = [o for o in self._pending if not o.is_settled]
+        return settled
+
+    def options_for(self, view: arrays.View, target: Target) -> CData:
+        """The native options of a transfer with the settings of this handle."""
+        return self._options(view, target, {})[0]
+
+    def _options(
+        self, view: arrays.View, target: Target, keys: dict[str, Any]
+    ) -> tuple[CData, str]:
+        """The options of a transfer, and why its route is not that of the handle's name."""
+        route, note = self._route(view, target)
+        return _options.resolve({**self._keys, **keys, "route": route}), note
+
+    def _route(self, view: arrays.View, target: Target) -> tuple[str | None, str]:
+        raise NotImplementedError
+
+
+def start(
+    file: NativeFile, operation: int, offset: int, view: arrays.View, options: CData
+) -> Request[None]:
+    """Start a transfer of one range, after what is queued on the stream of the view."""
+    return submit(
+        file,
+        operation,
+        one_range(offset, view.pointer, view.nbytes),
+        1,
+        options,
+        stream=view.stream,
+        flags=transfer.stream_flags(view.stream, explicit=False),
+        array=None,
+        keep=view,
+    )
+
+
+def _memory(operation: int, buffer: Any) -> tuple[arrays.View, Callable[[], None] | None]:
+    """Contiguous memory that stands for an array, and what completes it after a read."""
+    if operation == READ:
+        return arrays.destination(buffer)
+    return arrays.source(buffer), None
+
+
+def _positive(name: str, number: int) -> int:
+    value = operator.index(number)
+    if value < 1:
+        raise InvalidError(f"{name} is {value}, and must be 1 at least")
+    return value
+
+
+def _async(function: str, given: bool | None, keywords: dict[str, bool]) -> bool:
+    """The argument that DeepSpeed calls ``async``, which Python cannot name in a signature."""
+    unknown = keywords.keys() - {"async"}
+    if unknown:
+        raise TypeError(f"{function}() got an unexpected keyword argument {min(unknown)!r}")
+    if (given is None) == ("async" not in keywords):
+        raise TypeError(f"{function}() takes the argument 'async' once")
+    return bool(keywords["async"] if given is None else given)
