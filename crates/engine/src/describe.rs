@@ -5,19 +5,22 @@ use std::ffi::CStr;
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use penstock_sys::{cuda, cufile};
 use serde_json::{Value, json};
 
 use crate::engine::engine;
 use crate::error::{Error, Kind, Result};
+use crate::file::mount::Mount;
 use crate::file::residency::has_cachestat;
 use crate::file::system::FileSystem;
 use crate::file::{Access, File, open_fd, page_size};
 use crate::gpu::{self, Driver};
 use crate::options::{Choice, IoMode, Options, RouteName};
+use crate::profile;
 use crate::refuse_fork;
-use crate::request::{DEFAULT_QUEUE_DEPTH, MAX_AUTO_THREADS};
+use crate::request::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 use crate::routes::gds::{self, Mode};
 use crate::routes::uring;
 
@@ -46,6 +49,7 @@ pub fn describe(path: Option<&Path>) -> Value {
         "cachestat": cachestat(),
         "file_system": place.as_ref().map(Place::describe),
         "options": describe_options(),
+        "tuning": describe_tuning(place.as_ref()),
     })
 }
 
@@ -275,6 +279,16 @@ impl Place {
         })
     }
 
+    fn mount(&self) -> Option<Arc<Mount>> {
+        match &self.file {
+            Some(file) => Mount::of(file.as_raw_fd()),
+            None => {
+                let folder = open_fd(&self.path, libc::O_RDONLY | libc::O_CLOEXEC).ok()?;
+                Mount::of(folder.as_raw_fd())
+            }
+        }
+    }
+
     /// Whether cuFile takes files of this place: the file itself, or an empty one beside it.
     fn register(&self) -> Result<()> {
         let Some(fd) = &self.file else {
@@ -320,6 +334,13 @@ fn temporary_in(folder: &Path) -> std::io::Result<OwnedFd> {
     })
 }
 
+// -- tuned profile ------------------------------------------------------------------------
+
+fn describe_tuning(place: Option<&Place>) -> Value {
+    let mount = place.and_then(Place::mount);
+    profile::describe(mount.as_deref(), cuda_driver().ok())
+}
+
 // -- options ------------------------------------------------------------------------------
 
 /// The options of a request that sets none.
@@ -333,6 +354,7 @@ fn describe_options() -> Value {
     json!({
         "threads": text(outer.threads.map(|n| n.to_string()), &format!("auto ({threads})")),
         "queue_depth": outer.queue_depth.unwrap_or(DEFAULT_QUEUE_DEPTH).to_string(),
+        "slots": outer.slots.unwrap_or(DEFAULT_SLOTS).to_string(),
         "block": text(outer.block.map(|n| n.to_string()), "auto"),
         "route": match outer.route.unwrap_or(RouteName::Auto) {
             RouteName::Auto => "auto",
