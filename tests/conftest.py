@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+os.environ["PENSTOCK_PROFILE"] = "off"  # what was tuned on this machine is no part of a test
 SANITIZED = os.environ.get("PENSTOCK_TEST_ASAN")
 """The folder of a library built with AddressSanitizer, for programs that are built so, too."""
 

@@ -102,8 +102,8 @@ class Report:
     tuned: str = ""
     """Options that came from the tuned profile, such as ``"threads=12;block=4MiB"``."""
     note: str = ""
-    """Why the transfer took another way than the direct one, or the tuned profile did not count; empty
-    if neither is so."""
+    """Why the transfer took another way than the direct one, or the tuned profile did not count;
+    empty if neither is so."""
 
     @property
     def paths(self) -> dict[str, int]:

@@ -240,6 +240,8 @@ def _print_report(
         decoded = "" if report.decoder == "none" else f", decoded by {report.decoder}"
         stored = f"{report.chunks:,} of {report.stored:,} bytes in the file{decoded}"
         table.add_row("Chunks", stored)
+    if report.tuned:
+        table.add_row(*plain("Tuned profile", report.tuned))
     if report.note:
         table.add_row(*plain("Note", report.note))
     if out is not None:
