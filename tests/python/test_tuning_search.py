@@ -99,7 +99,8 @@ def test_far_fewer_settings_are_measured_than_there_are():
     device = Simulated(3, noise=0.01, seconds=0.02, budget=60.0)
     there = gpu_space(COLD_READ)
     found = search(device, there)
-    assert len(found.trials) < len(settings(there)) / 3
+    assert len(found.trials) < len(settings(there)) / 2
+    assert device.left > 30  # it ends when it finds nothing better
 
 
 def test_the_search_ends_when_its_time_is_over():

@@ -37,10 +37,14 @@ class Plan:
     devices: Sequence[int]
     """CUDA ordinals, or -1 alone for host memory."""
     seconds: float
+    size: int = 0
+    """Bytes of each device's file; 0 for what fits the time."""
 
     @property
     def file_size(self) -> int:
         """Bytes of each device's file: more than is small, not more than there is time for."""
+        if self.size:
+            return self.size
         wanted = int(min(self.seconds * _FILE_PER_SECOND, _LARGEST_FILE))
         return max(wanted // (8 * MIB) * 8 * MIB, LARGE_FROM)
 
