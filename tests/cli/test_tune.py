@@ -169,7 +169,7 @@ def test_profiles_that_could_not_be_kept_are_refused_before_anything_is_measured
 
 
 def test_a_file_system_without_room_is_refused(penstock, kept, place):
-    # One that is always full, where there is one that can be written to in vain.
+    # To fill one would disturb all others, so it only says that it is full.
     code = (
         "import shutil, collections, penstock.cli\n"
         "usage = collections.namedtuple('usage', 'total used free')\n"

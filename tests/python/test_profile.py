@@ -20,6 +20,8 @@ import json, sys
 import penstock as ps
 options, device, path = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
 call = options.pop("call", {{}})
+with open(path, "rb") as file:
+    file.read()  # so that it is cached, whatever the machine has done meanwhile
 with ps.options(**options):
     array = ps.load(path, dtype="uint8", shape=({NBYTES},), device=device, **call)
 report = ps.last_report()

@@ -140,9 +140,15 @@ pub(crate) fn under(
         inner.is_none_or(|asked| asked == row.unwrap_or(auto))
     }
     let row = profile.row(operation, bytes, place)?;
+    // What the page cache has never goes past it.
+    let direct = match place {
+        Place::Cache => Choice::No,
+        Place::Storage => Choice::Auto,
+    };
     let fits = agree(inner.route, row.route, RouteName::Auto)
         && agree(inner.io, row.io, IoMode::Auto)
-        && agree(inner.direct, row.direct, Choice::Auto);
+        && (agree(inner.direct, row.direct, direct)
+            || agree(inner.direct, row.direct, Choice::Auto));
     fits.then(|| row.without(inner))
 }
 

@@ -93,6 +93,7 @@ fn a_row_adds_nothing_where_another_way_is_asked_for() {
     assert_eq!(adds("route=mapped"), None);
     assert_eq!(adds("io=uring"), None);
     assert_eq!(adds("direct=yes"), None);
+    assert!(adds("direct=no").is_some());
     assert_eq!(adds("route=auto"), None);
     assert_eq!(adds("route=staged").as_deref(), Some("threads=12"));
     assert_eq!(
