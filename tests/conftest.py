@@ -13,6 +13,7 @@ import pytest
 
 import penstock as ps
 
+os.environ["PENSTOCK_PROFILE"] = "off"  # what was tuned on this machine is no part of a test
 SANITIZED = os.environ.get("PENSTOCK_TEST_ASAN")
 """The folder of a library built with AddressSanitizer, for programs that are built so, too."""
 

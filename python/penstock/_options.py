@@ -1,4 +1,7 @@
-"""Options of calls: keyword arguments of a call first, then ``ps.options``, then the library's."""
+"""Options of calls: keyword arguments of a call first, then ``ps.options``, then the library's.
+
+The library's are those of the environment, of the tuned profile, and its defaults.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,8 @@ class OptionKeys(TypedDict, total=False):
     """O_DIRECT: never, always, or where the pages are not cached."""
     queue_depth: int | None
     """Reads or writes in flight per worker with io_uring."""
+    slots: int | None
+    """Pinned slots that a worker of the staged route fills and empties in turn; 2 by default."""
     durable: bool | Literal["no", "yes"] | None
     """Data and size are on the medium when a write is done."""
     scratch: int | str | None

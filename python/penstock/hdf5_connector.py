@@ -13,7 +13,7 @@ from penstock.errors import InvalidError, check
 NAME = "penstock_async"
 """The connector's name, to HDF5 and to h5py."""
 
-SHARED = frozenset({"threads", "block", "route", "direct", "io", "queue_depth", "durable"})
+SHARED = frozenset({"threads", "block", "route", "direct", "io", "queue_depth", "slots", "durable"})
 """The options that driver and connector both have: how the engine moves bytes."""
 
 

@@ -24,8 +24,8 @@ def devices() -> list[str]:
 def describe(path: Path | None = None) -> dict[str, Any]:
     """What the machine offers: GPUs, driver, cuFile and whether it would start, io_uring.
 
-    With a ``path``, also what holds for its file system, and of a file its length in bytes, its
-    share in the page cache and, on Lustre, its layout.
+    With a ``path``, also what holds for its file system and which tuned profiles there are for it,
+    and of a file its length in bytes, its share in the page cache and, on Lustre, its layout.
     """
     description = ffi.new("char **")
     check(lib.penstock_describe(NULL if path is None else encode(path), description))

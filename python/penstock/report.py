@@ -99,8 +99,11 @@ class Report:
     """Bytes of chunks that the CPU decoded or encoded, counted in memory."""
     decoded_gpu: int = 0
     """Bytes of chunks that the GPU decoded or encoded, counted in memory."""
+    tuned: str = ""
+    """Options that came from the tuned profile, such as ``"threads=12;block=4MiB"``."""
     note: str = ""
-    """Why the transfer took another way than the direct one; empty if it did not."""
+    """Why the transfer took another way than the direct one, or the tuned profile did not count;
+    empty if neither is so."""
 
     @property
     def paths(self) -> dict[str, int]:
@@ -195,6 +198,7 @@ def from_native(native: CData) -> Report:
         route=_ROUTES.get(native.route, "unknown"),
         device=native.device,
         bytes=native.bytes,
+        tuned=text(ffi.cast("char *", native.tuned)),
         note=text(ffi.cast("char *", native.note)),
         **counts,
     )

@@ -86,7 +86,8 @@ typedef enum penstock_io {
 } penstock_io;
 
 /* Options of a file or of one call. Zero means "not set": the next outer level decides.
- * Levels, inner first: call, file, environment (PENSTOCK_OPTIONS, read once), default. */
+ * Levels, inner first: call, file, penstock_set_default_options, environment (PENSTOCK_OPTIONS, read
+ * once), tuned profile (`penstock tune`; PENSTOCK_PROFILE=off turns it off), default. */
 typedef struct penstock_options {
     size_t struct_size;
     uint32_t threads;     /* workers that serve one request, at most 256 */
@@ -98,7 +99,7 @@ typedef struct penstock_options {
     int32_t durable;      /* penstock_choice (NO or YES): data and size are on the medium when a write is done */
     uint64_t scratch;     /* GPU memory for chunks under way, 1 MiB at least; 1 GiB if not set */
     int32_t decode;       /* penstock_decode */
-    int32_t reserved;
+    uint32_t slots;       /* pinned slots of a worker of the staged route, at most 64; 2 if not set */
 } penstock_options;
 #define PENSTOCK_OPTIONS_INIT { sizeof(penstock_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
@@ -123,15 +124,17 @@ typedef struct penstock_report {
     uint64_t block;             /* bytes a worker moved at a time */
     uint32_t threads;           /* workers that took part */
     uint32_t queue_depth;       /* greatest number of reads or writes in flight of one worker */
-    char note[256];             /* why the request took another way than asked for; "" if it did not */
+    char note[256];             /* why the request took another way than asked for, or why the tuned
+                                 * profile did not count; "" if neither is so */
     uint64_t hdf5;              /* bytes moved by HDF5 itself, through host memory */
     uint64_t chunks;            /* chunks of a dataset that were read or written */
     uint64_t stored;            /* their bytes in the file */
     uint64_t decoded_cpu;       /* bytes of chunks decoded or encoded by the CPU */
     uint64_t decoded_gpu;       /* and by the GPU */
+    char tuned[128];            /* options from the tuned profile, as penstock_options_parse reads them */
 } penstock_report;
 #define PENSTOCK_REPORT_INIT \
-    { sizeof(penstock_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, 0, 0, 0, 0 }
+    { sizeof(penstock_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, 0, 0, 0, 0, "" }
 
 /* Strings live until the next Penstock call on this thread. */
 typedef struct penstock_error {
@@ -171,7 +174,7 @@ PENSTOCK_API const char *penstock_version(void);
 /* Fills *error with the last failure on this thread (status PENSTOCK_OK if there was none). */
 PENSTOCK_API int penstock_last_error(penstock_error *error);
 
-/* Reads "threads=8;block=4MiB;route=auto;io=auto;direct=auto;queue_depth=16;durable=no;
+/* Reads "threads=8;block=4MiB;route=auto;io=auto;direct=auto;queue_depth=16;slots=2;durable=no;
  * scratch=1GiB;decode=auto" into *options; keys may be left out. An unknown key or bad value is PENSTOCK_ERR_INVALID, naming it. */
 PENSTOCK_API int penstock_options_parse(const char *text, penstock_options *options);
 

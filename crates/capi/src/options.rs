@@ -21,7 +21,7 @@ pub struct COptions {
     durable: i32,
     scratch: u64,
     decode: i32,
-    reserved: i32,
+    slots: u32,
 }
 
 /// The value behind a number of an enum in the header, whose 0 means "not set".
@@ -86,6 +86,7 @@ pub unsafe fn read(options: *const COptions) -> Result<Options> {
     let options = Options {
         threads: set(known.threads),
         queue_depth: set(known.queue_depth),
+        slots: set(known.slots),
         block: (known.block != 0).then_some(known.block),
         route: named("route", known.route, &ROUTES)?,
         io: named("io", known.io, &IOS)?,
@@ -119,7 +120,7 @@ fn write(options: &Options) -> COptions {
         ),
         scratch: options.scratch.unwrap_or(0),
         decode: number_of(options.decode, &DECODERS),
-        reserved: 0,
+        slots: options.slots.unwrap_or(0),
     }
 }
 

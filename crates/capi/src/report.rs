@@ -3,13 +3,14 @@
 use std::ffi::{c_char, c_int};
 
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_engine::options::RouteName;
+use penstock_engine::options::{Options, RouteName};
 use penstock_engine::report::{Path, Report};
 
 use crate::error::OK;
 use crate::options::ROUTES;
 
 const NOTE: usize = 256;
+const TUNED: usize = 128;
 /// In reports only: it cannot be asked for.
 const ROUTE_HDF5: i32 = 6;
 
@@ -40,19 +41,15 @@ pub struct CReport {
     stored: u64,
     decoded_cpu: u64,
     decoded_gpu: u64,
+    tuned: [c_char; TUNED],
 }
 
 impl From<&Report> for CReport {
     fn from(report: &Report) -> CReport {
-        let mut note = [0; NOTE];
-        // Cut at a character, with the last byte left as the end of the string.
-        let mut end = report.note.len().min(NOTE - 1);
-        while !report.note.is_char_boundary(end) {
-            end -= 1;
-        }
-        for (to, from) in note.iter_mut().zip(&report.note.as_bytes()[..end]) {
-            *to = *from as c_char;
-        }
+        let tuned = match report.tuned == Options::default() {
+            true => [0; TUNED],
+            false => string(&report.tuned.to_string()),
+        };
         CReport {
             struct_size: size_of::<CReport>(),
             route: match report.route {
@@ -79,14 +76,28 @@ impl From<&Report> for CReport {
             block: report.block,
             threads: report.threads,
             queue_depth: report.queue_depth,
-            note,
+            note: string(&report.note),
             hdf5: report.bytes_by(Path::Hdf5),
             chunks: report.chunks,
             stored: report.stored,
             decoded_cpu: report.decoded_cpu,
             decoded_gpu: report.decoded_gpu,
+            tuned,
         }
     }
+}
+
+/// Text as a C string, cut at a character where it is too long.
+fn string<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
+    let mut string = [0; SIZE];
+    let mut end = text.len().min(SIZE - 1);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    for (to, from) in string.iter_mut().zip(&text.as_bytes()[..end]) {
+        *to = *from as c_char;
+    }
+    string
 }
 
 /// Fills a struct of the caller's, which starts with its size, with as much of `value` as fits;

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use penstock_sys::{cuda, cufile};
 use serde_json::{Value, json};
@@ -12,13 +13,15 @@ use serde_json::{Value, json};
 use crate::engine::engine;
 use crate::error::{Error, Kind, Result};
 use crate::file::layout::{self, Part};
+use crate::file::mount::Mount;
 use crate::file::residency::{has_cachestat, residency};
 use crate::file::system::FileSystem;
 use crate::file::{Access, File, open_fd, page_size};
 use crate::gpu::{self, Driver};
 use crate::options::{Choice, IoMode, Options, RouteName};
+use crate::profile;
 use crate::refuse_fork;
-use crate::request::{DEFAULT_QUEUE_DEPTH, MAX_AUTO_THREADS};
+use crate::request::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 use crate::routes::gds::{self, Mode};
 use crate::routes::uring;
 
@@ -47,6 +50,7 @@ pub fn describe(path: Option<&Path>) -> Value {
         "cachestat": cachestat(),
         "file_system": place.as_ref().map(Place::describe),
         "options": describe_options(),
+        "tuning": describe_tuning(place.as_ref()),
     })
 }
 
@@ -287,6 +291,16 @@ impl Place {
         (about.is_file() && self.file.is_some()).then_some(about.len())
     }
 
+    fn mount(&self) -> Option<Arc<Mount>> {
+        match &self.file {
+            Some(file) => Mount::of(file.as_raw_fd()),
+            None => {
+                let folder = open_fd(&self.path, libc::O_RDONLY | libc::O_CLOEXEC).ok()?;
+                Mount::of(folder.as_raw_fd())
+            }
+        }
+    }
+
     /// Whether cuFile takes files of this place: the file itself, or an empty one beside it.
     fn register(&self) -> Result<()> {
         let Some(fd) = &self.file else {
@@ -344,6 +358,13 @@ fn temporary_in(folder: &Path) -> std::io::Result<OwnedFd> {
     })
 }
 
+// -- tuned profile ------------------------------------------------------------------------
+
+fn describe_tuning(place: Option<&Place>) -> Value {
+    let mount = place.and_then(Place::mount);
+    profile::describe(mount.as_deref(), cuda_driver().ok())
+}
+
 // -- options ------------------------------------------------------------------------------
 
 /// The options of a request that sets none.
@@ -357,6 +378,7 @@ fn describe_options() -> Value {
     json!({
         "threads": text(outer.threads.map(|n| n.to_string()), &format!("auto ({threads})")),
         "queue_depth": outer.queue_depth.unwrap_or(DEFAULT_QUEUE_DEPTH).to_string(),
+        "slots": outer.slots.unwrap_or(DEFAULT_SLOTS).to_string(),
         "block": text(outer.block.map(|n| n.to_string()), "auto"),
         "route": match outer.route.unwrap_or(RouteName::Auto) {
             RouteName::Auto => "auto",

@@ -5,6 +5,7 @@ use std::sync::{Mutex, Once, OnceLock};
 
 use crate::error::{Error, Kind, Result};
 use crate::options::{Options, parse_size};
+use crate::profile::Profiles;
 use crate::staging::Ring;
 use crate::tally::Tally;
 use crate::trace;
@@ -14,6 +15,7 @@ pub(crate) struct Engine {
     pub workers: Workers,
     pub ring: Ring,
     pub cores: usize,
+    pub profiles: Profiles,
     environment: Options,
     process: Mutex<Options>,
     /// Whether any were ever set: small calls do without the lock.
@@ -94,7 +96,8 @@ pub fn set_process_options(options: Options) -> Result<()> {
 /// Default cap of the ring: enough for 64 workers with two slots of 4 MiB each.
 const RING_BYTES: u64 = 512 << 20;
 
-/// A call's options, with what it leaves open taken from the outer levels.
+/// A call's options, with what it leaves open taken from the outer levels but the tuned profile, which
+/// is about plain transfers of a file.
 pub fn merged_options(call: Options) -> Result<Options> {
     let merged = call.or(engine()?.outer_options());
     merged.check()?;
@@ -144,6 +147,7 @@ impl Engine {
             workers: Workers::new(),
             ring: Ring::new(ring),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
+            profiles: Profiles::of_environment(),
             environment,
             process: Mutex::default(),
             has_process_options: AtomicBool::new(false),

@@ -1,4 +1,7 @@
-//! Options as values: call > file > process > environment > default, merged once per request.
+//! Options as values: call > file > process > environment > tuned profile > default, merged once per
+//! request.
+
+use std::fmt;
 
 use crate::error::{Error, Result};
 
@@ -41,10 +44,12 @@ pub enum Choice {
 }
 
 /// What [`Options::set`] knows.
-const KEYS: &str = "threads, block, route, io, direct, queue_depth, durable, scratch, decode";
+const KEYS: &str =
+    "threads, block, route, io, direct, queue_depth, slots, durable, scratch, decode";
 
 pub const MAX_THREADS: u32 = 256;
 pub const MAX_QUEUE_DEPTH: u32 = 256;
+pub const MAX_SLOTS: u32 = 64;
 pub const MIN_BLOCK: u64 = 4 << 10;
 pub const MAX_BLOCK: u64 = 1 << 30;
 pub const MIN_SCRATCH: u64 = 1 << 20;
@@ -57,6 +62,8 @@ pub struct Options {
     pub threads: Option<u32>,
     /// Reads or writes in flight per worker with io_uring.
     pub queue_depth: Option<u32>,
+    /// Pinned slots that a worker of the staged route fills and empties in turn.
+    pub slots: Option<u32>,
     /// Bytes a worker moves at a time.
     pub block: Option<u64>,
     pub route: Option<RouteName>,
@@ -76,6 +83,7 @@ impl Options {
         Options {
             threads: self.threads.or(outer.threads),
             queue_depth: self.queue_depth.or(outer.queue_depth),
+            slots: self.slots.or(outer.slots),
             block: self.block.or(outer.block),
             route: self.route.or(outer.route),
             io: self.io.or(outer.io),
@@ -83,6 +91,25 @@ impl Options {
             durable: self.durable.or(outer.durable),
             scratch: self.scratch.or(outer.scratch),
             decode: self.decode.or(outer.decode),
+        }
+    }
+
+    /// What this level sets and `inner` does not.
+    pub fn without(self, inner: &Options) -> Options {
+        fn left<T>(mine: Option<T>, inner: Option<T>) -> Option<T> {
+            mine.filter(|_| inner.is_none())
+        }
+        Options {
+            threads: left(self.threads, inner.threads),
+            queue_depth: left(self.queue_depth, inner.queue_depth),
+            slots: left(self.slots, inner.slots),
+            block: left(self.block, inner.block),
+            route: left(self.route, inner.route),
+            io: left(self.io, inner.io),
+            direct: left(self.direct, inner.direct),
+            durable: left(self.durable, inner.durable),
+            scratch: left(self.scratch, inner.scratch),
+            decode: left(self.decode, inner.decode),
         }
     }
 
@@ -105,11 +132,12 @@ impl Options {
             1,
             MAX_QUEUE_DEPTH.into(),
         )?;
+        within("slots", self.slots.map(u64::from), 1, MAX_SLOTS.into())?;
         within("block", self.block, MIN_BLOCK, MAX_BLOCK)?;
         within("scratch", self.scratch, MIN_SCRATCH, MAX_SCRATCH)
     }
 
-    /// Reads "threads=8;block=4MiB;route=auto;io=auto;direct=auto;queue_depth=16;durable=no".
+    /// Reads "threads=8;block=4MiB;route=auto;io=auto;direct=auto;queue_depth=16;slots=2;durable=no".
     /// Keys may be left out; spaces around keys and values are allowed.
     pub fn parse(text: &str) -> Result<Options> {
         Options::parse_with(text, "", &mut |_, _| Ok(false))
@@ -150,60 +178,95 @@ impl Options {
         match key {
             "threads" => self.threads = Some(number(key, value)?),
             "queue_depth" => self.queue_depth = Some(number(key, value)?),
+            "slots" => self.slots = Some(number(key, value)?),
             "block" => self.block = Some(parse_size(key, value)?),
-            "route" => {
-                self.route = Some(word(
-                    key,
-                    value,
-                    &[
-                        ("auto", RouteName::Auto),
-                        ("host", RouteName::Host),
-                        ("staged", RouteName::Staged),
-                        ("mapped", RouteName::Mapped),
-                        ("gds", RouteName::Gds),
-                    ],
-                )?);
-            }
-            "io" => {
-                self.io = Some(word(
-                    key,
-                    value,
-                    &[
-                        ("auto", IoMode::Auto),
-                        ("threads", IoMode::Threads),
-                        ("uring", IoMode::Uring),
-                    ],
-                )?);
-            }
-            "direct" => {
-                self.direct = Some(word(
-                    key,
-                    value,
-                    &[
-                        ("auto", Choice::Auto),
-                        ("no", Choice::No),
-                        ("yes", Choice::Yes),
-                    ],
-                )?);
-            }
-            "durable" => {
-                self.durable = Some(word(key, value, &[("no", false), ("yes", true)])?);
-            }
+            "route" => self.route = Some(word(key, value, &ROUTES)?),
+            "io" => self.io = Some(word(key, value, &IO_MODES)?),
+            "direct" => self.direct = Some(word(key, value, &CHOICES)?),
+            "durable" => self.durable = Some(word(key, value, &TRUTHS)?),
             "scratch" => self.scratch = Some(parse_size(key, value)?),
-            "decode" => {
-                self.decode = Some(word(
-                    key,
-                    value,
-                    &[
-                        ("auto", Decoder::Auto),
-                        ("cpu", Decoder::Cpu),
-                        ("gpu", Decoder::Gpu),
-                    ],
-                )?);
-            }
+            "decode" => self.decode = Some(word(key, value, &DECODERS)?),
             _ => return Ok(false),
         }
         Ok(true)
+    }
+}
+
+/// As [`Options::parse`] reads it: the keys that are set.
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = |n: Option<u32>| n.map(|n| n.to_string());
+        let items = [
+            ("route", self.route.map(|v| name_of(v, &ROUTES).to_owned())),
+            ("io", self.io.map(|v| name_of(v, &IO_MODES).to_owned())),
+            (
+                "direct",
+                self.direct.map(|v| name_of(v, &CHOICES).to_owned()),
+            ),
+            ("threads", number(self.threads)),
+            ("block", self.block.map(size_text)),
+            ("slots", number(self.slots)),
+            ("queue_depth", number(self.queue_depth)),
+            (
+                "durable",
+                self.durable.map(|v| name_of(v, &TRUTHS).to_owned()),
+            ),
+            ("scratch", self.scratch.map(size_text)),
+            (
+                "decode",
+                self.decode.map(|v| name_of(v, &DECODERS).to_owned()),
+            ),
+        ];
+        let mut separator = "";
+        for (key, value) in items {
+            if let Some(value) = value {
+                write!(f, "{separator}{key}={value}")?;
+                separator = ";";
+            }
+        }
+        Ok(())
+    }
+}
+
+const ROUTES: [(&str, RouteName); 5] = [
+    ("auto", RouteName::Auto),
+    ("host", RouteName::Host),
+    ("staged", RouteName::Staged),
+    ("mapped", RouteName::Mapped),
+    ("gds", RouteName::Gds),
+];
+const IO_MODES: [(&str, IoMode); 3] = [
+    ("auto", IoMode::Auto),
+    ("threads", IoMode::Threads),
+    ("uring", IoMode::Uring),
+];
+const CHOICES: [(&str, Choice); 3] = [
+    ("auto", Choice::Auto),
+    ("no", Choice::No),
+    ("yes", Choice::Yes),
+];
+const TRUTHS: [(&str, bool); 2] = [("no", false), ("yes", true)];
+const DECODERS: [(&str, Decoder); 3] = [
+    ("auto", Decoder::Auto),
+    ("cpu", Decoder::Cpu),
+    ("gpu", Decoder::Gpu),
+];
+
+/// The word of a value; "auto" for one that cannot be asked for.
+fn name_of<T: Copy + PartialEq>(value: T, words: &[(&'static str, T)]) -> &'static str {
+    words
+        .iter()
+        .find(|(_, meaning)| *meaning == value)
+        .map_or("auto", |(name, _)| name)
+}
+
+/// A size in the largest unit of which it is a multiple.
+fn size_text(bytes: u64) -> String {
+    match bytes {
+        n if n % (1 << 30) == 0 => format!("{}GiB", n >> 30),
+        n if n % (1 << 20) == 0 => format!("{}MiB", n >> 20),
+        n if n % (1 << 10) == 0 => format!("{}KiB", n >> 10),
+        n => n.to_string(),
     }
 }
 
@@ -279,6 +342,7 @@ mod tests {
             ("colour=red", "colour"),
             ("threads", "threads"),
             ("threads=0", "threads"),
+            ("slots=65", "slots"),
         ] {
             let error = Options::parse(text).unwrap_err();
             assert!(error.cause().contains(key), "{text}: {error}");
@@ -319,6 +383,15 @@ mod tests {
             // A value that is wrong for all of them tells known keys from unknown ones.
             assert!(Options::default().set(key, "?").is_err(), "{key}");
         }
+    }
+
+    #[test]
+    fn options_are_written_as_they_are_read() {
+        let text = "route=staged;io=uring;direct=no;threads=12;block=4MiB;slots=3;queue_depth=16";
+        assert_eq!(Options::parse(text).unwrap().to_string(), text);
+        assert_eq!(Options::default().to_string(), "");
+        let text = "block=4097;durable=yes;scratch=1GiB;decode=gpu";
+        assert_eq!(Options::parse(text).unwrap().to_string(), text);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! What a request did: bytes by path, time, workers. Counted where the bytes move.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
 
-use crate::options::RouteName;
+use crate::options::{Options, RouteName};
 
 /// A way that bytes can take. Each byte of a request is counted on exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,7 @@ pub struct Counters {
     stored: AtomicU64,
     decoded_cpu: AtomicU64,
     decoded_gpu: AtomicU64,
+    tuned: OnceLock<Options>,
     note: Mutex<String>,
 }
 
@@ -104,6 +105,10 @@ impl Counters {
     }
     pub fn in_flight(&self, depth: u32) {
         self.queue_depth.fetch_max(depth, Relaxed);
+    }
+    /// What the request has from the tuned profile.
+    pub fn tuned(&self, options: Options) {
+        let _ = self.tuned.set(options);
     }
     /// Keeps the first note: it is the cause, later ones are consequences.
     pub fn note(&self, text: &str) {
@@ -155,6 +160,7 @@ impl Counters {
             stored: self.stored.load(Relaxed),
             decoded_cpu: self.decoded_cpu.load(Relaxed),
             decoded_gpu: self.decoded_gpu.load(Relaxed),
+            tuned: self.tuned.get().copied().unwrap_or_default(),
             note,
         }
     }
@@ -181,7 +187,10 @@ pub struct Report {
     /// Bytes of chunks that the CPU, and those that the GPU, decoded or encoded.
     pub decoded_cpu: u64,
     pub decoded_gpu: u64,
-    /// Why the request took another way than asked for; empty if it did not.
+    /// The options that the request has from the tuned profile.
+    pub tuned: Options,
+    /// Why the request took another way than asked for, or why the tuned profile did not count; else
+    /// empty.
     pub note: String,
 }
 

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import Error
-from penstock.cli import bench, demo, install, read, report, run, verify
+from penstock.cli import bench, demo, install, read, report, run, tune, verify
 
 
 class _Commands(TyperGroup):
@@ -39,6 +39,7 @@ app.command("demo")(demo.demo)
 app.command("read")(read.read)
 app.command("report")(report.report)
 app.command("run", context_settings=run.CONTEXT)(run.run)
+app.command("tune")(tune.tune)
 app.command("verify")(verify.verify)
 
 

@@ -58,6 +58,9 @@ def read(
     queue_depth: Annotated[
         int | None, typer.Option(help="Reads in flight per worker with io_uring.")
     ] = None,
+    slots: Annotated[
+        int | None, typer.Option(help="Pinned slots of a worker on the staged route.")
+    ] = None,
     route: Annotated[str | None, typer.Option(help="auto, host, staged, mapped or gds.")] = None,
     io: Annotated[str | None, typer.Option(help="auto, threads or uring.")] = None,
     direct: Annotated[
@@ -87,6 +90,7 @@ def read(
         "threads": threads,
         "block": block,
         "queue_depth": queue_depth,
+        "slots": slots,
         "route": route,
         "io": io,
         "direct": direct,
@@ -240,6 +244,8 @@ def _print_report(
         decoded = "" if report.decoder == "none" else f", decoded by {report.decoder}"
         stored = f"{report.chunks:,} of {report.stored:,} bytes in the file{decoded}"
         table.add_row("Chunks", stored)
+    if report.tuned:
+        table.add_row(*plain("Tuned profile", report.tuned))
     if report.note:
         table.add_row(*plain("Note", report.note))
     if out is not None:

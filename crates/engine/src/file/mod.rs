@@ -2,6 +2,7 @@
 //! says about direct I/O and striping.
 
 pub(crate) mod layout;
+pub(crate) mod mount;
 pub mod position;
 pub(crate) mod residency;
 pub(crate) mod room;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use crate::error::{Error, Kind, Result};
 use crate::options::Options;
 use crate::tally::Tally;
+use mount::Mount;
 use system::FileSystem;
 
 /// How a file is opened.
@@ -41,6 +43,8 @@ pub struct File {
     /// Opened when a request first wants it, or why it cannot be.
     direct: OnceLock<Result<OwnedFd>>,
     system: FileSystem,
+    /// Asked for when a request first wants it.
+    mount: OnceLock<Option<Arc<Mount>>>,
     options: Mutex<Options>,
     /// Requests of this file that are under way. Each is counted until it has let go of the file.
     pub(crate) users: Arc<Tally>,
@@ -174,6 +178,7 @@ impl File {
             access,
             buffered,
             direct: OnceLock::new(),
+            mount: OnceLock::new(),
             options: Mutex::new(options),
             users: Arc::new(Tally::new()),
             cufile: Default::default(),
@@ -192,6 +197,11 @@ impl File {
     }
     pub fn system(&self) -> &FileSystem {
         &self.system
+    }
+    /// The mount that the file lies on; `None` where the system does not tell.
+    pub(crate) fn mount(&self) -> Option<Arc<Mount>> {
+        let of_file = || Mount::of(self.buffered.as_raw_fd());
+        self.mount.get_or_init(of_file).clone()
     }
     pub fn options(&self) -> Options {
         *self.options.lock().unwrap_or_else(|e| e.into_inner())

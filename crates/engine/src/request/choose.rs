@@ -1,8 +1,8 @@
 //! Which route, block, number of workers and way past the page cache serve a request best.
 //!
-//! What the caller asked for is taken; the rest follows from the kind of memory, the size, the
-//! shape of the request, and how much of the file is cached. docs/performance.md has the
-//! measurements behind the constants.
+//! What the caller asked for is taken; then what the tuned profile says; the rest follows from the kind
+//! of memory, the size, the shape of the request, how much of the file is cached, and what the GPUs of
+//! the host share. docs/performance.md has the measurements behind the constants.
 
 use std::sync::Arc;
 
@@ -15,9 +15,11 @@ use crate::file::stripe;
 use crate::memory::Memory;
 use crate::options::{Choice, IoMode, Options, RouteName};
 use crate::plan::{Cut, Extent};
+use crate::profile::{self, Place};
 use crate::routes::{
     Direct, Gds, Host, HostUring, Mapped, Resident, Route, Staged, StagedUring, gds,
 };
+use crate::sharing::Staging;
 
 /// How much there is to move, in how large ranges.
 #[derive(Clone, Copy)]
@@ -49,9 +51,16 @@ pub(super) struct Chosen {
     pub cut: Cut,
     pub direct: Direct,
     pub threads: usize,
+    pub queue_depth: u32,
+    pub slots: u32,
+    /// What the options have from the tuned profile.
+    pub tuned: Options,
+    /// Why there is nothing from it, although there is a profile.
+    pub not_tuned: Option<String>,
 }
 
 /// What the choice depends on.
+#[derive(Clone, Copy)]
 pub(super) struct Chooser<'a> {
     pub engine: &'a Engine,
     pub file: &'a File,
@@ -80,6 +89,9 @@ const MAPPED_FROM: u64 = 4 << 20;
 /// Workers that write through the page cache stand in line for the lock of the file on most file
 /// systems: more of them pay only for ranges that take time to bring together, or elsewhere.
 const MAX_BUFFERED_WRITERS: usize = 4;
+pub(crate) const DEFAULT_QUEUE_DEPTH: u32 = 16;
+/// One slot of a worker is with the file while the other is with the GPU.
+pub(crate) const DEFAULT_SLOTS: u32 = 2;
 /// One worker is best for so much; four times as much is worth twice the workers, since waking
 /// them takes time.
 const FIRST_THREAD: u64 = 2 << 20;
@@ -92,12 +104,29 @@ const MAPPED_BLOCK: u64 = 32 << 20;
 const GDS_BLOCK: u64 = 16 << 20;
 
 impl Chooser<'_> {
-    pub fn choose(&self, extents: &[Extent]) -> Result<Chosen> {
+    pub fn choose(self, extents: &[Extent]) -> Result<Chosen> {
         let cached = self.cached_share(extents);
-        let direct = self.direct(cached)?;
+        let (tuned, not_tuned) = self.tuned(cached);
+        let options = self.options.or(tuned);
+        let chosen = Chooser {
+            options: &options,
+            ..self
+        }
+        .choose_by(cached, &tuned)?;
+        Ok(Chosen {
+            tuned,
+            not_tuned,
+            ..chosen
+        })
+    }
+
+    fn choose_by(&self, cached: f64, tuned: &Options) -> Result<Chosen> {
+        let direct = self.direct(cached, tuned)?;
         let route = self.route(cached)?;
-        let threads = self.threads(cached, direct, route.name());
-        let block = self.block(route.name(), direct, threads)?;
+        let slots = self.options.slots.unwrap_or(DEFAULT_SLOTS);
+        let staging = self.staging(cached, route.name(), slots);
+        let threads = self.threads(cached, direct, route.name(), staging.threads);
+        let block = self.block(route.name(), direct, threads, staging.block)?;
         let align = if direct == Direct::Never {
             1
         } else {
@@ -124,7 +153,68 @@ impl Chooser<'_> {
             },
             direct,
             threads,
+            queue_depth: self.options.queue_depth.unwrap_or(DEFAULT_QUEUE_DEPTH),
+            slots,
+            tuned: Options::default(),
+            not_tuned: None,
         })
+    }
+
+    /// What the tuned profile adds to the options, or why it adds nothing where there is one.
+    fn tuned(&self, cached: f64) -> (Options, Option<String>) {
+        let none = (Options::default(), None);
+        let context = self.memory.context.as_deref();
+        let place = match self.operation {
+            Operation::Write if self.options.durable == Some(true) => Place::Storage,
+            Operation::Write => Place::Cache,
+            Operation::Read if cached > 0.95 => Place::Cache,
+            Operation::Read if cached < 0.05 => Place::Storage,
+            Operation::Read => return none,
+        };
+        // Of many small ranges nothing is measured.
+        if self.load.is_scattered() {
+            return none;
+        }
+        let Some(found) = self.engine.profiles.find(self.file, context) else {
+            return none;
+        };
+        let profile = match &*found {
+            Ok(profile) => profile,
+            Err(why) => return (Options::default(), Some(why.clone())),
+        };
+        let (operation, bytes) = (self.operation, self.load.bytes);
+        match profile::under(self.options, profile, operation, bytes, place) {
+            Some(tuned) if self.can_follow(&tuned) => (tuned, None),
+            _ => none,
+        }
+    }
+
+    /// Whether a row of a profile, which nobody has asked for by name, leads somewhere here.
+    fn can_follow(&self, tuned: &Options) -> bool {
+        match tuned.route {
+            // It waits for the GPU to be idle.
+            Some(RouteName::Mapped) => !self.background,
+            Some(RouteName::Gds) => gds::takes(self.file),
+            _ => true,
+        }
+    }
+
+    /// How much of the cache and of the cores a staged read may take.
+    fn staging(&self, cached: f64, route: RouteName, slots: u32) -> Staging {
+        let alone = Staging {
+            threads: MAX_AUTO_THREADS,
+            block: STAGED_BLOCK,
+        };
+        match &self.memory.context {
+            Some(context)
+                if route == RouteName::Staged
+                    && self.operation == Operation::Read
+                    && cached > 0.5 =>
+            {
+                Staging::of(context, self.load.bytes, slots, self.engine.cores, alone)
+            }
+            _ => alone,
+        }
     }
 
     /// Which share of the ranges is in the page cache, by a few samples.
@@ -153,9 +243,14 @@ impl Chooser<'_> {
         sum / SAMPLES as f64
     }
 
-    fn direct(&self, cached: f64) -> Result<Direct> {
+    fn direct(&self, cached: f64, tuned: &Options) -> Result<Direct> {
         match self.options.direct.unwrap_or(Choice::Auto) {
             Choice::No => Ok(Direct::Never),
+            // A profile does not insist.
+            Choice::Yes if tuned.direct.is_some() => Ok(match self.file.direct_fd() {
+                Some(_) => Direct::Preferred,
+                None => Direct::Never,
+            }),
             Choice::Yes => self.file.must_have_direct().map(|()| Direct::Always),
             Choice::Auto if self.operation == Operation::Write => {
                 let large = self.load.bytes >= DIRECT_WRITE && !self.load.is_scattered();
@@ -188,7 +283,7 @@ impl Chooser<'_> {
         }
     }
 
-    fn threads(&self, cached: f64, direct: Direct, route: RouteName) -> usize {
+    fn threads(&self, cached: f64, direct: Direct, route: RouteName, most: usize) -> usize {
         if let Some(threads) = self.options.threads {
             return threads as usize;
         }
@@ -197,7 +292,7 @@ impl Chooser<'_> {
             return MAX_AUTO_THREADS;
         }
         let most = match self.operation {
-            Operation::Read => MAX_AUTO_THREADS,
+            Operation::Read => most,
             Operation::Write
                 if self.file.system().takes_one_writer()
                     && !self.load.is_scattered()
@@ -271,7 +366,7 @@ impl Chooser<'_> {
 
     /// Bytes of a block: as asked for, or the route's best, smaller where there would not be
     /// enough blocks to keep all workers busy.
-    fn block(&self, route: RouteName, direct: Direct, threads: usize) -> Result<u64> {
+    fn block(&self, route: RouteName, direct: Direct, threads: usize, staged: u64) -> Result<u64> {
         let align = self.file.direct_alignment();
         let (best, least) = match route {
             RouteName::Mapped | RouteName::Auto => (MAPPED_BLOCK, 4 << 20),
@@ -281,7 +376,7 @@ impl Chooser<'_> {
             {
                 (BUFFERED_WRITE, 256 << 10)
             }
-            _ => (STAGED_BLOCK, 256 << 10),
+            _ => (staged, 256 << 10),
         };
         let block = match (self.options.block, self.file.system().stripe) {
             (Some(block), _) => block,

@@ -32,12 +32,11 @@ use crate::report::Report;
 use crate::routes::fault::Decide;
 use crate::save::{self, Replacement};
 use crate::workers::Task;
-pub(crate) use choose::MAX_AUTO_THREADS;
+pub(crate) use choose::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 pub use duty::{Duty, Remaining, Share};
 use job::Job;
 use launch::Launch;
 pub use launch::begin_all;
-pub(crate) use prepare::DEFAULT_QUEUE_DEPTH;
 use prepare::Prepared;
 use progress::Progress;
 pub use progress::Waited;
@@ -226,8 +225,9 @@ impl Submission {
         tracker.block = self.prepared.block;
         tracker.device = context.as_ref().map_or(-1, |c| c.device);
         tracker.context = context;
+        tracker.counters.tuned(self.prepared.tuned);
         if let Some(note) = self.prepared.note {
-            tracker.counters.note(note);
+            tracker.counters.note(&note);
         }
         let entered = self.file.users.enter();
         let transfer = Transfer {
@@ -235,7 +235,6 @@ impl Submission {
             entered,
             operation: self.operation,
             parts,
-            queue_depth: self.prepared.queue_depth,
             ending: self.ending,
             room: OnceLock::new(),
             last,

@@ -1,5 +1,6 @@
 //! From an order to parts ready for workers: checks, kinds of memory, choice, plan.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
@@ -23,10 +24,11 @@ pub(super) struct Prepared {
     pub parts: Vec<Part>,
     pub asked: RouteName,
     pub block: u64,
-    pub queue_depth: u32,
     pub durable: bool,
-    /// Why the request goes another way than asked for.
-    pub note: Option<&'static str>,
+    /// What the options have from the tuned profile.
+    pub tuned: Options,
+    /// Why the request goes another way than asked for, or not as the profile says.
+    pub note: Option<Cow<'static, str>>,
     threads: usize,
 }
 
@@ -123,8 +125,8 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
         parts: Vec::new(),
         asked,
         block: 0,
-        queue_depth: options.queue_depth.unwrap_or(DEFAULT_QUEUE_DEPTH),
         durable: options.durable.unwrap_or(false),
+        tuned: Options::default(),
         note: None,
         threads: 1,
     };
@@ -141,8 +143,12 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
         }
         .choose(&extents)?;
         if memory.context.is_none() {
-            prepared.note = note_for_host(&options);
+            let note = note_for_host(&options).map(Cow::Borrowed);
+            prepared.note = prepared.note.or(note);
         }
+        prepared.tuned = prepared.tuned.or(choice.tuned);
+        let not_tuned = choice.not_tuned.map(Cow::Owned);
+        prepared.note = prepared.note.or(not_tuned);
         prepared.threads = prepared.threads.max(choice.threads);
         prepared.block = prepared.block.max(choice.cut.block);
         let route = match &faults {
@@ -158,13 +164,13 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
             memory,
             route,
             direct: choice.direct,
+            queue_depth: choice.queue_depth,
+            slots: choice.slots,
             next: AtomicUsize::new(0),
         });
     }
     Ok(prepared)
 }
-
-pub(crate) const DEFAULT_QUEUE_DEPTH: u32 = 16;
 
 /// A read must lie within the file as it is now. (It may still shrink while it is read; that
 /// shows as an error, too.)

@@ -23,6 +23,8 @@ pub(crate) struct Part {
     pub memory: Memory,
     pub route: Arc<dyn Route>,
     pub direct: Direct,
+    pub queue_depth: u32,
+    pub slots: u32,
     /// The next block that no worker has taken.
     pub next: AtomicUsize,
 }
@@ -45,7 +47,6 @@ pub(super) struct Transfer {
     pub entered: Round,
     pub operation: Operation,
     pub parts: Vec<Part>,
-    pub queue_depth: u32,
     pub ending: Ending,
     /// Whether there is room for a direct write, asked before its first block.
     pub room: OnceLock<Result<()>>,
@@ -79,7 +80,8 @@ impl Transfer {
             },
             plan: &part.plan,
             memory: &part.memory,
-            queue_depth: self.queue_depth,
+            queue_depth: part.queue_depth,
+            slots: part.slots,
             ring: share.ring(),
         }
     }

@@ -60,6 +60,8 @@ pub(crate) struct Work<'a> {
     pub plan: &'a Plan,
     pub memory: &'a Memory,
     pub queue_depth: u32,
+    /// Slots of a worker on the staged route.
+    pub slots: u32,
     pub ring: &'static Ring,
 }
 

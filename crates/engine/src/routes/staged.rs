@@ -1,6 +1,7 @@
 //! `staged`: workers fill pinned slots and the copy engine drains them, or the other way round.
 //!
-//! A lane has two slots, so that one is with the file while the other is with the GPU.
+//! A lane has two slots, if no other number is asked for, so that one is with the file while the other
+//! is with the GPU.
 
 use super::{Lane, Route, Work};
 use crate::error::Result;
@@ -24,14 +25,15 @@ impl Route for Staged {
     }
 }
 
-/// Two slots and what is going on in them.
+/// Slots and what is going on in them.
 struct StagedLane<'a> {
     work: Work<'a>,
     // Dropped first: ends all copies before the slots go back to the ring.
     lent: Lent<'a>,
-    slots: [Option<Slot>; 2],
+    slots: Vec<Option<Slot>>,
     /// What the copy under way in each slot is about.
-    under_way: [Option<Loaded>; 2],
+    under_way: Vec<Option<Loaded>>,
+    /// The slot that comes next: of those in use, the one for the longest time.
     turn: usize,
     /// No block was taken on yet, so the GPU has nothing to do.
     idle: bool,
@@ -47,11 +49,12 @@ struct Loaded {
 impl<'a> StagedLane<'a> {
     fn new(work: Work<'a>) -> Result<Self> {
         let context = work.gpu_context()?;
+        let slots = work.slots.max(1) as usize;
         Ok(StagedLane {
             work,
             lent: Lent::new(context)?,
-            slots: [None, None],
-            under_way: [None, None],
+            slots: (0..slots).map(|_| None).collect(),
+            under_way: (0..slots).map(|_| None).collect(),
             turn: 0,
             idle: true,
         })
@@ -66,16 +69,24 @@ impl<'a> StagedLane<'a> {
             if self.slots.iter().all(Option::is_none) {
                 self.slots[index] = Some(self.work.ring.slot(bytes, context)?);
             } else {
-                // Holding one slot, a lane must not wait for another; it can do with one.
+                // Holding one slot, a lane must not wait for another; it can do with fewer.
                 match self.work.ring.further_slot(bytes, context)? {
                     Some(slot) => self.slots[index] = Some(slot),
-                    None => index = 1 - index,
+                    None => {
+                        while self.slots[index].is_none() {
+                            index = self.after(index);
+                        }
+                    }
                 }
             }
         }
         self.settle(index)?;
-        self.turn = 1 - index;
+        self.turn = self.after(index);
         Ok(index)
+    }
+
+    fn after(&self, index: usize) -> usize {
+        (index + 1) % self.slots.len()
     }
 
     /// Finishes what is under way in a slot: for a read the copy to the GPU; for a write the copy
@@ -185,16 +196,18 @@ impl Lane for StagedLane<'_> {
             direct,
         });
         if self.work.operation == Operation::Write {
-            // While this block comes from the GPU, the one before goes to the file.
-            self.settle(1 - index)?;
+            // While this block comes from the GPU, an earlier one goes to the file.
+            self.settle(self.turn)?;
         }
         Ok(())
     }
 
     fn drain(&mut self) -> Result<()> {
-        let first = self.turn;
-        self.settle(first)?;
-        self.settle(1 - first)?;
+        let mut index = self.turn;
+        for _ in 0..self.slots.len() {
+            self.settle(index)?;
+            index = self.after(index);
+        }
         self.lent.queue()?.finish()
     }
 }

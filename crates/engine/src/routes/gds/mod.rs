@@ -73,6 +73,11 @@ pub(crate) fn is_peer_to_peer(file: &File) -> bool {
     })
 }
 
+/// Whether cuFile starts, and takes this file.
+pub(crate) fn takes(file: &File) -> bool {
+    driver().is_ok_and(|driver| file.cufile.get(driver, file, true).is_ok())
+}
+
 /// Makes one cuFile call after another: each is done when it returns.
 struct GdsLane<'a> {
     work: Work<'a>,

@@ -64,6 +64,7 @@ fn work<'a>(sample: &'a Sample, plan: &'a Plan, counters: &'a Counters) -> Work<
         plan,
         memory: &HERE,
         queue_depth: 8,
+        slots: 2,
         ring: Box::leak(Box::new(Ring::new(1 << 20))),
     }
 }

@@ -1,0 +1,85 @@
+//! The machine that a profile was made on, as far as it decides which options are best.
+
+use serde_json::{Value, json};
+
+use crate::file::page_size;
+use crate::gpu::Driver;
+use crate::sharing;
+
+/// What counts for transfers of host memory, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    /// Cores that the process may use.
+    pub cores: u64,
+    pub page_size: u64,
+}
+
+/// A GPU, and its company.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gpu {
+    pub name: String,
+    pub pci_bus_id: String,
+    /// The CUDA version of the driver and, where it is told, the version of the kernel module.
+    pub driver: String,
+    /// GPUs of the host, also those that the process does not see.
+    pub count: u64,
+}
+
+impl Machine {
+    pub fn here() -> Machine {
+        Machine {
+            cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
+            page_size: page_size(),
+        }
+    }
+
+    pub fn as_json(&self) -> Value {
+        json!({ "cores": self.cores, "page_size": self.page_size })
+    }
+
+    /// How the machine of a profile differs from this one.
+    pub fn difference(&self, made_on: &Value) -> Option<String> {
+        let numbers = [("cores", self.cores), ("page_size", self.page_size)];
+        numbers
+            .iter()
+            .find_map(|(key, here)| differs(key, &json!(here), &made_on[*key]))
+    }
+}
+
+impl Gpu {
+    pub fn of(driver: &Driver, ordinal: i32) -> Gpu {
+        let version = driver.version().map(|(a, b)| format!("{a}.{b}"));
+        let module = std::fs::read_to_string("/sys/module/nvidia/version").ok();
+        let module = module.map(|text| format!(" ({})", text.trim()));
+        Gpu {
+            name: driver.device_name(ordinal).unwrap_or_default(),
+            pci_bus_id: driver
+                .pci_bus_id(ordinal)
+                .unwrap_or_else(|| format!("gpu{ordinal}")),
+            driver: version.unwrap_or_default() + &module.unwrap_or_default(),
+            count: sharing::gpus_of_host(driver) as u64,
+        }
+    }
+
+    pub fn as_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "pci_bus_id": self.pci_bus_id,
+            "driver": self.driver,
+            "count": self.count,
+        })
+    }
+
+    /// As [`Machine::difference`].
+    pub fn difference(&self, made_on: &Value) -> Option<String> {
+        let here = self.as_json();
+        ["name", "pci_bus_id", "driver", "count"]
+            .iter()
+            .find_map(|key| differs(&format!("GPU {key}"), &here[*key], &made_on[*key]))
+    }
+}
+
+fn differs(what: &str, here: &Value, there: &Value) -> Option<String> {
+    let what = what.replace('_', " ");
+    (here != there).then(|| format!("it was made with {what} {there}, and here it is {here}"))
+}

@@ -1,0 +1,204 @@
+//! The tuned profile: options that `penstock tune` found best for a file system and a GPU, the level
+//! of options between the environment and the defaults.
+//!
+//! A profile is a file of the user's configuration folder, named for the mount and the GPU that it is
+//! about. It is read when a request first concerns both, once in a process. One that is damaged, or
+//! was made on a machine that has changed since, is not used, and reports say why.
+
+mod machine;
+mod record;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use serde_json::{Value, json};
+
+use crate::file::File;
+use crate::file::mount::Mount;
+use crate::file::position::Operation;
+use crate::gpu::{Context, Driver};
+use crate::options::{Choice, IoMode, Options, RouteName};
+pub(crate) use machine::{Gpu, Machine};
+pub(crate) use record::{Place, Profile};
+
+/// What was found for a mount and a GPU, or for a mount and host memory.
+pub(crate) type Found = Result<Profile, String>;
+
+pub(crate) struct Profiles {
+    /// `None` where profiles are turned off, or there is nowhere to keep them.
+    folder: Option<PathBuf>,
+    /// Whether the folder holds any file. If not, no file is asked for its mount.
+    is_empty: OnceLock<bool>,
+    /// By mount and CUDA ordinal, -1 for host memory.
+    known: Mutex<Vec<Known>>,
+}
+
+struct Known {
+    mount: Arc<Mount>,
+    device: i32,
+    found: Option<Arc<Found>>,
+}
+
+impl Profiles {
+    /// Those of the folder that the environment names.
+    pub fn of_environment() -> Profiles {
+        Profiles::new(if is_off() { None } else { folder() })
+    }
+
+    fn new(folder: Option<PathBuf>) -> Profiles {
+        Profiles {
+            folder,
+            is_empty: OnceLock::new(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// The profile for a file and memory of a GPU, or of the host without a context.
+    pub fn find(&self, file: &File, context: Option<&Context>) -> Option<Arc<Found>> {
+        let folder = self.folder.as_deref()?;
+        if *self.is_empty.get_or_init(|| is_empty(folder)) {
+            return None;
+        }
+        let mount = file.mount()?;
+        let device = context.map_or(-1, |c| c.device);
+        let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
+        let is_it = |known: &&Known| known.device == device && known.mount == mount;
+        if let Some(known) = known.iter().find(is_it) {
+            return known.found.clone();
+        }
+        let gpu = context.map(|c| Gpu::of(c.driver, c.device));
+        let found = read(&path(folder, &mount, gpu.as_ref()), gpu.as_ref()).map(Arc::new);
+        known.push(Known {
+            mount,
+            device,
+            found: found.clone(),
+        });
+        found
+    }
+}
+
+fn is_empty(folder: &Path) -> bool {
+    let entries = std::fs::read_dir(folder);
+    entries.is_ok_and(|mut entries| entries.next().is_none()) || !folder.is_dir()
+}
+
+/// PENSTOCK_PROFILE=off.
+fn is_off() -> bool {
+    std::env::var_os("PENSTOCK_PROFILE").is_some_and(|word| word == "off")
+}
+
+/// Where profiles are kept: PENSTOCK_PROFILE_DIR, else `penstock` in the user's configuration folder.
+fn folder() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    // By the XDG specification a path that is not absolute does not count.
+    let configuration = || {
+        let named = variable("XDG_CONFIG_HOME").map(PathBuf::from);
+        let usual = || variable("HOME").map(|home| PathBuf::from(home).join(".config"));
+        named.filter(|path| path.is_absolute()).or_else(usual)
+    };
+    variable("PENSTOCK_PROFILE_DIR")
+        .map(PathBuf::from)
+        .or_else(|| configuration().map(|folder| folder.join("penstock")))
+}
+
+fn path(folder: &Path, mount: &Mount, gpu: Option<&Gpu>) -> PathBuf {
+    let of = gpu.map_or_else(|| "host".to_owned(), |gpu| gpu.pci_bus_id.replace(':', "_"));
+    folder.join(format!("{}-{of}.json", mount.name()))
+}
+
+/// What a profile's file says; `None` if there is none.
+fn read(path: &Path, gpu: Option<&Gpu>) -> Option<Found> {
+    /// A profile has a few thousand bytes.
+    const MOST: u64 = 1 << 20;
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let named = |why: String| {
+        format!("tuned profile {file} not used: {why}; run penstock tune again, or with --clear")
+    };
+    let text = match std::fs::metadata(path) {
+        Ok(data) if data.is_file() && data.len() <= MOST => std::fs::read_to_string(path),
+        Ok(_) => return Some(Err(named("it is no profile".to_owned()))),
+        Err(e) => Err(e),
+    };
+    match text {
+        Ok(text) => Some(Profile::parse(&text, &Machine::here(), gpu).map_err(named)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        Err(e) => Some(Err(named(e.to_string()))),
+    }
+}
+
+/// What a profile adds to the options that are set already: nothing if it has no row for the request, or
+/// if these ask for another way than the row, for which its other options were not found.
+pub(crate) fn under(
+    inner: &Options,
+    profile: &Profile,
+    operation: Operation,
+    bytes: u64,
+    place: Place,
+) -> Option<Options> {
+    /// Leaving a choice open is asking for `auto`.
+    fn agree<T: PartialEq>(inner: Option<T>, row: Option<T>, auto: T) -> bool {
+        inner.is_none_or(|asked| asked == row.unwrap_or(auto))
+    }
+    let row = profile.row(operation, bytes, place)?;
+    // What the page cache has never goes past it.
+    let direct = match place {
+        Place::Cache => Choice::No,
+        Place::Storage => Choice::Auto,
+    };
+    let fits = agree(inner.route, row.route, RouteName::Auto)
+        && agree(inner.io, row.io, IoMode::Auto)
+        && (agree(inner.direct, row.direct, direct)
+            || agree(inner.direct, row.direct, Choice::Auto));
+    fits.then(|| row.without(inner))
+}
+
+// -- for describe ---------------------------------------------------------------------------
+
+/// Where profiles are kept, the machine as they name it and, for a mount, what there is for it: for
+/// host memory and each GPU.
+pub(crate) fn describe(mount: Option<&Mount>, driver: Option<&Driver>) -> Value {
+    let folder = folder();
+    let gpus = driver.map_or(0, |driver| driver.device_count().unwrap_or(0));
+    let profiles = mount.zip(folder.as_deref()).map(|(mount, folder)| {
+        let of_gpu = |ordinal| driver.map(|driver| Gpu::of(driver, ordinal));
+        std::iter::once((-1, None))
+            .chain((0..gpus).map(|ordinal| (ordinal, of_gpu(ordinal))))
+            .map(|(device, gpu)| describe_one(folder, mount, device, gpu.as_ref()))
+            .collect::<Vec<_>>()
+    });
+    json!({
+        "folder": folder,
+        "off": is_off(),
+        "format": record::FORMAT,
+        "machine": Machine::here().as_json(),
+        "file_system": mount.map(|mount| json!({
+            "type": mount.kind,
+            "source": mount.source,
+            "mount_point": mount.point,
+        })),
+        "name": mount.map(Mount::name),
+        "small_to": record::SMALL_TO,
+        "large_from": record::LARGE_FROM,
+        "profiles": profiles,
+    })
+}
+
+fn describe_one(folder: &Path, mount: &Mount, device: i32, gpu: Option<&Gpu>) -> Value {
+    let path = path(folder, mount, gpu);
+    let found = read(&path, gpu);
+    json!({
+        "device": device,
+        "gpu": gpu.map(Gpu::as_json),
+        "path": path,
+        "state": match &found {
+            None => "none",
+            Some(Ok(_)) => "used",
+            Some(Err(_)) => "ignored",
+        },
+        "made": found.as_ref().and_then(|f| f.as_ref().ok()).map(|p| p.made.clone()),
+        "reason": found.and_then(Result::err),
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

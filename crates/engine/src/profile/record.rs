@@ -1,0 +1,140 @@
+//! The contents of a profile's file.
+
+use serde_json::Value;
+
+use super::{Gpu, Machine};
+use crate::file::position::Operation;
+use crate::options::{Choice, Options, RouteName};
+
+/// The form of the file that this version reads.
+pub(crate) const FORMAT: u64 = 1;
+/// Requests of at most so many bytes are small,
+pub(crate) const SMALL_TO: u64 = 4 << 20;
+/// and those of at least so many are large. Nothing is measured for those between.
+pub(crate) const LARGE_FROM: u64 = 64 << 20;
+
+/// Where a read finds its bytes, and where a write has brought them when it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The page cache.
+    Cache,
+    /// The medium: reads that are not cached, writes with durable=yes.
+    Storage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    Small,
+    Large,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    pub made: String,
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    operation: Operation,
+    size: Size,
+    place: Place,
+    options: Options,
+}
+
+impl Profile {
+    /// Reads a profile for this machine; an error says why it does not count.
+    pub fn parse(text: &str, machine: &Machine, gpu: Option<&Gpu>) -> Result<Profile, String> {
+        let value: Value =
+            serde_json::from_str(text).map_err(|e| format!("it is damaged ({e})"))?;
+        match value["format"].as_u64() {
+            Some(FORMAT) => {}
+            Some(other) => return Err(format!("its format is {other}, not {FORMAT}")),
+            None => return Err("it is damaged (no format)".to_owned()),
+        }
+        if let Some(difference) = machine.difference(&value["machine"]) {
+            return Err(difference);
+        }
+        let difference = match gpu {
+            Some(gpu) => gpu.difference(&value["gpu"]),
+            None if value["gpu"].is_null() => None,
+            None => Some("it is about a GPU".to_owned()),
+        };
+        if let Some(difference) = difference {
+            return Err(difference);
+        }
+        let rows = value["rows"].as_array().ok_or("it is damaged (no rows)")?;
+        let rows = rows.iter().map(|row| Row::read(row, gpu.is_some()));
+        Ok(Profile {
+            made: value["made"].as_str().unwrap_or_default().to_owned(),
+            rows: rows.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The options for a request of so many bytes, if such were measured.
+    pub fn row(&self, operation: Operation, bytes: u64, place: Place) -> Option<Options> {
+        let size = match bytes {
+            0..=SMALL_TO => Size::Small,
+            LARGE_FROM.. => Size::Large,
+            _ => return None,
+        };
+        self.rows
+            .iter()
+            .find(|row| row.operation == operation && row.size == size && row.place == place)
+            .map(|row| row.options)
+    }
+}
+
+impl Row {
+    fn read(value: &Value, on_gpu: bool) -> Result<Row, String> {
+        let damaged = |key: &str| format!("it is damaged (a row has no valid {key})");
+        let row = Row {
+            operation: match value["operation"].as_str() {
+                Some("read") => Operation::Read,
+                Some("write") => Operation::Write,
+                _ => return Err(damaged("operation")),
+            },
+            size: match value["size"].as_str() {
+                Some("small") => Size::Small,
+                Some("large") => Size::Large,
+                _ => return Err(damaged("size")),
+            },
+            place: match value["place"].as_str() {
+                Some("cache") => Place::Cache,
+                Some("storage") => Place::Storage,
+                _ => return Err(damaged("place")),
+            },
+            options: {
+                let text = value["options"]
+                    .as_str()
+                    .ok_or_else(|| damaged("options"))?;
+                Options::parse(text).map_err(|e| format!("it is damaged ({})", e.cause()))?
+            },
+        };
+        if !row.is_possible(on_gpu) {
+            let options = row.options;
+            return Err(format!("it is damaged (a row has the options {options})"));
+        }
+        Ok(row)
+    }
+
+    /// A profile chooses ways. It neither changes what a write promises nor asks for what must fail.
+    fn is_possible(&self, on_gpu: bool) -> bool {
+        let Options {
+            durable,
+            scratch,
+            decode,
+            route,
+            direct,
+            ..
+        } = self.options;
+        let of_ways = durable.is_none() && scratch.is_none() && decode.is_none();
+        let leads = match route {
+            None | Some(RouteName::Auto) => true,
+            Some(RouteName::Staged | RouteName::Gds) => on_gpu,
+            Some(RouteName::Mapped) => on_gpu && self.operation == Operation::Read,
+            Some(RouteName::Host | RouteName::Hdf5) => false,
+        };
+        of_ways && leads && (self.place == Place::Storage || direct != Some(Choice::Yes))
+    }
+}

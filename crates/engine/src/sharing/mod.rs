@@ -1,0 +1,175 @@
+//! What the GPUs of one host share: the last-level cache and the memory behind it, and who uses them.
+//!
+//! A staged read writes a slot and the GPU reads it. As long as all slots stay in the last-level cache,
+//! the memory sees only the page cache being read; when they do not, it sees each byte three times. One
+//! GPU leaves it room for that, two do not (docs/decisions/0011).
+
+mod cache;
+mod feeding;
+
+use std::sync::OnceLock;
+
+use crate::gpu::{Context, Driver};
+use feeding::Feeding;
+
+/// Cached reads of at least so many bytes keep a GPU's link busy for long enough to count.
+const COUNTS_FROM: u64 = 16 << 20;
+/// The part of the last-level cache that slots may take; the rest is for what is read into them.
+const SHARE: (u64, u64) = (2, 3);
+/// Workers for a GPU while others are fed: each copies more slowly then.
+const MAX_THREADS_IN_COMPANY: usize = 12;
+
+/// GPUs of the host: those on its buses, also where this process sees fewer, or those of the driver.
+pub(crate) fn gpus_of_host(driver: &Driver) -> usize {
+    static ON_BUSES: OnceLock<usize> = OnceLock::new();
+    let on_buses = *ON_BUSES.get_or_init(|| count_gpus("/sys/bus/pci/devices".as_ref()));
+    on_buses.max(driver.device_count().map_or(0, |n| n.max(0) as usize))
+}
+
+/// NVIDIA's display controllers and accelerators.
+fn count_gpus(devices: &std::path::Path) -> usize {
+    let Ok(entries) = std::fs::read_dir(devices) else {
+        return 0;
+    };
+    let says = |path: std::path::PathBuf, start: &str| {
+        std::fs::read_to_string(path).is_ok_and(|text| text.starts_with(start))
+    };
+    entries
+        .flatten()
+        .filter(|entry| {
+            let path = entry.path();
+            says(path.join("vendor"), "0x10de") && says(path.join("class"), "0x03")
+        })
+        .count()
+}
+
+/// What a staged read from the page cache gets, where nothing else is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Staging {
+    /// Greatest number of workers.
+    pub threads: usize,
+    /// Greatest block.
+    pub block: u64,
+}
+
+/// What a host has to share, as far as it is known.
+#[derive(Clone, Copy, Debug)]
+struct Host {
+    gpus: usize,
+    cores: usize,
+    /// Bytes of the last-level caches.
+    cache: Option<u64>,
+}
+
+impl Staging {
+    /// For a read of so many bytes from the page cache into the memory of a GPU, with so many slots a
+    /// worker. `alone` is what is best for a GPU that shares nothing.
+    pub fn of(context: &Context, bytes: u64, slots: u32, cores: usize, alone: Staging) -> Staging {
+        static CACHE: OnceLock<Option<u64>> = OnceLock::new();
+        let host = Host {
+            gpus: gpus_of_host(context.driver),
+            cores,
+            cache: *CACHE.get_or_init(cache::last_level),
+        };
+        let others = match host.gpus {
+            0 | 1 => 0,
+            _ if bytes < COUNTS_FROM => 0,
+            _ => Feeding::of_user().begin(context),
+        };
+        host.staging(others, slots, alone)
+    }
+}
+
+impl Host {
+    fn staging(&self, others: usize, slots: u32, alone: Staging) -> Staging {
+        let threads = match others {
+            0 => alone.threads,
+            _ => (self.cores / (others + 1)).clamp(alone.threads, MAX_THREADS_IN_COMPANY),
+        };
+        // The same whoever else is at work, so that slots that are pinned already go on to serve.
+        let (most_threads, least_block) = match self.gpus {
+            0 | 1 => (alone.threads, alone.block / 2),
+            _ => (MAX_THREADS_IN_COMPANY, alone.block / 4),
+        };
+        let slots = most_threads as u64 * u64::from(slots.max(1));
+        let room = self
+            .cache
+            .map(|bytes| bytes / SHARE.1 * SHARE.0 / self.gpus.max(1) as u64 / slots);
+        let block = match room {
+            None => alone.block,
+            Some(room) => (1 << room.max(1).ilog2()).clamp(least_block, alone.block),
+        };
+        Staging { threads, block }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const ALONE: Staging = Staging {
+        threads: 8,
+        block: 8 << 20,
+    };
+
+    fn host(gpus: usize, cores: usize, cache_mib: u64) -> Host {
+        Host {
+            gpus,
+            cores,
+            cache: (cache_mib > 0).then_some(cache_mib << 20),
+        }
+    }
+
+    #[test]
+    fn one_gpu_gets_what_is_best_alone() {
+        assert_eq!(host(1, 16, 300).staging(0, 2, ALONE), ALONE);
+        assert_eq!(host(1, 16, 0).staging(0, 2, ALONE), ALONE);
+    }
+
+    #[test]
+    fn a_small_cache_halves_the_block_of_one_gpu_and_no_more() {
+        let staging = host(1, 16, 16).staging(0, 2, ALONE);
+        assert_eq!((staging.threads, staging.block), (8, 4 << 20));
+    }
+
+    #[test]
+    fn slots_of_two_gpus_fit_the_cache_together() {
+        let two = host(2, 32, 300);
+        let alone = two.staging(0, 2, ALONE);
+        assert_eq!((alone.threads, alone.block), (8, 4 << 20));
+        let together = two.staging(1, 2, ALONE);
+        assert_eq!((together.threads, together.block), (12, 4 << 20));
+        let bytes = 2 * 2 * together.threads as u64 * together.block;
+        assert!(bytes <= 300 << 20);
+    }
+
+    #[test]
+    fn more_slots_a_worker_are_smaller() {
+        assert_eq!(host(2, 32, 300).staging(1, 4, ALONE).block, 2 << 20);
+    }
+
+    #[test]
+    fn the_workers_of_all_gpus_have_cores_but_none_has_fewer_than_alone() {
+        assert_eq!(host(8, 128, 600).staging(7, 2, ALONE).threads, 12);
+        assert_eq!(host(8, 80, 600).staging(7, 2, ALONE).threads, 10);
+        assert_eq!(host(2, 8, 300).staging(1, 2, ALONE).threads, 8);
+    }
+
+    #[test]
+    fn gpus_are_counted_on_the_bus() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, vendor, class) in [
+            ("0000:01:00.0", "0x10de", "0x030200"),
+            ("0000:02:00.0", "0x10de", "0x030000"),
+            ("0000:03:00.0", "0x10de", "0x068000"),
+            ("0000:04:00.0", "0x8086", "0x030000"),
+        ] {
+            let path = folder.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            std::fs::write(path.join("vendor"), format!("{vendor}\n")).unwrap();
+            std::fs::write(path.join("class"), format!("{class}\n")).unwrap();
+        }
+        assert_eq!(count_gpus(folder.path()), 2);
+        assert_eq!(count_gpus(&folder.path().join("absent")), 0);
+    }
+}

@@ -1,0 +1,334 @@
+"""`penstock tune`: find the options that are best on a file system, and keep them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+import penstock as ps
+from penstock.cli.output import AsJson, messages, plain, print_json, results
+from penstock.cli.units import rate
+from penstock.tuning import cufile, profiles, tuner
+from penstock.tuning.measure import WrongBytesError
+from penstock.tuning.rows import ROWS, Row, in_words
+from penstock.tuning.tuner import Found, Plan
+
+WRONG, REFUSED = 1, 2
+_CUFILE_SHARE = 0.4
+_HOST = "cpu"
+
+
+def tune(
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A folder of the file system to tune for.")
+    ],
+    budget: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to search at most: 30s, 2m.")
+    ] = "60s",
+    device: Annotated[
+        str | None, typer.Option(metavar="N", help="A GPU, or cpu; the first GPU by default.")
+    ] = None,
+    devices: Annotated[
+        str | None, typer.Option(metavar="N,N", help="Several GPUs, tuned to work at once.")
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Show what is kept, and measure nothing.")
+    ] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove what is kept.")] = False,
+    cufile_out: Annotated[
+        Path | None,
+        typer.Option(
+            "--cufile", metavar="OUT.json", help="Also find the best keys of cufile.json."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the best options for reads and writes on a file system, and keep them in a profile.
+
+    The library uses the profile from the next process on, below options of calls, files and the
+    environment. It makes a file of its own in PATH, and removes it. See docs/tuning.md.
+    """
+    with _refusing(), _ending_on_sigterm():
+        store = _store(path)
+        if show and clear:
+            _refuse("--show and --clear exclude each other")
+        if show:
+            _show(store, as_json)
+        elif clear:
+            _clear(store, path, as_json)
+        else:
+            seconds = parse_time(budget)
+            ordinals = _ordinals(device, devices)
+            if cufile_out is not None:
+                _require_cufile(path, ordinals, cufile_out)
+            store.require_writable()
+            _tune(store, Plan(path, ordinals, seconds), cufile_out, as_json)
+
+
+# -- what is asked for ---------------------------------------------------------------------------
+
+
+def parse_time(text: str) -> float:
+    """Read "60s", "1.5m" or a number of seconds; more than none."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|)", text.strip())
+    seconds = float(match[1]) * (60 if match[2] in ("m", "min") else 1) if match else 0.0
+    if not 0 < seconds < 1e6:
+        _refuse(f"--budget must be a time such as 60s or 2m, and not 0; it is {text!r}")
+    return seconds
+
+
+def _ordinals(device: str | None, devices: str | None) -> list[int]:
+    if device is not None and devices is not None:
+        _refuse("--device and --devices exclude each other")
+    if device == _HOST:
+        return [-1]
+    named = devices if devices is not None else device
+    if named is None:
+        return [0] if ps.describe(None)["cuda"]["devices"] else [-1]
+    words = [word.strip().removeprefix("cuda:") for word in named.split(",")]
+    if not all(re.fullmatch(r"\d{1,4}", word) for word in words):
+        _refuse(f"GPUs are given as numbers, such as 0 or 0,1; not {named!r}")
+    ordinals = [int(word) for word in words]
+    tuner.check_devices(ordinals)
+    return ordinals
+
+
+def _store(path: Path) -> profiles.Store:
+    if not path.exists():
+        _refuse(f"{path} does not exist: give a folder of the file system to tune for")
+    if not path.is_dir():
+        _refuse(f"{path} is no folder: give a folder of the file system to tune for")
+    return profiles.Store.of(path)
+
+
+def _require_cufile(path: Path, ordinals: list[int], out: Path) -> None:
+    if ordinals == [-1]:
+        _refuse("--cufile needs a GPU")
+    found = ps.describe(path)["cufile"]
+    if not found["starts"] or found["reason"]:
+        _refuse(
+            f"cuFile does not serve {path}, so none of its keys can be measured: {found['reason']}"
+        )
+    cufile.in_force()
+    if not out.absolute().parent.is_dir():
+        _refuse(f"{out} cannot be written: there is no folder {out.absolute().parent}")
+
+
+def _refuse(why: str) -> NoReturn:
+    print(f"penstock: {why}", file=sys.stderr)
+    raise typer.Exit(REFUSED)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """What cannot be done here is one line and status 2; wrong bytes are status 1."""
+    try:
+        yield
+    except WrongBytesError as error:
+        print(f"penstock: {error}", file=sys.stderr)
+        raise typer.Exit(WRONG) from None
+    except (ps.Error, OSError) as error:
+        _refuse(" ".join(str(error).split()))
+
+
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """Files and processes of the tuner go when it is asked to end, as with Ctrl-C."""
+
+    def end(*_: object) -> NoReturn:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# -- tuning --------------------------------------------------------------------------------------
+
+
+def _tune(store: profiles.Store, plan: Plan, cufile_out: Path | None, as_json: bool) -> None:
+    began = time.monotonic()
+    end = began + plan.seconds
+    share = 1 - _CUFILE_SHARE if cufile_out else 1.0
+    with _progress() as begun:
+        found = list(tuner.tune(Plan(plan.folder, plan.devices, plan.seconds * share), begun))
+    slots = [store.slot(device) for device in plan.devices]
+    rows = [row.as_json() for row in found if row.outcome is not None]
+    together = [slot.gpu["pci_bus_id"] for slot in slots if slot.gpu] if len(slots) > 1 else []
+    kept = [store.keep(slot, rows, together) for slot in slots]
+    keys = _tune_cufile(plan, cufile_out, end) if cufile_out else None
+    seconds = time.monotonic() - began
+    if as_json:
+        print_json(
+            {
+                "path": os.fspath(plan.folder),
+                "devices": list(plan.devices),
+                "budget": plan.seconds,
+                "seconds": round(seconds, 2),
+                "rows": [
+                    {**row.as_json(), "why_not": row.why_not, "trials": row.trials_as_json()}
+                    for row in found
+                ],
+                "profiles": [os.fspath(path) for path in kept],
+                "cufile": keys,
+            }
+        )
+        return
+    results.print(_table(found, ", ".join(slot.name for slot in slots), seconds))
+    for path in kept:
+        results.print(Text(f"Kept in {path}"))
+    if store.is_off:
+        results.print("PENSTOCK_PROFILE=off is set: profiles are not used while it is.")
+    if keys is not None:
+        words = ", ".join(f"{key} = {value}" for key, value in keys["keys"].items())
+        results.print(Text(f"{cufile_out}: {words or 'the keys in force are the best'}"))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Row], None]]:
+    """A bar on the terminal, and a function that is told of each row before it begins."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=messages, transient=True) as progress:
+        task = progress.add_task("making files", total=len(ROWS) + 1)
+
+        def begun(row: Row) -> None:
+            progress.update(task, description=row.name, advance=1)
+
+        yield begun
+
+
+def _table(found: list[Found], target: str, seconds: float) -> Table:
+    runs, settings = sum(row.runs for row in found), sum(row.settings for row in found)
+    table = Table(
+        title=Text(f"{target}: {settings} settings, {runs} measurements, {seconds:.0f} s"),
+        title_justify="left",
+    )
+    table.add_column("What", no_wrap=True)
+    table.add_column("Tried", justify="right")
+    table.add_column("Default", justify="right")
+    table.add_column("Tuned", justify="right")
+    table.add_column("Gain", justify="right")
+    table.add_column("Best options", overflow="fold")
+    for row in found:
+        if row.outcome is None:
+            cells = plain(row.row.name, "", "", "", "", f"not measured: {row.why_not}")
+        else:
+            best = in_words(row.outcome.best)
+            if row.alone:
+                best += f"; one alone {rate(row.alone[1], 1)} of {rate(row.alone[0], 1)}"
+            cells = plain(
+                row.row.name,
+                str(row.settings),
+                rate(row.default_rate, 1),
+                rate(row.rate, 1),
+                _gain(row),
+                best,
+            )
+        table.add_row(*cells)
+    return table
+
+
+def _gain(row: Found) -> str:
+    duel = row.outcome.duel if row.outcome else None
+    if not row.options or duel is None:
+        return "none"
+    return f"{duel.gain:+.1%} ± {2 * duel.error:.1%}"
+
+
+def _tune_cufile(plan: Plan, out: Path, end: float) -> dict[str, Any]:
+    one = Plan(plan.folder, plan.devices[:1], plan.seconds * _CUFILE_SHARE)
+    with tuner.own_files(one) as paths:
+        outcome, config = cufile.search(
+            paths[0], one.file_size, one.devices[0], lambda: end - time.monotonic()
+        )
+    profiles.replace_file(out.absolute(), json.dumps(config, indent=4) + "\n")
+    trials = {trial.setting: trial for trial in outcome.trials}
+    return {
+        "path": os.fspath(out),
+        "keys": {name: json.loads(value) for name, value in outcome.best},
+        "gain": round(outcome.duel.gain, 4) if outcome.best and outcome.duel else 0.0,
+        "settings": len(trials),
+    }
+
+
+# -- what is kept --------------------------------------------------------------------------------
+
+
+def _show(store: profiles.Store, as_json: bool) -> None:
+    kept = [(slot, _read(slot)) for slot in store.slots() if slot.state != "none"]
+    known = {slot.path for slot, _ in kept}
+    others = [path for path in store.files() if path not in known]
+    if as_json:
+        shown = [
+            {
+                "path": os.fspath(slot.path),
+                "device": slot.device,
+                "state": slot.state,
+                "reason": slot.reason,
+                "profile": profile,
+            }
+            for slot, profile in kept
+        ]
+        print_json({"off": store.is_off, "profiles": shown, "others": list(map(str, others))})
+        return
+    if store.is_off:
+        results.print("PENSTOCK_PROFILE=off is set: profiles are not used.")
+    for slot, profile in kept:
+        results.print(_shown(slot, profile))
+    for path in others:
+        results.print(Text(f"{path}: about a GPU that is not here"))
+    if not kept and not others:
+        system = store.tuning["file_system"]
+        where = f"{system['type']} on {system['mount_point']}"
+        results.print(Text(f"Nothing is kept for {where}: penstock tune PATH finds it."))
+
+
+def _read(slot: profiles.Slot) -> dict[str, Any] | None:
+    """What a profile says; ``None`` if it cannot be read."""
+    try:
+        found = json.loads(slot.path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _shown(slot: profiles.Slot, profile: dict[str, Any] | None) -> Table:
+    made = profile.get("made", "") if profile else ""
+    state = slot.state if slot.state == "used" else f"ignored: {slot.reason}"
+    table = Table(title=Text(f"{slot.name}, {made}, {state}\n{slot.path}"), title_justify="left")
+    for heading in ("Operation", "Size", "Place"):
+        table.add_column(heading)
+    for heading in ("Default GB/s", "Tuned GB/s"):
+        table.add_column(heading, justify="right")
+    table.add_column("Options", overflow="fold")
+    rows = profile.get("rows", []) if profile and slot.state == "used" else []
+    for row in rows:
+        keys = ("operation", "size", "place", "default_gbps", "tuned_gbps", "options")
+        table.add_row(*plain(*(str(row.get(key, "")) for key in keys)))
+    return table
+
+
+def _clear(store: profiles.Store, path: Path, as_json: bool) -> None:
+    removed = store.clear()
+    if as_json:
+        print_json({"removed": [os.fspath(name) for name in removed]})
+        return
+    for name in removed:
+        results.print(Text(f"Removed {name}"))
+    if not removed:
+        results.print(Text(f"Nothing is kept for the file system of {path}."))

@@ -1,0 +1,108 @@
+"""cuFile's configuration: which of its keys make it faster here, measured by cuFile itself.
+
+cuFile reads its configuration when its driver is opened, so each setting has a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import Error, InvalidError
+from penstock.tuning.measure import AbsentError, Workers
+from penstock.tuning.rows import LARGE_FROM, Row
+from penstock.tuning.search import Outcome, RefusedError, Search, Setting, Space
+
+VARIABLE = "CUFILE_ENV_PATH_JSON"
+_USUAL = Path("/etc/cufile.json")
+_AXES = {
+    "properties.max_direct_io_size_kb": ("1024", "4096", "16384"),
+    "properties.per_buffer_cache_size_kb": ("1024", "4096", "16384"),
+    "execution.parallel_io": ("false", "true"),
+    "execution.max_io_threads": ("0", "4", "8", "16"),
+    "execution.max_request_parallelism": ("0", "4", "8"),
+    "execution.min_io_threshold_size_kb": ("1024", "8192"),
+}
+_START = {
+    "properties.max_direct_io_size_kb": "16384",
+    "properties.per_buffer_cache_size_kb": "1024",
+    "execution.parallel_io": "true",
+    "execution.max_io_threads": "4",
+    "execution.max_request_parallelism": "4",
+    "execution.min_io_threshold_size_kb": "8192",
+}
+_GDS: Setting = (("block", "16MiB"), ("route", "gds"), ("threads", "4"))
+_REPEATS = 3
+_COLD = Row("read", "large", "storage")
+_CACHED = Row("read", "large", "cache")
+
+
+def in_force() -> dict[str, Any]:
+    """The configuration that cuFile reads in this environment; empty if there is none.
+
+    Raises:
+        InvalidError: It is no JSON, also without comments.
+    """
+    path = Path(os.environ.get(VARIABLE) or _USUAL)
+    if not path.exists():
+        return {}
+    # A string, which stays, or a comment, which goes.
+    pattern = r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/'
+    plain = re.sub(pattern, lambda m: m[1] or "", path.read_text("utf-8"), flags=re.DOTALL)
+    try:
+        found = json.loads(plain)
+    except ValueError as error:
+        raise InvalidError(
+            f"{path} is not valid: {error}", remedy=f"correct it, or unset {VARIABLE}"
+        ) from None
+    if not isinstance(found, dict):
+        raise InvalidError(f"{path} is not valid: it holds no object")
+    return found
+
+
+def merged(base: dict[str, Any], setting: Setting) -> dict[str, Any]:
+    """A configuration with the keys of a setting: "execution.parallel_io" is one in a section."""
+    config: dict[str, Any] = json.loads(json.dumps(base))
+    for name, value in setting:
+        section, key = name.split(".")
+        config.setdefault(section, {})[key] = json.loads(value)
+    return config
+
+
+def search(
+    path: Path, nbytes: int, device: int, left: Callable[[], float]
+) -> tuple[Outcome, dict[str, Any]]:
+    """The best keys for a file that is there, and the whole configuration with them."""
+    base = in_force()
+    row = _COLD
+
+    def measure(setting: Setting) -> float:
+        nonlocal row
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(merged(base, setting), file)
+            file.flush()
+            try:
+                with Workers([(path, device)], nbytes, {VARIABLE: file.name}) as workers:
+                    try:
+                        return _rate(workers, row)
+                    except AbsentError:
+                        row = _CACHED
+                        return _rate(workers, row)
+            except Error as error:
+                raise RefusedError(str(error)) from None
+
+    there = Space(ways=[((), list(_AXES))], axes=dict(_AXES), starts=[_START])
+    outcome = Search(there, measure, left).run()
+    return outcome, merged(base, outcome.best)
+
+
+def _rate(workers: Workers, row: Row) -> float:
+    workers.run(row, _GDS, LARGE_FROM, check="windows")
+    rates = [workers.run(row, _GDS, LARGE_FROM).rate for _ in range(_REPEATS)]
+    return statistics.median(rates)

@@ -1,0 +1,106 @@
+"""The tuner's own file: its contents, its pages in the page cache, and its end."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import shutil
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import NoSpaceError
+
+_PART = 8 << 20
+_libc = ctypes.CDLL(None)
+Bytes = NDArray[np.uint8]
+
+
+@lru_cache(maxsize=1)
+def _noise() -> Bytes:
+    return np.random.default_rng(12).integers(0, 256, _PART, np.uint8)
+
+
+class Contents:
+    """The bytes that a file of the tuner has at each offset: noise, another one in each part."""
+
+    def __init__(self, version: int = 0) -> None:
+        self._noise = _noise()
+        self._version = version
+
+    def at(self, offset: int, nbytes: int) -> Bytes:
+        """The bytes of a range."""
+        found = np.empty(nbytes, np.uint8)
+        done = 0
+        while done < nbytes:
+            part, start = divmod(offset + done, _PART)
+            count = min(nbytes - done, _PART - start)
+            key = np.uint8((part * 37 + self._version * 101 + 1) & 0xFF)
+            np.bitwise_xor(self._noise[start : start + count], key, out=found[done : done + count])
+            done += count
+        return found
+
+
+def require_space(folder: Path, nbytes: int) -> None:
+    """Raise where the file system has too little room for so many bytes, and some to spare."""
+    free = shutil.disk_usage(folder).free
+    if free < nbytes * 1.05:
+        raise NoSpaceError(
+            f"{folder} has {free:,} bytes left, and tuning needs {int(nbytes * 1.05):,}",
+            path=os.fspath(folder),
+            remedy="free some space, or use a smaller --budget, which makes smaller files",
+        )
+
+
+def make(path: Path, nbytes: int) -> None:
+    """Make a file with the bytes of :class:`Contents`, on the medium when this returns."""
+    contents = Contents()
+    with open(path, "xb", buffering=0) as file:
+        for start in range(0, nbytes, _PART):
+            part = contents.at(start, min(_PART, nbytes - start)).data
+            while part:
+                part = part[file.write(part) :]
+        os.fsync(file.fileno())
+
+
+def drop(descriptor: int) -> None:
+    """Put the file's pages out of the page cache, as far as the file system lets them go."""
+    os.fsync(descriptor)  # dirty pages stay
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def warm(descriptor: int, nbytes: int) -> None:
+    """Bring the file's pages into the page cache."""
+    buffer = bytearray(_PART)
+    for start in range(0, nbytes, _PART):
+        os.preadv(descriptor, [buffer], start)
+
+
+def residency(descriptor: int, nbytes: int) -> float | None:
+    """Which share of the file is in the page cache; ``None`` if the system does not tell.
+
+    Reading with RWF_NOWAIT would tell, too, but starts to read ahead.
+    """
+    with mmap.mmap(descriptor, nbytes, mmap.MAP_SHARED, mmap.PROT_READ) as mapping:
+        view = np.frombuffer(mapping, np.uint8)
+        flags = np.zeros(-(-nbytes // mmap.PAGESIZE), np.uint8)
+        start, answer = ctypes.c_void_p(view.ctypes.data), ctypes.c_void_p(flags.ctypes.data)
+        failed = _libc.mincore(start, ctypes.c_size_t(nbytes), answer)
+        del view  # or the mapping could not be closed
+    return None if failed else float((flags & 1).mean())
+
+
+def windows(nbytes: int) -> list[tuple[int, int]]:
+    """Ranges of a transfer that are compared: its ends and some between."""
+    width = min(nbytes, 4096)
+    places = {0, nbytes - width, *(nbytes // 16 * number for number in range(1, 16))}
+    return [(place, min(width, nbytes - place)) for place in sorted(places)]
+
+
+def same(found: Any, wanted: Bytes) -> bool:
+    """Whether two ranges are equal."""
+    return bool(np.array_equal(np.frombuffer(found, np.uint8), wanted))

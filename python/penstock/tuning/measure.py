@@ -1,0 +1,234 @@
+"""Measurements of settings by worker processes, one for each GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import Error, NoSpaceError
+from penstock.tuning.rows import Row
+from penstock.tuning.search import RefusedError, Setting
+
+TIMEOUT = 120.0
+"""Seconds after which a worker that does not answer is ended."""
+_LEAD = 0.003
+"""Seconds that workers need to begin together."""
+
+
+class AbsentError(Exception):
+    """A kind of transfer that cannot be had on this file system."""
+
+
+class WrongBytesError(Exception):
+    """A transfer moved other bytes than it should have."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What workers did at the same time."""
+
+    rate: float
+    """Bytes a second, of all together."""
+    rates: tuple[float, ...]
+    """Those of each."""
+    route: str
+    """The route that carried the first one's bytes."""
+
+
+class _Worker:
+    """One process, its file and its device."""
+
+    def __init__(self, path: Path, nbytes: int, device: int, environment: dict[str, str]) -> None:
+        self._order = json.dumps([os.fspath(path), nbytes, device])
+        self._environment = environment
+        self._process: subprocess.Popen[str] | None = None
+        self._errors: Any = None
+
+    def start(self) -> None:
+        # Those that are tuned for have neither a profile nor options of the environment.
+        environment = {k: v for k, v in os.environ.items() if k != "PENSTOCK_OPTIONS"}
+        environment |= {"PENSTOCK_PROFILE": "off", **self._environment}
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "penstock.tuning.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=environment,
+        )
+        self.write(self._order)
+
+    def wait_ready(self) -> None:
+        answer = self.answer()
+        if "ready" not in answer:
+            raise Error(answer.get("error", "the process that measures did not start"))
+
+    def tell(self, order: dict[str, Any]) -> None:
+        self.write(json.dumps(order))
+
+    def answer(self) -> dict[str, Any]:
+        """What the process says; an error in its place if it ends or says nothing."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], TIMEOUT)
+        line = self._process.stdout.readline() if readable else ""
+        if line:
+            return dict(json.loads(line))
+        why = "gave no answer" if not readable else f"ended: {self._last_words()}"
+        self.stop()
+        return {"error": f"the process that measures {why}", "lost": True}
+
+    def stop(self) -> None:
+        """End the process and wait for that."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.close()
+            process.wait(2)
+        except (OSError, subprocess.TimeoutExpired):
+            process.kill()
+            process.wait()
+        process.stdout.close()
+        self._errors.close()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    def write(self, line: str) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the answer tells
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        lines = self._errors.read().strip().splitlines()
+        return lines[-1] if lines else "without a word"
+
+
+class Workers:
+    """The processes that measure, one for each device.
+
+    Args:
+        places: A file for each device, the devices' CUDA ordinals (-1 for host memory).
+        nbytes: The length of each file.
+        environment: Variables that the processes have besides those of this one.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[tuple[Path, int]],
+        nbytes: int,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self._workers = [
+            _Worker(path, nbytes, device, environment or {}) for path, device in places
+        ]
+
+    def __enter__(self) -> Workers:
+        try:
+            for worker in self._workers:
+                worker.start()
+            for worker in self._workers:
+                worker.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def stop(self) -> None:
+        """End all of them."""
+        for worker in self._workers:
+            worker.stop()
+
+    def run(
+        self, row: Row, setting: Setting, amount: int, *, check: str = "none", count: int = 1
+    ) -> Measured:
+        """Have the first ``count`` workers make a transfer at the same time.
+
+        ``check`` compares "none" of the bytes, some "windows" or the "whole".
+
+        Raises:
+            RefusedError: The setting does not work here.
+            AbsentError: The kind of transfer cannot be had.
+            WrongBytesError: Bytes were not what they should be.
+            NoSpaceError: The file system is full.
+        """
+        workers = self._workers[:count]
+        for worker in workers:
+            if not worker.is_running:
+                worker.start()
+                worker.wait_ready()
+        order = {
+            "row": [row.operation, row.size, row.place],
+            "options": list(setting),
+            "amount": amount,
+            "check": check,
+            "meet": count > 1,
+        }
+        for worker in workers:
+            worker.tell(order)
+        # All answers are taken before any is judged, or the next order would get an old one.
+        answers = [worker.answer() for worker in workers]
+        if count > 1:
+            answers = _begin_together(workers, answers)
+        for answer in answers:
+            _raise_for(answer, setting)
+        together = sum(a["bytes"] for a in answers) / (
+            max(a["end"] for a in answers) - min(a["begin"] for a in answers)
+        )
+        rates = tuple(float(a["rate"]) for a in answers)
+        rate = together if row.size == "large" and count > 1 else sum(rates)
+        return Measured(rate, rates, answers[0]["route"])
+
+
+def _begin_together(
+    workers: Sequence[_Worker], answers: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Let those that are prepared begin at one moment, and take their answers."""
+    moment = time.monotonic() + _LEAD
+    prepared = ["prepared" in answer for answer in answers]
+    for worker, is_prepared in zip(workers, prepared, strict=True):
+        if is_prepared:
+            worker.write(str(moment))
+    return [
+        worker.answer() if is_prepared else answer
+        for worker, is_prepared, answer in zip(workers, prepared, answers, strict=True)
+    ]
+
+
+def _raise_for(answer: dict[str, Any], setting: Setting) -> None:
+    if "wrong" in answer:
+        raise WrongBytesError(answer["wrong"])
+    if "not_here" in answer:
+        raise AbsentError(answer["not_here"])
+    if "no_space" in answer:
+        raise NoSpaceError(answer["no_space"])
+    if "error" in answer:
+        raise RefusedError(answer["error"])
+    asked = dict(setting).get("route")
+    if asked is not None and answer["route"] != asked:
+        raise RefusedError(answer["note"] or f"it went by {answer['route']}")

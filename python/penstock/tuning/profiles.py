@@ -1,0 +1,140 @@
+"""The files that keep what was found: where they are, what they hold, and their ends.
+
+The engine reads them (``crates/engine/src/profile``); docs/tuning.md has their form. What names a
+machine, a mount and a GPU comes from the engine, so that it finds again what is written here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import penstock as ps
+from penstock.errors import UnavailableError
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where the profile of one device lies, and what is there now."""
+
+    device: int
+    """The CUDA ordinal, -1 for host memory."""
+    gpu: dict[str, Any] | None
+    path: Path
+    state: str
+    """"none", "used" or "ignored"."""
+    reason: str
+    """Why it is ignored."""
+
+    @property
+    def name(self) -> str:
+        """What it is about."""
+        if self.gpu is None:
+            return "host memory"
+        return f"cuda:{self.device}, {self.gpu['name']}, {self.gpu['pci_bus_id']}"
+
+
+@dataclass(frozen=True)
+class Store:
+    """The profiles of one file system."""
+
+    folder: Path
+    is_off: bool
+    """Whether PENSTOCK_PROFILE=off is set."""
+    prefix: str
+    """How the names of its profiles begin."""
+    tuning: dict[str, Any]
+    """What the engine says about it."""
+
+    @classmethod
+    def of(cls, path: Path) -> Store:
+        """The store for the file system of a path.
+
+        Raises:
+            UnavailableError: There is no configuration folder, or the mount is not told.
+        """
+        tuning = ps.describe(path)["tuning"]
+        if tuning["folder"] is None:
+            raise UnavailableError(
+                "there is no configuration folder for profiles",
+                remedy="set HOME, XDG_CONFIG_HOME or PENSTOCK_PROFILE_DIR",
+            )
+        if tuning["file_system"] is None:
+            raise UnavailableError(f"the system does not tell on which mount {path} is")
+        return cls(Path(tuning["folder"]), tuning["off"], f"{tuning['name']}-", tuning)
+
+    def slots(self) -> list[Slot]:
+        """Those of host memory and of each GPU that is there."""
+        return [
+            Slot(
+                found["device"],
+                found["gpu"],
+                Path(found["path"]),
+                found["state"],
+                found["reason"] or "",
+            )
+            for found in self.tuning["profiles"]
+        ]
+
+    def slot(self, device: int) -> Slot:
+        """That of one device."""
+        return next(slot for slot in self.slots() if slot.device == device)
+
+    def files(self) -> list[Path]:
+        """All that are kept, also those of GPUs that are not there any more."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(
+            path
+            for path in self.folder.iterdir()
+            if path.name.startswith(self.prefix) and path.suffix == ".json"
+        )
+
+    def require_writable(self) -> None:
+        """Raise an ``OSError`` now if a profile could not be kept later."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=self.folder):
+            pass
+
+    def keep(self, slot: Slot, rows: Sequence[dict[str, Any]], together: Sequence[str]) -> Path:
+        """Write the profile of a device in the place of the one before, atomically."""
+        profile = {
+            "format": self.tuning["format"],
+            "penstock": ps.__version__,
+            "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "machine": self.tuning["machine"],
+            "file_system": self.tuning["file_system"],
+            "gpu": slot.gpu,
+            "together": list(together),
+            "rows": list(rows),
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        replace_file(slot.path, json.dumps(profile, indent=2) + "\n")
+        return slot.path
+
+    def clear(self) -> list[Path]:
+        """Remove all profiles of the file system; returns what was removed."""
+        found = self.files()
+        for path in found:
+            path.unlink(missing_ok=True)
+        return found
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file; readers see the old contents or the new ones."""
+    hidden = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        with open(hidden, "x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(hidden, path)
+    except BaseException:
+        hidden.unlink(missing_ok=True)
+        raise

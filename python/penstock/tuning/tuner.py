@@ -1,0 +1,276 @@
+"""Tuning from the first file to the last row: what is measured when, and within what time."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import penstock as ps
+from penstock.errors import Error
+from penstock.tuning import files
+from penstock.tuning.measure import AbsentError, Workers
+from penstock.tuning.rows import LARGE_FROM, MIB, ROWS, Row, space, text
+from penstock.tuning.search import DEFAULT, Outcome, RefusedError, Search, Setting
+
+ALONE = 0.94
+"""A GPU that works alone keeps at least this part of the best that it can do alone."""
+_ALONE_SHARE = 0.4
+"""The part of a row's time in which that best is found, where several GPUs are tuned together."""
+_FILE_PER_SECOND = 16 * MIB
+_LARGEST_FILE = 1 << 30
+_RUNS = 300
+"""A row should have time for about so many measurements."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be tuned."""
+
+    folder: Path
+    devices: Sequence[int]
+    """CUDA ordinals, or -1 alone for host memory."""
+    seconds: float
+    size: int = 0
+    """Bytes of each device's file; 0 for what fits the time."""
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of each device's file: more than is small, not more than there is time for."""
+        if self.size:
+            return self.size
+        wanted = int(min(self.seconds * _FILE_PER_SECOND, _LARGEST_FILE))
+        return max(wanted // (8 * MIB) * 8 * MIB, LARGE_FROM)
+
+
+@dataclass
+class Found:
+    """What was found for a row."""
+
+    row: Row
+    outcome: Outcome | None = None
+    why_not: str = ""
+    """Why there is no outcome."""
+    alone: tuple[float, float] | None = None
+    """Of several GPUs: the best rate of one alone, and its rate with what was found."""
+    runs: int = 0
+
+    @property
+    def options(self) -> str:
+        """What was found, as a text of options."""
+        return text(self.outcome.best) if self.outcome else ""
+
+    @property
+    def default_rate(self) -> float:
+        """Bytes a second with default options."""
+        return self._rate_of(DEFAULT)
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second with what was found."""
+        return self._rate_of(self.outcome.best) if self.outcome else 0.0
+
+    @property
+    def gain(self) -> float:
+        """By which part that is faster than the default: 0.1 is 10 %."""
+        changed = self.outcome and self.outcome.best != DEFAULT and self.outcome.duel
+        return changed.gain if changed else 0.0
+
+    @property
+    def settings(self) -> int:
+        """How many settings were tried."""
+        return len(self.outcome.trials) if self.outcome else 0
+
+    def _rate_of(self, setting: Setting) -> float:
+        if self.outcome is None:
+            return 0.0
+        duel = self.outcome.duel
+        if duel is not None and setting in (DEFAULT, self.outcome.best):
+            return duel.default if setting == DEFAULT else duel.tuned
+        trials = {trial.setting: trial.rate for trial in self.outcome.trials}
+        return trials.get(setting, 0.0)
+
+    def as_json(self) -> dict[str, Any]:
+        """The row of a profile; the engine reads the first four."""
+        duel = self.outcome.duel if self.outcome else None
+        found: dict[str, Any] = {
+            "operation": self.row.operation,
+            "size": self.row.size,
+            "place": self.row.place,
+            "options": self.options,
+            "default_gbps": round(self.default_rate / 1e9, 4),
+            "tuned_gbps": round(self.rate / 1e9, 4),
+            "gain": round(self.gain, 4),
+            "error": round(duel.error, 4) if duel else None,
+            "settings": self.settings,
+            "runs": self.runs,
+        }
+        if self.alone:
+            best, kept = self.alone
+            found["alone"] = {"best_gbps": round(best / 1e9, 4), "tuned_gbps": round(kept / 1e9, 4)}
+        return found
+
+    def trials_as_json(self) -> list[dict[str, Any]]:
+        """All that was tried."""
+        return [
+            {
+                "options": text(trial.setting),
+                "gbps": [round(rate / 1e9, 4) for rate in trial.rates],
+                "failure": trial.failure,
+            }
+            for trial in (self.outcome.trials if self.outcome else [])
+        ]
+
+
+class _Clock:
+    """Seconds that are left of those given."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        return self._end - time.monotonic()
+
+
+@contextmanager
+def own_files(plan: Plan) -> Iterator[list[Path]]:
+    """A file for each device in the folder; they are gone at the end, whatever that is.
+
+    Raises:
+        NoSpaceError: There is no room for them.
+        OSError: No file can be made there.
+    """
+    remove_orphans(plan.folder)
+    files.require_space(plan.folder, plan.file_size * len(plan.devices))
+    paths = [_path(plan.folder, number) for number in range(len(plan.devices))]
+    try:
+        for path in paths:
+            files.make(path, plan.file_size)
+        yield paths
+    finally:
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f".penstock-tune-{socket.gethostname()}-{os.getpid()}-{number}.bin"
+
+
+def remove_orphans(folder: Path) -> None:
+    """Remove files of processes of this host that were killed."""
+    name = re.compile(rf"\.penstock-tune-{re.escape(socket.gethostname())}-(\d+)-\d+\.bin")
+    for path in folder.iterdir():
+        found = name.fullmatch(path.name)
+        if found and not Path(f"/proc/{found[1]}").exists():
+            path.unlink(missing_ok=True)
+
+
+def tune(plan: Plan, begun: Callable[[Row], None] = lambda row: None) -> Iterator[Found]:
+    """Search for the best settings of each row, and yield what was found, row by row.
+
+    ``begun`` is told of each row before. The time counts from the first step.
+    """
+    clock = _Clock(plan.seconds)
+    facts = ps.describe(plan.folder)
+    with ExitStack() as stack:
+        paths = stack.enter_context(own_files(plan))
+        places = list(zip(paths, plan.devices, strict=True))
+        workers = stack.enter_context(Workers(places, plan.file_size))
+        weights = sum(row.weight for row in ROWS)
+        for row in ROWS:
+            begun(row)
+            seconds = max(clock.left(), 0.0) * row.weight / weights
+            weights -= row.weight
+            yield _Row(row, plan, facts, workers, seconds).found()
+
+
+class _Row:
+    """The search for one row."""
+
+    def __init__(
+        self, row: Row, plan: Plan, facts: dict[str, Any], workers: Workers, seconds: float
+    ) -> None:
+        self._row = row
+        self._plan = plan
+        self._workers = workers
+        self._seconds = seconds
+        self._amount = LARGE_FROM
+        self._checked: set[Setting] = set()
+        self._runs = 0
+        self._space = space(
+            row,
+            on_gpu=plan.devices[0] >= 0,
+            cores=facts["cpu"]["cores"],
+            gds=bool(facts["cufile"]["starts"] and facts["cufile"]["reason"] is None),
+            uring=facts["io_uring"]["available"],
+            direct=facts["file_system"]["direct_io"],
+        )
+
+    def found(self) -> Found:
+        found = Found(self._row)
+        clock = _Clock(self._seconds)
+        try:
+            self._adjust()
+            if len(self._workers) == 1:
+                found.outcome = Search(self._space, self._one, clock.left).run()
+            else:
+                self._together(found, clock)
+            # All bytes once more with what was found, not only samples of them.
+            self._run(
+                found.outcome.best if found.outcome else DEFAULT, amount=LARGE_FROM, whole=True
+            )
+        except AbsentError as error:
+            found.why_not = str(error)
+        except RefusedError as error:
+            found.outcome, found.why_not = None, str(error)
+        found.runs = self._runs
+        return found
+
+    def _adjust(self) -> None:
+        """Move as much at a time as leaves time for many measurements."""
+        rate = self._run(DEFAULT)
+        wanted = int(rate * self._seconds / _RUNS)
+        self._amount = max(LARGE_FROM, min(wanted, self._plan.file_size) // MIB * MIB)
+
+    def _together(self, found: Found, clock: _Clock) -> None:
+        """Greatest rate of all GPUs, with enough left for one alone."""
+        until = clock.left() * (1 - _ALONE_SHARE)
+        alone = Search(self._space, self._one, lambda: clock.left() - until).run()
+        best = Found(self._row, alone).rate
+
+        def measure(setting: Setting) -> float:
+            rate = self._run(setting, count=len(self._workers))
+            kept = self._run(setting) / (ALONE * best) if best else 1.0
+            return rate * min(kept, 1.0)
+
+        found.outcome = Search(self._space, measure, clock.left).run()
+        found.alone = (best, self._run(found.outcome.best))
+
+    def _one(self, setting: Setting) -> float:
+        return self._run(setting)
+
+    def _run(
+        self, setting: Setting, *, count: int = 1, amount: int | None = None, whole: bool = False
+    ) -> float:
+        kind = "whole" if whole else "none" if setting in self._checked else "windows"
+        self._checked.add(setting)
+        self._runs += 1
+        amount = self._amount if amount is None else amount
+        done = self._workers.run(self._row, setting, amount, check=kind, count=count)
+        return done.rate
+
+
+def check_devices(devices: Sequence[int]) -> None:
+    """Raise where there is no such GPU, or one is named twice."""
+    there = len(ps.devices()) if any(device >= 0 for device in devices) else 0
+    for device in devices:
+        if device >= there:
+            raise Error(f"there is no GPU {device}", remedy=f"GPUs here: {there}")
+    if len(set(devices)) != len(devices):
+        raise Error(f"a GPU is named twice: {', '.join(map(str, devices))}")

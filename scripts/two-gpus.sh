@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Measures two GPUs of one host at once, from what gpu-pack.sh has packed or from what is installed:
+#
+#   scripts/two-gpus.sh [FOLDER] [ARGUMENT...]   # FOLDER for the results, $OUT by default
+#
+# The arguments are those of scripts/two-gpus.py, such as --devices 0,1,2,3. PENSTOCK_BENCH_DIR is
+# where the files are made, of 4 GiB a GPU; they are read from the page cache. It takes less than five
+# minutes. With TUNE=60s the tuner runs after it, for both GPUs together.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+results=${1:-${OUT:?give a folder for the results, or set OUT}}
+(($# > 0)) && shift
+files=${PENSTOCK_BENCH_DIR:-/tmp/penstock-two-gpus}
+mkdir -p "$results" "$files"
+[[ -e dist-gpu/packed.tar.gz ]] && { . scripts/gpu-site.sh || exit 1; }
+
+status=0
+timeout --kill-after=10 290 python3 scripts/two-gpus.py --dir "$files" --json "$results/two-gpus.json" "$@" |
+    tee "$results/two-gpus.txt" || status=$?
+if [[ -n ${TUNE-} ]]; then
+    python3 -m penstock.cli tune "$files" --devices 0,1 --budget "$TUNE" --json \
+        >"$results/tune.json" || status=$?
+    python3 -m penstock.cli tune "$files" --show | tee "$results/tune.txt"
+fi
+rmdir "$files" 2>/dev/null
+exit "$status"
