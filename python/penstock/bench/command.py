@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -63,6 +64,7 @@ def main(
         help="folder of the files, on the file system to be measured; kept for the next benchmark",
     )
     given = parser.parse_args()
+    os.environ["PENSTOCK_PROFILE"] = "off"  # what is tuned is not what is compared
     if needs_gpu and not ps.devices():
         parser.exit(2, "There is no GPU: run this on one, or under scripts/standin-gpu.\n")
     given.dir.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -117,6 +118,12 @@ def _common(folder: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
             ],
             1,
         ),
+        "profile": (
+            Annotated[
+                bool, _flag("--profile/--no-profile", text="Use what penstock tune has kept.")
+            ],
+            False,
+        ),
         "json": (Annotated[Path | None, _flag("--json", text="Save the results here.")], None),
         "csv": (Annotated[Path | None, _flag("--csv", text="Save the tables here.")], None),
         "plot": (
@@ -172,6 +179,9 @@ def _run(
 ) -> int:
     here = ranks.here()
     wanted = shared.pop("n_rank")
+    if not shared.pop("profile"):
+        # Read when the engine first needs it, which is later.
+        os.environ["PENSTOCK_PROFILE"] = "off"
     if wanted < 1:
         return _refuse(f"{wanted} ranks measure nothing: give one at least")
     if here.size == 1 and wanted > 1:
