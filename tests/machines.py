@@ -66,6 +66,13 @@ DESCRIBED: dict[str, Any] = {
         "cached": 0.25,
         "reason": None,
     },
+    "tuning": {
+        "off": False,
+        "profiles": [
+            {"device": 0, "state": "used", "made": "2026-11-22", "reason": None},
+            {"device": -1, "state": "none", "made": None, "reason": None},
+        ],
+    },
     "options": {},
 }
 

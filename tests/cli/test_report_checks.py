@@ -313,6 +313,14 @@ def test_drives_over_a_network_are_no_drives_on_pcie(machine):
     is_remedied(machine.line("Drives under the path"), Status.NO, "local NVMe")
 
 
+def test_profile_that_is_left_out_is_told_with_its_reason(machine):
+    profile = machine.described["tuning"]["profiles"][0]
+    profile |= {"state": "ignored", "reason": "it was made for 8 cores"}
+    (line,) = machine.not_ok(link_rates=FULL_RATE)
+    assert "8 cores" in line.found
+    is_remedied(line, Status.WARN, "penstock tune")
+
+
 @pytest.mark.parametrize(("level", "status"), [("raid0", Status.WARN), ("raid5", Status.NO)])
 def test_array_under_the_path_is_told(machine, level, status):
     array = "/sys/devices/virtual/block/md0"

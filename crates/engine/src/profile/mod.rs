@@ -167,7 +167,7 @@ pub(crate) fn describe(mount: Option<&Mount>, driver: Option<&Driver>) -> Value 
             .collect::<Vec<_>>()
     });
     json!({
-        "folder": folder,
+        "folder": folder.as_deref().map(Path::to_string_lossy),
         "off": is_off(),
         "format": record::FORMAT,
         "machine": Machine::here().as_json(),
@@ -189,7 +189,7 @@ fn describe_one(folder: &Path, mount: &Mount, device: i32, gpu: Option<&Gpu>) ->
     json!({
         "device": device,
         "gpu": gpu.map(Gpu::as_json),
-        "path": path,
+        "path": path.to_string_lossy(),
         "state": match &found {
             None => "none",
             Some(Ok(_)) => "used",

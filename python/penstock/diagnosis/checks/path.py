@@ -28,6 +28,7 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
     yield _free(storage)
     if system["file_bytes"] is not None:
         yield _cached(facts, system)
+    yield from _tuned(facts["tuning"])
     yield from _for_cufile(storage)
     yield _allowed(storage, facts["cufile_json"])
     for distance, drives in _grouped(storage["distances"]):
@@ -142,6 +143,28 @@ def _cached(facts: Mapping[str, Any], system: Mapping[str, Any]) -> Line:
         f"{share:.0%} {of}",
         "What is cached is copied or mapped; the rest is read from storage.",
     )
+
+
+def _tuned(tuning: Mapping[str, Any]) -> Iterator[Line]:
+    for profile in tuning["profiles"] or ():
+        name = (
+            "Tuned for the host" if profile["device"] < 0 else f"Tuned for cuda:{profile['device']}"
+        )
+        if tuning["off"]:
+            yield _SECTION.ok(name, "switched off by PENSTOCK_PROFILE")
+        elif profile["state"] == "used":
+            yield _SECTION.ok(
+                name, profile["made"], "What no inner level of options says comes from the profile."
+            )
+        elif profile["state"] == "none":
+            yield _SECTION.ok(name, "no", "penstock tune finds the best options and keeps them.")
+        else:
+            yield _SECTION.warn(
+                name,
+                f"the profile is left out: {profile['reason']}",
+                "The defaults hold instead.",
+                "Run penstock tune again, or remove it by penstock tune --clear.",
+            )
 
 
 def _for_cufile(storage: Mapping[str, Any]) -> Iterator[Line]:
