@@ -49,6 +49,11 @@ class Seen:
     impossible: str = ""
     """The name of the error number, where it cannot be done."""
 
+    def keep(self, count: int) -> None:
+        """Of the last runs only: what came before was the warm-up."""
+        for times in (self.opening, self.moving, self.closing):
+            del times[:-count]
+
     @property
     def rate(self) -> float | None:
         """Bytes a second with opening and closing, as IOR counts; the median."""
@@ -173,10 +178,7 @@ class Cells:
             self._once(cell, kept[0], seen)
 
         def check(_: object) -> None:
-            # The run before was the warm-up.
-            for times in (seen.opening, seen.moving, seen.closing):
-                times.clear()
-            self._verify(cell, kept[0])
+            noting(lambda: self._verify(cell, kept[0]))()
 
         def after() -> None:
             while kept:

@@ -141,6 +141,7 @@ def _race(
         found.append(seen)
     session.race(entered, group=str(row[0]).rpartition(", ")[0])
     for seen in found:
+        seen.keep(session.common.iterations)
         cells.together(seen)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Annotated
 
 import typer
@@ -102,8 +103,7 @@ def _add(
         return None
     total = series.nbytes * session.ranks.size / 1e9
     computed = compute * (steps - 1)
-    calls = sorted(series.in_calls[-len(row.seconds) :])
-    raw = calls[len(calls) // 2]
+    raw = statistics.median(series.in_calls[-len(row.seconds) :])
     observed = total / max(row.median - computed, 1e-9)
     mode = "async" if series.way.has_events else "sync"
     times = (row.median, max(row.seconds), min(row.seconds))
