@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import h5py
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -76,3 +78,51 @@ def test_memory_counts_the_timed_runs_and_no_warm_up(bench, monkeypatch, options
     bench("memory", *MEMORY, "-w", "-i", "3", "--peers", "none", *options)
     runs = 3 if "--no-warm-up" in options else 4
     assert list(kept.values()) == [(runs, 3)]
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """A file with datasets of all sorts."""
+    path = tmp_path / "odd.h5"
+    (tmp_path / "ext.bin").write_bytes(bytes(40))
+    with h5py.File(path, "w") as file:
+        file["scalar"] = 3.5
+        file["big-endian"] = np.arange(1_000, dtype=">f8")
+        file["one byte"] = np.array([7], np.uint8)
+        file["empty"] = h5py.Empty("f4")
+        file["nothing"] = np.zeros((0, 3))
+        file["words"] = ["a", "b"]
+        file["missing"] = h5py.ExternalLink("none.h5", "/x")
+        space = h5py.h5s.create_simple((3,))
+        h5py.h5d.create(file.id, b"time", h5py.h5t.UNIX_D32LE, space)
+        file.create_dataset("outside", (10,), "i4", external=[(tmp_path / "ext.bin", 0, 40)])
+    return path
+
+
+def test_hdf5_read_takes_every_dataset_of_numbers_and_names_the_others(bench, odd):
+    result, _ = bench("hdf5-read", odd, "-i", "1")
+    nbytes = 8 + 8_000 + 1 + 40
+    assert column(result["tables"][0], "Total Data Read (bytes)") == [nbytes] * 2
+    left_out, outside = [words for words in result["words"] if words.endswith(").")]
+    assert "empty, nothing, time, words (4)" in left_out
+    assert "other files" in outside
+    assert "outside (1)" in outside
+
+
+def test_hdf5_read_refuses_a_dataset_that_is_larger_than_memory(bench, tmp_path):
+    path = tmp_path / "huge.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("huge", (1 << 50,), "u1", chunks=(1 << 20,))
+    _, said = bench("hdf5-read", path, status=2)
+    assert said.startswith("penstock: huge of ")
+    assert len(said.splitlines()) == 1
+
+
+def test_hdf5_read_tells_the_file_system_of_the_file(bench, odd, monkeypatch):
+    from penstock.bench import machine
+
+    asked = []
+    environment = machine.environment
+    monkeypatch.setattr(machine, "environment", lambda at: asked.append(at) or environment(at))
+    bench("hdf5-read", odd, "-i", "1")
+    assert asked == [odd]

@@ -69,6 +69,8 @@ class Session:
     ranks: Ranks
     folder: Path
     """For the files of all ranks; it is removed at the end."""
+    measured: Path
+    """On the file system that the results are of."""
     progress: Progress
     rows: list[Row] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
@@ -148,7 +150,7 @@ class Session:
         failed = [row for row in self.rows if row.is_wrong or (_is_ours(row) and row.error)]
         if not self.ranks.is_first:
             return 1 if failed else 0
-        environment = machine.environment(self.common.folder)
+        environment = machine.environment(self.measured)
         where = machine.in_words(environment)
         if self.common.json:
             _write(self.common.json, json.dumps(self._as_json(environment), indent=1) + "\n")
@@ -208,7 +210,7 @@ def measure(
     try:
         _check(common)
         with _folder(common, ranks) as folder, _progress(common, ranks) as progress:
-            session = Session(name, title, common, ranks, folder, progress)
+            session = Session(name, title, common, ranks, folder, common.folder, progress)
             work(session)
         return session.finish()
     except RefusedError as refused:
