@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -126,3 +132,47 @@ def test_hdf5_read_tells_the_file_system_of_the_file(bench, odd, monkeypatch):
     monkeypatch.setattr(machine, "environment", lambda at: asked.append(at) or environment(at))
     bench("hdf5-read", odd, "-i", "1")
     assert asked == [odd]
+
+
+def start(folder, *words, **environment):
+    """Three ranks, each with a file in the folder, that go on for a long time."""
+    command = [sys.executable, "-m", "penstock.cli", "bench", "tensor", "--dir", str(folder)]
+    running = subprocess.Popen(
+        [*command, "--mb_size", "2", "--loop", "100000", "--n_rank", "3", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    )
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("*/*/*.bin"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return running
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_rank_that_is_killed_ends_the_others_which_remove_the_files(folder, rank):
+    running = start(folder)
+    ranks = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    os.kill(int(ranks[rank]), signal.SIGKILL)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert f"rank {rank} was ended by SIGKILL" in said
+    assert "Traceback" not in said
+
+
+def test_a_terminal_that_closes_leaves_nothing(folder):
+    running = start(folder)
+    running.send_signal(signal.SIGHUP)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 128 + signal.SIGHUP
+    assert "Traceback" not in said
+
+
+def test_ranks_find_each_other_whatever_the_folder_of_temporary_files_is_called(
+    penstock, odd, tmp_path
+):
+    named = tmp_path / "a folder with spaces" / ("long" * 40)
+    named.mkdir(parents=True)
+    penstock("bench", "hdf5-read", odd, "-i", "1", "--n_rank", "2", TMPDIR=str(named))
+    assert list(named.iterdir()) == []

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -23,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from . import figures, machine
 from .figures import Figure
 from .measure import OURS, Contestant, Row, race
-from .ranks import LostRankError, Ranks, end
+from .ranks import LostRankError, Ranks, ended_by_signals
 from .tables import Table
 
 PEERS = (
@@ -38,6 +39,10 @@ PEERS = (
     "nvcomp",
     "libdeflate",
 )
+
+
+_PATIENCE = 20
+"""Seconds in which ranks that are ended stop to write."""
 
 
 class RefusedError(Exception):
@@ -209,7 +214,11 @@ def measure(
     """Run a measurement, and return the exit status: 0, 1 for a failure, 2 for what was refused."""
     try:
         _check(common)
-        with _folder(common, ranks) as folder, _progress(common, ranks) as progress:
+        with (
+            ended_by_signals(),
+            _folder(common, ranks) as folder,
+            _progress(common, ranks) as progress,
+        ):
             session = Session(name, title, common, ranks, folder, common.folder, progress)
             work(session)
         return session.finish()
@@ -244,10 +253,11 @@ def _check(common: Common) -> None:
 
 @contextmanager
 def _folder(common: Common, ranks: Ranks) -> Iterator[Path]:
-    """A folder that all ranks know, gone at the end, also after SIGTERM and Ctrl-C."""
+    """A folder that all ranks know, gone at the end, whatever ends it but SIGKILL of all ranks."""
     made: str | None = None
     error = None
-    before = signal.signal(signal.SIGTERM, end)
+    # Who leaves in disorder removes what there is: the first rank may be gone.
+    removes = True
     try:
         if ranks.is_first:
             try:
@@ -259,14 +269,24 @@ def _folder(common: Common, ranks: Ranks) -> Iterator[Path]:
             raise RefusedError(error or "no folder")
         yield Path(made)
         ranks.barrier()
+        removes = ranks.is_first
     finally:
         # A second Ctrl-C does not stop the cleaning up.
-        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if made is not None and ranks.is_first:
-            shutil.rmtree(made, ignore_errors=True)
-        signal.signal(signal.SIGTERM, before)
-        signal.signal(signal.SIGINT, interrupt)
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+        if made is not None and removes:
+            _remove(Path(made))
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _remove(folder: Path) -> None:
+    """Also while ranks that are being ended still write there."""
+    deadline = time.monotonic() + _PATIENCE
+    while folder.exists() and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            time.sleep(0.05)
 
 
 def _progress(common: Common, ranks: Ranks) -> Progress:
