@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -176,3 +178,44 @@ def test_ranks_find_each_other_whatever_the_folder_of_temporary_files_is_called(
     named.mkdir(parents=True)
     penstock("bench", "hdf5-read", odd, "-i", "1", "--n_rank", "2", TMPDIR=str(named))
     assert list(named.iterdir()) == []
+
+
+@pytest.mark.skipif(
+    not (shutil.which("mpirun") and importlib.util.find_spec("mpi4py")),
+    reason="needs mpirun and mpi4py: apt install openmpi-bin, pip install mpi4py",
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_under_mpirun_a_rank_that_fails_alone_ends_the_others_and_the_files_go(
+    folder, tmp_path, rank
+):
+    program = tmp_path / "alone.py"
+    program.write_text(
+        "import os, signal, sys\n"
+        "from penstock.bench import session\n"
+        "from penstock.cli import main\n"
+        "def fail(self, _):\n"
+        f"    if self.ranks.rank == {rank}:\n"
+        "        raise OSError('only here')\n"
+        "session.Session.need_space = fail\n"
+        "sys.argv = ['penstock', *sys.argv[1:]]\n"
+        "main()\n"
+    )
+    allow = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    words = ["bench", "tensor", "--mb_size", "1", "-i", "1", "--dir", str(folder)]
+    done = subprocess.run(
+        ["mpirun", "--oversubscribe", "-n", "2", sys.executable, str(program), *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | allow,
+    )
+    assert done.returncode not in (0, None)
+    assert "only here" in done.stderr
+
+
+def test_ranks_of_mpi_without_mpi4py_are_refused_in_one_line(penstock, tmp_path):
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('not here')")
+    environment = {"OMPI_COMM_WORLD_SIZE": "2", "PYTHONPATH": str(tmp_path)}
+    done = penstock("bench", "tensor", status=2, **environment)
+    assert "pip install mpi4py" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

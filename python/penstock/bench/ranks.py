@@ -23,6 +23,8 @@ _VARIABLE = "PENSTOCK_BENCH_RANK"
 """What a process is told that :func:`start` has started: rank, size, address and key."""
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")
 """What launchers of MPI tell their processes (Open MPI; MPICH and Slurm)."""
+_PAUSE = 1e-4
+"""Seconds between two looks for ranks that have not arrived."""
 _WAIT = 600
 """Seconds after which a rank that says nothing is lost."""
 
@@ -41,6 +43,9 @@ class Ranks:
     def barrier(self) -> None:
         self.gather(None)
 
+    def leave(self) -> None:
+        """What each rank calls last. One that ends without it ends the others, too."""
+
     @property
     def is_first(self) -> bool:
         """Whether this rank prints and saves."""
@@ -51,12 +56,25 @@ class LostRankError(RuntimeError):
     """Another process of those that measure together has ended or says nothing."""
 
 
+class NoRanksError(Exception):
+    """The processes that a launcher has started cannot measure together."""
+
+
 class _Mpi(Ranks):
     def gather(self, value: Any) -> list[Any]:
         from mpi4py import MPI
 
+        arrived = MPI.COMM_WORLD.Ibarrier()
+        while not arrived.Test():
+            # Inside of MPI no signal would reach Python, and the files would stay.
+            time.sleep(_PAUSE)
         found: list[Any] = MPI.COMM_WORLD.allgather(value)
         return found
+
+    def leave(self) -> None:
+        from mpi4py import MPI
+
+        MPI.Finalize()
 
 
 @dataclass(frozen=True)
@@ -126,15 +144,28 @@ def here() -> Ranks:
         rank, size, address, key = told.split(" ")
         return _Local(int(rank), int(size), "processes", address, bytes.fromhex(key))
     if any(int(os.environ.get(name, 0)) > 1 for name in _SIZES):
-        try:
-            from mpi4py import MPI
-        except ImportError as error:
-            raise SystemExit(
-                f"penstock: {error}: ranks under mpirun need mpi4py: pip install mpi4py"
-            ) from None
-        world = MPI.COMM_WORLD
-        return _Mpi(world.Get_rank(), world.Get_size(), "MPI")
+        return _of_mpi()
     return Ranks()
+
+
+def _of_mpi() -> Ranks:
+    try:
+        import mpi4py
+
+        # MPI would wait at the end for ranks that wait for this one.
+        mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # the latter if it finds no library of MPI
+        raise NoRanksError(
+            f"ranks under mpirun need mpi4py ({error}): pip install mpi4py"
+        ) from None
+    world = MPI.COMM_WORLD
+    if world.Get_size() == 1:
+        raise NoRanksError(
+            f"mpi4py uses {MPI.Get_library_version().splitlines()[0]}, whose mpirun did not start "
+            "these processes: start them with its own"
+        )
+    return _Mpi(world.Get_rank(), world.Get_size(), "MPI")
 
 
 def start(count: int, command: Sequence[str] | None = None) -> int:

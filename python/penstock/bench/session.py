@@ -221,7 +221,9 @@ def measure(
         ):
             session = Session(name, title, common, ranks, folder, common.folder, progress)
             work(session)
-        return session.finish()
+        status = session.finish()
+        ranks.leave()
+        return status
     except RefusedError as refused:
         if ranks.is_first:
             print(f"penstock: {refused}", file=sys.stderr)
