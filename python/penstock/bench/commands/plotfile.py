@@ -11,6 +11,7 @@ from .. import events
 from ..figures import Figure, Panel
 from ..measure import Contestant, Row, absent
 from ..options import SIZE, benchmark, numbers, size_in_words
+from ..place import choose
 from ..plotfiles import Series, contestant
 from ..session import RefusedError, Session
 from ..tables import Table
@@ -25,7 +26,10 @@ def plotfile(
         int, typer.Option("--bytes", help="Bytes of a plot file of a rank.", **SIZE)
     ] = 1 << 30,
     compute: Annotated[
-        float, typer.Option(help="Seconds computed between two files; emulated by sleeping.", min=0)
+        float,
+        typer.Option(
+            help="Seconds computed between two files; emulated by sleeping.", min=0, max=86_400
+        ),
     ] = 1.0,
     steps: Annotated[int, typer.Option(help="Plot files of a run.", min=2)] = 5,
     levels: Annotated[
@@ -41,6 +45,7 @@ def plotfile(
         raise RefusedError(f"{nbytes} bytes are less than one for each level")
     session.need_space(steps * nbytes)
     session.settings |= {"bytes": nbytes, "compute": compute, "steps": steps}
+    choose("auto", session.ranks)
     events.prepare()
     table = Table(
         f"{steps} plot files of {size_in_words(nbytes)} a rank, {compute:g} s computed between, "
