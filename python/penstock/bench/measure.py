@@ -16,6 +16,8 @@ from .ranks import Ranks
 ROUNDS = 5
 OURS = "Penstock"
 """How the names of our own contestants begin."""
+OUR_MODES = ("sec2", "direct", "sec2+pinned", "direct+pinned", "posix-mt", "gds")
+"""Our driver's ways to do as others do: with the names of what they do."""
 ONLY = "PENSTOCK_BENCH_ONLY"
 """Environment variable: the only contestants that run are those whose names begin so."""
 DURATIONS = {"us": 1e6, "s": 1.0}
