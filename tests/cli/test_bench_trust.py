@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from penstock.bench.measure import Contestant, WrongBytesError, race
+from penstock.bench.measure import Contestant, Row, WrongBytesError, race
+from penstock.bench.tables import of_rows
 from penstock.cli import app
 
 
@@ -219,3 +220,104 @@ def test_ranks_of_mpi_without_mpi4py_are_refused_in_one_line(penstock, tmp_path)
     done = penstock("bench", "tensor", status=2, **environment)
     assert "pip install mpi4py" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+BAD = {
+    "cannot be made": ["tensor", "--json", "{file}/result.json"],
+    "cannot be written": ["tensor", "--plot", "/proc/none/figure.png"],
+    "File name too long": ["tensor", "--input_file", "a" * 300],
+    "are needed": ["small", "--sizes", "1000TiB"],
+    "is a multiple of that": ["decode", "--size", "300MiB", "--chunks", "1MiB"],
+    "divides it": ["decode", "--size", "256MiB", "--chunks", "96KiB"],
+    "bytes left": ["tensor", "--mb_size", "9" * 30],
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_what_cannot_be_prepared_is_one_line_and_exit_status_2(folder, tmp_path, message):
+    file = tmp_path / "file.bin"
+    file.write_bytes(b"x")
+    words = [word.format(file=file) for word in BAD[message]]
+    done = CliRunner().invoke(app, ["bench", *words, "--dir", str(folder)])
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["tensor", "small", "decode"])
+def test_a_file_system_that_is_full_in_the_middle_is_told_in_one_line(folder, name):
+    program = (
+        "import resource, signal, sys; from penstock.cli import main\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20,) * 2)\n"
+        "main()\n"
+    )
+    words = {
+        "tensor": ["--mb_size", "2"],
+        "small": ["--file-size", "4MiB"],
+        "decode": ["--size", "8MiB", "--filters", "none", "--chunks", "1MiB"],
+    }[name]
+    command = [sys.executable, "-c", program, "bench", name, "--dir", str(folder), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_rows_are_compared_with_penstock_and_with_nothing_else():
+    rows = [Row(name, "", "any", 1, "GB/s", [1.0]) for name in ("sec2", "direct")]
+    assert column(of_rows("", rows).as_json(), "Penstock is (x)") == [None, None]
+    rows.append(Row("Penstock", "", "any", 1, "GB/s", [0.5]))
+    assert column(of_rows("", rows).as_json(), "Penstock is (x)") == [2.0, 2.0, None]
+
+
+@pytest.mark.gpu
+def test_a_mode_of_our_driver_that_fails_is_a_failure(bench, monkeypatch):
+    from penstock.bench import vfd
+
+    write = vfd.write
+
+    def broken(way, *arguments):
+        if way.name == "direct":
+            raise OSError("broken")
+        write(way, *arguments)
+
+    monkeypatch.setattr(vfd, "write", broken)
+    words = ["--sizes", "1MiB", "--modes", "auto,direct", "--directions", "write", "-i", "1"]
+    _, said = bench("vfd", *words, status=1)
+    assert "direct" in said
+
+
+@pytest.mark.gpu
+def test_ranks_that_share_a_gpu_are_not_called_gpus(penstock, folder, tmp_path):
+    saved = tmp_path / "result.json"
+    words = ["--size", "1MiB", "--kinds", "write", "-i", "1", "--n_rank", "2", "--json", saved]
+    penstock("bench", "scaling", *words, "--dir", folder)
+    result = json.loads(saved.read_text())
+    assert result["tables"][0]["columns"][1] == result["figures"][0]["x"] == "Ranks"
+
+
+def fio(folder, read):
+    """A stand-in for fio, whose answer is known; gives the PATH with it."""
+    folder.mkdir()
+    program = folder / "fio"
+    program.write_text(
+        f"#!{sys.executable}\nprint('''{json.dumps({'jobs': [{'read': read}]})}''')\n"
+    )
+    program.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+SMALL = ["--file-size", "1MiB", "--sizes", "4KiB", "--depths", "1", "--operations", "10", "-i", "1"]
+
+
+def test_fio_is_left_out_by_several_ranks(penstock, folder, tmp_path):
+    path = fio(tmp_path / "tools", {"runtime": 4, "iops": 2, "total_ios": 8})
+    done = penstock("bench", "small", *SMALL, "--dir", folder, "--n_rank", "2", PATH=path)
+    assert "Not measured: fio: it is started by one rank only" in done.stdout
+
+
+def test_fio_that_reads_nothing_is_a_failed_row(bench, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", fio(tmp_path / "tools", {"runtime": 0, "iops": 0, "total_ios": 0}))
+    result, _ = bench("small", *SMALL)
+    (row,) = [row for row in result["rows"] if row["name"] == "fio"]
+    assert row["error"]
