@@ -213,9 +213,10 @@ def shortlist(
 def _once(contestant: Contestant, ranks: Ranks, *, checked: bool) -> float:
     failed = None
     try:
-        if checked:
-            contestant.poison()
         contestant.before()
+        if checked:
+            # Last: some peers read as they prepare.
+            contestant.poison()
     except Exception as error:
         failed = error
     # Every rank comes here, also one that could not be prepared.
