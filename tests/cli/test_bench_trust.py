@@ -61,11 +61,17 @@ def test_the_first_run_is_poisoned_and_checked_with_a_warm_up_and_without(warm_u
         raise WrongBytesError("wrong bytes")
 
     contestant = Contestant(
-        "any", "", 1, lambda: done.append("run"), poison=lambda: done.append("poison"), check=wrong
+        "any",
+        "",
+        1,
+        lambda: done.append("run"),
+        before=lambda: done.append("before"),
+        poison=lambda: done.append("poison"),
+        check=wrong,
     )
     (row,) = race([contestant], "GB/s", rounds=2, warm_up=warm_up)
     assert row.is_wrong
-    assert done == ["poison", "run", "check"]
+    assert done == ["before", "poison", "run", "check"]
 
 
 MEMORY = ["-t", "64KiB", "-b", "128KiB", "--memory", "mmap", "-a", "POSIX", "--open", "buffered"]
@@ -321,3 +327,48 @@ def test_fio_that_reads_nothing_is_a_failed_row(bench, tmp_path, monkeypatch):
     result, _ = bench("small", *SMALL)
     (row,) = [row for row in result["rows"] if row["name"] == "fio"]
     assert row["error"]
+
+
+def test_memory_never_overwrites_a_file_that_is_there(bench, tmp_path):
+    there = tmp_path / "there.bin"
+    there.write_bytes(b"dear")
+    for words in (["-o", there], ["-o", there, "-k", "-r"]):
+        _, said = bench("memory", *MEMORY, *words, status=2)
+        assert "would be overwritten" in said
+    (tmp_path / "base.00000000").write_bytes(b"dear")
+    bench("memory", *MEMORY, "-F", "-o", tmp_path / "base", status=2)
+    assert there.read_bytes() == (tmp_path / "base.00000000").read_bytes() == b"dear"
+
+
+def test_rows_of_memory_are_those_of_its_table_also_where_a_phase_ends_early(bench):
+    result, _ = bench("memory", *MEMORY, "-i", "2", "-D", "0.000001", "--peers", "none")
+    (table,) = result["tables"]
+    shown = [rate * 2**20 / 1e9 for rate in column(table, "bw(MiB/s)")]
+    assert [row["value"] for row in result["rows"]] == pytest.approx(shown)
+    assert result["settings"]["deadline"] == 0.000001
+
+
+def test_memory_prints_the_letters_that_it_was_given(bench):
+    result, _ = bench("memory", *MEMORY, "-r", "-C", "-e", "-D", "9", "-i", "1", "--peers", "none")
+    (line,) = [words for words in result["words"] if words.startswith("Same by IOR")]
+    assert "-w" not in line.split()
+    assert {"-r", "-C", "-e", "-D"} <= set(line.split())
+
+
+def test_advice_is_about_our_own_interfaces(bench, tmp_path, monkeypatch):
+    """A peer that is fastest is not advised: nobody can call it."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    program = tools / "ior"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import json, pathlib, sys\n"
+        "(told,) = [w.partition('=')[2] for w in sys.argv if w.startswith('summaryFile=')]\n"
+        "result = {'access': 'write', 'bwMiB': 1e9, 'openTime': 0.0, 'closeTime': 0.0}\n"
+        "pathlib.Path(told).write_text(json.dumps({'tests': [{'Results': [result]}]}))\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    result, _ = bench("memory", *MEMORY, "-w", "-i", "1")
+    assert "IOR's own" in column(result["tables"][0], "mem")
+    assert not any("IOR's own" in words for words in result["words"])

@@ -96,6 +96,12 @@ class Extent:
         paths = (
             [base.with_name(f"{base.name}.{n:08}") for n in range(ranks.size)] if own else [base]
         )
+        # Of the first rank, before any of them writes.
+        (existing, *_) = ranks.gather([str(path) for path in paths if path.exists()])
+        if existing:
+            raise RefusedError(
+                f"{existing[0]} exists, and would be overwritten: name a file that is not there"
+            )
         other = (ranks.rank + 1) % ranks.size if reorder else ranks.rank
 
         def place(rank: int) -> tuple[Path, int]:
