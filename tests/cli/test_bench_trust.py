@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from penstock.bench.figures import Figure, Panel, canvas
 from penstock.bench.measure import Contestant, Row, WrongBytesError, race
 from penstock.bench.tables import of_rows
 from penstock.cli import app
@@ -372,3 +373,25 @@ def test_advice_is_about_our_own_interfaces(bench, tmp_path, monkeypatch):
     result, _ = bench("memory", *MEMORY, "-w", "-i", "1")
     assert "IOR's own" in column(result["tables"][0], "mem")
     assert not any("IOR's own" in words for words in result["words"])
+
+
+@pytest.mark.parametrize("kind", ["bars", "lines"])
+def test_no_panel_of_a_figure_is_cut_and_a_name_has_one_colour(kind):
+    pytest.importorskip("matplotlib")
+    panels = [
+        Panel("low", ["1", "2"], {"a": [1.0, 2.0]}),
+        Panel("high", ["1", "2"], {"b": [5.0, 9.0], "a": [3.0, None]}),
+    ]
+    drawn = canvas(Figure("any", "any", "x", "y", panels, kind))
+    colours = {}
+    for place in drawn.axes:
+        assert place.get_ylim()[0] == 0
+        assert place.get_ylim()[1] >= 9
+        shown = place.patches if kind == "bars" else place.lines
+        assert shown
+        for handle, name in zip(*place.get_legend_handles_labels(), strict=True):
+            artist = handle.patches[0] if kind == "bars" else handle
+            colour = artist.get_facecolor() if kind == "bars" else artist.get_color()
+            colours.setdefault(name, set()).add(colour)
+    assert {name: len(found) for name, found in colours.items()} == {"a": 1, "b": 1}
+    assert colours["a"] != colours["b"]
