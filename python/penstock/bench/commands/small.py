@@ -26,7 +26,7 @@ from ..session import Session
 from ..tables import Table
 
 _ALIGNMENT = 4096
-_FIO_MS = 300
+_FIO_MS = 200
 
 
 @benchmark("small", "Random reads by size and number in flight")
@@ -46,6 +46,7 @@ def small(
     A latency is that of one read, from its submission until it is seen to be finished. Opening the
     file is not timed.
     """
+    states = caches(cache)
     place = choose(device, session.ranks)
     lengths, in_flight = sizes(sizes_), numbers(depths, "numbers of reads")
     file_size = max(file_size, 2 * max(lengths))
@@ -69,7 +70,7 @@ def small(
         ],
     )
     panels: dict[str, Panel] = {}
-    for state, prepare in caches(cache).items():
+    for state, prepare in states.items():
         for length in lengths:
             count = max(1, min(operations, (256 << 20) // length))
             for depth in in_flight:
