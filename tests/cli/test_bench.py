@@ -107,7 +107,7 @@ def check(result, name, folder):
         assert row["error"] or row["value"] > 0
     assert result["tables"]
     figures = list(folder.glob("figure*"))
-    assert (len(figures) > 0) == (name != "hdf5-read")
+    assert figures
     assert all(figure.stat().st_size > 8_000 for figure in figures)
 
 
@@ -227,7 +227,7 @@ def test_a_peer_that_is_there_is_measured(run, tmp_path):
     result = run("small", "--sizes", "4KiB", "--depths", "1", PATH=path)
     (row,) = [row for row in result["rows"] if row["name"] == "fio"]
     assert row["value"] == 2.0
-    assert row["seconds"] == [0.004] * 2
+    assert row["seconds"] == pytest.approx([row["amount"] / 2000] * 2)
 
 
 def test_ior_takes_its_place_in_the_table_by_what_it_tells(run, tmp_path):

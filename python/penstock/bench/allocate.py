@@ -81,8 +81,10 @@ def _pinned(nbytes: int) -> tuple[int, Freed]:
 
 
 def _device(nbytes: int) -> tuple[int, Freed]:
+    from . import gpu
+
     def allocate(count: int, place: Any) -> int:
-        return int(lib.penstock_device_alloc(0, count, place))
+        return int(lib.penstock_device_alloc(gpu.device(), count, place))
 
     return _native(allocate, lib.penstock_device_free, nbytes)
 

@@ -49,6 +49,11 @@ class Seen:
     impossible: str = ""
     """The name of the error number, where it cannot be done."""
 
+    def keep(self, count: int) -> None:
+        """Of the last runs only: what came before was the warm-up."""
+        for times in (self.opening, self.moving, self.closing):
+            del times[:-count]
+
     @property
     def rate(self) -> float | None:
         """Bytes a second with opening and closing, as IOR counts; the median."""
@@ -91,6 +96,12 @@ class Extent:
         paths = (
             [base.with_name(f"{base.name}.{n:08}") for n in range(ranks.size)] if own else [base]
         )
+        # Of the first rank, before any of them writes.
+        (existing, *_) = ranks.gather([str(path) for path in paths if path.exists()])
+        if existing:
+            raise RefusedError(
+                f"{existing[0]} exists, and would be overwritten: name a file that is not there"
+            )
         other = (ranks.rank + 1) % ranks.size if reorder else ranks.rank
 
         def place(rank: int) -> tuple[Path, int]:
@@ -173,10 +184,7 @@ class Cells:
             self._once(cell, kept[0], seen)
 
         def check(_: object) -> None:
-            # The run before was the warm-up.
-            for times in (seen.opening, seen.moving, seen.closing):
-                times.clear()
-            self._verify(cell, kept[0])
+            noting(lambda: self._verify(cell, kept[0]))()
 
         def after() -> None:
             while kept:

@@ -56,12 +56,14 @@ def draw(figures: list[Figure], path: Path, below: str = "") -> list[Path]:
         target = path
         if len(figures) > 1:
             target = path.with_name(f"{path.stem}-{figure.name}{path.suffix}")
-        _draw(figure, target, below)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        canvas(figure, below).savefig(target, dpi=150)
         made.append(target)
     return made
 
 
-def _draw(figure: Figure, path: Path, below: str) -> None:
+def canvas(figure: Figure, below: str = "") -> Any:
+    """matplotlib's figure."""
     from matplotlib.figure import Figure as Canvas
 
     count = len(figure.panels)
@@ -69,15 +71,17 @@ def _draw(figure: Figure, path: Path, below: str) -> None:
     lines = -(-count // columns)
     widest = max(len(panel.ticks) * max(len(panel.series), 1) for panel in figure.panels)
     width = max(4.5, min(8.0, 0.18 * widest + 2)) * columns + 2
-    canvas = Canvas(figsize=(width, 3.6 * lines + 0.9), layout="constrained")
-    canvas.suptitle(figure.title)
-    axes = canvas.subplots(lines, columns, squeeze=False, sharey=True)
+    drawn = Canvas(figsize=(width, 3.6 * lines + 0.9), layout="constrained")
+    drawn.suptitle(figure.title)
+    names = dict.fromkeys(name for panel in figure.panels for name in panel.series)
+    colours = {name: f"C{number % 10}" for number, name in enumerate(names)}
+    axes = drawn.subplots(lines, columns, squeeze=False, sharey=True)
     for at, place in enumerate(axes.flat):
         if at >= count:
             place.set_axis_off()
             continue
         panel = figure.panels[at]
-        (_bars if figure.kind == "bars" else _lines)(place, panel)
+        (_bars if figure.kind == "bars" else _lines)(place, panel, colours)
         place.set_title(panel.title, fontsize="medium")
         place.set_xlabel(figure.x)
         turned = max(map(len, panel.ticks), default=0) * len(panel.ticks) > 40
@@ -85,36 +89,39 @@ def _draw(figure: Figure, path: Path, below: str) -> None:
         place.set_xticks(range(len(panel.ticks)), panel.ticks, **(turn if turned else {}))
         place.grid(axis="y", alpha=0.3)
         place.set_axisbelow(True)
-        place.set_ylim(bottom=0)
         if at % columns == 0:
             place.set_ylabel(figure.y)
+    # All panels have one scale, so not before the last of them.
+    axes[0, 0].set_ylim(bottom=0)
     handles: dict[str, Any] = {}
     for place in axes.flat:
         for handle, label in zip(*place.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if any(handles):
-        canvas.legend(handles.values(), handles.keys(), loc="outside right upper")
+        drawn.legend(handles.values(), handles.keys(), loc="outside right upper")
     if below:
         told = textwrap.fill(below, int(width * 14))
-        canvas.supxlabel(told, fontsize="x-small", color="0.4")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    canvas.savefig(path, dpi=150)
+        drawn.supxlabel(told, fontsize="x-small", color="0.4")
+    return drawn
 
 
-def _bars(place: Any, panel: Panel) -> None:
+def _bars(place: Any, panel: Panel, colours: dict[str, str]) -> None:
     count = len(panel.series)
     width = 0.8 / max(count, 1)
     for number, (name, values) in enumerate(panel.series.items()):
         shift = (number - (count - 1) / 2) * width
         at = [tick + shift for tick, value in enumerate(values) if value is not None]
-        place.bar(at, [value for value in values if value is not None], width, label=name)
+        heights = [value for value in values if value is not None]
+        place.bar(at, heights, width, label=name, color=colours[name])
     _overlay(place, panel)
 
 
-def _lines(place: Any, panel: Panel) -> None:
+def _lines(place: Any, panel: Panel, colours: dict[str, str]) -> None:
     for name, values in panel.series.items():
         numbers = [float("nan") if value is None else value for value in values]
-        place.plot(range(len(values)), numbers, marker="o", markersize=4, label=name)
+        place.plot(
+            range(len(values)), numbers, marker="o", markersize=4, label=name, color=colours[name]
+        )
     _overlay(place, panel)
 
 

@@ -73,8 +73,9 @@ class Buffer:
     def fill_with_noise(self) -> None:
         step = min(self.nbytes, 64 << 20)
         noise = np.random.default_rng(2).integers(0, 256, step, np.uint8)
-        for start in range(0, self.nbytes, step):
-            put(self.address + start, noise[: min(step, self.nbytes - start)])
+        for number, start in enumerate(range(0, self.nbytes, step)):
+            # Rolled, so that bytes from a wrong place differ.
+            put(self.address + start, np.roll(noise, number)[: min(step, self.nbytes - start)])
 
 
 def empty(shape: tuple[int, ...], dtype: str) -> Any:
@@ -93,7 +94,9 @@ def make_current() -> None:
         return
     cuda = ctypes.CDLL(os.environ.get("PENSTOCK_CUDA_LIBRARY", "libcuda.so.1"))
     context = ctypes.c_void_p()
-    if cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) or cuda.cuCtxSetCurrent(context):
+    if cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), _device) or cuda.cuCtxSetCurrent(
+        context
+    ):
         raise RuntimeError("the GPU's primary context cannot be made current")
 
 

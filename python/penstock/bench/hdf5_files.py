@@ -19,7 +19,7 @@ from .expected import Expected
 from .files import DATASET, DataFile, require_space, warm
 
 ITEM = 4
-_PERIOD = 64 << 20
+PERIOD = 64 << 20
 """After so many elements the values come again, in chunks of another order."""
 _THREADS = 16
 _PLUGINS = {"lz4": 32004, "zstd": 32015}
@@ -46,13 +46,13 @@ class Dataset:
 
     @cached_property
     def expected(self) -> Expected:
-        distinct = field(min(self.count, _PERIOD)).reshape(-1, self.chunk)
+        distinct = field(min(self.count, PERIOD)).reshape(-1, self.chunk)
         return Expected(distinct[self.order].reshape(-1))
 
     @property
     def order(self) -> np.ndarray[Any, Any]:
         """Which of the distinct chunks each chunk is: never the same ones as a period before."""
-        distinct = min(self.count, _PERIOD) // self.chunk
+        distinct = min(self.count, PERIOD) // self.chunk
         number = np.arange(self.chunks)
         return (number + 7 * (number // distinct)) % distinct
 
@@ -94,7 +94,7 @@ def _field(count: int) -> Values:
 def array(shape: tuple[int, ...]) -> Values:
     """The field in any shape."""
     count = int(np.prod(shape))
-    return np.resize(field(min(count, _PERIOD)), shape)
+    return np.resize(field(min(count, PERIOD)), shape)
 
 
 def compressed(folder: Path, nbytes: int, chunk_nbytes: int, codec: str) -> Dataset:
@@ -105,7 +105,7 @@ def compressed(folder: Path, nbytes: int, chunk_nbytes: int, codec: str) -> Data
     count, chunk = nbytes // ITEM, chunk_nbytes // ITEM
     path = folder / f"hdf5-{codec}-{chunk_nbytes}-{nbytes}.h5"
     made = Dataset(path, count, chunk)
-    if count % chunk or (count > _PERIOD and count % _PERIOD):
+    if count % chunk or (count > PERIOD and count % PERIOD):
         raise SystemExit(f"{nbytes:,} bytes are no whole number of chunks")
 
     if codec in _PLUGINS:
@@ -115,7 +115,7 @@ def compressed(folder: Path, nbytes: int, chunk_nbytes: int, codec: str) -> Data
         dataset = file.create_dataset(
             DATASET, (count,), "float32", chunks=(chunk,), **_FILTERS[codec]
         )
-        distinct = list(_ENCODE[codec](field(min(count, _PERIOD)).reshape(-1, chunk)))
+        distinct = list(_ENCODE[codec](field(min(count, PERIOD)).reshape(-1, chunk)))
         for number, which in enumerate(made.order):
             mask, stored = distinct[which]
             dataset.id.write_direct_chunk((number * chunk,), stored, mask)

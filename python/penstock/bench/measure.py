@@ -16,6 +16,8 @@ from .ranks import Ranks
 ROUNDS = 5
 OURS = "Penstock"
 """How the names of our own contestants begin."""
+OUR_MODES = ("sec2", "direct", "sec2+pinned", "direct+pinned", "posix-mt", "gds")
+"""Our driver's ways to do as others do: with the names of what they do."""
 ONLY = "PENSTOCK_BENCH_ONLY"
 """Environment variable: the only contestants that run are those whose names begin so."""
 DURATIONS = {"us": 1e6, "s": 1.0}
@@ -54,9 +56,9 @@ class Contestant:
     before: Callable[[], None] = nothing
     """Untimed, before each run: dropping a cache, setting a thread count."""
     poison: Callable[[], None] = nothing
-    """Untimed, before the warm-up run: makes bytes that the run does not deliver visible."""
+    """Untimed, before the first run: makes bytes that the run does not deliver visible."""
     check: Callable[[object], None] = no_check
-    """Untimed, after the warm-up run, with its result: raises if a byte is wrong."""
+    """Untimed, after the first run, with its result: raises if a byte is wrong."""
     verify: Callable[[object], None] = no_check
     """As ``check``, after each run."""
     after: Callable[[], None] = nothing
@@ -141,7 +143,7 @@ def race(
     ranks: Ranks = _ALONE,
     step: Callable[[], object] = nothing,
 ) -> list[Row]:
-    """Warm up and check each contestant, then time all of them in turns.
+    """Warm up each contestant, then time all of them in turns; the first run of each is checked.
 
     Each round begins with the next of them, so that none always comes after the same other one.
     One that fails, in whatever way, ends as a row with its error; the others go on. Ranks begin
@@ -151,13 +153,14 @@ def race(
     for contestant, row in pairs:
         if not contestant.name.startswith(os.environ.get(ONLY, "")):
             row.error = "left out"
-    for number in range(0 if warm_up else 1, rounds + 1):
+    begin = 0 if warm_up else 1
+    for number in range(begin, rounds + 1):
         first = max(number - 1, 0) % max(len(pairs), 1)
         for contestant, row in pairs[first:] + pairs[:first]:
             step()
             if row.error:
                 continue
-            run = _together(ranks, partial(_once, contestant, ranks, warm_up=number == 0))
+            run = _together(ranks, partial(_once, contestant, ranks, checked=number == begin))
             row.error, row.is_wrong = run.error, run.is_wrong
             if number and not run.error:
                 row.seconds.append(run.seconds)
@@ -207,12 +210,13 @@ def shortlist(
     return best or contestants[:1], rows
 
 
-def _once(contestant: Contestant, ranks: Ranks, *, warm_up: bool) -> float:
+def _once(contestant: Contestant, ranks: Ranks, *, checked: bool) -> float:
     failed = None
     try:
-        if warm_up:
-            contestant.poison()
         contestant.before()
+        if checked:
+            # Last: some peers read as they prepare.
+            contestant.poison()
     except Exception as error:
         failed = error
     # Every rank comes here, also one that could not be prepared.
@@ -230,7 +234,7 @@ def _once(contestant: Contestant, ranks: Ranks, *, warm_up: bool) -> float:
     finally:
         if collecting:
             gc.enable()
-    if warm_up:
+    if checked:
         contestant.check(result)
     contestant.verify(result)
     del result

@@ -177,7 +177,10 @@ def benchmark(
 def _run(
     name: str, title: str, work: Callable[..., None], shared: dict[str, Any], own: dict[str, Any]
 ) -> int:
-    here = ranks.here()
+    try:
+        here = ranks.here()
+    except ranks.NoRanksError as error:
+        return _refuse(str(error))
     wanted = shared.pop("n_rank")
     if not shared.pop("profile"):
         # Read when the engine first needs it, which is later.

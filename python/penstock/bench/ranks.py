@@ -11,19 +11,20 @@ import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing.connection import Client, Connection, Listener
-from pathlib import Path
 from typing import Any
 
 _VARIABLE = "PENSTOCK_BENCH_RANK"
 """What a process is told that :func:`start` has started: rank, size, address and key."""
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")
 """What launchers of MPI tell their processes (Open MPI; MPICH and Slurm)."""
+_PAUSE = 1e-4
+"""Seconds between two looks for ranks that have not arrived."""
 _WAIT = 600
 """Seconds after which a rank that says nothing is lost."""
 
@@ -42,6 +43,9 @@ class Ranks:
     def barrier(self) -> None:
         self.gather(None)
 
+    def leave(self) -> None:
+        """What each rank calls last. One that ends without it ends the others, too."""
+
     @property
     def is_first(self) -> bool:
         """Whether this rank prints and saves."""
@@ -52,12 +56,25 @@ class LostRankError(RuntimeError):
     """Another process of those that measure together has ended or says nothing."""
 
 
+class NoRanksError(Exception):
+    """The processes that a launcher has started cannot measure together."""
+
+
 class _Mpi(Ranks):
     def gather(self, value: Any) -> list[Any]:
         from mpi4py import MPI
 
+        arrived = MPI.COMM_WORLD.Ibarrier()
+        while not arrived.Test():
+            # Inside of MPI no signal would reach Python, and the files would stay.
+            time.sleep(_PAUSE)
         found: list[Any] = MPI.COMM_WORLD.allgather(value)
         return found
+
+    def leave(self) -> None:
+        from mpi4py import MPI
+
+        MPI.Finalize()
 
 
 @dataclass(frozen=True)
@@ -72,7 +89,9 @@ class _Local(Ranks):
         """On the first rank the connections to all others, by rank; else that to the first."""
         if self.rank:
             return [_connect(self.address, self.key)]
-        with Listener(self.address, "AF_UNIX", authkey=self.key, backlog=self.size) as listener:
+        # Of the abstract namespace: no file, so no folder's name is too long and nothing is left.
+        place = f"\0{self.address}"
+        with Listener(place, "AF_UNIX", authkey=self.key, backlog=self.size) as listener:
             found = [listener.accept() for _ in range(self.size - 1)]
         numbered = sorted(((_receive(other), other) for other in found), key=lambda pair: pair[0])
         return [other for _, other in numbered]
@@ -82,13 +101,13 @@ class _Local(Ranks):
             first = "_others" not in self.__dict__
             (to_first,) = self._others
             if first:
-                to_first.send(self.rank)
-            to_first.send(value)
+                _send(to_first, self.rank)
+            _send(to_first, value)
             answer: list[Any] = _receive(to_first)
             return answer
         values = [value, *(_receive(other) for other in self._others)]
         for other in self._others:
-            other.send(values)
+            _send(other, values)
         return values
 
 
@@ -96,17 +115,24 @@ def _connect(address: str, key: bytes) -> Connection:
     deadline = time.monotonic() + _WAIT
     while True:
         try:
-            return Client(address, "AF_UNIX", authkey=key)
-        except (FileNotFoundError, ConnectionRefusedError):
+            return Client(f"\0{address}", "AF_UNIX", authkey=key)
+        except ConnectionRefusedError:  # the first rank does not listen yet
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 
 
-def _receive(connection: Connection) -> Any:
-    if not connection.poll(_WAIT):
-        raise LostRankError(f"another rank has said nothing for {_WAIT} s")
+def _send(connection: Connection, value: Any) -> None:
     try:
+        connection.send(value)
+    except ConnectionError:
+        raise LostRankError("another rank has ended") from None
+
+
+def _receive(connection: Connection) -> Any:
+    try:
+        if not connection.poll(_WAIT):
+            raise LostRankError(f"another rank has said nothing for {_WAIT} s")
         return connection.recv()
     except (EOFError, ConnectionError):
         raise LostRankError("another rank has ended") from None
@@ -118,15 +144,28 @@ def here() -> Ranks:
         rank, size, address, key = told.split(" ")
         return _Local(int(rank), int(size), "processes", address, bytes.fromhex(key))
     if any(int(os.environ.get(name, 0)) > 1 for name in _SIZES):
-        try:
-            from mpi4py import MPI
-        except ImportError as error:
-            raise SystemExit(
-                f"penstock: {error}: ranks under mpirun need mpi4py: pip install mpi4py"
-            ) from None
-        world = MPI.COMM_WORLD
-        return _Mpi(world.Get_rank(), world.Get_size(), "MPI")
+        return _of_mpi()
     return Ranks()
+
+
+def _of_mpi() -> Ranks:
+    try:
+        import mpi4py
+
+        # MPI would wait at the end for ranks that wait for this one.
+        mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # the latter if it finds no library of MPI
+        raise NoRanksError(
+            f"ranks under mpirun need mpi4py ({error}): pip install mpi4py"
+        ) from None
+    world = MPI.COMM_WORLD
+    if world.Get_size() == 1:
+        raise NoRanksError(
+            f"mpi4py uses {MPI.Get_library_version().splitlines()[0]}, whose mpirun did not start "
+            "these processes: start them with its own"
+        )
+    return _Mpi(world.Get_rank(), world.Get_size(), "MPI")
 
 
 def start(count: int, command: Sequence[str] | None = None) -> int:
@@ -135,19 +174,15 @@ def start(count: int, command: Sequence[str] | None = None) -> int:
     If one fails, the others would wait for it; they are ended.
     """
     command = command or [sys.executable, "-m", "penstock.cli", *sys.argv[1:]]
-    with tempfile.TemporaryDirectory(prefix="penstock-ranks-") as folder:
-        address, key = str(Path(folder, "first")), secrets.token_hex(16)
-        processes = [
-            subprocess.Popen(
-                command,
-                env={**os.environ, _VARIABLE: f"{rank} {count} {address} {key}"},
-                # A terminal's Ctrl-C reaches all of them; each cleans up.
-                stdout=None if rank == 0 else subprocess.DEVNULL,
-            )
-            for rank in range(count)
-        ]
-        before = signal.signal(signal.SIGTERM, end)
+    address, key = f"penstock-bench-{secrets.token_hex(8)}", secrets.token_hex(16)
+    processes: list[subprocess.Popen[bytes]] = []
+    with ended_by_signals():
         try:
+            for rank in range(count):
+                environment = {**os.environ, _VARIABLE: f"{rank} {count} {address} {key}"}
+                # A terminal's Ctrl-C reaches all of them; each cleans up.
+                output = None if rank == 0 else subprocess.DEVNULL
+                processes.append(subprocess.Popen(command, env=environment, stdout=output))
             return _worst(processes)
         finally:
             # Those that are left clean up, and are killed if they do not come to an end.
@@ -159,21 +194,37 @@ def start(count: int, command: Sequence[str] | None = None) -> int:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
-            signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Within, SIGTERM and a terminal that closes end this process as Ctrl-C does."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:  # as nohup sets it
+            signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def end(number: int, _: object) -> None:
-    """Handles SIGTERM as Ctrl-C is: what is open is closed and removed on the way out."""
+    """Handles a signal as Ctrl-C is: what is open is closed and removed on the way out."""
     raise SystemExit(128 + number)
 
 
 def _worst(processes: list[subprocess.Popen[bytes]]) -> int:
-    left = list(processes)
+    left = dict(enumerate(processes))
     while left:
-        for process in list(left):
+        for rank, process in list(left.items()):
             if (status := process.poll()) is None:
                 continue
-            left.remove(process)
+            del left[rank]
+            if status < 0:
+                name = signal.Signals(-status).name
+                print(f"penstock: rank {rank} was ended by {name}", file=sys.stderr)
             if status:
                 return status if status > 0 else 1
         time.sleep(0.02)

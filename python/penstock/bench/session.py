@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -20,10 +21,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+import penstock as ps
+
 from . import figures, machine
 from .figures import Figure
-from .measure import OURS, Contestant, Row, race
-from .ranks import LostRankError, Ranks, end
+from .measure import OUR_MODES, OURS, Contestant, Row, race
+from .ranks import LostRankError, Ranks, ended_by_signals
 from .tables import Table
 
 PEERS = (
@@ -38,6 +41,10 @@ PEERS = (
     "nvcomp",
     "libdeflate",
 )
+
+
+_PATIENCE = 20
+"""Seconds in which ranks that are ended stop to write."""
 
 
 class RefusedError(Exception):
@@ -69,6 +76,8 @@ class Session:
     ranks: Ranks
     folder: Path
     """For the files of all ranks; it is removed at the end."""
+    measured: Path
+    """On the file system that the results are of."""
     progress: Progress
     rows: list[Row] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
@@ -98,14 +107,15 @@ class Session:
         assert peer in PEERS
         return peer in self.common.peers
 
-    def need_space(self, nbytes: int) -> None:
-        """Refuse to begin what would fill the file system; all ranks need so many bytes."""
-        needed = int(nbytes * self.ranks.size * 1.05)
-        free = shutil.disk_usage(self.folder).free
+    def need_space(self, nbytes: int, folder: Path | None = None) -> None:
+        """Refuse to begin what would fill the file system; each rank needs so many bytes."""
+        where = self.folder if folder is None else folder
+        needed = nbytes * self.ranks.size * 21 // 20
+        # Of the first rank, before any of them writes: all go on or none.
+        (free, *_) = self.ranks.gather(shutil.disk_usage(where).free)
         if free < needed:
-            raise RefusedError(
-                f"{self.common.folder} has {free:,} bytes left and {needed:,} are needed"
-            )
+            shown = self.common.folder if folder is None else folder
+            raise RefusedError(f"{shown} has {free:,} bytes left and {needed:,} are needed")
 
     def race(
         self,
@@ -148,13 +158,25 @@ class Session:
         failed = [row for row in self.rows if row.is_wrong or (_is_ours(row) and row.error)]
         if not self.ranks.is_first:
             return 1 if failed else 0
-        environment = machine.environment(self.common.folder)
+        environment = machine.environment(self.measured)
         where = machine.in_words(environment)
+        self._print(where)
+        for row in failed:
+            what = ", ".join(filter(None, [row.group, row.name, row.setting]))
+            print(f"penstock: {what}: {row.error}", file=sys.stderr)
+        # Last: if this fails, the figures stand on the terminal all the same.
         if self.common.json:
-            _write(self.common.json, json.dumps(self._as_json(environment), indent=1) + "\n")
+            text = json.dumps(self._as_json(environment), indent=1, allow_nan=False)
+            _write(self.common.json, f"{text}\n")
         if self.common.csv:
             _write(self.common.csv, "\n".join(table.as_csv() for table in self.tables))
         drawn = figures.draw(self.figures, self.common.plot, where) if self.common.plot else []
+        if not self.common.quiet:
+            for path in drawn:
+                print(f"Figure: {path}")
+        return 1 if failed else 0
+
+    def _print(self, where: str) -> None:
         out = Console(width=None if sys.stdout.isatty() else 160)
         if not self.common.quiet:
             for table in self.tables:
@@ -166,12 +188,6 @@ class Session:
             for name, why in self.absent.items():
                 out.print(f"Not measured: {name}: {why}.", markup=False, highlight=False)
             out.print(f"{where}.", markup=False, highlight=False)
-            for path in drawn:
-                out.print(f"Figure: {path}", markup=False, highlight=False)
-        for row in failed:
-            what = ", ".join(filter(None, [row.group, row.name, row.setting]))
-            print(f"penstock: {what}: {row.error}", file=sys.stderr)
-        return 1 if failed else 0
 
     def _as_json(self, environment: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -189,7 +205,7 @@ class Session:
 
 
 def _is_ours(row: Row) -> bool:
-    return row.name.startswith(OURS)
+    return row.name.startswith(OURS) or row.name in OUR_MODES
 
 
 def _unchecked(_: object) -> None:
@@ -204,13 +220,22 @@ def _write(path: Path, text: str) -> None:
 def measure(
     name: str, title: str, common: Common, ranks: Ranks, work: Callable[[Session], None]
 ) -> int:
-    """Run a measurement, and return the exit status: 0, 1 for a failure, 2 for what was refused."""
+    """Run a measurement, and return the exit status: 0, 1 for a failure, 2 for what was refused.
+
+    What fails outside of the runs that are timed could not be prepared: that is refused, too.
+    """
     try:
         _check(common)
-        with _folder(common, ranks) as folder, _progress(common, ranks) as progress:
-            session = Session(name, title, common, ranks, folder, progress)
+        with (
+            ended_by_signals(),
+            _folder(common, ranks) as folder,
+            _progress(common, ranks) as progress,
+        ):
+            session = Session(name, title, common, ranks, folder, common.folder, progress)
             work(session)
-        return session.finish()
+        status = session.finish()
+        ranks.leave()
+        return status
     except RefusedError as refused:
         if ranks.is_first:
             print(f"penstock: {refused}", file=sys.stderr)
@@ -218,6 +243,10 @@ def measure(
     except LostRankError as lost:
         print(f"penstock: rank {ranks.rank}: {lost}", file=sys.stderr)
         return 1
+    except (ps.Error, OSError, MemoryError, RuntimeError) as error:
+        said = str(error).split("\n")[0] or type(error).__name__
+        print(f"penstock: {said}", file=sys.stderr)
+        return 2
 
 
 def _check(common: Common) -> None:
@@ -238,14 +267,33 @@ def _check(common: Common) -> None:
     for path in filter(None, (common.json, common.csv, common.plot)):
         if path.is_dir():
             raise RefusedError(f"{path} is a folder, not the file of the results")
+        _check_writable(path)
+
+
+def _check_writable(path: Path) -> None:
+    """Before hours of measuring; the nearest folder that is there decides about those to make."""
+    place = path
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if place != path and not place.is_dir():
+        raise RefusedError(f"{path} cannot be made: {place} is no folder")
+    try:
+        if place == path:
+            with open(path, "ab"):
+                return
+        with tempfile.TemporaryFile(dir=place):
+            return
+    except OSError as error:
+        raise RefusedError(f"{path} cannot be written: {error.strerror}") from None
 
 
 @contextmanager
 def _folder(common: Common, ranks: Ranks) -> Iterator[Path]:
-    """A folder that all ranks know, gone at the end, also after SIGTERM and Ctrl-C."""
+    """A folder that all ranks know, gone at the end, whatever ends it but SIGKILL of all ranks."""
     made: str | None = None
     error = None
-    before = signal.signal(signal.SIGTERM, end)
+    # Who leaves in disorder removes what there is: the first rank may be gone.
+    removes = True
     try:
         if ranks.is_first:
             try:
@@ -257,14 +305,24 @@ def _folder(common: Common, ranks: Ranks) -> Iterator[Path]:
             raise RefusedError(error or "no folder")
         yield Path(made)
         ranks.barrier()
+        removes = ranks.is_first
     finally:
         # A second Ctrl-C does not stop the cleaning up.
-        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if made is not None and ranks.is_first:
-            shutil.rmtree(made, ignore_errors=True)
-        signal.signal(signal.SIGTERM, before)
-        signal.signal(signal.SIGINT, interrupt)
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+        if made is not None and removes:
+            _remove(Path(made))
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _remove(folder: Path) -> None:
+    """Also while ranks that are being ended still write there."""
+    deadline = time.monotonic() + _PATIENCE
+    while folder.exists() and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            time.sleep(0.05)
 
 
 def _progress(common: Common, ranks: Ranks) -> Progress:

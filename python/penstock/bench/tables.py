@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from .measure import Row
+from .measure import OURS, Row
 
 Cell = str | int | float | None
 
@@ -76,18 +76,21 @@ class Table:
 
 
 def of_rows(title: str, rows: list[Row], first: str = "What") -> Table:
-    """One line a contestant, each compared with the first one of its group."""
+    """One line a contestant, each compared with Penstock as it is used, if that is in its group."""
     unit = rows[0].unit if rows else "GB/s"
     words = {"us": "us", "s": "s"}.get(unit, unit)
     columns = [first, "Contestant", "Setting", words, "worst", "best", "Penstock is (x)", "Detail"]
     table = Table(title, columns)
     ours: dict[str, Row] = {}
     for row in rows:
-        ours.setdefault(row.group, row)
+        if row.name.startswith(OURS):
+            ours.setdefault(row.group, row)
+    for row in rows:
         if row.value is None or row.spread is None:
             table.add(row.group, row.name, row.setting, *[None] * 4, f"failed: {row.error}")
             continue
-        ratio = None if row is ours[row.group] else ours[row.group].better_than(row)
+        first_of_ours = ours.get(row.group, row)
+        ratio = None if row is first_of_ours else first_of_ours.better_than(row)
         told = row.detail
         table.add(row.group, row.name, row.setting, row.value, *row.spread, ratio, told)
     return table

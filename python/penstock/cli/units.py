@@ -27,6 +27,8 @@ def parse_size(text: str | int) -> int:
     factor = _FACTORS.get(match[2]) if match else None
     if match is None or factor is None:
         raise typer.BadParameter(f"{text!r} is not a size: write for example 256MiB")
+    if "." not in match[1]:
+        return int(match[1]) * factor
     return int(float(match[1]) * factor)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ import typer
 import penstock as ps
 
 from .. import gpu, native
+from ..figures import Figure, Panel
 from ..files import DataFile
 from ..measure import Contestant, Row, WrongBytesError
 from ..options import Cache, benchmark, caches
@@ -44,7 +46,8 @@ def hdf5_read(
     """
     states = caches(cache)
     place = choose(device, session.ranks)
-    datasets, left_out = _datasets(file, place)
+    datasets, left_out, outside = _datasets(file, place)
+    session.measured = file
     total = sum(dataset.nbytes for dataset in datasets)
     pages = DataFile(file, 0, file.stat().st_size)
     session.settings |= {"file": str(file), "device": place.name, "cache": cache, "bytes": total}
@@ -63,6 +66,7 @@ def hdf5_read(
             "Penstock is (x)",
         ],
     )
+    panels = []
     for state, prepare in states.items():
         ways = [("Penstock", "", _penstock(place))]
         if session.wants("h5py"):
@@ -77,11 +81,20 @@ def hdf5_read(
         )
         for row in rows:
             _add(table, row, rows[0])
+        panels.append(Panel(state, [row.name for row in rows], {"": [row.value for row in rows]}))
         _as_legate(session, rows[0], state)
     session.tables.append(table)
+    session.figures.append(Figure("hdf5-read", table.title, "", "Rate (GB/s)", panels))
     if left_out:
-        some = ", ".join(left_out[:5]) + (", ..." if len(left_out) > 5 else "")
-        session.words.append(f"Left out, as no array of numbers: {some} ({len(left_out)}).")
+        session.words.append(f"Left out, as no array of numbers: {_some(left_out)}.")
+    if outside:
+        session.words.append(
+            f"Their bytes are in other files, and those are cached or not: {_some(outside)}."
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") + f" ({len(names)})"
 
 
 Reader = Callable[[Any, _Dataset], Any]
@@ -93,7 +106,17 @@ def _penstock(place: Place) -> Reader:
 
 
 def _h5py(place: Place) -> Reader:
-    return lambda file, dataset: place.put(file[dataset.name][()])
+    def read(file: Any, dataset: _Dataset) -> Any:
+        values = file[dataset.name][()]
+        return place.put(_native(values)) if place.is_gpu else values
+
+    return read
+
+
+def _native(values: Any) -> np.ndarray[Any, Any]:
+    """In this machine's byte order, the only one of a GPU."""
+    array = np.asarray(values)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _contestant(
@@ -113,8 +136,8 @@ def _contestant(
         with h5py.File(path, "r") as file:
             for dataset in datasets:
                 seen = reader(file, dataset)
-                host = seen if isinstance(seen, np.ndarray) else gpu.to_host(seen)
-                if host.tobytes() != np.ascontiguousarray(file[dataset.name][()]).tobytes():
+                host = seen if isinstance(seen, np.ndarray | np.generic) else gpu.to_host(seen)
+                if _native(host).tobytes() != _native(file[dataset.name][()]).tobytes():
                     raise WrongBytesError(f"wrong bytes in {dataset.name}")
 
     detail = native.last if name == "Penstock" else str
@@ -122,26 +145,29 @@ def _contestant(
     return Contestant(name, setting, total, run, before=prepare, check=check, detail=detail)
 
 
-def _datasets(path: Path, place: Place) -> tuple[list[_Dataset], list[str]]:
-    """Those that are arrays of numbers, and the names of the others."""
+def _datasets(path: Path, place: Place) -> tuple[list[_Dataset], list[str], list[str]]:
+    """Those that are arrays of numbers; names of the others; of those with bytes elsewhere."""
     if not path.is_file():
         raise RefusedError(f"{path} is no file")
     found: list[_Dataset] = []
     others: list[str] = []
+    outside: list[str] = []
 
     def note(name: str, item: Any) -> None:
         if not isinstance(item, h5py.Dataset):
             return
         kinds = "biuf" if place.is_gpu else "biufcV"
-        if (
-            item.shape is None
-            or item.dtype.kind not in kinds
-            or item.dtype.hasobject
-            or not item.size
-        ):
+        try:
+            dtype = item.dtype
+        except TypeError:  # what NumPy has no type for
             others.append(name)
-        else:
-            found.append(_Dataset(name, item.shape, item.dtype, item.nbytes))
+            return
+        if item.shape is None or dtype.kind not in kinds or dtype.hasobject or not item.size:
+            others.append(name)
+            return
+        found.append(_Dataset(name, item.shape, dtype, item.nbytes))
+        if item.is_virtual or item.external:
+            outside.append(name)
 
     try:
         with h5py.File(path, "r") as file:
@@ -150,7 +176,12 @@ def _datasets(path: Path, place: Place) -> tuple[list[_Dataset], list[str]]:
         raise RefusedError(f"{path} cannot be read as HDF5: {error}") from None
     if not found:
         raise RefusedError(f"{path} has no datasets with numbers")
-    return found, others
+    largest = max(found, key=lambda dataset: dataset.nbytes)
+    if largest.nbytes > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+        raise RefusedError(
+            f"{largest.name} of {path} has {largest.nbytes:,} bytes, and this machine {memory:,}"
+        )
+    return found, others, outside
 
 
 def _add(table: Table, row: Row, ours: Row) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -188,7 +189,8 @@ def _add(table: Table, case: _Case, row: Row, ours: Row) -> None:
         table.add(*what, f"failed: {row.error}", *[None] * 5)
         return
     seconds = (row.median, max(row.seconds), min(row.seconds))
-    calls = sorted(case.calls)
-    call = calls[len(calls) // 2] if row is ours and calls else None
+    # Those before were the warm-up.
+    calls = case.calls[-len(row.seconds) :]
+    call = statistics.median(calls) if row is ours and calls else None
     ratio = None if row is ours else ours.better_than(row)
     table.add(*what, *seconds, call, row.amount / row.median / 1e6, ratio)

@@ -77,12 +77,15 @@ def memory(
     states = caches(cache)
     absent = _without_gpu(session, asked, apis)
     extent = Extent.of(session, block * segments, file_per_process, reorder, output)
-    session.need_space(extent.nbytes)
+    if output:
+        session.measured = output.parent
+    session.need_space(extent.nbytes, output.parent if output else None)
     session.settings |= {
         "transfers": lengths,
         "block": block,
         "segments": segments,
         "fsync": fsync,
+        "deadline": deadline,
         "page_size": mmap.PAGESIZE,
     }
     cells = Cells(session, extent, fsync=fsync, deadline=deadline)
@@ -115,8 +118,13 @@ def memory(
             extent.remove(session.ranks.is_first)
     session.tables.append(_table(session, found, block, lengths))
     session.figures += list(_figures(found, lengths))
-    session.words += [*_commands(session, lengths, block, segments, fsync, file_per_process, ways)]
-    session.words += advice.of_memory(found)
+    letters = ["-w"] * ("write" in accesses) + ["-r"] * ("read" in accesses)
+    letters += [f"-b {block}", f"-s {segments}", f"-i {session.common.iterations}"]
+    letters += ["-e"] * fsync + ["-F"] * file_per_process + ["-C"] * reorder
+    letters += [f"-D {deadline:g}"] * bool(deadline)
+    test_file = output or session.common.folder / "testfile"
+    session.words += [*_commands(session, lengths, ways, letters, test_file, block * segments)]
+    session.words += advice.of_memory([seen for seen in found if seen.cell.api in APIS])
 
 
 def _cache(access: str, opened: str, state: str) -> str:
@@ -127,25 +135,30 @@ def _race(
     session: Session,
     cells: Cells,
     row: list[Cell],
-    absent: dict[str, str],
+    absent: set[str],
     states: dict[str, Callable[[DataFile], None]],
 ) -> list[Seen]:
     """Cells that differ in memory, mode and interface take turns."""
     entered: list[Contestant] = []
     found: list[Seen] = []
     for cell in row:
+        if cell.memory in absent or cell.api in absent:
+            continue
         contestant, seen = cells.contestant(cell, states)
-        seen.impossible = absent.get(cell.memory) or absent.get(cell.api) or ""
-        if not seen.impossible:
-            entered.append(contestant)
+        entered.append(contestant)
         found.append(seen)
-    session.race(entered, group=str(row[0]).rpartition(", ")[0])
+    rows = session.race(entered, group=str(row[0]).rpartition(", ")[0])
     for seen in found:
+        seen.keep(session.common.iterations)
         cells.together(seen)
+    # As the table has it: of a phase that -D ended, what all would have taken.
+    for each, seen in zip(rows, found, strict=True):
+        if not each.error:
+            each.seconds = seen.totals
     return found
 
 
-def _without_gpu(session: Session, kinds: list[str], apis: list[str]) -> dict[str, str]:
+def _without_gpu(session: Session, kinds: list[str], apis: list[str]) -> set[str]:
     """Kinds of memory and interfaces that this machine has not."""
     missing: dict[str, str] = {}
     devices = ps.devices()
@@ -155,12 +168,14 @@ def _without_gpu(session: Session, kinds: list[str], apis: list[str]) -> dict[st
         asked = [kind for kind in kinds if kind not in allocate.ON_HOST]
         if asked == kinds:
             raise RefusedError(f"there is no GPU for {', '.join(asked)}: choose other memory")
-        missing |= dict.fromkeys(asked, "no GPU")
+        missing |= dict.fromkeys(asked, "there is no GPU")
     cufile = ps.describe(None)["cufile"]
     if "CUFILE" in apis and not (devices and cufile["available"] and cufile["starts"]):
-        session.absent["CUFILE"] = str(cufile["reason"] or "there is no GPU")
-        missing["CUFILE"] = "no cuFile"
-    return missing
+        missing["CUFILE"] = str(cufile["reason"] or "there is no GPU")
+    if set(apis) <= set(missing):
+        raise RefusedError(f"CUFILE cannot be measured here: {missing['CUFILE']}")
+    session.absent |= missing
+    return set(missing)
 
 
 def _table(session: Session, found: list[Seen], block: int, lengths: list[int]) -> Table:
@@ -246,28 +261,22 @@ def _figures(found: list[Seen], lengths: list[int]) -> Iterator[Figure]:
 def _commands(
     session: Session,
     lengths: list[int],
-    block: int,
-    segments: int,
-    fsync: bool,
-    own: bool,
     ways: list[str],
+    letters: list[str],
+    test_file: Path,
+    total: int,
 ) -> Iterator[str]:
     """What does the same by IOR and gdsio."""
     count = session.ranks.size
     launch = f"mpirun -n {count} " if count > 1 else ""
-    letters = " ".join(filter(None, ["-e" if fsync else "", "-F" if own else ""]))
     for length in lengths:
         for way in ways:
             direct = " --posix.odirect" if way == "direct" else ""
-            line = (
-                f"{launch}ior -a POSIX -w -r -b {block} -t {length} -s {segments} "
-                f"-i {session.common.iterations} {letters}"
-            )
-            yield f"Same by IOR: {line.strip()}{direct} -k -o {session.common.folder}/testfile"
-    total = block * segments
+            line = f"{launch}ior -a POSIX {' '.join(letters)} -t {length}{direct}"
+            yield f"Same by IOR: {line} -k -o {test_file}"
     kinds = {0: "GPUDirect", 1: "CPU only", 2: "CPU, then GPU"}
     for kind, words in kinds.items():
         yield (
-            f"Same by gdsio ({words}): gdsio -f {session.common.folder}/testfile -d 0 -w {count} "
+            f"Same by gdsio ({words}): gdsio -f {test_file} -d 0 -w {count} "
             f"-s {total} -i {lengths[-1]} -x {kind} -I 0"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from .. import events
 from ..figures import Figure, Panel
 from ..measure import Contestant, Row, absent
 from ..options import SIZE, benchmark, numbers, size_in_words
+from ..place import choose
 from ..plotfiles import Series, contestant
 from ..session import RefusedError, Session
 from ..tables import Table
@@ -24,7 +26,10 @@ def plotfile(
         int, typer.Option("--bytes", help="Bytes of a plot file of a rank.", **SIZE)
     ] = 1 << 30,
     compute: Annotated[
-        float, typer.Option(help="Seconds computed between two files; emulated by sleeping.", min=0)
+        float,
+        typer.Option(
+            help="Seconds computed between two files; emulated by sleeping.", min=0, max=86_400
+        ),
     ] = 1.0,
     steps: Annotated[int, typer.Option(help="Plot files of a run.", min=2)] = 5,
     levels: Annotated[
@@ -40,6 +45,7 @@ def plotfile(
         raise RefusedError(f"{nbytes} bytes are less than one for each level")
     session.need_space(steps * nbytes)
     session.settings |= {"bytes": nbytes, "compute": compute, "steps": steps}
+    choose("auto", session.ranks)
     events.prepare()
     table = Table(
         f"{steps} plot files of {size_in_words(nbytes)} a rank, {compute:g} s computed between, "
@@ -102,8 +108,7 @@ def _add(
         return None
     total = series.nbytes * session.ranks.size / 1e9
     computed = compute * (steps - 1)
-    calls = sorted(series.in_calls[-len(row.seconds) :])
-    raw = calls[len(calls) // 2]
+    raw = statistics.median(series.in_calls[-len(row.seconds) :])
     observed = total / max(row.median - computed, 1e-9)
     mode = "async" if series.way.has_events else "sync"
     times = (row.median, max(row.seconds), min(row.seconds))

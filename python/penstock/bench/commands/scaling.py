@@ -47,7 +47,7 @@ def scaling(
     """
     asked = chosen(kinds, _KINDS, "kind")
     states = caches(cache)
-    prepare(session, [])
+    others = [way for way in prepare(session, []) if way.driver]
     ranks = session.ranks
     session.need_space(3 * size)
     text = ";".join(filter(None, ["mode=auto", options]))
@@ -55,15 +55,17 @@ def scaling(
         ways_of.Way("Penstock", options or "default options", ("penstock", text)),
         ways_of.Way("sec2", "mode=sec2", ("penstock", "mode=sec2")),
     ]
-    ways += [way for way in ways_of.ways() if way.driver and way.driver[0] != "penstock"]
+    ways += others
     session.settings |= {"bytes": size, "options": options, "cache": cache, "fsync": fsync}
     buffer = gpu.Buffer(size)
     devices = min(len(ps.devices()), ranks.size)
+    # Ranks that share a GPU are no scaling over GPUs.
+    each = "GPUs" if devices == ranks.size else "Ranks"
     table = Table(
         f"{ranks.size} rank(s) on {devices} GPU(s), {size_in_words(size)} each",
         [
             "What",
-            "GPUs",
+            each,
             "Contestant",
             "Setting",
             "GB/s together",
@@ -160,8 +162,8 @@ def _race(
     session.figures.append(
         Figure(
             f"{name}-{words}",
-            f"GPUs at once: {what}",
-            "GPUs",
+            f"{table.columns[1]} at once: {what}",
+            table.columns[1],
             "Rate of all (GB/s)",
             [Panel("", list(map(str, counts)), series)],
             "lines",

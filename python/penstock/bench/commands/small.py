@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .. import gpu, native
+from .. import gpu, native, verify
 from ..figures import Figure, Panel
 from ..files import DataFile, data_file
 from ..measure import Contestant, Row, WrongBytesError, absent
@@ -25,6 +26,7 @@ from ..session import Session
 from ..tables import Table
 
 _ALIGNMENT = 4096
+_FIO_MS = 200
 
 
 @benchmark("small", "Random reads by size and number in flight")
@@ -41,13 +43,15 @@ def small(
 ) -> None:
     """Read places of a file in random order, so many at a time; each place is 4 KiB aligned.
 
-    A latency is that of one read, from its submission until it is seen to be finished.
+    A latency is that of one read, from its submission until it is seen to be finished. Opening the
+    file is not timed.
     """
+    states = caches(cache)
     place = choose(device, session.ranks)
     lengths, in_flight = sizes(sizes_), numbers(depths, "numbers of reads")
+    file_size = max(file_size, 2 * max(lengths))
     session.need_space(file_size)
-    largest = max(lengths)
-    file = data_file(session.own_folder, max(file_size, 2 * largest))
+    file = data_file(session.own_folder, file_size)
     table = Table(
         f"Random reads of {size_in_words(file_size)} into {place.in_words}",
         [
@@ -66,7 +70,7 @@ def small(
         ],
     )
     panels: dict[str, Panel] = {}
-    for state, prepare in caches(cache).items():
+    for state, prepare in states.items():
         for length in lengths:
             count = max(1, min(operations, (256 << 20) // length))
             for depth in in_flight:
@@ -107,30 +111,70 @@ def _race(
                 if seen[number].tobytes() != opened.read(length):
                     raise WrongBytesError(f"wrong bytes of offset {places[number]}")
 
-    def contestant(name: str, run: Callable[[], list[float]], setting: str) -> Contestant:
+    def contestant(
+        name: str, open_file: Callable[[], Any], run: Callable[[Any], list[float]], setting: str
+    ) -> Contestant:
+        opened: list[Any] = []
+        told = [""]
+
+        def before() -> None:
+            prepare(file)
+            after()
+            opened.append(open_file())
+
         def timed() -> None:
-            latencies[name] = run()
+            latencies[name] = run(opened[0])
+
+        def after() -> None:
+            for each in opened:
+                told[0] = each.describe() if isinstance(each, native.OpenFile) else ""
+                each.close()
+            opened.clear()
+
+        def detail() -> str:
+            # A request that is submitted tells nothing.
+            return "" if name == "Penstock" and depth > 1 else told[0]
+
+        def poison() -> None:
+            verify.poisoner(address, [verify.Place(0, 0, count * length)])()
 
         return Contestant(
             name,
             setting,
             count,
             timed,
-            before=partial(prepare, file),
+            before=before,
+            poison=poison,
             check=matches,
-            detail=native.last if name == "Penstock" else str,
+            after=after,
+            detail=detail,
         )
+
+    def ours() -> native.OpenFile:
+        return native.OpenFile(file.path)
+
+    def plain() -> Any:
+        return open(file.path, "rb", buffering=0)
 
     pieces = native.ranges(
         [(offset, length, address + number * length) for number, offset in enumerate(places)]
     )
     entered = [
-        contestant("Penstock", partial(_penstock, file, pieces, depth), "a request each"),
-        contestant("Penstock readv", partial(_vectored, file, pieces), "one request for all"),
+        contestant(
+            "Penstock", ours, partial(_penstock, pieces=pieces, depth=depth), "a request each"
+        ),
+        contestant(
+            "Penstock readv", ours, partial(_vectored, pieces=pieces), "one request for all"
+        ),
     ]
     if not place.is_gpu:
         entered.append(
-            contestant("pread", partial(_pread, file, target, places, length), "one by one")
+            contestant(
+                "pread",
+                plain,
+                partial(_pread, target=target, places=places, length=length),
+                "one by one",
+            )
         )
     group = f"{size_in_words(length)}, {depth} in flight, {state}"
     rows = session.race(entered, "kIOPS", group=group)
@@ -141,28 +185,27 @@ def _race(
     return rows
 
 
-def _penstock(file: DataFile, pieces: Any, depth: int) -> list[float]:
+def _penstock(opened: native.OpenFile, pieces: Any, depth: int) -> list[float]:
     """Submit as long as there is room, and wait for the oldest; one alone is read at once."""
     took: list[float] = []
-    with native.OpenFile(file.path) as opened:
-        if depth == 1:
-            for piece in pieces:
-                begin = time.perf_counter()
-                opened.read_piece(piece)
-                took.append(time.perf_counter() - begin)
-            return took
-        queue: deque[tuple[native.Submitted, float]] = deque()
-        try:
-            for number in range(len(pieces)):
-                if len(queue) == depth:
-                    took.append(_finish(*queue.popleft()))
-                begin = time.perf_counter()
-                queue.append((opened.submit(pieces + number), begin))
-            while queue:
+    if depth == 1:
+        for piece in pieces:
+            begin = time.perf_counter()
+            opened.read_piece(piece)
+            took.append(time.perf_counter() - begin)
+        return took
+    queue: deque[tuple[native.Submitted, float]] = deque()
+    try:
+        for number in range(len(pieces)):
+            if len(queue) == depth:
                 took.append(_finish(*queue.popleft()))
-        finally:
-            for request, _ in queue:
-                request.free()
+            begin = time.perf_counter()
+            queue.append((opened.submit(pieces + number), begin))
+        while queue:
+            took.append(_finish(*queue.popleft()))
+    finally:
+        for request, _ in queue:
+            request.free()
     return took
 
 
@@ -171,24 +214,18 @@ def _finish(request: native.Submitted, begin: float) -> float:
     return time.perf_counter() - begin
 
 
-def _vectored(file: DataFile, pieces: Any) -> list[float]:
-    with native.OpenFile(file.path) as opened:
-        opened.read_ranges(pieces)
-        return []
+def _vectored(opened: native.OpenFile, pieces: Any) -> list[float]:
+    opened.read_ranges(pieces)
+    return []
 
 
-def _pread(file: DataFile, target: Any, places: list[int], length: int) -> list[float]:
-    import os
-
+def _pread(opened: Any, target: Any, places: list[int], length: int) -> list[float]:
     took = []
-    descriptor = os.open(file.path, os.O_RDONLY)
-    try:
-        for number, offset in enumerate(places):
-            begin = time.perf_counter()
-            os.preadv(descriptor, [target[number * length : (number + 1) * length]], offset)
-            took.append(time.perf_counter() - begin)
-    finally:
-        os.close(descriptor)
+    descriptor = opened.fileno()
+    for number, offset in enumerate(places):
+        begin = time.perf_counter()
+        os.preadv(descriptor, [target[number * length : (number + 1) * length]], offset)
+        took.append(time.perf_counter() - begin)
     return took
 
 
@@ -203,8 +240,9 @@ def _fio(
     """What fio reaches with io_uring into host memory; it times itself."""
     length, count, depth = work
     program = shutil.which("fio")
-    if program is None:
-        return session.race([absent("fio", "", "it is not installed")], group=group)
+    if program is None or session.ranks.size > 1:
+        why = "it is not installed" if program is None else "it is started by one rank only"
+        return session.race([absent("fio", "", why)], group=group)
     command = [
         program,
         "--name=small",
@@ -217,10 +255,13 @@ def _fio(
         f"--size={file.nbytes}",
         f"--bs={length}",
         f"--iodepth={depth}",
-        f"--number_ios={count}",
+        # It tells whole milliseconds: a run of so few reads would be some of them.
+        "--time_based",
+        f"--runtime={_FIO_MS}ms",
         "--invalidate=0" if state == "warm" else "--direct=1",
     ]
-    row = Row("fio", "io_uring, host memory", group, count, "kIOPS")
+    how = "buffered" if state == "warm" else "direct"
+    row = Row("fio", f"io_uring, {how}, host memory", group, count, "kIOPS")
     for _ in range(session.common.iterations):
         prepare(file)
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -228,8 +269,10 @@ def _fio(
             row.error = done.stderr.strip().split("\n")[0][:200]
             break
         job = json.loads(done.stdout)["jobs"][0]["read"]
-        row.seconds.append(job["runtime"] / 1e3 or count / job["iops"])
-        row.amount = job["total_ios"]
+        if not job["total_ios"]:
+            row.error = "it read nothing"
+            break
+        row.seconds.append(job["runtime"] / 1e3 / job["total_ios"] * count)
     session.rows.append(row)
     return [row]
 

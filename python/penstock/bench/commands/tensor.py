@@ -169,7 +169,15 @@ def _loads(
     if session.wants("torch"):
         entered.append(_by_torch(source, place, nbytes, check, before=lambda: warm(pages)))
     if session.wants("deepspeed"):
-        entered += deepnvme.loads(source, target, place, nbytes, check)
+        entered += deepnvme.loads(
+            source,
+            target,
+            place,
+            nbytes,
+            check,
+            before=lambda: warm(pages),
+            poison=lambda: _poison(place, target),
+        )
     return session.race(_known(entered), group=f"load, {place.in_words}")
 
 

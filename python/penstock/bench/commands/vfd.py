@@ -94,11 +94,15 @@ def _is_asked(session: Session, way: ways_of.Way, modes: list[str]) -> bool:
 
 def race(session: Session, entered: list[Contestant], group: str) -> list[Row]:
     """cuFile's mode is absent where cuFile does not start: that is no failure of Penstock."""
-    cufile = ps.describe(None)["cufile"]
-    if not (cufile["available"] and cufile["starts"]):
-        why = str(cufile["reason"])
+    if why := without_cufile():
         entered = [absent("gds", c.setting, why) if c.name == "gds" else c for c in entered]
     return session.race(entered, group=group)
+
+
+def without_cufile() -> str:
+    """Why cuFile does not start here, if it does not."""
+    cufile = ps.describe(None)["cufile"]
+    return "" if cufile["available"] and cufile["starts"] else str(cufile["reason"])
 
 
 def finish(session: Session, title: str, name: str, rows: list[Row], ticks: list[str]) -> None:

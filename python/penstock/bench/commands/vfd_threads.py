@@ -14,9 +14,9 @@ from ..figures import Figure, Panel
 from ..files import data_file
 from ..measure import Row
 from ..options import Cache, benchmark, caches, chosen, numbers, size_in_words, sizes
-from ..session import Session
+from ..session import RefusedError, Session
 from ..tables import Table
-from .vfd import prepare, race
+from .vfd import prepare, race, without_cufile
 
 _DIRECTIONS = ("write", "read")
 _Key = tuple[int, int, int]
@@ -47,9 +47,13 @@ def vfd_threads(
     counts, lengths = numbers(threads, "threads"), sizes(sizes_)
     pieces = sizes(blocks)
     wanted = chosen(directions, _DIRECTIONS, "direction")
-    (asked,) = chosen(mode, ways_of.MODES, "mode")
+    asked, *others = chosen(mode, ways_of.MODES, "mode")
+    if others:
+        raise RefusedError(f"--mode {mode!r} names several: choose one")
     states = caches(cache)
     prepare(session, [])
+    if asked == "gds" and (why := without_cufile()):
+        raise RefusedError(f"cuFile does not start here: {why}")
     session.need_space(2 * max(lengths))
     session.settings |= {"mode": asked, "cache": cache, "fsync": fsync}
     buffer = gpu.Buffer(max(lengths))

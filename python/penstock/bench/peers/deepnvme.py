@@ -51,7 +51,14 @@ def _torch(array: Any) -> Any:
 
 
 def loads(
-    source: Path, target: Any, place: Place, nbytes: int, check: Callable[[object], None]
+    source: Path,
+    target: Any,
+    place: Place,
+    nbytes: int,
+    check: Callable[[object], None],
+    *,
+    before: Callable[[], None],
+    poison: Callable[[], None],
 ) -> list[Contestant]:
     made = []
     for kind, handle in _handles(place):
@@ -63,7 +70,9 @@ def loads(
         def run(handle: Any = handle) -> None:
             handle.sync_pread(_torch(target), os.fspath(source), 0)
 
-        made.append(Contestant(name, _WORDS, nbytes, run, check=check))
+        made.append(
+            Contestant(name, _WORDS, nbytes, run, before=before, poison=poison, check=check)
+        )
     return made
 
 

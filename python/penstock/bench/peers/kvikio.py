@@ -145,6 +145,9 @@ def loads(
     buffer = Buffer(nbytes)
     reader = Reader(DataFile(Path(source), 0, nbytes), buffer)
 
+    def poison() -> None:
+        put(buffer.address, np.full(nbytes, 0xA5, np.uint8))
+
     def check(_: object) -> None:
         if not np.array_equal(get(buffer.address, nbytes), expected):
             raise WrongBytesError(f"wrong bytes of {os.fspath(source)}")
@@ -158,7 +161,17 @@ def loads(
             prepare()
 
         run = partial(reader.read, nbytes)
-        made.append(Contestant("kvikio", str(setting), nbytes, run, before=prepared, check=check))
+        made.append(
+            Contestant(
+                "kvikio",
+                str(setting),
+                nbytes,
+                run,
+                before=prepared,
+                poison=poison,
+                check=check,
+            )
+        )
     return made
 
 

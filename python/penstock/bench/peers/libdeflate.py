@@ -60,7 +60,7 @@ class _Reader:
     def __init__(self, data: Dataset, threads: int) -> None:
         self._inflate = _library().threaded_inflate
         self._data, self._threads = data, threads
-        self._file = os.open(data.path, os.O_RDONLY)
+        self._file = open(data.path, "rb", buffering=0)  # noqa: SIM115, closed with the reader
         self._offsets, self._sizes = (np.ascontiguousarray(found) for found in data.stored_at)
         self._pinned = gpu.Pinned(data.nbytes)
         self.out = gpu.empty((data.count,), "float32")
@@ -72,7 +72,7 @@ class _Reader:
             count = min(step, self._data.chunks - first)
             start, stop = first * chunk_bytes, (first + count) * chunk_bytes
             failed = self._inflate(
-                ctypes.c_int(self._file),
+                ctypes.c_int(self._file.fileno()),
                 ctypes.c_void_p(self._offsets.ctypes.data + first * 8),
                 ctypes.c_void_p(self._sizes.ctypes.data + first * 8),
                 ctypes.c_size_t(count),

@@ -76,7 +76,7 @@ class _Reader:
         self._data, self._library = data, library
         gpu.make_current()
         self.out = gpu.empty((data.count,), "float32")
-        self._file = os.open(data.path, os.O_RDONLY)
+        self._file = open(data.path, "rb", buffering=0)  # noqa: SIM115, closed with the reader
         self._pool = ThreadPoolExecutor(16)
         places = self._lay_out()
         self._stored = gpu.Buffer(self._pinned.array.size)
@@ -165,7 +165,7 @@ class _Reader:
 
     def _read_pieces(self, pieces: list[_Read]) -> None:
         for piece in pieces:
-            if os.preadv(self._file, piece.buffers, piece.offset) != piece.nbytes:
+            if os.preadv(self._file.fileno(), piece.buffers, piece.offset) != piece.nbytes:
                 raise OSError("a read came back short")
 
     def _decode(self) -> None:
