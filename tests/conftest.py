@@ -20,14 +20,19 @@ SANITIZED = os.environ.get("PENSTOCK_TEST_ASAN")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a GPU, or the stand-in of scripts/standin-gpu")
+    config.addinivalue_line("markers", "host: a GPU makes no difference to those that need none")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if ps.devices():
+    if not ps.devices():
+        reason, is_left_out = "no GPU: run on one, or under scripts/standin-gpu", "gpu"
+    elif "PENSTOCK_CUDA_LIBRARY" in os.environ:
+        reason, is_left_out = "the same without the stand-in GPU, where it is run", "host"
+    else:
         return
-    skip = pytest.mark.skip(reason="no GPU: run on one, or under scripts/standin-gpu")
+    skip = pytest.mark.skip(reason=reason)
     for item in items:
-        if "gpu" in item.keywords:
+        if is_left_out in item.keywords and not (is_left_out == "host" and "gpu" in item.keywords):
             item.add_marker(skip)
 
 

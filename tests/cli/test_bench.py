@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 from penstock.bench.commands import NAMES
 from penstock.cli import app
 
+pytestmark = pytest.mark.host
+
 NEED_GPU = {"vfd", "vfd-threads", "scaling"}
 
 
@@ -282,6 +284,8 @@ BAD = {
     "there is no device": ["hdf5-write", "--device", "tpu"],
     "is no type of numbers": ["hdf5-write", "--dtypes", "words"],
     "are needed": ["tensor", "--mb_size", "100000000"],
+    "0 is not in the range": ["tensor", "--mb_size", "0"],
+    "No such option": ["small", "--size", "3"],
 }
 
 

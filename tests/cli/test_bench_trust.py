@@ -22,6 +22,8 @@ from penstock.bench.measure import Contestant, Row, WrongBytesError, race
 from penstock.bench.tables import of_rows
 from penstock.cli import app
 
+pytestmark = pytest.mark.host
+
 
 @pytest.fixture
 def folder(tmp_path):

@@ -9,6 +9,8 @@ from tests.machines import CUFILE_JSON, DRIVE, GPU, PORT, RELEASE, Machine
 
 from penstock.diagnosis import Line, Status
 
+pytestmark = pytest.mark.host
+
 PARAMS = "/proc/driver/nvidia/params"
 MULTIPATH = "/sys/module/nvme_core/parameters/multipath"
 FULL_RATE = {

@@ -70,6 +70,11 @@ def _make(path: Path, nbytes: int) -> None:
             part = min(_PATTERN, nbytes - start)
             # Rolled, so that bytes from a wrong place of the file differ.
             dataset[start : start + part] = np.roll(pattern, number)[:part]
+    sync_file(path)
+
+
+def sync_file(path: os.PathLike[str]) -> None:
+    """Wait until all that was written to a file is on the medium."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from . import native
+from .files import sync_file
 
 APIS = ("PENSTOCK", "POSIX", "CUFILE")
 OPENS = ("buffered", "direct")
@@ -74,7 +75,7 @@ class _Engine:
         flags = native.READ if self._is_read else native.CREATED
         direct = "yes" if opened == "direct" else "no"
         self._file = native.OpenFile(path, flags, route=route, direct=direct)
-        self._descriptor_path = path
+        self._path = path
 
     @property
     def path(self) -> str:
@@ -84,11 +85,7 @@ class _Engine:
         (self._file.read if self._is_read else self._file.write)(address, nbytes, offset)
 
     def sync(self) -> None:
-        descriptor = os.open(self._descriptor_path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_file(self._path)
 
     def close(self) -> None:
         self._file.close()

@@ -229,8 +229,3 @@ def _worst(processes: list[subprocess.Popen[bytes]]) -> int:
                 return status if status > 0 else 1
         time.sleep(0.02)
     return 0
-
-
-def is_started() -> bool:
-    """Whether :func:`start` has started this process."""
-    return _VARIABLE in os.environ

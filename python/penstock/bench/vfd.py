@@ -23,7 +23,7 @@ from penstock.memory import copy_bytes
 
 from . import gpu, verify
 from .command import Plan
-from .files import DataFile
+from .files import DataFile, sync_file
 from .libhdf5 import OpenFile, library
 from .measure import OUR_MODES, Contestant, Row
 from .result import Target
@@ -171,8 +171,9 @@ def writing(way: Way, path: Path, nbytes: int, buffer: gpu.Buffer, sync: bool) -
     """Writes a buffer to a new file, until the call returns or the bytes are on the medium."""
     opened: list[OpenFile] = []
     driver = way.driver
-    if sync and driver is not None and driver[0] == "penstock":
-        # What a program sets that will want its data on the medium; os.fsync follows all the same.
+    syncs_itself = sync and driver is not None and driver[0] == "penstock"
+    if syncs_itself and driver is not None:
+        # What a program sets instead of syncing the file itself.
         driver = (driver[0], f"{driver[1]};durable=yes")
     remove = partial(path.unlink, missing_ok=True)
 
@@ -185,11 +186,8 @@ def writing(way: Way, path: Path, nbytes: int, buffer: gpu.Buffer, sync: bool) -
         write(way, opened[0], buffer, nbytes)
         if sync:
             opened[0].flush()
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            if not syncs_itself:
+                sync_file(path)
 
     def check(_: object) -> None:
         places = verify.windows(nbytes, opened[0].offset)
@@ -200,7 +198,7 @@ def writing(way: Way, path: Path, nbytes: int, buffer: gpu.Buffer, sync: bool) -
         remove()
 
     setting = way.setting if driver is None else driver[1] or driver[0]
-    setting = f"{setting}, os.fsync" if sync else setting
+    setting = f"{setting}, os.fsync" if sync and not syncs_itself else setting
     return Contestant(
         way.name,
         setting,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -10,6 +11,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from penstock.bench.commands import NAMES
+
+# What typer raises for arguments that it cannot take. It has no public name of its own.
+_UsageError: Any = typer.BadParameter.__mro__[1]
 
 
 class _Spaced(TyperCommand):
@@ -24,7 +28,11 @@ class _Spaced(TyperCommand):
                 joined[-1] += f",{word}"
             else:
                 joined.append(word)
-        return super().parse_args(ctx, joined)
+        try:
+            return super().parse_args(ctx, joined)
+        except _UsageError as error:
+            print(f"penstock: {error.format_message()}", file=sys.stderr)
+            raise typer.Exit(2) from None
 
 
 class _Benchmarks(TyperGroup):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import typer
 import penstock as ps
 
 from ..figures import Figure, Panel
+from ..files import sync_file
 from ..measure import Contestant, Row, WrongBytesError
 from ..options import benchmark, numbers, words
 from ..place import CHOICES, Place, choose
@@ -146,7 +146,7 @@ def _race(session: Session, case: _Case, place: Place, fsync: bool) -> list[Row]
         with h5py.File(path, "w") as file:
             file.create_dataset(_NAME, data=place.get(array))
         if fsync:
-            _sync(path)
+            sync_file(path)
 
     def contestant(name: str, run: Callable[[], None], setting: str = "") -> Contestant:
         def remove() -> None:
@@ -172,15 +172,7 @@ def _write(path: Path, case: _Case, array: Any, *, fsync: bool) -> None:
         report = ps.last_report()
         case.calls.append(report.elapsed_ns / 1e9 if report else 0.0)
     if fsync:
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_file(path)
 
 
 def _add(table: Table, case: _Case, row: Row, ours: Row) -> None:

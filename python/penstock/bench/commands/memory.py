@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
+import os
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +26,9 @@ from ..session import RefusedError, Session
 from ..tables import Table
 
 _ACCESSES = ("write", "read")
+
+_BROKEN = {errno.errorcode[code]: code for code in (errno.ENOSPC, errno.EDQUOT, errno.EIO)}
+"""Errors that say nothing of a combination, but of the file system."""
 
 
 @benchmark("memory", "Memory by file modes", folder=("--dir",), iterations=3)
@@ -151,6 +156,9 @@ def _race(
     for seen in found:
         seen.keep(session.common.iterations)
         cells.together(seen)
+        if seen.impossible in _BROKEN:
+            why = os.strerror(_BROKEN[seen.impossible])
+            raise RefusedError(f"{seen.cell}: {why} ({seen.impossible})")
     # As the table has it: of a phase that -D ended, what all would have taken.
     for each, seen in zip(rows, found, strict=True):
         if not each.error:

@@ -108,7 +108,7 @@ def _add(
         return None
     total = series.nbytes * session.ranks.size / 1e9
     computed = compute * (steps - 1)
-    raw = statistics.median(series.in_calls[-len(row.seconds) :])
+    raw = max(session.ranks.gather(statistics.median(series.in_calls[-len(row.seconds) :])))
     observed = total / max(row.median - computed, 1e-9)
     mode = "async" if series.way.has_events else "sync"
     times = (row.median, max(row.seconds), min(row.seconds))

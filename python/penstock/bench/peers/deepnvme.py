@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..files import sync_file
 from ..measure import Contestant, absent
 from ..place import Place
 
@@ -95,11 +96,7 @@ def stores(
         def run(handle: Any = handle) -> None:
             handle.sync_pwrite(_torch(array), os.fspath(path), 0)
             if fsync:
-                descriptor = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+                sync_file(path)
 
         def before(path: Path = path) -> None:
             # Its handles write into a file that exists and is as long.
