@@ -284,7 +284,7 @@ BAD = {
     "there is no device": ["hdf5-write", "--device", "tpu"],
     "is no type of numbers": ["hdf5-write", "--dtypes", "words"],
     "are needed": ["tensor", "--mb_size", "100000000"],
-    "0 is not in the range": ["tensor", "--mb_size", "0"],
+    "greater than or equal to 1": ["tensor", "--mb_size", "0"],
     "No such option": ["small", "--size", "3"],
 }
 
