@@ -174,6 +174,6 @@ if __name__ == "__main__":
         "Calls that begin a write, and calls beside it",
         measure,
         size="1GiB",
-        quick_size="64MiB",
+        quick_size="16MiB",
         needs_gpu=False,
     )
