@@ -34,8 +34,12 @@ static void make_tree(const char *path, hid_t fapl) {
     OK(H5Dclose(plain));
     OK(H5Gclose(H5Gcreate2(file, "group", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)));
     OK(H5Lmove(file, "plain", file, "group/moved", H5P_DEFAULT, H5P_DEFAULT));
-    hid_t last = create_dataset(file, "last", 4000, H5P_DEFAULT);
+    /* The time of its creation would stay in the file. */
+    hid_t without_times = H5Pcreate(H5P_DATASET_CREATE);
+    OK(H5Pset_obj_track_times(without_times, false));
+    hid_t last = create_dataset(file, "last", 4000, without_times);
     OK(H5Dclose(last));
+    OK(H5Pclose(without_times));
     OK(H5Ldelete(file, "last", H5P_DEFAULT));
     OK(H5Fclose(file));
     OK(H5Sclose(space));
