@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,3 +41,12 @@ def penstock() -> Command:
 @pytest.fixture(scope="session")
 def on_gpu(penstock: Command) -> bool:
     return bool(penstock.json("report")["cuda"]["devices"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """What is measured; it is as empty afterwards as before."""
+    made = tmp_path / "measured"
+    made.mkdir()
+    yield made
+    assert list(made.iterdir()) == []

@@ -27,15 +27,6 @@ OWN_PROCESS = {*NEED_GPU, "plotfile"}
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """What is measured; it is as empty afterwards as before."""
-    made = tmp_path / "measured"
-    made.mkdir()
-    yield made
-    assert list(made.iterdir()) == []
-
-
-@pytest.fixture
 def numbers(tmp_path):
     path = tmp_path / "numbers.h5"
     with h5py.File(path, "w") as file:
