@@ -60,19 +60,24 @@ class _Reader:
     def __init__(self, data: Dataset, threads: int) -> None:
         self._inflate = _library().threaded_inflate
         self._data, self._threads = data, threads
-        self._file = open(data.path, "rb", buffering=0)  # noqa: SIM115, closed with the reader
         self._offsets, self._sizes = (np.ascontiguousarray(found) for found in data.stored_at)
         self._pinned = gpu.Pinned(data.nbytes)
         self.out = gpu.empty((data.count,), "float32")
 
     def read(self) -> Any:
+        with open(self._data.path, "rb", buffering=0) as file:
+            self._read(file.fileno())
+        gpu.synchronize()
+        return self.out
+
+    def _read(self, descriptor: int) -> None:
         chunk_bytes = self._data.chunk * ITEM
         step = max(_SLAB // chunk_bytes, 1)
         for first in range(0, self._data.chunks, step):
             count = min(step, self._data.chunks - first)
             start, stop = first * chunk_bytes, (first + count) * chunk_bytes
             failed = self._inflate(
-                ctypes.c_int(self._file.fileno()),
+                ctypes.c_int(descriptor),
                 ctypes.c_void_p(self._offsets.ctypes.data + first * 8),
                 ctypes.c_void_p(self._sizes.ctypes.data + first * 8),
                 ctypes.c_size_t(count),
@@ -83,5 +88,3 @@ class _Reader:
             if failed:
                 raise RuntimeError("a chunk could not be read or decoded")
             self._pinned.send(start, stop, self.out)
-        gpu.synchronize()
-        return self.out

@@ -76,7 +76,6 @@ class _Reader:
         self._data, self._library = data, library
         gpu.make_current()
         self.out = gpu.empty((data.count,), "float32")
-        self._file = open(data.path, "rb", buffering=0)  # noqa: SIM115, closed with the reader
         self._pool = ThreadPoolExecutor(16)
         places = self._lay_out()
         self._stored = gpu.Buffer(self._pinned.array.size)
@@ -152,21 +151,18 @@ class _Reader:
         return _Options(_CUDA_BACKEND)
 
     def read(self, threads: int) -> Any:
-        if threads == 1:
-            self._read_pieces(self._reads)
-        else:
-            share = [self._reads[start::threads] for start in range(threads)]
-            list(self._pool.map(self._read_pieces, share))
+        with open(self._data.path, "rb", buffering=0) as file:
+            read = partial(_read_pieces, file.fileno())
+            if threads == 1:
+                read(self._reads)
+            else:
+                share = [self._reads[start::threads] for start in range(threads)]
+                list(self._pool.map(read, share))
         self._pinned.send(0, self._pinned.array.size, self._stored.array)
         self._decode()
         gpu.unshuffle(self._shuffled.array, self.out, self._data.chunk)
         gpu.synchronize()
         return self.out
-
-    def _read_pieces(self, pieces: list[_Read]) -> None:
-        for piece in pieces:
-            if os.preadv(self._file.fileno(), piece.buffers, piece.offset) != piece.nbytes:
-                raise OSError("a read came back short")
 
     def _decode(self) -> None:
         def address(name: str) -> ctypes.c_void_p:
@@ -199,3 +195,9 @@ class _Reader:
 def _check(status: int) -> None:
     if status:
         raise RuntimeError(f"nvCOMP answers with status {status}")
+
+
+def _read_pieces(descriptor: int, pieces: list[_Read]) -> None:
+    for piece in pieces:
+        if os.preadv(descriptor, piece.buffers, piece.offset) != piece.nbytes:
+            raise OSError("a read came back short")
