@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from penstock.bench import events
-from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.command import Found, Plan, main
 from penstock.bench.files import require_space
 from penstock.bench.measure import Row, race
 from penstock.bench.plotfiles import Series, contestant
 from penstock.bench.result import Target
+from penstock.units import size_in_words
 
 _STEPS = 5
 _LEVELS = (1, 3)

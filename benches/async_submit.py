@@ -8,11 +8,12 @@ from pathlib import Path
 
 import penstock as ps
 from penstock.bench import events
-from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.command import Found, Plan, main
 from penstock.bench.files import require_space
 from penstock.bench.libhdf5 import TRUNCATE, library, numbers
 from penstock.bench.measure import Contestant, Row, race
 from penstock.bench.result import Target
+from penstock.units import size_in_words
 
 _SUBMITTED = 64 << 20
 _ROW = 8

@@ -13,12 +13,13 @@ import numpy as np
 
 import penstock as ps
 from penstock.bench import gpu, native, verify
-from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.command import Found, Plan, main
 from penstock.bench.files import DataFile, data_file, drop
 from penstock.bench.measure import Contestant, Row, race, shortlist
 from penstock.bench.peers import kvikio
 from penstock.bench.peers.kvikio import Setting
 from penstock.bench.result import Target
+from penstock.units import size_in_words
 
 _SCREENED = 1 << 30
 

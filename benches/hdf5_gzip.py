@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from penstock.bench import hdf5
-from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.command import Found, Plan, main
 from penstock.bench.hdf5_files import compressed
 from penstock.bench.measure import Row, race
 from penstock.bench.peers import libdeflate, nvcomp
 from penstock.bench.result import Target
+from penstock.units import size_in_words
 
 _CHUNKS = (64 << 10, 256 << 10, 1 << 20)
 _H5PY_SHARE = 16

@@ -12,12 +12,13 @@ from typing import Any
 
 import penstock as ps
 from penstock.bench import native
-from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.command import Found, Plan, main
 from penstock.bench.expected import Expected
 from penstock.bench.files import DATASET
 from penstock.bench.hdf5_files import ITEM, Values, array, compressed, create
 from penstock.bench.measure import Contestant, race
 from penstock.bench.result import Target
+from penstock.units import size_in_words
 
 _CORES = 2
 _CHUNK = 256 << 10

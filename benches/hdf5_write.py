@@ -11,11 +11,12 @@ import numpy as np
 
 import penstock as ps
 from penstock.bench import gpu, native
-from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.command import Found, Plan, main
 from penstock.bench.files import DATASET
 from penstock.bench.hdf5_files import ITEM, Values, array
 from penstock.bench.measure import Contestant, race
 from penstock.bench.result import Target
+from penstock.units import size_in_words
 
 _CHUNK = 1 << 20
 _H5PY_SHARE = 16

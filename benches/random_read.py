@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from penstock.bench import gpu, native, verify
-from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.command import Found, Plan, main
 from penstock.bench.files import DataFile, data_file, warm
 from penstock.bench.measure import Contestant, Row, race, shortlist
 from penstock.bench.peers import kvikio
 from penstock.bench.peers.kvikio import Setting
 from penstock.bench.result import Target
 from penstock.bench.verify import Place
+from penstock.units import size_in_words
 
 _COUNT = 2000
 _CHECKED = 64 << 20

@@ -6,10 +6,11 @@ from dataclasses import replace
 from functools import partial
 
 from penstock.bench import gpu, vfd
-from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.command import Found, Plan, main
 from penstock.bench.files import data_file, drop, warm
 from penstock.bench.measure import Row, race
 from penstock.bench.result import Target
+from penstock.units import size_in_words
 
 _WANTED = {"cached": 10, "cold": 2}
 

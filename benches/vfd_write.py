@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from penstock.bench import gpu, vfd
-from penstock.bench.command import Found, Plan, main, size_in_words
+from penstock.bench.command import Found, Plan, main
 from penstock.bench.files import require_space
 from penstock.bench.measure import Row, race
 from penstock.bench.result import Target
+from penstock.units import size_in_words
 
 
 def measure(plan: Plan) -> Found:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from penstock.units import size_in_words
+
 from .cells import Seen
-from .options import size_in_words
 
 _ENOUGH = 0.9
 """The share of the best rate from which on a larger transfer is not worth its memory."""

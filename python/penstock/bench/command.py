@@ -101,10 +101,3 @@ def _size(text: str) -> int:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size: write for example 256MiB")
     return int(match[1]) * _FACTORS[match[2] or ""]
-
-
-def size_in_words(count: int) -> str:
-    for unit in ("GiB", "MiB", "KiB"):
-        if count >= _FACTORS[unit] and count % _FACTORS[unit] == 0:
-            return f"{count // _FACTORS[unit]} {unit}"
-    return f"{count} bytes"

@@ -10,9 +10,9 @@ import h5py
 import numpy as np
 
 import penstock as ps
+from penstock.units import size_in_words
 
 from . import gpu, native
-from .command import size_in_words
 from .expected import Expected
 from .files import DATASET
 from .hdf5_files import Dataset

@@ -71,13 +71,6 @@ def chosen(text: str, known: typing.Collection[str], what: str) -> list[str]:
     return found
 
 
-def size_in_words(count: int) -> str:
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= factor and count % factor == 0:
-            return f"{count // factor} {unit}"
-    return f"{count} bytes"
-
-
 def _flag(*names: str, text: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, **more)
 

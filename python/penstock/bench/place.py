@@ -10,6 +10,7 @@ import numpy as np
 import penstock as ps
 
 from . import gpu
+from .measure import Contestant, absent
 from .ranks import Ranks
 from .session import RefusedError
 
@@ -43,6 +44,19 @@ class Place:
 
     def get(self, array: Any) -> np.ndarray[Any, Any]:
         return array if isinstance(array, np.ndarray) else gpu.to_host(array)
+
+
+def without_cufile() -> str:
+    """Why cuFile does not start here, if it does not."""
+    cufile = ps.describe(None)["cufile"]
+    return "" if cufile["available"] and cufile["starts"] else str(cufile["reason"])
+
+
+def with_known_routes(entered: list[Contestant], name: str) -> list[Contestant]:
+    """The one of this name goes through cuFile. Where that does not start it is absent, which is no
+    failure of Penstock."""
+    why = without_cufile()
+    return [absent(name, c.setting, why) if why and c.name == name else c for c in entered]
 
 
 def choose(text: str, ranks: Ranks) -> Place:

@@ -11,12 +11,14 @@ import h5py
 import numpy as np
 import typer
 
+from penstock.units import size_in_words
+
 from .. import hdf5
 from ..figures import Figure, Panel
 from ..files import DATASET, DataFile, warm
 from ..hdf5_files import ITEM, PERIOD, compressed
 from ..measure import Contestant, Row
-from ..options import SIZE, benchmark, chosen, size_in_words, sizes
+from ..options import SIZE, benchmark, chosen, sizes
 from ..peers import libdeflate, nvcomp
 from ..place import CHOICES, choose
 from ..session import RefusedError, Session

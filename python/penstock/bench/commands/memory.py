@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 import penstock as ps
+from penstock.units import size_in_words
 
 from .. import advice, allocate, gpu
 from ..cells import Cell, Cells, Extent, Seen
@@ -20,8 +21,9 @@ from ..figures import Figure, Panel
 from ..files import DataFile, drop
 from ..ior import APIS, OPENS
 from ..measure import Contestant
-from ..options import SIZE, Cache, benchmark, caches, chosen, size_in_words, sizes
+from ..options import SIZE, Cache, benchmark, caches, chosen, sizes
 from ..peers import ior
+from ..place import without_cufile
 from ..session import RefusedError, Session
 from ..tables import Table
 
@@ -177,9 +179,8 @@ def _without_gpu(session: Session, kinds: list[str], apis: list[str]) -> set[str
         if asked == kinds:
             raise RefusedError(f"there is no GPU for {', '.join(asked)}: choose other memory")
         missing |= dict.fromkeys(asked, "there is no GPU")
-    cufile = ps.describe(None)["cufile"]
-    if "CUFILE" in apis and not (devices and cufile["available"] and cufile["starts"]):
-        missing["CUFILE"] = str(cufile["reason"] or "there is no GPU")
+    if "CUFILE" in apis and (why := without_cufile() or ("" if devices else "there is no GPU")):
+        missing["CUFILE"] = why
     if set(apis) <= set(missing):
         raise RefusedError(f"CUFILE cannot be measured here: {missing['CUFILE']}")
     session.absent |= missing

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from penstock.units import size_in_words
+
 from .. import events
 from ..figures import Figure, Panel
 from ..measure import Contestant, Row, absent
-from ..options import SIZE, benchmark, numbers, size_in_words
+from ..options import SIZE, benchmark, numbers
 from ..place import choose
 from ..plotfiles import Series, contestant
 from ..session import RefusedError, Session

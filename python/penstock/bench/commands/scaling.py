@@ -11,13 +11,14 @@ from typing import Annotated
 import typer
 
 import penstock as ps
+from penstock.units import size_in_words
 
 from .. import gpu
 from .. import vfd as ways_of
 from ..figures import Figure, Panel
 from ..files import DataFile, data_file
 from ..measure import Contestant, Row, nothing
-from ..options import SIZE, Cache, benchmark, caches, chosen, size_in_words
+from ..options import SIZE, Cache, benchmark, caches, chosen
 from ..session import Session
 from ..tables import Table
 from .vfd import prepare, race

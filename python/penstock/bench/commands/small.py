@@ -16,11 +16,13 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from penstock.units import size_in_words
+
 from .. import gpu, native, verify
 from ..figures import Figure, Panel
 from ..files import DataFile, data_file
 from ..measure import Contestant, Row, WrongBytesError, absent
-from ..options import SIZE, Cache, benchmark, caches, numbers, size_in_words, sizes
+from ..options import SIZE, Cache, benchmark, caches, numbers, sizes
 from ..place import CHOICES, Place, choose
 from ..session import Session
 from ..tables import Table

@@ -20,7 +20,7 @@ from ..files import DataFile, warm
 from ..measure import Contestant, Row, WrongBytesError, absent
 from ..options import benchmark
 from ..peers import deepnvme, kvikio
-from ..place import Place, choose
+from ..place import Place, choose, with_known_routes
 from ..session import RefusedError, Session
 from ..tables import Table
 
@@ -178,7 +178,7 @@ def _loads(
             before=lambda: warm(pages),
             poison=lambda: _poison(place, target),
         )
-    return session.race(_known(entered), group=f"load, {place.in_words}")
+    return session.race(with_known_routes(entered, "Penstock gds"), group=f"load, {place.in_words}")
 
 
 def _stores(
@@ -232,7 +232,9 @@ def _stores(
         entered += kvikio.stores(path, noise, before=remove, check=check, sync=fsync)
     if session.wants("deepspeed"):
         entered += deepnvme.stores(path, array, place, noise.size, fsync, remove, check)
-    return session.race(_known(entered), group=f"store, {place.in_words}")
+    return session.race(
+        with_known_routes(entered, "Penstock gds"), group=f"store, {place.in_words}"
+    )
 
 
 def _by_torch(
@@ -264,17 +266,6 @@ def _by_torch(
 
 def _of(place: Place) -> list[_Variant]:
     return [v for v in _VARIANTS if place.is_gpu or not v.gpu_only]
-
-
-def _known(entered: list[Contestant]) -> list[Contestant]:
-    """A route that this machine has not is absent, which is no failure of Penstock."""
-    cufile = ps.describe(None)["cufile"]
-    if cufile["available"] and cufile["starts"]:
-        return entered
-    why = str(cufile["reason"])
-    return [
-        absent("Penstock gds", c.setting, why) if c.name == "Penstock gds" else c for c in entered
-    ]
 
 
 def _poison(place: Place, target: Any) -> None:

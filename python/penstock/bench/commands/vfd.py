@@ -9,13 +9,15 @@ from typing import Annotated
 import typer
 
 import penstock as ps
+from penstock.units import size_in_words
 
 from .. import gpu
 from .. import vfd as ways_of
 from ..figures import Figure, Panel
 from ..files import data_file
-from ..measure import Contestant, Row, absent
-from ..options import Cache, benchmark, caches, chosen, size_in_words, sizes
+from ..measure import Contestant, Row
+from ..options import Cache, benchmark, caches, chosen, sizes
+from ..place import with_known_routes
 from ..session import RefusedError, Session
 from ..tables import of_rows
 
@@ -93,16 +95,7 @@ def _is_asked(session: Session, way: ways_of.Way, modes: list[str]) -> bool:
 
 
 def race(session: Session, entered: list[Contestant], group: str) -> list[Row]:
-    """cuFile's mode is absent where cuFile does not start: that is no failure of Penstock."""
-    if why := without_cufile():
-        entered = [absent("gds", c.setting, why) if c.name == "gds" else c for c in entered]
-    return session.race(entered, group=group)
-
-
-def without_cufile() -> str:
-    """Why cuFile does not start here, if it does not."""
-    cufile = ps.describe(None)["cufile"]
-    return "" if cufile["available"] and cufile["starts"] else str(cufile["reason"])
+    return session.race(with_known_routes(entered, "gds"), group=group)
 
 
 def finish(session: Session, title: str, name: str, rows: list[Row], ticks: list[str]) -> None:

@@ -8,15 +8,18 @@ from typing import Annotated
 
 import typer
 
+from penstock.units import size_in_words
+
 from .. import gpu
 from .. import vfd as ways_of
 from ..figures import Figure, Panel
 from ..files import data_file
 from ..measure import Row
-from ..options import Cache, benchmark, caches, chosen, numbers, size_in_words, sizes
+from ..options import Cache, benchmark, caches, chosen, numbers, sizes
+from ..place import without_cufile
 from ..session import RefusedError, Session
 from ..tables import Table
-from .vfd import prepare, race, without_cufile
+from .vfd import prepare, race
 
 _DIRECTIONS = ("write", "read")
 _Key = tuple[int, int, int]

@@ -45,6 +45,16 @@ def _handles(place: Place) -> list[tuple[str, Any]]:
     return found
 
 
+def _each(place: Place, made: Callable[[str, Any], Contestant]) -> list[Contestant]:
+    """A contestant for each handle, by its name."""
+    return [
+        absent(f"{NAME} {kind}", _WORDS, handle)
+        if isinstance(handle, str)
+        else made(f"{NAME} {kind}", handle)
+        for kind, handle in _handles(place)
+    ]
+
+
 def _torch(array: Any) -> Any:
     import torch
 
@@ -61,20 +71,13 @@ def loads(
     before: Callable[[], None],
     poison: Callable[[], None],
 ) -> list[Contestant]:
-    made = []
-    for kind, handle in _handles(place):
-        name = f"{NAME} {kind}"
-        if isinstance(handle, str):
-            made.append(absent(name, _WORDS, handle))
-            continue
-
-        def run(handle: Any = handle) -> None:
+    def made(name: str, handle: Any) -> Contestant:
+        def run() -> None:
             handle.sync_pread(_torch(target), os.fspath(source), 0)
 
-        made.append(
-            Contestant(name, _WORDS, nbytes, run, before=before, poison=poison, check=check)
-        )
-    return made
+        return Contestant(name, _WORDS, nbytes, run, before=before, poison=poison, check=check)
+
+    return _each(place, made)
 
 
 def stores(
@@ -86,22 +89,17 @@ def stores(
     remove: Callable[[], None],
     check: Callable[[object], None],
 ) -> list[Contestant]:
-    made = []
-    for kind, handle in _handles(place):
-        name = f"{NAME} {kind}"
-        if isinstance(handle, str):
-            made.append(absent(name, _WORDS, handle))
-            continue
+    def before() -> None:
+        # Its handles write into a file that exists and is as long.
+        with open(path, "wb") as file:
+            file.truncate(nbytes)
 
-        def run(handle: Any = handle) -> None:
+    def made(name: str, handle: Any) -> Contestant:
+        def run() -> None:
             handle.sync_pwrite(_torch(array), os.fspath(path), 0)
             if fsync:
                 sync_file(path)
 
-        def before(path: Path = path) -> None:
-            # Its handles write into a file that exists and is as long.
-            with open(path, "wb") as file:
-                file.truncate(nbytes)
+        return Contestant(name, _WORDS, nbytes, run, before=before, check=check, after=remove)
 
-        made.append(Contestant(name, _WORDS, nbytes, run, before=before, check=check, after=remove))
-    return made
+    return _each(place, made)
