@@ -50,7 +50,7 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         return str(filled)
 
 
-PACKAGES = ["penstock-capi", "penstock-vfd", "penstock-vol", "penstock-legate"]
+PACKAGES = ["penstock-capi", "penstock-vfd-plugin", "penstock-vol-plugin", "penstock-legate"]
 
 
 def build_libraries(root: Path) -> dict[str, str]:

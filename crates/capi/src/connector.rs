@@ -2,9 +2,9 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use penstock_hdf5::connector;
 use penstock_sys::hdf5::connector::H5VL_class_t;
 use penstock_sys::hdf5::hid_t;
+use penstock_vol as connector;
 
 use crate::dataset::hdf5_of_process;
 use crate::driver::text;

@@ -13,8 +13,8 @@ use penstock_engine::refuse_fork;
 use penstock_engine::request::StreamOrder;
 use penstock_engine::{MemoryKind, Stream};
 use penstock_hdf5::execute::Manner;
-use penstock_hdf5::order::{Known, Order, Shape};
 use penstock_hdf5::transfer::conflicts::Access;
+use penstock_hdf5::transfer::request::{Known, Order, Shape};
 use penstock_hdf5::transfer::{self, settle_dataset, settle_file, settle_path};
 use penstock_sys::add_library_folders;
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
@@ -458,5 +458,5 @@ pub extern "C" fn penstock_hdf5_is_settled() -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn penstock_hdf5_unsettled() -> *const u64 {
-    transfer::unsettled()
+    transfer::unsettled_count()
 }

@@ -3,9 +3,9 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_hdf5::driver;
 use penstock_sys::hdf5::driver::H5FD_class_t;
 use penstock_sys::hdf5::{Hdf5, hid_t};
+use penstock_vfd as driver;
 
 use crate::dataset::hdf5_of_process;
 use crate::error::{OK, guard, null};

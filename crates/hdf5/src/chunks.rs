@@ -7,9 +7,9 @@ use std::slice;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{H5P_DEFAULT, H5S_MAX_RANK, HADDR_UNDEF, haddr_t, hid_t, hsize_t};
 
-use crate::metadata::{DatasetInfo, FileInfo, Layout};
-use crate::session::Session;
-use crate::swizzle::Swizzle;
+use crate::dataset::swizzle::Swizzle;
+use crate::dataset::{DatasetInfo, FileInfo, Layout};
+use crate::library::Session;
 
 /// A dataset cut into chunks. Chunks are numbered in C order of their coordinates.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,44 +5,28 @@
 //! what it knows into plain data. From plain data, [`ReadPlan`] says which bytes of the file become
 //! which elements of the destination; carrying that out needs no HDF5 and no lock.
 
-mod agreement;
-pub mod binding;
 mod blocks;
-mod change;
 mod chunks;
-mod compose;
-pub mod connector;
-pub mod driver;
-mod edge;
-mod element;
+mod conversion;
+pub mod dataset;
 pub mod execute;
-mod metadata;
-mod numbers;
-pub mod order;
+pub mod library;
 mod pair;
 mod placement;
 mod plan;
-mod pointers;
-pub mod read;
 mod room;
 mod selection;
-mod session;
-mod space;
 mod sweep;
-mod swizzle;
 pub mod transfer;
-mod unfinished;
-mod unsettled;
-pub mod write;
+mod virtual_dataset;
 
-pub use change::Conversion;
 pub use chunks::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
-pub use compose::{Composition, Part, SourceFile, Store, compose};
-pub use element::{
-    Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer, Order,
-    Padding,
+pub use conversion::Conversion;
+pub use dataset::{
+    Complex, DatasetInfo, ElementType, Enumeration, ExternalSlot, Field, FileInfo, Float,
+    FloatKind, FloatLayout, Integer, Layout, MappedSelection, Order, Padding, VirtualMapping,
 };
-pub use metadata::{DatasetInfo, ExternalSlot, FileInfo, Layout, MappedSelection, VirtualMapping};
+pub use library::Session;
 pub use pair::pair;
 pub use placement::{ByteCopy, Patch, PatchDim};
 pub use plan::{
@@ -50,4 +34,4 @@ pub use plan::{
     Work, Works,
 };
 pub use selection::{Axis, AxisRun, Run, Selection};
-pub use session::Session;
+pub use virtual_dataset::{Composition, Part, SourceFile, Store, compose};

@@ -12,7 +12,7 @@ use penstock_engine::error::{Error, Kind, Result};
 
 use crate::blocks;
 use crate::chunks::{ChunkGrid, ChunkTable};
-use crate::metadata::{DatasetInfo, ExternalSlot, Layout, in_dataset};
+use crate::dataset::{DatasetInfo, ExternalSlot, Layout, in_dataset};
 use crate::placement::{Geometry, Placement};
 use crate::selection::{Axis, Selection};
 pub(crate) use change::{Before, Changed, Changes};

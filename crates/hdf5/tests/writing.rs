@@ -11,8 +11,8 @@ use penstock_engine::allocate;
 use penstock_engine::options::Options;
 use penstock_engine::report::{self, Report};
 use penstock_hdf5::execute::{Manner, write::submit};
-use penstock_hdf5::order::{Known, Order, Shape};
-use penstock_hdf5::write::prepare;
+use penstock_hdf5::transfer::request::{Known, Order, Shape};
+use penstock_hdf5::transfer::write::prepare;
 use penstock_sys::hdf5::{
     H5F_ACC_RDONLY, H5F_ACC_RDWR, H5P_DEFAULT, H5S_ALL, H5S_SELECT_SET, hid_t,
 };

@@ -17,8 +17,8 @@ use super::host::HostRead;
 use super::place::Target;
 use super::reading::Reading;
 use crate::plan::{Source, Work};
-use crate::read::Prepared;
 use crate::room::push;
+use crate::transfer::read::Prepared;
 
 /// How a request is submitted, besides what it moves.
 #[derive(Default)]

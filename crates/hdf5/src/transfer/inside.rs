@@ -6,7 +6,7 @@ use std::ptr;
 
 use penstock_sys::hdf5::{Hdf5, PropertyIterate, herr_t, hid_t};
 
-use crate::session::Session;
+use crate::library::Session;
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };

@@ -7,7 +7,12 @@
 pub mod conflicts;
 mod held;
 mod inside;
+pub mod read;
+pub mod request;
 mod settle;
+pub mod unfinished;
+mod unsettled;
+pub mod write;
 
 use std::sync::Arc;
 
@@ -21,16 +26,17 @@ use conflicts::{
     number_of_file,
 };
 pub use held::Held;
-pub(crate) use inside::{inside, is_inside};
+pub use inside::{inside, is_inside};
 pub use settle::{is_settled, settle_dataset, settle_file, settle_path};
 
+use crate::dataset::dataspace::bounds;
+use crate::dataset::pointers;
+use crate::dataset::{DatasetInfo, Layout};
 use crate::execute::{self, Manner};
-use crate::metadata::{DatasetInfo, Layout};
-use crate::order::{Known, Order};
-use crate::session::Session;
-use crate::space::bounds;
-pub use crate::unsettled::address as unsettled;
-use crate::{numbers, pointers, read, write};
+use crate::library::Session;
+use crate::library::numbers;
+use crate::transfer::request::{Known, Order};
+pub use unsettled::address as unsettled_count;
 
 /// A prepared transfer.
 enum Prepared {

@@ -12,9 +12,9 @@ use super::conflicts::{
 };
 use super::inside::inside;
 use super::{access_set, by_hdf5};
-use crate::metadata::{DatasetInfo, FileInfo};
-use crate::session::Session;
-use crate::unfinished;
+use crate::dataset::{DatasetInfo, FileInfo};
+use crate::library::Session;
+use crate::transfer::unfinished;
 
 /// Whether there is nothing that [`settle_dataset`] or [`settle_file`] would wait for or tell. In the child of a
 /// fork there is not, and the parent may have held a lock.

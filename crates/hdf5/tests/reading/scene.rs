@@ -9,8 +9,8 @@ use penstock_engine::options::Options;
 use penstock_engine::report::Report;
 use penstock_engine::request::{Request, StreamOrder};
 use penstock_hdf5::execute::{Manner, submit};
-use penstock_hdf5::order::{Known, Order, Shape};
-use penstock_hdf5::read::{Prepared, prepare};
+use penstock_hdf5::transfer::read::{Prepared, prepare};
+use penstock_hdf5::transfer::request::{Known, Order, Shape};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5S_ALL, H5S_SELECT_SET, hid_t};
 
 use crate::common::{Setting, Turn};

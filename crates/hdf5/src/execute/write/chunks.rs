@@ -16,8 +16,8 @@ use penstock_engine::request::{Duty, Remaining, Share};
 use super::feed::{Feed, Numbered};
 use super::gather::{Array, Filled};
 use super::{Native, Writing};
+use crate::library::Session;
 use crate::plan::ChunkJob;
-use crate::session::Session;
 
 /// The duty of writing a chunked dataset.
 pub struct ChunkWrite {

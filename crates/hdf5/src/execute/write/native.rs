@@ -13,8 +13,8 @@ use penstock_sys::hdf5::{
     H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_SELECT_SET, HADDR_UNDEF, Hdf5, herr_t, hid_t,
 };
 
-use crate::metadata::{DatasetInfo, FileInfo, Layout, in_dataset};
-use crate::session::{Id, Session};
+use crate::dataset::{DatasetInfo, FileInfo, Layout, in_dataset};
+use crate::library::{Id, Session};
 
 /// The dataset that is written, as HDF5 knows it. The submitter keeps it open.
 #[derive(Clone)]
@@ -144,7 +144,7 @@ impl Native {
         self.forget_lookup(session, first, None);
     }
 
-    /// Whether HDF5 may take other chunks for those at coordinates: see [`crate::swizzle`].
+    /// Whether HDF5 may take other chunks for those at coordinates: see [`crate::dataset::swizzle`].
     fn may_be_told_wrongly(&self, session: &Session<'_>) -> bool {
         let mut index = 0;
         // SAFETY: the kind of the index has a place of its type.

@@ -17,7 +17,7 @@ use super::host::HostArray;
 use super::through::ThroughHdf5;
 use crate::execute::device::{DeviceTarget, placing};
 use crate::execute::submit::{Manner, route, through_hdf5};
-use crate::write::{Prepared, Way};
+use crate::transfer::write::{Prepared, Way};
 
 /// Starts a prepared write from the memory at `address`, which is that of the array's first element.
 ///

@@ -14,8 +14,8 @@ use super::feed::Feed;
 use super::gather::Array;
 use super::{Native, Writing};
 use crate::execute::place::Target;
-use crate::read::dense_space;
-use crate::session::{Id, Session};
+use crate::library::{Id, Session};
+use crate::transfer::read::dense_space;
 
 /// What HDF5 needs besides the elements.
 pub struct Dense {

@@ -20,8 +20,8 @@ pub use pending::{
     is_empty, is_idle, leave, oldest,
 };
 
-use crate::metadata::FileInfo;
-use crate::session::Session;
+use crate::dataset::FileInfo;
+use crate::library::Session;
 
 /// The key of a file that Penstock has opened itself.
 pub fn key_of_file(file: &Arc<File>) -> Option<FileKey> {

@@ -9,7 +9,7 @@ use penstock_sys::hdf5::Hdf5;
 
 use super::access::{AccessSet, FileKey};
 use super::failures::Failures;
-use crate::unsettled;
+use crate::transfer::unsettled;
 
 /// How much of an operation a thread is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

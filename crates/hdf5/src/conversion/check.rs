@@ -1,0 +1,214 @@
+//! Whether the HDF5 at hand converts as the rules say.
+//!
+//! Versions, builds and processors differ in some conversions, and a program may register its own.
+//! So before a conversion is done without HDF5, both do it to a few hundred values that tell the
+//! known ways apart.
+
+use std::ffi::c_void;
+
+use penstock_codec::convert::{Change, Format, Number};
+use penstock_engine::error::Result;
+use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
+
+use crate::conversion::Conversion;
+use crate::library::Session;
+
+/// What would need more bytes to be tried out is left to HDF5.
+const LARGEST: usize = 16 << 20;
+
+pub fn equal(session: &Session<'_>, one: hid_t, other: hid_t) -> Result<bool> {
+    // SAFETY: HDF5 checks both identifiers.
+    let equal = unsafe { (session.hdf5.H5Tequal)(one, other) };
+    Ok(session.check(equal, "compare two types")? > 0)
+}
+
+pub fn holds(
+    session: &Session<'_>,
+    from: hid_t,
+    to: hid_t,
+    conversion: &Conversion,
+) -> Result<bool> {
+    let sizes = [
+        conversion.item.stored,
+        conversion.item.offset,
+        conversion.item.length,
+        conversion.item.memory,
+    ];
+    let [stored, offset, length, memory] = sizes.map(|size| size as usize);
+    let samples = samples(&conversion.change);
+    let count = samples.len().div_ceil(length.max(1));
+    if stored.max(memory).saturating_mul(count) > LARGEST {
+        return Ok(false);
+    }
+    let mut values = samples.into_iter().cycle();
+    let mut source = vec![0; count * stored];
+    let mut ours = vec![0; count * memory];
+    for (element, target) in source
+        .chunks_exact_mut(stored)
+        .zip(ours.chunks_exact_mut(memory))
+    {
+        let item = &mut element[offset..offset + length];
+        item.iter_mut()
+            .zip(values.by_ref())
+            .for_each(|(byte, value)| *byte = value);
+        conversion.change.run(item, target);
+    }
+    let mut theirs = source;
+    theirs.resize(count * stored.max(memory), 0);
+    let mut background = vec![0u8; theirs.len()];
+    let data: *mut c_void = theirs.as_mut_ptr().cast();
+    // SAFETY: both buffers have room for all elements in either type, and HDF5 checks the types.
+    let status = unsafe {
+        let background = background.as_mut_ptr().cast();
+        (session.hdf5.H5Tconvert)(from, to, count, data, background, H5P_DEFAULT)
+    };
+    // A refusal is told by HDF5 itself when it is asked to read.
+    Ok(status >= 0 && theirs[..ours.len()] == ours)
+}
+
+/// Bytes of elements, a whole number of numbers.
+fn samples(change: &Change) -> Vec<u8> {
+    match change {
+        // 240 bytes that differ are a whole number of any unit.
+        Change::Copy | Change::Swap { .. } => (1..=240).collect(),
+        Change::Convert { from, to } => {
+            let values = match from.number.float_bits() {
+                Some((exponent, mantissa)) => floats(exponent, mantissa, to.number),
+                None => integers(from.number.size() as u32 * 8, to.number),
+            };
+            values.iter().flat_map(|v| bytes(*from, *v)).collect()
+        }
+    }
+}
+
+fn bytes(format: Format, value: u64) -> Vec<u8> {
+    let mut bytes = value.to_le_bytes()[..format.size()].to_vec();
+    if format.big {
+        bytes.reverse();
+    }
+    bytes
+}
+
+/// Powers of two and their neighbours, and halves of what the target's mantissa resolves.
+fn integers(bits: u32, to: Number) -> Vec<u64> {
+    let mantissa = to.float_bits().map_or(bits, |(_, mantissa)| mantissa);
+    let mut found = vec![0];
+    for power in 0..bits {
+        let one = 1u64 << power;
+        found.extend([one - 1, one, one + 1]);
+        if power > mantissa {
+            let half = one >> (mantissa + 1);
+            for odd in [half, half * 3] {
+                found.extend([one + odd - 1, one + odd, one + odd + 1]);
+            }
+        }
+    }
+    let negative: Vec<u64> = found.iter().map(|value| value.wrapping_neg()).collect();
+    found.extend(negative);
+    found
+}
+
+/// The exponents at which source or target change their ways, each with mantissas that are rounded
+/// in every way. The denormals come first: 1.14 goes wrong behind one.
+fn floats(exponent: u32, mantissa: u32, to: Number) -> Vec<u64> {
+    let (bias, top) = ((1i64 << (exponent - 1)) - 1, (1i64 << exponent) - 1);
+    let mut powers = vec![-2, -1, 0, 1];
+    match to.float_bits() {
+        Some((exponent, mantissa)) => {
+            let bias = (1i64 << (exponent - 1)) - 1;
+            let least = 1 - bias - i64::from(mantissa);
+            powers.extend(
+                (least - 2..=least + 2)
+                    .chain(-bias - 1..=2 - bias)
+                    .chain(bias - 1..=bias + 1),
+            );
+        }
+        None => powers.extend([7, 8, 15, 16, 31, 32, 62, 63, 64]),
+    }
+    let exponents = [0, 1, 2, top - 1, top]
+        .into_iter()
+        .chain(powers.into_iter().map(|power| power + bias))
+        .filter(|exponent| (0..=top).contains(exponent));
+    let kept = to
+        .float_bits()
+        .map_or(mantissa, |(_, kept)| kept.min(mantissa));
+    let cut = mantissa - kept;
+    let full = (1u64 << mantissa) - 1;
+    let mut fractions = vec![0, 1, full, full - 1, full >> 1, (full >> 1) + 1];
+    if cut > 0 {
+        let half = 1u64 << (cut - 1);
+        let highest = full >> cut << cut;
+        fractions.extend([
+            half - 1,
+            half,
+            half + 1,
+            half * 3,
+            highest | half,
+            (highest | half) - 1,
+        ]);
+    }
+    exponents
+        .flat_map(|e| {
+            fractions
+                .iter()
+                .map(move |f| (e as u64) << mantissa | f & full)
+        })
+        .flat_map(|bits| [bits, bits | 1 << (exponent + mantissa)])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of values by the rule for machine numbers, or by that for big-endian ones.
+    fn results(from: Number, to: Number, big: bool, values: &[u64]) -> Vec<Vec<u8>> {
+        let format = |number| Format { number, big };
+        let change = Change::Convert {
+            from: format(from),
+            to: format(to),
+        };
+        let one = |value: &u64| {
+            let mut result = vec![0; to.size()];
+            change.run(&bytes(format(from), *value), &mut result);
+            if big {
+                result.reverse();
+            }
+            result
+        };
+        values.iter().map(one).collect()
+    }
+
+    fn tell_apart(from: Number, to: Number, values: &[u64]) -> bool {
+        results(from, to, false, values) != results(from, to, true, values)
+    }
+
+    #[test]
+    fn where_a_build_without_a_16_bit_float_differs_a_sample_shows_it() {
+        let all: Vec<u64> = (0..=0xffff).collect();
+        let mut differing = 0;
+        for to in Number::ALL.into_iter().filter(|to| *to != Number::F16) {
+            if tell_apart(Number::F16, to, &all) {
+                let samples = floats(5, 10, to);
+                assert!(tell_apart(Number::F16, to, &samples), "{to:?}");
+                differing += 1;
+            }
+        }
+        assert_eq!(differing, 9);
+        for from in [Number::F32, Number::F64] {
+            let (exponent, mantissa) = from.float_bits().unwrap();
+            let samples = floats(exponent, mantissa, Number::F16);
+            assert!(tell_apart(from, Number::F16, &samples), "{from:?}");
+        }
+        for from in [
+            Number::U16,
+            Number::U32,
+            Number::I32,
+            Number::U64,
+            Number::I64,
+        ] {
+            let samples = integers(from.size() as u32 * 8, Number::F16);
+            assert!(tell_apart(from, Number::F16, &samples), "{from:?}");
+        }
+    }
+}

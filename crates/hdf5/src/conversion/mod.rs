@@ -1,0 +1,286 @@
+//! What has to be done to the bytes of an element of one type to make it one of another.
+
+mod check;
+
+use penstock_codec::convert::{Change, Format, Number};
+use penstock_engine::error::Result;
+use penstock_sys::hdf5::hid_t;
+
+use crate::dataset::{Complex, ElementType, Enumeration, Field, Float, FloatKind, Integer, Order};
+use crate::library::Session;
+use crate::plan::Item;
+
+/// The part of an element that is wanted, and how its numbers change on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conversion {
+    pub item: Item,
+    pub change: Change,
+}
+
+impl Conversion {
+    /// For elements of type `from` that become elements of type `to`: file and memory in a read,
+    /// memory and file in a write. `Err` says why HDF5 itself has to convert them. What is found
+    /// here has been tried on values at which versions and builds of HDF5 differ, and this one gives
+    /// the same.
+    pub fn find(
+        session: &Session<'_>,
+        from: hid_t,
+        to: hid_t,
+    ) -> Result<std::result::Result<Conversion, String>> {
+        let (stored, wanted) = (
+            ElementType::read(session, from)?,
+            ElementType::read(session, to)?,
+        );
+        let found = match Conversion::between(&stored, &wanted) {
+            Ok(found) => found,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        if check::equal(session, from, to)? || check::holds(session, from, to, &found)? {
+            return Ok(Ok(found));
+        }
+        Ok(Err(format!(
+            "this HDF5 converts {} to {} in its own way",
+            name(&stored),
+            name(&wanted)
+        )))
+    }
+
+    /// By the rules alone.
+    pub fn between(
+        from: &ElementType,
+        to: &ElementType,
+    ) -> std::result::Result<Conversion, String> {
+        let part = part(from, to)?;
+        let memory = part.change.size_after(part.length);
+        if memory != to.size() || memory == 0 {
+            return Err(only_hdf5(from, to));
+        }
+        let item = Item {
+            stored: from.size() as u64,
+            offset: part.offset as u64,
+            length: part.length as u64,
+            memory: memory as u64,
+        };
+        Ok(Conversion {
+            item,
+            change: part.change,
+        })
+    }
+}
+
+/// Bytes of an element, from its start.
+#[derive(Clone, Copy)]
+struct Part {
+    offset: usize,
+    length: usize,
+    change: Change,
+}
+
+type Found = std::result::Result<Part, String>;
+
+fn part(from: &ElementType, to: &ElementType) -> Found {
+    if let Some(what) = to.only_hdf5() {
+        return Err(format!("{what} are for HDF5 alone"));
+    }
+    let whole = |change| {
+        Ok(Part {
+            offset: 0,
+            length: from.size(),
+            change,
+        })
+    };
+    if from == to {
+        return whole(Change::Copy);
+    }
+    match (from, to) {
+        (
+            ElementType::Array { element, dims, .. },
+            ElementType::Array {
+                element: to_element,
+                dims: to_dims,
+                ..
+            },
+        ) if dims == to_dims => {
+            let inner = part(element, to_element)?;
+            if inner.offset != 0 || inner.length != element.size() {
+                return Err("fields of compounds in an array are for HDF5".to_owned());
+            }
+            whole(inner.change)
+        }
+        (_, ElementType::Compound { size, fields }) => match fields_of(from) {
+            Some(from_fields) => fields_part(&from_fields, fields, *size),
+            None => Err(only_hdf5(from, to)),
+        },
+        (ElementType::Complex(one), ElementType::Complex(other)) => {
+            whole(floats(&one.part, &other.part).ok_or_else(|| only_hdf5(from, to))?)
+        }
+        (ElementType::Float(one), ElementType::Float(other)) => {
+            whole(floats(one, other).ok_or_else(|| only_hdf5(from, to))?)
+        }
+        (ElementType::Bitfield(one), ElementType::Bitfield(other)) if same_bits(one, other) => {
+            whole(Change::Swap { unit: one.size })
+        }
+        _ => match (number(from), number(to)) {
+            (Some(one), Some(other)) if !is_enumeration(to) => whole(Change::between(one, other)),
+            _ => Err(only_hdf5(from, to)),
+        },
+    }
+}
+
+/// All wanted fields, if together they are one stretch of the stored element and undergo the same.
+fn fields_part(from: &[Field], to: &[Field], size: usize) -> Found {
+    let mut parts = Vec::new();
+    for wanted in to {
+        let Some(field) = from.iter().find(|field| field.name == wanted.name) else {
+            return Err(format!("the field {:?} is not stored", wanted.name));
+        };
+        let mut part = part(&field.element, &wanted.element)?;
+        part.offset += field.offset;
+        parts.push((wanted.offset, part));
+    }
+    parts.sort_by_key(|(offset, _)| *offset);
+    let Some(&(_, first)) = parts.first() else {
+        return Err("a compound without fields is for HDF5".to_owned());
+    };
+    let mut covered = 0;
+    for (offset, part) in &parts {
+        let is_next = *offset == covered && part.offset == first.offset + covered;
+        // A field of another size after the change would shift those behind it.
+        let is_alike =
+            part.change == first.change && part.change.size_after(part.length) == part.length;
+        if !is_next || parts.len() > 1 && !is_alike {
+            return Err("only HDF5 picks and converts several fields of a compound".to_owned());
+        }
+        covered += part.change.size_after(part.length);
+    }
+    if covered != size {
+        return Err(
+            "the compound in memory has gaps, which only HDF5 leaves as they are".to_owned(),
+        );
+    }
+    Ok(Part {
+        offset: first.offset,
+        length: parts.iter().map(|(_, part)| part.length).sum(),
+        change: first.change,
+    })
+}
+
+/// h5py's complex number is a compound too.
+fn fields_of(element: &ElementType) -> Option<Vec<Field>> {
+    match element {
+        ElementType::Compound { fields, .. } => Some(fields.clone()),
+        ElementType::Complex(Complex {
+            part,
+            native: false,
+        }) => {
+            let field = |name: &str, offset| Field {
+                name: name.to_owned(),
+                offset,
+                element: ElementType::Float(*part),
+            };
+            Some(vec![field("r", 0), field("i", part.size)])
+        }
+        _ => None,
+    }
+}
+
+fn floats(from: &Float, to: &Float) -> Option<Change> {
+    if let (Some(from), Some(to)) = (float_format(from), float_format(to)) {
+        return Some(Change::between(from, to));
+    }
+    let is_full = from.layout.bits == from.size * 8;
+    let is_same = from.size == to.size && from.layout == to.layout;
+    match from.order == to.order {
+        true if is_same => Some(Change::Copy),
+        false if is_same && is_full && from.size == 16 => Some(Change::Swap { unit: 16 }),
+        _ => None,
+    }
+}
+
+fn same_bits(one: &Integer, other: &Integer) -> bool {
+    one.is_plain() && other.is_plain() && one.size == other.size && matches!(one.size, 2 | 4 | 8)
+}
+
+fn is_enumeration(element: &ElementType) -> bool {
+    matches!(element, ElementType::Boolean(_) | ElementType::Enum(_))
+}
+
+/// The machine's number that an element is, if it is one. To HDF5 an enumeration is its integer
+/// when a number is asked for.
+fn number(element: &ElementType) -> Option<Format> {
+    match element {
+        ElementType::Integer(integer)
+        | ElementType::Boolean(integer)
+        | ElementType::Enum(Enumeration { base: integer, .. }) => integer_format(integer),
+        ElementType::Float(float) => float_format(float),
+        _ => None,
+    }
+}
+
+fn integer_format(integer: &Integer) -> Option<Format> {
+    let number = match (integer.size, integer.signed) {
+        _ if !integer.is_plain() => return None,
+        (1, false) => Number::U8,
+        (1, true) => Number::I8,
+        (2, false) => Number::U16,
+        (2, true) => Number::I16,
+        (4, false) => Number::U32,
+        (4, true) => Number::I32,
+        (8, false) => Number::U64,
+        (8, true) => Number::I64,
+        _ => return None,
+    };
+    Some(Format {
+        number,
+        big: integer.order == Order::Big,
+    })
+}
+
+fn float_format(float: &Float) -> Option<Format> {
+    let number = match float.kind()? {
+        FloatKind::F8E4M3 => Number::F8E4M3,
+        FloatKind::F8E5M2 => Number::F8E5M2,
+        FloatKind::F16 => Number::F16,
+        FloatKind::Bf16 => Number::Bf16,
+        FloatKind::F32 => Number::F32,
+        FloatKind::F64 => Number::F64,
+        FloatKind::X87 | FloatKind::F128 => return None,
+    };
+    Some(Format {
+        number,
+        big: float.order == Order::Big,
+    })
+}
+
+fn only_hdf5(from: &ElementType, to: &ElementType) -> String {
+    format!("only HDF5 converts {} to {}", name(from), name(to))
+}
+
+fn name(element: &ElementType) -> String {
+    let order = |order: &Order| match order {
+        Order::Little => "little-endian",
+        Order::Big => "big-endian",
+    };
+    match element {
+        ElementType::Integer(i) if !i.is_plain() => format!("integers of {} bits", i.bits),
+        ElementType::Integer(i) => {
+            let sign = if i.signed { "signed" } else { "unsigned" };
+            format!("{} {sign} integers of {} bytes", order(&i.order), i.size)
+        }
+        ElementType::Bitfield(i) => format!("bit fields of {} bytes", i.size),
+        ElementType::Float(f) => match f.kind() {
+            Some(kind) => format!("{} {kind:?}", order(&f.order)),
+            None => format!("floats of {} bits in an unusual format", f.layout.bits),
+        },
+        ElementType::Complex(c) => format!("complex numbers of {} bytes", c.part.size * 2),
+        ElementType::Boolean(_) => "booleans".to_owned(),
+        ElementType::Enum(_) => "enumerations".to_owned(),
+        ElementType::String { size, .. } => format!("strings of {size} bytes"),
+        ElementType::Opaque { size, .. } => format!("opaque elements of {size} bytes"),
+        ElementType::Array { element, dims, .. } => {
+            format!("arrays {dims:?} of {}", name(element))
+        }
+        ElementType::Compound { fields, .. } => format!("compounds of {} fields", fields.len()),
+        ElementType::OnlyHdf5 { what, .. } => (*what).to_owned(),
+    }
+}

@@ -1,0 +1,164 @@
+//! Dataspaces of HDF5 as plain data.
+
+use penstock_engine::error::{Error, Result};
+use penstock_sys::hdf5::{
+    H5S_MAX_RANK, H5S_SEL_ALL, H5S_SEL_HYPERSLABS, H5S_SEL_NONE, H5S_UNLIMITED, Hdf5, hid_t,
+};
+
+use crate::dataset::MappedSelection;
+use crate::library::Session;
+use crate::room::make_room;
+use crate::selection::{Axis, Selection, push_run};
+
+impl Selection {
+    /// The selection of a dataspace. `H5S_ALL` is no dataspace: use [`Selection::all`].
+    pub fn of_space(session: &Session<'_>, space: hid_t) -> Result<Selection> {
+        bounded(session, space)?
+            .ok_or_else(|| Error::invalid("the selection has no end: set it to a size"))
+    }
+}
+
+/// Shape and largest shape.
+pub fn extent(session: &Session<'_>, space: hid_t) -> Result<(Vec<u64>, Vec<Option<u64>>)> {
+    let mut shape = vec![0u64; H5S_MAX_RANK];
+    let mut most = vec![0u64; H5S_MAX_RANK];
+    // SAFETY: HDF5 allows no dataspace more dimensions than there is room for.
+    let rank = unsafe {
+        (session.hdf5.H5Sget_simple_extent_dims)(space, shape.as_mut_ptr(), most.as_mut_ptr())
+    };
+    let rank = session.check(rank, "get the shape")? as usize;
+    shape.truncate(rank);
+    most.truncate(rank);
+    let most = most
+        .into_iter()
+        .map(|size| (size != H5S_UNLIMITED).then_some(size));
+    Ok((shape, most.collect()))
+}
+
+/// One side of a mapping of a virtual dataset.
+pub fn mapped(session: &Session<'_>, space: hid_t) -> Result<MappedSelection> {
+    // SAFETY: takes an identifier, which HDF5 checks.
+    let class = unsafe { (session.hdf5.H5Sget_select_type)(space) };
+    if session.check(class, "get the kind of a selection")? == H5S_SEL_ALL {
+        return Ok(MappedSelection::All);
+    }
+    Ok(match bounded(session, space)? {
+        None => MappedSelection::Unlimited,
+        Some(selection) => MappedSelection::Some {
+            selection,
+            shape: extent(session, space)?.0,
+        },
+    })
+}
+
+/// `None` if the selection is unlimited, as those of virtual datasets can be.
+pub fn bounded(session: &Session<'_>, space: hid_t) -> Result<Option<Selection>> {
+    let hdf5 = session.hdf5;
+    // SAFETY: takes an identifier, which HDF5 checks.
+    let class = unsafe { (hdf5.H5Sget_select_type)(space) };
+    match session.check(class, "get the kind of a selection")? {
+        H5S_SEL_NONE => return Ok(Some(Selection::none())),
+        H5S_SEL_ALL => return Ok(Some(Selection::all(&extent(session, space)?.0))),
+        H5S_SEL_HYPERSLABS => {
+            // SAFETY: as above.
+            let regular = unsafe { (hdf5.H5Sis_regular_hyperslab)(space) };
+            if session.check(regular, "get the kind of a hyperslab")? > 0 {
+                return hyperslab(session, space);
+            }
+        }
+        _ => {}
+    }
+    runs(session, space).map(Some)
+}
+
+fn hyperslab(session: &Session<'_>, space: hid_t) -> Result<Option<Selection>> {
+    let hdf5 = session.hdf5;
+    let [mut start, mut stride, mut count, mut block] = [[0u64; H5S_MAX_RANK]; 4];
+    let [mut low, mut high] = [[0u64; H5S_MAX_RANK]; 2];
+    // SAFETY: HDF5 allows no dataspace more dimensions than there is room for.
+    let (status, rank) = unsafe {
+        (
+            (hdf5.H5Sget_regular_hyperslab)(
+                space,
+                start.as_mut_ptr(),
+                stride.as_mut_ptr(),
+                count.as_mut_ptr(),
+                block.as_mut_ptr(),
+            ),
+            (hdf5.H5Sget_simple_extent_ndims)(space),
+        )
+    };
+    session.check(status, "get a hyperslab")?;
+    let rank = session.check(rank, "get the rank of a dataspace")? as usize;
+    let has_no_end = |sizes: &[u64]| sizes[..rank].contains(&H5S_UNLIMITED);
+    if has_no_end(&count) || has_no_end(&block) {
+        return Ok(None);
+    }
+    // An offset set by H5Soffset_simple is told only by the bounds.
+    // SAFETY: as above.
+    let status = unsafe { (hdf5.H5Sget_select_bounds)(space, low.as_mut_ptr(), high.as_mut_ptr()) };
+    session.check(status, "get the bounds of a selection")?;
+    let axes = (0..rank).map(|d| {
+        Axis::Slab {
+            start: low[d],
+            stride: stride[d],
+            count: count[d],
+            block: block[d],
+        }
+        .normal()
+    });
+    Ok(Some(Selection::Grid(axes.collect())))
+}
+
+/// Runs fetched at a time.
+const BATCH: usize = 1 << 14;
+
+fn runs(session: &Session<'_>, space: hid_t) -> Result<Selection> {
+    let hdf5 = session.hdf5;
+    // SAFETY: takes an identifier, which HDF5 checks. Elements of size 1 make bytes into elements.
+    let walk = unsafe { (hdf5.H5Ssel_iter_create)(space, 1, 0) };
+    let walk = session.own(walk, hdf5.H5Ssel_iter_close, "walk through a selection")?;
+    let (mut offsets, mut lengths) = (Vec::new(), Vec::new());
+    make_room(&mut offsets, BATCH)?;
+    make_room(&mut lengths, BATCH)?;
+    offsets.resize(BATCH, 0u64);
+    lengths.resize(BATCH, 0usize);
+    let mut runs = Vec::new();
+    loop {
+        let (mut got, mut elements) = (0, 0);
+        // SAFETY: both lists have room for the number of runs that is asked for.
+        let status = unsafe {
+            (hdf5.H5Ssel_iter_get_seq_list)(
+                walk.get(),
+                BATCH,
+                usize::MAX,
+                &mut got,
+                &mut elements,
+                offsets.as_mut_ptr(),
+                lengths.as_mut_ptr(),
+            )
+        };
+        session.check(status, "walk through a selection")?;
+        if got == 0 {
+            return Ok(Selection::Runs(runs));
+        }
+        make_room(&mut runs, got)?;
+        for (offset, length) in offsets.iter().zip(&lengths).take(got) {
+            push_run(&mut runs, *offset, *length as u64);
+        }
+    }
+}
+
+/// The first and the last element of a selection along each dimension; `None` if it has none, or is
+/// not one of a dataspace. The thread may call HDF5, which checks the identifier.
+pub fn bounds(hdf5: &Hdf5, space: hid_t) -> Option<(Vec<u64>, Vec<u64>)> {
+    let (mut low, mut high) = ([0u64; H5S_MAX_RANK], [0u64; H5S_MAX_RANK]);
+    // SAFETY: HDF5 checks the identifier, and has no more dimensions than there is room for.
+    unsafe {
+        let rank = (hdf5.H5Sget_simple_extent_ndims)(space);
+        let rank = usize::try_from(rank).ok().filter(|rank| *rank > 0)?;
+        let points = (hdf5.H5Sget_select_npoints)(space);
+        let status = (hdf5.H5Sget_select_bounds)(space, low.as_mut_ptr(), high.as_mut_ptr());
+        (points > 0 && status >= 0).then(|| (low[..rank].to_vec(), high[..rank].to_vec()))
+    }
+}

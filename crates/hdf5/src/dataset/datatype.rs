@@ -1,0 +1,577 @@
+//! The type of a dataset's elements, as plain data.
+
+use std::ffi::c_int;
+
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_sys::hdf5::{
+    H5T_ARRAY, H5T_BITFIELD, H5T_COMPLEX, H5T_COMPOUND, H5T_CSET_UTF8, H5T_ENUM, H5T_FLOAT,
+    H5T_INTEGER, H5T_NORM_IMPLIED, H5T_OPAQUE, H5T_ORDER_BE, H5T_ORDER_LE, H5T_REFERENCE,
+    H5T_SGN_NONE, H5T_STRING, H5T_TIME, H5T_VLEN, hid_t,
+};
+
+use crate::library::{Id, Session};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Little,
+    Big,
+}
+
+/// An integer of `size` bytes of which `bits` from bit `shift` on carry the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Integer {
+    pub size: usize,
+    pub order: Order,
+    pub signed: bool,
+    pub bits: usize,
+    pub shift: usize,
+}
+
+impl Integer {
+    /// Whether every bit carries the value, so that the bytes are those of a machine integer.
+    pub fn is_plain(&self) -> bool {
+        self.shift == 0 && self.bits == self.size * 8
+    }
+}
+
+/// Where the parts of a floating-point number lie, in bits from the least significant one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FloatLayout {
+    pub bits: usize,
+    pub shift: usize,
+    pub sign: usize,
+    pub exponent: usize,
+    pub exponent_bits: usize,
+    pub mantissa: usize,
+    pub mantissa_bits: usize,
+    pub bias: usize,
+    /// The leading one of the mantissa is not stored.
+    pub implied: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Float {
+    pub size: usize,
+    pub order: Order,
+    pub layout: FloatLayout,
+}
+
+/// The formats that have a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloatKind {
+    F8E4M3,
+    F8E5M2,
+    F16,
+    Bf16,
+    F32,
+    F64,
+    /// 80 bits in 16 bytes, as `long double` of x86-64.
+    X87,
+    F128,
+}
+
+impl Float {
+    pub fn kind(&self) -> Option<FloatKind> {
+        let FloatLayout {
+            bits,
+            shift,
+            sign,
+            exponent,
+            exponent_bits,
+            mantissa,
+            mantissa_bits,
+            bias,
+            implied,
+        } = self.layout;
+        if shift != 0 || mantissa != 0 || exponent != mantissa_bits || sign + 1 != bits {
+            return None;
+        }
+        let kind = match (self.size, bits, exponent_bits, mantissa_bits, bias, implied) {
+            (1, 8, 4, 3, 7, true) => FloatKind::F8E4M3,
+            (1, 8, 5, 2, 15, true) => FloatKind::F8E5M2,
+            (2, 16, 5, 10, 15, true) => FloatKind::F16,
+            (2, 16, 8, 7, 127, true) => FloatKind::Bf16,
+            (4, 32, 8, 23, 127, true) => FloatKind::F32,
+            (8, 64, 11, 52, 1023, true) => FloatKind::F64,
+            (16, 80, 15, 64, 16383, false) => FloatKind::X87,
+            (16, 128, 15, 112, 16383, true) => FloatKind::F128,
+            _ => return None,
+        };
+        Some(kind)
+    }
+}
+
+/// A real and an imaginary part of one kind, in this order, without a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Complex {
+    pub part: Float,
+    /// HDF5's own complex class, from 2.0 on; else h5py's compound of `r` and `i`.
+    pub native: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Enumeration {
+    pub base: Integer,
+    pub members: Vec<(String, i128)>,
+}
+
+impl Enumeration {
+    /// Whether it is what h5py writes for NumPy's bool.
+    pub fn is_boolean(&self) -> bool {
+        let is = |name: &str, value: i128| self.members.iter().any(|m| m.0 == name && m.1 == value);
+        self.members.len() == 2 && is("FALSE", 0) && is("TRUE", 1)
+    }
+}
+
+/// What fills a string up to its fixed length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Padding {
+    /// The string ends at the first NUL.
+    NullTerminated,
+    Null,
+    Space,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    pub name: String,
+    pub offset: usize,
+    pub element: ElementType,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ElementType {
+    Integer(Integer),
+    /// Bits without a numeric meaning; h5py takes them for unsigned integers.
+    Bitfield(Integer),
+    Float(Float),
+    Complex(Complex),
+    Boolean(Integer),
+    Enum(Enumeration),
+    String {
+        size: usize,
+        utf8: bool,
+        padding: Padding,
+    },
+    Opaque {
+        size: usize,
+        tag: String,
+    },
+    Array {
+        element: Box<ElementType>,
+        dims: Vec<u64>,
+        size: usize,
+    },
+    Compound {
+        size: usize,
+        fields: Vec<Field>,
+    },
+    /// What only HDF5 can read: variable-length data and references, whose values lie elsewhere in
+    /// the file, times, and numbers in VAX order.
+    OnlyHdf5 {
+        size: usize,
+        what: &'static str,
+    },
+}
+
+impl ElementType {
+    /// Bytes of an element in the file.
+    pub fn size(&self) -> usize {
+        match self {
+            ElementType::Integer(i) | ElementType::Bitfield(i) | ElementType::Boolean(i) => i.size,
+            ElementType::Float(f) => f.size,
+            ElementType::Complex(c) => c.part.size * 2,
+            ElementType::Enum(e) => e.base.size,
+            ElementType::String { size, .. }
+            | ElementType::Opaque { size, .. }
+            | ElementType::Array { size, .. }
+            | ElementType::Compound { size, .. }
+            | ElementType::OnlyHdf5 { size, .. } => *size,
+        }
+    }
+
+    /// Whether it has fields that another type lacks, in itself or in what is nested alike. HDF5 leaves them
+    /// as they are where it reads elements of that type.
+    pub fn has_more_fields(&self, other: &ElementType) -> bool {
+        match (self, other) {
+            (
+                ElementType::Compound { fields, .. },
+                ElementType::Compound { fields: others, .. },
+            ) => fields.iter().any(|field| {
+                let same = others.iter().find(|other| other.name == field.name);
+                same.is_none_or(|same| field.element.has_more_fields(&same.element))
+            }),
+            (ElementType::Array { element, .. }, ElementType::Array { element: other, .. }) => {
+                element.has_more_fields(other)
+            }
+            _ => false,
+        }
+    }
+
+    /// Why the stored bytes are not the value, if some part of the type is of that kind.
+    pub fn only_hdf5(&self) -> Option<&'static str> {
+        match self {
+            ElementType::OnlyHdf5 { what, .. } => Some(what),
+            ElementType::Array { element, .. } => element.only_hdf5(),
+            ElementType::Compound { fields, .. } => {
+                fields.iter().find_map(|f| f.element.only_hdf5())
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn read(session: &Session<'_>, id: hid_t) -> Result<ElementType> {
+        Reader { session }.element(id, 0)
+    }
+}
+
+/// Types nest; a file that nests them deeper than this is not read.
+const DEEPEST: usize = 32;
+
+struct Reader<'a> {
+    session: &'a Session<'a>,
+}
+
+impl Reader<'_> {
+    fn element(&self, id: hid_t, depth: usize) -> Result<ElementType> {
+        if depth > DEEPEST {
+            return Err(Error::new(
+                Kind::Io,
+                format!("the element type is nested more than {DEEPEST} deep"),
+            ));
+        }
+        let hdf5 = self.session.hdf5;
+        // SAFETY: the functions take an identifier, which HDF5 checks, and touch no memory of ours.
+        let (class, size) = unsafe { ((hdf5.H5Tget_class)(id), (hdf5.H5Tget_size)(id)) };
+        self.session.check(class, "get the class of a type")?;
+        if size == 0 {
+            return Err(self.session.failed("get the size of a type"));
+        }
+        let only = |what| Ok(ElementType::OnlyHdf5 { size, what });
+        match class {
+            H5T_INTEGER => self.integer(id, size, ElementType::Integer),
+            H5T_BITFIELD => self.integer(id, size, ElementType::Bitfield),
+            H5T_FLOAT => self.float(id, size).map(|float| match float {
+                Some(float) => ElementType::Float(float),
+                None => ElementType::OnlyHdf5 {
+                    size,
+                    what: "numbers in VAX order",
+                },
+            }),
+            H5T_TIME => only("times"),
+            H5T_REFERENCE => only("references"),
+            H5T_VLEN => only("variable-length sequences"),
+            H5T_STRING => self.string(id, size),
+            H5T_OPAQUE => {
+                // SAFETY: as above; the text is ours to free.
+                let tag = unsafe { (hdf5.H5Tget_tag)(id) };
+                let tag = self
+                    .session
+                    .take_text(tag, "get the tag of an opaque type")?;
+                Ok(ElementType::Opaque { size, tag })
+            }
+            H5T_ENUM => self.enumeration(id, size, depth),
+            H5T_ARRAY => self.array(id, size, depth),
+            H5T_COMPOUND => self.compound(id, size, depth),
+            H5T_COMPLEX => match self.element(self.base(id)?.get(), depth + 1)? {
+                ElementType::Float(part) if part.size.checked_mul(2) == Some(size) => {
+                    Ok(ElementType::Complex(Complex { part, native: true }))
+                }
+                _ => only("complex numbers of an unusual base type"),
+            },
+            _ => only("a class of types that is not known here"),
+        }
+    }
+
+    fn base(&self, id: hid_t) -> Result<Id> {
+        let hdf5 = self.session.hdf5;
+        // SAFETY: takes a checked identifier and returns one of ours.
+        let base = unsafe { (hdf5.H5Tget_super)(id) };
+        self.session.own(base, hdf5.H5Tclose, "get a base type")
+    }
+
+    fn order(&self, id: hid_t) -> Result<Option<Order>> {
+        // SAFETY: takes a checked identifier.
+        let order = unsafe { (self.session.hdf5.H5Tget_order)(id) };
+        Ok(
+            match self.session.check(order, "get the byte order of a type")? {
+                H5T_ORDER_LE => Some(Order::Little),
+                H5T_ORDER_BE => Some(Order::Big),
+                _ => None,
+            },
+        )
+    }
+
+    /// Precision and offset, checked to lie inside the element.
+    fn bits(&self, id: hid_t, size: usize) -> Result<(usize, usize)> {
+        let hdf5 = self.session.hdf5;
+        // SAFETY: both take a checked identifier.
+        let (bits, shift) = unsafe { ((hdf5.H5Tget_precision)(id), (hdf5.H5Tget_offset)(id)) };
+        let shift = self.session.check(shift, "get the bit offset of a type")? as usize;
+        let inside = bits > 0
+            && size
+                .checked_mul(8)
+                .zip(bits.checked_add(shift))
+                .is_some_and(|(all, end)| end <= all);
+        if !inside {
+            return Err(Error::new(
+                Kind::Io,
+                format!("a number of {size} bytes has {bits} bits from bit {shift} on"),
+            ));
+        }
+        Ok((bits, shift))
+    }
+
+    fn integer(
+        &self,
+        id: hid_t,
+        size: usize,
+        make: fn(Integer) -> ElementType,
+    ) -> Result<ElementType> {
+        let Some(order) = self.order(id)? else {
+            let what = "integers without a byte order";
+            return Ok(ElementType::OnlyHdf5 { size, what });
+        };
+        let (bits, shift) = self.bits(id, size)?;
+        // SAFETY: takes a checked identifier. Bit fields have no sign, which is an error there.
+        let sign = unsafe { (self.session.hdf5.H5Tget_sign)(id) };
+        Ok(make(Integer {
+            size,
+            order,
+            signed: sign > H5T_SGN_NONE,
+            bits,
+            shift,
+        }))
+    }
+
+    fn float(&self, id: hid_t, size: usize) -> Result<Option<Float>> {
+        let Some(order) = self.order(id)? else {
+            return Ok(None);
+        };
+        let hdf5 = self.session.hdf5;
+        let (bits, shift) = self.bits(id, size)?;
+        let mut fields = [0usize; 5];
+        let [sign, exponent, exponent_bits, mantissa, mantissa_bits] = &mut fields;
+        // SAFETY: five places for the five numbers.
+        let status = unsafe {
+            (hdf5.H5Tget_fields)(id, sign, exponent, exponent_bits, mantissa, mantissa_bits)
+        };
+        self.session
+            .check(status, "get the bit fields of a float")?;
+        // SAFETY: both take a checked identifier.
+        let (bias, norm) = unsafe { ((hdf5.H5Tget_ebias)(id), (hdf5.H5Tget_norm)(id)) };
+        self.session
+            .check(norm, "get the normalisation of a float")?;
+        let [sign, exponent, exponent_bits, mantissa, mantissa_bits] = fields;
+        Ok(Some(Float {
+            size,
+            order,
+            layout: FloatLayout {
+                bits,
+                shift,
+                sign,
+                exponent,
+                exponent_bits,
+                mantissa,
+                mantissa_bits,
+                bias,
+                implied: norm == H5T_NORM_IMPLIED,
+            },
+        }))
+    }
+
+    fn string(&self, id: hid_t, size: usize) -> Result<ElementType> {
+        let hdf5 = self.session.hdf5;
+        // SAFETY: each takes a checked identifier.
+        let (variable, cset, padding) = unsafe {
+            (
+                (hdf5.H5Tis_variable_str)(id),
+                (hdf5.H5Tget_cset)(id),
+                (hdf5.H5Tget_strpad)(id),
+            )
+        };
+        self.session.check(variable, "get the kind of a string")?;
+        self.session
+            .check(cset, "get the character set of a string")?;
+        self.session.check(padding, "get the padding of a string")?;
+        if variable > 0 {
+            let what = "variable-length strings";
+            return Ok(ElementType::OnlyHdf5 { size, what });
+        }
+        let padding = match padding {
+            0 => Padding::NullTerminated,
+            1 => Padding::Null,
+            _ => Padding::Space,
+        };
+        Ok(ElementType::String {
+            size,
+            utf8: cset == H5T_CSET_UTF8,
+            padding,
+        })
+    }
+
+    fn members(&self, id: hid_t) -> Result<u32> {
+        // SAFETY: takes a checked identifier.
+        let count: c_int = unsafe { (self.session.hdf5.H5Tget_nmembers)(id) };
+        Ok(self.session.check(count, "count the members of a type")? as u32)
+    }
+
+    fn member_name(&self, id: hid_t, member: u32) -> Result<String> {
+        // SAFETY: HDF5 checks identifier and number; the text is ours to free.
+        let name = unsafe { (self.session.hdf5.H5Tget_member_name)(id, member) };
+        self.session.take_text(name, "get the name of a member")
+    }
+
+    fn enumeration(&self, id: hid_t, size: usize, depth: usize) -> Result<ElementType> {
+        let base = match self.element(self.base(id)?.get(), depth + 1)? {
+            ElementType::Integer(base) if base.size == size => base,
+            _ => {
+                let what = "enumerations of something else than integers";
+                return Ok(ElementType::OnlyHdf5 { size, what });
+            }
+        };
+        let mut members = Vec::new();
+        let mut value = vec![0u8; size];
+        for member in 0..self.members(id)? {
+            let name = self.member_name(id, member)?;
+            // SAFETY: the value of a member has the size of the type, which the buffer has.
+            let status = unsafe {
+                (self.session.hdf5.H5Tget_member_value)(id, member, value.as_mut_ptr().cast())
+            };
+            self.session.check(status, "get the value of a member")?;
+            members.push((name, integer_value(&value, &base)));
+        }
+        let made = Enumeration { base, members };
+        Ok(if made.is_boolean() {
+            ElementType::Boolean(base)
+        } else {
+            ElementType::Enum(made)
+        })
+    }
+
+    fn array(&self, id: hid_t, size: usize, depth: usize) -> Result<ElementType> {
+        let hdf5 = self.session.hdf5;
+        // SAFETY: takes a checked identifier.
+        let rank = unsafe { (hdf5.H5Tget_array_ndims)(id) };
+        let rank = self.session.check(rank, "get the rank of an array type")?;
+        let mut dims = vec![0u64; rank as usize];
+        // SAFETY: there is room for `rank` sizes.
+        let status = unsafe { (hdf5.H5Tget_array_dims2)(id, dims.as_mut_ptr()) };
+        self.session
+            .check(status, "get the shape of an array type")?;
+        let element = Box::new(self.element(self.base(id)?.get(), depth + 1)?);
+        let bytes = dims
+            .iter()
+            .try_fold(element.size() as u64, |all, dim| all.checked_mul(*dim));
+        if bytes != Some(size as u64) {
+            return Err(Error::new(
+                Kind::Io,
+                format!("an array type of shape {dims:?} has {size} bytes"),
+            ));
+        }
+        Ok(ElementType::Array {
+            element,
+            dims,
+            size,
+        })
+    }
+
+    fn compound(&self, id: hid_t, size: usize, depth: usize) -> Result<ElementType> {
+        let hdf5 = self.session.hdf5;
+        let mut fields = Vec::new();
+        for member in 0..self.members(id)? {
+            let name = self.member_name(id, member)?;
+            // SAFETY: both take a checked identifier and number; the type is ours to close.
+            let (offset, of_member) = unsafe {
+                (
+                    (hdf5.H5Tget_member_offset)(id, member),
+                    (hdf5.H5Tget_member_type)(id, member),
+                )
+            };
+            let of_member =
+                self.session
+                    .own(of_member, hdf5.H5Tclose, "get the type of a field")?;
+            let element = self.element(of_member.get(), depth + 1)?;
+            if offset
+                .checked_add(element.size())
+                .is_none_or(|end| end > size)
+            {
+                return Err(Error::new(
+                    Kind::Io,
+                    format!("the field {name:?} reaches past the {size} bytes of its compound"),
+                ));
+            }
+            fields.push(Field {
+                name,
+                offset,
+                element,
+            });
+        }
+        Ok(match complex(size, &fields) {
+            Some(part) => ElementType::Complex(Complex {
+                part,
+                native: false,
+            }),
+            None => ElementType::Compound { size, fields },
+        })
+    }
+}
+
+/// The part of a compound that is what h5py writes for a complex number.
+fn complex(size: usize, fields: &[Field]) -> Option<Float> {
+    let [real, imaginary] = fields else {
+        return None;
+    };
+    let ElementType::Float(part) = real.element else {
+        return None;
+    };
+    let is_pair = real.name == "r"
+        && imaginary.name == "i"
+        && imaginary.element == real.element
+        && real.offset == 0
+        && imaginary.offset == part.size
+        && size == part.size * 2;
+    is_pair.then_some(part)
+}
+
+fn integer_value(bytes: &[u8], kind: &Integer) -> i128 {
+    let fold = |all: u128, byte: &u8| all << 8 | u128::from(*byte);
+    let all = match kind.order {
+        Order::Big => bytes.iter().fold(0, fold),
+        Order::Little => bytes.iter().rev().fold(0, fold),
+    };
+    let unused = 128 - kind.bits.min(128) as u32;
+    let value = (all >> kind.shift.min(127)) << unused;
+    if kind.signed {
+        value as i128 >> unused
+    } else {
+        (value >> unused) as i128
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn member_values_are_read_in_their_order_and_sign() {
+        let kind = |order, signed, bits, shift| Integer {
+            size: 2,
+            order,
+            signed,
+            bits,
+            shift,
+        };
+        let bytes = [0xff, 0xfe];
+        assert_eq!(integer_value(&bytes, &kind(Order::Big, true, 16, 0)), -2);
+        assert_eq!(
+            integer_value(&bytes, &kind(Order::Big, false, 16, 0)),
+            65534
+        );
+        assert_eq!(
+            integer_value(&bytes, &kind(Order::Little, false, 16, 0)),
+            0xfeff
+        );
+        assert_eq!(integer_value(&bytes, &kind(Order::Big, true, 4, 1)), -1);
+    }
+}

@@ -1,0 +1,54 @@
+//! The copies of HDF5 that have called a plugin of ours. A process may hold several, each with
+//! identifiers of its own: h5py's wheels bring a private one, an application is linked with another.
+//!
+//! HDF5 passes to `open` nothing that tells which copy it is. So each copy has a slot, and each slot
+//! functions of its own, which know their slot by a const parameter.
+
+use std::ffi::c_void;
+use std::sync::{Mutex, OnceLock};
+
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_sys::hdf5::{Hdf5, base_of};
+
+/// How many copies of HDF5 one process can use.
+pub const SLOTS: usize = 4;
+
+struct Bound {
+    /// Where the object that holds this copy begins.
+    base: usize,
+    hdf5: Hdf5,
+}
+
+static BOUND: [OnceLock<Bound>; SLOTS] = [const { OnceLock::new() }; SLOTS];
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The slot of the HDF5 that holds `code`, the address of one of its instructions. Nothing of HDF5
+/// is called: it may be just initialising itself.
+pub fn slot_of(code: *const c_void) -> Result<usize> {
+    let unavailable = |cause: String| {
+        Error::new(Kind::Unavailable, cause).remedy("use HDF5 1.14 or 2.x as a shared library")
+    };
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
+    let base = base_of(code)
+        .ok_or_else(|| unavailable(format!("no loaded object holds the address {code:p}")))?;
+    for (slot, place) in BOUND.iter().enumerate() {
+        match place.get() {
+            Some(bound) if bound.base == base => return Ok(slot),
+            Some(_) => {}
+            None => {
+                let hdf5 = Hdf5::of_code(code).map_err(|absent| unavailable(absent.to_string()))?;
+                let _ = place.set(Bound { base, hdf5 });
+                return Ok(slot);
+            }
+        }
+    }
+    Err(Error::new(
+        Kind::Unavailable,
+        format!("this process uses more than {SLOTS} copies of HDF5"),
+    ))
+}
+
+/// The HDF5 of a slot that [`slot_of`] has told.
+pub fn hdf5_of(slot: usize) -> Option<&'static Hdf5> {
+    BOUND.get(slot)?.get().map(|bound| &bound.hdf5)
+}

@@ -1,0 +1,10 @@
+//! The HDF5 libraries of the process: which copy calls, the calls themselves with their errors, and what
+//! is to be told when one of them closes.
+
+pub mod callback;
+pub mod copies;
+pub mod numbers;
+pub mod plain_files;
+mod session;
+
+pub use session::{Close, Id, Session};

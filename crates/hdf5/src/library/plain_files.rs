@@ -1,0 +1,43 @@
+//! Drivers whose files are plain files: offsets that HDF5 tells are offsets of one file, and the handle
+//! of `H5Fget_vfd_handle` is the address of its descriptor. HDF5's default driver is one; Penstock's
+//! registers itself here.
+
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+
+use penstock_engine::options::Options;
+use penstock_sys::hdf5::{Hdf5, hid_t};
+
+/// A driver of plain files besides HDF5's own.
+pub struct PlainDriver {
+    /// Whether it, and no other driver above it, has opened the file with this driver and handle, as
+    /// `H5Pget_driver` and `H5Fget_vfd_handle` tell them.
+    pub has_opened: fn(hid_t, *const c_void) -> bool,
+    /// The options of the file that it has open with this descriptor; none if it has no such file.
+    pub options_of: fn(c_int) -> Options,
+}
+
+static REGISTERED: OnceLock<PlainDriver> = OnceLock::new();
+
+/// Makes a driver known, before it opens its first file. A process has one; further calls change nothing.
+pub fn register(driver: PlainDriver) {
+    let _ = REGISTERED.set(driver);
+}
+
+/// Whether offsets of a file with this driver and handle are those of one plain file.
+pub(crate) fn is_plain(hdf5: &Hdf5, driver: hid_t, handle: *const c_void) -> bool {
+    let is_registered = || {
+        REGISTERED
+            .get()
+            .is_some_and(|known| (known.has_opened)(driver, handle))
+    };
+    driver >= 0 && (hdf5.sec2_driver() == Some(driver) || is_registered())
+}
+
+/// The options that a file's own driver has for it.
+pub fn options_of(descriptor: c_int) -> Options {
+    REGISTERED
+        .get()
+        .map(|known| (known.options_of)(descriptor))
+        .unwrap_or_default()
+}

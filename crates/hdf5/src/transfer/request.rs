@@ -1,0 +1,257 @@
+//! A transfer as the caller describes it, by identifiers of HDF5, and what it selects on both sides.
+
+use std::sync::Arc;
+
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::File;
+use penstock_engine::options::Options;
+use penstock_sys::hdf5::{H5S_ALL, hid_t};
+
+use crate::dataset::DatasetInfo;
+use crate::dataset::dataspace;
+use crate::library::Session;
+use crate::pair::pair;
+use crate::plan::Destination;
+use crate::selection::Selection;
+
+/// Where elements lie in memory.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape<'a> {
+    /// An array of the selection's shape, up to dimensions of length 1. Strides are in bytes; C
+    /// order without them.
+    Array {
+        shape: &'a [u64],
+        strides: Option<&'a [i64]>,
+    },
+    /// The selection of a dataspace over a C array, as H5Dread takes it.
+    Space(hid_t),
+}
+
+/// A transfer between a dataset and memory, as the caller describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Order<'a> {
+    pub dataset: hid_t,
+    pub memory_type: hid_t,
+    pub shape: Shape<'a>,
+    /// H5S_ALL or a dataspace.
+    pub file_space: hid_t,
+    pub transfer: hid_t,
+    pub options: Options,
+    pub known: Known<'a>,
+}
+
+/// What need not be asked of HDF5 again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// The dataset, as it is now.
+    pub info: Option<&'a DatasetInfo>,
+    /// Its file, opened for whatever HDF5 has opened it for.
+    pub file: Option<&'a Arc<File>>,
+}
+
+/// The memory's side of an order.
+pub(crate) struct Memory {
+    pub destination: Destination,
+    pub low: i64,
+}
+
+impl Order<'_> {
+    /// What the dataset is.
+    pub(crate) fn info(&self, session: &Session<'_>) -> Result<DatasetInfo> {
+        match self.known.info {
+            Some(known) => Ok(known.clone()),
+            None => DatasetInfo::read(session, self.dataset),
+        }
+    }
+
+    /// Bytes of an element in memory.
+    pub fn memory_size(&self, session: &Session<'_>) -> Result<u64> {
+        // SAFETY: takes an identifier, which HDF5 checks.
+        match unsafe { (session.hdf5.H5Tget_size)(self.memory_type) } {
+            0 => Err(session.failed("get the size of the memory type")),
+            size => Ok(size as u64),
+        }
+    }
+
+    /// Whether the dataspace of the file does not have the shape of the dataset, as one that was taken before
+    /// the extent was changed. HDF5 takes it by rules of its own, and so does the connector; elsewhere it is
+    /// refused.
+    pub(crate) fn is_of_another_shape(
+        &self,
+        session: &Session<'_>,
+        info: &DatasetInfo,
+    ) -> Result<bool> {
+        Ok(match self.file_space {
+            H5S_ALL => false,
+            space => dataspace::extent(session, space)?.0 != info.shape,
+        })
+    }
+
+    /// What is selected of the dataset, and where it comes out.
+    pub(crate) fn selections(
+        &self,
+        session: &Session<'_>,
+        info: &DatasetInfo,
+        element: u64,
+    ) -> Result<(Selection, Memory)> {
+        let selection = self.file_selection(session, &info.shape)?;
+        match self.shape {
+            Shape::Array { shape, strides } => {
+                let memory = Memory::of_array(&selection, shape, strides, element)?;
+                Ok((selection, memory))
+            }
+            Shape::Space(H5S_ALL) if self.file_space == H5S_ALL => {
+                let destination = Destination::dense(&info.shape, element)?;
+                Ok((selection, Memory::from_start(destination)))
+            }
+            Shape::Space(space) => {
+                let (memory, shape) = match space {
+                    // As H5Dread has it: H5S_ALL stands for the dataspace of the file.
+                    H5S_ALL => (selection.clone(), info.shape.clone()),
+                    space => (
+                        Selection::of_space(session, space)?,
+                        dataspace::extent(session, space)?.0,
+                    ),
+                };
+                let (selection, destination) =
+                    pair(&selection, &info.shape, &memory, &shape, element)?;
+                Ok((selection, Memory::from_start(destination)))
+            }
+        }
+    }
+
+    fn file_selection(&self, session: &Session<'_>, shape: &[u64]) -> Result<Selection> {
+        match self.file_space {
+            // All of the dataset, whatever is selected in memory.
+            H5S_ALL => Ok(Selection::all(shape)),
+            space => {
+                let (of_space, _) = dataspace::extent(session, space)?;
+                if of_space != shape {
+                    return Err(Error::invalid(format!(
+                        "the selection is of an array of shape {of_space:?}, the dataset has shape {shape:?}"
+                    )));
+                }
+                Selection::of_space(session, space)
+            }
+        }
+    }
+
+    pub(crate) fn memory_selection(
+        &self,
+        session: &Session<'_>,
+        space: hid_t,
+        info: &DatasetInfo,
+    ) -> Result<(Selection, Vec<u64>)> {
+        match space {
+            H5S_ALL => Ok((
+                self.file_selection(session, &info.shape)?,
+                info.shape.clone(),
+            )),
+            space => Ok((
+                Selection::of_space(session, space)?,
+                dataspace::extent(session, space)?.0,
+            )),
+        }
+    }
+}
+
+impl Memory {
+    fn from_start(destination: Destination) -> Memory {
+        Memory {
+            destination,
+            low: 0,
+        }
+    }
+
+    fn of_array(
+        selection: &Selection,
+        shape: &[u64],
+        strides: Option<&[i64]>,
+        element: u64,
+    ) -> Result<Memory> {
+        let dense = Destination::dense(shape, element)?;
+        let strides = strides.unwrap_or(&dense.strides);
+        if strides.len() != shape.len() {
+            return Err(Error::invalid(format!(
+                "an array of shape {shape:?} has strides {strides:?}"
+            )));
+        }
+        let comes_out = selection
+            .shape()
+            .ok_or_else(|| Error::invalid("the selection has too many elements to count"))?;
+        if comes_out.contains(&0) || shape.contains(&0) {
+            if comes_out.contains(&0) != shape.contains(&0) {
+                return Err(wrong_shape(&comes_out, shape));
+            }
+            return Ok(Memory {
+                destination: Destination {
+                    base: 0,
+                    length: 0,
+                    strides: vec![element as i64; comes_out.len()],
+                },
+                low: 0,
+            });
+        }
+        let strides = match selection {
+            Selection::Grid(_) => fit(&comes_out, shape, strides),
+            // Elements come out one after the other, whatever the array's shape.
+            Selection::Runs(_) => {
+                let same =
+                    shape.iter().try_fold(1u64, |n, s| n.checked_mul(*s)) == Some(comes_out[0]);
+                let is_dense = shape
+                    .iter()
+                    .zip(strides.iter().zip(&dense.strides))
+                    .all(|(size, (a, b))| *size == 1 || a == b);
+                if same && !is_dense {
+                    return Err(Error::invalid(
+                        "a selection of single elements comes out in an array in C order only",
+                    ));
+                }
+                same.then(|| vec![element as i64])
+            }
+        };
+        let strides = strides.ok_or_else(|| wrong_shape(&comes_out, shape))?;
+        let (mut low, mut high) = (0i128, 0i128);
+        for (stride, size) in strides.iter().zip(&comes_out) {
+            let reach = i128::from(*stride) * i128::from(size - 1);
+            *(if reach < 0 { &mut low } else { &mut high }) += reach;
+        }
+        let length = high + i128::from(element) - low;
+        let (Ok(low), Ok(length)) = (i64::try_from(low), i64::try_from(length)) else {
+            return Err(Error::invalid("the array reaches further than any memory"));
+        };
+        Ok(Memory {
+            destination: Destination {
+                base: low.unsigned_abs(),
+                length: length as u64,
+                strides,
+            },
+            low,
+        })
+    }
+}
+
+fn wrong_shape(selection: &[u64], array: &[u64]) -> Error {
+    Error::invalid(format!(
+        "the selection has shape {selection:?}, the array {array:?}"
+    ))
+}
+
+/// The strides of an array for each dimension of a selection, where both have the same shape but for
+/// dimensions of length 1.
+fn fit(selection: &[u64], array: &[u64], strides: &[i64]) -> Option<Vec<i64>> {
+    let mut sides = array.iter().zip(strides).filter(|(size, _)| **size != 1);
+    let mut fitted = Vec::with_capacity(selection.len());
+    for size in selection {
+        if *size == 1 {
+            fitted.push(0);
+            continue;
+        }
+        let (found, stride) = sides.next()?;
+        if found != size {
+            return None;
+        }
+        fitted.push(*stride);
+    }
+    sides.next().is_none().then_some(fitted)
+}

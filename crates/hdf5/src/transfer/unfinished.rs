@@ -1,0 +1,121 @@
+//! Contiguous storage of which HDF5 has not finished the allocation.
+//!
+//! HDF5 (1.14.4, 2.2.0) sets the address of the storage in memory, then writes the fill values, and then
+//! notes the address in the file. Where the fill values cannot be written it keeps the address: it carries
+//! out the next write, and the file never tells where the elements lie. It forgets the address when the
+//! dataset is closed wherever it is open.
+
+use std::sync::{Mutex, MutexGuard};
+
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_sys::hdf5::{
+    H5D_FILL_TIME_IFSET, H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_USER_DEFINED, hid_t,
+};
+
+use crate::library::Session;
+use crate::library::numbers;
+use crate::transfer::unsettled;
+
+/// A dataset, however often it is open: the copy of HDF5, and what that tells of file and object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    hdf5: usize,
+    file: u64,
+    token: [u8; 16],
+}
+
+static UNFINISHED: Mutex<Vec<Key>> = Mutex::new(Vec::new());
+
+fn unfinished() -> MutexGuard<'static, Vec<Key>> {
+    UNFINISHED.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Whether there is none.
+pub fn is_none() -> bool {
+    unsettled::is_none() || unfinished().is_empty()
+}
+
+fn change(act: impl FnOnce(&mut Vec<Key>)) {
+    let mut unfinished = unfinished();
+    let before = unfinished.len();
+    act(&mut unfinished);
+    unsettled::changed(before, unfinished.len());
+}
+
+/// Makes HDF5 allocate the storage of a dataset that has none, and remembers if it has come half-way only.
+pub fn watched(
+    session: &Session<'_>,
+    dataset: hid_t,
+    allocate: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let key = key(session, dataset)?;
+    change(|unfinished| unfinished.retain(|other| *other != key));
+    allocate().inspect_err(|_| {
+        if has_storage(session, dataset) && is_filled(session, dataset).unwrap_or(true) {
+            numbers::are_kept(session.hdf5);
+            change(|unfinished| unfinished.push(key));
+        }
+    })
+}
+
+/// Whether HDF5 writes fill values when it allocates the storage. Else nothing can fail between the address
+/// in memory and that in the file.
+fn is_filled(session: &Session<'_>, dataset: hid_t) -> Result<bool> {
+    let hdf5 = session.hdf5;
+    let (mut time, mut value) = (0, 0);
+    // SAFETY: HDF5 checks the identifiers, the list is ours to close, and there are places for the answers.
+    unsafe {
+        let list = (hdf5.H5Dget_create_plist)(dataset);
+        let list = session.own(list, hdf5.H5Pclose, "get the creation properties")?;
+        let status = (hdf5.H5Pget_fill_time)(list.get(), &mut time);
+        session.check(status, "get the fill time")?;
+        let status = (hdf5.H5Pfill_value_defined)(list.get(), &mut value);
+        session.check(status, "get the state of the fill value")?;
+    }
+    Ok(match time {
+        H5D_FILL_TIME_NEVER => false,
+        H5D_FILL_TIME_IFSET => value == H5D_FILL_VALUE_USER_DEFINED,
+        _ => true,
+    })
+}
+
+/// An error if the storage of the dataset is not finished.
+pub fn refuse(session: &Session<'_>, dataset: hid_t) -> Result<()> {
+    if is_none() {
+        return Ok(());
+    }
+    let key = key(session, dataset)?;
+    if !unfinished().contains(&key) {
+        return Ok(());
+    }
+    if !has_storage(session, dataset) {
+        // It was closed, and opened anew.
+        change(|unfinished| unfinished.retain(|other| *other != key));
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::Io,
+        "HDF5 could not write the fill values of the dataset when it allocated its storage, and has not noted \
+         in the file where that is: what is written there would be lost",
+    )
+    .remedy("close the dataset wherever it is open, make room, and open it again"))
+}
+
+/// No dataset of this copy of HDF5 is open any more.
+pub fn forget(hdf5: usize) {
+    change(|unfinished| unfinished.retain(|key| key.hdf5 != hdf5));
+}
+
+fn has_storage(session: &Session<'_>, dataset: hid_t) -> bool {
+    // SAFETY: takes an identifier, which HDF5 checks.
+    unsafe { (session.hdf5.H5Dget_storage_size)(dataset) > 0 }
+}
+
+fn key(session: &Session<'_>, dataset: hid_t) -> Result<Key> {
+    let (file, token) = session.object(dataset)?;
+    Ok(Key {
+        hdf5: session.hdf5.copy(),
+        file,
+        token,
+    })
+}

@@ -1,0 +1,91 @@
+//! Virtual datasets that refer to each other without end, on which HDF5 runs out of stack.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use penstock_engine::error::{Error, Kind};
+
+use crate::dataset::{Layout, VirtualMapping};
+
+use super::DEEPEST;
+use super::files::{Identity, numbered};
+use super::sources::{Place, Sources};
+
+/// Names that a mapping with a running number is tried with.
+const MOST_NUMBERS: u64 = 1 << 16;
+
+/// An error if the dataset refers to itself, whatever elements it takes from itself: before HDF5 is
+/// left to read it.
+pub(super) fn refuse(sources: &mut Sources<'_>, place: &Place) -> Result<(), Error> {
+    let mut walk = Walk {
+        sources,
+        chain: Vec::new(),
+        done: HashSet::new(),
+    };
+    walk.visit(place)
+}
+
+/// The error that names the datasets of the chain.
+pub(super) fn error<'a>(
+    is_circle: bool,
+    chain: impl Iterator<Item = &'a str>,
+    place: &Place,
+) -> Error {
+    let what = match is_circle {
+        true => "virtual datasets refer to each other in a circle".to_owned(),
+        false => format!("virtual datasets refer to each other more than {DEEPEST} deep"),
+    };
+    let chain: Vec<&str> = chain.collect();
+    let cause = format!("{what}: {}", chain.join(" -> "));
+    Error::new(Kind::Io, cause).at(&place.info.file.name, 0, 0)
+}
+
+struct Walk<'a, 's> {
+    sources: &'a mut Sources<'s>,
+    chain: Vec<(Identity, String)>,
+    done: HashSet<(Identity, String)>,
+}
+
+impl Walk<'_, '_> {
+    fn visit(&mut self, place: &Place) -> Result<(), Error> {
+        let link = (place.identity, place.info.name.clone());
+        let is_circle = self.chain.contains(&link);
+        if self.done.contains(&link) {
+            return Ok(());
+        }
+        self.chain.push(link.clone());
+        if is_circle || self.chain.len() > DEEPEST {
+            let names = self.chain.iter().map(|link| link.1.as_str());
+            return Err(error(is_circle, names, place));
+        }
+        if let Layout::Virtual(mappings) = &place.info.layout {
+            let mut seen = HashSet::new();
+            for mapping in mappings {
+                if seen.insert((&mapping.file, &mapping.dataset)) {
+                    self.follow(place, mapping)?;
+                }
+            }
+        }
+        self.chain.pop();
+        self.done.insert(link);
+        Ok(())
+    }
+
+    fn follow(&mut self, place: &Place, mapping: &VirtualMapping) -> Result<(), Error> {
+        let dataset = Path::new(&mapping.dataset);
+        for number in 0..MOST_NUMBERS {
+            let (file, in_file) = numbered(mapping.file.as_os_str(), number);
+            let (name, in_name) = numbered(dataset.as_os_str(), number);
+            match self.sources.find_virtual(place, &file, &name) {
+                Some(Some(next)) => self.visit(&next)?,
+                Some(None) => {}
+                // A number without a dataset ends the series.
+                None => break,
+            }
+            if !in_file && !in_name {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

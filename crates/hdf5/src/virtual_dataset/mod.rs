@@ -1,0 +1,463 @@
+//! Virtual datasets, taken apart into the datasets that their elements really come from.
+
+mod circle;
+mod cover;
+mod files;
+mod mapping;
+mod progression;
+mod rows;
+mod sources;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use penstock_engine::error::{Error, Kind};
+use penstock_sys::hdf5::hid_t;
+
+use crate::dataset::ElementType;
+use crate::dataset::{DatasetInfo, Layout, MappedSelection, VirtualMapping, in_dataset};
+use crate::library::Session;
+use crate::plan::{Destination, Item, ReadPlan};
+use crate::selection::{Axis, Selection};
+
+pub use files::SourceFile;
+use mapping::{Side, Touched, Wanted};
+use rows::Rows;
+use sources::{Place, Source, Sources};
+
+/// Pieces of a selection, or steps of work on them, beyond which HDF5 reads the dataset itself.
+const MOST_PIECES: usize = 1 << 22;
+const MOST_PARTS: usize = 1 << 17;
+/// Virtual datasets whose sources are virtual, one in the other.
+const DEEPEST: usize = 32;
+/// Times that a dataset may be its own source, directly or not.
+const MOST_RETURNS: usize = 64;
+
+/// What becomes of a virtual dataset.
+#[derive(Debug)]
+pub enum Composition {
+    /// Each element of the selection that anything is to be put into is in one of them.
+    Parts(Vec<Part>),
+    /// Only HDF5 reads it, for this reason.
+    Hdf5(String),
+}
+
+/// A plan that reads from one dataset.
+#[derive(Debug)]
+pub struct Part {
+    /// The dataset that the plan reads, or whose fill value it gives. Its element type can be
+    /// another one than that of the virtual dataset. Of its file, what HDF5 held back was flushed.
+    pub info: Arc<DatasetInfo>,
+    pub plan: Arc<ReadPlan>,
+    pub store: Store,
+}
+
+/// Where the stored bytes of a part are.
+#[derive(Clone, Debug)]
+pub enum Store {
+    /// In this file, or in the files that an external layout names.
+    File(Arc<SourceFile>),
+    /// All elements, as [`ReadPlan::of_memory`] takes them.
+    Memory(Arc<[u8]>),
+    /// The plan has nothing but fills.
+    None,
+}
+
+/// Why composing ended.
+enum Stop {
+    Hdf5(String),
+    Failed(Error),
+    /// A mapping takes elements that its source does not have.
+    Outside,
+}
+
+impl Stop {
+    fn too_many() -> Stop {
+        Stop::Hdf5("the selection falls into too many pieces".to_owned())
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+/// Takes a selection of a virtual dataset apart, on this thread.
+///
+/// Source files are found, opened and closed again as HDF5 itself does; what HDF5 would read as its
+/// fill value because a file or dataset is missing becomes a part of fills. `item` tells which bytes
+/// of an element of a given type are wanted and what room they take in the destination (always the
+/// same), or `None` if they cannot be converted.
+pub fn compose(
+    session: &Session<'_>,
+    dataset: hid_t,
+    info: &Arc<DatasetInfo>,
+    selection: &Selection,
+    destination: &Destination,
+    item: &dyn Fn(&ElementType) -> Option<Item>,
+) -> Result<Composition, Error> {
+    let mut composer = Composer {
+        sources: Sources::new(session),
+        item,
+        parts: Vec::new(),
+        chain: Vec::new(),
+        returns: 0,
+    };
+    match composer.all(dataset, info, selection, destination) {
+        Ok(()) => Ok(Composition::Parts(composer.parts)),
+        Err(Stop::Hdf5(reason)) => Ok(Composition::Hdf5(reason)),
+        Err(Stop::Failed(error)) => Err(error),
+        Err(Stop::Outside) => Err(Error::new(Kind::Io, OUTSIDE)),
+    }
+}
+
+const OUTSIDE: &str = "a mapping takes elements that the dataset does not have";
+
+struct Composer<'a> {
+    sources: Sources<'a>,
+    item: &'a dyn Fn(&ElementType) -> Option<Item>,
+    parts: Vec<Part>,
+    /// The virtual datasets between the first and the present one, with what is wanted of each.
+    chain: Vec<(files::Identity, String, Selection)>,
+    returns: usize,
+}
+
+/// A mapping with wanted elements whose source exists.
+struct Found<'a> {
+    target: &'a Selection,
+    made_for: &'a [u64],
+    source: Rc<Source>,
+    mapping: &'a VirtualMapping,
+    touched: Touched,
+}
+
+impl Composer<'_> {
+    fn all(
+        &mut self,
+        dataset: hid_t,
+        info: &Arc<DatasetInfo>,
+        selection: &Selection,
+        destination: &Destination,
+    ) -> Result<(), Stop> {
+        selection.check(&info.shape).map_err(|e| info.name_in(e))?;
+        if info.is_null || selection.is_empty() {
+            return Ok(());
+        }
+        let shape = selection
+            .shape()
+            .ok_or_else(|| Error::invalid("the selection has too many elements to count"))?;
+        let memory = (self.item)(&info.element).map_or(1, |item| item.memory);
+        destination
+            .check(&shape, memory)
+            .map_err(|e| info.name_in(e))?;
+        let place = self.sources.place(dataset, info.clone())?;
+        let wanted = Wanted {
+            selection: selection.clone(),
+            destination: destination.clone(),
+        };
+        let done = self.virtual_dataset(&place, &wanted);
+        if let Err(Stop::Hdf5(_)) = done {
+            circle::refuse(&mut self.sources, &place)?;
+        }
+        done
+    }
+
+    fn virtual_dataset(&mut self, place: &Place, wanted: &Wanted) -> Result<(), Stop> {
+        self.enter(place, wanted)?;
+        let Layout::Virtual(mappings) = &place.info.layout else {
+            return Err(Stop::Hdf5(format!("{} is not virtual", place.info.name)));
+        };
+        // The pieces of a dataset are counted from its start.
+        place.info.bytes()?;
+        let all = Selection::all(&place.info.shape);
+        let mut targets = Vec::with_capacity(mappings.len());
+        for mapping in mappings {
+            for side in [&mapping.target, &mapping.source] {
+                if let MappedSelection::Some { selection, shape } = side {
+                    let checked = selection.check(shape).map_err(Stop::Failed);
+                    checked.map_err(|stop| of_mapping(stop, place, mapping))?;
+                }
+            }
+            match (&mapping.target, &mapping.source) {
+                (MappedSelection::Unlimited, _) | (_, MappedSelection::Unlimited) => {
+                    return Err(Stop::Hdf5("a mapping of it has no end".to_owned()));
+                }
+                (MappedSelection::All, _) => targets.push((mapping, &all, &place.info.shape)),
+                (MappedSelection::Some { selection, shape }, _) => {
+                    targets.push((mapping, selection, shape));
+                }
+            }
+        }
+        let is_grid = |selection: &Selection| matches!(selection, Selection::Grid(_));
+        if is_grid(&wanted.selection) && targets.iter().all(|(_, target, _)| is_grid(target)) {
+            self.grid(place, &targets, wanted)?;
+        } else {
+            self.rows(place, &targets, wanted)?;
+        }
+        self.chain.pop();
+        Ok(())
+    }
+
+    /// An error if the dataset is its own source, without end or nearly so.
+    fn enter(&mut self, place: &Place, wanted: &Wanted) -> Result<(), Stop> {
+        let name = &place.info.name;
+        let before = self
+            .chain
+            .iter()
+            .filter(|(file, dataset, _)| *file == place.identity && dataset == name);
+        let mut is_same = false;
+        let mut returns = 0;
+        for (_, _, selection) in before {
+            is_same |= *selection == wanted.selection;
+            returns += 1;
+        }
+        self.returns += returns.min(1);
+        let link = (place.identity, name.clone(), wanted.selection.clone());
+        self.chain.push(link);
+        if !is_same && self.returns <= MOST_RETURNS && self.chain.len() <= DEEPEST {
+            return Ok(());
+        }
+        let names = self.chain.iter().map(|link| link.1.as_str());
+        Err(Stop::Failed(circle::error(returns > 0, names, place)))
+    }
+
+    /// The wanted elements and all mappings are boxes.
+    fn grid(&mut self, place: &Place, targets: &[Target<'_>], wanted: &Wanted) -> Result<(), Stop> {
+        let Selection::Grid(axes) = &wanted.selection else {
+            return self.rows(place, targets, wanted);
+        };
+        let mut found = Vec::new();
+        for (mapping, target, made_for) in targets {
+            let Selection::Grid(boxed) = target else {
+                continue;
+            };
+            let side = Side {
+                selection: target,
+                made_for,
+                shape: &place.info.shape,
+            };
+            let touched = Touched::grid(&side, boxed, axes);
+            let Some(touched) = touched.map_err(|e| of_mapping(e, place, mapping))? else {
+                continue;
+            };
+            self.add(place, (mapping, target, made_for), touched, &mut found)?;
+        }
+        let mut boxes: Vec<&[Axis]> = Vec::with_capacity(found.len());
+        for found in &found {
+            if let Selection::Grid(boxed) = found.target {
+                boxes.push(boxed);
+            }
+        }
+        if cover::overlap(&boxes, axes.len())? {
+            return Err(overlapping());
+        }
+        let covered = found.iter().fold(0, |all, found| {
+            u64::saturating_add(all, found.touched.elements())
+        });
+        let elements = axes.iter().map(selected).try_fold(1, u64::checked_mul);
+        if elements != Some(covered) {
+            for left in cover::left_of_grid(axes, &boxes)? {
+                let left = Wanted {
+                    selection: Selection::Grid(left),
+                    destination: wanted.destination.clone(),
+                };
+                self.fill(&place.info, left)?;
+            }
+        }
+        self.read(place, found, wanted)
+    }
+
+    fn rows(&mut self, place: &Place, targets: &[Target<'_>], wanted: &Wanted) -> Result<(), Stop> {
+        let shape = &place.info.shape;
+        let bounds = match &wanted.selection {
+            Selection::Grid(axes) => Side::bounds(axes).unwrap_or_default(),
+            Selection::Runs(_) => Vec::new(),
+        };
+        let rows = Rows::new(&wanted.selection, shape, &wanted.destination, &bounds)?;
+        let mut found = Vec::new();
+        let mut taken = Vec::new();
+        for (mapping, target, made_for) in targets {
+            let side = Side {
+                selection: target,
+                made_for,
+                shape,
+            };
+            let touched = Touched::rows(&side, &rows);
+            let Some(touched) = touched.map_err(|e| of_mapping(e, place, mapping))? else {
+                continue;
+            };
+            let at = found.len();
+            self.add(place, (mapping, target, made_for), touched, &mut found)?;
+            if let Some(Touched::Rows(runs)) = found.get(at).map(|found| &found.touched) {
+                taken.extend(runs.iter().map(|run| (run.target, run.target + run.length)));
+            }
+        }
+        let Some(left) = cover::left_of_rows(&rows.runs, taken)? else {
+            return Err(overlapping());
+        };
+        let wanted = Wanted {
+            selection: Selection::Runs(rows.runs),
+            destination: rows.destination,
+        };
+        let left = Wanted {
+            selection: left,
+            destination: wanted.destination.clone(),
+        };
+        self.fill(&place.info, left)?;
+        self.read(place, found, &wanted)
+    }
+
+    /// Adds the mapping if its source exists.
+    fn add<'a>(
+        &mut self,
+        place: &Place,
+        (mapping, target, made_for): Target<'a>,
+        touched: Touched,
+        found: &mut Vec<Found<'a>>,
+    ) -> Result<(), Stop> {
+        if let Some(source) = self.sources.find(place, mapping)? {
+            found.push(Found {
+                target,
+                made_for,
+                source,
+                mapping,
+                touched,
+            });
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, place: &Place, found: Vec<Found<'_>>, wanted: &Wanted) -> Result<(), Stop> {
+        for found in found {
+            let info = match &*found.source {
+                Source::Virtual(place) => &place.info,
+                Source::Stored { info, .. } => info,
+            };
+            let all = Selection::all(&info.shape);
+            let (selection, made_for) = match &found.mapping.source {
+                MappedSelection::Some { selection, shape } => (selection, shape),
+                _ => (&all, &info.shape),
+            };
+            let target = Side {
+                selection: found.target,
+                made_for: found.made_for,
+                shape: &place.info.shape,
+            };
+            let source = Side {
+                selection,
+                made_for,
+                shape: &info.shape,
+            };
+            let asked = found
+                .touched
+                .of_source(&target, &source, wanted)
+                .and_then(|asked| match asked.selection.check(&info.shape) {
+                    Ok(()) => Ok(asked),
+                    Err(_) => Err(Stop::Outside),
+                });
+            let asked = match asked {
+                Err(Stop::Outside) if may_grow_to(info, selection, made_for) => {
+                    let name = &info.name;
+                    let reason = format!("its source {name} has not grown to what is mapped");
+                    return Err(Stop::Hdf5(reason));
+                }
+                asked => asked.map_err(|stop| of_mapping(stop, place, found.mapping))?,
+            };
+            match &*found.source {
+                Source::Virtual(place) => self.virtual_dataset(place, &asked)?,
+                Source::Stored { info, table, store } => {
+                    let item = self.item(info)?;
+                    let plan = match store {
+                        Store::Memory(_) => {
+                            ReadPlan::of_memory(info, asked.selection, &asked.destination, item)
+                        }
+                        _ => ReadPlan::new(
+                            info,
+                            table.clone(),
+                            asked.selection,
+                            &asked.destination,
+                            item,
+                        ),
+                    };
+                    self.push(info, plan?, store.clone())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, info: &Arc<DatasetInfo>, left: Wanted) -> Result<(), Stop> {
+        // Without a fill value the memory stays as it is.
+        if info.fill.is_none() || left.selection.is_empty() {
+            return Ok(());
+        }
+        let item = self.item(info)?;
+        let plan = ReadPlan::of_fill(info, left.selection, &left.destination, item)?;
+        self.push(info, plan, Store::None)
+    }
+
+    fn item(&self, info: &DatasetInfo) -> Result<Item, Stop> {
+        (self.item)(&info.element).ok_or_else(|| {
+            Stop::Hdf5(format!(
+                "elements of {} are of a type that HDF5 converts",
+                info.name
+            ))
+        })
+    }
+
+    fn push(&mut self, info: &Arc<DatasetInfo>, plan: ReadPlan, store: Store) -> Result<(), Stop> {
+        if self.parts.len() == MOST_PARTS {
+            return Err(Stop::too_many());
+        }
+        self.parts.push(Part {
+            info: info.clone(),
+            plan: Arc::new(plan),
+            store,
+        });
+        Ok(())
+    }
+}
+
+/// A mapping, the elements of the virtual dataset that it gives, and the shape that these were
+/// selected in.
+type Target<'a> = (&'a VirtualMapping, &'a Selection, &'a Vec<u64>);
+
+/// Elements along an axis, of which some positions may be left out.
+fn selected(axis: &Axis) -> u64 {
+    match axis {
+        Axis::Slab { .. } => axis.len(),
+        Axis::Runs(runs) => runs.iter().map(|run| run.length).sum(),
+    }
+}
+
+/// HDF5 reads one mapping after the other, so the last one wins.
+fn overlapping() -> Stop {
+    Stop::Hdf5("mappings of it overlap".to_owned())
+}
+
+/// Whether the dataset can become large enough for the selection, which was made in a dataspace of
+/// the shape given. HDF5 reads its fill value until then.
+fn may_grow_to(info: &DatasetInfo, selection: &Selection, made_for: &[u64]) -> bool {
+    let sizes: Vec<u64> = match selection {
+        Selection::Grid(axes) => axes.iter().map(|a| a.last().map_or(0, |n| n + 1)).collect(),
+        Selection::Runs(_) => made_for.to_vec(),
+    };
+    let fits = |(size, most): (&u64, &Option<u64>)| most.is_none_or(|most| *size <= most);
+    matches!(info.layout, Layout::Chunked { .. })
+        && sizes.len() == info.max_shape.len()
+        && sizes.iter().zip(&info.max_shape).all(fits)
+        && sizes.iter().zip(&info.shape).any(|(size, now)| size > now)
+}
+
+fn of_mapping(stop: Stop, place: &Place, mapping: &VirtualMapping) -> Stop {
+    let (cause, remedy) = match &stop {
+        Stop::Failed(error) => (error.cause(), error.remedy_text()),
+        Stop::Outside => (OUTSIDE, ""),
+        Stop::Hdf5(_) => return stop,
+    };
+    let (dataset, file) = (&mapping.dataset, mapping.file.display());
+    let error = Error::new(Kind::Io, format!("its source {dataset} in {file}: {cause}"));
+    let error = in_dataset(error.remedy(remedy), &place.info.name);
+    Stop::Failed(error.at(&place.info.file.name, 0, 0))
+}

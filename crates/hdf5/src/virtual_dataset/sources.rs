@@ -1,0 +1,398 @@
+//! Opening the sources of virtual datasets as HDF5 itself does.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::CString;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use penstock_engine::error::{Error, Kind};
+use penstock_sys::hdf5::{
+    H5D_VIRTUAL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_CLOSE_WEAK,
+    H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_ALL, hid_t,
+};
+
+use crate::chunks::ChunkTable;
+use crate::dataset::{DatasetInfo, Layout, VirtualMapping};
+use crate::library::{Id, Session};
+
+use super::files::{Identity, Origin, PREFIXES, SourceFile, identity, unescaped};
+use super::{Stop, Store};
+
+/// Source files that are kept open for the next mapping.
+const MOST_OPEN: usize = 64;
+/// Source files whose descriptors are held for the parts.
+const MOST_HELD: usize = 256;
+/// Of a compact dataset; its object header has no room for more.
+const MOST_COMPACT: u64 = 1 << 16;
+
+/// A virtual dataset, as the place from which its sources are found.
+pub(super) struct Place {
+    file: Rc<Id>,
+    /// With which its sources are opened.
+    file_access: Id,
+    dataset_access: Id,
+    intent: u32,
+    origin: Origin,
+    external_prefix: bool,
+    pub identity: Identity,
+    pub info: Arc<DatasetInfo>,
+}
+
+/// A source dataset. Nothing of HDF5's stays open, unless it is virtual itself.
+pub(super) enum Source {
+    Virtual(Place),
+    Stored {
+        info: Arc<DatasetInfo>,
+        table: Option<Arc<ChunkTable>>,
+        store: Store,
+    },
+}
+
+/// Files and datasets that were opened already.
+pub(super) struct Sources<'a> {
+    session: &'a Session<'a>,
+    files: VecDeque<(PathBuf, u32, Rc<Id>)>,
+    /// By the file in which the name was looked up, and the name.
+    known: HashMap<(Identity, CString), Option<Rc<Source>>>,
+    handed_out: HashMap<Identity, Arc<SourceFile>>,
+}
+
+impl<'a> Sources<'a> {
+    pub fn new(session: &'a Session<'a>) -> Self {
+        Sources {
+            session,
+            files: VecDeque::new(),
+            known: HashMap::new(),
+            handed_out: HashMap::new(),
+        }
+    }
+
+    /// `info` is that of the dataset, which is virtual.
+    pub fn place(&self, dataset: hid_t, info: Arc<DatasetInfo>) -> Result<Place, Stop> {
+        let session = self.session;
+        let hdf5 = session.hdf5;
+        // SAFETY: takes the dataset's identifier, which HDF5 checks, and returns one of ours.
+        let file = unsafe { (hdf5.H5Iget_file_id)(dataset) };
+        let file = session.own(file, hdf5.H5Fclose, "get the file of the dataset")?;
+        // SAFETY: as above, of our own identifier of the file.
+        let access = unsafe { (hdf5.H5Fget_access_plist)(file.get()) };
+        let action = "get the file's access properties";
+        let file_access = session.own(access, hdf5.H5Pclose, action)?;
+        // SAFETY: takes an identifier of ours.
+        let status = unsafe { (hdf5.H5Pset_fclose_degree)(file_access.get(), H5F_CLOSE_WEAK) };
+        session.check(status, "set how source files are closed")?;
+        // SAFETY: takes the dataset's identifier and returns one of ours.
+        let access = unsafe { (hdf5.H5Dget_access_plist)(dataset) };
+        let action = "get the access properties";
+        let dataset_access = session.own(access, hdf5.H5Pclose, action)?;
+        let prefix = session.text("get the prefix of source files", |to, size| {
+            // SAFETY: `text` gives a buffer of `size` bytes, or none of size 0.
+            unsafe { (hdf5.H5Pget_virtual_prefix)(dataset_access.get(), to, size) }
+        })?;
+        let external = session.text("get the prefix of external files", |to, size| {
+            // SAFETY: as above.
+            unsafe { (hdf5.H5Pget_efile_prefix)(dataset_access.get(), to, size) }
+        })?;
+        let intent = self.intent(&file)?;
+        let name = info.file.name.clone();
+        let (absolute, identity) = whereabouts(&info, &name)?;
+        Ok(Place {
+            file: Rc::new(file),
+            file_access,
+            dataset_access,
+            intent: intent & (H5F_ACC_RDWR | H5F_ACC_SWMR_READ | H5F_ACC_SWMR_WRITE),
+            origin: Origin {
+                name,
+                absolute,
+                prefix,
+            },
+            external_prefix: !external.is_empty(),
+            identity,
+            info,
+        })
+    }
+
+    fn intent(&self, file: &Id) -> Result<u32, Stop> {
+        let mut intent = 0;
+        // SAFETY: an identifier of ours and a place of the right type.
+        let status = unsafe { (self.session.hdf5.H5Fget_intent)(file.get(), &mut intent) };
+        self.session.check(status, "get the state of the file")?;
+        Ok(intent)
+    }
+
+    /// Whether a source of that name can be opened, and its place if it is virtual itself.
+    pub fn find_virtual(
+        &mut self,
+        place: &Place,
+        file: &Path,
+        name: &Path,
+    ) -> Option<Option<Place>> {
+        let name = CString::new(name.as_os_str().as_bytes()).ok()?;
+        let opened = match file.as_os_str() == "." {
+            true => place.file.clone(),
+            false => self.open(place, file).ok()??.0,
+        };
+        let hdf5 = self.session.hdf5;
+        let own = |id, close| self.session.own(id, close, "open it").ok();
+        let access = place.dataset_access.get();
+        // SAFETY: the name outlives the call; the properties are ours.
+        let dataset = unsafe { (hdf5.H5Dopen2)(opened.get(), name.as_ptr(), access) };
+        let dataset = own(dataset, hdf5.H5Dclose)?;
+        // SAFETY: takes an identifier of ours and returns one.
+        let creation = unsafe { (hdf5.H5Dget_create_plist)(dataset.get()) };
+        let creation = own(creation, hdf5.H5Pclose)?;
+        // SAFETY: takes an identifier of ours.
+        if unsafe { (hdf5.H5Pget_layout)(creation.get()) } != H5D_VIRTUAL {
+            return Some(None);
+        }
+        let info = DatasetInfo::read(self.session, dataset.get()).ok()?;
+        Some(self.place(dataset.get(), Arc::new(info)).ok())
+    }
+
+    /// `None` if file or dataset do not exist, so that HDF5 reads the fill value.
+    pub fn find(
+        &mut self,
+        place: &Place,
+        mapping: &VirtualMapping,
+    ) -> Result<Option<Rc<Source>>, Stop> {
+        let name = unescaped(mapping.dataset.as_ref());
+        let name = CString::new(name.as_os_str().as_bytes()).map_err(|_| unnamed(mapping))?;
+        if mapping.dataset.contains('\u{fffd}') {
+            return Err(unnamed(mapping));
+        }
+        let file = unescaped(mapping.file.as_os_str());
+        let is_same = file.as_os_str() == ".";
+        let opened = match is_same {
+            true => Some((place.file.clone(), place.identity)),
+            false => self.open(place, &file)?,
+        };
+        let Some((opened, identity)) = opened else {
+            return Ok(None);
+        };
+        let key = (identity, name);
+        if let Some(known) = self.known.get(&key) {
+            return Ok(known.clone());
+        }
+        let found = self.load(place, &opened, &key.1, is_same)?.map(Rc::new);
+        self.known.insert(key, found.clone());
+        Ok(found)
+    }
+
+    fn open(&mut self, place: &Place, file: &Path) -> Result<Option<(Rc<Id>, Identity)>, Stop> {
+        for path in place.origin.candidates(file, std::env::var_os(PREFIXES)) {
+            let found = match fs::metadata(&path) {
+                Ok(meta) => identity(&meta),
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(unreadable(&path, &error.to_string())),
+            };
+            let is_it = |(open, intent, _): &&(PathBuf, u32, Rc<Id>)| {
+                *open == path && *intent == place.intent
+            };
+            if let Some((_, _, id)) = self.files.iter().find(is_it) {
+                return Ok(Some((id.clone(), found)));
+            }
+            let name = CString::new(path.as_os_str().as_bytes())
+                .map_err(|error| unreadable(&path, &error.to_string()))?;
+            let hdf5 = self.session.hdf5;
+            // SAFETY: the name outlives the call; the properties are ours.
+            let id =
+                unsafe { (hdf5.H5Fopen)(name.as_ptr(), place.intent, place.file_access.get()) };
+            let id = self.session.own(id, hdf5.H5Fclose, "open it");
+            let id = Rc::new(id.map_err(|error| unreadable(&path, error.cause()))?);
+            if self.files.len() == MOST_OPEN {
+                self.files.pop_front();
+            }
+            self.files.push_back((path, place.intent, id.clone()));
+            return Ok(Some((id, found)));
+        }
+        Ok(None)
+    }
+
+    fn load(
+        &mut self,
+        place: &Place,
+        file: &Id,
+        name: &CString,
+        is_same: bool,
+    ) -> Result<Option<Source>, Stop> {
+        let hdf5 = self.session.hdf5;
+        let failed = |error: Error| {
+            let name = name.to_string_lossy();
+            Stop::Hdf5(format!(
+                "its source {name} cannot be opened: {}",
+                error.cause()
+            ))
+        };
+        // SAFETY: the name outlives the call.
+        let exists = unsafe { (hdf5.H5Oexists_by_name)(file.get(), name.as_ptr(), H5P_DEFAULT) };
+        if self.session.check(exists, "look for it").map_err(failed)? == 0 {
+            return Ok(None);
+        }
+        // SAFETY: as above; the properties are ours.
+        let dataset =
+            unsafe { (hdf5.H5Dopen2)(file.get(), name.as_ptr(), place.dataset_access.get()) };
+        let dataset = self
+            .session
+            .own(dataset, hdf5.H5Dclose, "open it")
+            .map_err(failed)?;
+        self.flush(&dataset)?;
+        let info = DatasetInfo::read(self.session, dataset.get())?;
+        if info.is_null {
+            return Err(Stop::Hdf5(format!(
+                "its source {} has no elements",
+                info.name
+            )));
+        }
+        // Which prefix an origin in another folder would have given only HDF5 remembers.
+        let has_prefix = match &info.layout {
+            Layout::Virtual(_) => !place.origin.prefix.is_empty(),
+            Layout::External(_) => place.external_prefix,
+            _ => false,
+        };
+        if has_prefix && !is_same {
+            return Err(Stop::Hdf5(format!(
+                "its source {} refers to other files, and a prefix is set",
+                info.name
+            )));
+        }
+        if matches!(info.layout, Layout::Virtual(_)) {
+            let place = self.place(dataset.get(), Arc::new(info))?;
+            return Ok(Some(Source::Virtual(place)));
+        }
+        self.stored(dataset, info).map(Some)
+    }
+
+    fn stored(&mut self, dataset: Id, mut info: DatasetInfo) -> Result<Source, Stop> {
+        if let Some(reason) = info.element.only_hdf5() {
+            return Err(Stop::Hdf5(format!("its source {} has {reason}", info.name)));
+        }
+        let table = match &info.layout {
+            Layout::Chunked { .. } => {
+                let table = ChunkTable::read(self.session, dataset.get(), &info)?;
+                Some(Arc::new(table))
+            }
+            _ => None,
+        };
+        let store = match info.layout {
+            Layout::Compact => Store::Memory(self.read(&dataset, &info)?.into()),
+            _ => {
+                let file = self.hand_out(&info)?;
+                info.file.descriptor = file.descriptor();
+                Store::File(file)
+            }
+        };
+        Ok(Source::Stored {
+            info: Arc::new(info),
+            table,
+            store,
+        })
+    }
+
+    /// What HDF5 may hold of a dataset in a file that is open for writing.
+    fn flush(&self, dataset: &Id) -> Result<(), Stop> {
+        let hdf5 = self.session.hdf5;
+        // SAFETY: takes an identifier of ours and returns one.
+        let file = unsafe { (hdf5.H5Iget_file_id)(dataset.get()) };
+        let file = self
+            .session
+            .own(file, hdf5.H5Fclose, "get the file of a source")?;
+        if self.intent(&file)? & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE) == 0 {
+            return Ok(());
+        }
+        // SAFETY: both take identifiers of ours.
+        let statuses = unsafe {
+            [
+                (hdf5.H5Dflush)(dataset.get()),
+                (hdf5.H5Fflush)(file.get(), H5F_SCOPE_LOCAL),
+            ]
+        };
+        for status in statuses {
+            self.session.check(status, "flush a source")?;
+        }
+        Ok(())
+    }
+
+    fn hand_out(&mut self, info: &DatasetInfo) -> Result<Arc<SourceFile>, Stop> {
+        let Some(descriptor) = info.file.descriptor else {
+            return Err(Stop::Hdf5(format!(
+                "the file {} of its source {} is not one plain file",
+                info.file.name.display(),
+                info.name
+            )));
+        };
+        let hold = self.handed_out.len() < MOST_HELD;
+        let file = SourceFile::of_descriptor(descriptor, hold)?;
+        let known = self.handed_out.entry(file.identity());
+        Ok(known.or_insert_with(|| Arc::new(file)).clone())
+    }
+
+    /// All of a small dataset, in its own type.
+    fn read(&self, dataset: &Id, info: &DatasetInfo) -> Result<Vec<u8>, Stop> {
+        let hdf5 = self.session.hdf5;
+        let size = info.bytes()?;
+        if size > MOST_COMPACT {
+            let cause = format!("the compact dataset {} has {size} bytes", info.name);
+            return Err(Stop::Failed(Error::new(Kind::Io, cause)));
+        }
+        // SAFETY: takes an identifier of ours and returns one.
+        let element = unsafe { (hdf5.H5Dget_type)(dataset.get()) };
+        let element = self.session.own(element, hdf5.H5Tclose, "get the type")?;
+        let mut bytes = vec![0u8; size as usize];
+        // SAFETY: the memory is as large as all elements of the dataset in its own type, whose
+        // values own no memory of HDF5.
+        let status = unsafe {
+            (hdf5.H5Dread)(
+                dataset.get(),
+                element.get(),
+                H5S_ALL,
+                H5S_ALL,
+                H5P_DEFAULT,
+                bytes.as_mut_ptr().cast(),
+            )
+        };
+        self.session.check(status, "read a compact dataset")?;
+        Ok(bytes)
+    }
+}
+
+/// The name of the dataset's file as it was made absolute on opening, and the file's identity.
+fn whereabouts(info: &DatasetInfo, name: &Path) -> Result<(PathBuf, Identity), Stop> {
+    let Some(descriptor) = info.file.descriptor else {
+        return Err(Stop::Hdf5("its file is not one plain file".to_owned()));
+    };
+    let open = fs::metadata(format!("/proc/self/fd/{descriptor}"))
+        .map(|meta| identity(&meta))
+        .map_err(|error| unreadable(name, &error.to_string()))?;
+    if name.is_absolute() {
+        return Ok((name.to_owned(), open));
+    }
+    let folder = std::env::current_dir().map_err(|error| unreadable(name, &error.to_string()))?;
+    let absolute = folder.join(name);
+    let named = fs::metadata(&absolute).map(|meta| identity(&meta));
+    if named.is_ok_and(|named| named == open) {
+        return Ok((absolute, open));
+    }
+    Err(Stop::Hdf5(format!(
+        "its file was opened as {} in another current directory",
+        name.display()
+    )))
+}
+
+fn unnamed(mapping: &VirtualMapping) -> Stop {
+    Stop::Hdf5(format!(
+        "the name of its source {:?} is no text",
+        mapping.dataset
+    ))
+}
+
+fn unreadable(path: &Path, cause: &str) -> Stop {
+    Stop::Hdf5(format!("the file {}: {cause}", path.display()))
+}

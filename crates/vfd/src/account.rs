@@ -1,0 +1,245 @@
+//! What the driver did for one file: calls, bytes and time by the way that the bytes took.
+//!
+//! If `PENSTOCK_REPORT_DIR` names a folder, a line of JSON is added to the file `PID.jsonl` in it
+//! when a file is opened and when it is closed; a file without the second line was lost to a crash.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
+
+use penstock_engine::file::position::Operation;
+use penstock_engine::report::{PATHS, Path, Report};
+use serde_json::{Map, Value, json};
+
+use crate::settings::Mode;
+
+/// A way that bytes take between the file and memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// HDF5's own data, in host memory.
+    Metadata,
+    /// GPU data through a pageable buffer, without the engine.
+    Pageable,
+    /// GPU data through a pinned buffer, without the engine.
+    Pinned,
+    /// Raw data by a path of the engine's reports.
+    By(Path),
+}
+
+const WAYS: usize = 3 + PATHS.len();
+
+impl Way {
+    fn index(self) -> usize {
+        match self {
+            Way::Metadata => 0,
+            Way::Pageable => 1,
+            Way::Pinned => 2,
+            Way::By(path) => 3 + path as usize,
+        }
+    }
+
+    fn all() -> impl Iterator<Item = Way> {
+        let own = [Way::Metadata, Way::Pageable, Way::Pinned];
+        own.into_iter().chain(PATHS.map(Way::By))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Metadata => "metadata",
+            Way::Pageable => "pageable",
+            Way::Pinned => "pinned",
+            Way::By(path) => path.name(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    calls: AtomicU64,
+    bytes: AtomicU64,
+    ns: AtomicU64,
+}
+
+impl Line {
+    fn add(&self, bytes: u64, ns: u64) {
+        self.calls.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.ns.fetch_add(ns, Relaxed);
+    }
+
+    /// `None` if there were no calls.
+    fn json(&self) -> Option<Value> {
+        let calls = self.calls.load(Relaxed);
+        let (bytes, ns) = (self.bytes.load(Relaxed), self.ns.load(Relaxed));
+        (calls > 0).then(|| json!({"calls": calls, "bytes": bytes, "ns": ns}))
+    }
+}
+
+#[derive(Debug)]
+pub struct Account {
+    /// Counts the files of this process, from 1.
+    number: u64,
+    opened: Instant,
+    read: [Line; WAYS],
+    write: [Line; WAYS],
+    /// To or from GPU memory, by [`H5FD_CTL_MEM_COPY`](penstock_sys::hdf5::driver).
+    copies: Line,
+    notes: Mutex<Vec<String>>,
+}
+
+/// Each note once, and not without end.
+const MAX_NOTES: usize = 16;
+
+impl Account {
+    pub fn new() -> Account {
+        static FILES: AtomicU64 = AtomicU64::new(0);
+        Account {
+            number: FILES.fetch_add(1, Relaxed) + 1,
+            opened: Instant::now(),
+            read: Default::default(),
+            write: Default::default(),
+            copies: Line::default(),
+            notes: Mutex::default(),
+        }
+    }
+
+    fn lines(&self, operation: Operation) -> &[Line; WAYS] {
+        match operation {
+            Operation::Read => &self.read,
+            Operation::Write => &self.write,
+        }
+    }
+
+    /// One call that moved `bytes`, and began at `since`.
+    pub fn moved(&self, operation: Operation, way: Way, bytes: u64, since: Instant) {
+        self.lines(operation)[way.index()].add(bytes, nanoseconds(since));
+    }
+
+    /// One transfer by the engine. Where it took several paths, each has its share of the time.
+    pub fn moved_by_engine(&self, operation: Operation, report: &Report, since: Instant) {
+        let total = report.bytes().max(1);
+        let elapsed = nanoseconds(since);
+        for path in PATHS {
+            let bytes = report.bytes_by(path);
+            if bytes > 0 {
+                let share = (u128::from(elapsed) * u128::from(bytes) / u128::from(total)) as u64;
+                self.lines(operation)[Way::By(path).index()].add(bytes, share);
+            }
+        }
+        if !report.note.is_empty() {
+            self.note(&report.note);
+        }
+    }
+
+    /// One copy to or from GPU memory. Those within host memory, of which there is one for each row of
+    /// a chunk, are not counted: that would take as long as the copy.
+    pub fn copied(&self, bytes: u64, since: Instant) {
+        self.copies.add(bytes, nanoseconds(since));
+    }
+
+    pub fn note(&self, text: &str) {
+        let mut notes = self.notes.lock().unwrap_or_else(|e| e.into_inner());
+        if notes.len() < MAX_NOTES && !notes.iter().any(|note| note == text) {
+            notes.push(text.to_owned());
+        }
+    }
+
+    fn begin(&self, event: &str, path: &FilePath, mode: Mode) -> Map<String, Value> {
+        let mut object = Map::new();
+        object.insert("event".into(), event.into());
+        object.insert("file".into(), self.number.into());
+        object.insert("path".into(), path.to_string_lossy().into());
+        object.insert("driver".into(), "penstock".into());
+        object.insert("mode".into(), mode.name().into());
+        object
+    }
+
+    /// All that was counted so far.
+    pub fn json(&self, path: &FilePath, mode: Mode) -> Value {
+        let by_way = |lines: &[Line; WAYS]| -> Map<String, Value> {
+            let counted = Way::all().filter_map(|way| {
+                let line = lines[way.index()].json()?;
+                Some((way.name().to_owned(), line))
+            });
+            counted.collect()
+        };
+        let mut object = self.begin("closed", path, mode);
+        object.insert("open_ns".into(), nanoseconds(self.opened).into());
+        object.insert("read".into(), by_way(&self.read).into());
+        object.insert("write".into(), by_way(&self.write).into());
+        if let Some(copies) = self.copies.json() {
+            object.insert("copies".into(), copies);
+        }
+        let notes = self.notes.lock().unwrap_or_else(|e| e.into_inner());
+        object.insert("notes".into(), notes.clone().into());
+        object.into()
+    }
+
+    /// Adds the line of an opened file to the report, if one is asked for.
+    pub fn report_opened(&self, path: &FilePath, mode: Mode) {
+        if let Some(folder) = report_folder() {
+            add_line(folder, &Value::from(self.begin("opened", path, mode)));
+        }
+    }
+
+    pub fn report_closed(&self, path: &FilePath, mode: Mode) {
+        if let Some(folder) = report_folder() {
+            add_line(folder, &self.json(path, mode));
+        }
+    }
+}
+
+fn nanoseconds(since: Instant) -> u64 {
+    since.elapsed().as_nanos() as u64
+}
+
+fn report_folder() -> Option<&'static FilePath> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOLDER
+        .get_or_init(|| std::env::var_os("PENSTOCK_REPORT_DIR").map(PathBuf::from))
+        .as_deref()
+}
+
+/// In one write, so that lines of threads stay whole. A report that cannot be written is no reason
+/// for the program's own I/O to fail; whoever reads the report misses the file in it.
+fn add_line(folder: &FilePath, line: &Value) {
+    let name = folder.join(format!("{}.jsonl", std::process::id()));
+    if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(name) {
+        let _ = file.write_all(format!("{line}\n").as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ways_that_were_taken_are_told() {
+        let account = Account::new();
+        account.moved(Operation::Read, Way::Metadata, 512, Instant::now());
+        account.moved(Operation::Read, Way::Metadata, 96, Instant::now());
+        account.moved(Operation::Write, Way::Pinned, 7, Instant::now());
+        account.note("a note");
+        account.note("a note");
+        let json = account.json(FilePath::new("a.h5"), Mode::Sec2Pinned);
+        assert_eq!(json["read"]["metadata"]["calls"], 2);
+        assert_eq!(json["read"]["metadata"]["bytes"], 608);
+        assert_eq!(json["write"]["pinned"]["bytes"], 7);
+        assert_eq!(json["read"].as_object().map(Map::len), Some(1));
+        assert_eq!(json["mode"], "sec2+pinned");
+        assert_eq!(json["notes"], json!(["a note"]));
+    }
+
+    #[test]
+    fn each_way_has_a_place_and_a_name_of_its_own() {
+        let mut names: Vec<&str> = Way::all().map(Way::name).collect();
+        let indices: Vec<usize> = Way::all().map(Way::index).collect();
+        assert_eq!(indices, (0..WAYS).collect::<Vec<_>>());
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), WAYS);
+    }
+}

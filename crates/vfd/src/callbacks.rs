@@ -1,0 +1,472 @@
+//! The functions that HDF5 calls. Each turns its arguments into Rust, and an error or panic into an
+//! entry of HDF5's error stack. None prints, and none unwinds into C.
+
+use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+
+use penstock_engine::Extent;
+use penstock_engine::error::Error;
+use penstock_engine::file::position::Operation;
+use penstock_sys::hdf5::driver::{
+    H5FD_CTL_FAIL_IF_UNKNOWN_FLAG, H5FD_CTL_MEM_COPY, H5FD_FEAT_ACCUMULATE_METADATA,
+    H5FD_FEAT_AGGREGATE_METADATA, H5FD_FEAT_AGGREGATE_SMALLDATA, H5FD_FEAT_DEFAULT_VFD_COMPATIBLE,
+    H5FD_FEAT_MEMMANAGE, H5FD_FEAT_POSIX_COMPAT_HANDLE, H5FD_FEAT_SUPPORTS_SWMR_IO, H5FD_MEM_DRAW,
+    H5FD_MEM_NOLIST, H5FD_ctl_memcpy_args_t, H5FD_mem_t, H5FD_t,
+};
+use penstock_sys::hdf5::{haddr_t, herr_t, hid_t};
+
+use crate::file::{self, DriverFile};
+use crate::information;
+use crate::selection::Pair;
+use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, status, what};
+use penstock_hdf5::library::copies::hdf5_of;
+
+/// The file behind HDF5's pointer.
+///
+/// # Safety
+/// `file` was returned by [`open`] and is not closed yet.
+unsafe fn of<'a>(file: *const H5FD_t) -> &'a DriverFile {
+    // SAFETY: the public part is the first field of a DriverFile.
+    unsafe { &*file.cast::<DriverFile>() }
+}
+
+pub(super) unsafe extern "C" fn open<const SLOT: usize>(
+    name: *const c_char,
+    flags: c_uint,
+    fapl: hid_t,
+    maxaddr: haddr_t,
+) -> *mut H5FD_t {
+    let Some(hdf5) = hdf5_of(SLOT) else {
+        return std::ptr::null_mut();
+    };
+    let what = what(c"penstock_open", "H5E_FILE_g", "H5E_CANTOPENFILE_g");
+    // SAFETY: HDF5 gives a C string and a property list, and holds its lock.
+    let opened = caught(hdf5, what, || unsafe {
+        DriverFile::open(hdf5, name, flags, fapl, maxaddr)
+    });
+    opened.map_or(std::ptr::null_mut(), |file| Box::into_raw(file).cast())
+}
+
+pub(super) unsafe extern "C" fn close(file: *mut H5FD_t) -> herr_t {
+    // SAFETY: HDF5 gives the file up, which `open` made.
+    let file = unsafe { Box::from_raw(file.cast::<DriverFile>()) };
+    let hdf5 = file.hdf5;
+    let what = what(c"penstock_close", "H5E_IO_g", "H5E_CANTCLOSEFILE_g");
+    status(caught(hdf5, what, || file.close()))
+}
+
+/// The settings of an open file, for a property list that HDF5 makes of it.
+pub(super) unsafe extern "C" fn fapl_get(file: *mut H5FD_t) -> *mut c_void {
+    // SAFETY: HDF5 gives an open file.
+    let settings = unsafe { of(file) }.settings();
+    Box::into_raw(Box::new(information::number_of(settings))).cast()
+}
+
+pub(super) unsafe extern "C" fn fapl_copy(fapl: *const c_void) -> *mut c_void {
+    // SAFETY: HDF5 gives what `fapl_get` or this function made.
+    let number = unsafe { *fapl.cast::<usize>() };
+    Box::into_raw(Box::new(number)).cast()
+}
+
+pub(super) unsafe extern "C" fn fapl_free(fapl: *mut c_void) -> herr_t {
+    // SAFETY: HDF5 gives up what one of the two functions above made.
+    drop(unsafe { Box::from_raw(fapl.cast::<usize>()) });
+    SUCCEED
+}
+
+/// Files are ordered by what they are, so that one opened under two names is known as one.
+pub(super) unsafe extern "C" fn cmp(f1: *const H5FD_t, f2: *const H5FD_t) -> c_int {
+    // SAFETY: HDF5 gives two open files of this driver.
+    let (one, other) = unsafe { (of(f1).identity(), of(f2).identity()) };
+    one.cmp(&other) as c_int
+}
+
+/// As the default driver, but for two flags. The driver moves memory of every kind, so HDF5 must
+/// leave copies to it; and it must not collect raw data in a sieve buffer of its own, into and out
+/// of which it would copy with the CPU.
+pub(super) unsafe extern "C" fn query(_: *const H5FD_t, flags: *mut c_ulong) -> herr_t {
+    if !flags.is_null() {
+        let known = H5FD_FEAT_AGGREGATE_METADATA
+            | H5FD_FEAT_ACCUMULATE_METADATA
+            | H5FD_FEAT_AGGREGATE_SMALLDATA
+            | H5FD_FEAT_POSIX_COMPAT_HANDLE
+            | H5FD_FEAT_SUPPORTS_SWMR_IO
+            | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE
+            | H5FD_FEAT_MEMMANAGE;
+        // SAFETY: HDF5 gives a place for the answer.
+        unsafe { *flags = known };
+    }
+    SUCCEED
+}
+
+pub(super) unsafe extern "C" fn get_eoa(file: *const H5FD_t, _: H5FD_mem_t) -> haddr_t {
+    // SAFETY: HDF5 gives an open file.
+    unsafe { of(file) }.eoa()
+}
+
+pub(super) unsafe extern "C" fn set_eoa(file: *mut H5FD_t, _: H5FD_mem_t, addr: haddr_t) -> herr_t {
+    // SAFETY: HDF5 gives an open file.
+    unsafe { of(file) }.set_eoa(addr);
+    SUCCEED
+}
+
+pub(super) unsafe extern "C" fn get_eof(file: *const H5FD_t, _: H5FD_mem_t) -> haddr_t {
+    // SAFETY: HDF5 gives an open file.
+    unsafe { of(file) }.eof()
+}
+
+pub(super) unsafe extern "C" fn get_handle(
+    file: *mut H5FD_t,
+    _: hid_t,
+    file_handle: *mut *mut c_void,
+) -> herr_t {
+    if file_handle.is_null() {
+        return FAIL;
+    }
+    // SAFETY: HDF5 gives an open file, and a place for the answer.
+    unsafe { *file_handle = of(file).handle() };
+    SUCCEED
+}
+
+const READ: What = what(c"penstock_read", "H5E_IO_g", "H5E_READERROR_g");
+const WRITE: What = what(c"penstock_write", "H5E_IO_g", "H5E_WRITEERROR_g");
+
+pub(super) unsafe extern "C" fn read(
+    file: *mut H5FD_t,
+    mem: H5FD_mem_t,
+    _: hid_t,
+    addr: haddr_t,
+    size: usize,
+    buffer: *mut c_void,
+) -> herr_t {
+    // SAFETY: HDF5 gives an open file and a buffer of that size.
+    unsafe { one(file, READ, Operation::Read, mem, addr, size, buffer) }
+}
+
+pub(super) unsafe extern "C" fn write(
+    file: *mut H5FD_t,
+    mem: H5FD_mem_t,
+    _: hid_t,
+    addr: haddr_t,
+    size: usize,
+    buffer: *const c_void,
+) -> herr_t {
+    let buffer = buffer.cast_mut();
+    // SAFETY: HDF5 gives an open file and a buffer of that size, which a write only reads.
+    unsafe { one(file, WRITE, Operation::Write, mem, addr, size, buffer) }
+}
+
+unsafe fn one(
+    file: *mut H5FD_t,
+    what: What,
+    operation: Operation,
+    mem: H5FD_mem_t,
+    addr: haddr_t,
+    size: usize,
+    buffer: *mut c_void,
+) -> herr_t {
+    // SAFETY: passed on.
+    let file = unsafe { of(file) };
+    let extent = Extent {
+        offset: addr,
+        length: size as u64,
+        memory: buffer as usize,
+    };
+    // SAFETY: passed on.
+    status(caught(file.hdf5, what, || unsafe {
+        file.move_range(operation, mem, extent)
+    }))
+}
+
+pub(super) unsafe extern "C" fn read_vector(
+    file: *mut H5FD_t,
+    _: hid_t,
+    count: u32,
+    types: *const H5FD_mem_t,
+    addrs: *const haddr_t,
+    sizes: *const usize,
+    bufs: *const *mut c_void,
+) -> herr_t {
+    // SAFETY: HDF5 gives an open file and `count` ranges.
+    unsafe {
+        vector(
+            file,
+            READ,
+            Operation::Read,
+            count,
+            types,
+            addrs,
+            sizes,
+            bufs,
+        )
+    }
+}
+
+pub(super) unsafe extern "C" fn write_vector(
+    file: *mut H5FD_t,
+    _: hid_t,
+    count: u32,
+    types: *const H5FD_mem_t,
+    addrs: *const haddr_t,
+    sizes: *const usize,
+    bufs: *const *const c_void,
+) -> herr_t {
+    let bufs = bufs.cast();
+    // SAFETY: HDF5 gives an open file and `count` ranges, which a write only reads.
+    unsafe {
+        vector(
+            file,
+            WRITE,
+            Operation::Write,
+            count,
+            types,
+            addrs,
+            sizes,
+            bufs,
+        )
+    }
+}
+
+/// An array of HDF5's that may end early: an entry after the first one that equals the mark says that
+/// the one before it holds for all the rest.
+struct Shortened<T> {
+    entries: *const T,
+    mark: T,
+    last: Option<T>,
+    has_ended: bool,
+}
+
+impl<T: Copy + PartialEq> Shortened<T> {
+    fn new(entries: *const T, mark: T) -> Shortened<T> {
+        Shortened {
+            entries,
+            mark,
+            last: None,
+            has_ended: false,
+        }
+    }
+
+    /// # Safety
+    /// The array holds for one entry more than have been asked for.
+    unsafe fn next(&mut self) -> T {
+        if !self.has_ended {
+            // SAFETY: it has not ended, so the entry is there.
+            let entry = unsafe { *self.entries };
+            self.entries = self.entries.wrapping_add(1);
+            self.has_ended = self.last.is_some() && entry == self.mark;
+            if !self.has_ended {
+                self.last = Some(entry);
+            }
+        }
+        self.last.unwrap_or(self.mark)
+    }
+}
+
+#[allow(clippy::too_many_arguments)] // They are HDF5's.
+unsafe fn vector(
+    file: *mut H5FD_t,
+    what: What,
+    operation: Operation,
+    count: u32,
+    types: *const H5FD_mem_t,
+    addrs: *const haddr_t,
+    sizes: *const usize,
+    bufs: *const *mut c_void,
+) -> herr_t {
+    // SAFETY: passed on.
+    let file = unsafe { of(file) };
+    let count = count as usize;
+    let body = || {
+        let mut raw = Vec::with_capacity(count);
+        let mut kinds = Shortened::new(types, H5FD_MEM_NOLIST);
+        let mut sizes = Shortened::new(sizes, 0);
+        for index in 0..count {
+            // SAFETY: there are `count` of each, shortened or not.
+            let (kind, size, addr, buffer) = unsafe {
+                (
+                    kinds.next(),
+                    sizes.next(),
+                    *addrs.add(index),
+                    *bufs.add(index),
+                )
+            };
+            let extent = Extent {
+                offset: addr,
+                length: size as u64,
+                memory: buffer as usize,
+            };
+            match kind {
+                H5FD_MEM_DRAW => raw.push(extent),
+                // SAFETY: passed on.
+                _ => unsafe { file.move_range(operation, kind, extent)? },
+            }
+        }
+        // SAFETY: passed on.
+        unsafe { file.move_raw(operation, &raw) }
+    };
+    status(caught(file.hdf5, what, body))
+}
+
+pub(super) unsafe extern "C" fn read_selection(
+    file: *mut H5FD_t,
+    mem: H5FD_mem_t,
+    _: hid_t,
+    count: usize,
+    mem_spaces: *const hid_t,
+    file_spaces: *const hid_t,
+    offsets: *const haddr_t,
+    element_sizes: *const usize,
+    bufs: *const *mut c_void,
+) -> herr_t {
+    // SAFETY: HDF5 gives an open file and `count` selections.
+    unsafe {
+        let pairs = Pairs {
+            count,
+            mem_spaces,
+            file_spaces,
+            offsets,
+            element_sizes,
+            bufs,
+        };
+        selection(file, READ, Operation::Read, mem, pairs)
+    }
+}
+
+pub(super) unsafe extern "C" fn write_selection(
+    file: *mut H5FD_t,
+    mem: H5FD_mem_t,
+    _: hid_t,
+    count: usize,
+    mem_spaces: *const hid_t,
+    file_spaces: *const hid_t,
+    offsets: *const haddr_t,
+    element_sizes: *const usize,
+    bufs: *const *const c_void,
+) -> herr_t {
+    // SAFETY: HDF5 gives an open file and `count` selections, which a write only reads.
+    unsafe {
+        let pairs = Pairs {
+            count,
+            mem_spaces,
+            file_spaces,
+            offsets,
+            element_sizes,
+            bufs: bufs.cast(),
+        };
+        selection(file, WRITE, Operation::Write, mem, pairs)
+    }
+}
+
+/// Selections as HDF5 hands them over.
+struct Pairs {
+    count: usize,
+    mem_spaces: *const hid_t,
+    file_spaces: *const hid_t,
+    offsets: *const haddr_t,
+    element_sizes: *const usize,
+    bufs: *const *mut c_void,
+}
+
+unsafe fn selection(
+    file: *mut H5FD_t,
+    what: What,
+    operation: Operation,
+    mem: H5FD_mem_t,
+    pairs: Pairs,
+) -> herr_t {
+    // SAFETY: passed on.
+    let file = unsafe { of(file) };
+    let body = || {
+        let mut sizes = Shortened::new(pairs.element_sizes, 0);
+        let mut buffers = Shortened::new(pairs.bufs, std::ptr::null_mut());
+        for index in 0..pairs.count {
+            // SAFETY: there are `count` of each, shortened or not.
+            let pair = unsafe {
+                Pair {
+                    file_space: *pairs.file_spaces.add(index),
+                    memory_space: *pairs.mem_spaces.add(index),
+                    offset: *pairs.offsets.add(index),
+                    memory: buffers.next() as usize,
+                    element_size: sizes.next(),
+                }
+            };
+            let mut act = |extents: &[Extent]| match mem {
+                // SAFETY: HDF5 vouches for the memory that the selection covers.
+                H5FD_MEM_DRAW => unsafe { file.move_raw(operation, extents) },
+                _ => extents
+                    .iter()
+                    // SAFETY: as above.
+                    .try_for_each(|extent| unsafe { file.move_range(operation, mem, *extent) }),
+            };
+            // SAFETY: HDF5 gives dataspaces of its own, and holds its lock.
+            unsafe { pair.each(file.hdf5, &mut act)? };
+        }
+        Ok(())
+    };
+    status(caught(file.hdf5, what, body))
+}
+
+pub(super) unsafe extern "C" fn flush(file: *mut H5FD_t, _: hid_t, _: bool) -> herr_t {
+    // SAFETY: HDF5 gives an open file.
+    let file = unsafe { of(file) };
+    let what = what(c"penstock_flush", "H5E_IO_g", "H5E_CANTFLUSH_g");
+    status(caught(file.hdf5, what, || file.flush()))
+}
+
+pub(super) unsafe extern "C" fn truncate(file: *mut H5FD_t, _: hid_t, _: bool) -> herr_t {
+    // SAFETY: HDF5 gives an open file.
+    let file = unsafe { of(file) };
+    let what = what(c"penstock_truncate", "H5E_IO_g", "H5E_SEEKERROR_g");
+    status(caught(file.hdf5, what, || file.truncate()))
+}
+
+pub(super) unsafe extern "C" fn lock(file: *mut H5FD_t, rw: bool) -> herr_t {
+    // SAFETY: HDF5 gives an open file.
+    let file = unsafe { of(file) };
+    let what = what(c"penstock_lock", "H5E_VFL_g", "H5E_CANTLOCKFILE_g");
+    status(caught(file.hdf5, what, || file.lock(rw)))
+}
+
+pub(super) unsafe extern "C" fn unlock(file: *mut H5FD_t) -> herr_t {
+    // SAFETY: HDF5 gives an open file.
+    let file = unsafe { of(file) };
+    let what = what(c"penstock_unlock", "H5E_VFL_g", "H5E_CANTUNLOCKFILE_g");
+    status(caught(file.hdf5, what, || file.unlock()))
+}
+
+pub(super) unsafe extern "C" fn del<const SLOT: usize>(name: *const c_char, _: hid_t) -> herr_t {
+    let Some(hdf5) = hdf5_of(SLOT) else {
+        return FAIL;
+    };
+    let what = what(c"penstock_delete", "H5E_VFL_g", "H5E_CANTDELETEFILE_g");
+    // SAFETY: HDF5 gives a C string.
+    status(caught(hdf5, what, || unsafe { file::delete(name) }))
+}
+
+pub(super) unsafe extern "C" fn ctl(
+    file: *mut H5FD_t,
+    op_code: u64,
+    flags: u64,
+    input: *const c_void,
+    _: *mut *mut c_void,
+) -> herr_t {
+    // SAFETY: HDF5 gives an open file.
+    let file = unsafe { of(file) };
+    let what = what(c"penstock_ctl", "H5E_VFL_g", "H5E_FCNTL_g");
+    let body = || match op_code {
+        H5FD_CTL_MEM_COPY => {
+            // SAFETY: the input of this operation is of this type.
+            let Some(args) = (unsafe { input.cast::<H5FD_ctl_memcpy_args_t>().as_ref() }) else {
+                return Err(Error::invalid("the copy has no arguments"));
+            };
+            let destination = args.dstbuf as usize + args.dst_off as usize;
+            let source = args.srcbuf as usize + args.src_off as usize;
+            // SAFETY: HDF5 vouches for both pieces of memory.
+            unsafe { file.copy(destination, source, args.len) }
+        }
+        _ if flags & H5FD_CTL_FAIL_IF_UNKNOWN_FLAG != 0 => Err(Error::invalid(format!(
+            "the driver does not know the control operation {op_code}"
+        ))),
+        _ => Ok(()),
+    };
+    status(caught(file.hdf5, what, body))
+}

@@ -1,0 +1,423 @@
+//! One open file of the driver: its descriptor, its ends, its lock, its settings.
+
+use std::cell::UnsafeCell;
+use std::collections::HashSet;
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, RwLock};
+
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::File;
+use penstock_engine::file::stripe::{self, Striping};
+use penstock_sys::hdf5::driver::H5FD_t;
+use penstock_sys::hdf5::{
+    H5E_DEFAULT, H5F_ACC_CREAT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_TRUNC, H5P_DEFAULT, Hdf5,
+    haddr_t, hid_t,
+};
+use serde_json::Value;
+
+use crate::account::Account;
+use crate::information;
+use crate::settings::Settings;
+use penstock_hdf5::library::Session;
+
+/// The greatest address: file offsets are signed.
+pub const MAX_ADDRESS: haddr_t = haddr_t::MAX >> 1;
+
+/// HDF5 may call from several threads, with or without a lock of its own around each call.
+#[repr(C)]
+pub struct DriverFile {
+    /// The first field: HDF5 knows the file by its address, and fills it in.
+    public: UnsafeCell<H5FD_t>,
+    /// What the file handle of `H5Fget_vfd_handle` points to.
+    descriptor: c_int,
+    owned: OwnedFd,
+    pub hdf5: &'static Hdf5,
+    /// What HDF5 knows this driver by.
+    pub driver: hid_t,
+    path: PathBuf,
+    writes: bool,
+    /// Which file it is, whatever its name.
+    device: u64,
+    inode: u64,
+    /// The first address beyond what HDF5 has allocated, and the first beyond the file's bytes.
+    eoa: AtomicU64,
+    eof: AtomicU64,
+    ignores_missing_locks: bool,
+    settings: RwLock<Settings>,
+    /// Made when raw data first goes through the engine.
+    engine: OnceLock<Arc<File>>,
+    pub account: Account,
+}
+
+// SAFETY: `public` is written by HDF5 alone, before and between its calls of the driver, and never
+// read here.
+unsafe impl Sync for DriverFile {}
+
+/// The addresses of the descriptors of all open files: what a file handle of `H5Fget_vfd_handle`
+/// must be among, to be one of ours.
+static OPEN: LazyLock<Mutex<HashSet<usize>>> = LazyLock::new(Mutex::default);
+
+fn open_files() -> std::sync::MutexGuard<'static, HashSet<usize>> {
+    OPEN.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl DriverFile {
+    /// # Safety
+    /// `name` is a C string, and `fapl` is a file access property list of `hdf5`, whose lock is held.
+    pub unsafe fn open(
+        hdf5: &'static Hdf5,
+        name: *const c_char,
+        flags: c_uint,
+        fapl: hid_t,
+        max_address: haddr_t,
+    ) -> Result<Box<DriverFile>> {
+        if name.is_null() {
+            return Err(Error::invalid("the file has no name"));
+        }
+        // SAFETY: the caller gives a C string.
+        let name = unsafe { CStr::from_ptr(name) };
+        let path = Path::new(OsStr::from_bytes(name.to_bytes()));
+        if max_address == 0 || max_address > MAX_ADDRESS {
+            return Err(Error::invalid(format!("no file has {max_address} bytes")).in_file(path));
+        }
+        // SAFETY: passed on.
+        let (settings, ignores, driver) = unsafe {
+            let settings = configuration(hdf5, fapl)?;
+            // What is wrong with the environment is said now, and not by the first transfer.
+            settings.in_force()?;
+            let ignores = ignores_missing_locks(hdf5, fapl)?;
+            (settings, ignores, (hdf5.H5Pget_driver)(fapl))
+        };
+        let writes = flags & H5F_ACC_RDWR != 0;
+        let (owned, note) = open_descriptor(path, flags, &settings)?;
+        let status = std::fs::File::from(owned);
+        let metadata = status
+            .metadata()
+            .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(path))?;
+        let owned = OwnedFd::from(status);
+        let account = Account::new();
+        if let Some(note) = note {
+            account.note(&note);
+        }
+        account.report_opened(path, settings.mode);
+        use std::os::unix::fs::MetadataExt;
+        let file = Box::new(DriverFile {
+            // SAFETY: plain data, for which all zero bytes are a valid value.
+            public: UnsafeCell::new(unsafe { std::mem::zeroed() }),
+            descriptor: owned.as_raw_fd(),
+            owned,
+            hdf5,
+            driver,
+            path: path.to_owned(),
+            writes,
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            eoa: AtomicU64::new(0),
+            eof: AtomicU64::new(metadata.len()),
+            ignores_missing_locks: ignores,
+            settings: RwLock::new(settings),
+            engine: OnceLock::new(),
+            account,
+        });
+        open_files().insert(file.handle() as usize);
+        Ok(file)
+    }
+
+    /// What `H5Fget_vfd_handle` gives: a pointer to the descriptor, an int.
+    pub fn handle(&self) -> *mut c_void {
+        (&raw const self.descriptor).cast_mut().cast()
+    }
+
+    /// Does `act` with the file behind a handle of `H5Fget_vfd_handle`, which must be one of ours.
+    pub fn with_handle<T>(
+        handle: *const c_void,
+        act: impl FnOnce(&DriverFile) -> Result<T>,
+    ) -> Result<T> {
+        // Held throughout, so that the file is not closed meanwhile.
+        let open = open_files();
+        if !open.contains(&(handle as usize)) {
+            return Err(
+                Error::invalid("the file is not open by the penstock driver").remedy(
+                    "open it with the driver: HDF5_DRIVER=penstock, or penstock_fapl_set on its access property list",
+                ),
+            );
+        }
+        let start = handle as usize - std::mem::offset_of!(DriverFile, descriptor);
+        // SAFETY: the handle is a field of an open file, which is closed only after it was taken
+        // out of the set that is locked here.
+        act(unsafe { &*(start as *const DriverFile) })
+    }
+
+    /// Asks the open file with this descriptor, if there is one.
+    pub fn with_descriptor<T>(descriptor: c_int, ask: impl Fn(&DriverFile) -> T) -> Option<T> {
+        let open = open_files();
+        open.iter().find_map(|handle| {
+            let start = handle - std::mem::offset_of!(DriverFile, descriptor);
+            // SAFETY: as for `with_handle`.
+            let file = unsafe { &*(start as *const DriverFile) };
+            (file.descriptor == descriptor).then(|| ask(file))
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+    pub fn descriptor(&self) -> c_int {
+        self.descriptor
+    }
+    /// Which file it is: its device and inode numbers.
+    pub fn identity(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+    pub fn eoa(&self) -> haddr_t {
+        self.eoa.load(Relaxed)
+    }
+    pub fn set_eoa(&self, address: haddr_t) {
+        self.eoa.store(address, Relaxed);
+    }
+    pub fn eof(&self) -> haddr_t {
+        self.eof.load(Relaxed)
+    }
+    /// A write has ended at `end`.
+    pub fn grown_to(&self, end: haddr_t) {
+        self.eof.fetch_max(end, Relaxed);
+    }
+
+    pub fn settings(&self) -> Settings {
+        *self.settings.read().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The settings with what they leave open taken from the process and its environment.
+    pub fn settings_in_force(&self) -> Result<Settings> {
+        self.settings().in_force()
+    }
+
+    /// Takes effect with the next transfer. How a file is striped was settled when it was made.
+    pub fn set(&self, settings: Settings) {
+        *self.settings.write().unwrap_or_else(|e| e.into_inner()) = settings;
+    }
+
+    /// The engine's view of the file. Its descriptors are others, so that locks on this one stay. A
+    /// failure to get them may pass, and is not kept.
+    pub fn engine(&self) -> Result<&Arc<File>> {
+        if let Some(file) = self.engine.get() {
+            return Ok(file);
+        }
+        let options = Default::default();
+        let file = File::of_descriptor(self.descriptor, &self.path, self.writes, options)?;
+        Ok(self.engine.get_or_init(|| Arc::new(file)))
+    }
+
+    /// Makes the file as long as what HDF5 has allocated.
+    pub fn truncate(&self) -> Result<()> {
+        let end = self.eoa();
+        if end == self.eof() {
+            return Ok(());
+        }
+        // SAFETY: ftruncate on an open descriptor touches no memory of this process.
+        if unsafe { libc::ftruncate(self.descriptor, end as libc::off_t) } != 0 {
+            return Err(Error::last_os("cannot set the file's length").in_file(&self.path));
+        }
+        self.eof.store(end, Relaxed);
+        Ok(())
+    }
+
+    /// As the default driver, it leaves the data in the page cache, unless durability is asked for.
+    pub fn flush(&self) -> Result<()> {
+        if !self.writes || self.settings_in_force()?.options.durable != Some(true) {
+            return Ok(());
+        }
+        // SAFETY: fdatasync on an open descriptor touches no memory of this process.
+        match unsafe { libc::fdatasync(self.descriptor) } {
+            0 => Ok(()),
+            _ => Err(Error::last_os("cannot bring the data to the medium").in_file(&self.path)),
+        }
+    }
+
+    /// An advisory lock, exclusive or shared, or the error that somebody else has it.
+    pub fn lock(&self, exclusive: bool) -> Result<()> {
+        let kind = if exclusive {
+            libc::LOCK_EX
+        } else {
+            libc::LOCK_SH
+        };
+        self.flock(kind | libc::LOCK_NB, "cannot lock the file")
+            .map_err(|error| {
+                error.remedy("close the file elsewhere, or see HDF5_USE_FILE_LOCKING if the file system has no locks")
+            })
+    }
+
+    pub fn unlock(&self) -> Result<()> {
+        self.flock(libc::LOCK_UN, "cannot unlock the file")
+    }
+
+    fn flock(&self, how: c_int, action: &str) -> Result<()> {
+        // SAFETY: flock on an open descriptor touches no memory of this process.
+        if unsafe { libc::flock(self.descriptor, how) } == 0 {
+            return Ok(());
+        }
+        let error = std::io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::ENOSYS) && self.ignores_missing_locks {
+            return Ok(());
+        }
+        Err(Error::os(&error, action).in_file(&self.path))
+    }
+
+    pub fn report(&self) -> Value {
+        self.account.json(&self.path, self.settings().mode)
+    }
+
+    /// Closes the descriptor, and tells what the system says of it.
+    pub fn close(self: Box<Self>) -> Result<()> {
+        open_files().remove(&(self.handle() as usize));
+        let file = *self;
+        // HDF5 writes its superblock after it has flushed the file for the last time.
+        let flushed = file.flush();
+        file.account.report_closed(&file.path, file.settings().mode);
+        // The engine's descriptors first: a network file system may report a failure at the last.
+        drop(file.engine);
+        use std::os::fd::IntoRawFd;
+        // SAFETY: the descriptor was owned by the file, and is used no more.
+        let closed = match unsafe { libc::close(file.owned.into_raw_fd()) } {
+            0 => Ok(()),
+            _ => Err(Error::last_os("cannot close the file").in_file(&file.path)),
+        };
+        flushed.and(closed)
+    }
+}
+
+/// Removes a file, as `H5Fdelete` asks.
+///
+/// # Safety
+/// `name` is null or a C string.
+pub unsafe fn delete(name: *const c_char) -> Result<()> {
+    if name.is_null() {
+        return Err(Error::invalid("the file has no name"));
+    }
+    // SAFETY: the caller gives a C string.
+    let path = Path::new(OsStr::from_bytes(
+        unsafe { CStr::from_ptr(name) }.to_bytes(),
+    ));
+    std::fs::remove_file(path).map_err(|e| Error::os(&e, "cannot delete the file").in_file(path))
+}
+
+/// The settings that the property list gives: those of the file that it was made of, or a text, which
+/// may be `HDF5_DRIVER_CONFIG`.
+///
+/// # Safety
+/// As for [`DriverFile::open`].
+unsafe fn configuration(hdf5: &Hdf5, fapl: hid_t) -> Result<Settings> {
+    // SAFETY: passed on.
+    if let Some(settings) = unsafe { inherited(hdf5, fapl) } {
+        return Ok(settings);
+    }
+    let unreadable = || Error::invalid("HDF5 does not give the driver's configuration");
+    // SAFETY: without a buffer only the length is told.
+    let length = unsafe { (hdf5.H5Pget_driver_config_str)(fapl, std::ptr::null_mut(), 0) };
+    let length = usize::try_from(length).map_err(|_| unreadable())?;
+    if length == 0 {
+        return Ok(Settings::default());
+    }
+    let mut text = vec![0u8; length + 1];
+    // SAFETY: the buffer has the length told.
+    let told =
+        unsafe { (hdf5.H5Pget_driver_config_str)(fapl, text.as_mut_ptr().cast(), text.len()) };
+    if told < 0 {
+        return Err(unreadable());
+    }
+    let text = CStr::from_bytes_until_nul(&text).map_err(|_| unreadable())?;
+    Settings::parse(&text.to_string_lossy())
+        .map_err(|error| error.about("the configuration of the penstock driver"))
+}
+
+/// The settings of the open file that HDF5 has made the list of.
+///
+/// # Safety
+/// As for [`DriverFile::open`].
+unsafe fn inherited(hdf5: &Hdf5, fapl: hid_t) -> Option<Settings> {
+    // Where there is nothing HDF5 calls that an error.
+    // SAFETY: the lock is held, as the caller promises.
+    let session = unsafe { Session::begin(hdf5) };
+    // SAFETY: HDF5 opens a file by the driver of its list, so the information is this driver's, and
+    // stays as it is while HDF5 holds the list.
+    let number = unsafe { (hdf5.H5Pget_driver_info)(fapl).cast::<usize>().as_ref() };
+    if number.is_none() {
+        // SAFETY: as above.
+        unsafe { (hdf5.H5Eclear2)(H5E_DEFAULT) };
+    }
+    drop(session);
+    information::settings_of(*number?)
+}
+
+/// Whether a file system without locks is taken as it is: by the environment, as HDF5 has it, else
+/// by the property list.
+///
+/// # Safety
+/// As for [`DriverFile::open`].
+unsafe fn ignores_missing_locks(hdf5: &Hdf5, fapl: hid_t) -> Result<bool> {
+    match std::env::var("HDF5_USE_FILE_LOCKING").as_deref() {
+        Ok("BEST_EFFORT") => return Ok(true),
+        Ok("TRUE" | "1") => return Ok(false),
+        _ => {}
+    }
+    let (mut uses, mut ignores) = (false, false);
+    // SAFETY: both are places for the answers.
+    let status = unsafe { (hdf5.H5Pget_file_locking)(fapl, &mut uses, &mut ignores) };
+    match status < 0 {
+        true => Err(Error::invalid("HDF5 does not tell how files are locked")),
+        false => Ok(ignores),
+    }
+}
+
+/// Opens or makes the file as HDF5's flags say. The note tells why a new file is not striped as
+/// asked for.
+fn open_descriptor(
+    path: &Path,
+    flags: c_uint,
+    settings: &Settings,
+) -> Result<(OwnedFd, Option<String>)> {
+    let mut mode = libc::O_CLOEXEC;
+    mode |= match flags & H5F_ACC_RDWR {
+        0 => libc::O_RDONLY,
+        _ => libc::O_RDWR,
+    };
+    for (flag, meaning) in [
+        (H5F_ACC_TRUNC, libc::O_TRUNC),
+        (H5F_ACC_CREAT, libc::O_CREAT),
+        (H5F_ACC_EXCL, libc::O_EXCL),
+    ] {
+        if flags & flag != 0 {
+            mode |= meaning;
+        }
+    }
+    let striping = Striping {
+        count: settings.stripe_count,
+        size: settings.stripe_size,
+    };
+    stripe::create(path, mode, 0o666, &striping)
+        .map_err(|e| Error::os(&e, "unable to open the file").in_file(path))
+}
+
+/// The options of an open file, by its identifier.
+///
+/// # Safety
+/// `file` is an identifier of `hdf5`, whose lock is held.
+pub unsafe fn with_identifier<T>(
+    hdf5: &Hdf5,
+    file: hid_t,
+    act: impl FnOnce(&DriverFile) -> Result<T>,
+) -> Result<T> {
+    let mut handle: *mut c_void = std::ptr::null_mut();
+    // SAFETY: `handle` is a place for the answer; HDF5 checks the identifier.
+    let status = unsafe { (hdf5.H5Fget_vfd_handle)(file, H5P_DEFAULT, &mut handle) };
+    if status < 0 {
+        return Err(Error::invalid(format!(
+            "{file} is not the identifier of an open HDF5 file"
+        )));
+    }
+    DriverFile::with_handle(handle, act)
+}

@@ -1,0 +1,169 @@
+//! The virtual file driver "penstock": HDF5 files whose raw data may be in GPU memory.
+//!
+//! HDF5 calls [`callbacks`] with ranges of the file. Its own data goes by one system call; raw data
+//! in GPU memory goes through the engine, or, to compare with, in one of the ways that programs use
+//! without it ([`Mode`]). Which cases of `H5Dread` and `H5Dwrite` reach the driver with the GPU's
+//! pointer, and which HDF5 touches with the CPU before, is in `docs/hdf5-driver.md`.
+
+mod account;
+mod baseline;
+mod bounce;
+mod callbacks;
+mod file;
+mod information;
+mod selection;
+mod settings;
+mod transfer;
+
+use std::ffi::{CStr, c_int, c_void};
+
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::options::Options;
+use penstock_sys::hdf5::driver::{H5FD_CLASS_VERSION, H5FD_MEM_DRAW, H5FD_MEM_SUPER, H5FD_class_t};
+use penstock_sys::hdf5::{H5F_CLOSE_WEAK, Hdf5, hid_t};
+
+use file::{DriverFile, MAX_ADDRESS, with_identifier};
+use penstock_hdf5::library::callback::{self, c_text};
+use penstock_hdf5::library::copies::{SLOTS, slot_of};
+use penstock_hdf5::library::plain_files::{self, PlainDriver};
+pub use settings::{Mode, Settings};
+
+const NAME: &CStr = c"penstock";
+
+/// Identifies the driver to HDF5, beside its name: the values from 512 on are for everybody.
+const VALUE: i32 = 27_022;
+
+const fn class<const SLOT: usize>() -> H5FD_class_t {
+    const METADATA: i32 = H5FD_MEM_SUPER;
+    const RAW: i32 = H5FD_MEM_DRAW;
+    H5FD_class_t {
+        version: H5FD_CLASS_VERSION,
+        value: VALUE,
+        name: NAME.as_ptr(),
+        maxaddr: MAX_ADDRESS,
+        fc_degree: H5F_CLOSE_WEAK,
+        terminate: None,
+        sb_size: None,
+        sb_encode: None,
+        sb_decode: None,
+        fapl_size: information::SIZE,
+        fapl_get: Some(callbacks::fapl_get),
+        fapl_copy: Some(callbacks::fapl_copy),
+        fapl_free: Some(callbacks::fapl_free),
+        dxpl_size: 0,
+        dxpl_copy: None,
+        dxpl_free: None,
+        open: Some(callbacks::open::<SLOT>),
+        close: Some(callbacks::close),
+        cmp: Some(callbacks::cmp),
+        query: Some(callbacks::query),
+        get_type_map: None,
+        alloc: None,
+        free: None,
+        get_eoa: Some(callbacks::get_eoa),
+        set_eoa: Some(callbacks::set_eoa),
+        get_eof: Some(callbacks::get_eof),
+        get_handle: Some(callbacks::get_handle),
+        read: Some(callbacks::read),
+        write: Some(callbacks::write),
+        read_vector: Some(callbacks::read_vector),
+        write_vector: Some(callbacks::write_vector),
+        read_selection: Some(callbacks::read_selection),
+        write_selection: Some(callbacks::write_selection),
+        flush: Some(callbacks::flush),
+        truncate: Some(callbacks::truncate),
+        lock: Some(callbacks::lock),
+        unlock: Some(callbacks::unlock),
+        del: Some(callbacks::del::<SLOT>),
+        ctl: Some(callbacks::ctl),
+        // Free space of metadata and of raw data apart, as with the default driver: default, super,
+        // B-tree, raw, global heap, local heap, object header.
+        fl_map: [METADATA, METADATA, METADATA, RAW, RAW, METADATA, METADATA],
+    }
+}
+
+static CLASSES: [H5FD_class_t; SLOTS] = [class::<0>(), class::<1>(), class::<2>(), class::<3>()];
+
+/// The driver for the HDF5 that holds `code`, the address of one of its instructions. Nothing of
+/// HDF5 is called.
+pub fn class_for(code: *const c_void) -> Result<&'static H5FD_class_t> {
+    plain_files::register(PlainDriver {
+        has_opened,
+        options_of,
+    });
+    Ok(&CLASSES[slot_of(code)?])
+}
+
+/// Makes a file access property list use the driver, with options as in `HDF5_DRIVER_CONFIG`.
+///
+/// # Safety
+/// `fapl` is an identifier of `hdf5`, whose lock is held.
+pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Result<()> {
+    // Said here rather than when a file is opened with it.
+    Settings::parse(options)?;
+    let class = class_for(hdf5.H5open as *const c_void)?;
+    let failed = |action: &str| Error::new(Kind::Invalid, format!("HDF5 cannot {action}"));
+    let options = c_text(options);
+    // SAFETY: the class lives for ever, the texts are C strings, and HDF5 checks the identifier.
+    unsafe {
+        // Asked each time: H5close forgets what was registered.
+        if (hdf5.H5FDis_driver_registered_by_name)(NAME.as_ptr()) <= 0
+            && (hdf5.H5FDregister)(class) < 0
+        {
+            return Err(failed("register the driver"));
+        }
+        match (hdf5.H5Pset_driver_by_name)(fapl, NAME.as_ptr(), options.as_ptr()) < 0 {
+            true => Err(failed("set the driver")
+                .remedy("give the identifier of a file access property list")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// As [`set_on_access_list`], for a caller that knows HDF5's error stack and no other.
+///
+/// # Safety
+/// As for [`set_on_access_list`].
+pub unsafe fn set_on_access_list_and_push(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Result<()> {
+    const SET: callback::What =
+        callback::what(c"penstock_fapl_set", "H5E_PLIST_g", "H5E_CANTSET_g");
+    // SAFETY: passed on.
+    unsafe { set_on_access_list(hdf5, fapl, options) }
+        .inspect_err(|error| callback::push(hdf5, SET, error))
+}
+
+/// Whether this driver, and no other above it, has opened the file with this driver and handle, as
+/// `H5Pget_driver` and `H5Fget_vfd_handle` tell them: then offsets are those of one plain file.
+fn has_opened(driver: hid_t, handle: *const c_void) -> bool {
+    DriverFile::with_handle(handle, |file| Ok(file.driver == driver)).unwrap_or(false)
+}
+
+/// What the options say of the file that this driver has open with a descriptor; nothing if it has none.
+fn options_of(descriptor: c_int) -> Options {
+    let options = DriverFile::with_descriptor(descriptor, |file| file.settings().options);
+    options.unwrap_or_default()
+}
+
+/// Replaces the options of an open file, from the next transfer on.
+///
+/// # Safety
+/// `file` is an identifier of `hdf5`, whose lock is held.
+pub unsafe fn set_options(hdf5: &Hdf5, file: hid_t, options: &str) -> Result<()> {
+    let settings = Settings::parse(options)?;
+    // SAFETY: passed on.
+    unsafe {
+        with_identifier(hdf5, file, |file| {
+            file.set(settings);
+            Ok(())
+        })
+    }
+}
+
+/// What was moved for an open file so far, as JSON.
+///
+/// # Safety
+/// `file` is an identifier of `hdf5`, whose lock is held.
+pub unsafe fn report(hdf5: &Hdf5, file: hid_t) -> Result<String> {
+    // SAFETY: passed on.
+    unsafe { with_identifier(hdf5, file, |file| Ok(file.report().to_string())) }
+}

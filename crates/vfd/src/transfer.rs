@@ -1,0 +1,296 @@
+//! Reads and writes of the driver: HDF5's own data by one system call, raw data by where its memory
+//! is.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::position::{self, Operation, Stop};
+use penstock_engine::memory::{self, Memory};
+use penstock_engine::options::{Choice, Options};
+use penstock_engine::report::Path;
+use penstock_engine::request::{self, Order};
+use penstock_engine::{Extent, copy, refuse_fork};
+use penstock_sys::hdf5::driver::{H5FD_MEM_DRAW, H5FD_mem_t};
+
+use crate::account::Way;
+use crate::baseline;
+use crate::file::{DriverFile, MAX_ADDRESS};
+use crate::settings::Mode;
+
+/// Raw data in host memory from this size on is moved by several workers.
+const LARGE: u64 = 4 << 20;
+
+/// From so many pieces on, raw data in host memory is moved by the engine, which reads neighbours
+/// together.
+const MANY: usize = 8;
+
+impl DriverFile {
+    /// Moves one range. A read beyond the end of the file gives zeros, as with the default driver.
+    ///
+    /// # Safety
+    /// The memory of the extent is valid (for writing, if the operation is a read) until the call
+    /// returns. It may be on a GPU if `kind` is raw data.
+    pub unsafe fn move_range(
+        &self,
+        operation: Operation,
+        kind: H5FD_mem_t,
+        extent: Extent,
+    ) -> Result<()> {
+        self.check(&extent)?;
+        if kind != H5FD_MEM_DRAW {
+            // SAFETY: passed on; what is not raw data is HDF5's own, in host memory.
+            return unsafe { self.move_host(operation, Way::Metadata, &extent) };
+        }
+        if is_on_gpu(extent.memory)? {
+            // SAFETY: passed on.
+            return unsafe { self.move_gpu(operation, &[extent]) };
+        }
+        // SAFETY: passed on.
+        unsafe { self.move_raw_host(operation, &[extent]) }
+    }
+
+    /// Moves many ranges of raw data, host and GPU memory mixed as they come. Of what is written twice
+    /// the last counts, as with the default driver.
+    ///
+    /// # Safety
+    /// As for [`move_range`](Self::move_range), for each extent.
+    pub unsafe fn move_raw(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
+        if operation == Operation::Write && Extent::overlap(extents).is_some() {
+            let one = |extent: &Extent| {
+                // SAFETY: passed on.
+                unsafe { self.move_range(operation, H5FD_MEM_DRAW, *extent) }
+            };
+            return extents.iter().try_for_each(one);
+        }
+        let (mut on_gpu, mut on_host) = (Vec::new(), Vec::new());
+        let mut known: Option<Range<usize>> = None;
+        for extent in extents.iter().filter(|extent| extent.length > 0) {
+            self.check(extent)?;
+            if known
+                .as_ref()
+                .is_some_and(|range| range.contains(&extent.memory))
+            {
+                on_gpu.push(*extent);
+            } else if is_on_gpu(extent.memory)? {
+                known = Memory::at(extent.memory)?.range;
+                on_gpu.push(*extent);
+            } else {
+                on_host.push(*extent);
+            }
+        }
+        // SAFETY: passed on.
+        unsafe {
+            if !on_gpu.is_empty() {
+                self.move_gpu(operation, &on_gpu)?;
+            }
+            self.move_raw_host(operation, &on_host)
+        }
+    }
+
+    fn check(&self, extent: &Extent) -> Result<()> {
+        let end = extent.offset.checked_add(extent.length);
+        match end.is_some_and(|end| end <= MAX_ADDRESS) {
+            true => Ok(()),
+            false => Err(
+                Error::invalid("the range is beyond what a file can have").at(
+                    self.path(),
+                    extent.offset,
+                    extent.length,
+                ),
+            ),
+        }
+    }
+
+    /// # Safety
+    /// As for [`move_range`](Self::move_range), in host memory.
+    unsafe fn move_raw_host(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
+        let bytes: u64 = extents.iter().map(|extent| extent.length).sum();
+        let is_much = bytes >= LARGE || extents.len() >= MANY;
+        let mode = self.settings().mode;
+        if is_much && mode == Mode::PosixMt && refuse_fork().is_ok() {
+            // SAFETY: passed on.
+            return unsafe { baseline::move_host(self, operation, extents) };
+        }
+        if is_much && mode == Mode::Auto && refuse_fork().is_ok() {
+            let options = self.host_options()?;
+            match self.engine() {
+                // SAFETY: passed on.
+                Ok(_) => return unsafe { self.by_engine(operation, extents, options) },
+                // Host memory needs no more than the descriptor that is there.
+                Err(error) => self.account.note(&format!("moved by one thread: {error}")),
+            }
+        }
+        for extent in extents {
+            // SAFETY: passed on.
+            unsafe { self.move_host(operation, Way::By(Path::HostBuffered), extent)? };
+        }
+        match operation {
+            Operation::Read => Ok(()),
+            // Durable is what a write of the engine's would be now.
+            Operation::Write => self.flush(),
+        }
+    }
+
+    /// Raw data in host memory goes through the page cache unless it is asked not to: programs
+    /// read it again, and HDF5 keeps its metadata there.
+    fn host_options(&self) -> Result<Options> {
+        let options = self.settings_in_force()?.options;
+        Ok(Options {
+            direct: options.direct.or(Some(Choice::No)),
+            ..options
+        })
+    }
+
+    /// # Safety
+    /// As for [`move_range`](Self::move_range), in GPU memory.
+    unsafe fn move_gpu(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
+        // What the application has queued is done before its memory is touched, as for cudaMemcpy.
+        let mut known: Option<Range<usize>> = None;
+        for extent in extents {
+            if !known
+                .as_ref()
+                .is_some_and(|range| range.contains(&extent.memory))
+            {
+                let memory = Memory::at(extent.memory)?;
+                copy::follow_default_stream(&memory)?;
+                known = memory.range;
+            }
+        }
+        let settings = self.settings_in_force()?;
+        match settings.mode {
+            // SAFETY: passed on.
+            Mode::Auto => unsafe { self.by_engine(operation, extents, settings.options) },
+            // SAFETY: passed on.
+            _ => unsafe { baseline::move_gpu(self, operation, extents, &settings) },
+        }
+    }
+
+    /// # Safety
+    /// As for [`move_range`](Self::move_range).
+    pub unsafe fn by_engine(
+        &self,
+        operation: Operation,
+        extents: &[Extent],
+        options: Options,
+    ) -> Result<()> {
+        let since = Instant::now();
+        let within;
+        let extents = match operation {
+            Operation::Read => {
+                // SAFETY: passed on.
+                within = unsafe { self.zero_beyond_the_end(extents)? };
+                within.as_deref().unwrap_or(extents)
+            }
+            Operation::Write => extents,
+        };
+        if extents.is_empty() {
+            return Ok(());
+        }
+        let file = self.engine()?;
+        // SAFETY: passed on.
+        let report = unsafe { request::run(file, Order::new(operation, extents, options))? };
+        self.account.moved_by_engine(operation, &report, since);
+        if operation == Operation::Write {
+            let end = extents
+                .iter()
+                .map(|extent| extent.offset + extent.length)
+                .max();
+            self.grown_to(end.unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    /// Fills what lies beyond the end of the file with zeros, and returns what lies before it;
+    /// `None` if that is all of it.
+    ///
+    /// # Safety
+    /// As for [`move_range`](Self::move_range).
+    pub unsafe fn zero_beyond_the_end(&self, extents: &[Extent]) -> Result<Option<Vec<Extent>>> {
+        let size = self.engine()?.size()?;
+        let end = |extent: &Extent| extent.offset + extent.length;
+        if extents.iter().all(|extent| end(extent) <= size) {
+            return Ok(None);
+        }
+        let mut within = Vec::with_capacity(extents.len());
+        for extent in extents {
+            let before = size.saturating_sub(extent.offset).min(extent.length);
+            if before > 0 {
+                within.push(Extent {
+                    length: before,
+                    ..*extent
+                });
+            }
+            if before < extent.length {
+                let beyond = (extent.length - before) as usize;
+                // SAFETY: the tail of an extent that the caller vouches for.
+                unsafe { copy::zero(extent.memory + before as usize, beyond)? };
+            }
+        }
+        Ok(Some(within))
+    }
+
+    /// One range by one system call, or as many as the kernel makes of it.
+    ///
+    /// # Safety
+    /// As for [`move_range`](Self::move_range), in host memory.
+    pub unsafe fn move_host(&self, operation: Operation, way: Way, extent: &Extent) -> Result<()> {
+        let since = Instant::now();
+        let buffer = extent.memory as *mut u8;
+        let (length, offset) = (extent.length, extent.offset);
+        // SAFETY: passed on.
+        let (done, stop) = unsafe {
+            position::transfer(None, self.descriptor(), operation, buffer, length, offset)
+        };
+        match stop {
+            None => {}
+            // SAFETY: the bytes from `done` to `length` are the caller's and were not read.
+            Some(Stop::End) => unsafe {
+                std::ptr::write_bytes(buffer.add(done as usize), 0, (length - done) as usize);
+            },
+            Some(Stop::Failed(error)) => {
+                let action = match operation {
+                    Operation::Read => "cannot read",
+                    Operation::Write => "cannot write",
+                };
+                return Err(Error::os(&error, action).at(
+                    self.path(),
+                    offset + done,
+                    length - done,
+                ));
+            }
+        }
+        if operation == Operation::Write {
+            self.grown_to(offset + length);
+        }
+        self.account.moved(operation, way, length, since);
+        Ok(())
+    }
+
+    /// Copies between two pieces of memory of any kind, as HDF5 asks a driver that manages memory.
+    ///
+    /// # Safety
+    /// Both pieces are valid for `length` bytes, and do not overlap.
+    pub unsafe fn copy(&self, destination: usize, source: usize, length: usize) -> Result<()> {
+        // A child made by fork has no GPU.
+        if refuse_fork().is_err() || memory::are_on_host([destination, source])? {
+            // SAFETY: passed on; the CPU reaches both.
+            unsafe {
+                std::ptr::copy_nonoverlapping(source as *const u8, destination as *mut u8, length)
+            };
+            // HDF5 asks for each row of a chunk: to count it would take as long.
+            return Ok(());
+        }
+        let since = Instant::now();
+        // SAFETY: passed on.
+        unsafe { copy::copy(destination, source, length)? };
+        self.account.copied(length as u64, since);
+        Ok(())
+    }
+}
+
+/// Whether the CPU does not reach the address, or should not: device and managed memory.
+fn is_on_gpu(address: usize) -> Result<bool> {
+    // A child made by fork has no GPU, and its driver answers nothing.
+    Ok(refuse_fork().is_ok() && !memory::is_on_host(address)?)
+}

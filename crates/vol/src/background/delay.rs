@@ -1,0 +1,61 @@
+//! Operations that begin some time after their call, as the environment may ask: by then an application
+//! may have done what it does not want to share memory and disk with them for.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::operation::Operation;
+use penstock_hdf5::transfer::conflicts::Pending;
+
+static WAITING: Mutex<Vec<(Instant, Weak<Operation>)>> = Mutex::new(Vec::new());
+static CHANGED: Condvar = Condvar::new();
+
+/// Begins a queued operation after this time, if nobody has before; at once where no thread can be
+/// had for that.
+pub fn begin_after(operation: &Arc<Operation>, delay: Duration) {
+    static IS_SERVED: OnceLock<bool> = OnceLock::new();
+    let is_served = || {
+        let thread = thread::Builder::new().name("penstock-delay".to_owned());
+        thread.spawn(serve).is_ok()
+    };
+    let due = Instant::now().checked_add(delay);
+    match due.filter(|_| *IS_SERVED.get_or_init(is_served)) {
+        Some(due) => {
+            waiting().push((due, Arc::downgrade(operation)));
+            CHANGED.notify_one();
+        }
+        None => operation.begin(),
+    }
+}
+
+fn waiting() -> MutexGuard<'static, Vec<(Instant, Weak<Operation>)>> {
+    WAITING.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+fn serve() {
+    let mut list = waiting();
+    loop {
+        let now = Instant::now();
+        let due: Vec<_> = list.extract_if(.., |(due, _)| *due <= now).collect();
+        if !due.is_empty() {
+            drop(list);
+            for (_, operation) in due {
+                if let Some(operation) = operation.upgrade() {
+                    operation.begin();
+                }
+            }
+            list = waiting();
+            continue;
+        }
+        let next = list.iter().map(|(due, _)| *due).min();
+        list = match next {
+            Some(next) => {
+                let left = next.saturating_duration_since(now);
+                let woken = CHANGED.wait_timeout(list, left);
+                woken.unwrap_or_else(|e| e.into_inner()).0
+            }
+            None => CHANGED.wait(list).unwrap_or_else(|e| e.into_inner()),
+        };
+    }
+}
