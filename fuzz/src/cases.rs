@@ -1,12 +1,13 @@
-//! Datasets, selections and destinations that the fuzzer makes up, sound and unsound ones.
+//! Arrays, selections and memory layouts that the fuzzer makes up, sound and unsound ones.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use penstock_codec::Filter;
-use penstock_hdf5::{
-    Axis, AxisRun, ChunkGrid, ChunkTable, DatasetInfo, Destination, ElementType, ExternalSlot,
-    FileInfo, Item, Layout, Run, Selection, StoredChunk, TableBuilder,
+use penstock_array::{
+    Axis, AxisRun, ChunkGrid, ChunkTable, ElementMapping, FileSegment, MemoryLayout, Run,
+    Selection, Source, StoredArray, StoredChunk, TableBuilder,
 };
+use penstock_codec::{Filter, Pipeline};
 
 use crate::draw::Draw;
 
@@ -58,8 +59,8 @@ pub fn selection(draw: &mut Draw, shape: &[u64]) -> Selection {
         .fold(1u64, |all, size| all.saturating_mul(*size));
     match draw.choice(8) {
         0 => Selection::Runs(draw.list(8, |draw| Run {
-            source: draw.index(elements),
-            target: draw.number(),
+            start: draw.index(elements),
+            position: draw.number(),
             length: draw.number(),
         })),
         1 => Selection::Runs(dense_runs(draw, elements)),
@@ -77,48 +78,48 @@ pub fn selection(draw: &mut Draw, shape: &[u64]) -> Selection {
 
 /// Runs as HDF5 lists them: what comes out has no gaps.
 pub fn dense_runs(draw: &mut Draw, elements: u64) -> Vec<Run> {
-    let mut target = 0;
+    let mut position = 0;
     draw.list(8, |draw| {
-        let source = draw.number() % elements.max(1);
-        let length = draw.number().min(elements - source.min(elements)).min(4096);
+        let start = draw.number() % elements.max(1);
+        let length = draw.number().min(elements - start.min(elements)).min(4096);
         let run = Run {
-            source,
-            target,
+            start,
+            position,
             length,
         };
-        target += length;
+        position += length;
         run
     })
 }
 
-pub fn item(draw: &mut Draw, size: u64) -> Item {
+pub fn element(draw: &mut Draw, size: u64) -> ElementMapping {
     match draw.choice(4) {
-        0 => Item {
-            stored: size,
+        0 => ElementMapping {
+            source: size,
             offset: draw.number(),
             length: draw.number(),
-            memory: draw.number(),
+            target: draw.number(),
         },
-        1 if size > 2 => Item {
-            stored: size,
+        1 if size > 2 => ElementMapping {
+            source: size,
             offset: 1,
             length: size - 2,
-            memory: draw.number(),
+            target: draw.number(),
         },
-        _ => Item::whole(size),
+        _ => ElementMapping::whole(size),
     }
 }
 
 /// Memory into which elements of `element` bytes come out with this shape.
-pub fn destination(draw: &mut Draw, shape: &[u64], element: u64) -> Destination {
+pub fn memory(draw: &mut Draw, shape: &[u64], element: u64) -> MemoryLayout {
     match draw.choice(4) {
-        0 => Destination {
+        0 => MemoryLayout {
             base: draw.number(),
             length: draw.number(),
             strides: draw.list(5, |draw| draw.number() as i64),
         },
         1 => with_gaps(draw, shape, element),
-        _ => Destination::dense(shape, element).unwrap_or(Destination {
+        _ => MemoryLayout::dense(shape, element).unwrap_or(MemoryLayout {
             base: 0,
             length: u64::MAX,
             strides: vec![1; shape.len()],
@@ -127,7 +128,7 @@ pub fn destination(draw: &mut Draw, shape: &[u64], element: u64) -> Destination 
 }
 
 /// Rows that do not touch, and axes that run backwards. The strides of huge shapes wrap around.
-fn with_gaps(draw: &mut Draw, shape: &[u64], element: u64) -> Destination {
+fn with_gaps(draw: &mut Draw, shape: &[u64], element: u64) -> MemoryLayout {
     let mut bytes = element;
     let mut base = draw.number();
     let mut strides = vec![0; shape.len()];
@@ -140,77 +141,58 @@ fn with_gaps(draw: &mut Draw, shape: &[u64], element: u64) -> Destination {
         }
         bytes = bytes.wrapping_mul((*size).max(1));
     }
-    Destination {
+    MemoryLayout {
         base,
         length: base.saturating_add(bytes),
         strides,
     }
 }
 
-/// A dataset, and the chunk table of a chunked one.
-pub fn dataset(draw: &mut Draw) -> (DatasetInfo, Option<ChunkTable>) {
+/// An array in a file. `None` if its chunks make no grid.
+pub fn array(draw: &mut Draw) -> Option<StoredArray> {
     let shape = shape(draw);
-    let element = draw.number() as usize;
-    let file_size = draw.number();
+    let element = draw.number();
     let filters = match draw.byte() {
         // More than the mask has bits.
         255 => 40,
         count => count % 3,
     };
-    let mut info = DatasetInfo {
-        name: "/dataset".to_owned(),
-        max_shape: shape.iter().copied().map(Some).collect(),
-        is_null: draw.byte() == 255,
-        element: ElementType::Opaque {
-            size: element,
-            tag: String::new(),
+    let fill = draw.flag().then(|| vec![0x5c; element.min(64) as usize]);
+    let mut pipeline = Pipeline::default();
+    let mut unfiltered_edges = false;
+    let source = match draw.choice(8) {
+        0 => Source::Memory,
+        1 => Source::Missing,
+        2 => Source::Contiguous {
+            offset: draw.number(),
         },
-        layout: Layout::Compact,
-        filters: Vec::new(),
-        fill: draw.flag().then(|| vec![0x5c; element.min(64)]),
-        file: FileInfo {
-            name: PathBuf::from("file.h5"),
-            descriptor: None,
-            size: file_size,
-            is_writable: false,
-            is_swmr: false,
-            is_plain: true,
-            page_buffer: 0,
-            sieve_buffer: 0,
-            user_block: 0,
-        },
-        shape,
-    };
-    let mut table = None;
-    info.layout = match draw.choice(8) {
-        0 => Layout::Compact,
-        1 => Layout::Contiguous { offset: None },
-        2 => Layout::Contiguous {
-            offset: Some(draw.number()),
-        },
-        3 => Layout::External(draw.list(4, |draw| ExternalSlot {
+        3 => Source::Segments(draw.list(4, |draw| FileSegment {
             path: PathBuf::from("external"),
             offset: draw.number(),
             size: (!draw.flag()).then(|| draw.number()),
         })),
         _ => {
-            let chunk: Vec<u64> = info.shape.iter().map(|_| draw.number()).collect();
-            info.filters = vec![
-                Filter {
-                    id: 1,
-                    optional: true,
-                    values: vec![4],
-                };
-                filters.into()
-            ];
-            table = chunk_table(draw, &info.shape, &chunk, element as u64);
-            Layout::Chunked {
-                chunk,
-                dont_filter_edges: draw.flag(),
-            }
+            let chunk: Vec<u64> = shape.iter().map(|_| draw.number()).collect();
+            let gzip = Filter {
+                id: 1,
+                optional: true,
+                values: vec![4],
+            };
+            pipeline.filters = vec![gzip; filters.into()];
+            let table = chunk_table(draw, &shape, &chunk, element)?;
+            unfiltered_edges = draw.flag();
+            Source::Chunks(Arc::new(table))
         }
     };
-    (info, table)
+    Some(StoredArray {
+        name: "/dataset".to_owned(),
+        shape,
+        element,
+        source,
+        pipeline,
+        unfiltered_edges,
+        fill,
+    })
 }
 
 /// A table of which all chunks, or some, are allocated.

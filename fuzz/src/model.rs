@@ -1,6 +1,6 @@
 //! Selections element by element: slow, and plain enough to be right.
 
-use penstock_hdf5::{Axis, Selection};
+use penstock_array::{Axis, Selection};
 
 /// Selections up to this size are compared with their model.
 pub const MOST: u64 = 1024;
@@ -53,10 +53,10 @@ pub fn elements(selection: &Selection, shape: &[u64]) -> Vec<Element> {
     match selection {
         Selection::Runs(runs) => runs
             .iter()
-            .flat_map(|run| (0..run.length).map(|i| (run.source + i, run.target + i)))
-            .map(|(source, target)| Element {
-                index: index(source, shape),
-                position: vec![target],
+            .flat_map(|run| (0..run.length).map(|i| (run.start + i, run.position + i)))
+            .map(|(start, position)| Element {
+                index: index(start, shape),
+                position: vec![position],
             })
             .collect(),
         Selection::Grid(axes) => {

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use penstock_hdf5::{
-    Axis, ChunkJob, ChunkTable, DatasetInfo, Destination, FileRange, Item, Layout, Patch, ReadPlan,
-    Selection, Source, Window, Work,
+use penstock_array::{
+    Axis, ChunkJob, ChunkTable, ElementMapping, FileRange, MemoryLayout, Plan, Selection, Source,
+    StoredArray, StridedBox, Window, Work,
 };
+use penstock_engine::file::position::Operation;
 
 use crate::cases;
 use crate::draw::Draw;
@@ -18,25 +19,29 @@ const FIRST: usize = 32;
 
 pub fn fuzz_planner(data: &[u8]) {
     let draw = &mut Draw(data);
-    let (info, table) = cases::dataset(draw);
-    let table = table.map(Arc::new);
-    let selection = cases::selection(draw, &info.shape);
-    let item = cases::item(draw, info.element.size() as u64);
+    let Some(array) = cases::array(draw) else {
+        return;
+    };
+    let selection = cases::selection(draw, &array.shape);
+    let element = cases::element(draw, array.element);
     let comes_out = selection.shape().unwrap_or_default();
-    let destination = cases::destination(draw, &comes_out, item.memory);
+    let memory = cases::memory(draw, &comes_out, element.target);
     let limit = draw.number();
-    let Ok(plan) = ReadPlan::new(&info, table.clone(), selection.clone(), &destination, item)
-    else {
+    let planned = Plan::new(&array, selection.clone(), &memory, element, Operation::Read);
+    let Ok(plan) = planned else {
         return;
     };
     let plan = Arc::new(plan);
     plan.touched();
     let case = Case {
-        info: &info,
-        table: table.as_deref(),
+        array: &array,
+        table: match &array.source {
+            Source::Chunks(table) => Some(table),
+            _ => None,
+        },
         selection: &selection,
-        destination: &destination,
-        item,
+        memory: &memory,
+        element,
     };
     if model::count(&selection) <= MOST.into() {
         case.check_all(&plan);
@@ -44,8 +49,8 @@ pub fn fuzz_planner(data: &[u8]) {
     } else if is_quick(&selection) && has_work_everywhere(&plan) {
         for work in plan.works().take(FIRST).flatten() {
             match &work {
-                Work::Chunk(job) => case.check_bounds(job.patches(&plan).take(FIRST), Some(job)),
-                Work::Fill(job) => case.check_bounds(job.patches(&plan).take(FIRST), None),
+                Work::Chunk(job) => case.check_bounds(job.boxes(&plan).take(FIRST), Some(job)),
+                Work::Fill(job) => case.check_bounds(job.boxes(&plan).take(FIRST), None),
             }
         }
     }
@@ -63,16 +68,16 @@ fn is_quick(selection: &Selection) -> bool {
 }
 
 /// Where unwritten chunks are left as they are, the next work may be many chunks away.
-fn has_work_everywhere(plan: &Arc<ReadPlan>) -> bool {
+fn has_work_everywhere(plan: &Arc<Plan>) -> bool {
     plan.fill().is_some() || !matches!(plan.source(), Source::Chunks(_) | Source::Missing)
 }
 
 struct Case<'a> {
-    info: &'a DatasetInfo,
+    array: &'a StoredArray,
     table: Option<&'a ChunkTable>,
     selection: &'a Selection,
-    destination: &'a Destination,
-    item: Item,
+    memory: &'a MemoryLayout,
+    element: ElementMapping,
 }
 
 /// Offsets in bytes, of an element in its chunk (or of contiguous data in the whole of them), and
@@ -89,7 +94,7 @@ enum Outcome {
 }
 
 impl Case<'_> {
-    fn check_all(&self, plan: &Arc<ReadPlan>) {
+    fn check_all(&self, plan: &Arc<Plan>) {
         let mut expected = self.expected(plan);
         let mut failures = expected
             .values()
@@ -104,15 +109,15 @@ impl Case<'_> {
                     continue;
                 }
                 Ok(Work::Fill(job)) => {
-                    self.check_bounds(job.patches(plan), None);
-                    let moves = self.moves(job.patches(plan));
+                    self.check_bounds(job.boxes(plan), None);
+                    let moves = self.moves(job.boxes(plan));
                     let mut targets: Vec<u64> = moves.iter().map(|at| at.1).collect();
                     targets.sort_unstable();
                     (job.chunk, Outcome::Filled(targets))
                 }
                 Ok(Work::Chunk(job)) => {
                     self.check_job(plan, &job);
-                    let mut moves = self.moves(job.patches(plan));
+                    let mut moves = self.moves(job.boxes(plan));
                     moves.sort_unstable();
                     if self.table.is_none() {
                         let start = job.address - self.start();
@@ -145,24 +150,19 @@ impl Case<'_> {
 
     /// Where contiguous data start.
     fn start(&self) -> u64 {
-        match self.info.layout {
-            Layout::Contiguous { offset } => offset.unwrap_or(0),
+        match self.array.source {
+            Source::Contiguous { offset } => offset,
             _ => 0,
         }
     }
 
     /// What is to become of each touched chunk; all other data count as chunk 0.
-    fn expected(&self, plan: &Arc<ReadPlan>) -> BTreeMap<u64, Outcome> {
+    fn expected(&self, plan: &Arc<Plan>) -> BTreeMap<u64, Outcome> {
         let mut moves: BTreeMap<u64, Moves> = BTreeMap::new();
-        let elements = if self.info.is_null {
-            Vec::new()
-        } else {
-            model::elements(self.selection, &self.info.shape)
-        };
-        for element in elements {
-            let steps = element.position.iter().zip(&self.destination.strides);
+        for element in model::elements(self.selection, &self.array.shape) {
+            let steps = element.position.iter().zip(&self.memory.strides);
             let offset: i128 = steps.map(|(p, s)| i128::from(*p) * i128::from(*s)).sum();
-            let target = (i128::from(self.destination.base) + offset) as u64;
+            let target = (i128::from(self.memory.base) + offset) as u64;
             let (chunk, inside) = match self.table {
                 Some(table) => {
                     let sides = table.grid().chunk();
@@ -171,9 +171,9 @@ impl Case<'_> {
                     let inside: Vec<u64> = axes().map(|(at, side)| at % side).collect();
                     (table.grid().number(&place), model::number(&inside, sides))
                 }
-                None => (0, model::number(&element.index, &self.info.shape)),
+                None => (0, model::number(&element.index, &self.array.shape)),
             };
-            let move_ = (inside * self.item.stored, target);
+            let move_ = (inside * self.element.source, target);
             moves.entry(chunk).or_default().push(move_);
         }
         moves
@@ -182,19 +182,15 @@ impl Case<'_> {
             .collect()
     }
 
-    fn outcome(&self, plan: &ReadPlan, chunk: u64, mut moves: Moves) -> Option<Outcome> {
+    fn outcome(&self, plan: &Plan, chunk: u64, mut moves: Moves) -> Option<Outcome> {
         moves.sort_unstable();
         let is_stored = match (self.table, plan.source()) {
             (Some(table), _) => match table.find(chunk) {
                 Err(_) => return Some(Outcome::Failed),
                 Ok(None) => false,
                 Ok(Some(stored)) => {
-                    let is_bare = matches!(
-                        self.info.layout,
-                        Layout::Chunked { dont_filter_edges: true, .. }
-                            if table.grid().is_partial(chunk)
-                    );
-                    let filters = self.info.filters.len();
+                    let is_bare = self.array.unfiltered_edges && table.grid().is_partial(chunk);
+                    let filters = self.array.pipeline.filters.len();
                     let left_out = |at: usize| at < 32 && stored.mask >> at & 1 == 1;
                     // Filters from the 33rd on are always applied, also at the edges.
                     let is_plain = (0..filters).all(|at| left_out(at) || is_bare && at < 32);
@@ -216,52 +212,57 @@ impl Case<'_> {
         Some(Outcome::Filled(targets))
     }
 
-    fn moves(&self, patches: impl Iterator<Item = Patch>) -> Moves {
+    fn moves(&self, boxes: impl Iterator<Item = StridedBox>) -> Moves {
         let mut moves = Vec::new();
-        for patch in patches {
+        for strided in boxes {
             let before = moves.len();
-            for copy in patch.copies() {
-                moves.extend((0..copy.elements).map(|i| {
+            for run in strided.runs() {
+                moves.extend((0..run.elements).map(|i| {
                     (
-                        copy.source + i * self.item.stored,
-                        copy.target + i * self.item.memory,
+                        run.chunk + i * self.element.source,
+                        run.memory + i * self.element.target,
                     )
                 }));
             }
-            assert_eq!((moves.len() - before) as u64, patch.elements());
+            assert_eq!((moves.len() - before) as u64, strided.elements());
         }
         moves
     }
 
     /// Every box lies inside the chunk, if there is one, and inside the destination.
-    fn check_bounds(&self, patches: impl Iterator<Item = Patch>, job: Option<&ChunkJob>) {
-        for patch in patches {
-            assert!(patch.run > 0 && patch.dims.iter().all(|dim| dim.count > 0));
-            let mut source = i128::from(patch.source);
-            let (mut low, mut high) = (i128::from(patch.target), i128::from(patch.target));
-            for dim in &patch.dims {
+    fn check_bounds(&self, boxes: impl Iterator<Item = StridedBox>, job: Option<&ChunkJob>) {
+        for strided in boxes {
+            assert!(strided.run > 0 && strided.axes.iter().all(|dim| dim.count > 0));
+            let mut source = i128::from(strided.chunk);
+            let (mut low, mut high) = (i128::from(strided.memory), i128::from(strided.memory));
+            for dim in &strided.axes {
                 let steps = i128::from(dim.count - 1);
-                source += steps * i128::from(dim.source_stride);
-                let reach = steps * i128::from(dim.target_stride);
+                source += steps * i128::from(dim.chunk_stride);
+                let reach = steps * i128::from(dim.memory_stride);
                 *(if reach < 0 { &mut low } else { &mut high }) += reach;
             }
-            let run = i128::from(patch.run);
-            source += run * i128::from(self.item.stored);
-            high += run * i128::from(self.item.memory);
-            assert!(low >= 0 && high <= self.destination.length.into());
+            let run = i128::from(strided.run);
+            source += run * i128::from(self.element.source);
+            high += run * i128::from(self.element.target);
+            assert!(low >= 0 && high <= self.memory.length.into());
             if let Some(job) = job {
                 assert!(source <= job.decoded_size.into());
             }
         }
     }
 
-    fn check_job(&self, plan: &Arc<ReadPlan>, job: &ChunkJob) {
-        self.check_bounds(job.patches(plan), Some(job));
-        let (low, high) = job.span(plan);
+    fn check_job(&self, plan: &Arc<Plan>, job: &ChunkJob) {
+        self.check_bounds(job.boxes(plan), Some(job));
+        let (low, high) = job.span;
+        let moves = self.moves(job.boxes(plan));
+        assert_eq!(job.elements, moves.len() as u64);
+        assert_eq!(Some(low), moves.iter().map(|at| at.0).min());
+        let last = moves.iter().map(|at| at.0 + self.element.source).max();
+        assert_eq!(Some(high), last);
         assert!(low < high && high <= job.decoded_size);
         if let Some(target) = job.whole(plan) {
             let end = target.checked_add(job.decoded_size);
-            assert!(end.is_some_and(|end| end <= self.destination.length));
+            assert!(end.is_some_and(|end| end <= self.memory.length));
         }
         if let Some(table) = self.table {
             let first = plan.first_element(job.chunk);
@@ -276,9 +277,9 @@ impl Case<'_> {
             return;
         }
         assert_eq!(job.stored_size, job.decoded_size);
-        if self.item.is_whole() {
-            for patch in job.patches(plan) {
-                for range in job.ranges(plan, &patch) {
+        if self.element.is_whole() {
+            for strided in job.boxes(plan) {
+                for range in job.ranges(plan, &strided) {
                     let end = job.address + job.stored_size;
                     assert!(job.address <= range.offset && range.offset + range.length <= end);
                     self.check_external(plan, range);
@@ -288,14 +289,14 @@ impl Case<'_> {
     }
 
     /// The parts of a range of external data follow each other, and only the end may be missing.
-    fn check_external(&self, plan: &ReadPlan, range: FileRange) {
+    fn check_external(&self, plan: &Plan, range: FileRange) {
         let mut done = 0;
-        let Layout::External(slots) = &self.info.layout else {
+        let Source::Segments(slots) = &self.array.source else {
             return;
         };
-        for (slot, part) in plan.external_ranges(range) {
+        for (slot, part) in plan.segment_ranges(range) {
             assert!(part.length > 0 && part.offset >= slots[slot].offset);
-            assert_eq!(part.target, range.target + done);
+            assert_eq!(part.memory, range.memory + done);
             done += part.length;
         }
         let room: u128 = slots
@@ -308,7 +309,7 @@ impl Case<'_> {
 }
 
 /// The portions hold the same work, none of them too large.
-fn check_windows(plan: &Arc<ReadPlan>, limit: u64) {
+fn check_windows(plan: &Arc<Plan>, limit: u64) {
     let (mut chunks, mut failures) = (Vec::new(), 0);
     for work in plan.works() {
         match work {

@@ -1,12 +1,12 @@
-//! Selections, and a selection of the file paired with one of memory.
+//! Selections, and a selection of the file matched with one of memory.
 
-use penstock_hdf5::{Axis, Selection, pair};
+use penstock_array::{Axis, Selection, match_selections};
 
 use crate::cases::{self, axis, dense_runs, shape};
 use crate::draw::Draw;
 use crate::model::{self, MOST};
 
-/// Pairs any two selections. Where the pair can be made, the n-th element of the one goes to the
+/// Matches any two selections. Where they match, the n-th element of the one goes to the
 /// n-th of the other.
 pub fn fuzz_selection(data: &[u8]) {
     let draw = &mut Draw(data);
@@ -33,8 +33,8 @@ pub fn fuzz_selection(data: &[u8]) {
     if model::count(&file).max(model::count(&memory)) > MOST.into() {
         return;
     }
-    let Ok((selection, destination)) = pair(&file, &file_shape, &memory, &memory_shape, element)
-    else {
+    let matched = match_selections(&file, &file_shape, &memory, &memory_shape, element);
+    let Ok((selection, layout)) = matched else {
         return;
     };
     // Only a position for each element, without gaps, is an order.
@@ -52,16 +52,16 @@ pub fn fuzz_selection(data: &[u8]) {
     let mut found: Vec<_> = model::elements(&selection, &file_shape)
         .iter()
         .map(|at| {
-            let steps = at.position.iter().zip(&destination.strides);
+            let steps = at.position.iter().zip(&layout.strides);
             let offset: i128 = steps.map(|(p, s)| i128::from(*p) * i128::from(*s)).sum();
-            (at.index.clone(), i128::from(destination.base) + offset)
+            (at.index.clone(), i128::from(layout.base) + offset)
         })
         .collect();
     expected.sort_unstable();
     found.sort_unstable();
     assert_eq!(found, expected);
     for (_, offset) in found {
-        assert!(offset >= 0 && offset + i128::from(element) <= destination.length.into());
+        assert!(offset >= 0 && offset + i128::from(element) <= layout.length.into());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_hdf5::{ChunkGrid, StoredChunk, TableBuilder};
+use penstock_array::{ChunkGrid, StoredChunk, TableBuilder};
 
 use crate::cases::shape;
 use crate::draw::Draw;
@@ -91,7 +91,7 @@ fn is_possible(stored: StoredChunk, file_size: u64) -> bool {
 }
 
 fn check_absent(
-    table: &penstock_hdf5::ChunkTable,
+    table: &penstock_array::ChunkTable,
     listed: &BTreeMap<u64, Vec<StoredChunk>>,
     number: u64,
 ) {

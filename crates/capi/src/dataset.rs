@@ -6,16 +6,17 @@ use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
+use penstock_array::execute::SubmitOptions;
+use penstock_engine::Stream;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::refuse_fork;
 use penstock_engine::request::StreamOrder;
-use penstock_engine::{MemoryKind, Stream};
-use penstock_hdf5::execute::Manner;
 use penstock_hdf5::transfer::conflicts::Access;
-use penstock_hdf5::transfer::request::{Known, Order, Shape};
-use penstock_hdf5::transfer::{self, settle_dataset, settle_file, settle_path};
+use penstock_hdf5::transfer::{
+    self, Buffer, DatasetTransfer, Known, MemoryShape, settle_dataset, settle_file, settle_path,
+};
 use penstock_sys::add_library_folders;
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
 
@@ -116,7 +117,7 @@ pub struct CArray {
 
 /// # Safety
 /// `array` is null or as the header says.
-unsafe fn array_of<'a>(array: *const CArray) -> Result<(&'a CArray, Shape<'a>)> {
+unsafe fn array_of<'a>(array: *const CArray) -> Result<(&'a CArray, MemoryShape<'a>)> {
     // SAFETY: the caller vouches for it.
     let array = unsafe { array.as_ref() }.ok_or_else(|| null("array"))?;
     if array.struct_size < size_of::<CArray>() {
@@ -134,7 +135,7 @@ unsafe fn array_of<'a>(array: *const CArray) -> Result<(&'a CArray, Shape<'a>)> 
         )));
     }
     if rank == 0 {
-        let shape = Shape::Array {
+        let shape = MemoryShape::Array {
             shape: &[],
             strides: None,
         };
@@ -150,51 +151,32 @@ unsafe fn array_of<'a>(array: *const CArray) -> Result<(&'a CArray, Shape<'a>)> 
             (!array.strides.is_null()).then(|| std::slice::from_raw_parts(array.strides, rank)),
         )
     };
-    Ok((array, Shape::Array { shape, strides }))
+    Ok((array, MemoryShape::Array { shape, strides }))
 }
 
-/// The buffer if it is in host memory, else null.
-fn on_host(buffer: *mut c_void) -> Result<*mut u8> {
-    let memory = Memory::at(buffer as usize)?;
-    Ok(match memory.kind {
-        MemoryKind::Host | MemoryKind::Pinned => buffer.cast(),
-        MemoryKind::Managed | MemoryKind::Device => std::ptr::null_mut(),
-    })
-}
-
+/// Starts a transfer whose report counts its planning as well, from `began` on.
+///
 /// # Safety
-/// The buffer is as the order describes it, until the request is finished, and the dataset is open.
-/// This thread, and those that take turns, hold HDF5's lock.
+/// The buffer is as the transfer describes it, until the request is finished, and the dataset is open.
+/// This thread, and those that take submitter steps, hold HDF5's lock.
 unsafe fn start(
-    operation: Operation,
-    order: &Order<'_>,
+    transfer: &DatasetTransfer<'_>,
     buffer: *mut c_void,
-    manner: Manner,
+    memory: Memory,
+    with: SubmitOptions,
+    began: Instant,
 ) -> Result<transfer::Held> {
     refuse_fork()?;
     let hdf5 = BINDING.get()?;
     // What comes after a stream can be neither written now, as it is not there yet, nor filled.
-    let host = match manner.stream.as_ref().is_some_and(|order| order.after) {
-        true => std::ptr::null_mut(),
-        false => on_host(buffer)?,
+    let is_after = with.stream.is_some_and(|order| order.after);
+    let buffer = Buffer {
+        address: buffer as usize,
+        is_for_hdf5: memory.context.is_none() && !is_after,
+        memory,
     };
     // SAFETY: passed on.
-    unsafe { transfer::start(hdf5, operation, order, (buffer as usize, host), manner) }
-}
-
-/// Starts a transfer whose report counts its planning as well.
-///
-/// # Safety
-/// As for [`start`].
-unsafe fn start_timed(
-    operation: Operation,
-    order: &Order<'_>,
-    buffer: *mut c_void,
-    manner: Manner,
-) -> Result<transfer::Held> {
-    let began = Instant::now();
-    // SAFETY: passed on.
-    let request = unsafe { start(operation, order, buffer, manner)? };
+    let request = unsafe { transfer::start(hdf5, transfer, buffer, with)? };
     request.count_from(began);
     Ok(request)
 }
@@ -214,27 +196,28 @@ unsafe fn submit_array(
 ) -> c_int {
     // SAFETY: the caller vouches for all of it.
     guard(|| unsafe {
+        let began = Instant::now();
         let place = requests::place_of(request)?;
         let (array, shape) = array_of(array)?;
-        let order = Order {
+        let transfer = DatasetTransfer {
+            operation,
             dataset,
             memory_type: array.element,
             shape,
             file_space,
-            transfer: 0,
+            transfer_list: 0,
             options: options::read(options)?,
             known: Known::default(),
         };
-        let manner = Manner {
-            options: order.options,
+        let with = SubmitOptions {
+            options: transfer.options,
             stream: requests::order_of(stream, flags)?,
             background: flags & CALLER_WAITS == 0,
             owner: None,
         };
-        requests::hand_over(
-            place,
-            Held::Dataset(start_timed(operation, &order, array.data, manner)?),
-        );
+        let memory = Memory::at(array.data as usize)?;
+        let request = start(&transfer, array.data, memory, with, began)?;
+        requests::hand_over(place, Held::Dataset(request));
         Ok(OK)
     })
 }
@@ -314,22 +297,25 @@ unsafe fn complete(
 ) -> c_int {
     // SAFETY: the caller vouches for all of it.
     guard(|| unsafe {
+        let began = Instant::now();
         check_size(report)?;
-        let order = Order {
+        let transfer = DatasetTransfer {
+            operation,
             dataset: call.dataset,
             memory_type: call.memory_type,
-            shape: Shape::Space(call.memory_space),
+            shape: MemoryShape::Space(call.memory_space),
             file_space: call.file_space,
-            transfer: call.transfer,
+            transfer_list: call.transfer,
             options: options::read(options)?,
             known: Known::default(),
         };
-        let manner = Manner {
-            options: order.options,
-            stream: after(call.buffer, stream)?,
-            ..Manner::default()
+        let memory = Memory::at(call.buffer as usize)?;
+        let with = SubmitOptions {
+            options: transfer.options,
+            stream: after(&memory, stream),
+            ..SubmitOptions::default()
         };
-        let request = start_timed(operation, &order, call.buffer, manner)?;
+        let request = start(&transfer, call.buffer, memory, with, began)?;
         request.finish()?;
         match request.report() {
             Some(done) => Ok(give(report, &done)),
@@ -394,16 +380,14 @@ pub unsafe extern "C" fn penstock_dataset_write(
 ///
 /// # Safety
 /// `stream` is a live stream.
-unsafe fn after(buffer: *mut c_void, stream: *mut c_void) -> Result<Option<StreamOrder>> {
-    if !on_host(buffer)?.is_null() || buffer.is_null() {
-        return Ok(None);
-    }
-    Ok(Some(StreamOrder {
+unsafe fn after(memory: &Memory, stream: *mut c_void) -> Option<StreamOrder> {
+    memory.context.as_ref()?;
+    Some(StreamOrder {
         // SAFETY: the caller vouches for the stream.
         stream: unsafe { Stream::from_raw(stream) },
         after: true,
         before: false,
-    }))
+    })
 }
 
 /// # Safety

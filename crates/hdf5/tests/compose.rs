@@ -13,10 +13,9 @@ use std::sync::{Arc, OnceLock};
 
 use common::{Opened, Setting, Turn, turn};
 use execute::{execute, native_read};
-use penstock_hdf5::{
-    Composition, DatasetInfo, Destination, ElementType, Item, Order, Part, Selection, Store,
-    compose,
-};
+use penstock_array::{ElementMapping, MemoryLayout, Selection};
+use penstock_hdf5::dataset::{DatasetInfo, ElementType, Order};
+use penstock_hdf5::{Composition, Part, Store, compose};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5F_ACC_RDWR, H5S_ALL};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -56,8 +55,8 @@ fn of_kind<'a>(turn: &'a Turn, kind: &str) -> Vec<(String, Opened<'a>)> {
 }
 
 /// Elements of 4 bytes, whose order is put right after the reading.
-fn item(element: &ElementType) -> Option<Item> {
-    (element.size() == 4).then(|| Item::whole(4))
+fn item(element: &ElementType) -> Option<ElementMapping> {
+    (element.size() == 4).then(|| ElementMapping::whole(4))
 }
 
 fn info(setting: &Setting, opened: &Opened<'_>) -> Arc<DatasetInfo> {
@@ -71,7 +70,7 @@ fn take_apart(
     opened: &Opened<'_>,
     info: &Arc<DatasetInfo>,
     selection: &Selection,
-    destination: &Destination,
+    destination: &MemoryLayout,
 ) -> Result<Composition, String> {
     // SAFETY: the caller has the turn.
     let session = unsafe { setting.session() };
@@ -91,7 +90,7 @@ fn whole(
     opened: &Opened<'_>,
     info: &Arc<DatasetInfo>,
 ) -> Result<Composition, String> {
-    let dense = Destination::dense(&info.shape, 4).unwrap();
+    let dense = MemoryLayout::dense(&info.shape, 4).unwrap();
     take_apart(setting, opened, info, &Selection::all(&info.shape), &dense)
 }
 
@@ -152,7 +151,7 @@ const UNTOUCHED: u8 = 0xee;
 #[derive(Clone, Debug)]
 struct Reading {
     selection: Selection,
-    destination: Destination,
+    destination: MemoryLayout,
 }
 
 fn readings(shape: &[u64]) -> impl Strategy<Value = Reading> + use<> {
@@ -277,8 +276,8 @@ fn elements_outside_the_source_are_an_error_and_the_others_are_read() {
         assert!(error.contains("dataset /v: its source x in "), "{error}");
         let mut few = info.shape.clone();
         few[0] = 2;
-        let inside = Selection::Grid(few.iter().map(|n| penstock_hdf5::Axis::all(*n)).collect());
-        let dense = Destination::dense(&few, 4).unwrap();
+        let inside = Selection::Grid(few.iter().map(|n| penstock_array::Axis::all(*n)).collect());
+        let dense = MemoryLayout::dense(&few, 4).unwrap();
         let made = take_apart(setting, &opened, &info, &inside, &dense);
         assert_eq!(
             made.is_ok(),

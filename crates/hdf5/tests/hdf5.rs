@@ -3,6 +3,8 @@
 mod common;
 #[path = "common/execute.rs"]
 mod execute;
+#[path = "common/plans.rs"]
+mod plans;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -13,13 +15,18 @@ use std::time::Instant;
 
 use common::{Opened, Setting, turn};
 use execute::{execute, native_read};
-use penstock_hdf5::{
-    ChunkTable, DatasetInfo, Destination, ElementType, FloatKind, Item, Layout, MappedSelection,
-    Order, ReadPlan, Selection, Session, Source, pair,
+use penstock_array::{
+    ChunkTable, ElementMapping, MemoryLayout, Plan, Selection, Source, match_selections,
 };
+use penstock_hdf5::dataset::{
+    DatasetInfo, ElementType, FloatKind, Layout, MappedSelection, Order, dataspace,
+    read_chunk_table,
+};
+use penstock_hdf5::library::Session;
 use penstock_sys::hdf5::{
     H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5S_ALL, H5S_SELECT_OR, H5S_SELECT_SET, Hdf5, hid_t,
 };
+use plans::read_plan;
 
 /// A dataspace that is open as long as this lives.
 struct Space<'a> {
@@ -105,7 +112,7 @@ fn know(session: &Session<'_>, opened: &Opened<'_>) -> Known {
     let info = DatasetInfo::read(session, opened.dataset).unwrap();
     let table = match &info.layout {
         Layout::Chunked { .. } => {
-            let table = ChunkTable::read(session, opened.dataset, &info).unwrap();
+            let table = read_chunk_table(session, opened.dataset, &info).unwrap();
             Some(Arc::new(table))
         }
         _ => None,
@@ -117,13 +124,13 @@ fn planned_read(
     setting: &Setting,
     known: &Known,
     opened: &Opened<'_>,
-    plan: &Arc<ReadPlan>,
+    plan: &Arc<Plan>,
     memory: &mut [u8],
 ) {
     let descriptor = known.info.file.descriptor.unwrap();
     let file = fs::read(format!("/proc/self/fd/{descriptor}")).unwrap();
     let mut given = Vec::new();
-    if matches!(plan.source(), Source::Given) {
+    if matches!(plan.source(), Source::Memory) {
         given = vec![0; known.info.bytes().unwrap() as usize];
         assert!(native_read(setting, opened, H5S_ALL, H5S_ALL, &mut given));
     }
@@ -135,16 +142,16 @@ fn compare(setting: &Setting, opened: &Opened<'_>, file: &Space<'_>, what: &str)
     // SAFETY: the caller has the turn.
     let session = unsafe { setting.session() };
     let known = know(&session, opened);
-    let selection = Selection::of_space(&session, file.id).unwrap();
+    let selection = dataspace::selection(&session, file.id).unwrap();
     let shape = selection.shape().unwrap();
     let size = known.info.element.size() as u64;
-    let destination = Destination::dense(&shape, size).unwrap();
-    let plan = ReadPlan::new(
+    let destination = MemoryLayout::dense(&shape, size).unwrap();
+    let plan = read_plan(
         &known.info,
         known.table.clone(),
         selection,
         &destination,
-        Item::whole(size),
+        ElementMapping::whole(size),
     );
     let plan = Arc::new(plan.unwrap());
     let mut found = vec![0; destination.length as usize];
@@ -243,17 +250,23 @@ fn a_selection_in_memory_is_honoured_as_by_hdf5() {
         // SAFETY: this test has the turn.
         let session = unsafe { setting.session() };
         let known = know(&session, &opened);
-        let (selection, destination) = pair(
-            &Selection::of_space(&session, file.id).unwrap(),
+        let (selection, destination) = match_selections(
+            &dataspace::selection(&session, file.id).unwrap(),
             &known.info.shape,
-            &Selection::of_space(&session, memory.id).unwrap(),
+            &dataspace::selection(&session, memory.id).unwrap(),
             &[50, 3, 40],
             4,
         )
         .unwrap();
         let table = known.table.clone();
-        let plan =
-            ReadPlan::new(&known.info, table, selection, &destination, Item::whole(4)).unwrap();
+        let plan = read_plan(
+            &known.info,
+            table,
+            selection,
+            &destination,
+            ElementMapping::whole(4),
+        )
+        .unwrap();
         let plan = Arc::new(plan);
         let mut found = vec![0; 50 * 3 * 40 * 4];
         let mut expected = found.clone();
@@ -437,13 +450,13 @@ fn edge_chunks_stored_without_filters_are_plain() {
     // SAFETY: this test has the turn.
     let known = know(&unsafe { setting.session() }, &opened);
     let selection = Selection::all(&known.info.shape);
-    let destination = Destination::dense(&known.info.shape, 4).unwrap();
-    let plan = ReadPlan::new(
+    let destination = MemoryLayout::dense(&known.info.shape, 4).unwrap();
+    let plan = read_plan(
         &known.info,
         known.table,
         selection,
         &destination,
-        Item::whole(4),
+        ElementMapping::whole(4),
     )
     .unwrap();
     let plain = Arc::new(plan)
@@ -526,8 +539,15 @@ fn a_million_chunks_are_read_in_under_two_seconds() {
         assert_eq!(table.len(), 1_000_000);
         assert!(took.as_secs_f64() < 2.0, "{libver}: {took:?}");
         let all = Selection::all(&known.info.shape);
-        let dense = Destination::dense(&known.info.shape, 4).unwrap();
-        let plan = ReadPlan::new(&known.info, Some(table), all, &dense, Item::whole(4)).unwrap();
+        let dense = MemoryLayout::dense(&known.info.shape, 4).unwrap();
+        let plan = read_plan(
+            &known.info,
+            Some(table),
+            all,
+            &dense,
+            ElementMapping::whole(4),
+        )
+        .unwrap();
         let plan = Arc::new(plan);
         let start = Instant::now();
         let jobs: usize = plan.windows(64 << 20).map(|w| w.unwrap().jobs.len()).sum();

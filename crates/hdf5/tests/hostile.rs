@@ -1,12 +1,17 @@
 //! Numbers that no honest file or caller gives: an error or a plan inside its bounds, never a panic.
 
+#[path = "common/plans.rs"]
+mod plans;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_hdf5::{
-    Axis, AxisRun, ChunkGrid, DatasetInfo, Destination, ElementType, FileInfo, Item, Layout,
-    ReadPlan, Run, Selection, StoredChunk, TableBuilder, Work, pair,
+use penstock_array::{
+    Axis, AxisRun, ChunkGrid, ElementMapping, MemoryLayout, Run, Selection, StoredChunk,
+    TableBuilder, Work, match_selections,
 };
+use penstock_hdf5::dataset::{DatasetInfo, ElementType, FileInfo, Layout};
+use plans::read_plan;
 use proptest::prelude::*;
 
 fn number() -> BoxedStrategy<u64> {
@@ -42,9 +47,9 @@ fn axis() -> impl Strategy<Value = Axis> {
 }
 
 fn selection(rank: usize) -> impl Strategy<Value = Selection> {
-    let run = (number(), number(), 0..50u64).prop_map(|(source, target, length)| Run {
-        source,
-        target,
+    let run = (number(), number(), 0..50u64).prop_map(|(start, position, length)| Run {
+        start,
+        position,
         length,
     });
     prop_oneof![
@@ -110,16 +115,16 @@ proptest! {
             (Layout::Contiguous { offset: Some(offset) }, None)
         };
         let info = info(shape, element, layout, file_size);
-        let mut destination = Destination { base, length, strides };
+        let mut destination = MemoryLayout { base, length, strides };
         if selection.check(&info.shape).is_err() {
             return Ok(());
         }
         if is_dense && let Some(shape) = selection.shape() {
-            let Ok(dense) = Destination::dense(&shape, memory) else { return Ok(()) };
+            let Ok(dense) = MemoryLayout::dense(&shape, memory) else { return Ok(()) };
             destination = dense;
         }
-        let item = Item { stored: element as u64, offset: 0, length: element as u64, memory };
-        let Ok(plan) = ReadPlan::new(&info, table, selection, &destination, item) else {
+        let item = ElementMapping { source: element as u64, offset: 0, length: element as u64, target: memory };
+        let Ok(plan) = read_plan(&info, table, selection, &destination, item) else {
             return Ok(());
         };
         let plan = Arc::new(plan);
@@ -127,14 +132,14 @@ proptest! {
             let Ok(work) = work else { continue };
             let (patches, decoded) = match &work {
                 Work::Chunk(job) => {
-                    (job.patches(&plan).take(20).collect::<Vec<_>>(), job.decoded_size)
+                    (job.boxes(&plan).take(20).collect::<Vec<_>>(), job.decoded_size)
                 }
-                Work::Fill(fill) => (fill.patches(&plan).take(20).collect(), plan.decoded_size()),
+                Work::Fill(fill) => (fill.boxes(&plan).take(20).collect(), plan.decoded_size()),
             };
-            for copy in patches.iter().flat_map(|patch| patch.copies().take(20)) {
-                let target = u128::from(copy.target) + u128::from(copy.elements * memory);
+            for copy in patches.iter().flat_map(|patch| patch.runs().take(20)) {
+                let target = u128::from(copy.memory) + u128::from(copy.elements * memory);
                 prop_assert!(target <= u128::from(destination.length));
-                prop_assert!(copy.source + copy.elements * element as u64 <= decoded);
+                prop_assert!(copy.chunk + copy.elements * element as u64 <= decoded);
             }
         }
     }
@@ -151,11 +156,11 @@ proptest! {
         let is_small = |s: &Selection| s.len().is_some_and(|len| len < 10_000);
         let is_inside = file.check(&file_shape).is_ok() && memory.check(&memory_shape).is_ok();
         if is_inside && is_small(&file) && is_small(&memory)
-            && let Ok((selection, _)) = pair(&file, &file_shape, &memory, &memory_shape, element)
+            && let Ok((selection, _)) = match_selections(&file, &file_shape, &memory, &memory_shape, element)
         {
             prop_assert!(selection.check(&file_shape).is_ok());
         } else if !is_inside {
-            prop_assert!(pair(&file, &file_shape, &memory, &memory_shape, element).is_err());
+            prop_assert!(match_selections(&file, &file_shape, &memory, &memory_shape, element).is_err());
         }
     }
 }
@@ -166,13 +171,13 @@ fn contiguous_data_past_the_last_offset_are_an_error() {
         offset: Some(u64::MAX - 10),
     };
     let info = info(vec![4], 4, layout, u64::MAX);
-    let destination = Destination::dense(&[4], 4).unwrap();
-    let plan = ReadPlan::new(
+    let destination = MemoryLayout::dense(&[4], 4).unwrap();
+    let plan = read_plan(
         &info,
         None,
         Selection::all(&[4]),
         &destination,
-        Item::whole(4),
+        ElementMapping::whole(4),
     );
     let text = plan.unwrap_err().to_string();
     assert!(text.contains("16 bytes at offset"), "{text}");

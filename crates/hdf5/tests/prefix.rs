@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use common::turn;
 use execute::{execute, native_read};
-use penstock_hdf5::{
-    Composition, DatasetInfo, Destination, Item, Layout, ReadPlan, Selection, Store, compose,
-};
+use penstock_array::{ElementMapping, MemoryLayout, Plan, Selection};
+use penstock_engine::file::position::Operation;
+use penstock_hdf5::dataset::{DatasetInfo, Layout};
+use penstock_hdf5::{Composition, Store, compose};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5S_ALL};
 
 #[test]
@@ -34,17 +35,25 @@ fn prefixes_of_the_environment_are_those_that_hdf5_uses() {
         let session = unsafe { setting.session() };
         let info = Arc::new(DatasetInfo::read(&session, opened.dataset).unwrap());
         let all = Selection::all(&info.shape);
-        let dense = Destination::dense(&info.shape, 4).unwrap();
+        let dense = MemoryLayout::dense(&info.shape, 4).unwrap();
         let mut memory = vec![0xee; info.bytes().unwrap() as usize];
         match &info.layout {
             Layout::External(slots) => {
                 assert_eq!(slots[0].path, folder.join("raw/out.bin"));
-                let plan = ReadPlan::new(&info, None, all, &dense, Item::whole(4)).unwrap();
+                let plan = Plan::new(
+                    &info.array(None).unwrap(),
+                    all,
+                    &dense,
+                    ElementMapping::whole(4),
+                    Operation::Read,
+                )
+                .unwrap();
                 execute(&info, &Arc::new(plan), &[], &[], &mut memory);
             }
             Layout::Virtual(_) => {
-                let item = |_: &_| Some(Item::whole(4));
-                let made = compose(&session, opened.dataset, &info, &all, &dense, &item).unwrap();
+                let mapping = |_: &_| Some(ElementMapping::whole(4));
+                let made =
+                    compose(&session, opened.dataset, &info, &all, &dense, &mapping).unwrap();
                 let parts = match made {
                     Composition::Parts(parts) => parts,
                     // Only HDF5 knows what the prefix was before it was expanded.

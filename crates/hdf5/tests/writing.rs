@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 use common::{Setting, turn};
+use penstock_array::execute::{SubmitOptions, submit};
 use penstock_engine::allocate;
+use penstock_engine::file::position::Operation;
 use penstock_engine::options::Options;
 use penstock_engine::report::{self, Report};
-use penstock_hdf5::execute::{Manner, write::submit};
-use penstock_hdf5::transfer::request::{Known, Order, Shape};
-use penstock_hdf5::transfer::write::prepare;
+use penstock_hdf5::transfer::{DatasetTransfer, Known, MemoryShape, prepare};
 use penstock_sys::hdf5::{
     H5F_ACC_RDONLY, H5F_ACC_RDWR, H5P_DEFAULT, H5S_ALL, H5S_SELECT_SET, hid_t,
 };
@@ -203,32 +203,33 @@ fn ours(
     let is_apart = lies.is_apart() && chosen != Chosen::Points;
     let memory = Memory::new(&elements, size, &shape, is_apart, lies.is_on_gpu());
     let strides = (chosen != Chosen::Points).then_some(memory.strides.as_slice());
-    let order = Order {
+    let transfer = DatasetTransfer {
+        operation: Operation::Write,
         dataset: opened.dataset,
         memory_type: element,
-        shape: Shape::Array {
+        shape: MemoryShape::Array {
             shape: &shape,
             strides,
         },
         file_space: space,
-        transfer: 0,
+        transfer_list: 0,
         options: Options::parse(options).unwrap(),
         known: Known::default(),
     };
     let host = match memory.gpu {
-        None => memory.address() as *const u8,
-        Some(_) => ptr::null(),
+        None => memory.address() as *mut u8,
+        Some(_) => ptr::null_mut(),
     };
     // SAFETY: the caller has the turn; the memory is as described, and outlives the request.
     let request = unsafe {
         let session = setting.session();
-        let prepared = prepare(&session, &order, host, &|| ()).unwrap();
+        let prepared = prepare(&session, &transfer, host, &|| ()).unwrap();
         drop(session);
-        let manner = Manner {
-            options: order.options,
-            ..Manner::default()
+        let with = SubmitOptions {
+            options: transfer.options,
+            ..SubmitOptions::default()
         };
-        submit(prepared, memory.address(), manner).unwrap()
+        submit(prepared, memory.address(), None, with).unwrap()
     };
     request.finish().unwrap();
     // SAFETY: both are ours to close.
@@ -391,17 +392,18 @@ fn a_dataset_that_is_open_for_reading_only_is_refused_in_hdf5s_words() {
     // SAFETY: the dataset is open, and the test has the turn; the elements are as many as there are.
     let refused = unsafe {
         let memory_type = (setting.hdf5.H5Dget_type)(opened.dataset);
-        let order = Order {
+        let transfer = DatasetTransfer {
+            operation: Operation::Write,
             dataset: opened.dataset,
             memory_type,
-            shape: Shape::Space(H5S_ALL),
+            shape: MemoryShape::Space(H5S_ALL),
             file_space: H5S_ALL,
-            transfer: 0,
+            transfer_list: 0,
             options: Options::default(),
             known: Known::default(),
         };
         let session = setting.session();
-        let refused = prepare(&session, &order, elements.as_ptr(), &|| ());
+        let refused = prepare(&session, &transfer, elements.as_ptr().cast_mut(), &|| ());
         drop(session);
         (setting.hdf5.H5Tclose)(memory_type);
         refused

@@ -29,23 +29,23 @@ pub fn holds(
     conversion: &Conversion,
 ) -> Result<bool> {
     let sizes = [
-        conversion.item.stored,
-        conversion.item.offset,
-        conversion.item.length,
-        conversion.item.memory,
+        conversion.element.source,
+        conversion.element.offset,
+        conversion.element.length,
+        conversion.element.target,
     ];
-    let [stored, offset, length, memory] = sizes.map(|size| size as usize);
+    let [source_size, offset, length, target_size] = sizes.map(|size| size as usize);
     let samples = samples(&conversion.change);
     let count = samples.len().div_ceil(length.max(1));
-    if stored.max(memory).saturating_mul(count) > LARGEST {
+    if source_size.max(target_size).saturating_mul(count) > LARGEST {
         return Ok(false);
     }
     let mut values = samples.into_iter().cycle();
-    let mut source = vec![0; count * stored];
-    let mut ours = vec![0; count * memory];
+    let mut source = vec![0; count * source_size];
+    let mut ours = vec![0; count * target_size];
     for (element, target) in source
-        .chunks_exact_mut(stored)
-        .zip(ours.chunks_exact_mut(memory))
+        .chunks_exact_mut(source_size)
+        .zip(ours.chunks_exact_mut(target_size))
     {
         let item = &mut element[offset..offset + length];
         item.iter_mut()
@@ -54,7 +54,7 @@ pub fn holds(
         conversion.change.run(item, target);
     }
     let mut theirs = source;
-    theirs.resize(count * stored.max(memory), 0);
+    theirs.resize(count * source_size.max(target_size), 0);
     let mut background = vec![0u8; theirs.len()];
     let data: *mut c_void = theirs.as_mut_ptr().cast();
     // SAFETY: both buffers have room for all elements in either type, and HDF5 checks the types.

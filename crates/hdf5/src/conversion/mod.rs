@@ -2,18 +2,18 @@
 
 mod check;
 
+use penstock_array::ElementMapping;
 use penstock_codec::convert::{Change, Format, Number};
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::hid_t;
 
 use crate::dataset::{Complex, ElementType, Enumeration, Field, Float, FloatKind, Integer, Order};
 use crate::library::Session;
-use crate::plan::Item;
 
 /// The part of an element that is wanted, and how its numbers change on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conversion {
-    pub item: Item,
+    pub element: ElementMapping,
     pub change: Change,
 }
 
@@ -55,14 +55,14 @@ impl Conversion {
         if memory != to.size() || memory == 0 {
             return Err(only_hdf5(from, to));
         }
-        let item = Item {
-            stored: from.size() as u64,
+        let element = ElementMapping {
+            source: from.size() as u64,
             offset: part.offset as u64,
             length: part.length as u64,
-            memory: memory as u64,
+            target: memory as u64,
         };
         Ok(Conversion {
-            item,
+            element,
             change: part.change,
         })
     }

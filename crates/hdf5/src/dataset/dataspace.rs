@@ -5,17 +5,15 @@ use penstock_sys::hdf5::{
     H5S_MAX_RANK, H5S_SEL_ALL, H5S_SEL_HYPERSLABS, H5S_SEL_NONE, H5S_UNLIMITED, Hdf5, hid_t,
 };
 
-use crate::dataset::MappedSelection;
+use super::MappedSelection;
 use crate::library::Session;
-use crate::room::make_room;
-use crate::selection::{Axis, Selection, push_run};
+use penstock_array::make_room;
+use penstock_array::{Axis, Selection, push_run};
 
-impl Selection {
-    /// The selection of a dataspace. `H5S_ALL` is no dataspace: use [`Selection::all`].
-    pub fn of_space(session: &Session<'_>, space: hid_t) -> Result<Selection> {
-        bounded(session, space)?
-            .ok_or_else(|| Error::invalid("the selection has no end: set it to a size"))
-    }
+/// The selection of a dataspace. `H5S_ALL` is no dataspace: use [`Selection::all`].
+pub fn selection(session: &Session<'_>, space: hid_t) -> Result<Selection> {
+    bounded(session, space)?
+        .ok_or_else(|| Error::invalid("the selection has no end: set it to a size"))
 }
 
 /// Shape and largest shape.

@@ -5,8 +5,10 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::ptr;
+use std::sync::Arc;
 
-use penstock_codec::Filter;
+use penstock_array::{ChunkTable, FileSegment, Selection, Source, StoredArray, bytes};
+use penstock_codec::{Filter, Pipeline};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{
     H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS, H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS,
@@ -14,10 +16,9 @@ use penstock_sys::hdf5::{
     H5F_ACC_SWMR_WRITE, H5S_MAX_RANK, H5S_NULL, H5S_UNLIMITED, H5Z_FLAG_OPTIONAL, hid_t,
 };
 
+use super::ElementType;
 use super::dataspace;
-use crate::dataset::ElementType;
 use crate::library::{Id, Session, plain_files};
-use crate::selection::Selection;
 
 /// A dataset as its file describes it.
 #[derive(Clone, Debug)]
@@ -56,18 +57,7 @@ pub enum Layout {
     Compact,
     Virtual(Vec<VirtualMapping>),
     /// In other files, one after the other.
-    External(Vec<ExternalSlot>),
-}
-
-/// A stretch of an external file. Bytes past the end of that file read as zero.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExternalSlot {
-    /// Absolute: where HDF5 finds it from the present current directory and with the dataset's
-    /// prefix, or that of the environment.
-    pub path: PathBuf,
-    pub offset: u64,
-    /// `None` for the last slot if it takes all that is left.
-    pub size: Option<u64>,
+    External(Vec<FileSegment>),
 }
 
 /// A part of a virtual dataset.
@@ -127,7 +117,7 @@ impl FileInfo {
 }
 
 impl DatasetInfo {
-    /// All of it, on this thread. The chunk index is apart: [`ChunkTable::read`](crate::ChunkTable).
+    /// All of it, on this thread. The chunk index is apart: [`read_chunk_table`](crate::dataset::read_chunk_table).
     pub fn read(session: &Session<'_>, dataset: hid_t) -> Result<DatasetInfo> {
         let reader = Reader { session, dataset };
         let name = reader.name()?;
@@ -141,23 +131,61 @@ impl DatasetInfo {
 
     /// Bytes of all elements; an error if they cannot be counted.
     pub fn bytes(&self) -> Result<u64> {
-        if self.is_null {
-            return Ok(0);
+        match self.is_null {
+            true => Ok(0),
+            false => bytes(&self.name, &self.shape, self.element.size() as u64),
         }
-        let size = self.element.size() as u64;
-        self.shape
-            .iter()
-            .try_fold(size, |all, n| all.checked_mul(*n))
-            .filter(|bytes| i64::try_from(*bytes).is_ok())
-            .ok_or_else(|| {
-                Error::new(
-                    Kind::Io,
-                    format!(
-                        "the dataset {} of shape {:?} with elements of {size} bytes is too large to count",
-                        self.name, self.shape
-                    ),
-                )
-            })
+    }
+
+    /// What a plan must know of it. A chunked dataset needs its chunk table; of compact and virtual ones
+    /// all elements are in memory.
+    pub fn array(&self, table: Option<Arc<ChunkTable>>) -> Result<StoredArray> {
+        let mut unfiltered_edges = false;
+        let source = match (&self.layout, table) {
+            (
+                Layout::Chunked {
+                    dont_filter_edges, ..
+                },
+                Some(table),
+            ) => {
+                unfiltered_edges = *dont_filter_edges;
+                Source::Chunks(table)
+            }
+            (Layout::Chunked { .. }, None) => {
+                return Err(Error::invalid("a chunked dataset needs its chunk table"));
+            }
+            (Layout::Contiguous { offset }, _) => match offset {
+                Some(offset) => Source::Contiguous { offset: *offset },
+                None => Source::Missing,
+            },
+            (Layout::External(segments), _) => Source::Segments(segments.clone()),
+            (Layout::Compact | Layout::Virtual(_), _) => Source::Memory,
+        };
+        Ok(self.array_from(source, unfiltered_edges))
+    }
+
+    /// The same array with all its elements in memory.
+    pub fn array_in_memory(&self) -> StoredArray {
+        self.array_from(Source::Memory, false)
+    }
+
+    /// The same array as if nothing had ever been written.
+    pub fn array_of_fill(&self) -> StoredArray {
+        self.array_from(Source::Missing, false)
+    }
+
+    fn array_from(&self, source: Source, unfiltered_edges: bool) -> StoredArray {
+        StoredArray {
+            name: self.name.clone(),
+            shape: self.shape.clone(),
+            element: self.element.size() as u64,
+            source,
+            pipeline: Pipeline {
+                filters: self.filters.clone(),
+            },
+            unfiltered_edges,
+            fill: self.fill.clone(),
+        }
     }
 
     /// Puts the dataset's name before the cause.
@@ -315,7 +343,7 @@ impl Reader<'_> {
         })
     }
 
-    fn external(&self, creation: &Id, access: &Id) -> Result<Vec<ExternalSlot>> {
+    fn external(&self, creation: &Id, access: &Id) -> Result<Vec<FileSegment>> {
         let hdf5 = self.session.hdf5;
         // SAFETY: takes an identifier of ours.
         let count = unsafe { (hdf5.H5Pget_external_count)(creation.get()) };
@@ -351,7 +379,7 @@ impl Reader<'_> {
             name.truncate(length);
             // The prefix is expanded already, be it the dataset's own or the environment's.
             let path = prefix.join(OsString::from_vec(name));
-            slots.push(ExternalSlot {
+            slots.push(FileSegment {
                 path: std::path::absolute(&path).unwrap_or(path),
                 offset: u64::try_from(offset).map_err(|_| {
                     Error::new(Kind::Io, format!("external file {slot} starts at {offset}"))

@@ -1,16 +1,16 @@
 //! What a dataset is, read from HDF5 on the caller's thread and kept as plain data.
 
+mod chunk_index;
 pub mod dataspace;
 mod datatype;
 mod description;
 pub mod pointers;
 pub(crate) mod swizzle;
 
+pub use chunk_index::read_chunk_table;
 pub use datatype::{
     Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer, Order,
     Padding,
 };
 pub(crate) use description::in_dataset;
-pub use description::{
-    DatasetInfo, ExternalSlot, FileInfo, Layout, MappedSelection, VirtualMapping,
-};
+pub use description::{DatasetInfo, FileInfo, Layout, MappedSelection, VirtualMapping};

@@ -12,9 +12,9 @@ use std::ffi::c_int;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, H5P_DEFAULT, hid_t};
 
-use crate::chunks::{StoredChunk, TableBuilder};
 use crate::dataset::{DatasetInfo, Layout};
 use crate::library::Session;
+use penstock_array::{StoredChunk, TableBuilder};
 
 /// The entries of an index whose coordinates are in doubt.
 pub(crate) struct Swizzle {

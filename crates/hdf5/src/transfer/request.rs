@@ -2,21 +2,19 @@
 
 use std::sync::Arc;
 
+use penstock_array::{MemoryLayout, Selection, match_selections};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
+use penstock_engine::file::position::Operation;
 use penstock_engine::options::Options;
 use penstock_sys::hdf5::{H5S_ALL, hid_t};
 
-use crate::dataset::DatasetInfo;
-use crate::dataset::dataspace;
+use crate::dataset::{DatasetInfo, dataspace};
 use crate::library::Session;
-use crate::pair::pair;
-use crate::plan::Destination;
-use crate::selection::Selection;
 
 /// Where elements lie in memory.
 #[derive(Clone, Copy, Debug)]
-pub enum Shape<'a> {
+pub enum MemoryShape<'a> {
     /// An array of the selection's shape, up to dimensions of length 1. Strides are in bytes; C
     /// order without them.
     Array {
@@ -29,13 +27,15 @@ pub enum Shape<'a> {
 
 /// A transfer between a dataset and memory, as the caller describes it.
 #[derive(Clone, Copy, Debug)]
-pub struct Order<'a> {
+pub struct DatasetTransfer<'a> {
+    pub operation: Operation,
     pub dataset: hid_t,
     pub memory_type: hid_t,
-    pub shape: Shape<'a>,
+    pub shape: MemoryShape<'a>,
     /// H5S_ALL or a dataspace.
     pub file_space: hid_t,
-    pub transfer: hid_t,
+    /// A list of transfer properties; 0 for the default.
+    pub transfer_list: hid_t,
     pub options: Options,
     pub known: Known<'a>,
 }
@@ -49,13 +49,14 @@ pub struct Known<'a> {
     pub file: Option<&'a Arc<File>>,
 }
 
-/// The memory's side of an order.
-pub(crate) struct Memory {
-    pub destination: Destination,
+/// The memory's side of a transfer.
+pub(crate) struct MemorySide {
+    pub layout: MemoryLayout,
+    /// The lowest byte, from the address that the caller gave.
     pub low: i64,
 }
 
-impl Order<'_> {
+impl DatasetTransfer<'_> {
     /// What the dataset is.
     pub(crate) fn info(&self, session: &Session<'_>) -> Result<DatasetInfo> {
         match self.known.info {
@@ -93,29 +94,29 @@ impl Order<'_> {
         session: &Session<'_>,
         info: &DatasetInfo,
         element: u64,
-    ) -> Result<(Selection, Memory)> {
+    ) -> Result<(Selection, MemorySide)> {
         let selection = self.file_selection(session, &info.shape)?;
         match self.shape {
-            Shape::Array { shape, strides } => {
-                let memory = Memory::of_array(&selection, shape, strides, element)?;
+            MemoryShape::Array { shape, strides } => {
+                let memory = MemorySide::of_array(&selection, shape, strides, element)?;
                 Ok((selection, memory))
             }
-            Shape::Space(H5S_ALL) if self.file_space == H5S_ALL => {
-                let destination = Destination::dense(&info.shape, element)?;
-                Ok((selection, Memory::from_start(destination)))
+            MemoryShape::Space(H5S_ALL) if self.file_space == H5S_ALL => {
+                let layout = MemoryLayout::dense(&info.shape, element)?;
+                Ok((selection, MemorySide::from_start(layout)))
             }
-            Shape::Space(space) => {
+            MemoryShape::Space(space) => {
                 let (memory, shape) = match space {
                     // As H5Dread has it: H5S_ALL stands for the dataspace of the file.
                     H5S_ALL => (selection.clone(), info.shape.clone()),
                     space => (
-                        Selection::of_space(session, space)?,
+                        dataspace::selection(session, space)?,
                         dataspace::extent(session, space)?.0,
                     ),
                 };
-                let (selection, destination) =
-                    pair(&selection, &info.shape, &memory, &shape, element)?;
-                Ok((selection, Memory::from_start(destination)))
+                let (selection, layout) =
+                    match_selections(&selection, &info.shape, &memory, &shape, element)?;
+                Ok((selection, MemorySide::from_start(layout)))
             }
         }
     }
@@ -131,7 +132,7 @@ impl Order<'_> {
                         "the selection is of an array of shape {of_space:?}, the dataset has shape {shape:?}"
                     )));
                 }
-                Selection::of_space(session, space)
+                dataspace::selection(session, space)
             }
         }
     }
@@ -148,19 +149,22 @@ impl Order<'_> {
                 info.shape.clone(),
             )),
             space => Ok((
-                Selection::of_space(session, space)?,
+                dataspace::selection(session, space)?,
                 dataspace::extent(session, space)?.0,
             )),
         }
     }
 }
 
-impl Memory {
-    fn from_start(destination: Destination) -> Memory {
-        Memory {
-            destination,
-            low: 0,
-        }
+impl MemorySide {
+    /// Whether the elements lie in memory as a C array of the selection's shape does.
+    pub(super) fn is_dense(&self, selection: &Selection, element: u64) -> Result<bool> {
+        let shape = selection.shape().unwrap_or_default();
+        Ok(self.low == 0 && self.layout == MemoryLayout::dense(&shape, element)?)
+    }
+
+    fn from_start(layout: MemoryLayout) -> MemorySide {
+        MemorySide { layout, low: 0 }
     }
 
     fn of_array(
@@ -168,8 +172,8 @@ impl Memory {
         shape: &[u64],
         strides: Option<&[i64]>,
         element: u64,
-    ) -> Result<Memory> {
-        let dense = Destination::dense(shape, element)?;
+    ) -> Result<MemorySide> {
+        let dense = MemoryLayout::dense(shape, element)?;
         let strides = strides.unwrap_or(&dense.strides);
         if strides.len() != shape.len() {
             return Err(Error::invalid(format!(
@@ -183,8 +187,8 @@ impl Memory {
             if comes_out.contains(&0) != shape.contains(&0) {
                 return Err(wrong_shape(&comes_out, shape));
             }
-            return Ok(Memory {
-                destination: Destination {
+            return Ok(MemorySide {
+                layout: MemoryLayout {
                     base: 0,
                     length: 0,
                     strides: vec![element as i64; comes_out.len()],
@@ -220,8 +224,8 @@ impl Memory {
         let (Ok(low), Ok(length)) = (i64::try_from(low), i64::try_from(length)) else {
             return Err(Error::invalid("the array reaches further than any memory"));
         };
-        Ok(Memory {
-            destination: Destination {
+        Ok(MemorySide {
+            layout: MemoryLayout {
                 base: low.unsigned_abs(),
                 length: length as u64,
                 strides,

@@ -1,6 +1,6 @@
 //! Which of the wanted elements no mapping covers, and whether two mappings cover the same.
 
-use crate::selection::{Axis, Run, Selection};
+use penstock_array::{Axis, Run, Selection};
 
 use super::progression::{meet_all, meet_any, runs, segments};
 use super::{MOST_PIECES, Stop};
@@ -213,7 +213,7 @@ fn within(axis: &Axis, ranges: &Ranges) -> Result<Axis, Stop> {
     let mut found = Vec::new();
     for (low, high) in ranges {
         // Only to be numbered by index.
-        let range = crate::placement::Segment::range(*low, *low, high - low);
+        let range = penstock_array::Segment::range(*low, *low, high - low);
         found.extend(meet_all(&[range], &segments(axis, *low, *high)?)?);
         if found.len() > MOST_PIECES {
             return Err(Stop::too_many());
@@ -222,7 +222,7 @@ fn within(axis: &Axis, ranges: &Ranges) -> Result<Axis, Stop> {
     Ok(Axis::Runs(runs(&found)?))
 }
 
-/// The wanted runs whose targets are not taken, or `None` if two of the taken ones overlap.
+/// The wanted runs whose positions are not taken, or `None` if two of the taken ones overlap.
 pub(super) fn left_of_rows(
     wanted: &[Run],
     mut taken: Vec<(u64, u64)>,
@@ -232,20 +232,20 @@ pub(super) fn left_of_rows(
         return Ok(None);
     }
     let mut wanted = wanted.to_vec();
-    wanted.sort_by_key(|run| run.target);
+    wanted.sort_by_key(|run| run.position);
     let all: Ranges = wanted
         .iter()
-        .map(|run| (run.target, run.target + run.length))
+        .map(|run| (run.position, run.position + run.length))
         .collect();
     let mut at = 0;
     let mut left = Vec::new();
     for (low, high) in without(&all, &taken) {
-        while wanted[at].target + wanted[at].length <= low {
+        while wanted[at].position + wanted[at].length <= low {
             at += 1;
         }
         left.push(Run {
-            source: wanted[at].source + (low - wanted[at].target),
-            target: low,
+            start: wanted[at].start + (low - wanted[at].position),
+            position: low,
             length: high - low,
         });
     }

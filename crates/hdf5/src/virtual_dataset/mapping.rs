@@ -2,9 +2,9 @@
 
 use penstock_engine::error::{Error, Kind};
 
-use crate::placement::Segment;
-use crate::plan::Destination;
-use crate::selection::{Axis, Run, Selection};
+use penstock_array::MemoryLayout;
+use penstock_array::Segment;
+use penstock_array::{Axis, Run, Selection};
 
 use super::Stop;
 use super::progression::{Spaced, flipped, meet_all, segments};
@@ -14,7 +14,7 @@ use super::rows::{Numbered, Rows, push};
 #[derive(Clone)]
 pub(super) struct Wanted {
     pub selection: Selection,
-    pub destination: Destination,
+    pub memory: MemoryLayout,
 }
 
 /// The wanted elements that a mapping is responsible for. Its elements are numbered in the order
@@ -22,7 +22,7 @@ pub(super) struct Wanted {
 pub(super) enum Touched {
     /// Along each dimension of the virtual dataset, the number to the position.
     Grid(Vec<Vec<Segment>>),
-    /// The number (as source) to the place in the one-dimensional destination.
+    /// The number (as source) to the place in the one-dimensional memory.
     Rows(Vec<Run>),
 }
 
@@ -102,13 +102,13 @@ impl Touched {
         let target = target.numbered()?;
         let mut runs = Vec::new();
         for run in &wanted.runs {
-            target.numbers(run.source, run.length, &mut |ahead, number, length| {
-                let target = run.target + ahead;
+            target.numbers(run.start, run.length, &mut |ahead, number, length| {
+                let position = run.position + ahead;
                 push(
                     &mut runs,
                     Run {
-                        source: number,
-                        target,
+                        start: number,
+                        position,
                         length,
                     },
                 )
@@ -136,13 +136,13 @@ impl Touched {
         wanted: &Wanted,
     ) -> Result<Wanted, Stop> {
         let along = match self {
-            Touched::Rows(runs) => return rows_of_source(&runs, source, &wanted.destination),
+            Touched::Rows(runs) => return rows_of_source(&runs, source, &wanted.memory),
             Touched::Grid(along) => along,
         };
         if let (Selection::Grid(targets), Selection::Grid(sources)) =
             (target.selection, source.selection)
             && let Some(found) =
-                grid_of_source(&along, targets, source.axes(sources)?, &wanted.destination)?
+                grid_of_source(&along, targets, source.axes(sources)?, &wanted.memory)?
         {
             return Ok(found);
         }
@@ -153,14 +153,9 @@ impl Touched {
             ));
         };
         let bounds = Side::bounds(targets).unwrap_or_default();
-        let rows = Rows::new(
-            &wanted.selection,
-            target.shape,
-            &wanted.destination,
-            &bounds,
-        )?;
+        let rows = Rows::new(&wanted.selection, target.shape, &wanted.memory, &bounds)?;
         match Touched::rows(target, &rows)? {
-            Some(Touched::Rows(runs)) => rows_of_source(&runs, source, &rows.destination),
+            Some(Touched::Rows(runs)) => rows_of_source(&runs, source, &rows.memory),
             _ => Err(Stop::Hdf5(
                 "a mapping has an irregular selection".to_owned(),
             )),
@@ -173,23 +168,23 @@ fn grid_of_source(
     along: &[Vec<Segment>],
     targets: &[Axis],
     sources: &[Axis],
-    destination: &Destination,
+    memory: &MemoryLayout,
 ) -> Result<Option<Wanted>, Stop> {
-    let mut base = i128::from(destination.base);
+    let mut base = i128::from(memory.base);
     let mut axes: Vec<Axis> = Vec::with_capacity(sources.len());
     let mut strides = vec![0i64; sources.len()];
     let mut theirs = sources.iter().enumerate();
-    for ((numbers, target), stride) in along.iter().zip(targets).zip(&destination.strides) {
+    for ((numbers, target), stride) in along.iter().zip(targets).zip(&memory.strides) {
         if target.len() == 1 {
             let [
                 Segment {
-                    target, count: 1, ..
+                    position, count: 1, ..
                 },
             ] = numbers[..]
             else {
                 return Ok(None);
             };
-            base += i128::from(target) * i128::from(*stride);
+            base += i128::from(position) * i128::from(*stride);
             continue;
         }
         let Some((at, source)) = theirs.by_ref().find(|(_, source)| source.len() != 1) else {
@@ -212,16 +207,16 @@ fn grid_of_source(
     let base = u64::try_from(base).map_err(|_| outside_memory())?;
     Ok(Some(Wanted {
         selection: Selection::Grid(axes),
-        destination: Destination {
+        memory: MemoryLayout {
             base,
-            length: destination.length,
+            length: memory.length,
             strides,
         },
     }))
 }
 
 fn outside_memory() -> Stop {
-    Stop::Failed(Error::invalid("the destination reaches outside its memory"))
+    Stop::Failed(Error::invalid("the selection reaches outside its memory"))
 }
 
 /// Goes on with those of `sources` that have a single index.
@@ -233,9 +228,8 @@ fn single_indices(axes: &mut Vec<Axis>, sources: &[Axis]) {
 
 /// The numbers that lie between the first and last wanted ones, to the indices of the source.
 fn of_numbers(source: &Axis, wanted: &[Segment]) -> Result<Vec<Segment>, Stop> {
-    let last =
-        |s: &Segment| s.source + (s.count - 1) * if s.count == 1 { 0 } else { s.source_step };
-    let low = wanted.iter().map(|s| s.source).min().unwrap_or(0);
+    let last = |s: &Segment| s.index + (s.count - 1) * if s.count == 1 { 0 } else { s.index_step };
+    let low = wanted.iter().map(|s| s.index).min().unwrap_or(0);
     let high = wanted.iter().map(last).max().unwrap_or(0);
     let (from, to) = match source {
         Axis::Slab {
@@ -253,21 +247,17 @@ fn of_numbers(source: &Axis, wanted: &[Segment]) -> Result<Vec<Segment>, Stop> {
     Ok(segments.into_iter().map(flipped).collect())
 }
 
-fn rows_of_source(
-    runs: &[Run],
-    source: &Side<'_>,
-    destination: &Destination,
-) -> Result<Wanted, Stop> {
+fn rows_of_source(runs: &[Run], source: &Side<'_>, memory: &MemoryLayout) -> Result<Wanted, Stop> {
     let source = source.numbered()?;
     let mut found = Vec::new();
     for run in runs {
-        source.elements(run.source, run.length, &mut |ahead, element, length| {
-            let target = run.target + ahead;
+        source.elements(run.start, run.length, &mut |ahead, element, length| {
+            let position = run.position + ahead;
             push(
                 &mut found,
                 Run {
-                    source: element,
-                    target,
+                    start: element,
+                    position,
                     length,
                 },
             )
@@ -275,6 +265,6 @@ fn rows_of_source(
     }
     Ok(Wanted {
         selection: Selection::Runs(found),
-        destination: destination.clone(),
+        memory: memory.clone(),
     })
 }

@@ -17,8 +17,9 @@ use penstock_sys::hdf5::hid_t;
 use crate::dataset::ElementType;
 use crate::dataset::{DatasetInfo, Layout, MappedSelection, VirtualMapping, in_dataset};
 use crate::library::Session;
-use crate::plan::{Destination, Item, ReadPlan};
-use crate::selection::{Axis, Selection};
+use penstock_array::{Axis, Selection};
+use penstock_array::{ElementMapping, MemoryLayout, Plan, StoredArray};
+use penstock_engine::file::position::Operation;
 
 pub use files::SourceFile;
 use mapping::{Side, Touched, Wanted};
@@ -48,7 +49,7 @@ pub struct Part {
     /// The dataset that the plan reads, or whose fill value it gives. Its element type can be
     /// another one than that of the virtual dataset. Of its file, what HDF5 held back was flushed.
     pub info: Arc<DatasetInfo>,
-    pub plan: Arc<ReadPlan>,
+    pub plan: Arc<Plan>,
     pub store: Store,
 }
 
@@ -57,7 +58,7 @@ pub struct Part {
 pub enum Store {
     /// In this file, or in the files that an external layout names.
     File(Arc<SourceFile>),
-    /// All elements, as [`ReadPlan::of_memory`] takes them.
+    /// All elements, as a plan of memory takes them.
     Memory(Arc<[u8]>),
     /// The plan has nothing but fills.
     None,
@@ -86,25 +87,25 @@ impl From<Error> for Stop {
 /// Takes a selection of a virtual dataset apart, on this thread.
 ///
 /// Source files are found, opened and closed again as HDF5 itself does; what HDF5 would read as its
-/// fill value because a file or dataset is missing becomes a part of fills. `item` tells which bytes
-/// of an element of a given type are wanted and what room they take in the destination (always the
+/// fill value because a file or dataset is missing becomes a part of fills. `mapping` tells which bytes
+/// of an element of a given type are wanted and what room they take in the memory (always the
 /// same), or `None` if they cannot be converted.
 pub fn compose(
     session: &Session<'_>,
     dataset: hid_t,
     info: &Arc<DatasetInfo>,
     selection: &Selection,
-    destination: &Destination,
-    item: &dyn Fn(&ElementType) -> Option<Item>,
+    memory: &MemoryLayout,
+    mapping: &dyn Fn(&ElementType) -> Option<ElementMapping>,
 ) -> Result<Composition, Error> {
     let mut composer = Composer {
         sources: Sources::new(session),
-        item,
+        mapping,
         parts: Vec::new(),
         chain: Vec::new(),
         returns: 0,
     };
-    match composer.all(dataset, info, selection, destination) {
+    match composer.all(dataset, info, selection, memory) {
         Ok(()) => Ok(Composition::Parts(composer.parts)),
         Err(Stop::Hdf5(reason)) => Ok(Composition::Hdf5(reason)),
         Err(Stop::Failed(error)) => Err(error),
@@ -116,7 +117,7 @@ const OUTSIDE: &str = "a mapping takes elements that the dataset does not have";
 
 struct Composer<'a> {
     sources: Sources<'a>,
-    item: &'a dyn Fn(&ElementType) -> Option<Item>,
+    mapping: &'a dyn Fn(&ElementType) -> Option<ElementMapping>,
     parts: Vec<Part>,
     /// The virtual datasets between the first and the present one, with what is wanted of each.
     chain: Vec<(files::Identity, String, Selection)>,
@@ -138,7 +139,7 @@ impl Composer<'_> {
         dataset: hid_t,
         info: &Arc<DatasetInfo>,
         selection: &Selection,
-        destination: &Destination,
+        memory: &MemoryLayout,
     ) -> Result<(), Stop> {
         selection.check(&info.shape).map_err(|e| info.name_in(e))?;
         if info.is_null || selection.is_empty() {
@@ -147,14 +148,12 @@ impl Composer<'_> {
         let shape = selection
             .shape()
             .ok_or_else(|| Error::invalid("the selection has too many elements to count"))?;
-        let memory = (self.item)(&info.element).map_or(1, |item| item.memory);
-        destination
-            .check(&shape, memory)
-            .map_err(|e| info.name_in(e))?;
+        let element = (self.mapping)(&info.element).map_or(1, |element| element.target);
+        memory.check(&shape, element).map_err(|e| info.name_in(e))?;
         let place = self.sources.place(dataset, info.clone())?;
         let wanted = Wanted {
             selection: selection.clone(),
-            destination: destination.clone(),
+            memory: memory.clone(),
         };
         let done = self.virtual_dataset(&place, &wanted);
         if let Err(Stop::Hdf5(_)) = done {
@@ -260,7 +259,7 @@ impl Composer<'_> {
             for left in cover::left_of_grid(axes, &boxes)? {
                 let left = Wanted {
                     selection: Selection::Grid(left),
-                    destination: wanted.destination.clone(),
+                    memory: wanted.memory.clone(),
                 };
                 self.fill(&place.info, left)?;
             }
@@ -274,7 +273,7 @@ impl Composer<'_> {
             Selection::Grid(axes) => Side::bounds(axes).unwrap_or_default(),
             Selection::Runs(_) => Vec::new(),
         };
-        let rows = Rows::new(&wanted.selection, shape, &wanted.destination, &bounds)?;
+        let rows = Rows::new(&wanted.selection, shape, &wanted.memory, &bounds)?;
         let mut found = Vec::new();
         let mut taken = Vec::new();
         for (mapping, target, made_for) in targets {
@@ -290,7 +289,10 @@ impl Composer<'_> {
             let at = found.len();
             self.add(place, (mapping, target, made_for), touched, &mut found)?;
             if let Some(Touched::Rows(runs)) = found.get(at).map(|found| &found.touched) {
-                taken.extend(runs.iter().map(|run| (run.target, run.target + run.length)));
+                taken.extend(
+                    runs.iter()
+                        .map(|run| (run.position, run.position + run.length)),
+                );
             }
         }
         let Some(left) = cover::left_of_rows(&rows.runs, taken)? else {
@@ -298,11 +300,11 @@ impl Composer<'_> {
         };
         let wanted = Wanted {
             selection: Selection::Runs(rows.runs),
-            destination: rows.destination,
+            memory: rows.memory,
         };
         let left = Wanted {
             selection: left,
-            destination: wanted.destination.clone(),
+            memory: wanted.memory.clone(),
         };
         self.fill(&place.info, left)?;
         self.read(place, found, &wanted)
@@ -367,20 +369,11 @@ impl Composer<'_> {
             match &*found.source {
                 Source::Virtual(place) => self.virtual_dataset(place, &asked)?,
                 Source::Stored { info, table, store } => {
-                    let item = self.item(info)?;
-                    let plan = match store {
-                        Store::Memory(_) => {
-                            ReadPlan::of_memory(info, asked.selection, &asked.destination, item)
-                        }
-                        _ => ReadPlan::new(
-                            info,
-                            table.clone(),
-                            asked.selection,
-                            &asked.destination,
-                            item,
-                        ),
+                    let array = match store {
+                        Store::Memory(_) => info.array_in_memory(),
+                        _ => info.array(table.clone())?,
                     };
-                    self.push(info, plan?, store.clone())?;
+                    self.push(info, &array, asked, store.clone())?;
                 }
             }
         }
@@ -392,13 +385,11 @@ impl Composer<'_> {
         if info.fill.is_none() || left.selection.is_empty() {
             return Ok(());
         }
-        let item = self.item(info)?;
-        let plan = ReadPlan::of_fill(info, left.selection, &left.destination, item)?;
-        self.push(info, plan, Store::None)
+        self.push(info, &info.array_of_fill(), left, Store::None)
     }
 
-    fn item(&self, info: &DatasetInfo) -> Result<Item, Stop> {
-        (self.item)(&info.element).ok_or_else(|| {
+    fn element(&self, info: &DatasetInfo) -> Result<ElementMapping, Stop> {
+        (self.mapping)(&info.element).ok_or_else(|| {
             Stop::Hdf5(format!(
                 "elements of {} are of a type that HDF5 converts",
                 info.name
@@ -406,7 +397,19 @@ impl Composer<'_> {
         })
     }
 
-    fn push(&mut self, info: &Arc<DatasetInfo>, plan: ReadPlan, store: Store) -> Result<(), Stop> {
+    fn push(
+        &mut self,
+        info: &Arc<DatasetInfo>,
+        array: &StoredArray,
+        wanted: Wanted,
+        store: Store,
+    ) -> Result<(), Stop> {
+        let element = self.element(info)?;
+        let selection = match info.is_null {
+            true => Selection::none(),
+            false => wanted.selection,
+        };
+        let plan = Plan::new(array, selection, &wanted.memory, element, Operation::Read)?;
         if self.parts.len() == MOST_PARTS {
             return Err(Stop::too_many());
         }

@@ -1,19 +1,19 @@
 //! Evenly spaced indices along one axis: where they meet, and how they become an axis again.
 
-use crate::placement::Segment;
-use crate::selection::{Axis, AxisRun};
+use penstock_array::Segment;
+use penstock_array::{Axis, AxisRun};
 
 use super::{MOST_PIECES, Stop};
 
-/// The indices that both take, as what `one` makes of them (the result's source) and what `other`
-/// makes of them (its target). Along each, sources and targets grow.
+/// The indices that both take, as what `one` makes of them (the result's index) and what `other`
+/// makes of them (its position). Along each, indices and positions grow.
 pub(super) fn meet(one: &Segment, other: &Segment) -> Option<Segment> {
     let step = |segment: &Segment| match segment.count {
         1 => 1,
-        _ => i128::from(segment.source_step),
+        _ => i128::from(segment.index_step),
     };
     let (a, b) = (step(one), step(other));
-    let ahead = i128::from(other.source) - i128::from(one.source);
+    let ahead = i128::from(other.index) - i128::from(one.index);
     // a * i - b * j = ahead
     let (common, inverse) = common_divisor(a, b);
     if ahead % common != 0 {
@@ -36,25 +36,25 @@ pub(super) fn meet(one: &Segment, other: &Segment) -> Option<Segment> {
     let count = more(one.count, i, step_i).min(more(other.count, j, step_j)) as u64 + 1;
     // Each number stays below an index or position that the inputs have.
     let along = |segment: &Segment, first: i128, step: i128| {
-        let target_step = if count == 1 {
+        let position_step = if count == 1 {
             1
         } else {
-            step as u64 * segment.target_step
+            step as u64 * segment.position_step
         };
         let from_first = if first == 0 {
             0
         } else {
-            first as u64 * segment.target_step
+            first as u64 * segment.position_step
         };
-        (segment.target + from_first, target_step)
+        (segment.position + from_first, position_step)
     };
-    let (source, source_step) = along(one, i, step_i);
-    let (target, target_step) = along(other, j, step_j);
+    let (index, index_step) = along(one, i, step_i);
+    let (position, position_step) = along(other, j, step_j);
     Some(Segment {
-        source,
-        source_step,
-        target,
-        target_step,
+        index,
+        index_step,
+        position,
+        position_step,
         count,
     })
 }
@@ -100,17 +100,17 @@ pub(super) fn segments(axis: &Axis, from: u64, to: u64) -> Result<Vec<Segment>, 
     }
     let mut segments = axis.segments(from, to)?;
     for segment in &mut segments {
-        segment.source += from;
+        segment.index += from;
     }
     Ok(segments)
 }
 
 pub(super) fn flipped(segment: Segment) -> Segment {
     Segment {
-        source: segment.target,
-        source_step: segment.target_step,
-        target: segment.source,
-        target_step: segment.source_step,
+        index: segment.position,
+        index_step: segment.position_step,
+        position: segment.index,
+        position_step: segment.index_step,
         count: segment.count,
     }
 }
@@ -126,13 +126,13 @@ pub(super) struct Spaced {
 impl Spaced {
     pub fn of(segments: &[Segment]) -> Result<Spaced, Stop> {
         if let [only] = segments {
-            let (source_step, step) = match only.count {
+            let (index_step, step) = match only.count {
                 1 => (1, 1),
-                _ => (only.source_step, only.target_step),
+                _ => (only.index_step, only.position_step),
             };
             return Ok(Spaced {
-                axis: Axis::strided(only.source, source_step, only.count),
-                first: only.target,
+                axis: Axis::strided(only.index, index_step, only.count),
+                first: only.position,
                 step,
             });
         }
@@ -147,7 +147,7 @@ impl Spaced {
 
 /// The segments as runs of neighbours on both sides, sorted by index.
 pub(super) fn runs(segments: &[Segment]) -> Result<Vec<AxisRun>, Stop> {
-    let is_run = |s: &Segment| s.count == 1 || (s.source_step == 1 && s.target_step == 1);
+    let is_run = |s: &Segment| s.count == 1 || (s.index_step == 1 && s.position_step == 1);
     let pieces = segments.iter().fold(0u64, |all, s| {
         all.saturating_add(if is_run(s) { 1 } else { s.count })
     });
@@ -162,8 +162,8 @@ pub(super) fn runs(segments: &[Segment]) -> Result<Vec<AxisRun>, Stop> {
             (s.count, 1)
         };
         runs.extend((0..times).map(|i| AxisRun {
-            start: s.source + i * s.source_step,
-            position: s.target + i * s.target_step,
+            start: s.index + i * s.index_step,
+            position: s.position + i * s.position_step,
             length,
         }));
     }
@@ -187,19 +187,19 @@ mod tests {
     fn pairs(segment: &Segment) -> Vec<(u64, u64)> {
         (0..segment.count)
             .map(|i| {
-                let source = segment.source + i * segment.source_step;
-                (source, segment.target + i * segment.target_step)
+                let index = segment.index + i * segment.index_step;
+                (index, segment.position + i * segment.position_step)
             })
             .collect()
     }
 
     fn segment() -> impl Strategy<Value = Segment> {
         (0..50u64, 1..9u64, 0..50u64, 1..9u64, 1..30u64).prop_map(
-            |(source, source_step, target, target_step, count)| Segment {
-                source,
-                source_step,
-                target,
-                target_step,
+            |(index, index_step, position, position_step, count)| Segment {
+                index,
+                index_step,
+                position,
+                position_step,
                 count,
             },
         )
@@ -209,9 +209,9 @@ mod tests {
         #[test]
         fn segments_meet_in_the_indices_that_both_have(one in segment(), other in segment()) {
             let mut expected = Vec::new();
-            for (index, target) in pairs(&one) {
+            for (index, position) in pairs(&one) {
                 let same = pairs(&other).into_iter().filter(|pair| pair.0 == index);
-                expected.extend(same.map(|pair| (target, pair.1)));
+                expected.extend(same.map(|pair| (position, pair.1)));
             }
             let found = meet(&one, &other).map_or(Vec::new(), |met| pairs(&met));
             prop_assert_eq!(found, expected);
@@ -221,10 +221,10 @@ mod tests {
     #[test]
     fn segments_at_the_end_of_all_numbers_meet() {
         let one = Segment {
-            source: 1,
-            source_step: u64::MAX - 1,
-            target: 0,
-            target_step: 1,
+            index: 1,
+            index_step: u64::MAX - 1,
+            position: 0,
+            position_step: 1,
             count: 2,
         };
         let other = Segment::range(u64::MAX, 7, 1);

@@ -2,26 +2,26 @@
 
 use penstock_engine::error::{Error, Kind};
 
-use crate::pair::in_order;
-use crate::plan::Destination;
-use crate::selection::{Axis, Run, Selection};
+use penstock_array::MemoryLayout;
+use penstock_array::in_order;
+use penstock_array::{Axis, Run, Selection};
 
 use super::progression::segments;
 use super::{MOST_PIECES, Stop};
 
 /// What is wanted of a dataset, and where it comes out, as runs of elements.
 pub(super) struct Rows {
-    /// Sorted by source.
+    /// Sorted by start.
     pub runs: Vec<Run>,
     /// One-dimensional.
-    pub destination: Destination,
+    pub memory: MemoryLayout,
 }
 
 /// Appends a run, as part of the last one if it goes on there.
 pub(super) fn push(runs: &mut Vec<Run>, run: Run) -> Result<(), Stop> {
     if let Some(last) = runs.last_mut()
-        && last.source + last.length == run.source
-        && last.target + last.length == run.target
+        && last.start + last.length == run.start
+        && last.position + last.length == run.position
     {
         last.length += run.length;
         return Ok(());
@@ -39,7 +39,7 @@ impl Rows {
     pub fn new(
         selection: &Selection,
         shape: &[u64],
-        destination: &Destination,
+        memory: &MemoryLayout,
         bounds: &[(u64, u64)],
     ) -> Result<Rows, Stop> {
         let axes = match selection {
@@ -47,37 +47,39 @@ impl Rows {
             Selection::Runs(runs) => {
                 let mut runs = runs.clone();
                 runs.retain(|run| run.length > 0);
-                runs.sort_by_key(|run| run.source);
+                runs.sort_by_key(|run| run.start);
                 return Ok(Rows {
                     runs,
-                    destination: destination.clone(),
+                    memory: memory.clone(),
                 });
             }
         };
-        let scale = Scale::of(axes, destination);
+        let scale = Scale::of(axes, memory);
         let mut runs = vec![Run {
-            source: 0,
-            target: scale.first,
+            start: 0,
+            position: scale.first,
             length: 1,
         }];
         for (at, (axis, size)) in axes.iter().zip(shape).enumerate() {
             let (from, to) = bounds[at];
-            let stride = destination.strides[at];
+            let stride = memory.strides[at];
             let is_unit = i128::from(stride) == i128::from(scale.unit);
             let mut next = Vec::new();
             for run in &runs {
                 for s in segments(axis, from, to)? {
-                    let is_run =
-                        at + 1 == axes.len() && is_unit && s.source_step == 1 && s.target_step == 1;
+                    let is_run = at + 1 == axes.len()
+                        && is_unit
+                        && s.index_step == 1
+                        && s.position_step == 1;
                     let (times, length) = if is_run { (1, s.count) } else { (s.count, 1) };
                     if times.saturating_add(next.len() as u64) > MOST_PIECES as u64 {
                         return Err(Stop::too_many());
                     }
                     for i in 0..times {
-                        let moved = scale.units((s.target + i * s.target_step) as i128, stride);
+                        let moved = scale.units((s.position + i * s.position_step) as i128, stride);
                         next.push(Run {
-                            source: run.source * size + s.source + i * s.source_step,
-                            target: (run.target as i128 + moved) as u64,
+                            start: run.start * size + s.index + i * s.index_step,
+                            position: (run.position as i128 + moved) as u64,
                             length,
                         });
                     }
@@ -85,23 +87,23 @@ impl Rows {
             }
             runs = next;
         }
-        runs.sort_by_key(|run| run.source);
+        runs.sort_by_key(|run| run.start);
         let mut joined = Vec::new();
         for run in runs {
             push(&mut joined, run)?;
         }
         Ok(Rows {
             runs: joined,
-            destination: Destination {
+            memory: MemoryLayout {
                 base: scale.base,
-                length: destination.length,
+                length: memory.length,
                 strides: vec![scale.unit],
             },
         })
     }
 }
 
-/// A destination with several strides, as multiples of one.
+/// A memory with several strides, as multiples of one.
 struct Scale {
     /// The lowest byte at which an element comes out.
     base: u64,
@@ -112,11 +114,11 @@ struct Scale {
 }
 
 impl Scale {
-    /// The destination has room for the selection.
-    fn of(axes: &[Axis], destination: &Destination) -> Scale {
+    /// The memory has room for the selection.
+    fn of(axes: &[Axis], memory: &MemoryLayout) -> Scale {
         let mut below = 0i128;
         let mut unit = 0i128;
-        for (axis, stride) in axes.iter().zip(&destination.strides) {
+        for (axis, stride) in axes.iter().zip(&memory.strides) {
             let stride = i128::from(*stride);
             if axis.len() > 1 {
                 below += i128::from(axis.len() - 1) * (-stride).max(0);
@@ -125,7 +127,7 @@ impl Scale {
         }
         let unit = unit.max(1);
         Scale {
-            base: (i128::from(destination.base) - below) as u64,
+            base: (i128::from(memory.base) - below) as u64,
             unit: unit as i64,
             first: (below / unit) as u64,
         }
@@ -149,7 +151,7 @@ pub(super) enum Numbered {
         axes: Vec<Axis>,
         shape: Vec<u64>,
     },
-    /// Sorted by source and, as selections of HDF5 are, by target.
+    /// Sorted by start and, as selections of HDF5 are, by position.
     Runs(Vec<Run>),
 }
 
@@ -191,12 +193,12 @@ impl Numbered {
         let (axes, shape) = match self {
             Numbered::Grid { axes, shape } => (axes, shape),
             Numbered::Runs(runs) => {
-                let first = runs.partition_point(|run| run.source + run.length <= element);
+                let first = runs.partition_point(|run| run.start + run.length <= element);
                 let end = element + length;
-                for run in runs[first..].iter().take_while(|run| run.source < end) {
-                    let low = run.source.max(element);
-                    let high = (run.source + run.length).min(end);
-                    tell(low - element, run.target + (low - run.source), high - low)?;
+                for run in runs[first..].iter().take_while(|run| run.start < end) {
+                    let low = run.start.max(element);
+                    let high = (run.start + run.length).min(end);
+                    tell(low - element, run.position + (low - run.start), high - low)?;
                 }
                 return Ok(());
             }
@@ -221,11 +223,11 @@ impl Numbered {
             }
             if let Some(number) = number {
                 for s in last.segments(column, column + row)? {
-                    let is_run = s.source_step == 1 && s.target_step == 1;
+                    let is_run = s.index_step == 1 && s.position_step == 1;
                     let (times, length) = if is_run { (1, s.count) } else { (s.count, 1) };
                     for i in 0..times {
-                        let ahead = done + s.source + i * s.source_step;
-                        tell(ahead, number + s.target + i * s.target_step, length)?;
+                        let ahead = done + s.index + i * s.index_step;
+                        tell(ahead, number + s.position + i * s.position_step, length)?;
                     }
                 }
             }
@@ -245,13 +247,13 @@ impl Numbered {
         let (axes, shape) = match self {
             Numbered::Grid { axes, shape } => (axes, shape),
             Numbered::Runs(runs) => {
-                let first = runs.partition_point(|run| run.target + run.length <= number);
+                let first = runs.partition_point(|run| run.position + run.length <= number);
                 let end = number + length;
                 let mut done = 0;
-                for run in runs[first..].iter().take_while(|run| run.target < end) {
-                    let low = run.target.max(number);
-                    let high = (run.target + run.length).min(end);
-                    tell(low - number, run.source + (low - run.target), high - low)?;
+                for run in runs[first..].iter().take_while(|run| run.position < end) {
+                    let low = run.position.max(number);
+                    let high = (run.position + run.length).min(end);
+                    tell(low - number, run.start + (low - run.position), high - low)?;
                     done += high - low;
                 }
                 return if done == length {
@@ -305,7 +307,7 @@ impl Numbered {
 /// The position at which an index comes out. The axes of mappings are slabs.
 fn place_of(axis: &Axis, index: u64) -> Result<Option<u64>, Stop> {
     let found = axis.segments(index, index + 1)?;
-    Ok(found.first().map(|segment| segment.target))
+    Ok(found.first().map(|segment| segment.position))
 }
 
 /// The index that comes out at a position, and how many neighbours follow each other there.
@@ -340,29 +342,29 @@ fn recounted(runs: &[Run], from: &[u64], to: &[u64]) -> Result<Vec<Run>, Stop> {
     for run in runs {
         let mut done = 0;
         while done < run.length {
-            let at = run.source + done;
+            let at = run.start + done;
             let column = at % width;
             let row = (run.length - done).min(width - column);
             let mut left = at / width;
             let rank = from.len();
-            let mut source = column;
+            let mut start = column;
             let mut elements = to[rank - 1];
             let mut is_inside = column + row <= elements;
             for (old, new) in from[..rank - 1].iter().zip(&to[..rank - 1]).rev() {
                 is_inside &= left % old < *new;
-                source += left % old * elements;
+                start += left % old * elements;
                 left /= old;
                 elements *= new;
             }
             if !is_inside {
                 return Err(Stop::Outside);
             }
-            let target = run.target + done;
+            let position = run.position + done;
             push(
                 &mut recounted,
                 Run {
-                    source,
-                    target,
+                    start,
+                    position,
                     length: row,
                 },
             )?;

@@ -15,9 +15,9 @@ use penstock_sys::hdf5::{
     H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_ALL, hid_t,
 };
 
-use crate::chunks::ChunkTable;
-use crate::dataset::{DatasetInfo, Layout, VirtualMapping};
+use crate::dataset::{DatasetInfo, Layout, VirtualMapping, read_chunk_table};
 use crate::library::{Id, Session};
+use penstock_array::ChunkTable;
 
 use super::files::{Identity, Origin, PREFIXES, SourceFile, identity, unescaped};
 use super::{Stop, Store};
@@ -276,7 +276,7 @@ impl<'a> Sources<'a> {
         }
         let table = match &info.layout {
             Layout::Chunked { .. } => {
-                let table = ChunkTable::read(self.session, dataset.get(), &info)?;
+                let table = read_chunk_table(self.session, dataset.get(), &info)?;
                 Some(Arc::new(table))
             }
             _ => None,

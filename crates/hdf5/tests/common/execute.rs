@@ -3,8 +3,9 @@
 use std::fs;
 use std::sync::Arc;
 
+use penstock_array::{ChunkJob, FileRange, Plan, Source};
 use penstock_codec::{Pipeline, Scratch};
-use penstock_hdf5::{ChunkJob, DatasetInfo, FileRange, ReadPlan, Source};
+use penstock_hdf5::dataset::DatasetInfo;
 use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
 
 use super::common::{Opened, Setting};
@@ -35,28 +36,22 @@ pub fn native_read(
     status >= 0
 }
 
-fn decoded(
-    info: &DatasetInfo,
-    plan: &ReadPlan,
-    job: &ChunkJob,
-    file: &[u8],
-    given: &[u8],
-) -> Vec<u8> {
+fn decoded(info: &DatasetInfo, plan: &Plan, job: &ChunkJob, file: &[u8], given: &[u8]) -> Vec<u8> {
     let stored = |from: u64, length: u64| file[from as usize..][..length as usize].to_vec();
     match plan.source() {
-        Source::Given => given.to_vec(),
-        Source::External(slots) => {
+        Source::Memory => given.to_vec(),
+        Source::Segments(slots) => {
             let range = FileRange {
                 offset: job.address,
                 length: job.stored_size,
-                target: 0,
+                memory: 0,
             };
             let mut bytes = vec![0; job.stored_size as usize];
-            for (slot, part) in plan.external_ranges(range) {
+            for (slot, part) in plan.segment_ranges(range) {
                 let content = fs::read(&slots[slot].path).unwrap();
                 let content = content.get(part.offset as usize..).unwrap_or(&[]);
                 let length = content.len().min(part.length as usize);
-                bytes[part.target as usize..][..length].copy_from_slice(&content[..length]);
+                bytes[part.memory as usize..][..length].copy_from_slice(&content[..length]);
             }
             bytes
         }
@@ -76,34 +71,22 @@ fn decoded(
 }
 
 /// `file` is the dataset's file; `given` all elements where HDF5 has read them.
-pub fn execute(
-    info: &DatasetInfo,
-    plan: &Arc<ReadPlan>,
-    file: &[u8],
-    given: &[u8],
-    memory: &mut [u8],
-) {
-    let size = plan.item().stored as usize;
+pub fn execute(info: &DatasetInfo, plan: &Arc<Plan>, file: &[u8], given: &[u8], memory: &mut [u8]) {
+    let size = plan.file_element() as usize;
     for window in plan.windows(10_000) {
         let window = window.unwrap();
         for job in &window.jobs {
             let bytes = decoded(info, plan, job, file, given);
-            for copy in job
-                .patches(plan)
-                .flat_map(|p| p.copies().collect::<Vec<_>>())
-            {
+            for copy in job.boxes(plan).flat_map(|p| p.runs().collect::<Vec<_>>()) {
                 let length = copy.elements as usize * size;
-                memory[copy.target as usize..][..length]
-                    .copy_from_slice(&bytes[copy.source as usize..][..length]);
+                memory[copy.memory as usize..][..length]
+                    .copy_from_slice(&bytes[copy.chunk as usize..][..length]);
             }
         }
         for fill in &window.fills {
-            for copy in fill
-                .patches(plan)
-                .flat_map(|p| p.copies().collect::<Vec<_>>())
-            {
+            for copy in fill.boxes(plan).flat_map(|p| p.runs().collect::<Vec<_>>()) {
                 let length = copy.elements as usize * size;
-                memory[copy.target as usize..][..length]
+                memory[copy.memory as usize..][..length]
                     .copy_from_slice(&plan.fill().unwrap().repeat(copy.elements as usize));
             }
         }

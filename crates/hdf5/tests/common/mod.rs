@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use penstock_hdf5::Session;
+use penstock_hdf5::library::Session;
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5P_DEFAULT, Hdf5, hid_t};
 
 /// Names the library; without it one is looked for in the virtual environment.

@@ -1,6 +1,6 @@
 //! Any selection and destination, and what each selected element of a dataset is.
 
-use penstock_hdf5::{Axis, Destination, Run, Selection};
+use penstock_array::{Axis, MemoryLayout, Run, Selection};
 use proptest::prelude::*;
 
 /// Index of each selected element along its axis, in the order in which they come out.
@@ -31,7 +31,7 @@ pub fn selected(selection: &Selection, shape: &[u64]) -> Vec<(u64, Vec<u64>)> {
     match selection {
         Selection::Runs(runs) => runs
             .iter()
-            .flat_map(|r| (0..r.length).map(|i| (r.source + i, vec![r.target + i])))
+            .flat_map(|r| (0..r.length).map(|i| (r.start + i, vec![r.position + i])))
             .collect(),
         Selection::Grid(axes) => {
             let mut all = vec![(0, Vec::new())];
@@ -78,9 +78,9 @@ pub fn selection(shape: Vec<u64>) -> BoxedStrategy<Selection> {
     let grid: Vec<_> = shape.iter().map(|size| axis(*size)).collect();
     let points = prop::collection::vec(0..elements.max(1), 0..20).prop_map(move |points| {
         let points = points.iter().zip(0..).filter(|_| elements > 0);
-        let run = |(source, target): (&u64, u64)| Run {
-            source: *source,
-            target,
+        let run = |(source, position): (&u64, u64)| Run {
+            start: *source,
+            position,
             length: 1,
         };
         Selection::Runs(points.map(run).collect())
@@ -89,8 +89,8 @@ pub fn selection(shape: Vec<u64>) -> BoxedStrategy<Selection> {
         .prop_map(|mask| Selection::mask(&mask));
     let runs = (0..=elements, 0..=elements).prop_map(|(one, other)| {
         Selection::Runs(vec![Run {
-            source: one.min(other),
-            target: 0,
+            start: one.min(other),
+            position: 0,
             length: one.abs_diff(other),
         }])
     });
@@ -98,7 +98,7 @@ pub fn selection(shape: Vec<u64>) -> BoxedStrategy<Selection> {
 }
 
 /// A destination of the right shape: dense, or with gaps and axes that run backwards.
-pub fn destination(shape: &[u64], memory: u64, gaps: &[u64], backwards: u8) -> Destination {
+pub fn destination(shape: &[u64], memory: u64, gaps: &[u64], backwards: u8) -> MemoryLayout {
     let mut bytes = memory;
     let mut base = 3;
     let mut strides = vec![0; shape.len()];
@@ -111,7 +111,7 @@ pub fn destination(shape: &[u64], memory: u64, gaps: &[u64], backwards: u8) -> D
         }
         bytes *= (*size).max(1);
     }
-    Destination {
+    MemoryLayout {
         base,
         length: base + bytes + 3,
         strides,

@@ -24,10 +24,10 @@ fn convert(setting: &Setting, from: &Type<'_>, to: &Type<'_>) -> Conversion {
     const COUNT: usize = 5;
     let found = find(setting, from, to).unwrap();
     let [stored, offset, length, memory] = [
-        found.item.stored,
-        found.item.offset,
-        found.item.length,
-        found.item.memory,
+        found.element.source,
+        found.element.offset,
+        found.element.length,
+        found.element.target,
     ]
     .map(|size| size as usize);
     let source: Vec<u8> = (1..=255).cycle().take(COUNT * stored).collect();
@@ -89,7 +89,7 @@ fn one_field_of_a_compound_is_a_part_of_its_element() {
     let wanted = Type::compound(hdf5, 8, &[("w", 0, &little)]);
     let memory = Type::compound(hdf5, 8, &[("inner", 0, &wanted)]);
     let found = convert(turn.setting, &file, &memory);
-    assert_eq!((found.item.offset, found.item.length), (6, 8));
+    assert_eq!((found.element.offset, found.element.length), (6, 8));
     assert_eq!(found.change, Change::Swap { unit: 8 });
 }
 
@@ -101,7 +101,7 @@ fn a_field_is_converted() {
     let file = Type::compound(hdf5, 12, &[("a", 0, &wide), ("b", 8, &narrow)]);
     let memory = Type::compound(hdf5, 8, &[("b", 0, &wide)]);
     let found = convert(turn.setting, &file, &memory);
-    assert_eq!((found.item.length, found.item.memory), (4, 8));
+    assert_eq!((found.element.length, found.element.target), (4, 8));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn neighbouring_fields_are_one_part() {
     let file = Type::compound(hdf5, 12, &fields);
     let memory = Type::compound(hdf5, 8, &[("c", 4, &number), ("b", 0, &number)]);
     let found = convert(turn.setting, &file, &memory);
-    assert_eq!((found.item.offset, found.item.length), (4, 8));
+    assert_eq!((found.element.offset, found.element.length), (4, 8));
     assert_eq!(found.change, Change::Copy);
 }
 
@@ -148,10 +148,10 @@ fn parts_of_complex_numbers_are_converted_each() {
     let found = convert(turn.setting, &complex(Format::big(Number::F32)), &single);
     assert_eq!(found.change, Change::Swap { unit: 4 });
     let found = convert(turn.setting, &single, &complex(Format::little(Number::F64)));
-    assert_eq!(found.item.memory, 16);
+    assert_eq!(found.element.target, 16);
     let imaginary = Type::compound(hdf5, 4, &[("i", 0, &Type::number(hdf5, F32))]);
     let found = convert(turn.setting, &single, &imaginary);
-    assert_eq!((found.item.offset, found.item.length), (4, 4));
+    assert_eq!((found.element.offset, found.element.length), (4, 4));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn complex_numbers_of_hdf5s_own_class_are_converted_by_part() {
     let found = convert(turn.setting, &big, &little);
     assert_eq!(found.change, Change::Swap { unit: 4 });
     let found = convert(turn.setting, &little, &double);
-    assert_eq!((found.item.length, found.item.memory), (8, 16));
+    assert_eq!((found.element.length, found.element.target), (8, 16));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn arrays_are_converted_number_by_number() {
         Type::number(hdf5, F32),
     );
     let found = convert(turn.setting, &big.array(&[2, 3]), &little.array(&[2, 3]));
-    assert_eq!((found.item.length, found.item.memory), (12, 24));
+    assert_eq!((found.element.length, found.element.target), (12, 24));
     assert!(find(turn.setting, &big.array(&[2, 3]), &big.array(&[3, 2])).is_err());
 }
 
@@ -205,7 +205,7 @@ fn an_enumeration_is_copied_or_becomes_its_number() {
         convert(turn.setting, &boolean, &boolean).change,
         Change::Copy
     );
-    assert_eq!(convert(turn.setting, &other, &number).item.memory, 4);
+    assert_eq!(convert(turn.setting, &other, &number).element.target, 4);
     assert!(find(turn.setting, &boolean, &other).is_err());
     assert!(find(turn.setting, &number, &other).is_err());
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use penstock_hdf5::{Destination, Item, ReadPlan, Selection};
+use penstock_array::{ElementMapping, MemoryLayout, Plan, Selection};
 use proptest::prelude::*;
 
+use super::plans::read_plan;
 use super::read::read_plainly;
 use super::sample::{Sample, chunked, contiguous};
 use super::selections::{destination, selection};
@@ -13,8 +14,8 @@ use super::selections::{destination, selection};
 pub struct Case {
     pub sample: Sample,
     pub selection: Selection,
-    pub destination: Destination,
-    pub item: Item,
+    pub destination: MemoryLayout,
+    pub element: ElementMapping,
     pub limit: u64,
 }
 
@@ -50,47 +51,52 @@ pub fn cases() -> impl Strategy<Value = Case> {
         })
         .prop_map(|(sample, selection, gaps, backwards, is_field, limit)| {
             let size = sample.info.element.size() as u64;
-            let item = if is_field && size > 2 {
-                Item {
-                    stored: size,
+            let element = if is_field && size > 2 {
+                ElementMapping {
+                    source: size,
                     offset: 1,
                     length: size - 2,
-                    memory: size + 1,
+                    target: size + 1,
                 }
             } else {
-                Item::whole(size)
+                ElementMapping::whole(size)
             };
             let shape = selection.shape().unwrap();
             Case {
-                destination: destination(&shape, item.memory, &gaps, backwards),
+                destination: destination(&shape, element.target, &gaps, backwards),
                 sample,
                 selection,
-                item,
+                element,
                 limit,
             }
         })
 }
 
 impl Case {
-    pub fn plan(&self) -> Arc<ReadPlan> {
+    pub fn plan(&self) -> Arc<Plan> {
         let Case {
             sample,
             selection,
             destination,
-            item,
+            element,
             ..
         } = self;
-        let plan = ReadPlan::new(
+        let plan = read_plan(
             &sample.info,
             sample.table.clone(),
             selection.clone(),
             destination,
-            *item,
+            *element,
         );
         Arc::new(plan.unwrap())
     }
 
     pub fn expected(&self) -> Vec<u8> {
-        read_plainly(&self.sample, &self.selection, &self.destination, self.item)
+        read_plainly(
+            &self.sample,
+            &self.selection,
+            &self.destination,
+            self.element,
+        )
     }
 }

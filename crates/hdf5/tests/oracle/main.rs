@@ -1,6 +1,8 @@
 //! Plans against the plainest possible reading: element by element.
 
 mod cases;
+#[path = "../common/plans.rs"]
+mod plans;
 mod read;
 mod sample;
 #[path = "../common/selections.rs"]
@@ -10,10 +12,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cases::{cases, samples};
-use penstock_hdf5::{
-    Axis, ChunkGrid, Destination, Item, Layout, NO_FILTERS, ReadPlan, Selection, StoredChunk,
-    TableBuilder, Work, pair,
+use penstock_array::{
+    Axis, ChunkGrid, ElementMapping, MemoryLayout, NO_FILTERS, Plan, Selection, StoredChunk,
+    TableBuilder, Work, match_selections,
 };
+use penstock_engine::file::position::Operation;
+use penstock_hdf5::dataset::Layout;
+use plans::read_plan;
 use proptest::prelude::*;
 use read::{UNTOUCHED, read_by_plan, stored};
 use sample::{chunked, contiguous, info};
@@ -31,11 +36,12 @@ proptest! {
 
     #[test]
     fn what_hdf5_has_read_is_placed_in_the_same_way(case in cases()) {
-        let plan = ReadPlan::of_memory(
-            &case.sample.info,
+        let plan = Plan::new(
+            &case.sample.info.array_in_memory(),
             case.selection.clone(),
             &case.destination,
-            case.item,
+            case.element,
+            Operation::Read,
         );
         let plan = Arc::new(plan.unwrap());
         let found = read_by_plan(&case.sample, &plan, case.destination.length, case.limit);
@@ -78,7 +84,7 @@ proptest! {
         let plan = case.plan();
         let mut memory = read_by_plan(&case.sample, &plan, case.destination.length, 1 << 30);
         let expected = memory.clone();
-        if !plan.item().is_whole() {
+        if !plan.element().is_whole() {
             return Ok(());
         }
         for window in plan.windows(case.limit) {
@@ -86,9 +92,9 @@ proptest! {
             prop_assert!(window.jobs.is_sorted_by_key(|job| job.address));
             for job in &window.jobs {
                 prop_assert!(job.is_plain);
-                for patch in job.patches(&plan) {
+                for patch in job.boxes(&plan) {
                     for range in job.ranges(&plan, &patch) {
-                        let (from, to) = (range.offset as usize, range.target as usize);
+                        let (from, to) = (range.offset as usize, range.memory as usize);
                         let bytes = &case.sample.file[from..][..range.length as usize];
                         memory[to..][..bytes.len()].copy_from_slice(bytes);
                     }
@@ -110,7 +116,7 @@ proptest! {
         };
         let mut memory = vec![UNTOUCHED; case.destination.length as usize];
         let bytes = &case.sample.file[range.offset as usize..][..range.length as usize];
-        memory[range.target as usize..][..bytes.len()].copy_from_slice(bytes);
+        memory[range.memory as usize..][..bytes.len()].copy_from_slice(bytes);
         prop_assert_eq!(memory, case.expected());
     }
 
@@ -133,7 +139,7 @@ proptest! {
         };
         let from = order(&file, &sample.info.shape);
         let to = order(&memory, &memory_shape);
-        let made = pair(&file, &sample.info.shape, &memory, &memory_shape, size);
+        let made = match_selections(&file, &sample.info.shape, &memory, &memory_shape, size);
         if from.len() != to.len() {
             prop_assert!(made.is_err());
             return Ok(());
@@ -147,8 +153,8 @@ proptest! {
         // Where a destination element is given twice, either value may stay.
         let unique: BTreeSet<&u64> = to.iter().collect();
         if unique.len() == to.len() {
-            let plan = ReadPlan::new(
-                &sample.info, sample.table.clone(), selection, &destination, Item::whole(size),
+            let plan = read_plan(
+                &sample.info, sample.table.clone(), selection, &destination, ElementMapping::whole(size),
             );
             let plan = Arc::new(plan.unwrap());
             let found = read_by_plan(&sample, &plan, destination.length, 1 << 30);
@@ -161,9 +167,15 @@ proptest! {
 fn rows_of_contiguous_data_are_one_range() {
     let sample = contiguous(&[6, 5, 4], 8);
     let range = |axes: Vec<Axis>, shape: &[u64]| {
-        let destination = Destination::dense(shape, 8).unwrap();
+        let destination = MemoryLayout::dense(shape, 8).unwrap();
         let grid = Selection::Grid(axes);
-        let plan = ReadPlan::new(&sample.info, None, grid, &destination, Item::whole(8));
+        let plan = read_plan(
+            &sample.info,
+            None,
+            grid,
+            &destination,
+            ElementMapping::whole(8),
+        );
         plan.unwrap().one_range()
     };
     let all = [Axis::all(6), Axis::all(5), Axis::all(4)];
@@ -174,7 +186,7 @@ fn rows_of_contiguous_data_are_one_range() {
         panic!("the sample is contiguous");
     };
     assert_eq!(found.offset, offset.unwrap() + (2 * 20 + 4) * 8);
-    assert_eq!((found.length, found.target), (96, 0));
+    assert_eq!((found.length, found.memory), (96, 0));
     let columns = vec![Axis::all(6), Axis::all(5), Axis::range(0, 2)];
     assert_eq!(range(columns, &[6, 5, 2]), None);
 }
@@ -182,11 +194,17 @@ fn rows_of_contiguous_data_are_one_range() {
 #[test]
 fn a_destination_that_is_too_small_is_an_error() {
     let sample = contiguous(&[4, 4], 4);
-    let plan = |destination: Destination| {
+    let plan = |destination: MemoryLayout| {
         let all = Selection::all(&[4, 4]);
-        ReadPlan::new(&sample.info, None, all, &destination, Item::whole(4))
+        read_plan(
+            &sample.info,
+            None,
+            all,
+            &destination,
+            ElementMapping::whole(4),
+        )
     };
-    let destination = |base, length, strides: [i64; 2]| Destination {
+    let destination = |base, length, strides: [i64; 2]| MemoryLayout {
         base,
         length,
         strides: strides.to_vec(),
@@ -218,8 +236,15 @@ fn a_plain_chunk_of_another_size_is_named() {
     }
     sample.table = Some(Arc::new(builder.finish()));
     let all = Selection::all(&[4]);
-    let dense = Destination::dense(&[4], 4).unwrap();
-    let plan = ReadPlan::new(&sample.info, sample.table, all, &dense, Item::whole(4)).unwrap();
+    let dense = MemoryLayout::dense(&[4], 4).unwrap();
+    let plan = read_plan(
+        &sample.info,
+        sample.table,
+        all,
+        &dense,
+        ElementMapping::whole(4),
+    )
+    .unwrap();
     let plan = Arc::new(plan);
     let works: Vec<_> = plan.works().collect();
     assert!(works[0].is_ok());
@@ -244,8 +269,8 @@ fn a_few_elements_of_a_dataset_too_large_to_count_can_be_read() {
     info.fill = Some(vec![7]);
     let table = Arc::new(TableBuilder::new(grid, 1000).finish());
     let few = Selection::Grid(vec![Axis::range((1 << 20) - 1, 2); 3]);
-    let dense = Destination::dense(&[2, 2, 2], 1).unwrap();
-    let plan = ReadPlan::new(&info, Some(table), few, &dense, Item::whole(1)).unwrap();
+    let dense = MemoryLayout::dense(&[2, 2, 2], 1).unwrap();
+    let plan = read_plan(&info, Some(table), few, &dense, ElementMapping::whole(1)).unwrap();
     let fills = Arc::new(plan)
         .works()
         .filter(|w| matches!(w, Ok(Work::Fill(_))))

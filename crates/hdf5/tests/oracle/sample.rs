@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use penstock_array::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
 use penstock_codec::Filter;
-use penstock_hdf5::{
-    ChunkGrid, ChunkTable, DatasetInfo, ElementType, FileInfo, Layout, StoredChunk, TableBuilder,
-};
+use penstock_hdf5::dataset::{DatasetInfo, ElementType, FileInfo, Layout};
 
 /// A dataset whose bytes are known, and the file that holds it.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use penstock_codec::Scratch;
-use penstock_hdf5::{ChunkTable, DatasetInfo};
+use penstock_hdf5::dataset::{DatasetInfo, read_chunk_table};
 use penstock_sys::hdf5::H5F_ACC_RDONLY;
 
 use crate::common::{Turn, turn};
@@ -68,7 +68,7 @@ fn addresses(turn: &Turn, file: &Path, name: &str) -> BTreeMap<Vec<u64>, (u64, u
     // SAFETY: the caller has the turn.
     let session = unsafe { turn.setting.session() };
     let info = DatasetInfo::read(&session, opened.dataset).unwrap();
-    let table = ChunkTable::read(&session, opened.dataset, &info).unwrap();
+    let table = read_chunk_table(&session, opened.dataset, &info).unwrap();
     (0..table.grid().total())
         .filter_map(|number| {
             let stored = table.find(number).unwrap()?;

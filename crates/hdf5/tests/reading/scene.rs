@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
+use penstock_array::execute::{PreparedTransfer, SubmitOptions, submit};
 use penstock_engine::allocate;
 use penstock_engine::error::Result;
+use penstock_engine::file::position::Operation;
 use penstock_engine::options::Options;
 use penstock_engine::report::Report;
 use penstock_engine::request::{Request, StreamOrder};
-use penstock_hdf5::execute::{Manner, submit};
-use penstock_hdf5::transfer::read::{Prepared, prepare};
-use penstock_hdf5::transfer::request::{Known, Order, Shape};
+use penstock_hdf5::transfer::{DatasetTransfer, Known, MemoryShape, prepare};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5S_ALL, H5S_SELECT_SET, hid_t};
 
 use crate::common::{Setting, Turn};
@@ -165,30 +165,37 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    pub fn prepare(&self, turn: &Turn, memory: &Memory, options: &str) -> Result<Prepared> {
+    pub fn prepare(&self, turn: &Turn, memory: &Memory, options: &str) -> Result<PreparedTransfer> {
         let setting = turn.setting;
         let opened = setting.open_with(self.file, self.name, H5F_ACC_RDONLY);
         // SAFETY: the dataset is open, and the caller has the turn.
         let memory_type = unsafe { (setting.hdf5.H5Dget_type)(opened.dataset) };
-        let order = Order {
+        let transfer = DatasetTransfer {
+            operation: Operation::Read,
             dataset: opened.dataset,
             memory_type,
-            shape: Shape::Array {
+            shape: MemoryShape::Array {
                 shape: self.shape,
                 strides: self.strides,
             },
             file_space: self.space(setting, opened.dataset),
-            transfer: 0,
+            transfer_list: 0,
             options: Options::parse(options).unwrap(),
             known: Known::default(),
         };
         // SAFETY: the caller has the turn; the memory is as long as the array.
-        let prepared =
-            unsafe { prepare(&setting.session(), &order, memory.host(self.first), &|| ()) };
+        let prepared = unsafe {
+            prepare(
+                &setting.session(),
+                &transfer,
+                memory.host(self.first),
+                &|| (),
+            )
+        };
         // SAFETY: both are ours to close; H5S_ALL is not closed by a failing call.
         unsafe {
-            if order.file_space != H5S_ALL {
-                (setting.hdf5.H5Sclose)(order.file_space);
+            if transfer.file_space != H5S_ALL {
+                (setting.hdf5.H5Sclose)(transfer.file_space);
             }
             (setting.hdf5.H5Tclose)(memory_type);
         }
@@ -213,20 +220,27 @@ impl<'a> Wanted<'a> {
 }
 
 pub fn start(
-    prepared: Prepared,
+    prepared: PreparedTransfer,
     memory: &Memory,
     first: i64,
     options: &str,
     stream: Option<StreamOrder>,
 ) -> Result<Request> {
-    let manner = Manner {
+    let with = SubmitOptions {
         options: Options::parse(options).unwrap(),
         stream,
         background: true,
         owner: None,
     };
     // SAFETY: tests wait for their requests before they drop the memory.
-    unsafe { submit(prepared, (memory.address() as i64 + first) as usize, manner) }
+    unsafe {
+        submit(
+            prepared,
+            (memory.address() as i64 + first) as usize,
+            None,
+            with,
+        )
+    }
 }
 
 /// Waits for the outcome, not for ever.

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use penstock_engine::error::Result;
 use penstock_engine::options::Options;
-use penstock_engine::request::Request;
 use penstock_sys::hdf5::hid_t;
 
 use super::about::bounds;
@@ -13,64 +12,23 @@ use super::transfer::{Call, Kind};
 use crate::host::Host;
 use crate::staging::refuse_pointers;
 use crate::wrapped::Under;
-use penstock_hdf5::execute::{self, Manner as Submission};
+use penstock_array::execute::PreparedTransfer;
+use penstock_engine::file::position::Operation;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::plain_files::options_of;
-use penstock_hdf5::transfer::read::{self, Planned, Refused};
-use penstock_hdf5::transfer::request::{Known, Order, Shape};
-use penstock_hdf5::transfer::write;
+use penstock_hdf5::transfer::{
+    DatasetTransfer, Known, MemoryShape, Planned, Refused, is_cut_off, prepare_or_refuse,
+};
 
 /// A transfer of one dataset that is planned.
 pub struct Part {
     pub loan: Loan,
-    pub prepared: Prepared,
+    pub prepared: PreparedTransfer,
     pub options: Options,
     pub buffer: usize,
     pub is_on_host: bool,
     /// The bytes of the memory that it touches.
     pub touched: Range<u64>,
-}
-
-pub enum Prepared {
-    Read(Box<read::Prepared>),
-    Write(Box<write::Prepared>),
-}
-
-impl Prepared {
-    /// Whether there is nothing to do.
-    pub fn is_done(&self) -> bool {
-        match self {
-            Prepared::Read(read) => read.readings.is_empty(),
-            Prepared::Write(write) => write.is_done(),
-        }
-    }
-
-    /// The sides of the blocks that are written whole, with elements beside those that change.
-    pub fn rewritten(&self) -> Option<&[u64]> {
-        match self {
-            Prepared::Read(_) => None,
-            Prepared::Write(write) => write.rewritten(),
-        }
-    }
-
-    fn length(&self) -> u64 {
-        match self {
-            Prepared::Read(read) => read.length,
-            Prepared::Write(write) => write.length,
-        }
-    }
-
-    /// # Safety
-    /// As for [`execute::submit`] and [`execute::write::submit`].
-    pub unsafe fn submit(self, address: usize, manner: Submission) -> Result<Request> {
-        // SAFETY: passed on.
-        unsafe {
-            match self {
-                Prepared::Read(read) => execute::submit(*read, address, manner),
-                Prepared::Write(write) => execute::write::submit(*write, address, manner),
-            }
-        }
-    }
 }
 
 /// Plans the transfer of one dataset, or says why only HDF5 can do it.
@@ -97,19 +55,23 @@ pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Planned<
         },
         None => None,
     };
-    let mut order = Order {
+    let mut transfer = DatasetTransfer {
+        operation: match call.kind {
+            Kind::Read => Operation::Read,
+            Kind::Write => Operation::Write,
+        },
         dataset: loan.id(),
         memory_type: call.memory_types[at],
-        shape: Shape::Space(call.memory_spaces[at]),
+        shape: MemoryShape::Space(call.memory_spaces[at]),
         file_space: call.file_spaces[at],
-        transfer: call.list,
+        transfer_list: call.list,
         options,
         known: Known {
             info: Some(&info),
             file: file.as_ref(),
         },
     };
-    let element = order.memory_size(&session)?;
+    let element = transfer.memory_size(&session)?;
     let mut buffer = call.buffers[at];
     let space = call.memory_space(at);
     // SAFETY: passed on.
@@ -117,7 +79,7 @@ pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Planned<
     let mut moved = None;
     if !is_on_host {
         // SAFETY: passed on.
-        unsafe { refuse_pointers(host, order.memory_type)? };
+        unsafe { refuse_pointers(host, transfer.memory_type)? };
     }
     // In front of the first element there may be none of the GPU's memory, or another kind; and a
     // copy need not have room for it.
@@ -126,33 +88,25 @@ pub unsafe fn prepare(call: &Call<'_>, at: usize, loan: Loan) -> Result<Planned<
         moved = unsafe { to_first(under, space) };
         match (&moved, &touched) {
             (Some(space), Some(range)) => {
-                order.shape = Shape::Space(space.id);
+                transfer.shape = MemoryShape::Space(space.id);
                 buffer = buffer.wrapping_add(range.start as usize);
                 touched = Some(0..range.end - range.start);
             }
             _ => touched = touched.map(|range| 0..range.end),
         }
     }
-    let planned = match call.kind {
-        Kind::Read => {
-            read::prepare_or_refuse(&session, &order)?.map(|read| Prepared::Read(Box::new(read)))
-        }
-        Kind::Write => write::prepare_or_refuse(&session, &order)?
-            .map(|write| Prepared::Write(Box::new(write))),
-    };
+    let planned = prepare_or_refuse(&session, &transfer)?;
     drop(moved);
     let prepared = match planned {
         Ok(prepared) => prepared,
         Err(refused) => return Ok(Err(refused)),
     };
     // For a program of HDF5's that is no error, also where the file was cut off while it was open.
-    if let Prepared::Read(read) = &prepared
-        && read.is_cut_off()?
-    {
+    if is_cut_off(&prepared)? {
         let why = "the file ends before what is read: HDF5 reads zeros there";
         return Ok(Err(Refused(why.to_owned())));
     }
-    let touched = touched.unwrap_or(0..prepared.length());
+    let touched = touched.unwrap_or(0..prepared.length);
     Ok(Ok(Part {
         loan,
         prepared,

@@ -16,10 +16,11 @@ use super::budget::{Answer, Budget, Share};
 use super::finish_oldest;
 use super::journal::Manner;
 use super::operation::{Begun, Moving, Queued, Work};
-use super::planned::{Part, Prepared};
+use super::planned::Part;
 use super::transfer::Call;
-use penstock_hdf5::execute::Manner as Submission;
+use penstock_array::execute::{PreparedTransfer, SubmitOptions, submit};
 use penstock_hdf5::transfer::conflicts::AccessSet;
+use penstock_hdf5::transfer::is_done;
 
 /// Memory that copies have taken.
 static BUDGET: Budget = Budget::new();
@@ -43,7 +44,7 @@ pub unsafe fn start(
     let (mut sets, mut bytes) = (Vec::new(), 0);
     let (mut loans, mut starts) = (Vec::new(), Vec::new());
     for (part, set) in parts {
-        if part.prepared.is_done() {
+        if is_done(&part.prepared) {
             if goes_on {
                 call.tell(Manner::Sync, 0, "nothing is selected");
             }
@@ -160,19 +161,19 @@ impl Source {
 
 /// A transfer that is ready to be submitted.
 struct Start {
-    prepared: Prepared,
+    prepared: PreparedTransfer,
     address: usize,
-    manner: Submission,
+    with: SubmitOptions,
 }
 
 impl Start {
     /// The memory stays as it is until the transfer is finished, as the application has promised where
     /// it is no copy.
-    fn of(options: Options, prepared: Prepared, source: Source, background: bool) -> Start {
+    fn of(options: Options, prepared: PreparedTransfer, source: Source, background: bool) -> Start {
         Start {
             prepared,
             address: source.address,
-            manner: Submission {
+            with: SubmitOptions {
                 options,
                 stream: source.after,
                 background,
@@ -183,7 +184,7 @@ impl Start {
 
     fn run(self) -> Result<Request> {
         // SAFETY: the application vouches for its memory, and turns are taken inside HDF5.
-        unsafe { self.prepared.submit(self.address, self.manner) }
+        unsafe { submit(self.prepared, self.address, None, self.with) }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::property::stream_of;
 use crate::staging::{Staging, refuse_pointers};
 use crate::wrapped::{Req, Under, Wrapped};
 use penstock_hdf5::transfer::conflicts::{Access, AccessSet};
-use penstock_hdf5::transfer::read::{Planned, Refused};
+use penstock_hdf5::transfer::{Planned, Refused, rewritten_blocks};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -233,7 +233,7 @@ unsafe fn planned(call: &Call<'_>) -> Result<Planned<Vec<(Part, AccessSet)>>> {
             Ok(part) => part,
             Err(refused) => return Ok(Err(refused)),
         };
-        if let Some(block) = part.prepared.rewritten() {
+        if let Some(block) = rewritten_blocks(&part.prepared) {
             *set = set.clone().of_blocks(block);
             waited += finish_before(host, set);
         }

@@ -1,0 +1,496 @@
+//! GpuBatches of chunks that the GPU decodes: from the feed, through loading, to what became of them.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use penstock_codec::Filter;
+use penstock_codec::gpu::PlaceTable;
+use penstock_codec::gpu::nvcomp::{Method, Nvcomp};
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::gpu::{CopyQueue, Lent};
+use penstock_engine::options::Decoder;
+
+use super::DeviceRead;
+use super::balance::Balance;
+use super::launch::Results;
+use crate::ChunkJob;
+use crate::execute::bound::BoundPlan;
+use crate::execute::device::ALIGNMENT;
+use crate::execute::device::scratch::Scratch;
+
+/// Filters of which the GPU undoes the greater part.
+#[derive(Clone, Copy, Debug)]
+pub struct GpuFilters {
+    pub method: Method,
+    method_at: usize,
+    /// Place of the checksum around it all, which the CPU checks while it loads.
+    pub fletcher: Option<usize>,
+}
+
+impl GpuFilters {
+    /// Shuffle, if any; what nvCOMP knows; a checksum, if any: in the order of encoding.
+    fn of(filters: &[Filter]) -> Option<GpuFilters> {
+        const SHUFFLE: u32 = 2;
+        const FLETCHER32: u32 = 3;
+        let mut rest = filters.iter().enumerate().peekable();
+        // The kernel that places the elements undoes it.
+        let _ = rest.next_if(|(_, f)| f.id == SHUFFLE);
+        let (method_at, method) = rest.next()?;
+        let fletcher = rest.next_if(|(_, f)| f.id == FLETCHER32);
+        if rest.next().is_some() {
+            return None;
+        }
+        Some(GpuFilters {
+            method: Method::of_filter(method.id)?,
+            method_at,
+            fletcher: fletcher.map(|(at, _)| at),
+        })
+    }
+
+    /// Whether the checksum was left out of a chunk.
+    pub fn has_fletcher(&self, job: &ChunkJob) -> bool {
+        self.fletcher.is_some_and(|at| job.mask >> at & 1 == 0)
+    }
+
+    /// GPU memory that a chunk takes; `None` if it is for the CPU.
+    fn needs(&self, job: &ChunkJob, bound: &BoundPlan) -> Option<u64> {
+        let most = self.method.max_decodable() as u64;
+        let boxes = job.box_count();
+        let fits = !job.is_plain
+            && boxes <= MOST_BOXES
+            && job.mask >> self.method_at & 1 == 0
+            && job.decoded_size <= most
+            && job.stored_size <= most;
+        // nvCOMP needs as much again to work in.
+        let temp = match self.method {
+            Method::Zstd => 3 * job.decoded_size,
+            Method::Deflate | Method::Lz4 => 0,
+        };
+        let decoded = match self.place(job, bound) {
+            Some(_) => 0,
+            None => stride(job.decoded_size),
+        };
+        fits.then(|| stored_room(job.stored_size) + decoded + temp + boxes * TABLES)
+    }
+
+    /// The place in the destination where a chunk is decoded to, instead of memory of ours. Only
+    /// the kernel of our own writes nowhere else, whatever it is given.
+    fn place(&self, job: &ChunkJob, bound: &BoundPlan) -> Option<u64> {
+        let fits = self.method == Method::Deflate
+            && job.decoded_size >= IN_PLACE_FROM
+            && bound.change.size_after(job.decoded_size as usize) as u64 == job.decoded_size;
+        fits.then(|| job.whole(&bound.plan)).flatten()
+    }
+}
+
+/// Chunks of a batch at most: what is said of them goes through one slot.
+const MOST_JOBS: u64 = 1 << 16;
+/// Chunks of which more boxes are wanted are for the CPU, which brings their tables bit by bit.
+const MOST_BOXES: u64 = 64;
+/// Bytes that are said of a box, about.
+const TABLES: u64 = 128;
+
+/// Chunks from this size on are decoded in their places: the GPU needs many at a time, for which
+/// there is not memory enough if they are large.
+const IN_PLACE_FROM: u64 = 128 << 10;
+
+/// A batch that workers load.
+pub struct GpuBatch {
+    /// The number of its plan.
+    pub plan: usize,
+    pub filters: GpuFilters,
+    pub jobs: Vec<ChunkJob>,
+    /// Where each job's decoded bytes go.
+    pub outputs: Vec<Output>,
+    /// Where the stored bytes go, and how many of its bytes are taken.
+    pub stored: Scratch,
+    pub taken: AtomicU64,
+    decoded: Scratch,
+    pub queue: Mutex<CopyQueue>,
+    /// Jobs that no worker has begun to load, and those that were loaded.
+    pub next: AtomicUsize,
+    pub loaded: AtomicUsize,
+    pub found: Mutex<Found>,
+}
+
+/// Where a chunk is decoded to, on the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output {
+    pub address: u64,
+    /// It is the chunk's place in the destination, where it has to be unshuffled or changed yet.
+    pub in_place: bool,
+}
+
+/// What loading found.
+#[derive(Default)]
+pub struct Found {
+    pub entries: Vec<Entry>,
+    /// Jobs that the CPU has to decode.
+    pub again: Vec<usize>,
+    /// Tables for the kernel that places elements, of jobs that are not in place.
+    pub places: Vec<PlaceTable>,
+    /// Number of elements that all jobs but the ones above bring.
+    pub elements: u64,
+}
+
+/// A piece of a chunk that nvCOMP decodes. Addresses are on the GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    pub job: usize,
+    pub input: u64,
+    pub input_size: u64,
+    pub output: u64,
+    pub room: u64,
+    /// Where the chunk's Adler-32 is, on its first piece.
+    pub checksum: Option<u64>,
+}
+
+impl GpuBatch {
+    /// Decoded bytes of a chunk.
+    fn chunk(&self) -> u64 {
+        self.jobs.first().map_or(1, |job| job.decoded_size)
+    }
+
+    pub fn queue(&self) -> MutexGuard<'_, CopyQueue> {
+        self.queue.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.stored.bytes + self.decoded.bytes
+    }
+
+    /// Gives the memory back when all that is queued is done.
+    fn release(&self) {
+        let mut queue = self.queue();
+        self.stored.release(&mut queue);
+        self.decoded.release(&mut queue);
+    }
+
+    /// Room in the memory for stored bytes.
+    pub fn take(&self, bytes: u64) -> Option<u64> {
+        let bytes = bytes.next_multiple_of(ALIGNMENT as u64);
+        let at = self.taken.fetch_add(bytes, Relaxed);
+        (at + bytes <= self.stored.bytes).then_some(self.stored.address + at)
+    }
+}
+
+/// Room that a chunk's stored bytes may need, wherever in them the pieces begin.
+fn stored_room(stored: u64) -> u64 {
+    (stored + ALIGNMENT as u64).next_multiple_of(ALIGNMENT as u64)
+}
+
+fn stride(decoded: u64) -> u64 {
+    decoded.next_multiple_of(ALIGNMENT as u64)
+}
+
+/// A batch that the GPU is at, or has been.
+pub struct Launched {
+    pub batch: Arc<GpuBatch>,
+    pub results: Results,
+    pub since: Instant,
+}
+
+/// All batches of one request.
+pub struct GpuBatches {
+    /// Of each bound.
+    filters: Vec<Option<GpuFilters>>,
+    pub nvcomp: Option<Nvcomp>,
+    decoder: Decoder,
+    scratch: u64,
+    balance: Balance,
+    /// The GPU decodes anything at all.
+    has_gpu: bool,
+    /// No further batch is begun.
+    closed: AtomicBool,
+    state: Mutex<State>,
+    workers: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    loading: Option<Arc<GpuBatch>>,
+    under_way: VecDeque<Launched>,
+    in_flight_bytes: u64,
+    in_flight_chunks: u64,
+}
+
+impl GpuBatches {
+    pub fn new(plans: &[BoundPlan], decoder: Decoder, scratch: u64, workers: usize) -> GpuBatches {
+        let all = plans.iter().map(|r| match decoder {
+            Decoder::Cpu => None,
+            _ => GpuFilters::of(&r.plan.pipeline().filters),
+        });
+        let mut filters: Vec<Option<GpuFilters>> = all.collect();
+        let method = filters.iter().flatten().map(|f| f.method).next();
+        // nvCOMP may write anywhere when it is given a damaged chunk, so it is asked for
+        // (docs/decisions/0007).
+        let nvcomp = match (method, decoder) {
+            (Some(Method::Lz4 | Method::Zstd), Decoder::Gpu) => Nvcomp::open().ok(),
+            _ => None,
+        };
+        let method = method.filter(|m| *m == Method::Deflate || nvcomp.is_some());
+        // The rates are those of one method.
+        let fits = |f: &GpuFilters| Some(f.method) == method;
+        filters.iter_mut().for_each(|of| *of = of.filter(fits));
+        GpuBatches {
+            balance: Balance::new(method, workers),
+            closed: AtomicBool::new(method.is_none()),
+            has_gpu: method.is_some(),
+            filters,
+            nvcomp,
+            decoder,
+            scratch,
+            state: Mutex::default(),
+            workers: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn balance(&self) -> &Balance {
+        &self.balance
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Begins a batch if the GPU should have more.
+    pub fn begin(&self, duty: &DeviceRead, lent: &mut Lent<'_>) -> Result<()> {
+        if self.closed.load(Relaxed) {
+            return Ok(());
+        }
+        // Somebody else is at it.
+        let Ok(mut state) = self.state.try_lock() else {
+            return Ok(());
+        };
+        if state.loading.is_some() {
+            return Ok(());
+        }
+        let Some((left, chunk)) = duty.queue.left()? else {
+            return Ok(());
+        };
+        let wanted = match self.decoder {
+            Decoder::Gpu => left,
+            _ => self
+                .balance
+                .share(left.saturating_add(state.in_flight_chunks), chunk)
+                .saturating_sub(state.in_flight_chunks),
+        };
+        if wanted == 0 {
+            // What is left only shrinks.
+            self.closed
+                .store(state.in_flight_chunks == 0 || left == 0, Relaxed);
+            return Ok(());
+        }
+        // As many chunks as the GPU can hold at a time come in one batch where only half of them
+        // would have memory in two.
+        let full = self.balance.saturation().saturating_mul(stride(chunk));
+        let full = full.saturating_add(full / 2);
+        let most = if full > self.scratch / 2 {
+            self.scratch
+        } else {
+            self.scratch / 2
+        };
+        let room = most.min(self.scratch.saturating_sub(state.in_flight_bytes));
+        if state.in_flight_chunks > 0 && room < most {
+            return Ok(());
+        }
+        let count = wanted.min(MOST_JOBS) as usize;
+        let (plan, jobs) = duty.queue.take(count, room, |number, job| {
+            self.filters[number]?.needs(job, &duty.plans[number])
+        })?;
+        let Some(filters) = self.filters[plan].filter(|_| !jobs.is_empty()) else {
+            self.closed.store(true, Relaxed);
+            return Ok(());
+        };
+        match self.make(duty, plan, filters, jobs, lent) {
+            Ok(batch) => {
+                state.in_flight_bytes += batch.bytes();
+                state.in_flight_chunks += batch.jobs.len() as u64;
+                state.loading = Some(Arc::new(batch));
+                Ok(())
+            }
+            // The CPU needs less memory on the GPU.
+            Err((error, jobs)) if error.kind() == Kind::Memory => {
+                self.closed.store(true, Relaxed);
+                duty.queue.put_back(plan, jobs);
+                Ok(())
+            }
+            Err((error, _)) => Err(error),
+        }
+    }
+
+    fn make(
+        &self,
+        duty: &DeviceRead,
+        plan: usize,
+        filters: GpuFilters,
+        jobs: Vec<ChunkJob>,
+        lent: &Lent<'_>,
+    ) -> std::result::Result<GpuBatch, (Error, Vec<ChunkJob>)> {
+        let stored = jobs.iter().map(|j| stored_room(j.stored_size)).sum();
+        let mut decoded = 0;
+        let mut outputs: Vec<Output> = jobs
+            .iter()
+            .map(|job| match filters.place(job, &duty.plans[plan]) {
+                Some(place) => Output {
+                    address: duty.target.start + place,
+                    in_place: true,
+                },
+                None => {
+                    let address = decoded;
+                    decoded += stride(job.decoded_size);
+                    Output {
+                        address,
+                        in_place: false,
+                    }
+                }
+            })
+            .collect();
+        let made = lent.context().queue().and_then(|mut queue| {
+            let stored = Scratch::new(&mut queue, stored)?;
+            match Scratch::new(&mut queue, decoded) {
+                Ok(decoded) => Ok((queue, stored, decoded)),
+                Err(error) => {
+                    stored.release(&mut queue);
+                    Err(error)
+                }
+            }
+        });
+        match made {
+            Ok((mut queue, stored, decoded)) => {
+                // Loaders copy on queues of their own, which have to find the memory there.
+                if let Err(error) = queue.mark(ALLOCATED) {
+                    stored.release(&mut queue);
+                    decoded.release(&mut queue);
+                    return Err((error, jobs));
+                }
+                for output in outputs.iter_mut().filter(|o| !o.in_place) {
+                    output.address += decoded.address;
+                }
+                Ok(GpuBatch {
+                    outputs,
+                    plan,
+                    filters,
+                    jobs,
+                    stored,
+                    taken: AtomicU64::new(0),
+                    decoded,
+                    queue: Mutex::new(queue),
+                    next: AtomicUsize::new(0),
+                    loaded: AtomicUsize::new(0),
+                    found: Mutex::default(),
+                })
+            }
+            Err(error) => Err((error, jobs)),
+        }
+    }
+
+    /// The batch that is to be loaded, if some of it was not begun.
+    pub fn to_load(&self) -> Option<Arc<GpuBatch>> {
+        if !self.has_gpu {
+            return None;
+        }
+        let state = self.lock();
+        let batch = state.loading.as_ref()?;
+        (batch.next.load(Relaxed) < batch.jobs.len()).then(|| Arc::clone(batch))
+    }
+
+    /// The batch is loaded, and what decodes it is queued.
+    pub fn launched(&self, launched: Launched) {
+        let mut state = self.lock();
+        state.loading = None;
+        state.under_way.push_back(launched);
+    }
+
+    /// A batch that the GPU is done with.
+    pub fn done(&self) -> Result<Option<Launched>> {
+        if !self.has_gpu {
+            return Ok(None);
+        }
+        let Ok(mut state) = self.state.try_lock() else {
+            return Ok(None);
+        };
+        let is_done = match state.under_way.front() {
+            Some(first) => first.batch.queue().passed(DECODED)?,
+            None => false,
+        };
+        Ok(if is_done {
+            state.under_way.pop_front()
+        } else {
+            None
+        })
+    }
+
+    /// Waits for the batch that is under way for the longest time; `None` if there is none.
+    pub fn wait(&self) -> Result<Option<Launched>> {
+        let Some(first) = self.lock().under_way.pop_front() else {
+            return Ok(None);
+        };
+        let waited = first.batch.queue().wait(DECODED);
+        match waited {
+            Ok(()) => Ok(Some(first)),
+            Err(error) => {
+                // The last worker to leave sees to it.
+                self.lock().under_way.push_back(first);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes note of a batch whose results were seen, and gives its memory back.
+    pub fn settled(&self, launched: &Launched, went_well: bool) {
+        let batch = &launched.batch;
+        if went_well {
+            self.balance.gpu_did(
+                batch.jobs.len() as u64,
+                batch.chunk(),
+                launched.since.elapsed(),
+            );
+        }
+        {
+            let mut state = self.lock();
+            state.in_flight_bytes -= batch.bytes();
+            state.in_flight_chunks -= batch.jobs.len() as u64;
+        }
+        batch.release();
+        launched.results.release(batch);
+    }
+
+    pub fn enter(&self) {
+        self.workers.fetch_add(1, SeqCst);
+    }
+
+    /// One worker is done. With the last one all batches end, also those of a request that failed.
+    pub fn leave(&self) -> Result<()> {
+        if self.workers.fetch_sub(1, SeqCst) > 1 {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        let loading = state.loading.take();
+        let under_way = std::mem::take(&mut state.under_way);
+        state.in_flight_bytes = 0;
+        state.in_flight_chunks = 0;
+        drop(state);
+        let mut outcome = Ok(());
+        for launched in under_way {
+            outcome = outcome.and(launched.batch.queue().finish());
+            launched.batch.release();
+            launched.results.release(&launched.batch);
+        }
+        if let Some(batch) = loading {
+            outcome = outcome.and(batch.queue().finish());
+            batch.release();
+        }
+        outcome
+    }
+}
+
+/// Marks on a batch's queue: its memory is there; all of it is decoded and placed.
+pub const ALLOCATED: usize = 0;
+pub const DECODED: usize = 1;

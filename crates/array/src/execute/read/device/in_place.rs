@@ -1,0 +1,108 @@
+//! Chunks that the GPU has decoded in their places in the destination, where they are to be
+//! unshuffled and changed yet: through memory that holds some of them at a time.
+
+use penstock_codec::convert::Change;
+use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
+use penstock_engine::error::Result;
+
+use super::DeviceRead;
+use super::batch::{Entry, GpuBatch};
+use crate::execute::device::ALIGNMENT;
+use crate::execute::device::placing::{self, Decoded};
+
+/// Those of a batch that are not in order as they are decoded.
+pub struct InPlace<'a> {
+    duty: &'a DeviceRead,
+    batch: &'a GpuBatch,
+    /// Numbers of the jobs.
+    jobs: Vec<usize>,
+}
+
+/// Memory through which they go, unless a single one is larger.
+const THROUGH: u64 = 64 << 20;
+
+impl<'a> InPlace<'a> {
+    pub fn new(duty: &'a DeviceRead, batch: &'a GpuBatch, entries: &[Entry]) -> InPlace<'a> {
+        let bound = &duty.plans[batch.plan];
+        let is_done = |job: usize| {
+            bound.change == Change::Copy && duty.shuffled(batch.plan, &batch.jobs[job]) == 0
+        };
+        let jobs = entries.iter().map(|entry| entry.job);
+        let jobs = jobs.filter(|job| batch.outputs[*job].in_place && !is_done(*job));
+        InPlace {
+            duty,
+            batch,
+            jobs: jobs.collect(),
+        }
+    }
+
+    fn size(&self, job: usize) -> u64 {
+        let decoded = self.batch.jobs[job].decoded_size;
+        decoded.next_multiple_of(ALIGNMENT as u64)
+    }
+
+    /// Bytes of memory that [`tables`](Self::tables) needs.
+    pub fn through(&self) -> u64 {
+        let largest = self.jobs.iter().map(|job| self.size(*job)).max();
+        largest.map_or(0, |largest| largest.max(THROUGH))
+    }
+
+    /// Appends tables to be launched one after the other when the chunks are decoded: some chunks
+    /// out of the destination into the memory at `through`, and back to where they belong.
+    pub fn tables(&self, through: u64, tables: &mut Vec<PlaceTable>) -> Result<()> {
+        let room = self.through();
+        let mut used = room;
+        for job in &self.jobs {
+            if used + self.size(*job) > room {
+                let bound = &self.duty.plans[self.batch.plan];
+                let shuffled = self.duty.shuffles[self.batch.plan];
+                let out = PlaceTable::new(Change::Copy, 1, Shuffles::default());
+                tables.push(out.map_err(placing::internal)?);
+                let element = bound.plan.element();
+                tables.push(placing::table(bound.change, &element, shuffled)?);
+                used = 0;
+            }
+            if let [.., out, back] = tables.as_mut_slice() {
+                self.push(*job, through + used, out, back)?;
+            }
+            used += self.size(*job);
+        }
+        Ok(())
+    }
+
+    fn push(
+        &self,
+        number: usize,
+        through: u64,
+        out: &mut PlaceTable,
+        back: &mut PlaceTable,
+    ) -> Result<()> {
+        let job = &self.batch.jobs[number];
+        let bound = &self.duty.plans[self.batch.plan];
+        let side = |address| Side {
+            address,
+            length: job.decoded_size,
+            offset: 0,
+            shuffled: 0,
+        };
+        let all = Axis {
+            count: job.decoded_size,
+            source_stride: 1,
+            target_stride: 1,
+        };
+        let place = self.batch.outputs[number].address;
+        out.push(side(place), side(through), &[all])
+            .map_err(placing::internal)?;
+        let decoded = Decoded {
+            address: through,
+            length: job.decoded_size,
+            from: 0,
+            shuffled: self.duty.shuffled(self.batch.plan, job),
+        };
+        let element = bound.plan.element();
+        for strided in job.boxes(&bound.plan) {
+            placing::push(back, &element, &strided, &decoded, self.duty.target)?;
+        }
+        Ok(())
+    }
+}

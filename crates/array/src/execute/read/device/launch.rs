@@ -1,0 +1,245 @@
+//! A loaded batch decoded and placed by the GPU, and what came of it.
+
+use penstock_codec::gpu::{Checksum, ChecksumTable, InflateTable};
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::gpu::{CopyQueue, Direction, Lent};
+use penstock_engine::report::{Counters, Path};
+
+use super::DeviceRead;
+use super::batch::{DECODED, Entry, Found, GpuBatch};
+use super::decoding::Decoding;
+use super::in_place::InPlace;
+use super::slots::Slots;
+use crate::ChunkJob;
+use crate::execute::device::ALIGNMENT;
+use crate::execute::device::placing;
+use crate::execute::device::scratch::Scratch;
+
+/// Where the GPU says how the decoding went.
+pub struct Results {
+    decoding: Decoding,
+    scratch: Vec<Scratch>,
+    entries: Vec<Entry>,
+    again: Vec<usize>,
+    elements: u64,
+    results_at: u64,
+    verdicts_at: u64,
+    /// Entries of the verdicts on checksums.
+    checked: Vec<usize>,
+}
+
+/// Parts of one piece of memory, one behind the other.
+struct Parts {
+    end: u64,
+}
+
+impl Parts {
+    fn take(&mut self, bytes: usize) -> u64 {
+        let at = self.end;
+        self.end += (bytes as u64).next_multiple_of(ALIGNMENT as u64);
+        at
+    }
+}
+
+impl Results {
+    /// Queues all that turns the loaded bytes of a batch into elements in their places.
+    pub fn launch(
+        duty: &DeviceRead,
+        batch: &GpuBatch,
+        slots: &mut Slots,
+        lent: &mut Lent<'_>,
+    ) -> Result<Results> {
+        let Found {
+            entries,
+            again,
+            mut places,
+            elements,
+        } = std::mem::take(&mut *batch.found());
+        let mut checksums = ChecksumTable::new(Checksum::Adler32);
+        let mut checked = Vec::new();
+        for (at, entry) in entries.iter().enumerate() {
+            if let Some(stored) = entry.checksum {
+                checksums.push(entry.output, entry.room, Some(stored));
+                checked.push(at);
+            }
+        }
+        let decoding = Decoding::new(batch.filters.method, duty.batches.nvcomp, &entries);
+        let (Some(decoding), Some(kernels)) = (decoding, &duty.kernels) else {
+            let cause = "a batch was made that nothing on the GPU decodes";
+            return Err(Error::new(Kind::Internal, cause));
+        };
+
+        let mut queue = batch.queue();
+        let stream = queue.lend_stream();
+        let in_place = InPlace::new(duty, batch, &entries);
+        // SAFETY: the stream is of the context that is current on this worker.
+        let temp = unsafe { decoding.temp_bytes(&entries, stream)? };
+        let mut scratch = Vec::with_capacity(3);
+        let mut take = |queue: &mut CopyQueue, bytes: u64| {
+            let taken = Scratch::new(queue, bytes);
+            if taken.is_err() {
+                scratch.iter().for_each(|s: &Scratch| s.release(queue));
+            }
+            scratch.extend(taken.as_ref().ok());
+            taken
+        };
+        let temp = take(&mut queue, temp)?;
+        let through = take(&mut queue, in_place.through())?;
+        in_place.tables(through.address, &mut places)?;
+
+        let mut parts = Parts { end: 0 };
+        let decoding_at = parts.take(decoding.size(&entries));
+        let checksum_at = parts.take(checksums.size());
+        let place_at: Vec<u64> = places.iter().map(|t| parts.take(t.size())).collect();
+        let uploaded = parts.end as usize;
+        let results_at = parts.take(decoding.results_size(&entries));
+        let work_at = parts.take(checksums.work_size());
+        let memory = take(&mut queue, parts.end)?;
+        let at = |offset: u64| memory.address + offset;
+        let results = Results {
+            scratch,
+            again,
+            results_at: at(results_at),
+            verdicts_at: at(work_at + checksums.verdicts_offset() as u64),
+            checked,
+            elements,
+            decoding,
+            entries,
+        };
+        let (decoding, entries) = (&results.decoding, &results.entries);
+        drop(queue);
+        // With the batch's queue unlocked: whoever waits for that lock may hold the slots that this
+        // worker has to wait for.
+        if let Err(error) = slots.ready(uploaded.max(1), lent) {
+            results.release(batch);
+            return Err(error);
+        }
+        let mut queue = batch.queue();
+        let place_all = |queue: &mut CopyQueue, slots: &mut Slots| {
+            let tables = slots.bytes();
+            decoding.write(entries, &mut tables[decoding_at as usize..]);
+            checksums.write(&mut tables[checksum_at as usize..]);
+            for (table, at) in places.iter().zip(&place_at) {
+                table.write(&mut tables[*at as usize..]);
+            }
+            let start = tables.as_mut_ptr();
+            // SAFETY: the slot is left alone until the batch's queue has passed the copy, which is
+            // waited for below; the memory has room for it.
+            unsafe { queue.copy(Direction::ToGpu, start, memory.address, uploaded as u64)? };
+            queue.mark(DECODED)?;
+            let failed = |e| placing::gpu_error(&duty.context, &e);
+            // SAFETY: all memory named in the tables belongs to the batch, which stays until it is
+            // settled, or to the caller, who vouches for it; the worker has the context current.
+            unsafe {
+                let parts = (at(decoding_at), at(results_at));
+                let way = (&*duty.context, stream);
+                decoding.queue(entries, parts, &temp, kernels, way)?;
+                kernels
+                    .checksum(&checksums, at(checksum_at), at(work_at), stream)
+                    .map_err(failed)?;
+                for (table, offset) in places.iter().zip(&place_at) {
+                    kernels.place(table, at(*offset), stream).map_err(failed)?;
+                }
+            }
+            // The slot may be used again once the tables have been copied.
+            queue.wait(DECODED)?;
+            queue.mark(DECODED)
+        };
+        let queued = place_all(&mut queue, slots);
+        if let Err(error) = queued {
+            // What was queued ends before its memory goes.
+            let _ = queue.finish();
+            drop(queue);
+            results.release(batch);
+            return Err(error);
+        }
+        places.clear();
+        drop(queue);
+        Ok(results)
+    }
+
+    /// Of a batch that is left to the CPU after all.
+    pub fn none(batch: &GpuBatch) -> Result<Results> {
+        batch.queue().mark(DECODED)?;
+        Ok(Results {
+            decoding: Decoding::Inflate(InflateTable::new()),
+            scratch: Vec::new(),
+            entries: Vec::new(),
+            again: (0..batch.jobs.len()).collect(),
+            elements: 0,
+            results_at: 0,
+            verdicts_at: 0,
+            checked: Vec::new(),
+        })
+    }
+
+    /// The jobs that the CPU has to decode, after the GPU is done: what was not for the GPU, and
+    /// what it says, or the checksums say, is not right.
+    pub fn again(&self, batch: &GpuBatch, counters: &Counters) -> Result<Vec<ChunkJob>> {
+        // A job of which nothing was decoded has not gone well either.
+        let mut is_bad = vec![true; batch.jobs.len()];
+        for entry in &self.entries {
+            is_bad[entry.job] = false;
+        }
+        for at in &self.again {
+            is_bad[*at] = true;
+        }
+        let mut results = vec![0u8; self.decoding.results_size(&self.entries)];
+        let mut verdicts = vec![0u8; self.checked.len() * ChecksumTable::VERDICT];
+        let mut queue = batch.queue();
+        let mut fetch = |to: &mut [u8], from: u64| match to.len() {
+            0 => Ok(()),
+            bytes => {
+                // SAFETY: each has the size of what the GPU has written, and is waited for below.
+                unsafe { queue.copy(Direction::FromGpu, to.as_mut_ptr(), from, bytes as u64) }
+            }
+        };
+        let fetched = fetch(&mut results, self.results_at)
+            .and_then(|()| fetch(&mut verdicts, self.verdicts_at));
+        // Also after an error: the copies that were queued write into what is freed here.
+        let finished = queue.finish();
+        drop(queue);
+        fetched.and(finished)?;
+        let outcomes = self.decoding.outcomes(&self.entries, &results);
+        for (entry, is_decoded) in self.entries.iter().zip(outcomes) {
+            is_bad[entry.job] |= !is_decoded;
+        }
+        for (at, verdict) in self.checked.iter().zip(ChecksumTable::verdicts(&verdicts)) {
+            is_bad[self.entries[*at].job] |= !verdict.sound;
+        }
+        let mut again = Vec::new();
+        for (job, is_bad) in batch.jobs.iter().zip(is_bad) {
+            if is_bad {
+                again.push(job.clone());
+            } else {
+                counters.decoded_gpu(job.decoded_size);
+                counters.chunks(1, job.stored_size);
+            }
+        }
+        Ok(again)
+    }
+
+    /// Gives the memory back when all that is queued is done.
+    pub fn release(&self, batch: &GpuBatch) {
+        let mut queue = batch.queue();
+        for scratch in &self.scratch {
+            scratch.release(&mut queue);
+        }
+    }
+
+    /// Counts what a batch has brought.
+    pub fn count(
+        &self,
+        batch: &GpuBatch,
+        again: &[ChunkJob],
+        duty: &DeviceRead,
+        counters: &Counters,
+    ) {
+        let plan = &duty.plans[batch.plan].plan;
+        let missing: u64 = again.iter().map(|job| job.elements).sum();
+        // Those that were not for the GPU were not counted before.
+        let never = self.again.iter().map(|at| batch.jobs[*at].elements);
+        let elements = (self.elements + never.sum::<u64>()).saturating_sub(missing);
+        counters.moved(Path::StagedBuffered, elements * plan.memory_element());
+    }
+}

@@ -1,0 +1,216 @@
+//! BoundPlan into GPU memory. Workers decode chunks into pinned slots and have kernels place them;
+//! meanwhile batches of chunks are decoded by the GPU itself.
+
+mod balance;
+mod batch;
+mod decoding;
+mod gather;
+mod in_place;
+mod launch;
+mod loader;
+mod slots;
+mod stager;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use penstock_codec::gpu::Kernels;
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::position::Operation;
+use penstock_engine::gpu::{Context, Lent};
+use penstock_engine::options::{Decoder, Options};
+use penstock_engine::request::{Duty, Share};
+
+use super::queue::{Batch, WorkQueue};
+use crate::ChunkJob;
+use crate::execute::bound::BoundPlan;
+use crate::execute::device::placing;
+use crate::execute::memory::DeviceMemory;
+use balance::Balance;
+use batch::{GpuBatches, Launched};
+use loader::Loader;
+use stager::Stager;
+
+/// The duty of bound into GPU memory.
+pub struct DeviceRead {
+    plans: Vec<BoundPlan>,
+    queue: WorkQueue,
+    target: DeviceMemory,
+    context: Arc<Context>,
+    /// None where a stream waits for the request: kernels may share a hardware queue with that
+    /// stream, and would wait for it in turn (docs/decisions/0006). Then copies do it all.
+    kernels: Option<Arc<Kernels>>,
+    /// Why there are no kernels that should be there.
+    pub note: Option<String>,
+    batches: GpuBatches,
+    /// Of each bound, the size of the elements that its first filter shuffles; 1 if it does not.
+    shuffles: Vec<u32>,
+}
+
+/// The place among the filters of a shuffle that the GPU undoes.
+const SHUFFLE_AT: usize = 0;
+
+/// GPU memory for chunks under way, unless the caller says otherwise.
+const SCRATCH: u64 = 1 << 30;
+
+impl DeviceRead {
+    pub fn new(
+        plans: Vec<BoundPlan>,
+        target: DeviceMemory,
+        context: &Arc<Context>,
+        workers: usize,
+        options: &Options,
+        copies_only: bool,
+    ) -> Result<DeviceRead> {
+        let (kernels, note) = match copies_only {
+            true => (None, None),
+            false => match placing::kernels(context) {
+                Ok(kernels) => (Some(kernels), None),
+                Err(error) if options.decode == Some(Decoder::Gpu) => return Err(error),
+                Err(error) => (None, Some(format!("no kernels on this GPU: {error}"))),
+            },
+        };
+        let queue = WorkQueue::new(&plans);
+        let scratch = options.scratch.unwrap_or(SCRATCH);
+        let decoder = match kernels {
+            None => Decoder::Cpu,
+            Some(_) => options.decode.unwrap_or(Decoder::Auto),
+        };
+        let batches = GpuBatches::new(&plans, decoder, scratch, workers);
+        let shuffles = plans.iter().map(shuffled_element).collect();
+        Ok(DeviceRead {
+            shuffles,
+            plans,
+            queue,
+            target,
+            context: Arc::clone(context),
+            kernels,
+            note,
+            batches,
+        })
+    }
+
+    /// How many elements of a chunk the GPU has to unshuffle.
+    fn shuffled(&self, number: usize, job: &ChunkJob) -> u64 {
+        let element = self.shuffles[number];
+        let is_left_out = job.is_plain || job.mask >> SHUFFLE_AT & 1 == 1;
+        match element {
+            0 | 1 => 0,
+            _ if is_left_out => 0,
+            size => job.decoded_size / u64::from(size),
+        }
+    }
+
+    /// How many of `most` workers find something to do.
+    pub fn workers(&self, most: usize) -> Result<usize> {
+        Ok(self.queue.peek(most)?.clamp(1, most))
+    }
+}
+
+impl Duty for DeviceRead {
+    fn serve(&self, share: &Share<'_>) -> Result<()> {
+        let mut lent = Lent::new(&self.context)?;
+        let mut stager = Stager::new(self, share);
+        self.batches.enter();
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            self.serve_with(share, &mut lent, &mut stager)
+        }));
+        // Whatever happened, nothing of this worker touches any memory afterwards.
+        let drained = stager.drain(&mut lent);
+        let ended = self.batches.leave();
+        match outcome {
+            Ok(outcome) => outcome.and(drained).and(ended),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn named(&self, error: Error) -> Error {
+        match self.plans.iter().find_map(BoundPlan::path) {
+            Some(path) => error.in_file(path),
+            None => error,
+        }
+    }
+
+    fn operation(&self) -> Operation {
+        Operation::Read
+    }
+}
+
+impl DeviceRead {
+    /// The GPU is fed first, as it takes long; what it has decoded makes room for the next batch;
+    /// in between this worker decodes chunks itself.
+    fn serve_with<'a>(
+        &'a self,
+        share: &'a Share<'a>,
+        lent: &mut Lent<'_>,
+        stager: &mut Stager<'a>,
+    ) -> Result<()> {
+        while !share.stopping() {
+            self.batches.begin(self, lent)?;
+            if let Some(batch) = self.batches.to_load() {
+                share.joined();
+                stager.flush(lent)?;
+                Loader::new(self, share, stager).load(&batch, lent)?;
+                continue;
+            }
+            if let Some(batch) = self.batches.done()? {
+                self.settle(batch, lent, stager, share)?;
+                continue;
+            }
+            match self.queue.next_batch(&self.plans)? {
+                Some(batch) => {
+                    share.joined();
+                    match batch {
+                        Batch::Chunks(number, jobs) => stager.chunks(number, &jobs, lent)?,
+                        Batch::Fill(number, job) => stager.fill(number, &job, lent)?,
+                    }
+                }
+                None => {
+                    stager.flush(lent)?;
+                    let Some(batch) = self.batches.wait()? else {
+                        break;
+                    };
+                    self.settle(batch, lent, stager, share)?;
+                }
+            }
+        }
+        stager.flush(lent)
+    }
+
+    /// What the GPU could not decode is decoded here, which also tells what is wrong with it.
+    fn settle(
+        &self,
+        launched: Launched,
+        lent: &mut Lent<'_>,
+        stager: &mut Stager<'_>,
+        share: &Share<'_>,
+    ) -> Result<()> {
+        let batch = &launched.batch;
+        let again = launched.results.again(batch, share.counters());
+        self.batches.settled(&launched, again.is_ok());
+        let again = again?;
+        launched
+            .results
+            .count(batch, &again, self, share.counters());
+        for job in &again {
+            if share.stopping() {
+                break;
+            }
+            stager.chunks(batch.plan, std::slice::from_ref(job), lent)?;
+        }
+        Ok(())
+    }
+
+    fn balance(&self) -> &Balance {
+        self.batches.balance()
+    }
+}
+
+fn shuffled_element(bound: &BoundPlan) -> u32 {
+    const SHUFFLE: u32 = 2;
+    let first = bound.plan.pipeline().filters.get(SHUFFLE_AT);
+    let element = first
+        .filter(|f| f.id == SHUFFLE)
+        .and_then(|f| f.values.first());
+    (*element.unwrap_or(&1)).max(1)
+}

@@ -1,0 +1,180 @@
+//! Two pinned slots of one worker, with as much GPU memory: one is filled while the other is on its
+//! way.
+
+use penstock_engine::error::Result;
+use penstock_engine::gpu::{Direction, Lent};
+use penstock_engine::staging::{Ring, Slot};
+use penstock_sys::cuda::CUdeviceptr;
+
+use super::gather::Rows;
+use crate::execute::device::scratch::Scratch;
+
+pub struct Slots {
+    ring: &'static Ring,
+    pairs: [Option<Pair>; 2],
+    turn: usize,
+}
+
+/// A slot and the GPU memory that its bytes go to.
+struct Pair {
+    slot: Slot,
+    /// Only where the bytes do not go straight to where they belong.
+    scratch: Option<Scratch>,
+    busy: bool,
+}
+
+impl Slots {
+    pub fn new(ring: &'static Ring) -> Slots {
+        Slots {
+            ring,
+            pairs: [None, None],
+            turn: 0,
+        }
+    }
+
+    /// Makes the slot whose turn it is free and at least so large. What it held is done.
+    pub fn ready(&mut self, bytes: usize, lent: &mut Lent<'_>) -> Result<()> {
+        let fits = |pair: &Option<Pair>| pair.as_ref().is_some_and(|p| p.slot.bytes() >= bytes);
+        if !fits(&self.pairs[self.turn]) {
+            self.release(self.turn, lent)?;
+            let context = Some(lent.context());
+            let other = 1 - self.turn;
+            // Holding one slot, a worker must not wait for another.
+            let slot = match &self.pairs[other] {
+                None => Some(self.ring.slot(bytes as u64, context)?),
+                Some(_) => self.ring.further_slot(bytes as u64, context)?,
+            };
+            match slot {
+                Some(slot) => {
+                    self.pairs[self.turn] = Some(Pair {
+                        slot,
+                        scratch: None,
+                        busy: false,
+                    });
+                }
+                None if fits(&self.pairs[other]) => self.turn = other,
+                None => {
+                    self.release(other, lent)?;
+                    let slot = self.ring.slot(bytes as u64, context)?;
+                    self.pairs[self.turn] = Some(Pair {
+                        slot,
+                        scratch: None,
+                        busy: false,
+                    });
+                }
+            }
+        }
+        let turn = self.turn;
+        if let Some(pair) = &mut self.pairs[turn]
+            && pair.busy
+        {
+            lent.queue()?.wait(turn)?;
+            pair.busy = false;
+        }
+        Ok(())
+    }
+
+    /// The memory of the slot whose turn it is.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        match &mut self.pairs[self.turn] {
+            // SAFETY: the slot is this worker's own, and `ready` has waited for what it held.
+            Some(pair) if !pair.busy => unsafe {
+                std::slice::from_raw_parts_mut(pair.slot.start(), pair.slot.bytes())
+            },
+            _ => &mut [],
+        }
+    }
+
+    /// The GPU memory that goes with the slot, as large as the slot.
+    pub fn scratch(&mut self, lent: &mut Lent<'_>) -> Result<CUdeviceptr> {
+        let Some(pair) = &mut self.pairs[self.turn] else {
+            return Ok(0);
+        };
+        if pair.scratch.is_none() {
+            let bytes = pair.slot.bytes() as u64;
+            pair.scratch = Some(match lent.context().spare(bytes) {
+                Some(address) => Scratch { address, bytes },
+                None => Scratch::new(lent.queue()?, bytes)?,
+            });
+        }
+        Ok(pair.scratch.as_ref().map_or(0, |s| s.address))
+    }
+
+    /// Queues a copy of a part of the slot.
+    ///
+    /// # Safety
+    /// The GPU memory is valid for `length` bytes until the queue is finished.
+    pub unsafe fn upload(
+        &mut self,
+        from: usize,
+        length: usize,
+        to: CUdeviceptr,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let start = self.bytes()[from..from + length].as_mut_ptr();
+        // SAFETY: the slot is not touched before `ready` has waited for it; the rest is passed on.
+        unsafe {
+            lent.queue()?
+                .copy(Direction::ToGpu, start, to, length as u64)
+        }
+    }
+
+    /// Queues the copies of rows in the slot to their places in the memory at `target`.
+    ///
+    /// # Safety
+    /// The GPU memory of each row is valid until the queue is finished.
+    pub unsafe fn upload_rows(
+        &mut self,
+        from: usize,
+        rows: &Rows,
+        target: CUdeviceptr,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let bytes = (rows.width * rows.rows) as usize;
+        let start = self.bytes()[from..from + bytes].as_mut_ptr();
+        let to = target + rows.target;
+        // SAFETY: as for `upload`.
+        unsafe {
+            lent.queue()?
+                .copy_rows(start, to, rows.width, rows.rows, rows.pitch)
+        }
+    }
+
+    /// What was queued last is the last that needs this slot. The other one is next.
+    pub fn sent(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+        if let Some(pair) = &mut self.pairs[self.turn] {
+            pair.busy = true;
+            lent.queue()?.mark(self.turn)?;
+            self.turn = 1 - self.turn;
+        }
+        Ok(())
+    }
+
+    /// Waits for all that was sent, and gives slots and memory back.
+    pub fn drain(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+        // Marks say nothing here: after an error there may be work behind them.
+        let finished = lent.queue()?.finish();
+        for turn in 0..2 {
+            self.give_back(turn, finished.is_ok(), lent)?;
+        }
+        finished
+    }
+
+    fn release(&mut self, turn: usize, lent: &mut Lent<'_>) -> Result<()> {
+        if self.pairs[turn].as_ref().is_some_and(|pair| pair.busy) {
+            lent.queue()?.wait(turn)?;
+        }
+        self.give_back(turn, true, lent)
+    }
+
+    /// `is_idle`: no work needs the slot or its memory any more.
+    fn give_back(&mut self, turn: usize, is_idle: bool, lent: &mut Lent<'_>) -> Result<()> {
+        if let Some(pair) = self.pairs[turn].take()
+            && let Some(scratch) = pair.scratch
+            && !(is_idle && lent.context().keep_memory(scratch.address, scratch.bytes))
+        {
+            scratch.release(lent.queue()?);
+        }
+        Ok(())
+    }
+}

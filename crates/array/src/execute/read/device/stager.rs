@@ -1,0 +1,424 @@
+//! One worker's own chunks: decoded by the CPU into a pinned slot, brought to the GPU, placed there.
+
+use std::time::Instant;
+
+use penstock_codec::convert::Change;
+use penstock_codec::gpu::PlaceTable;
+use penstock_codec::{CodecError, Scratch as CodecScratch};
+use penstock_engine::error::Result;
+use penstock_engine::gpu::Lent;
+use penstock_engine::report::Path;
+use penstock_engine::request::Share;
+
+use super::gather::{Gathering, Rows};
+use super::slots::Slots;
+use super::{DeviceRead, SHUFFLE_AT};
+use crate::execute::bound::{BoundPlan, Stored};
+use crate::execute::buffer::Buffer;
+use crate::execute::device::ALIGNMENT;
+use crate::execute::device::placing::{self, Decoded};
+use crate::{ChunkJob, FillJob};
+
+pub struct Stager<'a> {
+    duty: &'a DeviceRead,
+    share: &'a Share<'a>,
+    pub slots: Slots,
+    pub stored: Buffer,
+    codec: CodecScratch,
+    /// Bytes used in the slot whose turn it is.
+    used: usize,
+    /// What of the slot goes to its place by copies.
+    copies: Vec<Copies>,
+    /// A chunk whose elements are gathered by the CPU.
+    decoded: Buffer,
+    /// The boxes of chunks in the slot, all of one bound.
+    table: Option<(usize, PlaceTable)>,
+}
+
+/// Rows in a slot and where they go.
+struct Copies {
+    from: usize,
+    rows: Rows,
+}
+
+/// A slot is sent when it holds so much.
+const FULL: usize = 4 << 20;
+/// Room for tables behind the chunks of a slot.
+const TABLES: usize = 512 << 10;
+
+impl<'a> Stager<'a> {
+    pub fn new(duty: &'a DeviceRead, share: &'a Share<'a>) -> Stager<'a> {
+        Stager {
+            duty,
+            share,
+            slots: Slots::new(share.ring()),
+            stored: Buffer::default(),
+            codec: CodecScratch::default(),
+            used: 0,
+            copies: Vec::new(),
+            decoded: Buffer::default(),
+            table: None,
+        }
+    }
+
+    pub fn chunks(&mut self, number: usize, jobs: &[ChunkJob], lent: &mut Lent<'_>) -> Result<()> {
+        let bound = &self.duty.plans[number];
+        if let ([job], true) = (jobs, self.duty.kernels.is_some())
+            && bound.comes_straight(job, self.share.counters())?
+        {
+            return self.straight(number, job, lent);
+        }
+        let start = Instant::now();
+        let mut buffer = std::mem::take(&mut self.stored);
+        let outcome = (|| {
+            let stored = bound.fetch(jobs, self.share.counters(), &mut buffer)?;
+            for job in jobs {
+                self.chunk(number, job, &stored, lent)?;
+            }
+            Ok(())
+        })();
+        self.stored = buffer;
+        let decoded = jobs.iter().filter(|j| !j.is_plain).map(|j| j.decoded_size);
+        self.duty.balance().cpu_did(decoded.sum(), start.elapsed());
+        outcome
+    }
+
+    fn chunk(
+        &mut self,
+        number: usize,
+        job: &ChunkJob,
+        stored: &Stored<'_>,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let bound = &self.duty.plans[number];
+        let (from, length) = if job.is_plain {
+            let (from, to) = bound.needed(job);
+            (from, to - from)
+        } else {
+            bound.refuse_bomb(job)?;
+            (0, job.decoded_size)
+        };
+        let bytes = stored.of(job, bound.needed(job));
+        let counters = self.share.counters();
+        let selected = job.bytes(&bound.plan);
+        counters.moved(
+            stored.path(Path::StagedBuffered, Path::StagedDirect),
+            selected,
+        );
+        bound.count(job, counters);
+        if self.duty.kernels.is_none() && whole(bound, job).is_none() {
+            return self.gather(number, job, bytes, from, length, lent);
+        }
+        let at = self.room(number, length as usize, lent)?;
+        let output = &mut self.slots.bytes()[at..at + length as usize];
+        // The kernel that places the elements unshuffles them at no cost.
+        let shuffled = match &self.duty.kernels {
+            Some(_) => self.duty.shuffled(number, job),
+            None => 0,
+        };
+        let mask = match shuffled {
+            0 => job.mask,
+            _ => job.mask | 1 << SHUFFLE_AT,
+        };
+        decode(bound, job, mask, bytes, output, &mut self.codec)?;
+        self.put(number, job, (at, from, length), shuffled, lent)
+    }
+
+    /// Reads a chunk without filters into the slot itself.
+    fn straight(&mut self, number: usize, job: &ChunkJob, lent: &mut Lent<'_>) -> Result<()> {
+        let bound = &self.duty.plans[number];
+        let (from, to) = bound.needed(job);
+        let length = to - from;
+        let at = self.room(number, length as usize, lent)?;
+        let output = &mut self.slots.bytes()[at..at + length as usize];
+        let counters = self.share.counters();
+        bound.fetch_into(job, counters, output)?;
+        let selected = job.bytes(&bound.plan);
+        counters.moved(Path::StagedBuffered, selected);
+        bound.count(job, counters);
+        self.put(number, job, (at, from, length), 0, lent)
+    }
+
+    /// Sends a chunk that is in the slot to its place, straight or by the kernel. `at` is where in
+    /// the slot its bytes from `from` on are.
+    fn put(
+        &mut self,
+        number: usize,
+        job: &ChunkJob,
+        (at, from, length): (usize, u64, u64),
+        shuffled: u64,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let bound = &self.duty.plans[number];
+        match whole(bound, job) {
+            Some(target) if shuffled == 0 => {
+                let rows = Rows {
+                    target,
+                    width: length,
+                    rows: 1,
+                    pitch: 0,
+                };
+                self.copies.push(Copies { from: at, rows });
+                Ok(())
+            }
+            _ => {
+                let address = self.slots.scratch(lent)? + at as u64;
+                let decoded = Decoded {
+                    address,
+                    length,
+                    from,
+                    shuffled,
+                };
+                self.scatter(number, job, &decoded, lent)
+            }
+        }
+    }
+
+    /// Puts what is selected of a chunk densely into the slot, from where copies take it.
+    fn gather(
+        &mut self,
+        number: usize,
+        job: &ChunkJob,
+        bytes: &[u8],
+        from: u64,
+        length: u64,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let bound = &self.duty.plans[number];
+        let element = bound.plan.element();
+        let mut decoded = std::mem::take(&mut self.decoded);
+        let outcome = (|| {
+            let chunk = decoded.room(length as usize)?;
+            decode(bound, job, job.mask, bytes, chunk, &mut self.codec)?;
+            for mut strided in job.boxes(&bound.plan) {
+                strided.chunk -= from;
+                let gathering = Gathering::new(element, &strided);
+                let bytes = gathering.bytes() as usize;
+                let mut at = self.room(number, bytes, lent)?;
+                let slot = &mut self.slots.bytes()[at..at + bytes];
+                gathering.gather(&bound.change, chunk, slot);
+                for rows in gathering.copies() {
+                    let next = at + (rows.width * rows.rows) as usize;
+                    self.copies.push(Copies { from: at, rows });
+                    at = next;
+                }
+            }
+            Ok(())
+        })();
+        self.decoded = decoded;
+        outcome
+    }
+
+    /// Adds the boxes of a chunk to the table; more than fit are placed in several goes.
+    fn scatter(
+        &mut self,
+        number: usize,
+        job: &ChunkJob,
+        decoded: &Decoded,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let bound = &self.duty.plans[number];
+        let (element, target) = (bound.plan.element(), self.duty.target);
+        for strided in job.boxes(&bound.plan) {
+            let table = self.table(number, bound)?;
+            placing::push(table, &element, &strided, decoded, target)?;
+            self.make_room_in_table(lent)?;
+        }
+        Ok(())
+    }
+
+    pub fn fill(&mut self, number: usize, job: &FillJob, lent: &mut Lent<'_>) -> Result<()> {
+        let bound = &self.duty.plans[number];
+        let (element, target) = (bound.plan.element(), self.duty.target);
+        let Some(value) = bound.plan.fill() else {
+            return Ok(());
+        };
+        let filled = job.bytes(&bound.plan);
+        self.share.counters().moved(Path::StagedBuffered, filled);
+        if self.duty.kernels.is_none() {
+            return self.fill_by_copies(number, job, value, lent);
+        }
+        let at = self.room(number, value.len(), lent)?;
+        self.slots.bytes()[at..at + value.len()].copy_from_slice(value);
+        let address = self.slots.scratch(lent)? + at as u64;
+        for strided in job.boxes(&bound.plan) {
+            let table = self.table(number, bound)?;
+            placing::push_fill(table, &element, &strided, address, target)?;
+            self.make_room_in_table(lent)?;
+        }
+        Ok(())
+    }
+
+    fn fill_by_copies(
+        &mut self,
+        number: usize,
+        job: &FillJob,
+        value: &[u8],
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        /// Elements of the pattern that a copy takes at most.
+        const MOST: u64 = 64 << 10;
+        const MOST_COPIES: usize = 1 << 16;
+        let bound = &self.duty.plans[number];
+        let element = bound.plan.element();
+        let part = &value[element.offset as usize..(element.offset + element.length) as usize];
+        for strided in job.boxes(&bound.plan) {
+            let most = strided.run.min((MOST / element.target).max(1));
+            let mut pattern = usize::MAX;
+            for run in strided.runs() {
+                let mut done = 0;
+                while done < run.elements {
+                    let elements = most.min(run.elements - done);
+                    if self.copies.len() >= MOST_COPIES {
+                        self.flush(lent)?;
+                    }
+                    // What was sent took the pattern along.
+                    if pattern == usize::MAX || self.used == 0 {
+                        pattern = self.room(number, (most * element.target) as usize, lent)?;
+                        let slot = &mut self.slots.bytes()[pattern..];
+                        for to in slot
+                            .chunks_exact_mut(element.target as usize)
+                            .take(most as usize)
+                        {
+                            bound.change.run(part, to);
+                        }
+                    }
+                    let rows = Rows {
+                        target: run.memory + done * element.target,
+                        width: elements * element.target,
+                        rows: 1,
+                        pitch: 0,
+                    };
+                    self.copies.push(Copies {
+                        from: pattern,
+                        rows,
+                    });
+                    done += elements;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn table(&mut self, number: usize, bound: &BoundPlan) -> Result<&mut PlaceTable> {
+        let made = match self.table.take() {
+            Some(made) => made,
+            None => {
+                let (element, shuffled) = (bound.plan.element(), self.duty.shuffles[number]);
+                (number, placing::table(bound.change, &element, shuffled)?)
+            }
+        };
+        Ok(&mut self.table.insert(made).1)
+    }
+
+    /// Room for so many bytes in a slot, whose place in it is returned. What is in the slot is sent
+    /// first where that is too much, or of another bound.
+    fn room(&mut self, number: usize, bytes: usize, lent: &mut Lent<'_>) -> Result<usize> {
+        let is_other = self.table.as_ref().is_some_and(|(n, _)| *n != number);
+        let is_full = self.used > 0 && self.used + bytes + TABLES > FULL;
+        if is_other || is_full {
+            self.flush(lent)?;
+        }
+        if self.used == 0 {
+            let size = (bytes.next_multiple_of(ALIGNMENT) + TABLES).max(FULL);
+            self.slots.ready(size, lent)?;
+        }
+        let at = self.used;
+        self.used = (at + bytes).next_multiple_of(ALIGNMENT);
+        Ok(at)
+    }
+
+    /// A table that has grown to the room that slots keep for it is carried out at once, with the
+    /// chunks so far.
+    fn make_room_in_table(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+        const LARGEST_BOX: usize = 2048;
+        let size = self.table.as_ref().map_or(0, |(_, table)| table.size());
+        if size + LARGEST_BOX <= TABLES {
+            return Ok(());
+        }
+        self.launch(lent)?;
+        // The slot goes on being used, so its table must have arrived.
+        lent.queue()?.finish()
+    }
+
+    /// Sends what is in the slot.
+    pub fn flush(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+        if self.used == 0 {
+            return Ok(());
+        }
+        self.launch(lent)?;
+        for copy in std::mem::take(&mut self.copies) {
+            self.share.counters().copy();
+            // SAFETY: places inside the caller's memory, as the plan has checked.
+            unsafe {
+                let target = self.duty.target.start;
+                self.slots
+                    .upload_rows(copy.from, &copy.rows, target, lent)?;
+            }
+        }
+        self.slots.sent(lent)?;
+        self.used = 0;
+        Ok(())
+    }
+
+    /// Brings the slot's chunks and the table to the GPU and queues the placing.
+    fn launch(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+        let Some((_, mut table)) = self.table.take().filter(|(_, table)| !table.is_empty()) else {
+            return Ok(());
+        };
+        let at = self.used.next_multiple_of(ALIGNMENT);
+        let size = table.size();
+        table.write(&mut self.slots.bytes()[at..at + size]);
+        let scratch = self.slots.scratch(lent)?;
+        self.share.counters().copy();
+        // SAFETY: slot and scratch are of one size; the kernel's buffers are the scratch and the
+        // caller's memory, and both stay until the queue is finished.
+        unsafe {
+            self.slots.upload(0, at + size, scratch, lent)?;
+            let stream = lent.queue()?.lend_stream();
+            if let Some(kernels) = &self.duty.kernels {
+                kernels
+                    .place(&table, scratch + at as u64, stream)
+                    .map_err(|e| placing::gpu_error(&self.duty.context, &e))?;
+            }
+        }
+        table.clear();
+        Ok(())
+    }
+
+    /// Waits for all that was sent.
+    pub fn drain(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+        self.used = 0;
+        self.copies.clear();
+        self.table = None;
+        self.slots.drain(lent)
+    }
+}
+
+/// The place of a chunk that goes there in one piece as it is.
+fn whole(bound: &BoundPlan, job: &ChunkJob) -> Option<u64> {
+    match bound.change {
+        Change::Copy => job.whole(&bound.plan),
+        _ => None,
+    }
+}
+
+/// The bytes of a chunk as they are without the filters that `mask` does not leave out.
+fn decode(
+    bound: &BoundPlan,
+    job: &ChunkJob,
+    mask: u32,
+    stored: &[u8],
+    output: &mut [u8],
+    scratch: &mut CodecScratch,
+) -> Result<()> {
+    if job.is_plain {
+        output.copy_from_slice(stored);
+        return Ok(());
+    }
+    let failed = |error: CodecError| bound.undecodable(job, &error);
+    let pipeline = &bound.plan.pipeline();
+    pipeline
+        .decode(mask, stored, output, scratch)
+        .map_err(failed)
+}

@@ -1,0 +1,149 @@
+//! Reading into host memory: each worker takes chunks from file to destination by itself.
+
+use penstock_codec::convert::Change;
+use penstock_codec::{CodecError, Scratch};
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::position::Operation;
+use penstock_engine::report::{Counters, Path};
+use penstock_engine::request::{Duty, Share};
+
+use super::queue::{Batch, WorkQueue};
+use crate::ChunkJob;
+use crate::execute::bound::{BoundPlan, Stored};
+use crate::execute::buffer::Buffer;
+use crate::execute::elements::Elements;
+use crate::execute::memory::HostMemory;
+
+/// The task of reading into host memory.
+pub struct HostRead {
+    plans: Vec<BoundPlan>,
+    queue: WorkQueue,
+    memory: HostMemory,
+}
+
+impl HostRead {
+    pub fn new(plans: Vec<BoundPlan>, memory: HostMemory) -> HostRead {
+        HostRead {
+            queue: WorkQueue::new(&plans),
+            plans,
+            memory,
+        }
+    }
+
+    /// How many of `most` workers find something to do.
+    pub fn workers(&self, most: usize) -> Result<usize> {
+        Ok(self.queue.peek(most)?.clamp(1, most))
+    }
+}
+
+/// What a worker keeps from chunk to chunk.
+#[derive(Default)]
+struct Room {
+    stored: Buffer,
+    decoded: Buffer,
+    scratch: Scratch,
+}
+
+impl Duty for HostRead {
+    fn serve(&self, share: &Share<'_>) -> Result<()> {
+        let mut room = Room::default();
+        while !share.stopping() {
+            let Some(batch) = self.queue.next_batch(&self.plans)? else {
+                break;
+            };
+            share.joined();
+            match batch {
+                Batch::Fill(number, job) => {
+                    let plan = &self.plans[number].plan;
+                    if let Some(value) = plan.fill() {
+                        self.elements(number).fill(job.boxes(plan), value);
+                        let filled = job.bytes(plan);
+                        share.counters().moved(Path::HostBuffered, filled);
+                    }
+                }
+                Batch::Chunks(number, jobs) => {
+                    self.read(number, &jobs, &mut room, share.counters())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn named(&self, error: Error) -> Error {
+        match self.plans.iter().find_map(BoundPlan::path) {
+            Some(path) => error.in_file(path),
+            None => error,
+        }
+    }
+
+    fn operation(&self) -> Operation {
+        Operation::Read
+    }
+}
+
+impl HostRead {
+    fn elements(&self, number: usize) -> Elements<'_> {
+        let bound = &self.plans[number];
+        Elements {
+            mapping: bound.plan.element(),
+            change: &bound.change,
+            memory: self.memory,
+        }
+    }
+
+    fn read(
+        &self,
+        number: usize,
+        jobs: &[ChunkJob],
+        room: &mut Room,
+        counters: &Counters,
+    ) -> Result<()> {
+        let bound = &self.plans[number];
+        let stored = bound.fetch(jobs, counters, &mut room.stored)?;
+        for job in jobs {
+            let bytes = self.decode(number, job, &stored, &mut room.decoded, &mut room.scratch)?;
+            counters.moved(stored.path(Path::HostBuffered, Path::HostDirect), bytes);
+            bound.count(job, counters);
+        }
+        Ok(())
+    }
+
+    /// Decodes one chunk and places what is selected of it. Returns how many bytes came out.
+    fn decode(
+        &self,
+        number: usize,
+        job: &ChunkJob,
+        stored: &Stored<'_>,
+        decoded: &mut Buffer,
+        scratch: &mut Scratch,
+    ) -> Result<u64> {
+        let bound = &self.plans[number];
+        let elements = self.elements(number);
+        let selected = job.bytes(&bound.plan);
+        let bytes = stored.of(job, bound.needed(job));
+        if job.is_plain {
+            elements.place(job.boxes(&bound.plan), bytes, bound.needed(job).0);
+            return Ok(selected);
+        }
+        let failed = |error: CodecError| bound.undecodable(job, &error);
+        bound.refuse_bomb(job)?;
+        let pipeline = &bound.plan.pipeline();
+        match job.whole(&bound.plan) {
+            Some(target) if matches!(bound.change, Change::Copy) => {
+                // SAFETY: jobs have disjoint elements, and this is the only slice of this one's.
+                let output = unsafe { self.memory.slice_mut(target, job.decoded_size) };
+                pipeline
+                    .decode(job.mask, bytes, output, scratch)
+                    .map_err(failed)?;
+            }
+            _ => {
+                let output = decoded.room(job.decoded_size as usize)?;
+                pipeline
+                    .decode(job.mask, bytes, output, scratch)
+                    .map_err(failed)?;
+                elements.place(job.boxes(&bound.plan), output, 0);
+            }
+        }
+        Ok(selected)
+    }
+}

@@ -1,0 +1,92 @@
+//! Writing contiguous data that must be gathered or converted: each worker takes blocks from memory to
+//! the file by itself.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::position::Operation;
+use penstock_engine::file::side::{Direct, FileSide};
+use penstock_engine::request::{Duty, Remaining, Share};
+
+use super::gather::Array;
+use super::queue::ChangeQueue;
+use crate::execute::bound::BoundPlan;
+use crate::execute::sink::BlockSink;
+
+/// The task of writing a contiguous array. From the first to the last element of a block that change,
+/// it is written whole: what lies between them is read before.
+pub struct BlockWrite {
+    bound: BoundPlan,
+    array: Array,
+    sink: Box<dyn BlockSink>,
+    path: PathBuf,
+    queue: Mutex<ChangeQueue>,
+}
+
+impl BlockWrite {
+    pub fn new(
+        bound: BoundPlan,
+        array: Array,
+        sink: Box<dyn BlockSink>,
+        path: PathBuf,
+    ) -> BlockWrite {
+        BlockWrite {
+            queue: Mutex::new(ChangeQueue::new(&bound.plan)),
+            bound,
+            array,
+            sink,
+            path,
+        }
+    }
+}
+
+impl Duty for BlockWrite {
+    fn serve(&self, share: &Share<'_>) -> Result<()> {
+        let side = FileSide {
+            file: self.bound.file(0)?,
+            operation: Operation::Write,
+            direct: Direct::Never,
+            counters: share.counters(),
+            gate: None,
+        };
+        self.array.each(
+            &self.bound,
+            share,
+            || {
+                let mut queue = self.queue.lock().unwrap_or_else(|e| e.into_inner());
+                queue.next_batch()
+            },
+            |numbered, filled| {
+                let job = &numbered.changed.job;
+                let (low, high) = job.span;
+                let bytes = &filled.bytes[low as usize..high as usize];
+                let start = bytes.as_ptr().cast_mut();
+                let (address, length) = (job.address + low, high - low);
+                // SAFETY: a write only reads the bytes.
+                unsafe { side.move_buffered(start, address, length)? };
+                let moved = job.bytes(&self.bound.plan);
+                share.counters().moved(self.array.path(), moved);
+                Ok(())
+            },
+        )
+    }
+
+    /// No worker asks for it, so it comes when all have left.
+    fn turn(&self, _share: &Share<'_>) -> Result<Remaining> {
+        self.sink.finish()?;
+        Ok(Remaining::Nothing)
+    }
+
+    fn end_turns(&self) {
+        self.sink.end();
+    }
+
+    fn named(&self, error: Error) -> Error {
+        error.in_file(&self.path)
+    }
+
+    fn operation(&self) -> Operation {
+        Operation::Write
+    }
+}

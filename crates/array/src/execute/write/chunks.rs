@@ -1,0 +1,291 @@
+//! Writing chunks: workers encode them, the submitter's steps hand them to the sink in order.
+//!
+//! Encoded chunks wait in a list until the chunks before them are written. A worker that finds the
+//! list full leaves instead of waiting; the step that has made room asks for others.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
+
+use penstock_codec::{CodecError, Scratch};
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::file::position::Operation;
+use penstock_engine::report::Counters;
+use penstock_engine::request::{Duty, Remaining, Share};
+
+use super::gather::{Array, Filled};
+use super::queue::{ChangeQueue, Numbered};
+use crate::ChunkJob;
+use crate::execute::bound::BoundPlan;
+use crate::execute::sink::{ChunkSink, ChunkStep, EncodedChunk};
+
+/// The task of writing a chunked array.
+pub struct ChunkWrite {
+    bound: BoundPlan,
+    array: Array,
+    sink: Box<dyn ChunkSink>,
+    path: PathBuf,
+    /// Bytes that may wait in the list.
+    limit: u64,
+    /// Workers that can be had.
+    most: usize,
+    /// One step at a time, so that chunks are written in order.
+    turning: Mutex<()>,
+    state: Mutex<State>,
+}
+
+struct State {
+    queue: ChangeQueue,
+    /// By their place in the order.
+    encoded: BTreeMap<u64, Encoded>,
+    /// Of the encoded chunks that are not written yet.
+    bytes: u64,
+    /// The place of the chunk that is to be written next.
+    next: u64,
+    /// Workers that serve, or were asked for and are yet to begin.
+    workers: usize,
+}
+
+struct Encoded {
+    chunk: u64,
+    mask: u32,
+    content: Content,
+}
+
+enum Content {
+    Own(Vec<u8>),
+    /// A place in the caller's memory.
+    Lent {
+        start: *const u8,
+        length: usize,
+    },
+}
+
+// SAFETY: the caller's memory stays, and nobody writes to it, until the request is finished, as
+// whoever made the array has promised.
+unsafe impl Send for Content {}
+
+/// Encoded bytes that may wait, unless the caller says otherwise.
+const LIMIT: u64 = 256 << 20;
+/// A step is asked for when so many bytes can be written, or a worker leaves.
+const WORTH_A_TURN: u64 = 4 << 20;
+/// A step ends after so many, to let others at HDF5.
+const TURN: u64 = 32 << 20;
+
+impl ChunkWrite {
+    /// `workers` of the machine's serve it at first.
+    pub fn new(
+        bound: BoundPlan,
+        array: Array,
+        sink: Box<dyn ChunkSink>,
+        path: PathBuf,
+        scratch: Option<u64>,
+        workers: usize,
+    ) -> ChunkWrite {
+        let limit = scratch.unwrap_or(LIMIT);
+        // Each worker has a chunk decoded and encoded, which must not be many times the limit.
+        let each = 2 * bound.plan.decoded_size().max(1);
+        let by_memory = usize::try_from(limit.saturating_mul(4) / each).unwrap_or(usize::MAX);
+        let by_work = usize::try_from(bound.plan.touched()).unwrap_or(usize::MAX);
+        let most = workers.min(by_memory).min(by_work).max(1);
+        ChunkWrite {
+            state: Mutex::new(State {
+                queue: ChangeQueue::new(&bound.plan),
+                encoded: BTreeMap::new(),
+                bytes: 0,
+                next: 0,
+                workers: most,
+            }),
+            bound,
+            array,
+            sink,
+            path,
+            limit,
+            most,
+            turning: Mutex::new(()),
+        }
+    }
+
+    /// Workers that are to serve it at first.
+    pub fn workers(&self) -> usize {
+        self.most
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Nothing, where nothing is left or there is no room for what would be encoded.
+    fn take(&self) -> Result<Vec<Numbered>> {
+        let mut state = self.lock();
+        if state.bytes >= self.limit {
+            return Ok(Vec::new());
+        }
+        state.queue.next_batch()
+    }
+
+    fn encode(
+        &self,
+        job: &ChunkJob,
+        filled: Filled<'_>,
+        scratch: &mut Scratch,
+        counters: &Counters,
+    ) -> Result<Encoded> {
+        let plan = &self.bound.plan;
+        let is_plain = plan.pipeline().filters.is_empty() || plan.is_unfiltered(job.chunk);
+        let (mask, content) = if !is_plain {
+            let encoded = plan.pipeline().encode(filled.bytes, scratch);
+            let (bytes, mask) = encoded.map_err(|error| self.unencodable(job, &error))?;
+            counters.decoded_cpu(job.decoded_size);
+            (mask, Content::Own(bytes))
+        } else if filled.stays {
+            let (start, length) = (filled.bytes.as_ptr(), filled.bytes.len());
+            (0, Content::Lent { start, length })
+        } else {
+            (0, Content::Own(filled.bytes.to_vec()))
+        };
+        Ok(Encoded {
+            chunk: job.chunk,
+            mask,
+            content,
+        })
+    }
+
+    fn unencodable(&self, job: &ChunkJob, error: &CodecError) -> Error {
+        let plan = &self.bound.plan;
+        let first = plan.first_element(job.chunk);
+        let text = format!("the chunk at {first:?} cannot be encoded: {error}");
+        Error::new(Kind::Io, text).about(&format!("dataset {}", plan.name()))
+    }
+
+    fn put(&self, number: u64, encoded: Encoded, share: &Share<'_>) {
+        let mut state = self.lock();
+        state.bytes += encoded.waiting();
+        state.encoded.insert(number, encoded);
+        let is_worth_it = state.bytes >= WORTH_A_TURN.min(self.limit);
+        if is_worth_it && state.has_next() {
+            drop(state);
+            share.ask_turn();
+        }
+    }
+
+    fn write(
+        &self,
+        step: &mut dyn ChunkStep,
+        encoded: &Encoded,
+        counters: &Counters,
+    ) -> Result<()> {
+        let bytes = encoded.bytes();
+        step.write(EncodedChunk {
+            first: self.bound.plan.first_element(encoded.chunk),
+            mask: encoded.mask,
+            bytes,
+        })?;
+        counters.chunks(1, bytes.len() as u64);
+        Ok(())
+    }
+}
+
+impl Encoded {
+    fn bytes(&self) -> &[u8] {
+        match &self.content {
+            Content::Own(bytes) => bytes,
+            // SAFETY: a slice of the caller's memory, which stays until the request is finished.
+            Content::Lent { start, length } => unsafe {
+                std::slice::from_raw_parts(*start, *length)
+            },
+        }
+    }
+
+    /// Memory that it takes while it waits. Some also for what costs none, so that the list is
+    /// bounded.
+    fn waiting(&self) -> u64 {
+        match &self.content {
+            Content::Own(bytes) => bytes.len().max(64) as u64,
+            Content::Lent { .. } => 64,
+        }
+    }
+}
+
+impl State {
+    fn has_next(&self) -> bool {
+        self.encoded.contains_key(&self.next)
+    }
+}
+
+/// A worker that serves. However it ends, the submitter learns of it.
+struct Present<'a>(&'a ChunkWrite, &'a Share<'a>);
+
+impl Drop for Present<'_> {
+    fn drop(&mut self) {
+        self.0.lock().workers -= 1;
+        self.1.ask_turn();
+    }
+}
+
+impl Duty for ChunkWrite {
+    fn serve(&self, share: &Share<'_>) -> Result<()> {
+        let _present = Present(self, share);
+        let mut scratch = Scratch::default();
+        self.array.each(
+            &self.bound,
+            share,
+            || self.take(),
+            |numbered, filled| {
+                let job = &numbered.changed.job;
+                let encoded = self.encode(job, filled, &mut scratch, share.counters())?;
+                let moved = job.bytes(&self.bound.plan);
+                share.counters().moved(self.array.path(), moved);
+                self.put(numbered.number, encoded, share);
+                Ok(())
+            },
+        )
+    }
+
+    fn turn(&self, share: &Share<'_>) -> Result<Remaining> {
+        let _one = self.turning.lock().unwrap_or_else(|e| e.into_inner());
+        let mut step = self.sink.step();
+        let (mut written, mut outcome) = (0, Ok(()));
+        while written < TURN && outcome.is_ok() && !share.stopping() {
+            let mut state = self.lock();
+            let next = state.next;
+            let Some(encoded) = state.encoded.remove(&next) else {
+                break;
+            };
+            state.next += 1;
+            drop(state);
+            outcome = self.write(&mut *step, &encoded, share.counters());
+            written += encoded.bytes().len() as u64;
+            self.lock().bytes -= encoded.waiting();
+        }
+        drop(step);
+        outcome?;
+        let mut state = self.lock();
+        if state.has_next() {
+            share.ask_turn();
+        } else if state.queue.is_over() && state.next == state.queue.handed_out() {
+            drop(state);
+            self.sink.finish()?;
+            return Ok(Remaining::Nothing);
+        }
+        // Others leave when they find nothing to do.
+        let missing = self.most - state.workers.min(self.most);
+        if !state.queue.is_over() && missing > 0 && state.bytes <= self.limit / 2 {
+            state.workers += missing;
+            return Ok(Remaining::Workers(missing));
+        }
+        Ok(Remaining::Turns)
+    }
+
+    fn clean_up(&self) {
+        self.lock().encoded.clear();
+    }
+
+    fn named(&self, error: Error) -> Error {
+        error.in_file(&self.path)
+    }
+
+    fn operation(&self) -> Operation {
+        Operation::Write
+    }
+}

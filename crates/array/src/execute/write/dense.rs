@@ -1,0 +1,98 @@
+//! Writing what only the format's library can: workers gather the elements in host memory, and the sink
+//! writes them in the submitter's step.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::file::position::Operation;
+use penstock_engine::request::{Duty, Remaining, Share};
+
+use super::gather::Array;
+use super::queue::ChangeQueue;
+use crate::execute::bound::BoundPlan;
+use crate::execute::memory::HostMemory;
+use crate::execute::sink::DenseSink;
+
+/// The task of writing through a sink that takes all elements at once.
+pub struct DenseWrite {
+    bound: BoundPlan,
+    array: Array,
+    sink: Box<dyn DenseSink>,
+    path: PathBuf,
+    queue: Mutex<ChangeQueue>,
+    /// The elements, one after the other. Workers write each their own parts of it.
+    gathered: Vec<u8>,
+    target: HostMemory,
+}
+
+impl DenseWrite {
+    pub fn new(
+        bound: BoundPlan,
+        array: Array,
+        sink: Box<dyn DenseSink>,
+        bytes: u64,
+        path: PathBuf,
+    ) -> Result<Self> {
+        let mut gathered = Vec::new();
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        gathered.try_reserve_exact(length).map_err(|_| {
+            sink.end();
+            let text = format!("no memory to gather {length} bytes that are to be written");
+            Error::new(Kind::Memory, text)
+        })?;
+        gathered.resize(length, 0);
+        // SAFETY: the memory does not move with its owner, the task, and is used by nothing else before
+        // all workers have left.
+        let target = unsafe { HostMemory::new(gathered.as_mut_ptr(), bytes) };
+        Ok(DenseWrite {
+            queue: Mutex::new(ChangeQueue::new(&bound.plan)),
+            bound,
+            array,
+            sink,
+            path,
+            gathered,
+            target,
+        })
+    }
+}
+
+impl Duty for DenseWrite {
+    fn serve(&self, share: &Share<'_>) -> Result<()> {
+        self.array.each(
+            &self.bound,
+            share,
+            || {
+                let mut queue = self.queue.lock().unwrap_or_else(|e| e.into_inner());
+                queue.next_batch()
+            },
+            |numbered, filled| {
+                let job = &numbered.changed.job;
+                // SAFETY: blocks are disjoint, and each is handed out once.
+                let to = unsafe { self.target.slice_mut(job.address, job.decoded_size) };
+                to.copy_from_slice(filled.bytes);
+                let moved = job.bytes(&self.bound.plan);
+                share.counters().moved(self.sink.path(), moved);
+                Ok(())
+            },
+        )
+    }
+
+    /// No worker asks for it, so it comes when all have left.
+    fn turn(&self, _share: &Share<'_>) -> Result<Remaining> {
+        self.sink.write(&self.gathered)?;
+        Ok(Remaining::Nothing)
+    }
+
+    fn end_turns(&self) {
+        self.sink.end();
+    }
+
+    fn named(&self, error: Error) -> Error {
+        error.in_file(&self.path)
+    }
+
+    fn operation(&self) -> Operation {
+        Operation::Write
+    }
+}

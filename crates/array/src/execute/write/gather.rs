@@ -1,0 +1,115 @@
+//! One worker's way of getting at the new bytes of chunks, from either kind of memory.
+
+use std::sync::Arc;
+
+use penstock_codec::convert::Change;
+use penstock_codec::gpu::Kernels;
+use penstock_engine::error::Result;
+use penstock_engine::gpu::Context;
+use penstock_engine::report::Path;
+use penstock_engine::request::Share;
+
+use super::before::Room;
+use super::device_gather::DeviceGather;
+use super::queue::Numbered;
+use crate::Before;
+use crate::execute::bound::BoundPlan;
+use crate::execute::elements::Elements;
+use crate::execute::memory::{DeviceMemory, HostMemory};
+
+/// The array that is written.
+pub enum Array {
+    Host(HostMemory),
+    Device {
+        memory: DeviceMemory,
+        context: Arc<Context>,
+        kernels: Arc<Kernels>,
+    },
+}
+
+/// A decoded chunk with all its new elements.
+pub struct Filled<'a> {
+    pub bytes: &'a [u8],
+    /// They are in the caller's memory, which stays until the request is finished.
+    pub stays: bool,
+}
+
+impl Array {
+    /// How its bytes travel.
+    pub fn path(&self) -> Path {
+        match self {
+            Array::Host(_) => Path::HostBuffered,
+            Array::Device { .. } => Path::StagedBuffered,
+        }
+    }
+
+    /// Fills the chunks that `take` gives, until it gives none, and hands each to `done`. When this
+    /// returns, nothing of it touches any memory.
+    pub fn each(
+        &self,
+        bound: &BoundPlan,
+        share: &Share<'_>,
+        mut take: impl FnMut() -> Result<Vec<Numbered>>,
+        mut done: impl FnMut(&Numbered, Filled<'_>) -> Result<()>,
+    ) -> Result<()> {
+        match self {
+            Array::Host(memory) => {
+                let mut room = Room::default();
+                while !share.stopping() {
+                    let batch = take()?;
+                    if batch.is_empty() {
+                        break;
+                    }
+                    share.joined();
+                    for numbered in &batch {
+                        from_host(bound, *memory, share, numbered, &mut room, &mut done)?;
+                    }
+                }
+                Ok(())
+            }
+            Array::Device {
+                memory,
+                context,
+                kernels,
+            } => {
+                let mut gather = DeviceGather::new(bound, *memory, context, kernels, share)?;
+                let outcome = gather.each(&mut take, &mut done);
+                let drained = gather.drain();
+                outcome.and(drained)
+            }
+        }
+    }
+}
+
+fn from_host(
+    bound: &BoundPlan,
+    memory: HostMemory,
+    share: &Share<'_>,
+    numbered: &Numbered,
+    room: &mut Room,
+    done: &mut impl FnMut(&Numbered, Filled<'_>) -> Result<()>,
+) -> Result<()> {
+    let changed = &numbered.changed;
+    let job = &changed.job;
+    let is_plain = matches!(bound.change, Change::Copy) && changed.before == Before::Nothing;
+    if let (true, Some(at)) = (is_plain, job.whole(&bound.plan)) {
+        let filled = Filled {
+            bytes: memory.slice(at, job.decoded_size),
+            stays: true,
+        };
+        done(numbered, filled)
+    } else {
+        let bytes = bound.before(changed, share.counters(), room)?;
+        let elements = Elements {
+            mapping: bound.plan.element(),
+            change: &bound.change,
+            memory,
+        };
+        elements.gather(job.boxes(&bound.plan), bytes);
+        let filled = Filled {
+            bytes,
+            stays: false,
+        };
+        done(numbered, filled)
+    }
+}

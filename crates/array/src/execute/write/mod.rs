@@ -1,0 +1,16 @@
+//! Writing: workers gather the new elements of each chunk, convert them and encode the chunk; what only
+//! the format's library does is done by a sink, in the submitter's steps.
+
+mod before;
+mod blocks;
+mod chunks;
+mod dense;
+mod device_gather;
+mod gather;
+mod queue;
+
+pub(super) use super::device::placing::kernels;
+pub(super) use blocks::BlockWrite;
+pub(super) use chunks::ChunkWrite;
+pub(super) use dense::DenseWrite;
+pub(super) use gather::Array;

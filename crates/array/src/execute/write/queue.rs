@@ -1,0 +1,76 @@
+//! The work queue of a write: changed chunks are handed out in their order.
+
+use std::sync::Arc;
+
+use penstock_engine::error::Result;
+
+use crate::execute::device::ALIGNMENT;
+use crate::{Changed, Changes, Plan};
+
+/// A chunk and its place in the order.
+pub struct Numbered {
+    pub number: u64,
+    pub changed: Changed,
+}
+
+pub struct ChangeQueue {
+    changes: Changes,
+    next: u64,
+    is_over: bool,
+    /// Did not fit into the last batch.
+    left: Option<Changed>,
+}
+
+/// A batch ends when it has so many decoded bytes.
+pub const BATCH: u64 = 1 << 20;
+
+impl ChangeQueue {
+    pub fn new(plan: &Arc<Plan>) -> ChangeQueue {
+        ChangeQueue {
+            changes: Changes::new(plan),
+            next: 0,
+            is_over: false,
+            left: None,
+        }
+    }
+
+    /// What one worker takes on at a time: one chunk, or as many as are small together. Empty when
+    /// all are handed out.
+    pub fn next_batch(&mut self) -> Result<Vec<Numbered>> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        loop {
+            let changed = match self.left.take() {
+                Some(changed) => changed,
+                None => match self.changes.next().transpose()? {
+                    Some(changed) => changed,
+                    None => {
+                        self.is_over = true;
+                        return Ok(batch);
+                    }
+                },
+            };
+            // So much a slot of the ring needs for it.
+            bytes += changed.job.decoded_size.next_multiple_of(ALIGNMENT as u64);
+            if bytes > BATCH && !batch.is_empty() {
+                self.left = Some(changed);
+                return Ok(batch);
+            }
+            batch.push(Numbered {
+                number: self.next,
+                changed,
+            });
+            self.next += 1;
+        }
+    }
+
+    /// How many were handed out.
+    pub fn handed_out(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether all were, as far as is known.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+}

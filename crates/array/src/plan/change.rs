@@ -1,0 +1,145 @@
+//! The work of a plan that writes: chunks that get new elements.
+
+use std::sync::Arc;
+
+use penstock_engine::error::Result;
+
+use super::job::Stored;
+use super::{ChunkJob, Plan, Source, Works};
+use crate::boxes::Placement;
+use crate::selection::{Axis, Selection};
+
+/// One chunk, or block of contiguous data, of which some elements change.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// Where it is stored, where it is; its placement says which elements change.
+    pub job: ChunkJob,
+    pub before: Before,
+}
+
+/// What of the chunk as it is counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Every byte changes, or every one of the [`span`](ChunkJob::span) that is written.
+    Nothing,
+    /// Elements outside the dataset, which are to be the fill value, or all of a chunk that was
+    /// never written.
+    Fill,
+    /// The elements that do not change.
+    Stored,
+}
+
+/// What a write changes, chunk by chunk in order of number.
+pub struct Changes {
+    plan: Arc<Plan>,
+    works: Works,
+}
+
+impl Changes {
+    /// All chunks that a plan touches.
+    pub fn new(plan: &Arc<Plan>) -> Changes {
+        Changes {
+            plan: Arc::clone(plan),
+            works: plan.works(),
+        }
+    }
+
+    fn changed(&self, chunk: u64, placement: Placement) -> Result<Changed> {
+        let plan = &self.plan;
+        let start = match plan.source {
+            Source::Contiguous { offset } => Some(offset),
+            Source::Memory => Some(0),
+            _ => None,
+        };
+        if let Some(offset) = start {
+            // A block ends where the array does. Of one that is covered from the first to the last
+            // changed element no more is written.
+            let job = plan.block(offset, chunk, placement).with_all_stored();
+            let (low, high) = job.span;
+            let is_one_run = job.elements * plan.file_element() == high - low;
+            debug_assert!(
+                job.elements == plan.inside(chunk) || is_one_run || plan.rewritten().is_some()
+            );
+            let before = match is_one_run {
+                true => Before::Nothing,
+                false => Before::Stored,
+            };
+            return Ok(Changed { job, before });
+        }
+        let inside = plan.inside(chunk);
+        let new = ChunkJob::new(plan, chunk, Stored::nowhere(plan.decoded_size), placement);
+        // What is stored does not matter then, be it damaged.
+        if new.elements == inside {
+            let before = match inside == plan.grid.elements() {
+                true => Before::Nothing,
+                false => Before::Fill,
+            };
+            return Ok(Changed { job: new, before });
+        }
+        Ok(match plan.stored(&new)? {
+            // All of it is needed, also where it is stored without filters.
+            Some(job) => Changed {
+                job: job.with_all_stored(),
+                before: Before::Stored,
+            },
+            None => Changed {
+                job: new,
+                before: Before::Fill,
+            },
+        })
+    }
+}
+
+impl Iterator for Changes {
+    type Item = Result<Changed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let touched = self.works.touched()?;
+        Some(touched.and_then(|(chunk, placement)| self.changed(chunk, placement)))
+    }
+}
+
+impl Plan {
+    /// Elements of a chunk that lie in the dataset.
+    fn inside(&self, chunk: u64) -> u64 {
+        let sides = self.grid.shape().iter().zip(self.grid.chunk());
+        self.first_element(chunk)
+            .iter()
+            .zip(sides)
+            .map(|(first, (size, side))| (*side).min(size - first))
+            .product()
+    }
+
+    /// The sides of the blocks of contiguous data, if some are written with elements between those that
+    /// change: nothing else may change these meanwhile.
+    pub fn rewritten(&self) -> Option<&[u64]> {
+        let Source::Contiguous { .. } = self.source else {
+            return None;
+        };
+        let is_one_run = match &self.selection {
+            Selection::Grid(axes) => self.are_runs(axes),
+            Selection::Runs(runs) => runs.len() <= 1,
+        };
+        (!is_one_run).then(|| self.grid.chunk())
+    }
+
+    /// Whether what is selected of each block is one run of elements.
+    fn are_runs(&self, axes: &[Axis]) -> bool {
+        let sides = self.grid.shape().iter().zip(self.grid.chunk());
+        let mut is_full = true;
+        for (axis, (size, side)) in axes.iter().zip(sides).rev() {
+            if *side == 1 && *size > 1 {
+                // Of this dimension, and those further out, a block has one index.
+                break;
+            }
+            let Some((_, count)) = axis.as_range() else {
+                return false;
+            };
+            if count > 1 && !is_full {
+                return false;
+            }
+            is_full &= count == *size;
+        }
+        true
+    }
+}

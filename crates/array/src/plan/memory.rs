@@ -1,0 +1,72 @@
+//! Where elements lie in memory.
+
+use penstock_engine::error::{Error, Result};
+
+/// Where the elements of a selection lie in memory, in bytes from the lowest byte that the memory has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryLayout {
+    /// Offset of the first element that comes out.
+    pub base: u64,
+    /// Bytes of the memory: nothing outside `0..length` is ever touched.
+    pub length: u64,
+    /// Bytes from an element to the next along each dimension in which the selection comes out.
+    pub strides: Vec<i64>,
+}
+
+impl MemoryLayout {
+    /// A C array of this shape.
+    pub fn dense(shape: &[u64], element: u64) -> Result<MemoryLayout> {
+        let too_large =
+            || Error::invalid(format!("an array of shape {shape:?} is too large to count"));
+        let mut strides = vec![0; shape.len()];
+        let mut bytes = element;
+        for (size, stride) in shape.iter().zip(&mut strides).rev() {
+            *stride = i64::try_from(bytes).map_err(|_| too_large())?;
+            bytes = bytes.checked_mul((*size).max(1)).ok_or_else(too_large)?;
+        }
+        Ok(MemoryLayout {
+            base: 0,
+            length: if shape.contains(&0) { 0 } else { bytes },
+            strides,
+        })
+    }
+
+    /// An error if elements of the selection would come out on each other.
+    pub(super) fn check_apart(&self, shape: &[u64]) -> Result<()> {
+        if self
+            .strides
+            .iter()
+            .zip(shape)
+            .any(|(stride, size)| *stride == 0 && *size > 1)
+        {
+            return Err(Error::invalid(
+                "a dimension of the memory has stride 0, so its elements lie on each other",
+            ));
+        }
+        Ok(())
+    }
+
+    /// An error if an element of the selection would come out outside the memory.
+    pub fn check(&self, shape: &[u64], element: u64) -> Result<()> {
+        if self.strides.len() != shape.len() {
+            return Err(Error::invalid(format!(
+                "the selection comes out with shape {shape:?}, the memory has {} strides",
+                self.strides.len()
+            )));
+        }
+        let (mut low, mut high) = (i128::from(self.base), i128::from(self.base));
+        for (stride, size) in self.strides.iter().zip(shape) {
+            let reach = i128::from(*stride) * i128::from(size - 1);
+            *(if reach < 0 { &mut low } else { &mut high }) += reach;
+        }
+        let end = high + i128::from(element);
+        let most = i128::from(self.length.min(i64::MAX as u64));
+        if low < 0 || end > most {
+            return Err(Error::invalid(format!(
+                "the selection comes out at bytes {low} to {end} of a memory of {} bytes",
+                self.length
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,418 @@
+//! Plans: from an array, a selection and a place in memory to stretches of the file and the boxes of
+//! memory that correspond to them. Pure data, made chunk by chunk on demand, and the same for reads and
+//! writes.
+
+mod blocks;
+mod change;
+mod element;
+mod job;
+mod matched;
+mod memory;
+mod one_range;
+mod runs_by_chunk;
+mod stored;
+mod walk;
+
+use std::sync::Arc;
+
+use penstock_codec::Pipeline;
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::file::position::Operation;
+
+use crate::boxes::{Geometry, Placement};
+use crate::chunks::{ChunkGrid, ChunkTable, StoredChunk};
+use crate::selection::{Axis, Selection};
+pub use change::{Before, Changed, Changes};
+pub use element::ElementMapping;
+use job::Stored;
+pub use job::{ChunkJob, FileRange, FillJob, Work};
+pub use matched::{in_order, match_selections};
+pub use memory::MemoryLayout;
+pub use stored::{FileSegment, Source, StoredArray, bytes};
+pub use walk::{Window, Windows, Works};
+
+/// A filter mask that leaves every filter out.
+pub const NO_FILTERS: u32 = u32::MAX;
+
+/// What is moved between an array in a file and memory, and in which direction. Workers share it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    direction: Operation,
+    name: String,
+    source: Source,
+    grid: ChunkGrid,
+    selection: Selection,
+    geometry: Geometry,
+    element: ElementMapping,
+    pipeline: Pipeline,
+    unfiltered_edges: bool,
+    fill: Option<Vec<u8>>,
+    decoded_size: u64,
+}
+
+impl Plan {
+    /// The elements of `selection`, which lie in memory as `memory` says.
+    ///
+    /// In a write elements may lie on each other in memory, as one value for several; in a read that is
+    /// an error. Errors name the array.
+    pub fn new(
+        array: &StoredArray,
+        selection: Selection,
+        memory: &MemoryLayout,
+        element: ElementMapping,
+        direction: Operation,
+    ) -> Result<Plan> {
+        Plan::make(array, selection, memory, element, direction)
+            .map_err(|error| error.about(&format!("dataset {}", array.name)))
+    }
+
+    fn make(
+        array: &StoredArray,
+        selection: Selection,
+        memory: &MemoryLayout,
+        element: ElementMapping,
+        direction: Operation,
+    ) -> Result<Plan> {
+        let (file_element, memory_element) = match direction {
+            Operation::Read => (element.source, element.target),
+            Operation::Write => (element.target, element.source),
+        };
+        if file_element != array.element {
+            return Err(Error::invalid(
+                "the plan's element has another size than the array's",
+            ));
+        }
+        let is_inside = element
+            .offset
+            .checked_add(element.length)
+            .is_some_and(|end| end <= element.source);
+        if !is_inside || element.length == 0 || element.target == 0 {
+            return Err(Error::invalid("the part is not inside the element"));
+        }
+        let mut shape = array.shape.clone();
+        let mut memory_strides = memory.strides.clone();
+        let mut selection = match selection {
+            Selection::Grid(axes) => Selection::Grid(axes.into_iter().map(Axis::normal).collect()),
+            runs => runs,
+        };
+        selection.check(&shape)?;
+        let comes_out = selection
+            .shape()
+            .filter(|shape| {
+                shape
+                    .iter()
+                    .try_fold(1u64, |n, s| n.checked_mul(*s))
+                    .is_some()
+            })
+            .ok_or_else(|| Error::invalid("the selection has too many elements to count"))?;
+        let is_empty = selection.is_empty();
+        if !is_empty {
+            memory.check(&comes_out, memory_element)?;
+            if direction == Operation::Read {
+                memory.check_apart(&comes_out)?;
+            }
+        }
+        if shape.is_empty() {
+            // A scalar is an array of one element.
+            shape = vec![1];
+            if matches!(&selection, Selection::Grid(_)) {
+                selection = Selection::Grid(vec![Axis::all(1)]);
+                memory_strides = vec![0];
+            }
+        }
+        if is_empty {
+            selection = Selection::none();
+        }
+        let grid = match &array.source {
+            Source::Chunks(table) if table.grid().shape() == shape => table.grid().clone(),
+            Source::Chunks(_) => {
+                return Err(Error::invalid("the chunk table is that of another shape"));
+            }
+            // Nothing to do, whatever the shape.
+            _ if is_empty => ChunkGrid::new(&[0], &[1])?,
+            source => {
+                let bytes = array.bytes()?;
+                if let Source::Contiguous { offset } = source
+                    && offset.checked_add(bytes).is_none()
+                {
+                    return Err(Error::new(
+                        Kind::Io,
+                        format!("its {bytes} bytes at offset {offset} reach past any file"),
+                    ));
+                }
+                let (shape, block) = blocks::shape(&shape, &selection, file_element);
+                ChunkGrid::new(&shape, &block)?
+            }
+        };
+        let decoded_size = grid
+            .elements()
+            .checked_mul(file_element)
+            .filter(|bytes| i64::try_from(*bytes).is_ok())
+            .ok_or_else(|| Error::new(Kind::Io, "its chunks are too large"))?;
+        let chunk_strides = match selection {
+            Selection::Grid(_) => c_strides(grid.chunk(), file_element),
+            Selection::Runs(_) => vec![file_element],
+        };
+        let is_chunked = matches!(array.source, Source::Chunks(_));
+        Ok(Plan {
+            direction,
+            name: array.name.clone(),
+            source: array.source.clone(),
+            grid,
+            selection,
+            geometry: Geometry {
+                chunk_strides,
+                memory_strides,
+                base: memory.base,
+                chunk_element: file_element,
+                memory_element,
+            },
+            element,
+            pipeline: match is_chunked {
+                true => array.pipeline.clone(),
+                false => Pipeline::default(),
+            },
+            unfiltered_edges: is_chunked && array.unfiltered_edges,
+            fill: array.fill.clone(),
+            decoded_size,
+        })
+    }
+
+    /// Where the stored bytes are.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+    /// Whether the file is read or written.
+    pub fn direction(&self) -> Operation {
+        self.direction
+    }
+    /// What of each element is moved.
+    pub fn element(&self) -> ElementMapping {
+        self.element
+    }
+    /// Bytes of an element in the file.
+    pub fn file_element(&self) -> u64 {
+        self.geometry.chunk_element
+    }
+    /// Bytes of an element in memory.
+    pub fn memory_element(&self) -> u64 {
+        self.geometry.memory_element
+    }
+    /// The filters of its chunks; none if it has no chunks.
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+    /// The name of the array.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// Whether elements lie in files of their own.
+    pub fn is_in_segments(&self) -> bool {
+        matches!(self.source, Source::Segments(_))
+    }
+    /// Whether elements are in memory already.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.source, Source::Memory)
+    }
+    /// The stored element that unwritten elements read as.
+    pub fn fill(&self) -> Option<&[u8]> {
+        self.fill.as_deref()
+    }
+    /// Bytes of a full decoded chunk.
+    pub fn decoded_size(&self) -> u64 {
+        self.decoded_size
+    }
+
+    /// Index in the dataset of a chunk's first element.
+    pub fn first_element(&self, chunk: u64) -> Vec<u64> {
+        let coordinates = self.grid.coordinates(chunk);
+        coordinates
+            .iter()
+            .zip(self.grid.chunk())
+            .map(|(at, side)| at * side)
+            .collect()
+    }
+
+    /// Puts dataset, chunk and file range before the cause of a failure of a job.
+    pub fn name_in(&self, job: &ChunkJob, error: Error) -> Error {
+        let coordinates = self.grid.coordinates(job.chunk);
+        let what = match &self.source {
+            Source::Chunks(_) => "chunk",
+            _ => "block",
+        };
+        let placed = format!(
+            "dataset {}: the {what} at {coordinates:?}, {} bytes at offset {}",
+            self.name, job.stored_size, job.address
+        );
+        error.about(&placed)
+    }
+
+    /// Behind the last byte of its one file that belongs to the dataset.
+    pub fn end(&self) -> u64 {
+        match &self.source {
+            Source::Chunks(table) => table.end(),
+            Source::Contiguous { offset } => {
+                let elements: u64 = self.grid.shape().iter().product();
+                offset.saturating_add(elements * self.file_element())
+            }
+            _ => 0,
+        }
+    }
+
+    /// How many chunks are touched, about: a selection of single elements may touch fewer.
+    pub fn touched(&self) -> u64 {
+        match &self.selection {
+            Selection::Grid(axes) => axes
+                .iter()
+                .zip(self.grid.chunk())
+                .map(|(axis, side)| axis.touched(*side))
+                .fold(1, u64::saturating_mul),
+            Selection::Runs(runs) => {
+                let elements = runs.iter().fold(0u64, |n, r| n.saturating_add(r.length));
+                let whole = elements / self.grid.elements().max(1);
+                whole
+                    .saturating_add(runs.len() as u64)
+                    .min(self.grid.total())
+            }
+        }
+    }
+
+    /// All work, chunk by chunk in order of number. After an error the next chunk follows, if it was not
+    /// for want of memory.
+    pub fn works(self: &Arc<Self>) -> Works {
+        Works::new(self.clone())
+    }
+
+    /// All work in portions whose stored and decoded bytes together stay below `limit`, or that are
+    /// a single chunk. Jobs of a portion are sorted by address.
+    pub fn windows(self: &Arc<Self>, limit: u64) -> Windows {
+        Windows::new(self.clone(), limit)
+    }
+
+    /// What is to be done for one touched chunk; `None` if it stays as it is.
+    fn work(&self, chunk: u64, placement: Placement) -> Result<Option<Work>> {
+        let found = match &self.source {
+            Source::Missing => Err(placement),
+            Source::Contiguous { offset } => Ok(self.block(*offset, chunk, placement)),
+            Source::Memory | Source::Segments(_) => Ok(self.block(0, chunk, placement)),
+            Source::Chunks(table) => match self.find(table, chunk)? {
+                None => Err(placement),
+                Some(stored) => Ok(self.stored_chunk(chunk, stored, placement)?),
+            },
+        };
+        Ok(match found {
+            Ok(job) => Some(Work::Chunk(job)),
+            Err(_) if self.fill.is_none() => None,
+            Err(placement) => Some(Work::Fill(FillJob::new(self, chunk, placement))),
+        })
+    }
+
+    fn find(&self, table: &ChunkTable, chunk: u64) -> Result<Option<StoredChunk>> {
+        let found = table.find(chunk);
+        found.map_err(|error| error.about(&format!("dataset {}", self.name)))
+    }
+
+    /// The job with its stored bytes, if the chunk is in the file.
+    fn stored(&self, job: &ChunkJob) -> Result<Option<ChunkJob>> {
+        let Source::Chunks(table) = &self.source else {
+            return Ok(None);
+        };
+        let stored = self.find(table, job.chunk)?;
+        stored
+            .map(|stored| self.stored_chunk(job.chunk, stored, job.placement().clone()))
+            .transpose()
+    }
+
+    /// The job of a chunk that is in the file.
+    fn stored_chunk(
+        &self,
+        chunk: u64,
+        stored: StoredChunk,
+        placement: Placement,
+    ) -> Result<ChunkJob> {
+        let mask = match self.is_unfiltered(chunk) {
+            true => NO_FILTERS,
+            false => stored.mask,
+        };
+        let filters = self.pipeline.filters.len();
+        let is_plain = (0..filters).all(|at| at < 32 && mask >> at & 1 == 1);
+        let place = Stored {
+            address: stored.address,
+            size: stored.size,
+            mask,
+            is_plain,
+            decoded_size: self.decoded_size,
+        };
+        let job = ChunkJob::new(self, chunk, place, placement);
+        if is_plain && stored.size != self.decoded_size {
+            let cause = format!(
+                "it is stored without filters, and its elements have {} bytes",
+                self.decoded_size
+            );
+            return Err(self.name_in(&job, Error::new(Kind::Io, cause)));
+        }
+        Ok(job)
+    }
+
+    /// Whether a chunk is stored without any filter, because it sticks out of the array.
+    pub fn is_unfiltered(&self, chunk: u64) -> bool {
+        self.unfiltered_edges && self.grid.is_partial(chunk)
+    }
+
+    /// A block of contiguous data that starts at `offset`; the last one may be shorter.
+    fn block(&self, offset: u64, chunk: u64, placement: Placement) -> ChunkJob {
+        let mut elements = 1;
+        let mut before = 0;
+        let first = self.first_element(chunk);
+        for ((at, size), side) in first.iter().zip(self.grid.shape()).zip(self.grid.chunk()) {
+            elements *= (*side).min(size - at);
+            before = before * size + at;
+        }
+        let size = elements * self.file_element();
+        let place = Stored {
+            address: offset + before * self.file_element(),
+            size,
+            mask: NO_FILTERS,
+            is_plain: true,
+            decoded_size: size,
+        };
+        ChunkJob::new(self, chunk, place, placement)
+    }
+
+    /// The parts of the files of such an array that a range of the whole lies in.
+    pub fn segment_ranges(&self, range: FileRange) -> Vec<(usize, FileRange)> {
+        let Source::Segments(segments) = &self.source else {
+            return Vec::new();
+        };
+        let mut parts = Vec::new();
+        let mut start = 0u64;
+        let (mut at, end) = (range.offset, range.offset + range.length);
+        for (number, segment) in segments.iter().enumerate() {
+            let stop = segment
+                .size
+                .map_or(u64::MAX, |size| start.saturating_add(size));
+            if at < end && at < stop {
+                let length = end.min(stop) - at;
+                parts.push((
+                    number,
+                    FileRange {
+                        offset: segment.offset.saturating_add(at - start),
+                        length,
+                        memory: range.memory + (at - range.offset),
+                    },
+                ));
+                at += length;
+            }
+            start = stop;
+        }
+        parts
+    }
+}
+
+fn c_strides(sides: &[u64], element: u64) -> Vec<u64> {
+    let mut strides = vec![element; sides.len()];
+    for at in (1..sides.len()).rev() {
+        strides[at - 1] = strides[at] * sides[at];
+    }
+    strides
+}

@@ -1,0 +1,214 @@
+//! Runs of elements, regrouped by the chunks that they lie in.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use penstock_engine::error::Result;
+
+use crate::boxes::Segment;
+use crate::chunks::ChunkGrid;
+use crate::reserve::{lack, make_room};
+use crate::selection::Run;
+
+/// Goes through the chunks that are touched, in order.
+///
+/// Runs are cut at the ends of rows (the last dimension), and the rows that meet the present layer
+/// of chunks (those with the same first coordinate) wait in a heap, sorted by the chunk that each
+/// comes to next. So the memory in use is that of a layer's rows, not that of all pieces.
+pub(crate) struct RunsByChunk {
+    grid: ChunkGrid,
+    /// By their first element.
+    runs: Vec<Run>,
+    next: usize,
+    /// What is left of runs of which rows were cut off, by their first element; one at most, unless runs overlap.
+    tails: BinaryHeap<Reverse<Run>>,
+    heap: BinaryHeap<Reverse<Row>>,
+}
+
+/// What is left of a piece of a row; the order is that of the fields.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Row {
+    chunk: u64,
+    /// First element left, counted in the chunk.
+    inside: u64,
+    position: u64,
+    length: u64,
+    /// Index of the first element left along the last dimension.
+    column: u64,
+}
+
+impl RunsByChunk {
+    /// The runs lie inside the grid's shape, whose elements can be counted.
+    pub fn new(grid: ChunkGrid, given: &[Run]) -> Result<Self> {
+        let mut runs: Vec<Run> = Vec::new();
+        make_room(&mut runs, given.len())?;
+        runs.extend(given.iter().filter(|run| run.length > 0));
+        runs.sort_by_key(|run| run.start);
+        Ok(RunsByChunk {
+            grid,
+            runs,
+            next: 0,
+            tails: BinaryHeap::new(),
+            heap: BinaryHeap::new(),
+        })
+    }
+
+    /// What comes next of all runs, and whether it is a tail.
+    fn first(&self) -> Option<(Run, bool)> {
+        let run = self.runs.get(self.next);
+        match (self.tails.peek(), run) {
+            (Some(Reverse(tail)), Some(run)) if run.start < tail.start => Some((*run, false)),
+            (Some(Reverse(tail)), _) => Some((*tail, true)),
+            (None, run) => run.map(|run| (*run, false)),
+        }
+    }
+
+    /// The part of a run that lies in its first row.
+    fn row(&self, run: Run) -> Option<Row> {
+        let start = run.start;
+        let grid = &self.grid;
+        let mut left = start;
+        let (mut chunk, mut inside) = (0, 0);
+        let (mut chunks, mut elements) = (1, 1);
+        for ((size, side), count) in grid
+            .shape()
+            .iter()
+            .zip(grid.chunk())
+            .zip(grid.counts())
+            .rev()
+        {
+            let index = left % size;
+            left /= size;
+            chunk += index / side * chunks;
+            inside += index % side * elements;
+            chunks *= count;
+            elements *= side;
+        }
+        let width = grid.shape().last()?;
+        let column = start % width;
+        Some(Row {
+            chunk,
+            inside,
+            position: run.position,
+            length: run.length.min(width - column),
+            column,
+        })
+    }
+
+    /// Moves all rows into the heap that start in the layer of the chunk that comes next.
+    fn admit(&mut self) -> Result<()> {
+        // A grid with an element has no side of 0, and all its chunks were counted.
+        let layer_chunks = match self.first() {
+            Some(_) => self.grid.counts()[1..].iter().product::<u64>(),
+            None => return Ok(()),
+        };
+        while let Some((run, is_tail)) = self.first()
+            && let Some(row) = self.row(run)
+        {
+            if let Some(Reverse(first)) = self.heap.peek()
+                && row.chunk / layer_chunks > first.chunk / layer_chunks
+            {
+                return Ok(());
+            }
+            push_to_heap(&mut self.heap, row)?;
+            if is_tail {
+                self.tails.pop();
+            } else {
+                self.next += 1;
+            }
+            if row.length < run.length {
+                let tail = Run {
+                    start: run.start + row.length,
+                    position: run.position + row.length,
+                    length: run.length - row.length,
+                };
+                push_to_heap(&mut self.tails, tail)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next touched chunk and the pieces of it.
+    pub fn next(&mut self) -> Result<Option<(u64, Vec<Segment>)>> {
+        self.admit()?;
+        let (Some(Reverse(first)), Some(side)) = (self.heap.peek(), self.grid.chunk().last())
+        else {
+            return Ok(None);
+        };
+        let (number, side) = (first.chunk, *side);
+        let mut pieces: Vec<Segment> = Vec::new();
+        while let Some(Reverse(row)) = self.heap.peek().copied()
+            && row.chunk == number
+        {
+            self.heap.pop();
+            let length = row.length.min(side - row.column % side);
+            match pieces.last_mut() {
+                // Rows of a chunk as wide as the dataset go on without a gap.
+                Some(last)
+                    if last.index_step == 1
+                        && last.position_step == 1
+                        && last.index + last.count == row.inside
+                        && last.position + last.count == row.position =>
+                {
+                    last.count += length;
+                }
+                _ => Segment::range(row.inside, row.position, length).push_to(&mut pieces)?,
+            }
+            if length < row.length {
+                // In the place of what was taken out.
+                self.heap.push(Reverse(Row {
+                    chunk: row.chunk + 1,
+                    inside: row.inside - row.column % side,
+                    position: row.position + length,
+                    length: row.length - length,
+                    column: row.column + length,
+                }));
+            }
+        }
+        Ok(Some((number, pieces)))
+    }
+}
+
+fn push_to_heap<T: Ord>(heap: &mut BinaryHeap<Reverse<T>>, item: T) -> Result<()> {
+    heap.try_reserve(1)
+        .map_err(|error| lack(heap.len(), &error))?;
+    heap.push(Reverse(item));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(start: u64, position: u64, length: u64) -> Run {
+        Run {
+            start,
+            position,
+            length,
+        }
+    }
+
+    /// Each chunk and the number of its pieces.
+    fn pieces(grid: ChunkGrid, runs: &[Run]) -> Vec<(u64, usize)> {
+        let mut chunks = RunsByChunk::new(grid, runs).unwrap();
+        std::iter::from_fn(|| chunks.next().unwrap())
+            .map(|(chunk, pieces)| (chunk, pieces.len()))
+            .collect()
+    }
+
+    #[test]
+    fn a_run_from_the_chunk_before_joins_those_that_start_in_a_chunk() {
+        let grid = ChunkGrid::new(&[6], &[3]).unwrap();
+        assert_eq!(
+            pieces(grid, &[run(4, 9, 1), run(1, 0, 4)]),
+            [(0, 1), (1, 2)]
+        );
+    }
+
+    #[test]
+    fn a_chunk_comes_once_also_where_runs_overlap() {
+        let grid = ChunkGrid::new(&[3, 2], &[1, 2]).unwrap();
+        let found = pieces(grid, &[run(1, 5, 5), run(1, 2, 2)]);
+        assert_eq!(found, [(0, 2), (1, 2), (2, 1)]);
+    }
+}

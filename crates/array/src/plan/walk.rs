@@ -1,0 +1,233 @@
+//! Going through the chunks that a selection touches.
+
+use std::sync::Arc;
+
+use penstock_engine::error::Result;
+
+use super::runs_by_chunk::RunsByChunk;
+use super::{ChunkJob, FillJob, Plan, Work};
+use crate::boxes::{Placement, Segment};
+use crate::selection::{Axis, Selection};
+
+/// The work of a plan, chunk by chunk. It keeps the plan, so it goes wherever its jobs go.
+pub struct Works {
+    plan: Arc<Plan>,
+    walk: Walk,
+}
+
+enum Walk {
+    /// Begins with the first chunk that is asked for.
+    Start,
+    Grid(GridWalk),
+    Runs(RunsByChunk),
+    Over,
+}
+
+/// The chunk that comes next, and its segments along each axis, which neighbours share.
+struct GridWalk {
+    coordinates: Vec<u64>,
+    segments: Vec<Arc<Vec<Segment>>>,
+}
+
+impl Works {
+    pub(super) fn new(plan: Arc<Plan>) -> Self {
+        Works {
+            plan,
+            walk: Walk::Start,
+        }
+    }
+
+    /// The next touched chunk. Nothing follows an error, which is a lack of memory.
+    pub(super) fn touched(&mut self) -> Option<Result<(u64, Placement)>> {
+        let touched = self.step();
+        if !matches!(touched, Ok(Some(_))) {
+            self.walk = Walk::Over;
+        }
+        touched.transpose()
+    }
+
+    fn step(&mut self) -> Result<Option<(u64, Placement)>> {
+        if let Walk::Start = self.walk {
+            self.walk = Walk::first(&self.plan)?;
+        }
+        match &mut self.walk {
+            Walk::Runs(chunks) => {
+                let next = chunks.next()?;
+                Ok(next.map(|(chunk, pieces)| (chunk, Placement::Runs(pieces))))
+            }
+            Walk::Grid(walk) => {
+                let chunk = self.plan.grid.number(&walk.coordinates);
+                let placement = Placement::Grid(walk.segments.clone());
+                if let Selection::Grid(axes) = &self.plan.selection
+                    && !walk.advance(&self.plan, axes)?
+                {
+                    self.walk = Walk::Over;
+                }
+                Ok(Some((chunk, placement)))
+            }
+            Walk::Start | Walk::Over => Ok(None),
+        }
+    }
+}
+
+impl Walk {
+    fn first(plan: &Plan) -> Result<Walk> {
+        match &plan.selection {
+            Selection::Runs(runs) => Ok(Walk::Runs(RunsByChunk::new(plan.grid.clone(), runs)?)),
+            Selection::Grid(axes) => {
+                let first = GridWalk::first(plan, axes)?;
+                Ok(first.map_or(Walk::Over, Walk::Grid))
+            }
+        }
+    }
+}
+
+impl Iterator for Works {
+    type Item = Result<Work>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (chunk, placement) = match self.touched()? {
+                Ok(touched) => touched,
+                Err(error) => return Some(Err(error)),
+            };
+            if let Some(work) = self.plan.work(chunk, placement).transpose() {
+                return Some(work);
+            }
+        }
+    }
+}
+
+impl GridWalk {
+    fn first(plan: &Plan, axes: &[Axis]) -> Result<Option<GridWalk>> {
+        let coordinates: Option<Vec<u64>> = axes
+            .iter()
+            .zip(plan.grid.chunk())
+            .map(|(axis, side)| Some(axis.next(0)? / side))
+            .collect();
+        let Some(coordinates) = coordinates else {
+            return Ok(None);
+        };
+        let segments: Result<_> = (0..axes.len())
+            .map(|at| segments(plan, axes, at, coordinates[at]))
+            .collect();
+        Ok(Some(GridWalk {
+            coordinates,
+            segments: segments?,
+        }))
+    }
+
+    /// Goes to the next touched chunk; false if there is none.
+    fn advance(&mut self, plan: &Plan, axes: &[Axis]) -> Result<bool> {
+        for at in (0..axes.len()).rev() {
+            let side = plan.grid.chunk()[at];
+            let next = axes[at].next((self.coordinates[at] + 1) * side);
+            let has_next = next.is_some();
+            let Some(index) = next.or_else(|| axes[at].next(0)) else {
+                return Ok(false);
+            };
+            if self.coordinates[at] != index / side {
+                self.coordinates[at] = index / side;
+                self.segments[at] = segments(plan, axes, at, self.coordinates[at])?;
+            }
+            if has_next {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn segments(plan: &Plan, axes: &[Axis], at: usize, coordinate: u64) -> Result<Arc<Vec<Segment>>> {
+    let side = plan.grid.chunk()[at];
+    let found = axes[at].segments(coordinate * side, (coordinate + 1) * side)?;
+    Ok(Arc::new(found))
+}
+
+/// A portion of the work.
+#[derive(Debug, Default)]
+pub struct Window {
+    /// Sorted by address.
+    pub jobs: Vec<ChunkJob>,
+    pub fills: Vec<FillJob>,
+    pub stored_bytes: u64,
+    pub decoded_bytes: u64,
+}
+
+/// The work of a plan in portions.
+pub struct Windows {
+    works: Works,
+    limit: u64,
+    /// Did not fit into the last portion.
+    left: Option<Result<Work>>,
+}
+
+/// Jobs of one portion at most, however small their chunks.
+const MOST_JOBS: usize = 1 << 16;
+
+impl Windows {
+    pub(super) fn new(plan: Arc<Plan>, limit: u64) -> Self {
+        Windows {
+            works: Works::new(plan),
+            limit,
+            left: None,
+        }
+    }
+}
+
+impl Iterator for Windows {
+    type Item = Result<Window>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut window = Window::default();
+        let mut used = 0u64;
+        while let Some(work) = self.left.take().or_else(|| self.works.next()) {
+            let work = match work {
+                Ok(work) => work,
+                Err(error) if used == 0 => return Some(Err(error)),
+                Err(error) => {
+                    self.left = Some(Err(error));
+                    break;
+                }
+            };
+            let bytes = match &work {
+                Work::Chunk(job) => job.stored_size.saturating_add(job.decoded_size),
+                Work::Fill(_) => 0,
+            };
+            let placement = match &work {
+                Work::Chunk(job) => job.placement(),
+                Work::Fill(job) => job.placement(),
+            };
+            let weight = bytes
+                .saturating_add(placement.bytes())
+                .saturating_add(size_of::<Work>() as u64);
+            let is_full = window.jobs.len() + window.fills.len() >= MOST_JOBS
+                || used.saturating_add(weight) > self.limit;
+            if used > 0 && is_full {
+                self.left = Some(Ok(work));
+                break;
+            }
+            used = used.saturating_add(weight);
+            match work {
+                Work::Chunk(job) => {
+                    window.stored_bytes = window.stored_bytes.saturating_add(job.stored_size);
+                    window.decoded_bytes = window.decoded_bytes.saturating_add(job.decoded_size);
+                    window.jobs.push(job);
+                }
+                Work::Fill(job) => window.fills.push(job),
+            }
+        }
+        if used == 0 {
+            return None;
+        }
+        window.jobs.sort_by_key(|job| job.address);
+        Some(Ok(window))
+    }
+}
+
+/// Workers take turns at one walk.
+const _: fn() = || {
+    fn is_send<T: Send>() {}
+    is_send::<Works>();
+    is_send::<Windows>();
+};

@@ -1,0 +1,615 @@
+//! Selections of elements, as plain data.
+
+mod written;
+
+use penstock_engine::error::{Error, Result};
+
+use crate::boxes::Segment;
+use crate::reserve::push;
+
+/// Which elements of a dataset, and in which order they come out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// Each combination of the indices along the axes. It comes out as an array with as many
+    /// dimensions as the dataset has; a single index gives a dimension of size 1.
+    Grid(Vec<Axis>),
+    /// Any elements. They come out as a one-dimensional array.
+    Runs(Vec<Run>),
+}
+
+/// `length` elements from `start` on, counted in C order through the dataset, that come out as the
+/// elements from `position` on. The order is that of the fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Run {
+    pub start: u64,
+    pub position: u64,
+    pub length: u64,
+}
+
+/// Indices along one dimension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Axis {
+    /// `count` blocks of `block` indices, `stride` apart, as in H5Sselect_hyperslab.
+    Slab {
+        start: u64,
+        stride: u64,
+        count: u64,
+        block: u64,
+    },
+    /// Made by [`Axis::list`] and [`Axis::mask`]: runs of indices, sorted so that no run starts
+    /// before the last index of the one before it.
+    Runs(Vec<AxisRun>),
+}
+
+/// `length` indices from `start` on, which come out at `position` and after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AxisRun {
+    pub start: u64,
+    pub position: u64,
+    pub length: u64,
+}
+
+impl Axis {
+    pub fn all(size: u64) -> Axis {
+        Axis::range(0, size)
+    }
+
+    pub fn range(start: u64, count: u64) -> Axis {
+        Axis::Slab {
+            start,
+            stride: 1,
+            count,
+            block: 1,
+        }
+    }
+
+    pub fn strided(start: u64, stride: u64, count: u64) -> Axis {
+        Axis::Slab {
+            start,
+            stride,
+            count,
+            block: 1,
+        }
+    }
+
+    /// Indices in any order, also repeated.
+    pub fn list(indices: &[u64]) -> Axis {
+        let mut sorted: Vec<(u64, u64)> = indices.iter().copied().zip(0..).collect();
+        sorted.sort_unstable();
+        let mut runs: Vec<AxisRun> = Vec::new();
+        for (start, position) in sorted {
+            match runs.last_mut() {
+                Some(run)
+                    if start - run.start == run.length
+                        && position.checked_sub(run.position) == Some(run.length) =>
+                {
+                    run.length += 1;
+                }
+                _ => runs.push(AxisRun {
+                    start,
+                    position,
+                    length: 1,
+                }),
+            }
+        }
+        Axis::Runs(runs)
+    }
+
+    /// The indices at which the mask is true.
+    pub fn mask(mask: &[bool]) -> Axis {
+        let runs = true_runs(mask).map(|run| AxisRun {
+            start: run.start,
+            position: run.position,
+            length: run.length,
+        });
+        Axis::Runs(runs.collect())
+    }
+
+    /// Number of indices that come out.
+    pub fn len(&self) -> u64 {
+        match self {
+            Axis::Slab { count, block, .. } => count.saturating_mul(*block),
+            Axis::Runs(runs) => runs
+                .iter()
+                .map(|run| run.position.saturating_add(run.length))
+                .max()
+                .unwrap_or(0),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Axis::Slab { count, block, .. } => *count == 0 || *block == 0,
+            Axis::Runs(runs) => runs.is_empty(),
+        }
+    }
+
+    /// One block, or blocks that touch, are a range.
+    pub fn normal(self) -> Axis {
+        match self {
+            Axis::Slab { count, block, .. } if count == 0 || block == 0 => Axis::range(0, 0),
+            Axis::Slab {
+                start,
+                stride,
+                count,
+                block,
+            } if count == 1 || stride == block => Axis::range(start, count.saturating_mul(block)),
+            other => other,
+        }
+    }
+
+    /// First index and number of indices of a range, once it is normal.
+    pub fn as_range(&self) -> Option<(u64, u64)> {
+        match self {
+            Axis::Slab {
+                start,
+                stride: 1,
+                count,
+                block: 1,
+            } => Some((*start, *count)),
+            _ => None,
+        }
+    }
+
+    /// Whether all indices are below `size` and the description makes sense.
+    fn fits(&self, size: u64) -> bool {
+        match self {
+            _ if self.is_empty() => true,
+            Axis::Slab {
+                start,
+                stride,
+                count,
+                block,
+            } => {
+                let last = (count - 1)
+                    .checked_mul(*stride)
+                    .and_then(|n| n.checked_add(*start)?.checked_add(*block));
+                (*count == 1 || stride >= block) && last.is_some_and(|end| end <= size)
+            }
+            Axis::Runs(runs) => {
+                let mut before = 0;
+                runs.iter().all(|run| {
+                    let is_sorted = run.length > 0 && run.start >= before;
+                    before = run.start.saturating_add(run.length.saturating_sub(1));
+                    is_sorted && before < size && run.position.checked_add(run.length).is_some()
+                })
+            }
+        }
+    }
+
+    /// The first selected index that is not below `index`.
+    pub fn next(&self, index: u64) -> Option<u64> {
+        match self {
+            _ if self.is_empty() => None,
+            Axis::Slab {
+                start,
+                stride,
+                count,
+                block,
+            } => {
+                let Some(past) = index.checked_sub(*start) else {
+                    return Some(*start);
+                };
+                let step = if *count == 1 { u64::MAX } else { *stride };
+                let at = past / step;
+                if at < *count && past % step < *block {
+                    Some(index)
+                } else {
+                    (at + 1 < *count).then(|| start + (at + 1) * stride)
+                }
+            }
+            Axis::Runs(runs) => {
+                let at = runs.partition_point(|run| run.start + run.length <= index);
+                runs.get(at).map(|run| run.start.max(index))
+            }
+        }
+    }
+
+    /// How many stretches of `side` indices hold selected ones, at most.
+    pub fn touched(&self, side: u64) -> u64 {
+        let (Some(first), Some(last)) = (self.next(0), self.last()) else {
+            return 0;
+        };
+        let between = last / side - first / side + 1;
+        match self {
+            Axis::Slab { count, block, .. } => {
+                between.min(count.saturating_mul(block.div_ceil(side) + 1))
+            }
+            Axis::Runs(runs) => {
+                let each = runs.iter().map(|run| run.length.div_ceil(side) + 1);
+                between.min(each.fold(0, u64::saturating_add))
+            }
+        }
+    }
+
+    /// How many selected indices follow each other up to the last one. Some are selected.
+    pub fn last_run(&self) -> u64 {
+        match self {
+            Axis::Slab {
+                stride,
+                count,
+                block,
+                ..
+            } if stride == block => count * block,
+            Axis::Slab { block, .. } => *block,
+            Axis::Runs(runs) => runs.last().map_or(0, |run| run.length),
+        }
+    }
+
+    /// The last selected index.
+    pub fn last(&self) -> Option<u64> {
+        match self {
+            _ if self.is_empty() => None,
+            Axis::Slab {
+                start,
+                stride,
+                count,
+                block,
+            } => Some(start + (count - 1) * stride + block - 1),
+            Axis::Runs(runs) => runs.last().map(|run| run.start + run.length - 1),
+        }
+    }
+
+    /// The selected indices in `from..to`, counted from `from`.
+    pub fn segments(&self, from: u64, to: u64) -> Result<Vec<Segment>> {
+        let mut found = Vec::new();
+        match self {
+            _ if self.is_empty() => {}
+            Axis::Slab {
+                start,
+                stride,
+                count,
+                block,
+            } => {
+                let stride = if *count == 1 { u64::MAX } else { *stride };
+                // First and behind the last block of which the index `offset` inside lies in range.
+                let blocks = |offset: u64| {
+                    let at = start + offset;
+                    let first = from.saturating_sub(at).div_ceil(stride).min(*count);
+                    let end = to.saturating_sub(at).div_ceil(stride).min(*count);
+                    (first, end.max(first))
+                };
+                let (first, end) = (blocks(block - 1).0, blocks(0).1);
+                if end <= first {
+                    return Ok(found);
+                }
+                let at = |number: u64| {
+                    if number == 0 {
+                        *start
+                    } else {
+                        start + number * stride
+                    }
+                };
+                if *block == 1 || (end - first) / 2 > *block {
+                    // Few indices a block: a segment for each, from block to block.
+                    for offset in 0..*block {
+                        let (first, end) = blocks(offset);
+                        if end > first {
+                            let segment = Segment {
+                                index: at(first) + offset - from,
+                                index_step: stride,
+                                position: first * block + offset,
+                                position_step: *block,
+                                count: end - first,
+                            };
+                            push(&mut found, segment)?;
+                        }
+                    }
+                } else {
+                    for number in first..end {
+                        let low = at(number).max(from);
+                        let high = (at(number) + block).min(to);
+                        let position = number * block + (low - at(number));
+                        push(&mut found, Segment::range(low - from, position, high - low))?;
+                    }
+                }
+            }
+            Axis::Runs(runs) => {
+                let first = runs.partition_point(|run| run.start + run.length <= from);
+                for run in runs[first..].iter().take_while(|run| run.start < to) {
+                    let low = run.start.max(from);
+                    let high = (run.start + run.length).min(to);
+                    Segment::range(low - from, run.position + (low - run.start), high - low)
+                        .push_to(&mut found)?;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Selection {
+    pub fn all(shape: &[u64]) -> Selection {
+        Selection::Grid(shape.iter().map(|size| Axis::all(*size)).collect())
+    }
+
+    pub fn none() -> Selection {
+        Selection::Runs(Vec::new())
+    }
+
+    /// Single elements; `coordinates` holds as many numbers for each as the dataset has dimensions.
+    pub fn points(shape: &[u64], coordinates: &[u64]) -> Result<Selection> {
+        if shape.is_empty() || !coordinates.len().is_multiple_of(shape.len()) {
+            return Err(Error::invalid(format!(
+                "{} numbers are not coordinates of points in {} dimensions",
+                coordinates.len(),
+                shape.len()
+            )));
+        }
+        shape
+            .iter()
+            .try_fold(1u64, |all, size| all.checked_mul(*size))
+            .ok_or_else(|| too_large(shape))?;
+        let mut runs = Vec::with_capacity(coordinates.len() / shape.len());
+        for point in coordinates.chunks_exact(shape.len()) {
+            if point.iter().zip(shape).any(|(at, size)| at >= size) {
+                return Err(Error::invalid(format!(
+                    "the point {point:?} is outside the shape {shape:?}"
+                )));
+            }
+            // Less than the number of elements, which was counted.
+            let start = point
+                .iter()
+                .zip(shape)
+                .fold(0, |all, (at, size)| all * size + at);
+            push_run(&mut runs, start, 1);
+        }
+        Ok(Selection::Runs(runs))
+    }
+
+    /// The elements at which `mask`, which has the dataset's shape, is true.
+    pub fn mask(mask: &[bool]) -> Selection {
+        Selection::Runs(true_runs(mask).collect())
+    }
+
+    /// Number of elements that come out; `None` if they cannot be counted. With runs, behind the
+    /// last element that comes out.
+    pub fn len(&self) -> Option<u64> {
+        match self {
+            Selection::Grid(axes) if axes.iter().any(Axis::is_empty) => Some(0),
+            Selection::Grid(axes) => axes
+                .iter()
+                .try_fold(1u64, |all, axis| all.checked_mul(axis.len())),
+            Selection::Runs(runs) => runs
+                .iter()
+                .map(|run| run.position.checked_add(run.length))
+                .try_fold(0, |most, end| Some(end?.max(most))),
+        }
+    }
+
+    /// Number of elements that are selected; `None` if they cannot be counted.
+    pub fn elements(&self) -> Option<u64> {
+        match self {
+            Selection::Grid(_) => self.len(),
+            Selection::Runs(runs) => runs
+                .iter()
+                .try_fold(0u64, |all, run| all.checked_add(run.length)),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Selection::Grid(axes) => axes.iter().any(Axis::is_empty),
+            Selection::Runs(runs) => runs.iter().all(|run| run.length == 0),
+        }
+    }
+
+    /// The shape in which the elements come out.
+    pub fn shape(&self) -> Option<Vec<u64>> {
+        match self {
+            Selection::Grid(axes) => Some(axes.iter().map(Axis::len).collect()),
+            Selection::Runs(_) => Some(vec![self.len()?]),
+        }
+    }
+
+    /// An error unless it lies inside a dataset of this shape.
+    pub fn check(&self, shape: &[u64]) -> Result<()> {
+        match self {
+            Selection::Grid(axes) => {
+                if axes.len() != shape.len() {
+                    return Err(Error::invalid(format!(
+                        "a selection with {} dimensions of a dataset with {}",
+                        axes.len(),
+                        shape.len()
+                    )));
+                }
+                for (at, (axis, size)) in axes.iter().zip(shape).enumerate() {
+                    if !axis.fits(*size) {
+                        return Err(Error::invalid(format!(
+                            "the selection reaches outside dimension {at}, whose size is {size}"
+                        )));
+                    }
+                }
+                Ok(())
+            }
+            // No element is inside any shape.
+            Selection::Runs(_) if self.is_empty() => Ok(()),
+            Selection::Runs(runs) => {
+                let elements = shape
+                    .iter()
+                    .try_fold(1u64, |all, size| all.checked_mul(*size))
+                    .ok_or_else(|| too_large(shape))?;
+                let is_inside = |run: &Run| {
+                    run.start
+                        .checked_add(run.length)
+                        .is_some_and(|end| end <= elements)
+                        && run.position.checked_add(run.length).is_some()
+                };
+                match runs.iter().find(|run| !is_inside(run)) {
+                    None => Ok(()),
+                    Some(run) => Err(Error::invalid(format!(
+                        "the selection takes {} elements from element {} on, of {elements}",
+                        run.length, run.start
+                    ))),
+                }
+            }
+        }
+    }
+}
+
+/// Adds elements that come out behind those before them.
+pub fn push_run(runs: &mut Vec<Run>, start: u64, length: u64) {
+    let mut position = 0;
+    if let Some(last) = runs.last_mut() {
+        if last.start + last.length == start {
+            last.length += length;
+            return;
+        }
+        position = last.position + last.length;
+    }
+    runs.push(Run {
+        start,
+        position,
+        length,
+    });
+}
+
+fn true_runs(mask: &[bool]) -> impl Iterator<Item = Run> + '_ {
+    let mut at = 0;
+    let mut position = 0;
+    std::iter::from_fn(move || {
+        let start = at + mask.get(at..)?.iter().position(|is| *is)?;
+        let length = mask[start..]
+            .iter()
+            .position(|is| !is)
+            .unwrap_or(mask.len() - start);
+        at = start + length;
+        let run = Run {
+            start: start as u64,
+            position,
+            length: length as u64,
+        };
+        position += length as u64;
+        Some(run)
+    })
+}
+
+fn too_large(shape: &[u64]) -> Error {
+    Error::invalid(format!(
+        "a dataset of shape {shape:?} has too many elements to count them one by one"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Every index and where it comes out, in the order of the destination.
+    fn indices(axis: &Axis) -> Vec<(u64, u64)> {
+        let mut all = match axis {
+            Axis::Slab {
+                start,
+                stride,
+                count,
+                block,
+            } => (0..*count)
+                .flat_map(|b| (0..*block).map(move |i| (start + b * stride + i, b * block + i)))
+                .collect(),
+            Axis::Runs(runs) => runs
+                .iter()
+                .flat_map(|r| (0..r.length).map(|i| (r.start + i, r.position + i)))
+                .collect::<Vec<_>>(),
+        };
+        all.sort_by_key(|pair| pair.1);
+        all
+    }
+
+    fn axes() -> impl Strategy<Value = Axis> {
+        prop_oneof![
+            (0..20u64, 1..9u64, 0..9u64, 1..9u64).prop_map(|(start, gap, count, block)| {
+                Axis::Slab {
+                    start,
+                    stride: block + gap - 1,
+                    count,
+                    block,
+                }
+            }),
+            prop::collection::vec(0..60u64, 0..20).prop_map(|list| Axis::list(&list)),
+            prop::collection::vec(any::<bool>(), 0..60).prop_map(|mask| Axis::mask(&mask)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn segments_are_the_selected_indices_of_the_range(
+            axis in axes(), from in 0..80u64, length in 0..50u64
+        ) {
+            let axis = axis.normal();
+            let to = from + length;
+            let mut expected: Vec<(u64, u64)> = indices(&axis)
+                .into_iter()
+                .filter(|(index, _)| (from..to).contains(index))
+                .map(|(index, position)| (index - from, position))
+                .collect();
+            let mut found: Vec<(u64, u64)> = axis
+                .segments(from, to)
+                .unwrap()
+                .iter()
+                .flat_map(|s| {
+                    (0..s.count)
+                        .map(|i| (s.index + i * s.index_step, s.position + i * s.position_step))
+                })
+                .collect();
+            expected.sort();
+            found.sort();
+            prop_assert_eq!(found, expected);
+        }
+
+        #[test]
+        fn next_and_last_agree_with_the_indices(axis in axes(), index in 0..200u64) {
+            let all = indices(&axis);
+            let next = all.iter().map(|p| p.0).filter(|i| *i >= index).min();
+            prop_assert_eq!(axis.next(index), next);
+            prop_assert_eq!(axis.last(), all.iter().map(|p| p.0).max());
+            prop_assert_eq!(axis.len(), all.len() as u64);
+        }
+    }
+
+    #[test]
+    fn a_list_comes_out_in_its_own_order() {
+        let axis = Axis::list(&[7, 3, 4, 5, 3]);
+        let order: Vec<u64> = indices(&axis).iter().map(|p| p.0).collect();
+        assert_eq!(order, [7, 3, 4, 5, 3]);
+    }
+
+    #[test]
+    fn selections_outside_the_dataset_are_errors() {
+        let slab = |start, stride, count, block| {
+            Selection::Grid(vec![Axis::Slab {
+                start,
+                stride,
+                count,
+                block,
+            }])
+        };
+        let run = |start, length| {
+            Selection::Runs(vec![Run {
+                start,
+                position: 0,
+                length,
+            }])
+        };
+        for outside in [
+            slab(0, 1, 11, 1),
+            slab(u64::MAX, 1, 2, 1),
+            slab(0, u64::MAX, 3, 1),
+            slab(0, 1, u64::MAX, u64::MAX),
+            slab(0, 1, 3, 2),
+            Selection::Grid(vec![Axis::list(&[10])]),
+            Selection::Grid(vec![Axis::list(&[u64::MAX])]),
+            Selection::Grid(vec![]),
+            run(10, 1),
+            run(u64::MAX, 2),
+        ] {
+            assert!(outside.check(&[10]).is_err(), "{outside:?}");
+        }
+        slab(9, 1, 1, 1).check(&[10]).unwrap();
+        run(0, 10).check(&[10]).unwrap();
+        assert!(Selection::points(&[2, 2], &[0, 2]).is_err());
+        assert!(Selection::points(&[2, 2], &[0]).is_err());
+        // The element behind the point could not be counted.
+        let huge = [u64::MAX, 2];
+        assert!(Selection::points(&huge, &[u64::MAX / 2, 1, 0, 0]).is_err());
+    }
+}

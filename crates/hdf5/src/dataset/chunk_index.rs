@@ -1,0 +1,120 @@
+//! The chunk index of a dataset, read from HDF5.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+use std::slice;
+
+use penstock_array::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_sys::hdf5::{H5P_DEFAULT, haddr_t, hid_t, hsize_t};
+
+use super::swizzle::Swizzle;
+use super::{DatasetInfo, FileInfo, Layout};
+use crate::library::Session;
+
+/// Reads the whole index. HDF5 first writes chunks that it holds changed in its cache.
+///
+/// The size of the file bounds what a chunk may claim, and so what a forged index can make
+/// this allocate.
+pub fn read_chunk_table(
+    session: &Session<'_>,
+    dataset: hid_t,
+    info: &DatasetInfo,
+) -> Result<ChunkTable> {
+    let Layout::Chunked { chunk, .. } = &info.layout else {
+        return Err(Error::invalid("only a chunked dataset has a chunk table"));
+    };
+    let grid = ChunkGrid::new(&info.shape, chunk)?;
+    let chunk_size = grid.elements().saturating_mul(info.element.size() as u64);
+    let mut walk = Walk {
+        swizzle: Swizzle::suspected(session, dataset, info)?,
+        builder: TableBuilder::new(grid, info.file.size),
+        file: &info.file,
+        // The implicit index has no entries, but its chunks are all there.
+        entry: chunk_size.clamp(1, 8),
+        count: 0,
+        failed: None,
+    };
+    let data: *mut c_void = ptr::from_mut(&mut walk).cast();
+    // SAFETY: `visit` is given the walk that `data` points to, which outlives the call.
+    let status = unsafe { (session.hdf5.H5Dchunk_iter)(dataset, H5P_DEFAULT, visit, data) };
+    if let Some(error) = walk.failed {
+        return Err(error);
+    }
+    session.check(status, "read the chunk index")?;
+    // Chunks of a writer in another process are in the file before they are in the index.
+    walk.builder.set_file_size(info.file.size_now());
+    if let Some(swizzle) = walk.swizzle {
+        swizzle.resolve(session, dataset, &mut walk.builder)?;
+    }
+    Ok(walk.builder.finish())
+}
+
+struct Walk<'a> {
+    builder: TableBuilder,
+    file: &'a FileInfo,
+    /// Takes the entries instead of the builder where their coordinates are in doubt.
+    swizzle: Option<Swizzle>,
+    /// Bytes of the file that an entry of the index takes at least.
+    entry: u64,
+    count: u64,
+    failed: Option<Error>,
+}
+
+impl Walk<'_> {
+    fn add(&mut self, first: &[u64], stored: StoredChunk) -> Result<()> {
+        if self.count >= self.most() {
+            // The file may have grown since it was looked at.
+            self.builder.set_file_size(self.file.size_now());
+        }
+        if self.count >= self.most() {
+            return Err(Error::new(
+                Kind::Io,
+                format!(
+                    "the chunk index lists more than {} chunks, for which the file of {} bytes has no room",
+                    self.most(),
+                    self.builder.file_size()
+                ),
+            ));
+        }
+        self.count += 1;
+        match &mut self.swizzle {
+            Some(swizzle) => swizzle.add(first, stored),
+            None => self.builder.add(first, stored),
+        }
+    }
+
+    /// Chunks that the index of such a file can list.
+    fn most(&self) -> u64 {
+        self.builder.file_size() / self.entry
+    }
+}
+
+const CONTINUE: c_int = 0;
+const STOP: c_int = 1;
+
+unsafe extern "C" fn visit(
+    offset: *const hsize_t,
+    filter_mask: c_uint,
+    addr: haddr_t,
+    size: hsize_t,
+    op_data: *mut c_void,
+) -> c_int {
+    // SAFETY: `read` passes its walk, which nothing else uses during the iteration.
+    let walk = unsafe { &mut *op_data.cast::<Walk<'_>>() };
+    let rank = walk.builder.grid().shape().len();
+    // SAFETY: HDF5 gives as many offsets as the dataset has dimensions, and one more.
+    let first = unsafe { slice::from_raw_parts(offset, rank) };
+    let stored = StoredChunk {
+        address: addr,
+        size,
+        mask: filter_mask,
+    };
+    match walk.add(first, stored) {
+        Ok(()) => CONTINUE,
+        Err(error) => {
+            walk.failed = Some(error);
+            STOP
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Transfers that HDF5 itself carries out, in either direction.
+//!
+//! HDF5 reads and writes the caller's buffer where that is in host memory and laid out as HDF5 takes it.
+//! Otherwise the elements go through memory of our own, one after the other: HDF5 has read them before
+//! the request starts, or writes them when workers have gathered them.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use penstock_array::execute::{
+    Beforehand, BoundPlan, DenseSink, Given, PreparedTransfer, Sink, TransferKind,
+};
+use penstock_array::{
+    ElementMapping, MemoryLayout, Plan, Selection, StoredArray, match_selections,
+};
+use penstock_codec::convert::Change;
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::file::File;
+use penstock_engine::file::position::Operation;
+use penstock_engine::file::side::Direct;
+use penstock_engine::merged_options;
+use penstock_engine::report::Path;
+use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, hid_t};
+
+use super::prepare::prepared;
+use super::request::{DatasetTransfer, MemoryShape, MemorySide};
+use super::written::WrittenDataset;
+use crate::dataset::{DatasetInfo, ElementType};
+use crate::library::{Id, Session};
+
+/// Has HDF5 carry out as much as it can at once. `why` goes into the report.
+///
+/// # Safety
+/// `host` is null or valid for what the transfer describes; for a write it holds its final contents.
+pub(super) unsafe fn prepare(
+    session: &Session<'static>,
+    transfer: &DatasetTransfer<'_>,
+    info: &DatasetInfo,
+    host: *mut u8,
+    why: String,
+) -> Result<PreparedTransfer> {
+    let element = transfer.memory_size(session)?;
+    let (selection, memory) = transfer.selections(session, info, element)?;
+    let result = |kind, moved| PreparedTransfer {
+        beforehand: Beforehand {
+            moved,
+            by: Path::Hdf5,
+            note: Some(format!("through HDF5 in host memory: {why}")),
+        },
+        ..prepared(transfer, info, &memory, kind)
+    };
+    if selection.is_empty() || info.is_null {
+        return Ok(result(TransferKind::Nothing, 0));
+    }
+    let elements = selection.elements().unwrap_or(0);
+    let call = LibraryCall::new(session, transfer, info, elements, element)?;
+    if !host.is_null() {
+        let space = match transfer.shape {
+            MemoryShape::Space(space) => Some(Space::Callers(space)),
+            MemoryShape::Array { .. } if memory.is_dense(&selection, element)? => {
+                Some(Space::Own(dense_space(session, elements)?))
+            }
+            MemoryShape::Array { .. } => None,
+        };
+        if let Some(space) = space {
+            // SAFETY: the caller vouches for the buffer, which is as the dataspace says.
+            unsafe { call.run(session, space.id(), host.cast())? };
+            return Ok(result(TransferKind::Nothing, call.bytes));
+        }
+    }
+    let (array, selection, layout) =
+        dense_side(session, transfer, info, selection, &memory, &call)?;
+    let mapping = ElementMapping::whole(element);
+    if transfer.operation == Operation::Read {
+        refuse_more_fields(session, transfer, info)?;
+    }
+    let plan = Plan::new(&array, selection, &layout, mapping, transfer.operation)?;
+    let given = match transfer.operation {
+        Operation::Read => Some(Given {
+            bytes: call.read_dense(session)?,
+            path: Path::Hdf5,
+        }),
+        Operation::Write => None,
+    };
+    let bound = BoundPlan {
+        plan: Arc::new(plan),
+        files: Vec::new(),
+        change: Change::Copy,
+        direct: Direct::Never,
+        given,
+    };
+    let kind = match transfer.operation {
+        Operation::Read => TransferKind::Read(vec![bound]),
+        Operation::Write => {
+            let bytes = call.bytes;
+            let sink = KeptCall(call.keep(session)?);
+            TransferKind::Write(bound, Sink::Dense(Box::new(sink), bytes))
+        }
+    };
+    Ok(result(kind, 0))
+}
+
+/// The elements as a dense array in memory of our own, and how they correspond to the caller's memory.
+fn dense_side(
+    session: &Session<'_>,
+    transfer: &DatasetTransfer<'_>,
+    info: &DatasetInfo,
+    selection: Selection,
+    memory: &MemorySide,
+    call: &LibraryCall,
+) -> Result<(StoredArray, Selection, MemoryLayout)> {
+    let (shape, selection, layout) = match transfer.shape {
+        MemoryShape::Array { .. } => {
+            let shape = selection.shape().unwrap_or_default();
+            let all = Selection::all(&shape);
+            (shape, all, memory.layout.clone())
+        }
+        MemoryShape::Space(space) => {
+            let shape = vec![call.elements];
+            let all = Selection::all(&shape);
+            let (of_memory, extent) = transfer.memory_selection(session, space, info)?;
+            let (from, layout) = match_selections(&all, &shape, &of_memory, &extent, call.element)?;
+            (shape, from, layout)
+        }
+    };
+    let array = StoredArray::in_memory(&info.name, shape, call.element);
+    Ok((array, selection, layout))
+}
+
+/// HDF5 would leave the other fields as they are, but what comes from memory of our own takes the place
+/// of whole elements.
+fn refuse_more_fields(
+    session: &Session<'_>,
+    transfer: &DatasetTransfer<'_>,
+    info: &DatasetInfo,
+) -> Result<()> {
+    if !ElementType::read(session, transfer.memory_type)?.has_more_fields(&info.element) {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "the elements in memory have fields that the dataset lacks, and would lose them",
+    )
+    .remedy(
+        "read only the fields that the dataset has, or into C-contiguous host memory after no stream",
+    ))
+}
+
+/// A dataspace of the memory.
+enum Space {
+    Callers(hid_t),
+    Own(Id),
+}
+
+impl Space {
+    fn id(&self) -> hid_t {
+        match self {
+            Space::Callers(id) => *id,
+            Space::Own(own) => own.get(),
+        }
+    }
+}
+
+fn dense_space(session: &Session<'_>, elements: u64) -> Result<Id> {
+    // SAFETY: one dimension, whose length is given; the answer is ours to close.
+    let space = unsafe { (session.hdf5.H5Screate_simple)(1, &elements, ptr::null()) };
+    session.own(space, session.hdf5.H5Sclose, "make a dataspace")
+}
+
+/// A call of `H5Dread` or `H5Dwrite`, but for the memory.
+struct LibraryCall {
+    operation: Operation,
+    dataset: WrittenDataset,
+    memory_type: hid_t,
+    /// H5S_ALL or a dataspace.
+    file_space: hid_t,
+    transfer_list: hid_t,
+    elements: u64,
+    /// Bytes of an element in memory, and of all.
+    element: u64,
+    bytes: u64,
+    /// The file that errors name.
+    path: std::path::PathBuf,
+}
+
+impl LibraryCall {
+    fn new(
+        session: &Session<'static>,
+        transfer: &DatasetTransfer<'_>,
+        info: &DatasetInfo,
+        elements: u64,
+        element: u64,
+    ) -> Result<LibraryCall> {
+        let is_durable = transfer.operation == Operation::Write
+            && merged_options(transfer.options)?.durable == Some(true);
+        let durable = match info.file.descriptor.filter(|_| is_durable) {
+            Some(descriptor) => {
+                let name = &info.file.name;
+                let file = File::of_descriptor(descriptor, name, false, transfer.options)?;
+                Some(Arc::new(file))
+            }
+            None => None,
+        };
+        Ok(LibraryCall {
+            operation: transfer.operation,
+            dataset: WrittenDataset {
+                durable,
+                ..WrittenDataset::new(session, transfer.dataset, info)
+            },
+            memory_type: transfer.memory_type,
+            file_space: transfer.file_space,
+            transfer_list: match transfer.transfer_list {
+                0 => H5P_DEFAULT,
+                own => own,
+            },
+            elements,
+            element,
+            bytes: elements.saturating_mul(element),
+            path: info.file.name.clone(),
+        })
+    }
+
+    /// # Safety
+    /// `buffer` is valid for what the dataspace selects.
+    unsafe fn run(&self, session: &Session<'_>, space: hid_t, buffer: *mut c_void) -> Result<()> {
+        let (dataset, hdf5) = (self.dataset.dataset, session.hdf5);
+        let (types, list) = (self.memory_type, self.transfer_list);
+        // SAFETY: HDF5 checks the identifiers; the caller vouches for the buffer.
+        let (status, action) = unsafe {
+            match self.operation {
+                Operation::Read => (
+                    (hdf5.H5Dread)(dataset, types, space, self.file_space, list, buffer),
+                    "read the dataset",
+                ),
+                Operation::Write => (
+                    (hdf5.H5Dwrite)(dataset, types, space, self.file_space, list, buffer),
+                    "write the dataset",
+                ),
+            }
+        };
+        session
+            .check(status, action)
+            .map_err(|error| self.dataset.named(error).in_file(&self.path))?;
+        self.dataset.make_durable(session)
+    }
+
+    /// Reads the elements into memory of our own, one after the other.
+    fn read_dense(&self, session: &Session<'_>) -> Result<Arc<[u8]>> {
+        let bytes = usize::try_from(self.bytes).unwrap_or(usize::MAX);
+        let mut given = Vec::new();
+        given.try_reserve_exact(bytes).map_err(|_| {
+            Error::new(
+                Kind::Memory,
+                format!("no memory for {bytes} bytes that HDF5 is to read"),
+            )
+        })?;
+        given.resize(bytes, 0);
+        let space = dense_space(session, self.elements)?;
+        // SAFETY: the memory has the size of the selected elements.
+        unsafe { self.run(session, space.get(), given.as_mut_ptr().cast())? };
+        Ok(given.into())
+    }
+
+    /// Copies type and dataspace, which the caller may close before they are needed. They are closed by
+    /// [`close`](Self::close).
+    fn keep(mut self, session: &Session<'_>) -> Result<LibraryCall> {
+        let hdf5 = session.hdf5;
+        // SAFETY: takes an identifier, which HDF5 checks; the answer is ours to close.
+        let memory_type = unsafe { (hdf5.H5Tcopy)(self.memory_type) };
+        let memory_type = session.own(memory_type, hdf5.H5Tclose, "copy the memory type")?;
+        if self.file_space != H5S_ALL {
+            // SAFETY: as above.
+            let space = unsafe { (hdf5.H5Scopy)(self.file_space) };
+            let space = session.own(space, hdf5.H5Sclose, "copy the dataspace")?;
+            self.file_space = space.keep();
+        }
+        self.memory_type = memory_type.keep();
+        Ok(self)
+    }
+
+    /// To be called once, after [`keep`](Self::keep).
+    fn close(&self, session: &Session<'_>) {
+        // SAFETY: both were copied by `keep`, and nothing uses them any more.
+        unsafe {
+            (session.hdf5.H5Tclose)(self.memory_type);
+            if self.file_space != H5S_ALL {
+                (session.hdf5.H5Sclose)(self.file_space);
+            }
+        }
+    }
+}
+
+/// A call that waits for its elements. Its type and dataspace are copies.
+struct KeptCall(LibraryCall);
+
+impl DenseSink for KeptCall {
+    fn write(&self, bytes: &[u8]) -> Result<()> {
+        let call = &self.0;
+        // SAFETY: whoever takes the step may call HDF5, as the submitter has promised.
+        let session = unsafe { call.dataset.session() };
+        let space = dense_space(&session, call.elements)?;
+        let buffer = bytes.as_ptr().cast_mut().cast();
+        // SAFETY: the bytes are those of the elements, and a write only reads them.
+        unsafe { call.run(&session, space.get(), buffer) }
+    }
+
+    fn end(&self) {
+        // SAFETY: as above.
+        let session = unsafe { self.0.dataset.session() };
+        self.0.close(&session);
+    }
+
+    fn path(&self) -> Path {
+        Path::Hdf5
+    }
+}

@@ -1,0 +1,85 @@
+//! What a prepared transfer is still to touch.
+
+use std::sync::Arc;
+
+use penstock_array::execute::{BoundPlan, PreparedTransfer, Sink, TransferKind};
+use penstock_engine::error::Result;
+use penstock_engine::file::File;
+
+use super::conflicts::{AccessSet, FileKey, key_of_file};
+
+/// Whether nothing is left to do.
+pub fn is_done(prepared: &PreparedTransfer) -> bool {
+    matches!(prepared.kind, TransferKind::Nothing)
+}
+
+/// The sides of the blocks of which elements are read and written back as they were, if there are any.
+/// While the write is under way, nothing else may write to a block that it touches.
+pub fn rewritten_blocks(prepared: &PreparedTransfer) -> Option<&[u64]> {
+    match &prepared.kind {
+        TransferKind::Write(bound, Sink::Blocks(_)) => bound.plan.rewritten(),
+        _ => None,
+    }
+}
+
+/// Whether the file of a dataset that is not virtual ends before what is read.
+pub fn is_cut_off(prepared: &PreparedTransfer) -> Result<bool> {
+    match plans(prepared) {
+        [bound] if bound.plan.end() != 0 && !bound.plan.is_in_segments() => {
+            let size = bound.file(0)?.size()?;
+            Ok(bound.plan.end() > size && bound.reaches_beyond(size)?)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Whether HDF5 has read some elements while the transfer was planned.
+pub(super) fn has_been_given(prepared: &PreparedTransfer) -> bool {
+    plans(prepared).iter().any(|bound| bound.given.is_some())
+}
+
+/// What it touches: `set`, as far as that is known, or what HDF5 touches when it does it.
+pub(super) fn sets(
+    prepared: &PreparedTransfer,
+    set: Option<&AccessSet>,
+    by_hdf5: &AccessSet,
+) -> Vec<AccessSet> {
+    match &prepared.kind {
+        TransferKind::Nothing => Vec::new(),
+        TransferKind::Read(plans) => of_read(plans, set),
+        TransferKind::Write(_, Sink::Dense(..)) => vec![by_hdf5.clone()],
+        TransferKind::Plain { .. } | TransferKind::Write(..) => {
+            let own = set.unwrap_or(by_hdf5).clone();
+            vec![match rewritten_blocks(prepared) {
+                Some(block) => own.of_blocks(block),
+                None => own,
+            }]
+        }
+    }
+}
+
+/// What is still to be read.
+fn of_read(plans: &[BoundPlan], set: Option<&AccessSet>) -> Vec<AccessSet> {
+    let files: Vec<FileKey> = files(plans).filter_map(key_of_file).collect();
+    if files.is_empty() {
+        return Vec::new();
+    }
+    let mut sets: Vec<AccessSet> = set.cloned().into_iter().collect();
+    // Other files than that of the dataset, whose elements say more.
+    if set.is_none() || plans.iter().any(|bound| bound.plan.is_in_segments()) {
+        sets.push(AccessSet::Sources(files));
+    }
+    sets
+}
+
+fn files(plans: &[BoundPlan]) -> impl Iterator<Item = &Arc<File>> {
+    let files = plans.iter().flat_map(|bound| &bound.files);
+    files.filter_map(|file| file.as_ref().ok())
+}
+
+fn plans(prepared: &PreparedTransfer) -> &[BoundPlan] {
+    match &prepared.kind {
+        TransferKind::Read(plans) => plans,
+        _ => &[],
+    }
+}

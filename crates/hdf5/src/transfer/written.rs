@@ -1,0 +1,77 @@
+//! The dataset of a write, as needed while it is under way.
+
+use std::sync::Arc;
+
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::File;
+use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, Hdf5, hid_t};
+
+use crate::dataset::{DatasetInfo, Layout, in_dataset};
+use crate::library::Session;
+
+/// The dataset that is written, as HDF5 knows it. The submitter keeps it open.
+#[derive(Clone)]
+pub struct WrittenDataset {
+    pub hdf5: &'static Hdf5,
+    pub dataset: hid_t,
+    /// Its name and shape.
+    pub name: String,
+    pub shape: Vec<u64>,
+    pub max_shape: Vec<Option<u64>>,
+    /// Empty if it is not chunked.
+    pub chunk: Vec<u64>,
+    pub element: u64,
+    pub has_filters: bool,
+    /// Brought to the medium at the end, where the caller wants that.
+    pub durable: Option<Arc<File>>,
+}
+
+impl WrittenDataset {
+    pub fn new(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) -> WrittenDataset {
+        WrittenDataset {
+            hdf5: session.hdf5,
+            dataset,
+            name: info.name.clone(),
+            shape: info.shape.clone(),
+            max_shape: info.max_shape.clone(),
+            chunk: match &info.layout {
+                Layout::Chunked { chunk, .. } => chunk.clone(),
+                _ => Vec::new(),
+            },
+            element: info.element.size() as u64,
+            has_filters: !info.filters.is_empty(),
+            durable: None,
+        }
+    }
+
+    /// # Safety
+    /// This thread may call HDF5, and goes on to do so, until the session is dropped.
+    pub unsafe fn session(&self) -> Session<'static> {
+        // SAFETY: passed on.
+        unsafe { Session::begin(self.hdf5) }
+    }
+
+    /// What HDF5 holds back goes into the file, and the file to the medium, if the caller wants so.
+    pub fn make_durable(&self, session: &Session<'_>) -> Result<()> {
+        let Some(file) = &self.durable else {
+            return Ok(());
+        };
+        // SAFETY: takes an identifier, which HDF5 checks.
+        let status = unsafe { (session.hdf5.H5Fflush)(self.dataset, H5F_SCOPE_LOCAL) };
+        session.check(status, "flush the file")?;
+        file.sync()
+    }
+
+    pub fn named(&self, error: Error) -> Error {
+        in_dataset(error, &self.name)
+    }
+}
+
+impl std::fmt::Debug for WrittenDataset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WrittenDataset")
+            .field("dataset", &self.dataset)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
