@@ -168,7 +168,10 @@ impl StridedBox {
 
 impl Placement {
     /// The boxes that make up the placement. All numbers were checked when the plan was made.
-    pub fn boxes<'a>(&'a self, geometry: &'a Geometry) -> impl Iterator<Item = StridedBox> + 'a {
+    pub(crate) fn boxes<'a>(
+        &'a self,
+        geometry: &'a Geometry,
+    ) -> impl Iterator<Item = StridedBox> + 'a {
         let mut runs = [].iter();
         let mut axes: &[Arc<Vec<Segment>>] = &[];
         let mut at = None;
@@ -210,7 +213,7 @@ impl Placement {
     }
 
     /// Number of elements, and first and behind the last byte of the decoded chunk that they take.
-    pub fn extent(&self, geometry: &Geometry) -> (u64, (u64, u64)) {
+    pub(crate) fn extent(&self, geometry: &Geometry) -> (u64, (u64, u64)) {
         match self {
             Placement::Runs(segments) => {
                 let size = geometry.chunk_element;
@@ -239,7 +242,7 @@ impl Placement {
     }
 
     /// Number of boxes.
-    pub fn box_count(&self) -> u64 {
+    pub(crate) fn box_count(&self) -> u64 {
         match self {
             Placement::Runs(segments) => segments.len() as u64,
             Placement::Grid(axes) => axes
@@ -249,7 +252,7 @@ impl Placement {
     }
 
     /// Roughly the memory that it takes.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let segments = match self {
             Placement::Grid(axes) => axes.iter().map(|segments| segments.len()).sum(),
             Placement::Runs(segments) => segments.len(),

@@ -4,6 +4,74 @@
 //! [`MemoryLayout`] where they are in memory. A [`Plan`] made of them is the same for a read and a write;
 //! [`execute`] moves its bytes, in host memory or on a GPU. Nothing here knows which format the
 //! description comes from.
+//!
+//! # Example
+//! Two rows of an array of 4 x 3 32-bit numbers, which a file holds from byte 16 on:
+//! ```
+//! use std::io::Write;
+//! use std::sync::Arc;
+//!
+//! use penstock_array::execute::{
+//!     Beforehand, BoundPlan, PreparedTransfer, SubmitOptions, TransferKind, submit,
+//! };
+//! use penstock_array::{
+//!     Axis, ElementMapping, MemoryLayout, Plan, Selection, Source, StoredArray,
+//! };
+//! use penstock_codec::convert::Change;
+//! use penstock_engine::file::side::Direct;
+//! use penstock_engine::file::{Access, File, position::Operation};
+//! use penstock_engine::options::Options;
+//! use penstock_engine::report::Path;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("array.bin");
+//! let mut file = std::fs::File::create(&path)?;
+//! file.write_all(&[0; 16])?;
+//! for number in 0..12i32 {
+//!     file.write_all(&number.to_ne_bytes())?;
+//! }
+//!
+//! let array = StoredArray {
+//!     name: "numbers".to_owned(),
+//!     shape: vec![4, 3],
+//!     element: 4,
+//!     source: Source::Contiguous { offset: 16 },
+//!     pipeline: Default::default(),
+//!     unfiltered_edges: false,
+//!     fill: None,
+//! };
+//! let rows = Selection::Grid(vec![Axis::range(1, 2), Axis::all(3)]);
+//! let memory = MemoryLayout::dense(&[2, 3], 4)?;
+//! let plan = Plan::new(&array, rows, &memory, ElementMapping::whole(4), Operation::Read)?;
+//!
+//! let read = Access { read: true, ..Access::default() };
+//! let transfer = PreparedTransfer {
+//!     kind: TransferKind::Read(vec![BoundPlan {
+//!         plan: Arc::new(plan),
+//!         files: vec![Ok(Arc::new(File::open(&path, read, Options::default())?))],
+//!         change: Change::Copy,
+//!         direct: Direct::WhereCold,
+//!         given: None,
+//!     }]),
+//!     direction: Operation::Read,
+//!     low: 0,
+//!     length: memory.length,
+//!     path,
+//!     beforehand: Beforehand { moved: 0, by: Path::HostBuffered, note: None },
+//! };
+//! let mut found = [0i32; 6];
+//! // SAFETY: the array is 24 bytes long, and nobody touches it before the request is finished.
+//! let request = unsafe {
+//!     submit(transfer, found.as_mut_ptr() as usize, None, SubmitOptions::default())?
+//! };
+//! request.finish()?;
+//! assert_eq!(found, [3, 4, 5, 6, 7, 8]);
+//! # Ok(())
+//! # }
+//! ```
+
+#![deny(missing_docs, unreachable_pub, rustdoc::broken_intra_doc_links)]
 
 mod boxes;
 mod chunks;

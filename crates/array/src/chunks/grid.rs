@@ -2,7 +2,7 @@
 
 use penstock_engine::error::{Error, Kind, Result};
 
-/// Dimensions that a dataset has at most. HDF5 allows as many (`H5S_MAX_RANK`).
+/// Dimensions that a dataset has at most. Formats that are read through this crate allow no more.
 pub const MAX_RANK: usize = 32;
 
 /// A dataset cut into chunks. Chunks are numbered in C order of their coordinates.
@@ -63,6 +63,7 @@ impl ChunkGrid {
         })
     }
 
+    /// Shape of the dataset in elements.
     pub fn shape(&self) -> &[u64] {
         &self.shape
     }

@@ -33,6 +33,7 @@ pub struct ChunkTable {
 }
 
 impl ChunkTable {
+    /// The grid whose chunks are listed.
     pub fn grid(&self) -> &ChunkGrid {
         &self.grid
     }
@@ -40,6 +41,7 @@ impl ChunkTable {
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
+    /// Whether no chunk is allocated.
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }
@@ -102,6 +104,7 @@ pub struct TableBuilder {
 }
 
 impl TableBuilder {
+    /// A table without chunks, of a file of `file_size` bytes.
     pub fn new(grid: ChunkGrid, file_size: u64) -> Self {
         TableBuilder {
             table: ChunkTable {
@@ -199,6 +202,7 @@ impl TableBuilder {
         Ok(())
     }
 
+    /// Sorts the chunks, and notes those that were added more than once.
     pub fn finish(self) -> ChunkTable {
         let mut table = self.table;
         if self.is_sorted {

@@ -7,7 +7,7 @@ use crate::{BoxAxis, ElementMapping, StridedBox};
 
 /// How the elements of a plan are moved and converted.
 #[derive(Clone, Copy)]
-pub struct Elements<'a> {
+pub(super) struct Elements<'a> {
     pub mapping: ElementMapping,
     pub change: &'a Change,
     pub memory: HostMemory,
@@ -15,7 +15,7 @@ pub struct Elements<'a> {
 
 impl Elements<'_> {
     /// Moves boxes out of a chunk into memory. `decoded` are the chunk's bytes from `from` on.
-    pub fn place(&self, boxes: impl Iterator<Item = StridedBox>, decoded: &[u8], from: u64) {
+    pub(super) fn place(&self, boxes: impl Iterator<Item = StridedBox>, decoded: &[u8], from: u64) {
         for mut strided in boxes {
             strided.chunk -= from;
             let (rows, inner) = self.rows(strided, (self.mapping.source, self.mapping.target));
@@ -36,7 +36,7 @@ impl Elements<'_> {
     }
 
     /// Moves boxes out of memory into a decoded chunk.
-    pub fn gather(&self, boxes: impl Iterator<Item = StridedBox>, chunk: &mut [u8]) {
+    pub(super) fn gather(&self, boxes: impl Iterator<Item = StridedBox>, chunk: &mut [u8]) {
         for strided in boxes {
             let (rows, inner) = self.rows(strided, (self.mapping.target, self.mapping.source));
             for row in rows.runs() {
@@ -55,7 +55,7 @@ impl Elements<'_> {
     }
 
     /// Writes the fill value, as it is stored, to boxes of memory.
-    pub fn fill(&self, boxes: impl Iterator<Item = StridedBox>, value: &[u8]) {
+    pub(super) fn fill(&self, boxes: impl Iterator<Item = StridedBox>, value: &[u8]) {
         let mapping = self.mapping;
         let part = &value[mapping.offset as usize..(mapping.offset + mapping.length) as usize];
         let mut element = vec![0; mapping.target as usize];
@@ -172,7 +172,12 @@ unsafe fn copy_row<T: Copy>(from: *const u8, to: *mut u8, count: u64, steps: (is
 }
 
 /// Copies the elements of boxes from one decoded chunk into another.
-pub fn merge(boxes: impl Iterator<Item = StridedBox>, size: u64, from: &[u8], into: &mut [u8]) {
+pub(super) fn merge(
+    boxes: impl Iterator<Item = StridedBox>,
+    size: u64,
+    from: &[u8],
+    into: &mut [u8],
+) {
     for strided in boxes {
         for run in strided.runs() {
             let (start, length) = (run.chunk as usize, (run.elements * size) as usize);

@@ -2,7 +2,7 @@
 
 /// Host memory of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct HostMemory {
+pub(crate) struct HostMemory {
     start: *mut u8,
     length: u64,
 }
@@ -15,7 +15,7 @@ unsafe impl Sync for HostMemory {}
 
 /// GPU memory of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct DeviceMemory {
+pub(super) struct DeviceMemory {
     /// Its address.
     pub start: u64,
     /// Its bytes.
@@ -26,7 +26,7 @@ impl HostMemory {
     /// # Safety
     /// `start` is valid for `length` bytes until the request that uses it is finished: for writes in a
     /// read, and nobody else touches them meanwhile; for reads in a write, and nobody writes to them.
-    pub unsafe fn new(start: *mut u8, length: u64) -> HostMemory {
+    pub(crate) unsafe fn new(start: *mut u8, length: u64) -> HostMemory {
         HostMemory { start, length }
     }
 

@@ -13,8 +13,6 @@ mod submit;
 mod write;
 
 pub use bound::{BoundPlan, Given};
-pub use memory::HostMemory;
 pub use plain::extents;
-pub use read::HostRead;
 pub use sink::{BlockSink, ChunkSink, ChunkStep, DenseSink, EncodedChunk, Sink};
 pub use submit::{Beforehand, PreparedTransfer, SubmitOptions, TransferKind, submit};

@@ -14,6 +14,7 @@ use crate::selection::{Axis, Selection};
 pub struct Changed {
     /// Where it is stored, where it is; its placement says which elements change.
     pub job: ChunkJob,
+    /// What of its present contents counts.
     pub before: Before,
 }
 

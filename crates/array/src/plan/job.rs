@@ -70,7 +70,7 @@ pub(super) struct Stored {
 
 impl Stored {
     /// A chunk of which nothing is in the file, or nothing that counts.
-    pub fn nowhere(decoded_size: u64) -> Stored {
+    pub(super) fn nowhere(decoded_size: u64) -> Stored {
         Stored {
             address: 0,
             size: 0,

@@ -39,7 +39,7 @@ struct Row {
 
 impl RunsByChunk {
     /// The runs lie inside the grid's shape, whose elements can be counted.
-    pub fn new(grid: ChunkGrid, given: &[Run]) -> Result<Self> {
+    pub(super) fn new(grid: ChunkGrid, given: &[Run]) -> Result<Self> {
         let mut runs: Vec<Run> = Vec::new();
         make_room(&mut runs, given.len())?;
         runs.extend(given.iter().filter(|run| run.length > 0));
@@ -129,7 +129,7 @@ impl RunsByChunk {
     }
 
     /// The next touched chunk and the pieces of it.
-    pub fn next(&mut self) -> Result<Option<(u64, Vec<Segment>)>> {
+    pub(super) fn next(&mut self) -> Result<Option<(u64, Vec<Segment>)>> {
         self.admit()?;
         let (Some(Reverse(first)), Some(side)) = (self.heap.peek(), self.grid.chunk().last())
         else {

@@ -149,8 +149,11 @@ fn segments(plan: &Plan, axes: &[Axis], at: usize, coordinate: u64) -> Result<Ar
 pub struct Window {
     /// Sorted by address.
     pub jobs: Vec<ChunkJob>,
+    /// Chunks that were never written.
     pub fills: Vec<FillJob>,
+    /// Bytes of the jobs in the file.
     pub stored_bytes: u64,
+    /// Bytes of the jobs without filters.
     pub decoded_bytes: u64,
 }
 

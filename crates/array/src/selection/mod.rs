@@ -21,19 +21,26 @@ pub enum Selection {
 /// elements from `position` on. The order is that of the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
+    /// Number of the first element.
     pub start: u64,
+    /// Its position in what comes out.
     pub position: u64,
+    /// Number of elements.
     pub length: u64,
 }
 
 /// Indices along one dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Axis {
-    /// `count` blocks of `block` indices, `stride` apart, as in H5Sselect_hyperslab.
+    /// `count` blocks of `block` indices, `stride` apart, as in a hyperslab.
     Slab {
+        /// First index of the first block.
         start: u64,
+        /// From a block to the next.
         stride: u64,
+        /// Number of blocks.
         count: u64,
+        /// Indices of a block.
         block: u64,
     },
     /// Made by [`Axis::list`] and [`Axis::mask`]: runs of indices, sorted so that no run starts
@@ -44,16 +51,21 @@ pub enum Axis {
 /// `length` indices from `start` on, which come out at `position` and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AxisRun {
+    /// The first index.
     pub start: u64,
+    /// Its position in what comes out.
     pub position: u64,
+    /// Number of indices.
     pub length: u64,
 }
 
 impl Axis {
+    /// All indices of a dimension of this size.
     pub fn all(size: u64) -> Axis {
         Axis::range(0, size)
     }
 
+    /// `count` indices that follow each other.
     pub fn range(start: u64, count: u64) -> Axis {
         Axis::Slab {
             start,
@@ -63,6 +75,7 @@ impl Axis {
         }
     }
 
+    /// `count` indices, `stride` apart.
     pub fn strided(start: u64, stride: u64, count: u64) -> Axis {
         Axis::Slab {
             start,
@@ -117,6 +130,7 @@ impl Axis {
         }
     }
 
+    /// Whether no index is selected.
     pub fn is_empty(&self) -> bool {
         match self {
             Axis::Slab { count, block, .. } => *count == 0 || *block == 0,
@@ -319,10 +333,12 @@ impl Axis {
 }
 
 impl Selection {
+    /// All elements of a dataset.
     pub fn all(shape: &[u64]) -> Selection {
         Selection::Grid(shape.iter().map(|size| Axis::all(*size)).collect())
     }
 
+    /// No element.
     pub fn none() -> Selection {
         Selection::Runs(Vec::new())
     }
@@ -387,6 +403,7 @@ impl Selection {
         }
     }
 
+    /// Whether no element is selected.
     pub fn is_empty(&self) -> bool {
         match self {
             Selection::Grid(axes) => axes.iter().any(Axis::is_empty),

@@ -12,7 +12,7 @@ use crate::execute::memory::DeviceMemory;
 use crate::{ElementMapping, StridedBox};
 
 /// The kernels of a context, loaded at the first call. The context must be current or enterable.
-pub fn kernels(context: &Arc<Context>) -> Result<Arc<Kernels>> {
+pub(crate) fn kernels(context: &Arc<Context>) -> Result<Arc<Kernels>> {
     static KNOWN: Mutex<Vec<(Arc<Context>, Arc<Kernels>)>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
     if let Some((_, kernels)) = known.iter().find(|(c, _)| Arc::ptr_eq(c, context)) {
@@ -26,17 +26,17 @@ pub fn kernels(context: &Arc<Context>) -> Result<Arc<Kernels>> {
     Ok(kernels)
 }
 
-pub fn gpu_error(context: &Context, error: &GpuError) -> Error {
+pub(crate) fn gpu_error(context: &Context, error: &GpuError) -> Error {
     Error::gpu(error.code, error.text(context.driver.cuda))
 }
 
 /// A call of nvCOMP that failed.
-pub fn gpu_failed(error: penstock_codec::CodecError) -> Error {
+pub(crate) fn gpu_failed(error: penstock_codec::CodecError) -> Error {
     Error::new(Kind::Gpu, error.to_string())
         .remedy("read with decode=cpu, and see whether nvCOMP fits the CUDA driver")
 }
 
-pub fn table(change: Change, element: &ElementMapping, shuffled: u32) -> Result<PlaceTable> {
+pub(crate) fn table(change: Change, element: &ElementMapping, shuffled: u32) -> Result<PlaceTable> {
     let shuffles = Shuffles {
         source: shuffled,
         target: 0,
@@ -45,13 +45,13 @@ pub fn table(change: Change, element: &ElementMapping, shuffled: u32) -> Result<
 }
 
 /// A plan's numbers were checked when it was made.
-pub fn internal(error: penstock_codec::CodecError) -> Error {
+pub(crate) fn internal(error: penstock_codec::CodecError) -> Error {
     Error::new(Kind::Internal, error.to_string())
 }
 
 /// Where the bytes of a decoded chunk are.
 #[derive(Clone, Copy)]
-pub struct Decoded {
+pub(crate) struct Decoded {
     pub address: CUdeviceptr,
     pub length: u64,
     /// The chunk's bytes from here on.
@@ -77,7 +77,7 @@ fn axes(strided: &StridedBox, element: &ElementMapping, source: impl Fn(u64) -> 
 }
 
 /// Adds the boxes of a job.
-pub fn push(
+pub(crate) fn push(
     table: &mut PlaceTable,
     element: &ElementMapping,
     strided: &StridedBox,
@@ -97,7 +97,7 @@ pub fn push(
 }
 
 /// Adds boxes that all get the element at `address`.
-pub fn push_fill(
+pub(crate) fn push_fill(
     table: &mut PlaceTable,
     element: &ElementMapping,
     strided: &StridedBox,

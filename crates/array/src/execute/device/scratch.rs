@@ -6,13 +6,13 @@ use penstock_sys::cuda::CUdeviceptr;
 
 /// Memory of one queue, to be given back to it.
 #[derive(Clone, Copy, Debug)]
-pub struct Scratch {
+pub(crate) struct Scratch {
     pub address: CUdeviceptr,
     pub bytes: u64,
 }
 
 impl Scratch {
-    pub fn new(queue: &mut CopyQueue, bytes: u64) -> Result<Scratch> {
+    pub(crate) fn new(queue: &mut CopyQueue, bytes: u64) -> Result<Scratch> {
         Ok(Scratch {
             address: queue.allocate(bytes.max(1))?,
             bytes,
@@ -20,7 +20,7 @@ impl Scratch {
     }
 
     /// Gives the memory back when all that is queued so far is done. To be called once.
-    pub fn release(&self, queue: &mut CopyQueue) {
+    pub(crate) fn release(&self, queue: &mut CopyQueue) {
         // SAFETY: only work of this queue uses it, and the owner gives it up.
         unsafe { queue.free(self.address) };
     }

@@ -15,14 +15,14 @@ use crate::execute::elements::Elements;
 use crate::execute::memory::HostMemory;
 
 /// The task of reading into host memory.
-pub struct HostRead {
+pub(crate) struct HostRead {
     plans: Vec<BoundPlan>,
     queue: WorkQueue,
     memory: HostMemory,
 }
 
 impl HostRead {
-    pub fn new(plans: Vec<BoundPlan>, memory: HostMemory) -> HostRead {
+    pub(crate) fn new(plans: Vec<BoundPlan>, memory: HostMemory) -> HostRead {
         HostRead {
             queue: WorkQueue::new(&plans),
             plans,
@@ -31,7 +31,7 @@ impl HostRead {
     }
 
     /// How many of `most` workers find something to do.
-    pub fn workers(&self, most: usize) -> Result<usize> {
+    pub(crate) fn workers(&self, most: usize) -> Result<usize> {
         Ok(self.queue.peek(most)?.clamp(1, most))
     }
 }

@@ -9,14 +9,14 @@ use crate::execute::bound::BoundPlan;
 use crate::{ChunkJob, FillJob, Windows};
 
 /// What one worker takes on at a time.
-pub enum Batch {
+pub(super) enum Batch {
     /// Jobs of one plan, by its number, whose addresses ascend, near to each other.
     Chunks(usize, Vec<ChunkJob>),
     Fill(usize, FillJob),
 }
 
 /// The work of several plans, one after the other, shared by workers.
-pub struct WorkQueue {
+pub(super) struct WorkQueue {
     state: Mutex<State>,
 }
 
@@ -47,7 +47,7 @@ const MOST_PASSED_OVER: usize = 1024;
 const MOST_FILLS: usize = 1 << 16;
 
 impl WorkQueue {
-    pub fn new(plans: &[BoundPlan]) -> WorkQueue {
+    pub(super) fn new(plans: &[BoundPlan]) -> WorkQueue {
         let windows = plans.iter().map(|r| Arc::clone(&r.plan).windows(WINDOW));
         let mut waiting: Vec<(usize, Windows)> = windows.enumerate().collect();
         waiting.reverse();
@@ -63,7 +63,7 @@ impl WorkQueue {
     }
 
     /// The next batch; `None` when all are handed out.
-    pub fn next_batch(&self, plans: &[BoundPlan]) -> Result<Option<Batch>> {
+    pub(super) fn next_batch(&self, plans: &[BoundPlan]) -> Result<Option<Batch>> {
         let mut state = self.lock();
         if !state.fill_up()? {
             return Ok(None);
@@ -97,7 +97,7 @@ impl WorkQueue {
 
     /// How many chunks were not handed out, about, of the plan whose turn it is, and the decoded
     /// bytes of one; `None` while only fills come.
-    pub fn left(&self) -> Result<Option<(u64, u64)>> {
+    pub(super) fn left(&self) -> Result<Option<(u64, u64)>> {
         let mut state = self.lock();
         if !state.fill_up()? {
             return Ok(Some((0, 1)));
@@ -113,7 +113,7 @@ impl WorkQueue {
 
     /// Up to `count` jobs of one plan for which `needs` gives the memory that each takes, at most
     /// `bytes` together.
-    pub fn take(
+    pub(super) fn take(
         &self,
         count: usize,
         bytes: u64,
@@ -160,7 +160,7 @@ impl WorkQueue {
     }
 
     /// Takes back what was handed out.
-    pub fn put_back(&self, number: usize, jobs: Vec<ChunkJob>) {
+    pub(super) fn put_back(&self, number: usize, jobs: Vec<ChunkJob>) {
         let mut state = self.lock();
         for job in jobs.into_iter().rev() {
             state.jobs.push_front((number, job));
@@ -172,7 +172,7 @@ impl WorkQueue {
     }
 
     /// At least `count` jobs, if there are as many: to see how much there is to do.
-    pub fn peek(&self, count: usize) -> Result<usize> {
+    pub(super) fn peek(&self, count: usize) -> Result<usize> {
         let mut state = self.lock();
         while state.jobs.len() + state.fills.len() < count && state.plan_more()? {}
         Ok(state.jobs.len() + state.fills.len())

@@ -10,7 +10,7 @@ use crate::{Before, Changed};
 
 /// What a worker keeps from chunk to chunk.
 #[derive(Default)]
-pub struct Room {
+pub(super) struct Room {
     stored: Buffer,
     decoded: Buffer,
     codec: Scratch,

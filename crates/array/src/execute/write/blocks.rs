@@ -16,7 +16,7 @@ use crate::execute::sink::BlockSink;
 
 /// The task of writing a contiguous array. From the first to the last element of a block that change,
 /// it is written whole: what lies between them is read before.
-pub struct BlockWrite {
+pub(crate) struct BlockWrite {
     bound: BoundPlan,
     array: Array,
     sink: Box<dyn BlockSink>,
@@ -25,7 +25,7 @@ pub struct BlockWrite {
 }
 
 impl BlockWrite {
-    pub fn new(
+    pub(crate) fn new(
         bound: BoundPlan,
         array: Array,
         sink: Box<dyn BlockSink>,

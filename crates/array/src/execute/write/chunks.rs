@@ -20,7 +20,7 @@ use crate::execute::bound::BoundPlan;
 use crate::execute::sink::{ChunkSink, ChunkStep, EncodedChunk};
 
 /// The task of writing a chunked array.
-pub struct ChunkWrite {
+pub(crate) struct ChunkWrite {
     bound: BoundPlan,
     array: Array,
     sink: Box<dyn ChunkSink>,
@@ -69,12 +69,12 @@ unsafe impl Send for Content {}
 const LIMIT: u64 = 256 << 20;
 /// A step is asked for when so many bytes can be written, or a worker leaves.
 const WORTH_A_TURN: u64 = 4 << 20;
-/// A step ends after so many, to let others at HDF5.
+/// A step ends after so many, so that others can use the sink.
 const TURN: u64 = 32 << 20;
 
 impl ChunkWrite {
     /// `workers` of the machine's serve it at first.
-    pub fn new(
+    pub(crate) fn new(
         bound: BoundPlan,
         array: Array,
         sink: Box<dyn ChunkSink>,
@@ -107,7 +107,7 @@ impl ChunkWrite {
     }
 
     /// Workers that are to serve it at first.
-    pub fn workers(&self) -> usize {
+    pub(crate) fn workers(&self) -> usize {
         self.most
     }
 

@@ -15,7 +15,7 @@ use crate::execute::memory::HostMemory;
 use crate::execute::sink::DenseSink;
 
 /// The task of writing through a sink that takes all elements at once.
-pub struct DenseWrite {
+pub(crate) struct DenseWrite {
     bound: BoundPlan,
     array: Array,
     sink: Box<dyn DenseSink>,
@@ -27,7 +27,7 @@ pub struct DenseWrite {
 }
 
 impl DenseWrite {
-    pub fn new(
+    pub(crate) fn new(
         bound: BoundPlan,
         array: Array,
         sink: Box<dyn DenseSink>,

@@ -22,7 +22,7 @@ use crate::{Before, StridedBox};
 
 /// One worker's pinned slots: the chunks of one are encoded while those of the other are on their
 /// way.
-pub struct DeviceGather<'a> {
+pub(super) struct DeviceGather<'a> {
     // First, so that it waits for all copies before the slots go back.
     lent: Lent<'a>,
     bound: &'a BoundPlan,
@@ -54,7 +54,7 @@ const TABLES: usize = 512 << 10;
 const LARGEST_BOX: usize = 2048;
 
 impl<'a> DeviceGather<'a> {
-    pub fn new(
+    pub(super) fn new(
         bound: &'a BoundPlan,
         memory: DeviceMemory,
         context: &'a Arc<Context>,
@@ -75,7 +75,7 @@ impl<'a> DeviceGather<'a> {
         })
     }
 
-    pub fn each(
+    pub(super) fn each(
         &mut self,
         take: &mut impl FnMut() -> Result<Vec<Numbered>>,
         done: &mut impl FnMut(&Numbered, Filled<'_>) -> Result<()>,
@@ -111,7 +111,7 @@ impl<'a> DeviceGather<'a> {
     }
 
     /// Waits for all that is under way, and gives slots and memory back.
-    pub fn drain(&mut self) -> Result<()> {
+    pub(super) fn drain(&mut self) -> Result<()> {
         let queue = self.lent.queue()?;
         let finished = queue.finish();
         for landing in self.landings.drain(..) {

@@ -18,7 +18,7 @@ use crate::execute::elements::Elements;
 use crate::execute::memory::{DeviceMemory, HostMemory};
 
 /// The array that is written.
-pub enum Array {
+pub(crate) enum Array {
     Host(HostMemory),
     Device {
         memory: DeviceMemory,
@@ -28,7 +28,7 @@ pub enum Array {
 }
 
 /// A decoded chunk with all its new elements.
-pub struct Filled<'a> {
+pub(crate) struct Filled<'a> {
     pub bytes: &'a [u8],
     /// They are in the caller's memory, which stays until the request is finished.
     pub stays: bool,
@@ -36,7 +36,7 @@ pub struct Filled<'a> {
 
 impl Array {
     /// How its bytes travel.
-    pub fn path(&self) -> Path {
+    pub(crate) fn path(&self) -> Path {
         match self {
             Array::Host(_) => Path::HostBuffered,
             Array::Device { .. } => Path::StagedBuffered,
@@ -45,7 +45,7 @@ impl Array {
 
     /// Fills the chunks that `take` gives, until it gives none, and hands each to `done`. When this
     /// returns, nothing of it touches any memory.
-    pub fn each(
+    pub(crate) fn each(
         &self,
         bound: &BoundPlan,
         share: &Share<'_>,

@@ -8,12 +8,12 @@ use crate::execute::device::ALIGNMENT;
 use crate::{Changed, Changes, Plan};
 
 /// A chunk and its place in the order.
-pub struct Numbered {
+pub(crate) struct Numbered {
     pub number: u64,
     pub changed: Changed,
 }
 
-pub struct ChangeQueue {
+pub(super) struct ChangeQueue {
     changes: Changes,
     next: u64,
     is_over: bool,
@@ -22,10 +22,10 @@ pub struct ChangeQueue {
 }
 
 /// A batch ends when it has so many decoded bytes.
-pub const BATCH: u64 = 1 << 20;
+pub(super) const BATCH: u64 = 1 << 20;
 
 impl ChangeQueue {
-    pub fn new(plan: &Arc<Plan>) -> ChangeQueue {
+    pub(super) fn new(plan: &Arc<Plan>) -> ChangeQueue {
         ChangeQueue {
             changes: Changes::new(plan),
             next: 0,
@@ -36,7 +36,7 @@ impl ChangeQueue {
 
     /// What one worker takes on at a time: one chunk, or as many as are small together. Empty when
     /// all are handed out.
-    pub fn next_batch(&mut self) -> Result<Vec<Numbered>> {
+    pub(super) fn next_batch(&mut self) -> Result<Vec<Numbered>> {
         let mut batch = Vec::new();
         let mut bytes = 0;
         loop {
@@ -65,12 +65,12 @@ impl ChangeQueue {
     }
 
     /// How many were handed out.
-    pub fn handed_out(&self) -> u64 {
+    pub(super) fn handed_out(&self) -> u64 {
         self.next
     }
 
     /// Whether all were, as far as is known.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.is_over
     }
 }

@@ -53,7 +53,7 @@ fn learn(rate: &AtomicU64, bytes: u64, time: Duration) {
     rate.store((known * 0.75 + seen * 0.25).max(1.0) as u64, Relaxed);
 }
 
-pub struct Balance {
+pub(super) struct Balance {
     method: Option<Method>,
     workers: u64,
 }
@@ -62,7 +62,7 @@ pub struct Balance {
 const LEAST: u64 = 16;
 
 impl Balance {
-    pub fn new(method: Option<Method>, workers: usize) -> Balance {
+    pub(super) fn new(method: Option<Method>, workers: usize) -> Balance {
         Balance {
             method,
             workers: workers as u64,
@@ -70,14 +70,14 @@ impl Balance {
     }
 
     /// One worker has decoded so many bytes.
-    pub fn cpu_did(&self, bytes: u64, time: Duration) {
+    pub(super) fn cpu_did(&self, bytes: u64, time: Duration) {
         if let Some(method) = self.method {
             learn(&Rates::of(method).cpu, bytes, time);
         }
     }
 
     /// The GPU has decoded a batch of chunks.
-    pub fn gpu_did(&self, chunks: u64, chunk: u64, time: Duration) {
+    pub(super) fn gpu_did(&self, chunks: u64, chunk: u64, time: Duration) {
         let Some(method) = self.method else { return };
         let rates = Rates::of(method);
         if chunks * rates.gpu_single.load(Relaxed) < rates.gpu_all.load(Relaxed) {
@@ -88,7 +88,7 @@ impl Balance {
     }
 
     /// How many chunks at a time the GPU needs for its whole rate.
-    pub fn saturation(&self) -> u64 {
+    pub(super) fn saturation(&self) -> u64 {
         self.method.map_or(0, |method| {
             let rates = Rates::of(method);
             rates.gpu_all.load(Relaxed) / rates.gpu_single.load(Relaxed).max(1)
@@ -96,7 +96,7 @@ impl Balance {
     }
 
     /// How many of `chunks` chunks of `chunk` decoded bytes the GPU should have.
-    pub fn share(&self, chunks: u64, chunk: u64) -> u64 {
+    pub(super) fn share(&self, chunks: u64, chunk: u64) -> u64 {
         let Some(method) = self.method else { return 0 };
         let rates = Rates::of(method);
         let rate = |rate: &AtomicU64| rate.load(Relaxed) as f64;

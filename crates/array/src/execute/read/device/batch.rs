@@ -22,7 +22,7 @@ use crate::execute::device::scratch::Scratch;
 
 /// Filters of which the GPU undoes the greater part.
 #[derive(Clone, Copy, Debug)]
-pub struct GpuFilters {
+pub(super) struct GpuFilters {
     pub method: Method,
     method_at: usize,
     /// Place of the checksum around it all, which the CPU checks while it loads.
@@ -50,7 +50,7 @@ impl GpuFilters {
     }
 
     /// Whether the checksum was left out of a chunk.
-    pub fn has_fletcher(&self, job: &ChunkJob) -> bool {
+    pub(super) fn has_fletcher(&self, job: &ChunkJob) -> bool {
         self.fletcher.is_some_and(|at| job.mask >> at & 1 == 0)
     }
 
@@ -97,7 +97,7 @@ const TABLES: u64 = 128;
 const IN_PLACE_FROM: u64 = 128 << 10;
 
 /// A batch that workers load.
-pub struct GpuBatch {
+pub(super) struct GpuBatch {
     /// The number of its plan.
     pub plan: usize,
     pub filters: GpuFilters,
@@ -117,7 +117,7 @@ pub struct GpuBatch {
 
 /// Where a chunk is decoded to, on the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Output {
+pub(super) struct Output {
     pub address: u64,
     /// It is the chunk's place in the destination, where it has to be unshuffled or changed yet.
     pub in_place: bool,
@@ -125,7 +125,7 @@ pub struct Output {
 
 /// What loading found.
 #[derive(Default)]
-pub struct Found {
+pub(super) struct Found {
     pub entries: Vec<Entry>,
     /// Jobs that the CPU has to decode.
     pub again: Vec<usize>,
@@ -137,7 +137,7 @@ pub struct Found {
 
 /// A piece of a chunk that nvCOMP decodes. Addresses are on the GPU.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(super) struct Entry {
     pub job: usize,
     pub input: u64,
     pub input_size: u64,
@@ -153,11 +153,11 @@ impl GpuBatch {
         self.jobs.first().map_or(1, |job| job.decoded_size)
     }
 
-    pub fn queue(&self) -> MutexGuard<'_, CopyQueue> {
+    pub(super) fn queue(&self) -> MutexGuard<'_, CopyQueue> {
         self.queue.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    pub fn found(&self) -> MutexGuard<'_, Found> {
+    pub(super) fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -173,7 +173,7 @@ impl GpuBatch {
     }
 
     /// Room in the memory for stored bytes.
-    pub fn take(&self, bytes: u64) -> Option<u64> {
+    pub(super) fn take(&self, bytes: u64) -> Option<u64> {
         let bytes = bytes.next_multiple_of(ALIGNMENT as u64);
         let at = self.taken.fetch_add(bytes, Relaxed);
         (at + bytes <= self.stored.bytes).then_some(self.stored.address + at)
@@ -190,14 +190,14 @@ fn stride(decoded: u64) -> u64 {
 }
 
 /// A batch that the GPU is at, or has been.
-pub struct Launched {
+pub(super) struct Launched {
     pub batch: Arc<GpuBatch>,
     pub results: Results,
     pub since: Instant,
 }
 
 /// All batches of one request.
-pub struct GpuBatches {
+pub(super) struct GpuBatches {
     /// Of each bound.
     filters: Vec<Option<GpuFilters>>,
     pub nvcomp: Option<Nvcomp>,
@@ -221,7 +221,12 @@ struct State {
 }
 
 impl GpuBatches {
-    pub fn new(plans: &[BoundPlan], decoder: Decoder, scratch: u64, workers: usize) -> GpuBatches {
+    pub(super) fn new(
+        plans: &[BoundPlan],
+        decoder: Decoder,
+        scratch: u64,
+        workers: usize,
+    ) -> GpuBatches {
         let all = plans.iter().map(|r| match decoder {
             Decoder::Cpu => None,
             _ => GpuFilters::of(&r.plan.pipeline().filters),
@@ -251,7 +256,7 @@ impl GpuBatches {
         }
     }
 
-    pub fn balance(&self) -> &Balance {
+    pub(super) fn balance(&self) -> &Balance {
         &self.balance
     }
 
@@ -260,7 +265,7 @@ impl GpuBatches {
     }
 
     /// Begins a batch if the GPU should have more.
-    pub fn begin(&self, duty: &DeviceRead, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn begin(&self, duty: &DeviceRead, lent: &mut Lent<'_>) -> Result<()> {
         if self.closed.load(Relaxed) {
             return Ok(());
         }
@@ -392,7 +397,7 @@ impl GpuBatches {
     }
 
     /// The batch that is to be loaded, if some of it was not begun.
-    pub fn to_load(&self) -> Option<Arc<GpuBatch>> {
+    pub(super) fn to_load(&self) -> Option<Arc<GpuBatch>> {
         if !self.has_gpu {
             return None;
         }
@@ -402,14 +407,14 @@ impl GpuBatches {
     }
 
     /// The batch is loaded, and what decodes it is queued.
-    pub fn launched(&self, launched: Launched) {
+    pub(super) fn launched(&self, launched: Launched) {
         let mut state = self.lock();
         state.loading = None;
         state.under_way.push_back(launched);
     }
 
     /// A batch that the GPU is done with.
-    pub fn done(&self) -> Result<Option<Launched>> {
+    pub(super) fn done(&self) -> Result<Option<Launched>> {
         if !self.has_gpu {
             return Ok(None);
         }
@@ -428,7 +433,7 @@ impl GpuBatches {
     }
 
     /// Waits for the batch that is under way for the longest time; `None` if there is none.
-    pub fn wait(&self) -> Result<Option<Launched>> {
+    pub(super) fn wait(&self) -> Result<Option<Launched>> {
         let Some(first) = self.lock().under_way.pop_front() else {
             return Ok(None);
         };
@@ -444,7 +449,7 @@ impl GpuBatches {
     }
 
     /// Takes note of a batch whose results were seen, and gives its memory back.
-    pub fn settled(&self, launched: &Launched, went_well: bool) {
+    pub(super) fn settled(&self, launched: &Launched, went_well: bool) {
         let batch = &launched.batch;
         if went_well {
             self.balance.gpu_did(
@@ -462,12 +467,12 @@ impl GpuBatches {
         launched.results.release(batch);
     }
 
-    pub fn enter(&self) {
+    pub(super) fn enter(&self) {
         self.workers.fetch_add(1, SeqCst);
     }
 
     /// One worker is done. With the last one all batches end, also those of a request that failed.
-    pub fn leave(&self) -> Result<()> {
+    pub(super) fn leave(&self) -> Result<()> {
         if self.workers.fetch_sub(1, SeqCst) > 1 {
             return Ok(());
         }
@@ -492,5 +497,5 @@ impl GpuBatches {
 }
 
 /// Marks on a batch's queue: its memory is there; all of it is decoded and placed.
-pub const ALLOCATED: usize = 0;
-pub const DECODED: usize = 1;
+pub(super) const ALLOCATED: usize = 0;
+pub(super) const DECODED: usize = 1;

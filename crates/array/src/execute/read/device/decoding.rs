@@ -11,7 +11,7 @@ use crate::execute::device::ALIGNMENT;
 use crate::execute::device::placing;
 use crate::execute::device::scratch::Scratch;
 
-pub enum Decoding {
+pub(super) enum Decoding {
     Inflate(InflateTable),
     Nvcomp { library: Nvcomp, method: Method },
 }
@@ -26,7 +26,11 @@ fn column(count: usize) -> usize {
 
 impl Decoding {
     /// `nvcomp` is there where the method needs it.
-    pub fn new(method: Method, nvcomp: Option<Nvcomp>, entries: &[Entry]) -> Option<Decoding> {
+    pub(super) fn new(
+        method: Method,
+        nvcomp: Option<Nvcomp>,
+        entries: &[Entry],
+    ) -> Option<Decoding> {
         if method != Method::Deflate {
             let library = nvcomp?;
             return Some(Decoding::Nvcomp { library, method });
@@ -41,14 +45,14 @@ impl Decoding {
     }
 
     /// Bytes of the tables.
-    pub fn size(&self, entries: &[Entry]) -> usize {
+    pub(super) fn size(&self, entries: &[Entry]) -> usize {
         match self {
             Decoding::Inflate(table) => table.size(),
             Decoding::Nvcomp { .. } => COLUMNS.len() * column(entries.len()),
         }
     }
 
-    pub fn write(&self, entries: &[Entry], to: &mut [u8]) {
+    pub(super) fn write(&self, entries: &[Entry], to: &mut [u8]) {
         match self {
             Decoding::Inflate(table) => table.write(to),
             Decoding::Nvcomp { .. } => {
@@ -63,7 +67,7 @@ impl Decoding {
     }
 
     /// Bytes in which the GPU says how it went.
-    pub fn results_size(&self, entries: &[Entry]) -> usize {
+    pub(super) fn results_size(&self, entries: &[Entry]) -> usize {
         match self {
             Decoding::Inflate(table) => table.verdicts_size(),
             Decoding::Nvcomp { .. } => column(entries.len()) + entries.len() * size_of::<i32>(),
@@ -74,7 +78,7 @@ impl Decoding {
     ///
     /// # Safety
     /// `stream` is of the context that is current.
-    pub unsafe fn temp_bytes(&self, entries: &[Entry], stream: CUstream) -> Result<u64> {
+    pub(super) unsafe fn temp_bytes(&self, entries: &[Entry], stream: CUstream) -> Result<u64> {
         match self {
             Decoding::Inflate(_) => Ok(0),
             Decoding::Nvcomp { library, method } => {
@@ -94,7 +98,7 @@ impl Decoding {
     /// # Safety
     /// All memory that the entries name stays until the stream has passed this; `stream` is of the
     /// context, which is current.
-    pub unsafe fn queue(
+    pub(super) unsafe fn queue(
         &self,
         entries: &[Entry],
         (tables, results): (CUdeviceptr, CUdeviceptr),
@@ -128,7 +132,7 @@ impl Decoding {
     }
 
     /// Whether each entry was decoded, from the bytes of the results.
-    pub fn outcomes(&self, entries: &[Entry], results: &[u8]) -> Vec<bool> {
+    pub(super) fn outcomes(&self, entries: &[Entry], results: &[u8]) -> Vec<bool> {
         match self {
             Decoding::Inflate(_) => InflateTable::verdicts(results)
                 .map(|verdict| verdict == Inflated::Done)

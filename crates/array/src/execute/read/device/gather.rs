@@ -14,7 +14,7 @@ struct Axis {
 }
 
 /// A box with its axes in the order of the target, from the longest stride to the shortest.
-pub struct Gathering {
+pub(super) struct Gathering {
     element: ElementMapping,
     /// Offset of the first element in the chunk, and of the first byte in the destination.
     source: i64,
@@ -23,7 +23,7 @@ pub struct Gathering {
 }
 
 /// What copies take: rows of `width` bytes that go to places `pitch` bytes apart.
-pub struct Rows {
+pub(super) struct Rows {
     pub target: u64,
     pub width: u64,
     pub rows: u64,
@@ -32,7 +32,7 @@ pub struct Rows {
 
 impl Gathering {
     /// `strided.chunk` counts from the first byte that is there of the chunk.
-    pub fn new(element: ElementMapping, strided: &StridedBox) -> Gathering {
+    pub(super) fn new(element: ElementMapping, strided: &StridedBox) -> Gathering {
         let mut axes: Vec<Axis> = strided
             .axes
             .iter()
@@ -67,14 +67,14 @@ impl Gathering {
     }
 
     /// Bytes of all elements.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.axes
             .iter()
             .fold(self.element.target, |all, axis| all * axis.count)
     }
 
     /// Puts the elements one after the other.
-    pub fn gather(&self, change: &Change, chunk: &[u8], dense: &mut [u8]) {
+    pub(super) fn gather(&self, change: &Change, chunk: &[u8], dense: &mut [u8]) {
         let Some((inner, outer)) = self.axes.split_last() else {
             return;
         };
@@ -98,7 +98,7 @@ impl Gathering {
     }
 
     /// The copies that bring the gathered elements to their places, in their order.
-    pub fn copies(&self) -> impl Iterator<Item = Rows> + '_ {
+    pub(super) fn copies(&self) -> impl Iterator<Item = Rows> + '_ {
         let (mut width, mut rest) = (self.element.target, self.axes.as_slice());
         while let Some((axis, outer)) = rest.split_last()
             && (axis.count == 1 || axis.target == width as i64)

@@ -11,7 +11,7 @@ use crate::execute::device::ALIGNMENT;
 use crate::execute::device::placing::{self, Decoded};
 
 /// Those of a batch that are not in order as they are decoded.
-pub struct InPlace<'a> {
+pub(super) struct InPlace<'a> {
     duty: &'a DeviceRead,
     batch: &'a GpuBatch,
     /// Numbers of the jobs.
@@ -22,7 +22,7 @@ pub struct InPlace<'a> {
 const THROUGH: u64 = 64 << 20;
 
 impl<'a> InPlace<'a> {
-    pub fn new(duty: &'a DeviceRead, batch: &'a GpuBatch, entries: &[Entry]) -> InPlace<'a> {
+    pub(super) fn new(duty: &'a DeviceRead, batch: &'a GpuBatch, entries: &[Entry]) -> InPlace<'a> {
         let bound = &duty.plans[batch.plan];
         let is_done = |job: usize| {
             bound.change == Change::Copy && duty.shuffled(batch.plan, &batch.jobs[job]) == 0
@@ -42,14 +42,14 @@ impl<'a> InPlace<'a> {
     }
 
     /// Bytes of memory that [`tables`](Self::tables) needs.
-    pub fn through(&self) -> u64 {
+    pub(super) fn through(&self) -> u64 {
         let largest = self.jobs.iter().map(|job| self.size(*job)).max();
         largest.map_or(0, |largest| largest.max(THROUGH))
     }
 
     /// Appends tables to be launched one after the other when the chunks are decoded: some chunks
     /// out of the destination into the memory at `through`, and back to where they belong.
-    pub fn tables(&self, through: u64, tables: &mut Vec<PlaceTable>) -> Result<()> {
+    pub(super) fn tables(&self, through: u64, tables: &mut Vec<PlaceTable>) -> Result<()> {
         let room = self.through();
         let mut used = room;
         for job in &self.jobs {

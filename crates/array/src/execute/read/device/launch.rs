@@ -16,7 +16,7 @@ use crate::execute::device::placing;
 use crate::execute::device::scratch::Scratch;
 
 /// Where the GPU says how the decoding went.
-pub struct Results {
+pub(super) struct Results {
     decoding: Decoding,
     scratch: Vec<Scratch>,
     entries: Vec<Entry>,
@@ -43,7 +43,7 @@ impl Parts {
 
 impl Results {
     /// Queues all that turns the loaded bytes of a batch into elements in their places.
-    pub fn launch(
+    pub(super) fn launch(
         duty: &DeviceRead,
         batch: &GpuBatch,
         slots: &mut Slots,
@@ -159,7 +159,7 @@ impl Results {
     }
 
     /// Of a batch that is left to the CPU after all.
-    pub fn none(batch: &GpuBatch) -> Result<Results> {
+    pub(super) fn none(batch: &GpuBatch) -> Result<Results> {
         batch.queue().mark(DECODED)?;
         Ok(Results {
             decoding: Decoding::Inflate(InflateTable::new()),
@@ -175,7 +175,7 @@ impl Results {
 
     /// The jobs that the CPU has to decode, after the GPU is done: what was not for the GPU, and
     /// what it says, or the checksums say, is not right.
-    pub fn again(&self, batch: &GpuBatch, counters: &Counters) -> Result<Vec<ChunkJob>> {
+    pub(super) fn again(&self, batch: &GpuBatch, counters: &Counters) -> Result<Vec<ChunkJob>> {
         // A job of which nothing was decoded has not gone well either.
         let mut is_bad = vec![true; batch.jobs.len()];
         for entry in &self.entries {
@@ -220,7 +220,7 @@ impl Results {
     }
 
     /// Gives the memory back when all that is queued is done.
-    pub fn release(&self, batch: &GpuBatch) {
+    pub(super) fn release(&self, batch: &GpuBatch) {
         let mut queue = batch.queue();
         for scratch in &self.scratch {
             scratch.release(&mut queue);
@@ -228,7 +228,7 @@ impl Results {
     }
 
     /// Counts what a batch has brought.
-    pub fn count(
+    pub(super) fn count(
         &self,
         batch: &GpuBatch,
         again: &[ChunkJob],

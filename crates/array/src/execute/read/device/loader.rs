@@ -20,7 +20,7 @@ use crate::ChunkJob;
 use crate::execute::buffer::Buffer;
 use crate::execute::device::placing::{self, Decoded};
 
-pub struct Loader<'a, 'b> {
+pub(super) struct Loader<'a, 'b> {
     duty: &'a DeviceRead,
     share: &'a Share<'a>,
     stager: &'b mut Stager<'a>,
@@ -40,7 +40,11 @@ const LOADED: usize = 2;
 const ADLER: u64 = 4;
 
 impl<'a, 'b> Loader<'a, 'b> {
-    pub fn new(duty: &'a DeviceRead, share: &'a Share<'a>, stager: &'b mut Stager<'a>) -> Self {
+    pub(super) fn new(
+        duty: &'a DeviceRead,
+        share: &'a Share<'a>,
+        stager: &'b mut Stager<'a>,
+    ) -> Self {
         Loader {
             duty,
             share,
@@ -52,7 +56,7 @@ impl<'a, 'b> Loader<'a, 'b> {
     }
 
     /// Loads jobs until all are taken. The worker that brings in the last ones launches the batch.
-    pub fn load(mut self, batch: &Arc<GpuBatch>, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn load(mut self, batch: &Arc<GpuBatch>, lent: &mut Lent<'_>) -> Result<()> {
         lent.queue()?.follow(&batch.queue(), ALLOCATED)?;
         let mut buffer = std::mem::take(&mut self.stager.stored);
         let mut done = 0;

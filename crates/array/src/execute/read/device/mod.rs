@@ -32,7 +32,7 @@ use loader::Loader;
 use stager::Stager;
 
 /// The duty of bound into GPU memory.
-pub struct DeviceRead {
+pub(crate) struct DeviceRead {
     plans: Vec<BoundPlan>,
     queue: WorkQueue,
     target: DeviceMemory,
@@ -54,7 +54,7 @@ const SHUFFLE_AT: usize = 0;
 const SCRATCH: u64 = 1 << 30;
 
 impl DeviceRead {
-    pub fn new(
+    pub(crate) fn new(
         plans: Vec<BoundPlan>,
         target: DeviceMemory,
         context: &Arc<Context>,
@@ -102,7 +102,7 @@ impl DeviceRead {
     }
 
     /// How many of `most` workers find something to do.
-    pub fn workers(&self, most: usize) -> Result<usize> {
+    pub(crate) fn workers(&self, most: usize) -> Result<usize> {
         Ok(self.queue.peek(most)?.clamp(1, most))
     }
 }

@@ -9,7 +9,7 @@ use penstock_sys::cuda::CUdeviceptr;
 use super::gather::Rows;
 use crate::execute::device::scratch::Scratch;
 
-pub struct Slots {
+pub(super) struct Slots {
     ring: &'static Ring,
     pairs: [Option<Pair>; 2],
     turn: usize,
@@ -24,7 +24,7 @@ struct Pair {
 }
 
 impl Slots {
-    pub fn new(ring: &'static Ring) -> Slots {
+    pub(super) fn new(ring: &'static Ring) -> Slots {
         Slots {
             ring,
             pairs: [None, None],
@@ -33,7 +33,7 @@ impl Slots {
     }
 
     /// Makes the slot whose turn it is free and at least so large. What it held is done.
-    pub fn ready(&mut self, bytes: usize, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn ready(&mut self, bytes: usize, lent: &mut Lent<'_>) -> Result<()> {
         let fits = |pair: &Option<Pair>| pair.as_ref().is_some_and(|p| p.slot.bytes() >= bytes);
         if !fits(&self.pairs[self.turn]) {
             self.release(self.turn, lent)?;
@@ -75,7 +75,7 @@ impl Slots {
     }
 
     /// The memory of the slot whose turn it is.
-    pub fn bytes(&mut self) -> &mut [u8] {
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
         match &mut self.pairs[self.turn] {
             // SAFETY: the slot is this worker's own, and `ready` has waited for what it held.
             Some(pair) if !pair.busy => unsafe {
@@ -86,7 +86,7 @@ impl Slots {
     }
 
     /// The GPU memory that goes with the slot, as large as the slot.
-    pub fn scratch(&mut self, lent: &mut Lent<'_>) -> Result<CUdeviceptr> {
+    pub(super) fn scratch(&mut self, lent: &mut Lent<'_>) -> Result<CUdeviceptr> {
         let Some(pair) = &mut self.pairs[self.turn] else {
             return Ok(0);
         };
@@ -104,7 +104,7 @@ impl Slots {
     ///
     /// # Safety
     /// The GPU memory is valid for `length` bytes until the queue is finished.
-    pub unsafe fn upload(
+    pub(super) unsafe fn upload(
         &mut self,
         from: usize,
         length: usize,
@@ -123,7 +123,7 @@ impl Slots {
     ///
     /// # Safety
     /// The GPU memory of each row is valid until the queue is finished.
-    pub unsafe fn upload_rows(
+    pub(super) unsafe fn upload_rows(
         &mut self,
         from: usize,
         rows: &Rows,
@@ -141,7 +141,7 @@ impl Slots {
     }
 
     /// What was queued last is the last that needs this slot. The other one is next.
-    pub fn sent(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn sent(&mut self, lent: &mut Lent<'_>) -> Result<()> {
         if let Some(pair) = &mut self.pairs[self.turn] {
             pair.busy = true;
             lent.queue()?.mark(self.turn)?;
@@ -151,7 +151,7 @@ impl Slots {
     }
 
     /// Waits for all that was sent, and gives slots and memory back.
-    pub fn drain(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn drain(&mut self, lent: &mut Lent<'_>) -> Result<()> {
         // Marks say nothing here: after an error there may be work behind them.
         let finished = lent.queue()?.finish();
         for turn in 0..2 {

@@ -19,7 +19,7 @@ use crate::execute::device::ALIGNMENT;
 use crate::execute::device::placing::{self, Decoded};
 use crate::{ChunkJob, FillJob};
 
-pub struct Stager<'a> {
+pub(super) struct Stager<'a> {
     duty: &'a DeviceRead,
     share: &'a Share<'a>,
     pub slots: Slots,
@@ -47,7 +47,7 @@ const FULL: usize = 4 << 20;
 const TABLES: usize = 512 << 10;
 
 impl<'a> Stager<'a> {
-    pub fn new(duty: &'a DeviceRead, share: &'a Share<'a>) -> Stager<'a> {
+    pub(super) fn new(duty: &'a DeviceRead, share: &'a Share<'a>) -> Stager<'a> {
         Stager {
             duty,
             share,
@@ -61,7 +61,12 @@ impl<'a> Stager<'a> {
         }
     }
 
-    pub fn chunks(&mut self, number: usize, jobs: &[ChunkJob], lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn chunks(
+        &mut self,
+        number: usize,
+        jobs: &[ChunkJob],
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
         let bound = &self.duty.plans[number];
         if let ([job], true) = (jobs, self.duty.kernels.is_some())
             && bound.comes_straight(job, self.share.counters())?
@@ -227,7 +232,7 @@ impl<'a> Stager<'a> {
         Ok(())
     }
 
-    pub fn fill(&mut self, number: usize, job: &FillJob, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn fill(&mut self, number: usize, job: &FillJob, lent: &mut Lent<'_>) -> Result<()> {
         let bound = &self.duty.plans[number];
         let (element, target) = (bound.plan.element(), self.duty.target);
         let Some(value) = bound.plan.fill() else {
@@ -342,7 +347,7 @@ impl<'a> Stager<'a> {
     }
 
     /// Sends what is in the slot.
-    pub fn flush(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn flush(&mut self, lent: &mut Lent<'_>) -> Result<()> {
         if self.used == 0 {
             return Ok(());
         }
@@ -387,7 +392,7 @@ impl<'a> Stager<'a> {
     }
 
     /// Waits for all that was sent.
-    pub fn drain(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn drain(&mut self, lent: &mut Lent<'_>) -> Result<()> {
         self.used = 0;
         self.copies.clear();
         self.table = None;
