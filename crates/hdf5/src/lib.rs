@@ -4,6 +4,8 @@
 //! the caller's lock. What [`dataset`] has read from it, `penstock_array` plans and carries out without
 //! it; [`transfer`] is the one way of all reads and writes, and keeps those apart that conflict.
 
+#![deny(missing_docs, unreachable_pub, rustdoc::broken_intra_doc_links)]
+
 mod conversion;
 pub mod dataset;
 pub mod library;
@@ -11,4 +13,4 @@ pub mod transfer;
 mod virtual_dataset;
 
 pub use conversion::Conversion;
-pub use virtual_dataset::{Composition, Part, SourceFile, Store, compose};
+pub use virtual_dataset::{Resolution, SourceFile, SourcePart, Store, resolve};

@@ -19,7 +19,7 @@ use penstock_array::{
     ChunkTable, ElementMapping, MemoryLayout, Plan, Selection, Source, match_selections,
 };
 use penstock_hdf5::dataset::{
-    DatasetInfo, ElementType, FloatKind, Layout, MappedSelection, Order, dataspace,
+    ByteOrder, DatasetInfo, ElementType, FloatKind, Layout, MappedSelection, dataspace,
     read_chunk_table,
 };
 use penstock_hdf5::library::Session;
@@ -298,19 +298,19 @@ fn element_types_are_told_apart() {
         ElementType::Integer(i) => (i.size, i.order, i.signed, i.is_plain()),
         other => panic!("{name} is {other:?}"),
     };
-    assert_eq!(integer("type_be_u4"), (4, Order::Big, false, true));
-    assert_eq!(integer("type_le_i8"), (8, Order::Little, true, true));
-    assert_eq!(integer("type_narrow"), (4, Order::Little, true, false));
+    assert_eq!(integer("type_be_u4"), (4, ByteOrder::Big, false, true));
+    assert_eq!(integer("type_le_i8"), (8, ByteOrder::Little, true, true));
+    assert_eq!(integer("type_narrow"), (4, ByteOrder::Little, true, false));
     let float = |name: &str| match &types[name] {
         ElementType::Float(f) => (f.kind(), f.order),
         other => panic!("{name} is {other:?}"),
     };
-    assert_eq!(float("type_be_f2"), (Some(FloatKind::F16), Order::Big));
-    assert_eq!(float("type_be_f4"), (Some(FloatKind::F32), Order::Big));
-    assert_eq!(float("type_be_f8"), (Some(FloatKind::F64), Order::Big));
+    assert_eq!(float("type_be_f2"), (Some(FloatKind::F16), ByteOrder::Big));
+    assert_eq!(float("type_be_f4"), (Some(FloatKind::F32), ByteOrder::Big));
+    assert_eq!(float("type_be_f8"), (Some(FloatKind::F64), ByteOrder::Big));
     assert_eq!(
         float("type_bfloat16"),
-        (Some(FloatKind::Bf16), Order::Little)
+        (Some(FloatKind::Bf16), ByteOrder::Little)
     );
     assert!(matches!(types["type_bool"], ElementType::Boolean(_)));
     let ElementType::Complex(complex) = &types["type_complex"] else {
@@ -362,9 +362,9 @@ fn types_that_came_with_hdf5_2_are_known() {
         DatasetInfo::read(&session, opened.dataset).unwrap().element
     };
     for (name, kind, order) in [
-        ("FLOAT_F8E4M3", FloatKind::F8E4M3, Order::Little),
-        ("FLOAT_F8E5M2", FloatKind::F8E5M2, Order::Little),
-        ("FLOAT_BFLOAT16BE", FloatKind::Bf16, Order::Big),
+        ("FLOAT_F8E4M3", FloatKind::F8E4M3, ByteOrder::Little),
+        ("FLOAT_F8E5M2", FloatKind::F8E5M2, ByteOrder::Little),
+        ("FLOAT_BFLOAT16BE", FloatKind::Bf16, ByteOrder::Big),
     ] {
         let ElementType::Float(float) = read(name) else {
             panic!("{name} is {:?}", read(name));
@@ -376,7 +376,7 @@ fn types_that_came_with_hdf5_2_are_known() {
     };
     assert!(complex.native);
     assert_eq!(complex.part.kind(), Some(FloatKind::F32));
-    assert_eq!(complex.part.order, Order::Big);
+    assert_eq!(complex.part.order, ByteOrder::Big);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use execute::{execute, native_read};
 use penstock_array::{ElementMapping, MemoryLayout, Plan, Selection};
 use penstock_engine::file::position::Operation;
 use penstock_hdf5::dataset::{DatasetInfo, Layout};
-use penstock_hdf5::{Composition, Store, compose};
+use penstock_hdf5::{Resolution, Store, resolve};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5S_ALL};
 
 #[test]
@@ -53,11 +53,11 @@ fn prefixes_of_the_environment_are_those_that_hdf5_uses() {
             Layout::Virtual(_) => {
                 let mapping = |_: &_| Some(ElementMapping::whole(4));
                 let made =
-                    compose(&session, opened.dataset, &info, &all, &dense, &mapping).unwrap();
+                    resolve(&session, opened.dataset, &info, &all, &dense, &mapping).unwrap();
                 let parts = match made {
-                    Composition::Parts(parts) => parts,
+                    Resolution::Parts(parts) => parts,
                     // Only HDF5 knows what the prefix was before it was expanded.
-                    Composition::Hdf5(reason) => {
+                    Resolution::Hdf5(reason) => {
                         assert!(file == "outer.h5" && reason.contains("a prefix is set"));
                         continue;
                     }

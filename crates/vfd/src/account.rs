@@ -18,7 +18,7 @@ use crate::settings::Mode;
 
 /// A way that bytes take between the file and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// HDF5's own data, in host memory.
     Metadata,
     /// GPU data through a pageable buffer, without the engine.
@@ -79,7 +79,7 @@ impl Line {
 }
 
 #[derive(Debug)]
-pub struct Account {
+pub(crate) struct Account {
     /// Counts the files of this process, from 1.
     number: u64,
     opened: Instant,
@@ -94,7 +94,7 @@ pub struct Account {
 const MAX_NOTES: usize = 16;
 
 impl Account {
-    pub fn new() -> Account {
+    pub(crate) fn new() -> Account {
         static FILES: AtomicU64 = AtomicU64::new(0);
         Account {
             number: FILES.fetch_add(1, Relaxed) + 1,
@@ -114,12 +114,12 @@ impl Account {
     }
 
     /// One call that moved `bytes`, and began at `since`.
-    pub fn moved(&self, operation: Operation, way: Way, bytes: u64, since: Instant) {
+    pub(crate) fn moved(&self, operation: Operation, way: Way, bytes: u64, since: Instant) {
         self.lines(operation)[way.index()].add(bytes, nanoseconds(since));
     }
 
     /// One transfer by the engine. Where it took several paths, each has its share of the time.
-    pub fn moved_by_engine(&self, operation: Operation, report: &Report, since: Instant) {
+    pub(crate) fn moved_by_engine(&self, operation: Operation, report: &Report, since: Instant) {
         let total = report.bytes().max(1);
         let elapsed = nanoseconds(since);
         for path in PATHS {
@@ -136,11 +136,11 @@ impl Account {
 
     /// One copy to or from GPU memory. Those within host memory, of which there is one for each row of
     /// a chunk, are not counted: that would take as long as the copy.
-    pub fn copied(&self, bytes: u64, since: Instant) {
+    pub(crate) fn copied(&self, bytes: u64, since: Instant) {
         self.copies.add(bytes, nanoseconds(since));
     }
 
-    pub fn note(&self, text: &str) {
+    pub(crate) fn note(&self, text: &str) {
         let mut notes = self.notes.lock().unwrap_or_else(|e| e.into_inner());
         if notes.len() < MAX_NOTES && !notes.iter().any(|note| note == text) {
             notes.push(text.to_owned());
@@ -158,7 +158,7 @@ impl Account {
     }
 
     /// All that was counted so far.
-    pub fn json(&self, path: &FilePath, mode: Mode) -> Value {
+    pub(crate) fn json(&self, path: &FilePath, mode: Mode) -> Value {
         let by_way = |lines: &[Line; WAYS]| -> Map<String, Value> {
             let counted = Way::all().filter_map(|way| {
                 let line = lines[way.index()].json()?;
@@ -179,13 +179,13 @@ impl Account {
     }
 
     /// Adds the line of an opened file to the report, if one is asked for.
-    pub fn report_opened(&self, path: &FilePath, mode: Mode) {
+    pub(crate) fn report_opened(&self, path: &FilePath, mode: Mode) {
         if let Some(folder) = report_folder() {
             add_line(folder, &Value::from(self.begin("opened", path, mode)));
         }
     }
 
-    pub fn report_closed(&self, path: &FilePath, mode: Mode) {
+    pub(crate) fn report_closed(&self, path: &FilePath, mode: Mode) {
         if let Some(folder) = report_folder() {
             add_line(folder, &self.json(path, mode));
         }

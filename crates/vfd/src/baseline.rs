@@ -29,7 +29,7 @@ use crate::settings::{Mode, Settings};
 
 /// # Safety
 /// As for `DriverFile::move_raw`, in GPU memory.
-pub unsafe fn move_gpu(
+pub(crate) unsafe fn move_gpu(
     file: &DriverFile,
     operation: Operation,
     extents: &[Extent],
@@ -63,7 +63,11 @@ pub unsafe fn move_gpu(
 
 /// # Safety
 /// As for `DriverFile::move_raw`, in host memory.
-pub unsafe fn move_host(file: &DriverFile, operation: Operation, extents: &[Extent]) -> Result<()> {
+pub(crate) unsafe fn move_host(
+    file: &DriverFile,
+    operation: Operation,
+    extents: &[Extent],
+) -> Result<()> {
     let settings = file.settings_in_force()?;
     // SAFETY: passed on.
     unsafe {

@@ -7,7 +7,7 @@ use penstock_engine::allocate;
 use penstock_engine::error::{Error, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Pageable,
     /// Page-locked, so that the GPU reaches it by itself.
     Pinned,
@@ -19,11 +19,11 @@ pub enum Kind {
 static KEPT: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
 
 /// A buffer, at the start of a page, for the sole use of its holder.
-pub struct Buffer(Option<Memory>);
+pub(crate) struct Buffer(Option<Memory>);
 
 impl Buffer {
     /// A buffer of at least so many bytes, of no particular content.
-    pub fn new(kind: Kind, bytes: u64) -> Result<Buffer> {
+    pub(crate) fn new(kind: Kind, bytes: u64) -> Result<Buffer> {
         let bytes = bytes.max(1) as usize;
         let mut kept = KEPT.lock().unwrap_or_else(|e| e.into_inner());
         let of_kind = |memory: &(usize, &Memory)| memory.1.kind == kind;
@@ -49,7 +49,7 @@ impl Buffer {
         Ok(Buffer(Some(Memory::new(kind, bytes)?)))
     }
 
-    pub fn start(&self) -> *mut u8 {
+    pub(crate) fn start(&self) -> *mut u8 {
         self.0
             .as_ref()
             .map_or(ptr::null_mut(), |memory| memory.start)

@@ -25,11 +25,11 @@ use crate::settings::Settings;
 use penstock_hdf5::library::Session;
 
 /// The greatest address: file offsets are signed.
-pub const MAX_ADDRESS: haddr_t = haddr_t::MAX >> 1;
+pub(crate) const MAX_ADDRESS: haddr_t = haddr_t::MAX >> 1;
 
 /// HDF5 may call from several threads, with or without a lock of its own around each call.
 #[repr(C)]
-pub struct DriverFile {
+pub(crate) struct DriverFile {
     /// The first field: HDF5 knows the file by its address, and fills it in.
     public: UnsafeCell<H5FD_t>,
     /// What the file handle of `H5Fget_vfd_handle` points to.
@@ -68,7 +68,7 @@ fn open_files() -> std::sync::MutexGuard<'static, HashSet<usize>> {
 impl DriverFile {
     /// # Safety
     /// `name` is a C string, and `fapl` is a file access property list of `hdf5`, whose lock is held.
-    pub unsafe fn open(
+    pub(crate) unsafe fn open(
         hdf5: &'static Hdf5,
         name: *const c_char,
         flags: c_uint,
@@ -128,12 +128,12 @@ impl DriverFile {
     }
 
     /// What `H5Fget_vfd_handle` gives: a pointer to the descriptor, an int.
-    pub fn handle(&self) -> *mut c_void {
+    pub(crate) fn handle(&self) -> *mut c_void {
         (&raw const self.descriptor).cast_mut().cast()
     }
 
     /// Does `act` with the file behind a handle of `H5Fget_vfd_handle`, which must be one of ours.
-    pub fn with_handle<T>(
+    pub(crate) fn with_handle<T>(
         handle: *const c_void,
         act: impl FnOnce(&DriverFile) -> Result<T>,
     ) -> Result<T> {
@@ -153,7 +153,10 @@ impl DriverFile {
     }
 
     /// Asks the open file with this descriptor, if there is one.
-    pub fn with_descriptor<T>(descriptor: c_int, ask: impl Fn(&DriverFile) -> T) -> Option<T> {
+    pub(crate) fn with_descriptor<T>(
+        descriptor: c_int,
+        ask: impl Fn(&DriverFile) -> T,
+    ) -> Option<T> {
         let open = open_files();
         open.iter().find_map(|handle| {
             let start = handle - std::mem::offset_of!(DriverFile, descriptor);
@@ -163,47 +166,47 @@ impl DriverFile {
         })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
-    pub fn descriptor(&self) -> c_int {
+    pub(crate) fn descriptor(&self) -> c_int {
         self.descriptor
     }
     /// Which file it is: its device and inode numbers.
-    pub fn identity(&self) -> (u64, u64) {
+    pub(crate) fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
-    pub fn eoa(&self) -> haddr_t {
+    pub(crate) fn eoa(&self) -> haddr_t {
         self.eoa.load(Relaxed)
     }
-    pub fn set_eoa(&self, address: haddr_t) {
+    pub(crate) fn set_eoa(&self, address: haddr_t) {
         self.eoa.store(address, Relaxed);
     }
-    pub fn eof(&self) -> haddr_t {
+    pub(crate) fn eof(&self) -> haddr_t {
         self.eof.load(Relaxed)
     }
     /// A write has ended at `end`.
-    pub fn grown_to(&self, end: haddr_t) {
+    pub(crate) fn grown_to(&self, end: haddr_t) {
         self.eof.fetch_max(end, Relaxed);
     }
 
-    pub fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         *self.settings.read().unwrap_or_else(|e| e.into_inner())
     }
 
     /// The settings with what they leave open taken from the process and its environment.
-    pub fn settings_in_force(&self) -> Result<Settings> {
+    pub(crate) fn settings_in_force(&self) -> Result<Settings> {
         self.settings().in_force()
     }
 
     /// Takes effect with the next transfer. How a file is striped was settled when it was made.
-    pub fn set(&self, settings: Settings) {
+    pub(crate) fn set(&self, settings: Settings) {
         *self.settings.write().unwrap_or_else(|e| e.into_inner()) = settings;
     }
 
     /// The engine's view of the file. Its descriptors are others, so that locks on this one stay. A
     /// failure to get them may pass, and is not kept.
-    pub fn engine(&self) -> Result<&Arc<File>> {
+    pub(crate) fn engine(&self) -> Result<&Arc<File>> {
         if let Some(file) = self.engine.get() {
             return Ok(file);
         }
@@ -213,7 +216,7 @@ impl DriverFile {
     }
 
     /// Makes the file as long as what HDF5 has allocated.
-    pub fn truncate(&self) -> Result<()> {
+    pub(crate) fn truncate(&self) -> Result<()> {
         let end = self.eoa();
         if end == self.eof() {
             return Ok(());
@@ -227,7 +230,7 @@ impl DriverFile {
     }
 
     /// As the default driver, it leaves the data in the page cache, unless durability is asked for.
-    pub fn flush(&self) -> Result<()> {
+    pub(crate) fn flush(&self) -> Result<()> {
         if !self.writes || self.settings_in_force()?.options.durable != Some(true) {
             return Ok(());
         }
@@ -239,7 +242,7 @@ impl DriverFile {
     }
 
     /// An advisory lock, exclusive or shared, or the error that somebody else has it.
-    pub fn lock(&self, exclusive: bool) -> Result<()> {
+    pub(crate) fn lock(&self, exclusive: bool) -> Result<()> {
         let kind = if exclusive {
             libc::LOCK_EX
         } else {
@@ -251,7 +254,7 @@ impl DriverFile {
             })
     }
 
-    pub fn unlock(&self) -> Result<()> {
+    pub(crate) fn unlock(&self) -> Result<()> {
         self.flock(libc::LOCK_UN, "cannot unlock the file")
     }
 
@@ -267,12 +270,12 @@ impl DriverFile {
         Err(Error::os(&error, action).in_file(&self.path))
     }
 
-    pub fn report(&self) -> Value {
+    pub(crate) fn report(&self) -> Value {
         self.account.json(&self.path, self.settings().mode)
     }
 
     /// Closes the descriptor, and tells what the system says of it.
-    pub fn close(self: Box<Self>) -> Result<()> {
+    pub(crate) fn close(self: Box<Self>) -> Result<()> {
         open_files().remove(&(self.handle() as usize));
         let file = *self;
         // HDF5 writes its superblock after it has flushed the file for the last time.
@@ -294,7 +297,7 @@ impl DriverFile {
 ///
 /// # Safety
 /// `name` is null or a C string.
-pub unsafe fn delete(name: *const c_char) -> Result<()> {
+pub(crate) unsafe fn delete(name: *const c_char) -> Result<()> {
     if name.is_null() {
         return Err(Error::invalid("the file has no name"));
     }
@@ -406,7 +409,7 @@ fn open_descriptor(
 ///
 /// # Safety
 /// `file` is an identifier of `hdf5`, whose lock is held.
-pub unsafe fn with_identifier<T>(
+pub(crate) unsafe fn with_identifier<T>(
     hdf5: &Hdf5,
     file: hid_t,
     act: impl FnOnce(&DriverFile) -> Result<T>,

@@ -10,13 +10,13 @@ use std::sync::Mutex;
 use crate::settings::Settings;
 
 /// How long HDF5 takes the information to be.
-pub const SIZE: usize = size_of::<usize>();
+pub(crate) const SIZE: usize = size_of::<usize>();
 
 /// All settings that a list was asked for; programs have few. Equal ones have one number.
 static KNOWN: Mutex<Vec<Settings>> = Mutex::new(Vec::new());
 
 /// The number of some settings.
-pub fn number_of(settings: Settings) -> usize {
+pub(crate) fn number_of(settings: Settings) -> usize {
     let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
     match known.iter().position(|other| *other == settings) {
         Some(number) => number,
@@ -28,7 +28,7 @@ pub fn number_of(settings: Settings) -> usize {
 }
 
 /// The settings of a number that [`number_of`] gave.
-pub fn settings_of(number: usize) -> Option<Settings> {
+pub(crate) fn settings_of(number: usize) -> Option<Settings> {
     let known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
     known.get(number).copied()
 }

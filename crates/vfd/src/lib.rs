@@ -5,6 +5,8 @@
 //! without it ([`Mode`]). Which cases of `H5Dread` and `H5Dwrite` reach the driver with the GPU's
 //! pointer, and which HDF5 touches with the CPU before, is in `docs/hdf5-driver.md`.
 
+#![deny(missing_docs, unreachable_pub, rustdoc::broken_intra_doc_links)]
+
 mod account;
 mod baseline;
 mod bounce;

@@ -8,7 +8,7 @@ use penstock_sys::hdf5::{Hdf5, haddr_t, hid_t, hsize_t};
 
 /// One selection in the file with the one in memory that it belongs to, element by element in the
 /// order of each.
-pub struct Pair {
+pub(crate) struct Pair {
     pub file_space: hid_t,
     pub memory_space: hid_t,
     /// Address in the file of the first element of the file's dataspace.
@@ -26,7 +26,7 @@ impl Pair {
     ///
     /// # Safety
     /// The spaces are dataspaces of `hdf5`, whose lock is held.
-    pub unsafe fn each(
+    pub(crate) unsafe fn each(
         &self,
         hdf5: &Hdf5,
         act: &mut dyn FnMut(&[Extent]) -> Result<()>,

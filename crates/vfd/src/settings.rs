@@ -17,6 +17,7 @@ pub enum Mode {
     Direct,
     /// As `Sec2`, through pinned memory.
     Sec2Pinned,
+    /// As `Direct`, through pinned memory.
     DirectPinned,
     /// As `Sec2`, by several threads, a block each.
     PosixMt,
@@ -35,6 +36,7 @@ const MODES: [(&str, Mode); 7] = [
 ];
 
 impl Mode {
+    /// What the option `mode` takes for it.
     pub fn name(self) -> &'static str {
         MODES
             .iter()
@@ -55,7 +57,9 @@ impl Mode {
 /// What an option string says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
+    /// How raw data travel.
     pub mode: Mode,
+    /// Those of the engine, for each transfer.
     pub options: Options,
     /// Storage targets that a new file is spread over, where the file system has stripes.
     pub stripe_count: Option<u32>,

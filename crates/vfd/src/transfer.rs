@@ -31,7 +31,7 @@ impl DriverFile {
     /// # Safety
     /// The memory of the extent is valid (for writing, if the operation is a read) until the call
     /// returns. It may be on a GPU if `kind` is raw data.
-    pub unsafe fn move_range(
+    pub(crate) unsafe fn move_range(
         &self,
         operation: Operation,
         kind: H5FD_mem_t,
@@ -55,7 +55,7 @@ impl DriverFile {
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range), for each extent.
-    pub unsafe fn move_raw(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
+    pub(crate) unsafe fn move_raw(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
         if operation == Operation::Write && Extent::overlap(extents).is_some() {
             let one = |extent: &Extent| {
                 // SAFETY: passed on.
@@ -168,7 +168,7 @@ impl DriverFile {
 
     /// # Safety
     /// As for [`move_range`](Self::move_range).
-    pub unsafe fn by_engine(
+    pub(crate) unsafe fn by_engine(
         &self,
         operation: Operation,
         extents: &[Extent],
@@ -206,7 +206,10 @@ impl DriverFile {
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range).
-    pub unsafe fn zero_beyond_the_end(&self, extents: &[Extent]) -> Result<Option<Vec<Extent>>> {
+    pub(crate) unsafe fn zero_beyond_the_end(
+        &self,
+        extents: &[Extent],
+    ) -> Result<Option<Vec<Extent>>> {
         let size = self.engine()?.size()?;
         let end = |extent: &Extent| extent.offset + extent.length;
         if extents.iter().all(|extent| end(extent) <= size) {
@@ -234,7 +237,12 @@ impl DriverFile {
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range), in host memory.
-    pub unsafe fn move_host(&self, operation: Operation, way: Way, extent: &Extent) -> Result<()> {
+    pub(crate) unsafe fn move_host(
+        &self,
+        operation: Operation,
+        way: Way,
+        extent: &Extent,
+    ) -> Result<()> {
         let since = Instant::now();
         let buffer = extent.memory as *mut u8;
         let (length, offset) = (extent.length, extent.offset);
@@ -271,7 +279,12 @@ impl DriverFile {
     ///
     /// # Safety
     /// Both pieces are valid for `length` bytes, and do not overlap.
-    pub unsafe fn copy(&self, destination: usize, source: usize, length: usize) -> Result<()> {
+    pub(crate) unsafe fn copy(
+        &self,
+        destination: usize,
+        source: usize,
+        length: usize,
+    ) -> Result<()> {
         // A child made by fork has no GPU.
         if refuse_fork().is_err() || memory::are_on_host([destination, source])? {
             // SAFETY: passed on; the CPU reaches both.

@@ -16,13 +16,13 @@ use crate::library::Session;
 /// What would need more bytes to be tried out is left to HDF5.
 const LARGEST: usize = 16 << 20;
 
-pub fn equal(session: &Session<'_>, one: hid_t, other: hid_t) -> Result<bool> {
+pub(super) fn equal(session: &Session<'_>, one: hid_t, other: hid_t) -> Result<bool> {
     // SAFETY: HDF5 checks both identifiers.
     let equal = unsafe { (session.hdf5.H5Tequal)(one, other) };
     Ok(session.check(equal, "compare two types")? > 0)
 }
 
-pub fn holds(
+pub(super) fn holds(
     session: &Session<'_>,
     from: hid_t,
     to: hid_t,

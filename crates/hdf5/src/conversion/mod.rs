@@ -7,13 +7,17 @@ use penstock_codec::convert::{Change, Format, Number};
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::hid_t;
 
-use crate::dataset::{Complex, ElementType, Enumeration, Field, Float, FloatKind, Integer, Order};
+use crate::dataset::{
+    ByteOrder, Complex, ElementType, Enumeration, Field, Float, FloatKind, Integer,
+};
 use crate::library::Session;
 
 /// The part of an element that is wanted, and how its numbers change on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conversion {
+    /// The part of an element that is moved, and the sizes on both sides.
     pub element: ElementMapping,
+    /// How its numbers change.
     pub change: Change,
 }
 
@@ -232,7 +236,7 @@ fn integer_format(integer: &Integer) -> Option<Format> {
     };
     Some(Format {
         number,
-        big: integer.order == Order::Big,
+        big: integer.order == ByteOrder::Big,
     })
 }
 
@@ -248,7 +252,7 @@ fn float_format(float: &Float) -> Option<Format> {
     };
     Some(Format {
         number,
-        big: float.order == Order::Big,
+        big: float.order == ByteOrder::Big,
     })
 }
 
@@ -257,9 +261,9 @@ fn only_hdf5(from: &ElementType, to: &ElementType) -> String {
 }
 
 fn name(element: &ElementType) -> String {
-    let order = |order: &Order| match order {
-        Order::Little => "little-endian",
-        Order::Big => "big-endian",
+    let order = |order: &ByteOrder| match order {
+        ByteOrder::Little => "little-endian",
+        ByteOrder::Big => "big-endian",
     };
     match element {
         ElementType::Integer(i) if !i.is_plain() => format!("integers of {} bits", i.bits),

@@ -11,19 +11,27 @@ use penstock_sys::hdf5::{
 
 use crate::library::{Id, Session};
 
+/// In which order the bytes of a number are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum ByteOrder {
+    /// The least significant byte comes first.
     Little,
+    /// The most significant byte comes first.
     Big,
 }
 
 /// An integer of `size` bytes of which `bits` from bit `shift` on carry the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Integer {
+    /// Bytes of an element.
     pub size: usize,
-    pub order: Order,
+    /// The order of its bytes.
+    pub order: ByteOrder,
+    /// Whether it is a two's complement number.
     pub signed: bool,
+    /// Number of bits that carry the value.
     pub bits: usize,
+    /// The lowest of them.
     pub shift: usize,
 }
 
@@ -37,40 +45,60 @@ impl Integer {
 /// Where the parts of a floating-point number lie, in bits from the least significant one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FloatLayout {
+    /// Number of bits that carry the value.
     pub bits: usize,
+    /// The lowest of them.
     pub shift: usize,
+    /// The sign bit.
     pub sign: usize,
+    /// The lowest bit of the exponent.
     pub exponent: usize,
+    /// Number of its bits.
     pub exponent_bits: usize,
+    /// The lowest bit of the mantissa.
     pub mantissa: usize,
+    /// Number of its bits.
     pub mantissa_bits: usize,
+    /// What is added to the exponent.
     pub bias: usize,
     /// The leading one of the mantissa is not stored.
     pub implied: bool,
 }
 
+/// A floating-point number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Float {
+    /// Bytes of an element.
     pub size: usize,
-    pub order: Order,
+    /// The order of its bytes.
+    pub order: ByteOrder,
+    /// Where its parts lie.
     pub layout: FloatLayout,
 }
 
 /// The formats that have a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FloatKind {
+    /// 8 bits, 4 of them exponent.
     F8E4M3,
+    /// 8 bits, 5 of them exponent.
     F8E5M2,
+    /// IEEE 754 binary16.
     F16,
+    /// The upper half of a binary32.
     Bf16,
+    /// IEEE 754 binary32.
     F32,
+    /// IEEE 754 binary64.
     F64,
     /// 80 bits in 16 bytes, as `long double` of x86-64.
     X87,
+    /// IEEE 754 binary128.
     F128,
 }
 
 impl Float {
+    /// The format with a name that it has, if any.
     pub fn kind(&self) -> Option<FloatKind> {
         let FloatLayout {
             bits,
@@ -104,14 +132,18 @@ impl Float {
 /// A real and an imaginary part of one kind, in this order, without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Complex {
+    /// The type of both parts.
     pub part: Float,
     /// HDF5's own complex class, from 2.0 on; else h5py's compound of `r` and `i`.
     pub native: bool,
 }
 
+/// Numbers that have names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enumeration {
+    /// The type of the numbers.
     pub base: Integer,
+    /// Each name with its number.
     pub members: Vec<(String, i128)>,
 }
 
@@ -128,48 +160,76 @@ impl Enumeration {
 pub enum Padding {
     /// The string ends at the first NUL.
     NullTerminated,
+    /// NULs follow the string; it may take all of the length.
     Null,
+    /// Spaces follow the string.
     Space,
 }
 
+/// A field of a compound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
+    /// Its name.
     pub name: String,
+    /// Where it begins in the compound, in bytes.
     pub offset: usize,
+    /// Its type.
     pub element: ElementType,
 }
 
+/// What an element of a dataset, or of memory, is. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ElementType {
+    /// A whole number.
     Integer(Integer),
     /// Bits without a numeric meaning; h5py takes them for unsigned integers.
     Bitfield(Integer),
+    /// A floating-point number.
     Float(Float),
+    /// A complex number.
     Complex(Complex),
+    /// What h5py writes for NumPy's bool.
     Boolean(Integer),
+    /// A number that has a name.
     Enum(Enumeration),
+    /// A string of fixed length.
     String {
+        /// The length.
         size: usize,
+        /// UTF-8, else ASCII.
         utf8: bool,
+        /// What follows the string.
         padding: Padding,
     },
+    /// Bytes without a meaning to HDF5.
     Opaque {
+        /// Their number.
         size: usize,
+        /// What the program calls them.
         tag: String,
     },
+    /// An array as an element.
     Array {
+        /// What it holds.
         element: Box<ElementType>,
+        /// Its shape.
         dims: Vec<u64>,
+        /// All of it.
         size: usize,
     },
+    /// Fields side by side.
     Compound {
+        /// All of it, gaps included.
         size: usize,
+        /// The fields, in the order of the type.
         fields: Vec<Field>,
     },
     /// What only HDF5 can read: variable-length data and references, whose values lie elsewhere in
     /// the file, times, and numbers in VAX order.
     OnlyHdf5 {
+        /// An element in the file or in memory.
         size: usize,
+        /// What it is, for messages.
         what: &'static str,
     },
 }
@@ -290,13 +350,13 @@ impl Reader<'_> {
         self.session.own(base, hdf5.H5Tclose, "get a base type")
     }
 
-    fn order(&self, id: hid_t) -> Result<Option<Order>> {
+    fn order(&self, id: hid_t) -> Result<Option<ByteOrder>> {
         // SAFETY: takes a checked identifier.
         let order = unsafe { (self.session.hdf5.H5Tget_order)(id) };
         Ok(
             match self.session.check(order, "get the byte order of a type")? {
-                H5T_ORDER_LE => Some(Order::Little),
-                H5T_ORDER_BE => Some(Order::Big),
+                H5T_ORDER_LE => Some(ByteOrder::Little),
+                H5T_ORDER_BE => Some(ByteOrder::Big),
                 _ => None,
             },
         )
@@ -537,8 +597,8 @@ fn complex(size: usize, fields: &[Field]) -> Option<Float> {
 fn integer_value(bytes: &[u8], kind: &Integer) -> i128 {
     let fold = |all: u128, byte: &u8| all << 8 | u128::from(*byte);
     let all = match kind.order {
-        Order::Big => bytes.iter().fold(0, fold),
-        Order::Little => bytes.iter().rev().fold(0, fold),
+        ByteOrder::Big => bytes.iter().fold(0, fold),
+        ByteOrder::Little => bytes.iter().rev().fold(0, fold),
     };
     let unused = 128 - kind.bits.min(128) as u32;
     let value = (all >> kind.shift.min(127)) << unused;
@@ -563,15 +623,18 @@ mod tests {
             shift,
         };
         let bytes = [0xff, 0xfe];
-        assert_eq!(integer_value(&bytes, &kind(Order::Big, true, 16, 0)), -2);
         assert_eq!(
-            integer_value(&bytes, &kind(Order::Big, false, 16, 0)),
+            integer_value(&bytes, &kind(ByteOrder::Big, true, 16, 0)),
+            -2
+        );
+        assert_eq!(
+            integer_value(&bytes, &kind(ByteOrder::Big, false, 16, 0)),
             65534
         );
         assert_eq!(
-            integer_value(&bytes, &kind(Order::Little, false, 16, 0)),
+            integer_value(&bytes, &kind(ByteOrder::Little, false, 16, 0)),
             0xfeff
         );
-        assert_eq!(integer_value(&bytes, &kind(Order::Big, true, 4, 1)), -1);
+        assert_eq!(integer_value(&bytes, &kind(ByteOrder::Big, true, 4, 1)), -1);
     }
 }

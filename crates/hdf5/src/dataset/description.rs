@@ -31,30 +31,38 @@ pub struct DatasetInfo {
     pub max_shape: Vec<Option<u64>>,
     /// The dataset has no elements at all, whatever its shape (H5S_NULL).
     pub is_null: bool,
+    /// The type of its elements in the file.
     pub element: ElementType,
+    /// Where its elements are.
     pub layout: Layout,
     /// In the order in which a chunk is encoded.
     pub filters: Vec<Filter>,
     /// One element, as stored, for every element that was never written; `None` if HDF5 leaves the
     /// destination there as it was.
     pub fill: Option<Vec<u8>>,
+    /// Its file.
     pub file: FileInfo,
 }
 
+/// How the elements of a dataset are stored.
 #[derive(Clone, Debug)]
 pub enum Layout {
     /// `None` if nothing was written yet. The offset counts from the start of the file, user block
     /// included.
     Contiguous {
+        /// Where they begin in the file.
         offset: Option<u64>,
     },
+    /// In chunks, each with a place of its own.
     Chunked {
+        /// The shape of a chunk in elements.
         chunk: Vec<u64>,
         /// Chunks that stick out of the dataset are stored without any filter.
         dont_filter_edges: bool,
     },
     /// Inside the object header: only HDF5 reads it, and it is small.
     Compact,
+    /// In other datasets.
     Virtual(Vec<VirtualMapping>),
     /// In other files, one after the other.
     External(Vec<FileSegment>),
@@ -66,9 +74,11 @@ pub struct VirtualMapping {
     /// As written: `.` is the same file, `%%` stands for a percent sign, and `%b` in either name
     /// for a running number.
     pub file: PathBuf,
+    /// The source dataset, by its path in that file.
     pub dataset: String,
     /// Of the virtual dataset.
     pub target: MappedSelection,
+    /// Of the source.
     pub source: MappedSelection,
 }
 
@@ -79,7 +89,9 @@ pub enum MappedSelection {
     All,
     /// In a dataspace that is large enough; the dataset may have another shape.
     Some {
+        /// The elements.
         selection: Selection,
+        /// The shape of that dataspace.
         shape: Vec<u64>,
     },
     /// The selection has no end, which only HDF5 resolves.
@@ -98,6 +110,7 @@ pub struct FileInfo {
     pub size: u64,
     /// HDF5 may hold changes that are not in the file yet.
     pub is_writable: bool,
+    /// It is open for one writer and readers at the same time (SWMR).
     pub is_swmr: bool,
     /// Offsets are those of one plain file.
     pub is_plain: bool,
@@ -105,6 +118,7 @@ pub struct FileInfo {
     pub page_buffer: usize,
     /// The buffer in which HDF5 may hold changed contiguous data; H5Dflush writes it.
     pub sieve_buffer: usize,
+    /// Bytes before HDF5's own; offsets count them.
     pub user_block: u64,
 }
 

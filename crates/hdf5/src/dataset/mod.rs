@@ -9,7 +9,7 @@ pub(crate) mod swizzle;
 
 pub use chunk_index::read_chunk_table;
 pub use datatype::{
-    Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer, Order,
+    ByteOrder, Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer,
     Padding,
 };
 pub(crate) use description::in_dataset;

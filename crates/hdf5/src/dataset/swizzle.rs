@@ -29,7 +29,7 @@ pub(crate) struct Swizzle {
 
 impl Swizzle {
     /// `None` if the coordinates are right whatever the version.
-    pub fn suspected(
+    pub(crate) fn suspected(
         session: &Session<'_>,
         dataset: hid_t,
         info: &DatasetInfo,
@@ -60,7 +60,7 @@ impl Swizzle {
         }))
     }
 
-    pub fn add(&mut self, first: &[u64], stored: StoredChunk) -> Result<()> {
+    pub(crate) fn add(&mut self, first: &[u64], stored: StoredChunk) -> Result<()> {
         let room = self
             .firsts
             .try_reserve(first.len())
@@ -80,7 +80,7 @@ impl Swizzle {
     }
 
     /// Finds out whether the coordinates are right, and hands the entries on with the right ones.
-    pub fn resolve(
+    pub(crate) fn resolve(
         &self,
         session: &Session<'_>,
         dataset: hid_t,

@@ -7,7 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{ErrorPlace, Hdf5, herr_t};
 
+/// What a function that HDF5 calls returns for success.
 pub const SUCCEED: herr_t = 0;
+/// What it returns for failure.
 pub const FAIL: herr_t = -1;
 
 /// Which function failed, and in which of HDF5's classes of errors.
@@ -18,6 +20,7 @@ pub struct What {
     minor: &'static str,
 }
 
+/// A function, and the names of the identifiers of its major and minor error classes.
 pub const fn what(function: &'static CStr, major: &'static str, minor: &'static str) -> What {
     What {
         function,
@@ -52,6 +55,7 @@ pub fn push(hdf5: &Hdf5, what: What, error: &Error) {
     hdf5.push_error(&place, what.major, what.minor, &c_text(&text));
 }
 
+/// What HDF5 takes for the outcome of [`caught`].
 pub fn status(done: Option<()>) -> herr_t {
     done.map_or(FAIL, |()| SUCCEED)
 }

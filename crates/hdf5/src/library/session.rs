@@ -14,6 +14,7 @@ use penstock_sys::hdf5::{
 
 /// A stretch of time in which this thread may call HDF5. HDF5 prints no errors meanwhile.
 pub struct Session<'a> {
+    /// The HDF5 that may be called.
     pub hdf5: &'a Hdf5,
     print: Option<ErrorAuto>,
     print_data: *mut c_void,
@@ -49,6 +50,7 @@ impl<'a> Session<'a> {
         Ok(status)
     }
 
+    /// Takes over an identifier that HDF5 has returned; an error if it is none. `action` is as in [`check`](Self::check).
     pub fn own(&self, id: hid_t, close: Close, action: &str) -> Result<Id> {
         if id < 0 {
             return Err(self.failed(action));
@@ -136,6 +138,7 @@ pub struct Id {
 }
 
 impl Id {
+    /// The identifier, which stays open as long as this value.
     pub fn get(&self) -> hid_t {
         self.id
     }

@@ -13,7 +13,7 @@ use crate::dataset::FileInfo;
 use crate::library::Session;
 
 /// The chunks of a dataset, written by HDF5.
-pub struct ChunkWriter(pub WrittenDataset);
+pub(super) struct ChunkWriter(pub WrittenDataset);
 
 impl ChunkSink for ChunkWriter {
     fn step(&self) -> Box<dyn ChunkStep + '_> {
@@ -65,7 +65,7 @@ impl WrittenDataset {
     ///
     /// HDF5 (1.14.4, 2.2.0) writes the filter mask into the index only if the size of the chunk changes.
     /// Where the old one, of the same size, could have another mask, the size is changed twice.
-    pub fn write_chunk(
+    pub(super) fn write_chunk(
         &self,
         session: &Session<'_>,
         first: &[u64],
@@ -176,7 +176,7 @@ impl WrittenDataset {
     /// one that failed an address that the index lacks (seen in 1.14.4 and 2.2.0). The
     /// lookup of another chunk takes its place, if that is not found in the chunk cache: not one that
     /// was written just `before`, nor one that is not there.
-    pub fn evict_lookup(&self, session: &Session<'_>, last: &[u64], before: Option<&[u64]>) {
+    pub(super) fn evict_lookup(&self, session: &Session<'_>, last: &[u64], before: Option<&[u64]>) {
         if let Some(before) = before {
             self.stored_size(session, before);
             return;

@@ -13,7 +13,7 @@ use super::written::WrittenDataset;
 use crate::library::{Id, Session};
 
 /// A contiguous dataset whose blocks are written past HDF5.
-pub struct BlockEnd(pub WrittenDataset);
+pub(super) struct BlockEnd(pub WrittenDataset);
 
 impl BlockSink for BlockEnd {
     fn finish(&self) -> Result<()> {
@@ -36,7 +36,7 @@ impl WrittenDataset {
     ///
     /// The buffer is one window, no longer than the distance of the first element from the last. So
     /// at least one of the two reads finds its element outside, and fills the window anew.
-    pub fn refill_sieve(&self, session: &Session<'_>) -> Result<()> {
+    pub(super) fn refill_sieve(&self, session: &Session<'_>) -> Result<()> {
         let last: Vec<u64> = self.shape.iter().map(|size| size - 1).collect();
         let one = vec![1; last.len()];
         for at in [&vec![0; last.len()], &last] {
@@ -60,7 +60,7 @@ impl WrittenDataset {
 
     /// A transfer property list by which HDF5 writes past its sieve buffer, if that has never been used;
     /// none from versions that cannot tell whether they have.
-    pub fn past_sieve(&self, session: &Session<'_>) -> Result<Option<Id>> {
+    pub(super) fn past_sieve(&self, session: &Session<'_>) -> Result<Option<Id>> {
         let hdf5 = session.hdf5;
         let (Some(set), Some(_)) = (hdf5.H5Pset_selection_io, hdf5.H5Pget_no_selection_io_cause)
         else {
@@ -86,7 +86,7 @@ impl WrittenDataset {
     /// They have to go past the sieve buffer: HDF5 (1.14.4, 2.0.0) cannot close a dataset whose sieve
     /// buffer cannot be written, because the disk is full, and uses the closed dataset when the file is
     /// flushed. They do by `past_sieve`, or if they have more bytes than the buffer.
-    pub fn allocate(
+    pub(super) fn allocate(
         &self,
         session: &Session<'_>,
         (start, count): (&[u64], &[u64]),

@@ -22,7 +22,7 @@ use super::up_to_date::{PAGE_BUFFER, direct, flush};
 use crate::conversion::Conversion;
 use crate::dataset::{DatasetInfo, ElementType, Layout, read_chunk_table};
 use crate::library::Session;
-use crate::virtual_dataset::{Composition, Store, compose};
+use crate::virtual_dataset::{Resolution, Store, resolve};
 
 pub(super) fn plan(
     session: &Session<'_>,
@@ -142,9 +142,9 @@ fn virtual_parts(
         (!matches!(found.change, Change::Convert { .. })).then_some(found)
     };
     let mapping = |element: &ElementType| conversion_of(element).map(|found| found.element);
-    let parts = match compose(session, transfer.dataset, info, selection, memory, &mapping)? {
-        Composition::Parts(parts) => parts,
-        Composition::Hdf5(why) => return refused(why),
+    let parts = match resolve(session, transfer.dataset, info, selection, memory, &mapping)? {
+        Resolution::Parts(parts) => parts,
+        Resolution::Hdf5(why) => return refused(why),
     };
     let mut opened: HashMap<PathBuf, Arc<File>> = HashMap::new();
     let mut plans = Vec::with_capacity(parts.len());

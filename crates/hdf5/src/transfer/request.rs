@@ -18,7 +18,9 @@ pub enum MemoryShape<'a> {
     /// An array of the selection's shape, up to dimensions of length 1. Strides are in bytes; C
     /// order without them.
     Array {
+        /// Its shape.
         shape: &'a [u64],
+        /// Bytes from an element to the next along each dimension.
         strides: Option<&'a [i64]>,
     },
     /// The selection of a dataspace over a C array, as H5Dread takes it.
@@ -28,15 +30,21 @@ pub enum MemoryShape<'a> {
 /// A transfer between a dataset and memory, as the caller describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct DatasetTransfer<'a> {
+    /// Its direction.
     pub operation: Operation,
+    /// The dataset.
     pub dataset: hid_t,
+    /// The type of an element in memory.
     pub memory_type: hid_t,
+    /// Where the elements lie in memory.
     pub shape: MemoryShape<'a>,
     /// H5S_ALL or a dataspace.
     pub file_space: hid_t,
     /// A list of transfer properties; 0 for the default.
     pub transfer_list: hid_t,
+    /// Those of the call.
     pub options: Options,
+    /// What the caller knows already.
     pub known: Known<'a>,
 }
 

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// There were so many of one kind before, and are so many now. The caller holds the lock of the kind.
-pub fn changed(before: usize, now: usize) {
+pub(super) fn changed(before: usize, now: usize) {
     if now != before {
         COUNT.fetch_add((now as u64).wrapping_sub(before as u64), Relaxed);
     }
 }
 
-pub fn is_none() -> bool {
+pub(super) fn is_none() -> bool {
     COUNT.load(Relaxed) == 0
 }
 

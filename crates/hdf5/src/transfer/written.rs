@@ -11,7 +11,7 @@ use crate::library::Session;
 
 /// The dataset that is written, as HDF5 knows it. The submitter keeps it open.
 #[derive(Clone)]
-pub struct WrittenDataset {
+pub(super) struct WrittenDataset {
     pub hdf5: &'static Hdf5,
     pub dataset: hid_t,
     /// Its name and shape.
@@ -27,7 +27,11 @@ pub struct WrittenDataset {
 }
 
 impl WrittenDataset {
-    pub fn new(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) -> WrittenDataset {
+    pub(super) fn new(
+        session: &Session<'static>,
+        dataset: hid_t,
+        info: &DatasetInfo,
+    ) -> WrittenDataset {
         WrittenDataset {
             hdf5: session.hdf5,
             dataset,
@@ -46,13 +50,13 @@ impl WrittenDataset {
 
     /// # Safety
     /// This thread may call HDF5, and goes on to do so, until the session is dropped.
-    pub unsafe fn session(&self) -> Session<'static> {
+    pub(super) unsafe fn session(&self) -> Session<'static> {
         // SAFETY: passed on.
         unsafe { Session::begin(self.hdf5) }
     }
 
     /// What HDF5 holds back goes into the file, and the file to the medium, if the caller wants so.
-    pub fn make_durable(&self, session: &Session<'_>) -> Result<()> {
+    pub(super) fn make_durable(&self, session: &Session<'_>) -> Result<()> {
         let Some(file) = &self.durable else {
             return Ok(());
         };
@@ -62,7 +66,7 @@ impl WrittenDataset {
         file.sync()
     }
 
-    pub fn named(&self, error: Error) -> Error {
+    pub(super) fn named(&self, error: Error) -> Error {
         in_dataset(error, &self.name)
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Origin {
 
 impl Origin {
     /// The names under which HDF5 tries to open a source file, in its order.
-    pub fn candidates(&self, file: &Path, prefixes: Option<OsString>) -> Vec<PathBuf> {
+    pub(super) fn candidates(&self, file: &Path, prefixes: Option<OsString>) -> Vec<PathBuf> {
         let mut name = file.as_os_str().as_bytes();
         let mut found = Vec::new();
         if name.starts_with(b"/") {

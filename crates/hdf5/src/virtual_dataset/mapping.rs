@@ -64,7 +64,7 @@ impl Side<'_> {
     }
 
     /// First and behind the last index along each dimension, or `None` if it is empty.
-    pub fn bounds(axes: &[Axis]) -> Option<Vec<(u64, u64)>> {
+    pub(super) fn bounds(axes: &[Axis]) -> Option<Vec<(u64, u64)>> {
         axes.iter()
             .map(|axis| Some((axis.next(0)?, axis.last()? + 1)))
             .collect()
@@ -73,7 +73,7 @@ impl Side<'_> {
 
 impl Touched {
     /// `None` if the mapping has nothing that is wanted.
-    pub fn grid(
+    pub(super) fn grid(
         target: &Side<'_>,
         axes: &[Axis],
         wanted: &[Axis],
@@ -98,7 +98,7 @@ impl Touched {
     }
 
     /// The same of wanted runs.
-    pub fn rows(target: &Side<'_>, wanted: &Rows) -> Result<Option<Touched>, Stop> {
+    pub(super) fn rows(target: &Side<'_>, wanted: &Rows) -> Result<Option<Touched>, Stop> {
         let target = target.numbered()?;
         let mut runs = Vec::new();
         for run in &wanted.runs {
@@ -118,7 +118,7 @@ impl Touched {
     }
 
     /// How many elements they are; as many as can be counted.
-    pub fn elements(&self) -> u64 {
+    pub(super) fn elements(&self) -> u64 {
         match self {
             Touched::Grid(along) => along.iter().fold(1, |all, segments| {
                 let here = segments.iter().map(|s| s.count).sum();
@@ -129,7 +129,7 @@ impl Touched {
     }
 
     /// What is wanted of the source. `wanted` is what is wanted of the virtual dataset.
-    pub fn of_source(
+    pub(super) fn of_source(
         self,
         target: &Side<'_>,
         source: &Side<'_>,

@@ -36,20 +36,22 @@ const MOST_RETURNS: usize = 64;
 
 /// What becomes of a virtual dataset.
 #[derive(Debug)]
-pub enum Composition {
+pub enum Resolution {
     /// Each element of the selection that anything is to be put into is in one of them.
-    Parts(Vec<Part>),
+    Parts(Vec<SourcePart>),
     /// Only HDF5 reads it, for this reason.
     Hdf5(String),
 }
 
 /// A plan that reads from one dataset.
 #[derive(Debug)]
-pub struct Part {
+pub struct SourcePart {
     /// The dataset that the plan reads, or whose fill value it gives. Its element type can be
     /// another one than that of the virtual dataset. Of its file, what HDF5 held back was flushed.
     pub info: Arc<DatasetInfo>,
+    /// What is read.
     pub plan: Arc<Plan>,
+    /// Where its bytes are.
     pub store: Store,
 }
 
@@ -90,24 +92,24 @@ impl From<Error> for Stop {
 /// fill value because a file or dataset is missing becomes a part of fills. `mapping` tells which bytes
 /// of an element of a given type are wanted and what room they take in the memory (always the
 /// same), or `None` if they cannot be converted.
-pub fn compose(
+pub fn resolve(
     session: &Session<'_>,
     dataset: hid_t,
     info: &Arc<DatasetInfo>,
     selection: &Selection,
     memory: &MemoryLayout,
     mapping: &dyn Fn(&ElementType) -> Option<ElementMapping>,
-) -> Result<Composition, Error> {
-    let mut composer = Composer {
+) -> Result<Resolution, Error> {
+    let mut resolver = Resolver {
         sources: Sources::new(session),
         mapping,
         parts: Vec::new(),
         chain: Vec::new(),
         returns: 0,
     };
-    match composer.all(dataset, info, selection, memory) {
-        Ok(()) => Ok(Composition::Parts(composer.parts)),
-        Err(Stop::Hdf5(reason)) => Ok(Composition::Hdf5(reason)),
+    match resolver.all(dataset, info, selection, memory) {
+        Ok(()) => Ok(Resolution::Parts(resolver.parts)),
+        Err(Stop::Hdf5(reason)) => Ok(Resolution::Hdf5(reason)),
         Err(Stop::Failed(error)) => Err(error),
         Err(Stop::Outside) => Err(Error::new(Kind::Io, OUTSIDE)),
     }
@@ -115,10 +117,10 @@ pub fn compose(
 
 const OUTSIDE: &str = "a mapping takes elements that the dataset does not have";
 
-struct Composer<'a> {
+struct Resolver<'a> {
     sources: Sources<'a>,
     mapping: &'a dyn Fn(&ElementType) -> Option<ElementMapping>,
-    parts: Vec<Part>,
+    parts: Vec<SourcePart>,
     /// The virtual datasets between the first and the present one, with what is wanted of each.
     chain: Vec<(files::Identity, String, Selection)>,
     returns: usize,
@@ -133,7 +135,7 @@ struct Found<'a> {
     touched: Touched,
 }
 
-impl Composer<'_> {
+impl Resolver<'_> {
     fn all(
         &mut self,
         dataset: hid_t,
@@ -413,7 +415,7 @@ impl Composer<'_> {
         if self.parts.len() == MOST_PARTS {
             return Err(Stop::too_many());
         }
-        self.parts.push(Part {
+        self.parts.push(SourcePart {
             info: info.clone(),
             plan: Arc::new(plan),
             store,

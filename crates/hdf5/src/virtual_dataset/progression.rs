@@ -124,7 +124,7 @@ pub(super) struct Spaced {
 }
 
 impl Spaced {
-    pub fn of(segments: &[Segment]) -> Result<Spaced, Stop> {
+    pub(super) fn of(segments: &[Segment]) -> Result<Spaced, Stop> {
         if let [only] = segments {
             let (index_step, step) = match only.count {
                 1 => (1, 1),

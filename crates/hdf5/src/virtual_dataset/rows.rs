@@ -36,7 +36,7 @@ pub(super) fn push(runs: &mut Vec<Run>, run: Run) -> Result<(), Stop> {
 impl Rows {
     /// Of a grid, what lies between the bounds (first and behind the last index along each
     /// dimension).
-    pub fn new(
+    pub(super) fn new(
         selection: &Selection,
         shape: &[u64],
         memory: &MemoryLayout,
@@ -158,7 +158,11 @@ pub(super) enum Numbered {
 impl Numbered {
     /// `made_for` is the shape of the dataspace in which runs are counted, `shape` that of the
     /// dataset.
-    pub fn new(selection: &Selection, made_for: &[u64], shape: &[u64]) -> Result<Numbered, Stop> {
+    pub(super) fn new(
+        selection: &Selection,
+        made_for: &[u64],
+        shape: &[u64],
+    ) -> Result<Numbered, Stop> {
         match selection {
             Selection::Grid(axes) if axes.len() == shape.len() => Ok(Numbered::Grid {
                 axes: axes.clone(),
@@ -184,7 +188,7 @@ impl Numbered {
 
     /// Tells the numbers of those elements among `length` from `element` on that are selected:
     /// how far from `element`, the number, and how many.
-    pub fn numbers(
+    pub(super) fn numbers(
         &self,
         element: u64,
         length: u64,
@@ -238,7 +242,7 @@ impl Numbered {
 
     /// Tells where the elements with these numbers are: how far from `number`, the element, and how
     /// many. An error if the dataset has no such element.
-    pub fn elements(
+    pub(super) fn elements(
         &self,
         number: u64,
         length: u64,

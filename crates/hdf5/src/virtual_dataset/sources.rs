@@ -62,7 +62,7 @@ pub(super) struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    pub fn new(session: &'a Session<'a>) -> Self {
+    pub(super) fn new(session: &'a Session<'a>) -> Self {
         Sources {
             session,
             files: VecDeque::new(),
@@ -72,7 +72,7 @@ impl<'a> Sources<'a> {
     }
 
     /// `info` is that of the dataset, which is virtual.
-    pub fn place(&self, dataset: hid_t, info: Arc<DatasetInfo>) -> Result<Place, Stop> {
+    pub(super) fn place(&self, dataset: hid_t, info: Arc<DatasetInfo>) -> Result<Place, Stop> {
         let session = self.session;
         let hdf5 = session.hdf5;
         // SAFETY: takes the dataset's identifier, which HDF5 checks, and returns one of ours.
@@ -125,7 +125,7 @@ impl<'a> Sources<'a> {
     }
 
     /// Whether a source of that name can be opened, and its place if it is virtual itself.
-    pub fn find_virtual(
+    pub(super) fn find_virtual(
         &mut self,
         place: &Place,
         file: &Path,
@@ -154,7 +154,7 @@ impl<'a> Sources<'a> {
     }
 
     /// `None` if file or dataset do not exist, so that HDF5 reads the fill value.
-    pub fn find(
+    pub(super) fn find(
         &mut self,
         place: &Place,
         mapping: &VirtualMapping,

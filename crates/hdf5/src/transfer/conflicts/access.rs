@@ -12,26 +12,34 @@ pub type Identity = (u64, u64);
 pub struct FileKey {
     /// What HDF5 tells as the number of the open file.
     pub number: Option<u64>,
+    /// What the file system tells of its descriptor.
     pub identity: Option<Identity>,
 }
 
 /// An object of a file, however often it is open.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectKey {
+    /// Its file.
     pub file: FileKey,
+    /// HDF5's token of the object in its file.
     pub token: [u8; 16],
 }
 
 /// Elements of a dataset: a range along each dimension that holds all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Region {
+    /// All elements.
     Everything,
+    /// One range of indices for each dimension.
     Box(Vec<Range<u64>>),
 }
 
+/// What is done with elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
+    /// They are read.
     Read,
+    /// They are written.
     Write,
 }
 
@@ -40,8 +48,11 @@ pub enum Access {
 pub enum AccessSet {
     /// Some elements of a dataset.
     Elements {
+        /// The dataset.
         dataset: ObjectKey,
+        /// Its elements.
         region: Region,
+        /// What is done with them.
         access: Access,
     },
     /// An object as a whole, such as closing it.
@@ -56,6 +67,7 @@ pub enum AccessSet {
 }
 
 impl FileKey {
+    /// Whether both are one file, as far as either number tells.
     pub fn is_same(&self, other: &FileKey) -> bool {
         let same = |one: Option<u64>, other: Option<u64>| one.is_some() && one == other;
         same(self.number, other.number)
@@ -64,6 +76,7 @@ impl FileKey {
 }
 
 impl ObjectKey {
+    /// Whether both are one object.
     pub fn is_same(&self, other: &ObjectKey) -> bool {
         self.token == other.token && self.file.is_same(&other.file)
     }
@@ -192,6 +205,7 @@ impl AccessSet {
         }
     }
 
+    /// Whether it is elements of one dataset.
     pub fn is_elements(&self) -> bool {
         matches!(self, AccessSet::Elements { .. })
     }

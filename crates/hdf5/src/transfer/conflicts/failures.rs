@@ -5,9 +5,11 @@ use std::sync::Mutex;
 use penstock_engine::error::{Error, Result};
 
 #[derive(Debug, Default)]
+/// Errors that nobody was told of yet.
 pub struct Failures(Mutex<Vec<Error>>);
 
 impl Failures {
+    /// Keeps an error.
     pub fn add(&self, error: Error) {
         self.0.lock().unwrap_or_else(|e| e.into_inner()).push(error);
     }

@@ -18,6 +18,7 @@ pub enum Effort {
     Begun,
     /// Not what comes after other operations: it needs a call of HDF5 around it.
     Bytes,
+    /// All of it.
     All,
 }
 
@@ -72,6 +73,7 @@ pub trait Pending: Send + Sync {
 pub struct Copy(usize);
 
 impl Copy {
+    /// The copy that a table of functions belongs to.
     pub fn of(hdf5: &Hdf5) -> Copy {
         Copy::of_address(hdf5.copy())
     }
@@ -96,7 +98,7 @@ pub(super) struct Table<T> {
 }
 
 impl<T: Clone> Table<T> {
-    pub const fn new() -> Table<T> {
+    pub(super) const fn new() -> Table<T> {
         Table {
             entries: Vec::new(),
             next: 0,
@@ -104,7 +106,7 @@ impl<T: Clone> Table<T> {
     }
 
     /// Adds an operation. The number given back tells it from all others.
-    pub fn enter(&mut self, copy: Copy, sets: Vec<AccessSet>, operation: T) -> u64 {
+    pub(super) fn enter(&mut self, copy: Copy, sets: Vec<AccessSet>, operation: T) -> u64 {
         let number = self.next;
         self.next += 1;
         self.entries.push(Entry {
@@ -116,13 +118,13 @@ impl<T: Clone> Table<T> {
         number
     }
 
-    pub fn leave(&mut self, number: u64) -> Option<T> {
+    pub(super) fn leave(&mut self, number: u64) -> Option<T> {
         let at = self.entries.binary_search_by_key(&number, |e| e.number);
         at.ok().map(|at| self.entries.remove(at).operation)
     }
 
     /// Takes those out of which `is_over` says so.
-    pub fn prune(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
+    pub(super) fn prune(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
         let mut over = Vec::new();
         self.entries.retain(|entry| {
             let is_over = is_over(&entry.operation);
@@ -135,7 +137,12 @@ impl<T: Clone> Table<T> {
     }
 
     /// Those of a copy of HDF5 that conflict with an access set, or of which `also` says so.
-    pub fn before_or(&self, copy: Copy, set: &AccessSet, also: impl Fn(&T) -> bool) -> Vec<T> {
+    pub(super) fn before_or(
+        &self,
+        copy: Copy,
+        set: &AccessSet,
+        also: impl Fn(&T) -> bool,
+    ) -> Vec<T> {
         let is_before = |entry: &&Entry<T>| {
             entry.copy == copy
                 && (entry.sets.iter().any(|own| own.conflicts(set)) || also(&entry.operation))
@@ -144,14 +151,14 @@ impl<T: Clone> Table<T> {
     }
 
     /// Those that read or write a file.
-    pub fn in_file(&self, copy: Copy, file: &FileKey) -> Vec<T> {
+    pub(super) fn in_file(&self, copy: Copy, file: &FileKey) -> Vec<T> {
         let is_in =
             |entry: &&Entry<T>| entry.copy == copy && entry.sets.iter().any(|own| own.is_in(file));
         self.chosen(is_in)
     }
 
     /// The oldest ones of a copy of HDF5.
-    pub fn oldest(&self, copy: Copy, most: usize) -> Vec<T> {
+    pub(super) fn oldest(&self, copy: Copy, most: usize) -> Vec<T> {
         let of_copy = self.entries.iter().filter(|entry| entry.copy == copy);
         of_copy
             .take(most)
@@ -159,11 +166,11 @@ impl<T: Clone> Table<T> {
             .collect()
     }
 
-    pub fn are_all(&self, is_so: impl Fn(&T) -> bool) -> bool {
+    pub(super) fn are_all(&self, is_so: impl Fn(&T) -> bool) -> bool {
         self.entries.iter().all(|entry| is_so(&entry.operation))
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
@@ -173,6 +180,7 @@ impl<T: Clone> Table<T> {
     }
 }
 
+/// A pending operation, shared by those who wait for it.
 pub type Shared = Arc<dyn Pending>;
 
 static PENDING: Mutex<Table<Shared>> = Mutex::new(Table::new());
@@ -250,6 +258,7 @@ pub fn in_file(hdf5: &Hdf5, file: &FileKey) -> Vec<Shared> {
     with_current(Vec::new(), |table| table.in_file(Copy::of(hdf5), file))
 }
 
+/// Up to `most` operations, the oldest first.
 pub fn oldest(hdf5: &Hdf5, most: usize) -> Vec<Shared> {
     with_current(Vec::new(), |table| table.oldest(Copy::of(hdf5), most))
 }

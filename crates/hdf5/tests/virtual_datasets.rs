@@ -14,8 +14,8 @@ use std::sync::{Arc, OnceLock};
 use common::{Opened, Setting, Turn, turn};
 use execute::{execute, native_read};
 use penstock_array::{ElementMapping, MemoryLayout, Selection};
-use penstock_hdf5::dataset::{DatasetInfo, ElementType, Order};
-use penstock_hdf5::{Composition, Part, Store, compose};
+use penstock_hdf5::dataset::{ByteOrder, DatasetInfo, ElementType};
+use penstock_hdf5::{Resolution, SourcePart, Store, resolve};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5F_ACC_RDWR, H5S_ALL};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -71,10 +71,10 @@ fn take_apart(
     info: &Arc<DatasetInfo>,
     selection: &Selection,
     destination: &MemoryLayout,
-) -> Result<Composition, String> {
+) -> Result<Resolution, String> {
     // SAFETY: the caller has the turn.
     let session = unsafe { setting.session() };
-    compose(
+    resolve(
         &session,
         opened.dataset,
         info,
@@ -89,13 +89,13 @@ fn whole(
     setting: &Setting,
     opened: &Opened<'_>,
     info: &Arc<DatasetInfo>,
-) -> Result<Composition, String> {
+) -> Result<Resolution, String> {
     let dense = MemoryLayout::dense(&info.shape, 4).unwrap();
     take_apart(setting, opened, info, &Selection::all(&info.shape), &dense)
 }
 
 /// Each part writes only into memory that no other part writes into.
-fn read(parts: &[Part], memory: &mut [u8]) {
+fn read(parts: &[SourcePart], memory: &mut [u8]) {
     let mut taken = vec![false; memory.len()];
     for part in parts {
         let mut one = vec![0xa5; memory.len()];
@@ -118,7 +118,7 @@ fn read(parts: &[Part], memory: &mut [u8]) {
             }
         }
         let is_big = match &part.info.element {
-            ElementType::Integer(integer) => integer.order == Order::Big,
+            ElementType::Integer(integer) => integer.order == ByteOrder::Big,
             other => panic!("{other:?}"),
         };
         for at in 0..memory.len() {
@@ -185,10 +185,7 @@ fn every_selection_of_a_virtual_dataset_is_what_hdf5_reads() {
         let info = info(setting, &opened);
         // First without HDF5 having opened any source.
         let before = whole(setting, &opened, &info).unwrap();
-        assert!(
-            matches!(before, Composition::Parts(_)),
-            "{name}: {before:?}"
-        );
+        assert!(matches!(before, Resolution::Parts(_)), "{name}: {before:?}");
         let all = natively(setting, &opened, &info).unwrap();
         let config = Config {
             cases: 150,
@@ -201,7 +198,7 @@ fn every_selection_of_a_virtual_dataset_is_what_hdf5_reads() {
                 destination,
             } = &reading;
             let made = take_apart(setting, &opened, &info, selection, destination);
-            let Ok(Composition::Parts(parts)) = made else {
+            let Ok(Resolution::Parts(parts)) = made else {
                 panic!("{name}: {made:?}");
             };
             let mut memory = vec![UNTOUCHED; destination.length as usize];
@@ -224,12 +221,12 @@ fn sources_of_every_layout_are_read_or_left_to_hdf5() {
         let made = whole(setting, &opened, &info);
         let all = natively(setting, &opened, &info);
         match (made, all) {
-            (Ok(Composition::Parts(parts)), Some(all)) => {
+            (Ok(Resolution::Parts(parts)), Some(all)) => {
                 let mut memory = vec![UNTOUCHED; all.len()];
                 read(&parts, &mut memory);
                 assert!(memory == all, "{name}");
             }
-            (Ok(Composition::Hdf5(_)) | Err(_), None) => {}
+            (Ok(Resolution::Hdf5(_)) | Err(_), None) => {}
             (made, all) => panic!("{name}: {made:?}, HDF5 reads {all:?}"),
         }
     }
@@ -242,7 +239,7 @@ fn a_dataset_may_be_its_own_source_where_that_comes_to_an_end() {
     for (name, opened) in of_kind(&turn, "view") {
         let info = info(setting, &opened);
         // HDF5 reads it too, but never closes the file again.
-        let Ok(Composition::Parts(parts)) = whole(setting, &opened, &info) else {
+        let Ok(Resolution::Parts(parts)) = whole(setting, &opened, &info) else {
             panic!("{name}");
         };
         let mut memory = vec![UNTOUCHED; 2 * 6 * 4];
@@ -259,7 +256,7 @@ fn what_only_hdf5_reads_is_left_to_it_with_a_reason() {
     for (name, opened) in of_kind(&turn, "hdf5") {
         let info = info(setting, &opened);
         match whole(setting, &opened, &info) {
-            Ok(Composition::Hdf5(reason)) => println!("{name}: {reason}"),
+            Ok(Resolution::Hdf5(reason)) => println!("{name}: {reason}"),
             other => panic!("{name}: {other:?}"),
         }
     }
@@ -329,7 +326,7 @@ fn nothing_of_hdf5s_stays_open() {
             .collect()
     };
     assert!(links().is_empty());
-    let Ok(Composition::Parts(parts)) = whole(setting, &opened, &info) else {
+    let Ok(Resolution::Parts(parts)) = whole(setting, &opened, &info) else {
         panic!();
     };
     assert_eq!(parts.len(), 7);
@@ -364,7 +361,7 @@ fn sources_are_found_beside_the_file_that_a_link_leads_to() {
     fs::copy(folder.join("row4.h5"), elsewhere.path().join("row2.h5")).unwrap();
     let opened = setting.open_with(&link, "v", H5F_ACC_RDONLY);
     let info = info(setting, &opened);
-    let Ok(Composition::Parts(parts)) = whole(setting, &opened, &info) else {
+    let Ok(Resolution::Parts(parts)) = whole(setting, &opened, &info) else {
         panic!();
     };
     let mut memory = vec![UNTOUCHED; info.bytes().unwrap() as usize];
@@ -398,7 +395,7 @@ fn a_source_that_is_open_for_writing_is_read_as_it_is_now() {
         assert!(status >= 0);
     };
     write(&changed);
-    let Ok(Composition::Parts(parts)) = whole(setting, &opened, &information) else {
+    let Ok(Resolution::Parts(parts)) = whole(setting, &opened, &information) else {
         panic!();
     };
     assert!(parts.iter().all(|part| part.info.file.is_writable));
