@@ -9,10 +9,10 @@ from time import perf_counter_ns
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
-from penstock import hdf5_library
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock.errors import InvalidError, WaitTimeout, check, failure
 from penstock.files import NativeFile
+from penstock.hdf5 import library as hdf5_library
 from penstock.report import Report, from_native
 
 A = TypeVar("A")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from penstock import by_h5py
 from penstock.cli import app, comparison
+from penstock.hdf5 import by_h5py
 
 SMALL = by_h5py.SMALL
 

@@ -54,7 +54,7 @@ def reader() -> Reader:
 
 def main() -> None:
     import penstock as ps
-    from penstock import by_h5py
+    from penstock.hdf5 import by_h5py
 
     by_h5py.SMALL = 0
     files: dict[str, Any] = {}

@@ -18,7 +18,7 @@ from .program import Program, count_operations
 
 def run(program: Program, folder: str | None = None) -> tuple[str | None, bool]:
     """What is wrong with a program, if anything, and whether another one may follow here."""
-    from penstock import by_h5py
+    from penstock.hdf5 import by_h5py
 
     from .machine import Machine, remove
     from .model import WrongError

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock import by_h5py
 from penstock._native import ffi, lib
 from penstock.errors import check
+from penstock.hdf5 import by_h5py
 
 MEMORY_KINDS = ("host", "pinned", "device")
 

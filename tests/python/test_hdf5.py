@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import penstock as ps
-from penstock import by_h5py
 from penstock._native import NULL, lib, pointer
 from penstock.errors import check
-from penstock.hdf5_library import lock
+from penstock.hdf5 import by_h5py
+from penstock.hdf5.library import lock
 
 FUNCTION_FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 BIG = np.arange(60_000, dtype="f4").reshape(200, 300)  # more than HDF5's sieve buffer holds

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import penstock as ps
-from penstock import hdf5_blocks
+from penstock.hdf5 import blocks as hdf5_blocks
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock import by_h5py
+from penstock.hdf5 import by_h5py
 
 # HDF5 is among what h5py's module needs, so its functions are found through it.
 HDF5 = ctypes.CDLL(h5py.h5.__file__)

@@ -14,8 +14,8 @@ import pytest
 import penstock as ps
 from penstock._native import NULL, ffi, lib, new_options
 from penstock.errors import check
-from penstock.hdf5_library import lock
-from penstock.hdf5_native import is_settled, unsettled
+from penstock.hdf5.library import lock
+from penstock.hdf5.submit import is_settled, unsettled
 
 pytestmark = pytest.mark.usefixtures("nothing_is_small", "penstock_arrays")
 

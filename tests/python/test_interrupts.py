@@ -18,8 +18,9 @@ import pytest
 from h5py._objects import phil
 
 import penstock as ps
-from penstock import hdf5_native, request, transfer
+from penstock import request, transfer
 from penstock._native import lib
+from penstock.hdf5 import submit as hdf5_native
 
 PACKAGE = str(Path(ps.__file__).parent)
 RUNNING = (lib.PENSTOCK_PENDING, lib.PENSTOCK_TURN)

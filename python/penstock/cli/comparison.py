@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import penstock as ps
-from penstock import hdf5_blocks
 from penstock.cli import devices
+from penstock.hdf5 import blocks as hdf5_blocks
 
 if TYPE_CHECKING:
     import h5py

@@ -8,7 +8,7 @@ import typer
 
 from penstock._native import lib
 from penstock.errors import InvalidError, check
-from penstock.hdf5_connector import NAME, configuration
+from penstock.hdf5.connector import NAME, configuration
 
 VARIABLE = "HDF5_VOL_CONNECTOR"
 

@@ -11,8 +11,8 @@ import typer
 
 from penstock import paths
 from penstock.cli import connecting
-from penstock.hdf5_connector import SHARED
-from penstock.hdf5_driver import NAME, configuration
+from penstock.hdf5.connector import SHARED
+from penstock.hdf5.driver import NAME, configuration
 
 # Where HDF5 looks for plugins as long as HDF5_PLUGIN_PATH is not set.
 _DEFAULT_FOLDERS = ("/usr/local/hdf5/lib/plugin", "/usr/local/lib/plugin")

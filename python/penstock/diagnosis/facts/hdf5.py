@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock import hdf5_connector, hdf5_driver, paths
+from penstock import paths
+from penstock.hdf5 import connector as hdf5_connector
+from penstock.hdf5 import driver as hdf5_driver
 
 _PROBE = Path(__file__).with_name("hdf5_probe.py")
 _SECONDS = 10

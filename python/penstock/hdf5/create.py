@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock import arrays, frameworks, hdf5, hdf5_types
+from penstock import arrays, frameworks
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError, InvalidError
+from penstock.hdf5 import memory_types as hdf5_types
+from penstock.hdf5 import transfers as hdf5
 from penstock.streams import stream_handle
 
 

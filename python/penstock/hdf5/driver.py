@@ -12,9 +12,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from penstock import hdf5_connector
 from penstock._native import lib
 from penstock.errors import InvalidError, check
+from penstock.hdf5 import connector as hdf5_connector
 
 NAME = "penstock"
 """The driver's name, to HDF5 and to h5py."""
@@ -85,7 +85,7 @@ def _set_fapl(fapl: Any, **options: Any) -> None:
 
     The driver's mode is ``driver_mode`` here: ``mode`` is h5py's own, how the file is opened.
     """
-    from penstock import hdf5_library
+    from penstock.hdf5 import library as hdf5_library
 
     if "driver_mode" in options:
         options["mode"] = options.pop("driver_mode")

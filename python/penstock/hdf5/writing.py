@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from penstock import arrays, by_h5py, hdf5_native, hdf5_types, request
-from penstock import selection as selections
-from penstock.hdf5_library import writable
+from penstock import arrays, request
+from penstock.hdf5 import by_h5py
+from penstock.hdf5 import memory_types as hdf5_types
+from penstock.hdf5 import selection as selections
+from penstock.hdf5 import submit as hdf5_native
+from penstock.hdf5.library import writable
 from penstock.request import Request
 
 

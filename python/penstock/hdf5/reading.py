@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock import arrays, by_h5py, hdf5_native, hdf5_types, request, transfer
-from penstock import selection as selections
+from penstock import arrays, request, transfer
 from penstock.dtypes import element_type, numpy_dtype
 from penstock.errors import InvalidError
+from penstock.hdf5 import by_h5py
+from penstock.hdf5 import memory_types as hdf5_types
+from penstock.hdf5 import selection as selections
+from penstock.hdf5 import submit as hdf5_native
 from penstock.placement import HOST, Device, allocate, parse_device
 from penstock.request import Request
 

@@ -11,9 +11,9 @@ from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import OptionKeys, resolve
 from penstock.arrays import View
 from penstock.errors import check
-from penstock.hdf5_library import lock, writable
+from penstock.hdf5.library import lock, writable
+from penstock.hdf5.selection import Selected
 from penstock.request import Finished, Request
-from penstock.selection import Selected
 from penstock.streams import stream_handle, wait_for
 
 A = TypeVar("A")

@@ -77,7 +77,7 @@ def set_fapl(
 
     h5py has a place for drivers only. The connector is none: the file has a driver besides.
     """
-    from penstock import hdf5_library
+    from penstock.hdf5 import library as hdf5_library
 
     options |= connector_options or {}
     text = configuration({key: value for key, value in options.items() if value is not None})

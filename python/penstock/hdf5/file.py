@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock import by_h5py, hdf5, hdf5_blocks, hdf5_connector, hdf5_create, hdf5_native, request
+from penstock import request
 from penstock._options import OptionKeys
 from penstock.errors import Error
-from penstock.hdf5_library import lock
+from penstock.hdf5 import blocks as hdf5_blocks
+from penstock.hdf5 import by_h5py
+from penstock.hdf5 import connector as hdf5_connector
+from penstock.hdf5 import create as hdf5_create
+from penstock.hdf5 import submit as hdf5_native
+from penstock.hdf5 import transfers as hdf5
+from penstock.hdf5.library import lock
 from penstock.placement import Device
 from penstock.request import Request
 

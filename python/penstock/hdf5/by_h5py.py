@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from penstock import arrays, hdf5_native, hdf5_types, report, request, staging, transfer
-from penstock import selection as selections
+from penstock import arrays, report, request, staging, transfer
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError
-from penstock.hdf5_library import lock
-from penstock.hdf5_native import unsettled
+from penstock.hdf5 import memory_types as hdf5_types
+from penstock.hdf5 import selection as selections
+from penstock.hdf5 import submit as hdf5_native
+from penstock.hdf5.library import lock
+from penstock.hdf5.selection import Selected
+from penstock.hdf5.submit import unsettled
 from penstock.placement import HOST, Device, allocate, parse_device
 from penstock.report import THROUGH_HDF5, Report, remember
 from penstock.request import Finished
-from penstock.selection import Selected
 from penstock.streams import wait_for
 
 SMALL = 128 << 10

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from penstock import hdf5
 from penstock.device_array import DeviceArray
 from penstock.dtypes import element_type
 from penstock.errors import Error, InvalidError
-from penstock.hdf5_native import Manner
+from penstock.hdf5 import transfers as hdf5
+from penstock.hdf5.submit import Manner
 from penstock.placement import Device, parse_device
 
 if TYPE_CHECKING:

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock import arrays, by_h5py, hdf5_reading, hdf5_writing, transfer
+from penstock import arrays, transfer
 from penstock._options import OptionKeys
 from penstock.errors import IncompatibleError, InvalidError
-from penstock.hdf5_library import lock, writable
-from penstock.hdf5_native import Manner
+from penstock.hdf5 import by_h5py
+from penstock.hdf5 import reading as hdf5_reading
+from penstock.hdf5 import writing as hdf5_writing
+from penstock.hdf5.library import lock, writable
+from penstock.hdf5.submit import Manner
 from penstock.placement import HOST, Device, parse_device
 from penstock.request import Request
 

@@ -1,0 +1,1 @@
+"""HDF5 files and their datasets."""
