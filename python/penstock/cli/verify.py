@@ -15,8 +15,8 @@ from rich.text import Text
 from penstock.cli import comparison, devices
 from penstock.cli.comparison import Outcome
 from penstock.cli.output import AsJson, messages, plain, print_json, results
-from penstock.cli.units import size
 from penstock.hdf5 import by_h5py
+from penstock.units import size
 
 DIFFERENT, UNREADABLE = 1, 2
 
