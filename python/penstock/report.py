@@ -145,11 +145,10 @@ class Report:
 
 
 # A native report is turned into a Report when it is asked for: small reads do not pay for it.
-_Kept: TypeAlias = "Report | CData | tuple[int, int]"
+_Kept: TypeAlias = "Report | CData | tuple[int, int, str]"
 _last: ContextVar[_Kept | None] = ContextVar("penstock_last_report", default=None)
 
 THROUGH_HDF5 = "through HDF5 in host memory"
-TOO_SMALL = "so few bytes take longer in any other way"
 
 
 def last_report() -> Report | None:
@@ -161,8 +160,8 @@ def last_report() -> Report | None:
     if last is None or isinstance(last, Report):
         return last
     if isinstance(last, tuple):
-        nbytes, elapsed = last
-        note = f"{THROUGH_HDF5}: {TOO_SMALL}"
+        nbytes, elapsed, reason = last
+        note = f"{THROUGH_HDF5}: {reason}"
         report = Report("hdf5", bytes=nbytes, hdf5=nbytes, elapsed_ns=elapsed, threads=1, note=note)
     else:
         report = from_native(last)
@@ -171,8 +170,10 @@ def last_report() -> Report | None:
 
 
 remember = _last.set
-"""Make this the last report of the thread or task. A small read by h5py has no time to make one: it
-gives bytes and nanoseconds."""
+"""Make this the last report of the thread or task.
+
+A small read by h5py saves the time that a report takes: it passes bytes, nanoseconds and reason.
+"""
 
 
 last_account = _last.get

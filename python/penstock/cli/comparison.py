@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import penstock as ps
 from penstock.cli import devices
-from penstock.hdf5 import blocks as hdf5_blocks
+from penstock.hdf5.blocks import slab_shape, slabs
 
 if TYPE_CHECKING:
     import h5py
@@ -148,8 +148,8 @@ def _parts(dataset: h5py.Dataset) -> Iterator[Any]:
         return
     rows = max(SLAB * dataset.shape[0] // dataset.nbytes, 1)
     chunk = dataset.chunks[0] if dataset.chunks else 1
-    shape = hdf5_blocks.slab_shape(dataset.shape, (-(-rows // chunk) * chunk,))
-    yield from hdf5_blocks.slabs(dataset.shape, shape)
+    shape = slab_shape(dataset.shape, (-(-rows // chunk) * chunk,))
+    yield from slabs(dataset.shape, shape)
 
 
 def _read(dataset: h5py.Dataset, part: Any, device: str) -> Any:

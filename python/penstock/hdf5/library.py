@@ -1,27 +1,30 @@
-"""h5py's copy of HDF5, as the native library uses it."""
+"""h5py's copy of HDF5: its binding to the native library, its lock, and its datasets."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from penstock._native import lib
-from penstock.errors import check
+from penstock.errors import IncompatibleError, InvalidError, check
 
 _lock: Any = None
 
 
 def lock() -> Any:
-    """The lock under which HDF5 is called, h5py's own."""
+    """Return h5py's lock, under which HDF5 is called."""
     return _lock or _bind()
 
 
 def _bind() -> Any:
-    """Tell the native library which HDF5 of the process is meant, and where nvCOMP is, which
-    decodes chunks on the GPU, if a wheel has brought it."""
+    """Bind the native library to h5py's copy of HDF5, and tell it where a wheel put nvCOMP.
+
+    nvCOMP decodes chunks on the GPU.
+    """
     global _lock
     import h5py
     from h5py._objects import phil
@@ -36,19 +39,37 @@ def _bind() -> Any:
     return phil
 
 
-def writable(dataset: Any) -> bool:
-    """Whether the file of a dataset is open for writing."""
-    import h5py
-
-    if getattr(dataset, "_readonly", False):  # what h5py knows already is quicker than to ask
-        return False
-    return bool(h5py.h5i.get_file_id(dataset.id).get_intent() & h5py.h5f.ACC_RDWR)
-
-
 def nvcomp_libraries() -> Iterator[Path]:
-    """nvCOMP's library in the wheels that bring it, found without importing them."""
+    """Find nvCOMP's library in the wheels that contain it, without importing them."""
     spec = find_spec("nvidia")
     for folder in (spec and spec.submodule_search_locations) or ():
         for package in ("libnvcomp", "nvcomp"):
             found = Path(folder, package).glob("**/libnvcomp.so.*")
             yield from sorted(found, key=lambda path: len(path.name))
+
+
+def check_dataset(dataset: Any) -> None:
+    """Raise an error unless the argument is an open ``h5py.Dataset``."""
+    import h5py
+
+    if not isinstance(dataset, h5py.Dataset):
+        raise IncompatibleError(f"a {type(dataset).__name__} is not an h5py.Dataset")
+    if not dataset.id.valid:
+        raise InvalidError("the dataset is closed")
+
+
+def is_writable(dataset: Any) -> bool:
+    """Whether the file of a dataset is open for writing."""
+    import h5py
+
+    if getattr(dataset, "_readonly", False):  # h5py's own note is cheaper than a call of HDF5
+        return False
+    return bool(h5py.h5i.get_file_id(dataset.id).get_intent() & h5py.h5f.ACC_RDWR)
+
+
+def lock_if_writable(dataset: Any) -> AbstractContextManager[Any]:
+    """Return the lock if the file is open for writing, so that no other access can change it.
+
+    Else return a context manager that does nothing.
+    """
+    return lock() if is_writable(dataset) else nullcontext()

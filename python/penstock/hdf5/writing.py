@@ -1,29 +1,85 @@
-"""Writes of datasets, from what the caller says to a request."""
+"""Writes of datasets: from the caller's arguments to a request."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock import arrays, request
-from penstock.hdf5 import by_h5py
-from penstock.hdf5 import memory_types as hdf5_types
+from penstock import arrays, request, transfer
+from penstock._options import OptionKeys
+from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
-from penstock.hdf5 import submit as hdf5_native
-from penstock.hdf5.library import writable
+from penstock.hdf5.library import check_dataset, is_writable, lock, lock_if_writable
+from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
 from penstock.request import Request
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-def start(
-    dataset: Any, array: Any, argument: Any, how: hdf5_native.Manner, *, waits: bool
+
+def write(
+    dataset: Any,
+    array: Any,
+    selection: Any = (),
+    *,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> None:
+    """Write an array to a dataset, or to a part of it, as ``dataset[selection] = array`` does.
+
+    Args:
+        dataset: An ``h5py.Dataset`` of a file that is open for writing.
+        array: Any array on the CPU or a GPU, with any strides, or any value that h5py accepts. It
+            is broadcast, and its elements are converted to the dataset's type.
+        selection: The argument of ``dataset[...]``; the whole dataset by default.
+        stream: A CUDA stream whose queued work makes the array, as for :func:`penstock.save`.
+        **options: See :class:`penstock.OptionKeys`.
+
+    Raises:
+        IncompatibleError: The array has a type that HDF5 cannot take.
+        Error: The transfer failed.
+        ValueError, TypeError, OSError: What h5py raises for the dataset or the selection.
+
+    >>> ps.write(h5py_file["rho"], x, np.s_[0:10])
+    """
+    check_dataset(dataset)
+    submit_options = SubmitOptions.of(stream, options)
+    with lock_if_writable(dataset):
+        transfer.finish(_start(dataset, array, selection, submit_options, blocking=True))
+
+
+def write_async(
+    dataset: Any,
+    array: Any,
+    selection: Any = (),
+    *,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
 ) -> Request[Any]:
-    after = how.stream
+    """Start what :func:`write` does, and return at once. The array must not change meanwhile.
+
+    HDF5 stores each chunk on the thread of the caller. So a write into chunks continues only while
+    it is waited for or asked whether it is done. Wait for it before the file is closed.
+
+    >>> r = ps.write_async(h5py_file["rho"], x)
+    >>> r.wait()
+    """
+    check_dataset(dataset)
+    submit_options = SubmitOptions.of(stream, options)
+    with lock():
+        return _start(dataset, array, selection, submit_options, blocking=False)
+
+
+def _start(
+    dataset: Any, array: Any, argument: Any, submit_options: SubmitOptions, *, blocking: bool
+) -> Request[Any]:
+    stream = submit_options.stream
     stored = dataset.dtype
-    view = _source(array, stored, after)
+    view = _source(array, stored, stream)
 
     def left_to_h5py(reason: str) -> Request[Any]:
-        return by_h5py.write(dataset, array, argument, view, after, reason)
+        return by_h5py.write(dataset, array, argument, view, stream, reason)
 
     if not dataset.shape:
         return left_to_h5py(by_h5py.without_dimensions(dataset))
@@ -35,59 +91,60 @@ def start(
     opaque = stored.kind == "V" and stored.subdtype is None
     if opaque and not names and (dtype is None or dtype.kind != "V"):
         return left_to_h5py(f"values of type {view.dtype.name} become {stored} by NumPy")
-    if not writable(dataset):
-        return left_to_h5py("the file is not open for writing")  # HDF5 says so
+    if not is_writable(dataset):
+        return left_to_h5py("the file is not open for writing")  # HDF5 raises the error
 
     base, inner = field.subdtype or (field, ())
-    kind = hdf5_types.memory_type(view.dtype, base)
+    kind = memory_types.memory_type(view.dtype, base)
     if kind is not None and names:
         if dtype is not None and dtype.names is not None:
-            kind, inner = hdf5_types.fields_type(dtype, names), ()
+            kind, inner = memory_types.fields_type(dtype, names), ()
         elif len(names) == 1 and dtype == base and not inner:
-            kind = hdf5_types.field_type(kind, names[0])
+            kind = memory_types.field_type(kind, names[0])
         else:
             return left_to_h5py("NumPy makes the values of the fields")
     elif kind is not None:
-        kind = hdf5_types.array_type(kind, inner)
-    for_numpy = dtype is not None and hdf5_types.is_for_numpy(dtype, base)
-    if kind is None or for_numpy or not hdf5_types.converts(kind, dataset.id.get_type()):
+        kind = memory_types.array_type(kind, inner)
+    needs_numpy = dtype is not None and memory_types.needs_numpy(dtype, base)
+    if kind is None or needs_numpy or not memory_types.converts(kind, dataset.id.get_type()):
         return left_to_h5py(f"HDF5 has no conversion from {view.dtype.name}")
     outer = view.shape[: view.ndim - len(inner)]
     if view.shape[len(outer) :] != inner:
         return left_to_h5py("the arrays in the elements have another shape")
 
-    selected = selections.select(dataset, indices)
-    if waits and view.device < 0 and not view.dtype.is_extended:
-        nbytes = selected.count * field.itemsize
-        if by_h5py.is_small(dataset, selected, nbytes, plain=dtype == base and not names):
-            return left_to_h5py(by_h5py.TOO_SMALL)
-    if outer == () and selected.shape != () and (inner or not selected.regular):
-        return left_to_h5py("one value for arrays or single elements is for h5py to take or refuse")
-    selected.fits(outer)
-    if not selected.count:
-        return by_h5py.nothing(array)
-    if not view.contiguous and not (selected.regular and view.is_dense(len(inner))):
-        view = arrays.source(array, after)
+    selection = selections.select(dataset, indices)
+    if blocking and view.device < 0 and not view.dtype.is_extended:
+        nbytes = selection.count * field.itemsize
+        copied = dtype == base and not names
+        if small.is_small_selection(dataset, selection, nbytes, copied=copied):
+            return left_to_h5py(small.REASON)
+    if outer == () and selection.shape != () and (inner or not selection.regular):
+        return left_to_h5py("h5py accepts or refuses one value for arrays or single elements")
+    selection.check_broadcast(outer)
+    if not selection.count:
+        return by_h5py.no_elements(array)
+    if not view.contiguous and not (selection.regular and view.is_dense(len(inner))):
+        view = arrays.source(array, stream)
     strides = view.outer_strides(len(inner))
-    if selected.regular and outer != selected.shape:
-        strides = selected.repeat(outer, view.byte_strides[: len(outer)])
-    return hdf5_native.submit(
+    if selection.regular and outer != selection.shape:
+        strides = selection.broadcast(outer, view.byte_strides[: len(outer)])
+    return submit(
         request.WRITE,
         dataset,
-        selected,
-        hdf5_native.Memory(view, kind, strides),
-        how,
-        waits=waits,
+        selection,
+        TypedMemory(view, kind, strides),
+        submit_options,
+        blocking=blocking,
         array=array,
     )
 
 
 def _source(array: Any, stored: np.dtype[Any], stream: int | None) -> arrays.View | None:
-    """The memory of an array, ``None`` for values that h5py alone can make something of."""
+    """Return the memory of an array; ``None`` for values that only h5py converts."""
     if isinstance(array, np.ndarray) and not array.dtype.hasobject:
         return None if array.dtype.kind in "UT" else arrays.view(array, stream)
     if isinstance(array, (list, tuple, bool, int, float, complex, np.generic)):
-        # As h5py does: numbers become those of the dataset at once.
+        # Numbers take the dataset's type at once, as by h5py.
         if stored.kind not in "biufc":
             return None
         return arrays.view(np.asarray(array, dtype=stored.base), stream)
@@ -96,13 +153,13 @@ def _source(array: Any, stored: np.dtype[Any], stream: int | None) -> arrays.Vie
     found = None if isinstance(array, np.ndarray) else arrays.find(array, stream)
     if found is not None:
         return found
-    # A table, a range, a decimal number or an array of them, another dataset.
+    # For example a table, a range, another dataset, a decimal number or an array of them.
     made = _numbers(array, stored)
     return None if made is None else arrays.view(made, stream)
 
 
 def _numbers(value: Any, stored: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
-    """What NumPy makes of a value for a dataset of numbers; ``None`` if that is none."""
+    """Convert a value by NumPy for a dataset of numbers; ``None`` if it has no numbers."""
     if stored.kind not in "biufc":
         return None
     try:
