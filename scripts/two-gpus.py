@@ -24,11 +24,11 @@ from pathlib import Path
 from tempfile import gettempdir
 
 import penstock as ps
-from penstock.cli.units import parse_size
 from penstock.tuning.measure import Workers
 from penstock.tuning.rows import Row, in_words
 from penstock.tuning.search import DEFAULT, RefusedError, Setting
 from penstock.tuning.tuner import Plan, own_files
+from penstock.units import parse_size
 
 READ = Row("read", "large", "cache")
 GRID = [

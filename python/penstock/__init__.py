@@ -28,9 +28,11 @@ from penstock.errors import (
     UnavailableError,
     WaitTimeout,
 )
-from penstock.hdf5 import read, read_async, write, write_async
-from penstock.hdf5_driver import register_with_h5py as _register_with_h5py
-from penstock.hdf5_file import Dataset, File, Group
+from penstock.hdf5.dataset import Dataset
+from penstock.hdf5.file import File, Group
+from penstock.hdf5.reading import read, read_async
+from penstock.hdf5.registration import register_with_h5py as _register_with_h5py
+from penstock.hdf5.writing import write, write_async
 from penstock.machine import describe, devices, drain, memory_kind, trace
 from penstock.paths import cmake_dir, include_dir, library, plugin_dir
 from penstock.report import Report, last_report

@@ -1,7 +1,7 @@
-"""Arrays of other libraries as memory: where it is, how long, and whether it may be written.
+"""The memory of other libraries' arrays: its address, its length and whether it is writable.
 
-Looked at in this order: NumPy, torch, ``__cuda_array_interface__``, ``__array_interface__`` and
-the buffer protocol, DLPack.
+Their protocols are tried in this order: NumPy, torch, ``__cuda_array_interface__``,
+``__array_interface__``, the buffer protocol, DLPack.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.streams import normal, wait_for
 
 @dataclass(slots=True)
 class View:
-    """The memory of an array. It is valid as long as the view is referred to."""
+    """The memory of an array. It is valid as long as the view exists."""
 
     pointer: int
     nbytes: int
@@ -33,7 +33,7 @@ class View:
     array: Any
     """The array as the caller gave it, or NumPy's view of it."""
     framework: str = "numpy"
-    """Who copies it where a copy is needed: numpy, torch, cupy, or other for nobody."""
+    """What copies the array where a copy is needed: numpy, torch or cupy; other for nothing."""
     device: int = -1
     """The CUDA ordinal, -1 for host memory."""
     strides: tuple[int, ...] | None = None
@@ -47,7 +47,7 @@ class View:
 
     @property
     def ndim(self) -> int:
-        """How many dimensions there are."""
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
@@ -57,23 +57,26 @@ class View:
 
     @property
     def byte_strides(self) -> tuple[int, ...]:
-        """Bytes from one element to the next in each dimension, whatever the order."""
+        """Bytes from one element to the next in each dimension, for C order as well."""
         if self.strides is not None:
             return self.strides
         return c_strides(self.shape, self.dtype.itemsize)
 
     def outer_strides(self, inner: int) -> tuple[int, ...] | None:
-        """The strides without those of the last ``inner`` dimensions, which make an element."""
+        """Return the strides but those of the last ``inner`` dimensions, which form an element."""
         return None if self.strides is None else self.strides[: self.ndim - inner]
 
     def is_dense(self, inner: int) -> bool:
-        """Whether the last ``inner`` dimensions lie in C order."""
+        """Whether the last ``inner`` dimensions are in C order."""
         expected = c_strides(self.shape, self.dtype.itemsize)
         return inner == 0 or self.byte_strides[-inner:] == expected[-inner:]
 
 
 def view(array: Any, stream: int | None = None) -> View:
-    """The memory of any supported array, ordered after ``stream`` where the caller gave one."""
+    """Return the memory of any supported array.
+
+    ``stream`` is the stream that the caller passed: its work comes before a use of the memory.
+    """
     found = find(array, stream)
     if found is None:
         raise IncompatibleError(
@@ -85,7 +88,7 @@ def view(array: Any, stream: int | None = None) -> View:
 
 
 def find(array: Any, stream: int | None = None) -> View | None:
-    """As :func:`view`, and ``None`` for what has no memory to look at."""
+    """Return what :func:`view` returns, but ``None`` for an object that is no array."""
     found = _find(array, stream)
     if found is not None and stream is not None:
         found.stream = stream
@@ -125,16 +128,16 @@ def _find(array: Any, stream: int | None) -> View | None:
 
 
 def source(array: Any, stream: int | None = None) -> View:
-    """The memory of an array to read from: C-contiguous, copied where the array is not."""
+    """Return C-contiguous memory to read an array from: its own, or that of a copy."""
     found = view(array, stream)
     return found if found.contiguous else _contiguous_copy(found)
 
 
 def destination(array: Any, stream: int | None = None) -> tuple[View, Callable[[], None] | None]:
-    """The memory of an array to write to: C-contiguous.
+    """Return C-contiguous memory to write to for an array: its own, or a temporary.
 
-    For an array that is not, this is a temporary, and the second value, to be called when the
-    data are there, copies it into the array.
+    For a temporary, the second value is a function that copies it to the array. The caller calls
+    it when the temporary is filled.
     """
     found = strided_destination(array, stream)
     if found.contiguous:
@@ -155,7 +158,7 @@ def destination(array: Any, stream: int | None = None) -> tuple[View, Callable[[
 
 
 def contiguous_destination(array: Any, stream: int | None = None) -> View:
-    """The memory of an array to write to while the caller goes on: it must be C-contiguous."""
+    """Return memory to write to while the caller continues. The array must be C-contiguous."""
     found = strided_destination(array, stream)
     if not found.contiguous:
         raise _strided(found)
@@ -163,7 +166,7 @@ def contiguous_destination(array: Any, stream: int | None = None) -> View:
 
 
 def strided_destination(array: Any, stream: int | None = None) -> View:
-    """The memory of an array to write to, each element by itself, whatever its strides."""
+    """Return memory to write to, whatever the array's strides. Elements must not share memory."""
     found = view(array, stream)
     if found.readonly:
         raise InvalidError(f"out is read-only: {_named(found)}")
@@ -175,7 +178,7 @@ def strided_destination(array: Any, stream: int | None = None) -> View:
 
 
 def note_write(found: View) -> None:
-    """Tell torch's autograd that a tensor's contents are no longer what it may have saved."""
+    """Tell torch's autograd that a tensor's contents have changed since it may have saved them."""
     if found.framework == "torch":
         torch = frameworks.loaded("torch")
         assert torch is not None
@@ -185,7 +188,7 @@ def note_write(found: View) -> None:
 
 
 def host_array(found: View) -> np.ndarray[Any, np.dtype[Any]]:
-    """A C-contiguous view of host memory as a NumPy array that shares it."""
+    """Return a NumPy array that shares the C-contiguous host memory of a view."""
     if isinstance(found.array, np.ndarray):
         return found.array
     buffer = ffi.buffer(ffi.cast("char *", found.pointer), found.nbytes)
@@ -273,7 +276,7 @@ def _of_dlpack(array: Any, stream: int | None) -> View:
     if not gpu and imported.device_type not in dlpack.HOST_MEMORY:
         raise IncompatibleError(
             f"{type(array).__name__} is on DLPack device type {imported.device_type}",
-            remedy="only host memory and CUDA devices are served",
+            remedy="pass an array in host memory or on a CUDA device",
         )
     return View(
         imported.pointer,
@@ -296,14 +299,14 @@ def _of_dlpack(array: Any, stream: int | None) -> View:
 
 
 def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """The strides in bytes of a C-contiguous array."""
+    """Return the strides in bytes of a C-contiguous array."""
     return tuple(math.prod(shape[i + 1 :]) * itemsize for i in range(len(shape)))
 
 
 def unless_c_order(
     shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsize: int
 ) -> tuple[int, ...] | None:
-    """The strides in bytes, ``None`` if they are those of C order."""
+    """Return the strides in bytes; ``None`` if they are those of C order."""
     if strides is None or 0 in shape:
         return None
     expected = c_strides(shape, itemsize)
@@ -329,7 +332,7 @@ def _contiguous_copy(found: View) -> View:
 
 
 def _empty_like(found: View) -> View:
-    """Contiguous memory of the same framework, shape, type and device."""
+    """Return new contiguous memory of the same framework, shape, type and device."""
     if found.framework == "numpy":
         return _of_numpy(np.empty(found.shape, found.array.dtype))
     with frameworks.on_stream(found.framework, found.stream, found.device):

@@ -24,8 +24,8 @@ def devices() -> list[str]:
 def describe(path: Path | None = None) -> dict[str, Any]:
     """What the machine offers: GPUs, driver, cuFile and whether it would start, io_uring.
 
-    With a ``path``, also what holds for its file system and which tuned profiles there are for it,
-    and of a file its length in bytes, its share in the page cache and, on Lustre, its layout.
+    With a ``path``, it also describes the file system and its tuned profiles. For a file, it adds
+    the length in bytes, the share that is in the page cache and, on Lustre, the layout.
     """
     description = ffi.new("char **")
     check(lib.penstock_describe(NULL if path is None else encode(path), description))
@@ -36,7 +36,7 @@ def describe(path: Path | None = None) -> dict[str, Any]:
 
 
 def memory_kind(array: Any) -> Literal["host", "pinned", "managed", "device"]:
-    """The kind of memory that an array lies in, as the CUDA driver knows it."""
+    """Return the kind of an array's memory, as the CUDA driver knows it."""
     found = arrays.view(array)
     if not found.pointer:
         return "device" if found.device >= 0 else "host"
@@ -45,7 +45,7 @@ def memory_kind(array: Any) -> Literal["host", "pinned", "managed", "device"]:
 
 
 def drain() -> None:
-    """Wait for all requests that are under way in this process when it is called."""
+    """Wait for all requests of this process that are pending at the time of the call."""
     request.finish_all()
     check(lib.penstock_drain())
 
@@ -68,6 +68,6 @@ def trace(path: Path) -> Iterator[None]:
 
 @atexit.register
 def _drain_at_exit() -> None:
-    """Requests that nobody waited for finish before the memory they use goes away."""
+    """Finish pending requests before the interpreter frees the memory that they use."""
     request.finish_all()
     lib.penstock_drain()

@@ -15,13 +15,13 @@ KINDS = {
 
 
 def kind_of(address: int) -> tuple[int, int]:
-    """The ``penstock_memory`` of an address and its CUDA ordinal (-1 for pageable memory)."""
+    """Return the ``penstock_memory`` of an address, and its CUDA ordinal, -1 if it is pageable."""
     kind, device = ffi.new("int *"), ffi.new("int *")
     check(lib.penstock_memory_kind(pointer(address), kind, device))
     return kind[0], device[0]
 
 
 def copy_bytes(destination: int, source: int, nbytes: int) -> None:
-    """Copy between two addresses; done on return."""
+    """Copy between two addresses, and return when the copy is complete."""
     if nbytes:
         check(lib.penstock_copy(pointer(destination), pointer(source), nbytes))

@@ -45,7 +45,7 @@ _COUNTS = (
 
 @dataclass(frozen=True)
 class Report:
-    """The account of one finished transfer. Counts of bytes are of the caller's bytes.
+    """The account of one finished transfer. Numbers of bytes count the caller's bytes.
 
     >>> x = ps.load("w.bin", device="cuda")
     >>> report = ps.last_report()
@@ -58,7 +58,7 @@ class Report:
     device: int = -1
     """The CUDA ordinal of the memory, -1 for host memory."""
     bytes: int = 0
-    """Moved for the caller."""
+    """Bytes moved for the caller."""
     host_buffered: int = 0
     """Bytes between the page cache and host memory."""
     host_direct: int = 0
@@ -70,13 +70,13 @@ class Report:
     mapped: int = 0
     """Bytes that the GPU pulled from pinned pages of the page cache."""
     gds_p2p: int = 0
-    """cuFile, between storage and GPU over PCIe peer-to-peer, by its statistics."""
+    """Bytes that cuFile moved over PCIe peer-to-peer, by its statistics."""
     gds_nvfs: int = 0
-    """cuFile through the nvidia-fs kernel module, by its statistics."""
+    """Bytes that cuFile moved through the nvidia-fs kernel module, by its statistics."""
     gds_posix: int = 0
-    """cuFile's own fallback through host memory, by its statistics."""
+    """Bytes that cuFile moved through host memory, its own fallback, by its statistics."""
     gds_unproven: int = 0
-    """cuFile, where its statistics do not tell which way."""
+    """Bytes that cuFile moved on a path that its statistics do not tell."""
     hdf5: int = 0
     """Bytes that HDF5 itself moved through host memory."""
     elapsed_ns: int = 0
@@ -90,7 +90,7 @@ class Report:
     threads: int = 0
     """Workers that took part."""
     queue_depth: int = 0
-    """The greatest number of reads or writes in flight of one worker."""
+    """The greatest number of reads or writes that one worker had in flight."""
     chunks: int = 0
     """Chunks of an HDF5 dataset that were read or written."""
     stored: int = 0
@@ -102,8 +102,8 @@ class Report:
     tuned: str = ""
     """Options that came from the tuned profile, such as ``"threads=12;block=4MiB"``."""
     note: str = ""
-    """Why the transfer took another way than the direct one, or the tuned profile did not count;
-    empty if neither is so."""
+    """Why the transfer did not take the direct way, or why the tuned profile was not used; empty if
+    neither applies."""
 
     @property
     def paths(self) -> dict[str, int]:
@@ -144,12 +144,11 @@ class Report:
         return ", ".join(words) + (f" ({self.note})" if self.note else "")
 
 
-# A native report is turned into a Report when it is asked for: small reads do not pay for it.
-_Kept: TypeAlias = "Report | CData | tuple[int, int]"
+# A native report becomes a Report when the caller asks for it. This saves time for small reads.
+_Kept: TypeAlias = "Report | CData | tuple[int, int, str]"
 _last: ContextVar[_Kept | None] = ContextVar("penstock_last_report", default=None)
 
 THROUGH_HDF5 = "through HDF5 in host memory"
-TOO_SMALL = "so few bytes take longer in any other way"
 
 
 def last_report() -> Report | None:
@@ -161,8 +160,8 @@ def last_report() -> Report | None:
     if last is None or isinstance(last, Report):
         return last
     if isinstance(last, tuple):
-        nbytes, elapsed = last
-        note = f"{THROUGH_HDF5}: {TOO_SMALL}"
+        nbytes, elapsed, reason = last
+        note = f"{THROUGH_HDF5}: {reason}"
         report = Report("hdf5", bytes=nbytes, hdf5=nbytes, elapsed_ns=elapsed, threads=1, note=note)
     else:
         report = from_native(last)
@@ -171,28 +170,30 @@ def last_report() -> Report | None:
 
 
 remember = _last.set
-"""Make this the last report of the thread or task. A small read by h5py has no time to make one: it
-gives bytes and nanoseconds."""
+"""Make this the last report of the thread or task.
+
+A small read by h5py saves the time that a report takes: it passes bytes, nanoseconds and reason.
+"""
 
 
 last_account = _last.get
-"""The last report of the thread or task as it is, a ``penstock_report`` mostly."""
+"""Return the last report of the thread or task as it is kept."""
 
 
 def remember_note(note: str) -> None:
-    """Add why the last transfer took another way to its report."""
+    """Add to the last report why its transfer did not take the direct way."""
     last = last_report()
     if last is not None:
         _last.set(with_note(last, note))
 
 
 def with_note(report: Report, note: str) -> Report:
-    """A report that also tells why a transfer took another way."""
+    """Return a report with one more reason why the transfer did not take the direct way."""
     return replace(report, note=f"{report.note}; {note}" if report.note else note)
 
 
 def from_native(native: CData) -> Report:
-    """The Report with the contents of a ``penstock_report``."""
+    """Return the Report with the contents of a ``penstock_report``."""
     counts = {name: getattr(native, name) for name in (*_PATHS, *_COUNTS)}
     return Report(
         route=_ROUTES.get(native.route, "unknown"),

@@ -1,15 +1,15 @@
-"""Transfers under way."""
+"""Requests: transfers that the native library carries out while the caller continues."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter_ns
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
-from penstock import hdf5_library
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock.errors import InvalidError, WaitTimeout, check, failure
 from penstock.files import NativeFile
@@ -23,49 +23,56 @@ AFTER_STREAM: int = lib.PENSTOCK_AFTER_STREAM
 STREAM_WAITS: int = lib.PENSTOCK_STREAM_WAITS
 CALLER_WAITS: int = lib.PENSTOCK_CALLER_WAITS
 
-# A blocking call of the library cannot be interrupted; between two of them Ctrl-C gets through.
+# Ctrl-C cannot interrupt a blocking call of the library, only the time between two such calls.
 _SLICE_NS = 100_000_000
 # Seconds, about 30 years.
 _FOR_EVER = 1e9
+_NO_LOCK = nullcontext()
 
 
 def _deadline(timeout: float | None) -> int | None:
-    """When so many seconds from now are over, by ``perf_counter_ns``; ``None`` for never."""
+    """Return the end of so many seconds from now, by ``perf_counter_ns``; ``None`` for no end."""
     if timeout is None or timeout >= _FOR_EVER:
         return None
     if timeout != timeout:
-        raise InvalidError("a timeout that is not a number ends at no time")
+        raise InvalidError("the timeout is not a number")
     return perf_counter_ns() + max(int(timeout * 1e9), 0)
 
 
 class _Native:
-    """A request of the native library, and what must stay while it is under way.
+    """A request of the native library, and the objects that must stay alive while it is pending.
 
-    It exists, and is one of ``_under_way``, before the request does, and the native call that
-    starts the request puts the handle here itself. So no exception, between whichever two steps of
-    Python a signal handler raises it, can free memory that the library still uses.
+    This object exists, and is in ``_pending``, before the request starts. The native call that
+    starts the request stores the handle here itself. So an exception of a signal handler, at
+    whichever step of Python, cannot free memory that the library still uses.
     """
 
-    # CPython clears slots in the order of their names: the handle, which waits for the request, is
-    # freed before the memory even if nothing but the end of the interpreter lets go of both.
-    __slots__ = ("__weakref__", "handle", "keep", "owner")
+    # CPython clears slots in the order of their names. The handle, whose release waits for the
+    # request, thus goes before the memory even if only the end of the interpreter frees both.
+    __slots__ = ("__weakref__", "handle", "keep", "owner", "step_lock")
 
-    def __init__(self, owner: Request[Any], keep: object) -> None:
+    def __init__(
+        self, owner: Request[Any], keep: object, step_lock: AbstractContextManager[Any]
+    ) -> None:
         self.owner = ref(owner)
         self.keep = keep
+        self.step_lock = step_lock
         self.handle = ffi.gc(ffi.new("penstock_request **"), lib.penstock_request_release)
 
     def poll(self, timeout_ns: int) -> int:
-        """The status after a while, having done for the request what needs HDF5's lock."""
+        """Return the status when it changes or the time is over, after any submitter step.
+
+        A submitter step is work of the request on the calling thread, such as a call of HDF5.
+        """
         status: int = lib.penstock_request_watch(self.handle[0], timeout_ns)
         if status == lib.PENSTOCK_TURN:
-            with hdf5_library.lock():
-                lib.penstock_request_turn(self.handle[0])  # a failure is the request's own
+            with self.step_lock:
+                lib.penstock_request_turn(self.handle[0])  # a failure becomes the request's status
             status = lib.penstock_request_watch(self.handle[0], 0)
         return lib.PENSTOCK_PENDING if status == lib.PENSTOCK_TURN else status
 
     def is_over(self) -> bool:
-        """Whether the library uses the memory no longer, and will not start to."""
+        """Whether the library does not use the memory, and will not start to."""
         if self.owner() is not None:
             running = (lib.PENSTOCK_PENDING, lib.PENSTOCK_TURN)
             if self.handle[0] == NULL:
@@ -75,68 +82,74 @@ class _Native:
         return bool(self.handle[0] == NULL or self.poll(0) != lib.PENSTOCK_PENDING)
 
 
-_under_way: set[_Native] = set()
-"""All requests that have not been seen finished."""
+_pending: set[_Native] = set()
+"""All requests whose end Python has not seen."""
 
-_LOOK_FROM = 64
-_look_at = _LOOK_FROM
+_FIRST_SCAN_AT = 64
+_scan_at = _FIRST_SCAN_AT
 
 
-def _forget_what_is_over() -> None:
-    """Let go of requests whose owners went without having seen their end."""
-    global _look_at
-    if len(_under_way) >= _look_at:
-        for native in _under_way.copy():
+def _discard_finished() -> None:
+    """Discard finished requests whose owners are gone without having seen their end."""
+    global _scan_at
+    if len(_pending) >= _scan_at:
+        for native in _pending.copy():
             if native.is_over():
-                _under_way.discard(native)
-        _look_at = max(2 * len(_under_way), _LOOK_FROM)
+                _pending.discard(native)
+        _scan_at = max(2 * len(_pending), _FIRST_SCAN_AT)
 
 
 def finish_all() -> None:
-    """Wait until no request of this module is under way."""
-    for native in _under_way.copy():
+    """Wait until no request of this module is pending."""
+    for native in _pending.copy():
         if native.handle[0] != NULL:
             while native.poll(_SLICE_NS) == lib.PENSTOCK_PENDING:
                 pass
 
 
 class Request(Generic[A]):
-    """A transfer under way, made by one of the functions whose name ends in ``_async``.
+    """A transfer that was started by one of the functions whose name ends in ``_async``.
 
-    It keeps its array and its file alive until it is finished. A request that is dropped before
-    is waited for; if it failed and nobody was told, that is a ``ResourceWarning``. All methods may
-    be called from any thread.
+    It keeps its array and its file alive until it is finished. Deleting a pending request waits
+    for it, and warns with ``ResourceWarning`` if it failed. All methods may be called from any
+    thread.
 
-    A write into the chunks of an HDF5 dataset goes on only while it is waited for or asked
-    whether it is done, because HDF5 itself puts the chunks into the file then.
+    A write into the chunks of an HDF5 dataset continues only in :meth:`wait` and :meth:`done`,
+    because HDF5 stores the chunks on the thread that calls them.
 
     >>> r = ps.load_async("w.bin", device="cuda")
     >>> t = r.wait()      # or, in asyncio: t = await r
     """
 
-    def __init__(self, array: A, keep: object, before_ns: int = 0) -> None:
+    def __init__(
+        self,
+        array: A,
+        keep: object,
+        before_ns: int = 0,
+        step_lock: AbstractContextManager[Any] = _NO_LOCK,
+    ) -> None:
         self._array = array
         self._before_ns = before_ns
-        self._told = False
-        self._native = _Native(self, (array, keep))
+        self._reported = False
+        self._native = _Native(self, (array, keep), step_lock)
 
     def _submit(self, start: Callable[[CData], int]) -> None:
-        """Start the request by a native function that only lacks the place for it."""
-        _forget_what_is_over()
+        """Start the request by a function that calls the native library with the place for it."""
+        _discard_finished()
         native = self._native
-        _under_way.add(native)
+        _pending.add(native)
         status = start(native.handle)
         if native.handle[0] == NULL:
-            _under_way.discard(native)
+            _pending.discard(native)
         check(status)
 
     @property
     def array(self) -> A:
-        """The array that is filled or saved; its contents count when the request is done."""
+        """The array that is filled or saved. A read's contents are valid once it is done."""
         return self._array
 
     def done(self) -> bool:
-        """Whether the request is finished, be it well, failed or cancelled."""
+        """Whether the request is finished: it succeeded, failed or was cancelled."""
         if self._native.poll(0) == lib.PENSTOCK_PENDING:
             return False
         self._release()
@@ -146,9 +159,9 @@ class Request(Generic[A]):
         """Wait up to ``timeout`` seconds (``None``: for ever) and return the array.
 
         Raises:
-            WaitTimeout: The time is over first. The request goes on.
+            WaitTimeout: The time is over before the request is finished. The request continues.
             CancelledError: :meth:`cancel` took effect.
-            Error: What made the transfer fail, as the synchronous call would raise it.
+            Error: The transfer failed. The synchronous call would raise the same error.
         """
         deadline = _deadline(timeout)
         while True:
@@ -158,7 +171,7 @@ class Request(Generic[A]):
                 break
             if deadline is not None and perf_counter_ns() >= deadline:
                 raise WaitTimeout(f"the request is not finished after {timeout} s")
-        self._told = True
+        self._reported = True
         try:
             check(lib.penstock_request_test(self._native.handle[0]))
         finally:
@@ -168,20 +181,20 @@ class Request(Generic[A]):
     def cancel(self) -> None:
         """Ask the request to stop.
 
-        It then ends with :class:`penstock.CancelledError`, or as if never asked when it was too
-        late. Wait for it in any case before the array is used for something else.
+        It then ends with :class:`penstock.CancelledError`, or as usual if it was too late. Wait
+        for it in either case before the array is used for something else.
         """
         check(lib.penstock_request_cancel(self._native.handle[0]))
 
     def progress(self) -> int:
-        """Bytes moved so far."""
+        """Return the number of bytes moved so far."""
         moved = ffi.new("uint64_t *")
         check(lib.penstock_request_progress(self._native.handle[0], moved))
         return int(moved[0])
 
     @property
     def report(self) -> Report:
-        """What the finished request did; one that failed reports what it had moved.
+        """What the finished request did. A failed request reports what it moved before.
 
         Raises:
             InvalidError: The request is not finished.
@@ -189,7 +202,7 @@ class Request(Generic[A]):
         return from_native(self.account())
 
     def account(self) -> Report | CData:
-        """The report as it is, a ``penstock_report`` mostly."""
+        """Return the report as it is kept: a ``penstock_report``, or a :class:`Report`."""
         report = new_report()
         status = lib.penstock_request_report(self._native.handle[0], report)
         if status == lib.PENSTOCK_PENDING:
@@ -199,7 +212,7 @@ class Request(Generic[A]):
         return report
 
     def __await__(self) -> Generator[Any, None, A]:
-        """Wait in asyncio. Cancelling the task that waits asks the request to stop."""
+        """Wait in asyncio. Cancelling the waiting task asks the request to stop."""
         return self._finished().__await__()
 
     async def _finished(self) -> A:
@@ -219,34 +232,34 @@ class Request(Generic[A]):
         return int(descriptor[0])
 
     def _release(self) -> None:
-        """Let go of what only a request under way needs."""
-        _under_way.discard(self._native)
+        """Drop the references that only a pending request needs."""
+        _pending.discard(self._native)
         self._native.keep = None
 
     def __del__(self) -> None:
         native = self.__dict__.get("_native")
         if native is None:
             return
-        # Interrupted here, the request stays one of those under way, with its memory.
+        # An interrupt here leaves the request, with its memory, in _pending.
         error = None
         if native.handle[0] != NULL:
             while (status := native.poll(_SLICE_NS)) == lib.PENSTOCK_PENDING:
                 pass
-            if not self._told and status not in _NOT_WORTH_TELLING:
+            if not self._reported and status not in _NOT_REPORTED:
                 error = failure(status)
-        _under_way.discard(native)
+        _pending.discard(native)
         if error is not None:
             warnings.warn(
                 f"a request that nobody waited for failed: {error}", ResourceWarning, stacklevel=2
             )
 
 
-# Cancelled requests end as was asked for, and in a forked child there are none.
-_NOT_WORTH_TELLING = (lib.PENSTOCK_OK, lib.PENSTOCK_ERR_CANCELLED, lib.PENSTOCK_ERR_FORKED)
+# The caller asked for cancellation, and a forked child has no requests.
+_NOT_REPORTED = (lib.PENSTOCK_OK, lib.PENSTOCK_ERR_CANCELLED, lib.PENSTOCK_ERR_FORKED)
 
 
 class Finished(Request[A]):
-    """A request that was finished when it was made."""
+    """A request that is finished from the start."""
 
     def __init__(self, array: A, account: Report | CData) -> None:
         self._array = array
@@ -274,7 +287,7 @@ class Finished(Request[A]):
 
 
 async def _readable(descriptor: int) -> None:
-    """Wait until a descriptor is readable. The duplicate lets several tasks wait for one."""
+    """Wait until a descriptor is readable. A duplicate of it lets several tasks wait."""
     from asyncio import get_running_loop
 
     own = os.dup(descriptor)
@@ -296,7 +309,7 @@ async def _readable(descriptor: int) -> None:
 
 
 def one_range(offset: int, address: int, nbytes: int) -> CData:
-    """One ``penstock_range``."""
+    """Return an array of one ``penstock_range``."""
     return ffi.new("penstock_range[1]", [(offset, nbytes, pointer(address))])
 
 
@@ -312,8 +325,7 @@ def submit(
     array: A,
     keep: object,
 ) -> Request[A]:
-    """Start a transfer. The file is closed with the last reference to it, at the earliest when the
-    request is finished."""
+    """Start a transfer. The request keeps the file open until it is finished."""
     after = NULL if stream is None else pointer(stream)
     return submit_with(
         lambda made: int(
@@ -325,12 +337,22 @@ def submit(
 
 
 def submit_with(
-    start: Callable[[CData], int], array: A, keep: object, *, before_ns: int = 0
+    start: Callable[[CData], int],
+    array: A,
+    keep: object,
+    *,
+    before_ns: int = 0,
+    step_lock: AbstractContextManager[Any] = _NO_LOCK,
 ) -> Request[A]:
-    """A request of a native function that only lacks the place for the request.
+    """Start a request by a function that calls the native library.
 
-    Its report counts ``before_ns`` as well, which the call has taken so far.
+    Args:
+        start: Calls the native function with the place for the request, and returns its status.
+        array: What the request returns when it is finished.
+        keep: What must stay alive until then.
+        before_ns: Nanoseconds that the call has taken so far. The report counts them as well.
+        step_lock: The lock that submitter steps of the request need, as those that call HDF5 do.
     """
-    made = Request(array, keep, before_ns)
+    made = Request(array, keep, before_ns, step_lock)
     made._submit(start)
     return made

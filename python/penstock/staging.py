@@ -13,7 +13,7 @@ from penstock.streams import wait_for
 
 
 def to_host(view: arrays.View) -> np.ndarray[Any, np.dtype[Any]]:
-    """The contents of a C-contiguous view in host memory, copied if they are on a GPU."""
+    """Return the contents of a C-contiguous view in host memory, copied if they are on a GPU."""
     wait_for(view.stream, view.device)
     if view.device < 0:
         return arrays.host_array(view)

@@ -9,11 +9,11 @@ from penstock.errors import IncompatibleError, InvalidError, check
 
 _LEGACY = 1  # CU_STREAM_LEGACY, the same stream as the handle 0
 _END = 1 << 8 * ffi.sizeof("void *")
-"""What lies above is no address, and a cast would make another handle of it."""
+"""The first number that is no address. A cast to a pointer would change it."""
 
 
 def stream_handle(stream: Any) -> int | None:
-    """The CUstream handle of a stream, ``None`` for ``None``."""
+    """Return the CUstream handle of a stream; ``None`` for ``None``."""
     if stream is None:
         return None
     if hasattr(stream, "__cuda_stream__"):
@@ -35,7 +35,7 @@ def stream_handle(stream: Any) -> int | None:
 
 
 def normal(handle: int) -> int:
-    """The handle with one spelling of the legacy default stream."""
+    """Return the handle, with one number for the legacy default stream."""
     if not 0 <= handle < _END:
         raise InvalidError(f"{handle} is not the handle of a CUDA stream")
     return 0 if handle == _LEGACY else handle

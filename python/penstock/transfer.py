@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 
-# Longer transfers run as requests, whose wait Ctrl-C can interrupt.
+# Transfers of more bytes are requests: Ctrl-C can interrupt the wait for a request.
 INTERRUPTIBLE = 1 << 30
 
 _read = lib.penstock_read
@@ -209,7 +209,7 @@ def read_into(file: NativeFile, view: arrays.View, offset: int, options: CData) 
 def move(
     file: NativeFile, operation: int, ranges: CData, count: int, view: arrays.View, options: CData
 ) -> None:
-    """Move ranges between a file and the memory of a view."""
+    """Move ranges between a file and the memory of a view, and return when they are moved."""
     if view.stream is None and view.nbytes <= INTERRUPTIBLE:
         done = new_report()
         call = lib.penstock_readv if operation == request.READ else lib.penstock_writev
@@ -231,7 +231,7 @@ def move(
 
 
 def complete(view: arrays.View, copy_back: Callable[[], None] | None) -> None:
-    """What is left to do after a destination was filled."""
+    """Finish a destination that is filled: copy a temporary, and tell the framework."""
     if copy_back is not None:
         copy_back()
         report.remember_note("the array is not C-contiguous: filled through a temporary")
@@ -240,9 +240,9 @@ def complete(view: arrays.View, copy_back: Callable[[], None] | None) -> None:
 
 
 def finish(made: Request[A]) -> A:
-    """Wait for a request of a synchronous call, whose report becomes the last one.
+    """Wait for the request of a synchronous call, and make its report the last one.
 
-    A call that is interrupted ends when nothing touches its memory any more.
+    If the wait is interrupted, the request is cancelled, and this returns when it has ended.
     """
     try:
         array = made.wait()
@@ -275,7 +275,10 @@ def _save_request(
 
 
 def stream_flags(stream: int | None, *, explicit: bool) -> int:
-    """How a request is ordered with a stream, which the caller gave or only has work queued."""
+    """Return the flags that order a request after a stream.
+
+    If the caller passed the stream (``explicit``), its later work also waits for the request.
+    """
     if stream is None:
         return 0
     return request.AFTER_STREAM | (request.STREAM_WAITS if explicit else 0)
@@ -315,7 +318,7 @@ def _lengths(shape: int | tuple[int, ...]) -> tuple[int, ...]:
 def _infer(
     lengths: tuple[int, ...], element: ElementType, size: int, offset: int, path: Path
 ) -> tuple[int, ...]:
-    """Put the number for -1 that takes all of the file from ``offset`` on."""
+    """Replace -1 by the length with which the array ends at the end of the file."""
     available = size - offset
     if available < 0:
         raise EndOfFileError(
@@ -335,13 +338,13 @@ def _infer(
 
 
 def check_device(out: Any, device: Device) -> None:
-    """An ``out`` must be where ``device`` says, where that is given as well."""
+    """Raise an error if ``out`` is not on ``device``, where both are given."""
     if device is not None and (parse_device(device) == HOST) != (arrays.view(out).device < 0):
         raise InvalidError(f"out is not on device {device}", remedy="give out or device, not both")
 
 
 def _check_shape(view: arrays.View, dtype: object, shape: int | tuple[int, ...] | None) -> None:
-    """An ``out`` must be what ``dtype`` and ``shape`` say, where they are given."""
+    """Raise an error if ``out`` does not have the ``dtype`` and ``shape`` that are given."""
     if dtype is not None and element_type(dtype) != view.dtype:
         raise InvalidError(f"out has data type {view.dtype.name}, not {element_type(dtype).name}")
     if shape is not None and not _matches(_lengths(shape), view.shape):

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from penstock import by_h5py
 from penstock.cli import app, comparison
+from penstock.hdf5 import small
 
-SMALL = by_h5py.SMALL
+LIMIT = small.LIMIT
 
 
 @pytest.fixture(autouse=True)
 def small_again(monkeypatch):
     """The command changes it for its own process."""
-    monkeypatch.setattr(by_h5py, "SMALL", SMALL)
+    monkeypatch.setattr(small, "LIMIT", LIMIT)
 
 
 def verify(*arguments, status=0):

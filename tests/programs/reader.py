@@ -54,9 +54,9 @@ def reader() -> Reader:
 
 def main() -> None:
     import penstock as ps
-    from penstock import by_h5py
+    from penstock.hdf5 import small
 
-    by_h5py.SMALL = 0
+    small.LIMIT = 0
     files: dict[str, Any] = {}
     for line in sys.stdin:
         asked = json.loads(line)

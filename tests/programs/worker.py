@@ -18,13 +18,15 @@ from .program import Program, count_operations
 
 def run(program: Program, folder: str | None = None) -> tuple[str | None, bool]:
     """What is wrong with a program, if anything, and whether another one may follow here."""
-    from penstock import by_h5py
+    from penstock.hdf5 import small
 
     from .machine import Machine, remove
     from .model import WrongError
 
     place = Path(tempfile.mkdtemp(dir=folder))
-    small, by_h5py.SMALL = by_h5py.SMALL, 0 if program.settings.get("small") else by_h5py.SMALL
+    limit = small.LIMIT
+    if program.settings.get("small"):
+        small.LIMIT = 0
     machine = Machine(program, place)
     message = None
     try:
@@ -32,7 +34,7 @@ def run(program: Program, folder: str | None = None) -> tuple[str | None, bool]:
     except WrongError as error:
         message = str(error)
     finally:
-        by_h5py.SMALL = small
+        small.LIMIT = limit
         if message is not None:
             _clean_up(machine)
         remove(place)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock import by_h5py
 from penstock._native import ffi, lib
 from penstock.errors import check
+from penstock.hdf5 import small
 
 MEMORY_KINDS = ("host", "pinned", "device")
 
@@ -121,7 +121,7 @@ def dlpack_only() -> type[DLPackOnly]:
 @pytest.fixture
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """No dataset is so small that HDF5 itself reads and writes it."""
-    monkeypatch.setattr(by_h5py, "SMALL", 0)
+    monkeypatch.setattr(small, "LIMIT", 0)
 
 
 @pytest.fixture

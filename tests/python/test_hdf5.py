@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import penstock as ps
-from penstock import by_h5py
 from penstock._native import NULL, lib, pointer
 from penstock.errors import check
-from penstock.hdf5_library import lock
+from penstock.hdf5 import small
+from penstock.hdf5.library import lock
 
 FUNCTION_FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 BIG = np.arange(60_000, dtype="f4").reshape(200, 300)  # more than HDF5's sieve buffer holds
@@ -142,7 +142,7 @@ def test_a_dataset_that_fits_into_the_sieve_buffer_is_written(h5):
 
 
 def test_what_is_small_goes_through_hdf5(h5, monkeypatch):
-    monkeypatch.setattr(by_h5py, "SMALL", 80)
+    monkeypatch.setattr(small, "LIMIT", 80)
     dataset = h5.create_dataset("x", data=np.arange(100), compression="gzip")
     found = ps.read(dataset, np.s_[:10])
     np.testing.assert_array_equal(found, np.arange(10))
@@ -158,7 +158,7 @@ def test_what_is_small_goes_through_hdf5(h5, monkeypatch):
 
 
 def test_what_needs_no_work_is_small_for_longer(h5, monkeypatch):
-    monkeypatch.setattr(by_h5py, "SMALL", 80)
+    monkeypatch.setattr(small, "LIMIT", 80)
     dataset = h5.create_dataset("x", data=np.arange(2000).reshape(100, 20))
     ps.read(dataset, np.s_[5:30])
     assert ps.last_report().route == "hdf5"

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import penstock as ps
-from penstock import hdf5_blocks
+from penstock.hdf5 import reading
+from penstock.hdf5.blocks import slab_shape, slabs
 
 
 @pytest.fixture
@@ -41,8 +42,8 @@ def test_slabs_make_up_the_whole_once(data):
     asked = tuple(data.draw(st.none() | st.integers(1, 8)) for _ in whole)
     asked = asked[: data.draw(st.integers(0, len(asked)))]
     count = np.zeros(whole, int)
-    shape = hdf5_blocks.slab_shape(whole, asked)
-    for index in hdf5_blocks.slabs(whole, shape):
+    shape = slab_shape(whole, asked)
+    for index in slabs(whole, shape):
         count[index] += 1
         assert all(n <= most for n, most in zip(count[index].shape, shape, strict=True))
     assert (count == 1).all()
@@ -84,9 +85,9 @@ def test_elements_are_converted(stored):
 def test_no_more_than_the_prefetch_is_on_its_way(stored, monkeypatch):
     dataset, _ = stored
     started = []
-    read_async = hdf5_blocks.hdf5.read_async
+    read_async = reading.read_async
     monkeypatch.setattr(
-        hdf5_blocks.hdf5, "read_async", lambda *a, **k: started.append(a) or read_async(*a, **k)
+        reading, "read_async", lambda *a, **k: started.append(a) or read_async(*a, **k)
     )
     blocks = dataset.blocks(10, prefetch=3)
     assert not started

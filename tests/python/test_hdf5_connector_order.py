@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock import by_h5py
+from penstock.hdf5 import small
 
 # HDF5 is among what h5py's module needs, so its functions are found through it.
 HDF5 = ctypes.CDLL(h5py.h5.__file__)
@@ -259,7 +259,7 @@ class Program:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_small(monkeypatch):
-    monkeypatch.setattr(by_h5py, "SMALL", 0)
+    monkeypatch.setattr(small, "LIMIT", 0)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -18,7 +18,7 @@ import resource, sys
 import h5py
 import numpy as np
 from penstock._native import NULL, ffi, lib
-from penstock.hdf5_library import lock
+from penstock.hdf5.library import lock
 
 dataset = h5py.File(sys.argv[1], "r+")["d"]
 points = h5py.h5s.create_simple(dataset.shape)

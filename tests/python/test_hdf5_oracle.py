@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock import selection
 from penstock.cli.comparison import difference
+from penstock.hdf5 import selection
 
 READS = int(os.environ.get("PENSTOCK_TEST_ORACLE", "600"))
 WRITES = READS // 4

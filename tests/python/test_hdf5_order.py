@@ -14,8 +14,8 @@ import pytest
 import penstock as ps
 from penstock._native import NULL, ffi, lib, new_options
 from penstock.errors import check
-from penstock.hdf5_library import lock
-from penstock.hdf5_native import is_settled, unsettled
+from penstock.hdf5 import pending
+from penstock.hdf5.library import lock
 
 pytestmark = pytest.mark.usefixtures("nothing_is_small", "penstock_arrays")
 
@@ -380,15 +380,15 @@ def test_a_failure_that_was_told_is_not_told_again(tmp_path, room, on):
 
 def test_what_is_left_to_be_told_is_seen_without_a_call(tmp_path, room, on):
     with ps.File(tmp_path / "f.h5", "w") as file:
-        is_settled()  # forgets what is over
-        before = unsettled[0]
+        pending.any_pending()  # forgets what is over
+        before = pending.count[0]
         request = write_what_does_not_fit(file, room, on, {"chunks": (300, 900)})
-        assert unsettled[0] == before + 1
+        assert pending.count[0] == before + 1
         with pytest.raises(ps.Error):
             request.wait()
         room(resource.RLIM_INFINITY)
-        is_settled()
-        assert unsettled[0] == before
+        pending.any_pending()
+        assert pending.count[0] == before
 
 
 def test_a_dropped_request_that_failed_warns(tmp_path, room, on):

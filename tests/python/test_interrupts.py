@@ -18,8 +18,9 @@ import pytest
 from h5py._objects import phil
 
 import penstock as ps
-from penstock import hdf5_native, request, transfer
+from penstock import request, transfer
 from penstock._native import lib
+from penstock.hdf5 import submit
 
 PACKAGE = str(Path(ps.__file__).parent)
 RUNNING = (lib.PENSTOCK_PENDING, lib.PENSTOCK_TURN)
@@ -109,19 +110,19 @@ class Watch:
 @pytest.fixture
 def watch(monkeypatch) -> Iterator[Watch]:
     watch = Watch(Interrupter())
-    for module in (request, transfer, hdf5_native):
+    for module in (request, transfer, submit):
         monkeypatch.setattr(module, "lib", watch)
-    monkeypatch.setattr(request, "_look_at", 0)
-    monkeypatch.setattr(request, "_LOOK_FROM", 0)
+    monkeypatch.setattr(request, "_scan_at", 0)
+    monkeypatch.setattr(request, "_FIRST_SCAN_AT", 0)
     monkeypatch.setattr(transfer, "INTERRUPTIBLE", 0)
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
-    monkeypatch.setattr(hdf5_native, "_AT_ONCE", 0)
+    monkeypatch.setattr(submit, "_ONE_CALL", 0)
     yield watch
     request.finish_all()
     gc.collect()
-    request._look_at = 0
-    request._forget_what_is_over()
-    assert not request._under_way
+    request._scan_at = 0
+    request._discard_finished()
+    assert not request._pending
 
 
 @pytest.fixture
@@ -208,8 +209,8 @@ def test_the_end_of_the_interpreter_frees_a_request_before_its_memory(watch, pat
     made = ps.load_async(path / "raw", out=watch.guarded(), **SLOW)
     native = made._native
     del made.__dict__["_native"], made  # as an interrupted drop leaves it
-    assert native in request._under_way
-    request._under_way.clear()
+    assert native in request._pending
+    request._pending.clear()
     del native
     assert not watch.freed_early
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.units import parse_size
+from penstock.units import parse_size
 
 from . import ranks
 from .files import DataFile, drop, warm

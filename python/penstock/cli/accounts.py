@@ -1,4 +1,4 @@
-"""The files of JSON lines in which the HDF5 driver of each process tells what it did."""
+"""The files of JSON lines in which the HDF5 driver of each process reports its transfers."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _MODES = {
 
 @dataclass
 class Process:
-    """What one process did by the driver."""
+    """What one process did through the driver."""
 
     pid: int
     closed: list[dict[str, Any]] = field(default_factory=list)
     """The account of each file, as the process gave it when it closed the file."""
     lost: list[dict[str, Any]] = field(default_factory=list)
-    """Files that were opened and never closed: their accounts went down with the process."""
+    """Files that were never closed: the process ended before it wrote their accounts."""
     inherited: list[dict[str, Any]] = field(default_factory=list)
     """Accounts of files that a parent had opened before it forked: they begin with what the parent
     had counted by then, so nobody can tell what this process added."""
     damaged: int = 0
-    """Lines that are no account, such as the last one of a process that was killed."""
+    """Malformed lines, such as the last line of a process that was killed."""
 
     @property
     def mode(self) -> str:
-        """Legate's word for the way that most of the bytes of GPU memory went."""
+        """Legate's name of the path that most bytes of GPU memory took."""
         carried: Counter[str] = Counter()
         for _, operation, path, counts in flows(self.closed):
             if operation != "copy" and path not in _HOST:
@@ -51,7 +51,7 @@ class Process:
 
 @dataclass
 class Flow:
-    """What went one way between one file and memory, of all processes and openings together."""
+    """The bytes between one file and memory on one path, of all processes and openings."""
 
     file: str
     operation: str

@@ -1,4 +1,4 @@
-"""The log in which the HDF5 connector tells how each call went."""
+"""The HDF5 connector's log, which has a line for each call."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-# Seconds since 1970, call, manner, and what there is of bytes and reason.
+# Seconds since 1970, name, manner, and bytes and reason where there are any.
 _LINE = re.compile(r"\d+\.\d+ (\S+) (async|deferred|sync)(?: (\d+) bytes)?(?:: (.*))?")
 
 
 @dataclass
 class Calls:
-    """Calls of one name that went the same way for the same reason."""
+    """The calls of one name, manner and reason."""
 
     name: str
     manner: str
-    """async: its bytes moved in the background; deferred: done when it was waited for, or when its
-    file was flushed or closed; sync: done when it returned."""
+    """When the calls were carried out: async, in the background; deferred, by a wait, or by a flush
+    or close of the file; sync, before the call returned."""
     why: str
     count: int = 0
     bytes: int = 0
 
 
 def size(log: Path) -> int:
-    """Bytes that are in the log already."""
+    """Return the length of the log in bytes; 0 if there is none."""
     return log.stat().st_size if log.exists() else 0
 
 
 def read(log: Path, start: int = 0) -> list[Calls]:
-    """What was added to the log from ``start`` on."""
+    """Sum up the lines of the log from the byte ``start`` on."""
     if not log.exists():
         return []
     with log.open("rb") as file:
@@ -39,8 +39,10 @@ def read(log: Path, start: int = 0) -> list[Calls]:
 
 
 def total(lines: Iterable[str]) -> list[Calls]:
-    """The sums by name, manner and reason, those of one name together. What is no line of a log,
-    such as the last one of a process that was killed, is left out."""
+    """Sum up lines by name, manner and reason, ordered by name.
+
+    Malformed lines are left out, such as the last line of a process that was killed.
+    """
     sums: dict[tuple[str, str, str], Calls] = {}
     for line in lines:
         if match := _LINE.fullmatch(line.rstrip("\n")):

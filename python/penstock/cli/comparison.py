@@ -1,4 +1,4 @@
-"""Datasets read by Penstock and by h5py, and whether both read the same."""
+"""Comparison of what Penstock and h5py read from a dataset."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import penstock as ps
-from penstock import hdf5_blocks
 from penstock.cli import devices
+from penstock.hdf5.blocks import slab_shape, slabs
 
 if TYPE_CHECKING:
     import h5py
@@ -22,7 +22,7 @@ SLAB = 256 << 20
 """Datasets of more bytes than this are compared slab by slab."""
 
 _QUICK = 0.02
-"""Seconds within which the clock tells more of the machine than of the reading."""
+"""Seconds below which a single timing of a read is mostly noise."""
 
 REFUSALS = (OSError, TypeError, ValueError, RuntimeError, KeyError, NotImplementedError)
 """What h5py raises for a dataset that it cannot read: a filter or a type that it lacks."""
@@ -30,7 +30,7 @@ REFUSALS = (OSError, TypeError, ValueError, RuntimeError, KeyError, NotImplement
 
 @dataclass
 class Outcome:
-    """One dataset, and what came of reading it twice."""
+    """The result of reading one dataset by both."""
 
     dataset: str
     layout: str
@@ -49,18 +49,17 @@ class Outcome:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as long h5py took."""
+        """h5py's time divided by Penstock's."""
         return self.h5py_seconds / self.seconds if self.seconds and self.h5py_seconds else None
 
 
 def datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
-    """Each dataset of a file once, through links of every kind, also where they go in circles."""
+    """Yield each dataset of a file once, through links of every kind, cycles of links included."""
     import h5py
 
     seen = set()
-    kept_open: dict[
-        Any, Any
-    ] = {}  # a linked file that is opened a second time would seem to be another one
+    # A linked file that is opened a second time would seem to be another one.
+    kept_open: dict[Any, Any] = {}
     groups = [("", file)]
     while groups:
         path, group = groups.pop()
@@ -68,7 +67,7 @@ def datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
             try:
                 item = group[name]
             except (KeyError, OSError, RuntimeError):
-                continue  # a link that leads nowhere, in a circle, or to a file that is not there
+                continue  # a dangling or cyclic link, or one to a missing file
             if not isinstance(item, (h5py.Group, h5py.Dataset)):
                 continue
             about = h5py.h5o.get_info(item.id)
@@ -83,7 +82,7 @@ def datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
 
 
 def layout(dataset: h5py.Dataset) -> str:
-    """Compact, contiguous, chunked, virtual or external."""
+    """Return the layout: compact, contiguous, chunked, virtual or external."""
     import h5py
 
     properties = dataset.id.get_create_plist()
@@ -98,7 +97,7 @@ def layout(dataset: h5py.Dataset) -> str:
 
 
 def filters(dataset: h5py.Dataset) -> list[str]:
-    """The filters' own names, in the order in which they are applied."""
+    """Return the filters' own names, in the order in which a write applies them."""
     properties = dataset.id.get_create_plist()
     found = [properties.get_filter(i) for i in range(properties.get_nfilters())]
     return [name.decode(errors="replace") or str(number) for number, _, _, name in found]
@@ -113,7 +112,7 @@ def compare(name: str, dataset: h5py.Dataset, device: str) -> Outcome:
         outcome.bytes = dataset.nbytes
         parts = list(_parts(dataset))
     except REFUSALS:
-        parts = [()]  # a type that NumPy has not: then reading fails in the same way
+        parts = [()]  # NumPy lacks the type, and reading fails in the same way
     for part in parts:
         if outcome.verdict == "same":
             _compare_part(outcome, dataset, part, device)
@@ -148,8 +147,8 @@ def _parts(dataset: h5py.Dataset) -> Iterator[Any]:
         return
     rows = max(SLAB * dataset.shape[0] // dataset.nbytes, 1)
     chunk = dataset.chunks[0] if dataset.chunks else 1
-    shape = hdf5_blocks.slab_shape(dataset.shape, (-(-rows // chunk) * chunk,))
-    yield from hdf5_blocks.slabs(dataset.shape, shape)
+    shape = slab_shape(dataset.shape, (-(-rows // chunk) * chunk,))
+    yield from slabs(dataset.shape, shape)
 
 
 def _read(dataset: h5py.Dataset, part: Any, device: str) -> Any:
@@ -164,7 +163,7 @@ def _read(dataset: h5py.Dataset, part: Any, device: str) -> Any:
 
 
 def _attempt(read: Callable[[], Any]) -> tuple[Any, Exception | None, float]:
-    """What reading gives or raises, and its seconds: of what is quick the best of three."""
+    """Return what a read returns or raises, and its seconds; the best of three for a quick read."""
     found: Any = None
     refusal: Exception | None = None
     best = math.inf
@@ -181,7 +180,7 @@ def _attempt(read: Callable[[], Any]) -> tuple[Any, Exception | None, float]:
 
 
 def difference(ours: Any, theirs: Any) -> str:
-    """How what was read differs, in a few words; "" if it does not differ in a single bit."""
+    """Describe how two results differ, in a few words; "" if every bit is equal."""
     import h5py
 
     if isinstance(theirs, h5py.Empty):
@@ -197,7 +196,7 @@ def difference(ours: Any, theirs: Any) -> str:
 
 
 def _differing(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which elements differ. NaN equals itself if its bits do, and -0.0 is not 0.0."""
+    """Return which elements differ in a bit: NaN may equal itself, and 0.0 differs from -0.0."""
     if a.dtype.names is not None:  # field by field, because gaps between them do not count
         different = np.zeros(a.shape, bool)
         for name in a.dtype.names:

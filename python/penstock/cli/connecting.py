@@ -1,4 +1,4 @@
-"""The text by which a program's HDF5 uses Penstock's connector, above another if there is one."""
+"""The value of HDF5_VOL_CONNECTOR that selects Penstock's connector, above any other."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import typer
 
 from penstock._native import lib
 from penstock.errors import InvalidError, check
-from penstock.hdf5_connector import NAME, configuration
+from penstock.hdf5.connector import NAME, configuration
 
 VARIABLE = "HDF5_VOL_CONNECTOR"
 
 
 def variable(options: Mapping[str, str], inherited: Mapping[str, str]) -> str:
-    """The value of the variable: what the environment has for this connector stays unless an option
-    says otherwise, and any other connector comes to lie below."""
+    """Return the value of the variable.
+
+    Settings of this connector in the inherited value are kept unless an option replaces them. Any
+    other connector in it is put below this one.
+    """
     below, settings = _parts(inherited)
     said = configuration(settings | dict(options))
     under = ";".join(f"{key}={value}" for key, value in below.items())
@@ -30,15 +33,15 @@ def variable(options: Mapping[str, str], inherited: Mapping[str, str]) -> str:
 
 
 def log_of(options: Mapping[str, str], inherited: Mapping[str, str]) -> str | None:
-    """Where the connector will write its log."""
+    """Return the path to which the connector will write its log."""
     return options.get("log") or _parts(inherited)[1].get("log")
 
 
 def _parts(inherited: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """What is to lie below, and the settings that the environment has for this connector."""
+    """Return the connector below, and the settings that the environment has for this one."""
     below = {"under_vol": "0", "under_info": "{}"}
     settings: dict[str, str] = {}
-    # As HDF5 reads it: a word, and the rest of the line.
+    # HDF5 reads a name, and takes the rest of the line as its text.
     name, text = (*inherited.get(VARIABLE, "").split(None, 1), "", "")[:2]
     text = text.partition("\n")[0].strip()
     if name == NAME:
@@ -50,7 +53,7 @@ def _parts(inherited: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
 
 
 def _items(text: str) -> Iterator[tuple[str, str]]:
-    """The assignments between semicolons that stand in no braces."""
+    """Yield the assignments. Semicolons outside of braces separate them."""
     depth, items = 0, [""]
     for character in text:
         depth = max(depth + (character == "{") - (character == "}"), 0)

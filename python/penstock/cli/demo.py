@@ -18,7 +18,7 @@ from rich.table import Table
 import penstock as ps
 from penstock.cli import devices, samples
 from penstock.cli.output import AsJson, messages, print_json, results
-from penstock.cli.units import gigabytes_per_second, parse_size, size
+from penstock.units import gigabytes_per_second, parse_size, size
 
 ROUNDS = 5
 

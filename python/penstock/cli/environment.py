@@ -11,8 +11,8 @@ import typer
 
 from penstock import paths
 from penstock.cli import connecting
-from penstock.hdf5_connector import SHARED
-from penstock.hdf5_driver import NAME, configuration
+from penstock.hdf5.connector import SHARED
+from penstock.hdf5.driver import NAME, configuration
 
 # Where HDF5 looks for plugins as long as HDF5_PLUGIN_PATH is not set.
 _DEFAULT_FOLDERS = ("/usr/local/hdf5/lib/plugin", "/usr/local/lib/plugin")
@@ -21,7 +21,7 @@ _LEGATE_SWITCH = "LEGATE_IO_USE_VFD_GDS"
 
 
 def assignments(given: Mapping[str, Any], more: Iterable[str], hint: str) -> dict[str, str]:
-    """Options that have a name of their own on the command line, and KEY=VALUE for the others."""
+    """Merge options that have names on the command line with those given as KEY=VALUE."""
     keys = {key: str(value) for key, value in given.items() if value is not None}
     for assignment in more:
         key, equals, value = assignment.partition("=")
@@ -35,7 +35,7 @@ def assignments(given: Mapping[str, Any], more: Iterable[str], hint: str) -> dic
 
 @dataclass(frozen=True)
 class Options:
-    """What the user wants of driver and connector."""
+    """The options of driver and connector on the command line."""
 
     keys: dict[str, str]
     """Options of the driver."""
@@ -44,7 +44,7 @@ class Options:
     legate: bool
     """Whether Legate's own driver is replaced."""
     connector: dict[str, str] | None
-    """Options of the connector, if it is wanted; what it shares with the driver holds for both."""
+    """Options of the connector, those it shares with the driver included; ``None`` without it."""
 
     @classmethod
     def of(
@@ -67,9 +67,9 @@ class Options:
 
 
 def environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the command: those of this process, and what driver and connector need.
+    """Return the environment of the command: the inherited one with what the plugins need.
 
-    What the user has set for cuFile stays as it is.
+    The user's own settings of cuFile are kept.
     """
     wanted = dict(inherited)
     plugins = [paths.PLUGIN] if options.connector is None else [paths.PLUGIN, paths.CONNECTOR]
@@ -81,10 +81,10 @@ def environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str
         wanted["HDF5_DRIVER_CONFIG"] = config
     if options.connector is not None:
         wanted[connecting.VARIABLE] = connecting.variable(options.connector, inherited)
-    # Without nvidia-fs, cuFile starts only if it may work in compatibility mode. From CUDA 12.9 on
-    # Penstock asks for that by a call, and for an older one there is only this. Statistics need
-    # nothing here: a cuFile that has those which prove a path takes a call for them, too. A
-    # cufile.json of ours would hide the one in /etc, and what the administrator has set there.
+    # Without nvidia-fs, cuFile starts only if compatibility mode is allowed. From CUDA 12.9 on
+    # Penstock allows it by a call; an older cuFile reads only this variable. Statistics need no
+    # variable: a cuFile whose statistics prove a path is told by a call to count. A cufile.json of
+    # our own would hide the one in /etc, with the administrator's settings.
     if "CUFILE_ENV_PATH_JSON" not in inherited:
         wanted.setdefault("CUFILE_ALLOW_COMPAT_MODE", "true")
     if options.legate:
@@ -107,7 +107,7 @@ def _plugin_path(plugins: Iterable[str], inherited: Mapping[str, str]) -> str:
 
 
 def _configuration(options: Options, inherited: Mapping[str, str]) -> str:
-    """The options of the command line, over those that the environment has for the driver."""
+    """Return the driver's options: those of the environment, replaced by the command line's."""
     keys: dict[str, str] = {}
     if inherited.get("HDF5_DRIVER") == NAME:
         for item in inherited.get("HDF5_DRIVER_CONFIG", "").split(";"):
@@ -133,7 +133,7 @@ def _stand_in_for_legates_driver(wanted: dict[str, str], options: Options) -> No
             "install penstock in a folder without spaces and colons"
         )
     wanted["LD_PRELOAD"] = ":".join(filter(None, [str(library), wanted.get("LD_PRELOAD")]))
-    # Without this Legate takes GPU data through host memory before HDF5 sees it.
+    # Without it, Legate copies GPU data to host memory before it calls HDF5.
     if options.use_gds is not None:
         wanted[_LEGATE_SWITCH] = str(int(options.use_gds))
     else:

@@ -24,7 +24,7 @@ from rich.text import Text
 import penstock as ps
 from penstock.cli import comparison, devices
 from penstock.cli.output import AsJson, messages, plain, print_json, results
-from penstock.cli.units import parse_size, rate, size
+from penstock.units import parse_size, rate, size
 
 _BYTES = {"parser": parse_size, "metavar": "SIZE"}
 

@@ -22,7 +22,7 @@ from penstock.cli import calls as connector_calls
 from penstock.cli.calls import Calls
 from penstock.cli.environment import Options, assignments, environment
 from penstock.cli.output import messages, plain
-from penstock.cli.units import rate, size
+from penstock.units import rate, size
 
 CONTEXT = {"allow_interspersed_args": False}
 """Options after the command are the command's, with or without `--` before it."""

@@ -20,11 +20,11 @@ from rich.text import Text
 
 import penstock as ps
 from penstock.cli.output import AsJson, messages, plain, print_json, results
-from penstock.cli.units import rate
 from penstock.tuning import cufile, profiles, tuner
 from penstock.tuning.measure import WrongBytesError
 from penstock.tuning.rows import ROWS, Row, in_words
 from penstock.tuning.tuner import Found, Plan
+from penstock.units import rate
 
 WRONG, REFUSED = 1, 2
 _CUFILE_SHARE = 0.4

@@ -9,7 +9,8 @@ from typing import Any
 import h5py
 
 import penstock as ps
-from penstock.hdf5_file import Dataset, Group
+from penstock.hdf5.dataset import Dataset
+from penstock.hdf5.file import Group
 
 from ..selection import Picked
 from ..values import Memory

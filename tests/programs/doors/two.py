@@ -9,7 +9,7 @@ import h5py
 
 from penstock._native import lib
 from penstock.errors import check
-from penstock.hdf5_library import lock
+from penstock.hdf5.library import lock
 
 from ..selection import Picked
 from ..values import Memory
@@ -108,7 +108,7 @@ class Adopted:
     """What :class:`Python` needs of a penstock.File, for a file that another door has opened."""
 
     def __init__(self, file: h5py.File) -> None:
-        from penstock.hdf5_file import Group
+        from penstock.hdf5.file import Group
 
         self.h5py = file
         self._group = Group(file)

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock import hdf5_connector, hdf5_driver, paths
+from penstock import paths
+from penstock.hdf5 import connector, driver
 
 _PROBE = Path(__file__).with_name("hdf5_probe.py")
 _SECONDS = 10
@@ -93,7 +94,7 @@ def _cached() -> Iterator[Path]:
 
 def _ask(path: str, environment: Mapping[str, str]) -> subprocess.Popen[str] | str:
     """A process that asks one library, so that one that crashes takes nothing with it."""
-    names = [hdf5_driver.NAME, hdf5_connector.NAME]
+    names = [driver.NAME, connector.NAME]
     # What the user's own environment asks HDF5 to load is another question.
     kept = {key: environment[key] for key in environment if not key.startswith("HDF5_")}
     try:

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.hdf5_library import nvcomp_libraries
+from penstock.hdf5.library import nvcomp_libraries
 
 # Wheels that carry the CUDA line in their name come under the package's own.
 _NAMES = {

@@ -1,4 +1,4 @@
-"""HDF5's names for the types of elements in memory."""
+"""HDF5 types of the elements of arrays in memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from penstock.dtypes import ElementType
 
-# Floats that h5py has no word for: bytes; sign bit; exponent's first bit, length and bias;
-# mantissa's length (it starts at bit 0).
+# Floats for which h5py has no type: length in bytes; position of the sign bit; position, length and
+# bias of the exponent; length of the mantissa, which starts at bit 0.
 _FLOATS = {
     "bfloat16": (2, 15, 7, 8, 127, 7),
     "float8_e4m3fn": (1, 7, 3, 4, 7, 3),
@@ -19,10 +19,10 @@ _FLOATS = {
 
 
 def memory_type(element: ElementType, stored: np.dtype[Any]) -> Any:
-    """The HDF5 type of an element in memory, an ``h5py.h5t.TypeID``; ``None`` if HDF5 has none.
+    """Return the HDF5 type of an element, an ``h5py.h5t.TypeID``; ``None`` if HDF5 has none.
 
-    ``stored`` is what h5py says of the dataset. Its metadata (an enumeration, the encoding of a
-    string, a tag) count for an array of the same type, which may not carry them.
+    ``stored`` is h5py's type of the dataset. An array of the same type may lack its metadata (an
+    enumeration, the encoding of a string, a tag), so the metadata of ``stored`` are used.
     """
     import h5py
 
@@ -50,7 +50,7 @@ def _number(name: str) -> Any:
 
 
 def special_type(name: str) -> Any:
-    """The HDF5 type of a type that h5py has no word for, ``None`` for another one."""
+    """Return the HDF5 type of this name if h5py has no type for it, else ``None``."""
     if name in _FLOATS:
         return _float(*_FLOATS[name])
     if name != "complex32":
@@ -65,14 +65,14 @@ def special_type(name: str) -> Any:
 
 
 def array_type(element: Any, shape: tuple[int, ...]) -> Any:
-    """The type of an element that is itself an array."""
+    """Return the type of an element that is itself an array."""
     import h5py
 
     return h5py.h5t.array_create(element, shape) if shape else element
 
 
 def field_type(element: Any, name: str) -> Any:
-    """The compound type of nothing but one field, which therefore lies like the field itself."""
+    """Return a compound type that has only this field, at offset 0."""
     import h5py
 
     compound = h5py.h5t.create(h5py.h5t.COMPOUND, element.get_size())
@@ -81,9 +81,9 @@ def field_type(element: Any, name: str) -> Any:
 
 
 def fields_type(dtype: np.dtype[Any], names: tuple[str, ...]) -> Any:
-    """The compound type of some fields of a structure, which keep their places in it.
+    """Return the compound type of some fields of a structure, at their offsets in it.
 
-    ``None`` if it has none of them: HDF5 crashes when it looks for a conversion of no fields.
+    ``None`` if it has none of them: HDF5 crashes when asked for a conversion of no fields.
     """
     import h5py
 
@@ -97,11 +97,11 @@ def fields_type(dtype: np.dtype[Any], names: tuple[str, ...]) -> Any:
     return compound
 
 
-def is_for_numpy(source: np.dtype[Any], target: np.dtype[Any] | None) -> bool:
-    """Whether numbers of one type become those of another as NumPy makes them.
+def needs_numpy(source: np.dtype[Any], target: np.dtype[Any] | None) -> bool:
+    """Whether only NumPy converts numbers of one type to the other correctly.
 
-    HDF5 has no conversion between real and complex numbers, and none between floats and truth
-    values, which it keeps as an enumeration: of an integer it leaves the bytes as they are, which
+    HDF5 has no conversion between real and complex numbers. It stores booleans as an enumeration,
+    to which it converts no float, and to which it copies the bytes of an integer unchanged: they
     are then neither true nor false.
     """
     if target is None or {source.kind, target.kind} - set("biufc"):

@@ -1,4 +1,4 @@
-"""Penstock as a connector of HDF5's: ``penstock.File(name, connector="penstock_async")``."""
+"""HDF5's connector ``penstock_async``: ``penstock.File(name, connector="penstock_async")``."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from typing import Any
 
 from penstock._native import lib
 from penstock.errors import InvalidError, check
+from penstock.hdf5.library import lock
 
 NAME = "penstock_async"
-"""The connector's name, to HDF5 and to h5py."""
+"""The connector's name in HDF5 and in h5py."""
 
 SHARED = frozenset({"threads", "block", "route", "direct", "io", "queue_depth", "slots", "durable"})
 """The options that driver and connector both have: how the engine moves bytes."""
 
 
 def configuration(options: Mapping[str, Any]) -> str:
-    """Options as they stand after the connector's name; an unknown key or a bad value raises
-    :class:`InvalidError`, naming it."""
+    """Return options in the form that follows the connector's name in HDF5_VOL_CONNECTOR.
+
+    Raises:
+        InvalidError: A key is unknown, or a value is invalid. The message names it.
+    """
     text = ";".join(f"{key}={_text(key, value)}" for key, value in options.items())
     check(lib.penstock_hdf5_check_connector_options(text.encode()))
     return text
@@ -29,7 +33,7 @@ def _text(key: str, value: object) -> str:
     if isinstance(value, bool):
         return str(int(value)) if key == "implicit" else "yes" if value else "no"
     text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
-    # HDF5 reads up to the end of the line, and the connector up to a semicolon outside of braces.
+    # HDF5 reads to the end of the line, and the connector to a semicolon outside of braces.
     if set(";{}\0\n\r") & set(text):
         raise InvalidError(f"option {key} has a bad value {text!r}")
     return text
@@ -42,7 +46,15 @@ def open_file(
     options: Mapping[str, Any] | None,
     arguments: dict[str, Any],
 ) -> Any:
-    """An ``h5py.File`` that is opened by the connector, or by none in particular."""
+    """Open an ``h5py.File``, through the connector if it is named.
+
+    Args:
+        name: The path.
+        mode: That of ``h5py.File``.
+        connector: :data:`NAME`, or ``None`` for the connector that HDF5 uses by default.
+        options: The connector's options.
+        arguments: Further arguments of ``h5py.File``, options of its driver among them.
+    """
     import h5py
 
     if connector is None:
@@ -51,7 +63,7 @@ def open_file(
         return h5py.File(name, mode, **arguments)
     if connector != NAME:
         raise InvalidError(f"no connector {connector!r}: there is {NAME!r}")
-    # What h5py does not know itself belongs to the driver, which the file has besides.
+    # An argument that is not h5py's own is an option of the driver, which the file has as well.
     own = signature(h5py.File.__init__).parameters
     for_driver = {key: arguments.pop(key) for key in set(arguments) - set(own)}
     driver = arguments.pop("driver", None)
@@ -73,16 +85,22 @@ def set_fapl(
     connector_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
-    """What h5py calls for ``h5py.File(name, driver="penstock_async", copy="never")``.
+    """Set the connector in a file access property list, as h5py asks of a registered driver.
 
-    h5py has a place for drivers only. The connector is none: the file has a driver besides.
+    h5py registers drivers only, so ``h5py.File(name, driver="penstock_async", copy="never")``
+    selects the connector. The file has a driver as well.
+
+    Args:
+        fapl: The property list, an ``h5py.h5p.PropFAID``.
+        file_driver: h5py's name of the file's driver; ``None`` for the default one.
+        driver_options: The options of that driver.
+        connector_options: The options of the connector.
+        **options: More of these, by keyword.
     """
-    from penstock import hdf5_library
-
     options |= connector_options or {}
     text = configuration({key: value for key, value in options.items() if value is not None})
     _set_driver(fapl, file_driver, dict(driver_options or {}))
-    with hdf5_library.lock():
+    with lock():
         check(lib.penstock_fapl_set_connector(fapl.id, text.encode()))
 
 
@@ -90,7 +108,7 @@ def _set_driver(fapl: Any, driver: str | None, options: dict[str, Any]) -> None:
     from h5py._hl import files
 
     if driver is None:
-        if options:  # as h5py says it
+        if options:  # the message is h5py's
             raise TypeError(f"{next(iter(options))!r} is an invalid keyword argument")
     elif driver not in files.registered_drivers():
         raise ValueError(f"Unknown driver type {driver!r}")

@@ -1,4 +1,4 @@
-"""New datasets, whose data may be in any memory."""
+"""Creation of datasets from data in any memory."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock import arrays, frameworks, hdf5, hdf5_types
+from penstock import arrays, frameworks
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError, InvalidError
+from penstock.hdf5 import memory_types
+from penstock.hdf5.writing import write
 from penstock.streams import stream_handle
 
 
@@ -23,8 +25,8 @@ def create(
     arguments: dict[str, Any],
 ) -> Any:
     """Create a dataset as ``h5py.Group.create_dataset`` does, and write the data to it."""
-    after = stream_handle(stream)
-    view = None if data is None else _memory(data, after)
+    handle = stream_handle(stream)
+    view = None if data is None else _memory(data, handle)
     if view is None:
         return group.create_dataset(name, shape, _h5py_dtype(dtype), data, **arguments)
     lengths = view.shape if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
@@ -33,16 +35,16 @@ def create(
     kind = _h5py_dtype(getattr(data, "dtype", view.dtype) if dtype is None else dtype)
     made = group.create_dataset(name, lengths, kind, **arguments)
     if lengths == view.shape:
-        hdf5.write(made, data, stream=stream)
+        write(made, data, stream=stream)
     else:
         with frameworks.on_stream(view.framework, view.stream, view.device):
             reshaped = _reshaped(data, lengths)
-        hdf5.write(made, reshaped, stream=stream)
+        write(made, reshaped, stream=stream)
     return made
 
 
 def _memory(data: Any, stream: int | None) -> arrays.View | None:
-    """The memory of the data; ``None`` for values that h5py is to make something of."""
+    """Return the memory of the data; ``None`` for values that only h5py converts."""
     if isinstance(data, np.ndarray) and (data.dtype.hasobject or data.dtype.kind in "UTM"):
         return None
     if isinstance(data, (str, bytes, list, tuple, bool, int, float, complex, np.generic)):
@@ -55,7 +57,7 @@ def _memory(data: Any, stream: int | None) -> arrays.View | None:
 
 
 def _h5py_dtype(dtype: Any) -> Any:
-    """A type as h5py takes it: also those that only torch and ml_dtypes know."""
+    """Return a type that h5py accepts, also for types that only torch and ml_dtypes have."""
     import h5py
 
     if dtype is None or isinstance(dtype, (h5py.Datatype, h5py.h5t.TypeID)):
@@ -63,8 +65,8 @@ def _h5py_dtype(dtype: Any) -> Any:
     try:
         element = dtype if isinstance(dtype, ElementType) else element_type(dtype)
     except IncompatibleError:
-        return dtype  # strings and objects are h5py's own
-    special = hdf5_types.special_type(element.name)
+        return dtype  # h5py judges types of strings and objects
+    special = memory_types.special_type(element.name)
     if special is not None:
         return h5py.Datatype(special)
     if element.is_extended:

@@ -1,4 +1,4 @@
-"""A dataset slab by slab, while the next slabs are on their way."""
+"""Reads of a dataset slab by slab, with reads of the next slabs pending."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from penstock import hdf5
 from penstock.device_array import DeviceArray
 from penstock.dtypes import element_type
 from penstock.errors import Error, InvalidError
-from penstock.hdf5_native import Manner
+from penstock.hdf5 import reading
+from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import Device, parse_device
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Index: TypeAlias = tuple[slice, ...]
 
 
 def slabs(whole: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Index]:
-    """The slabs of a shape that make up an array, in C order; those at the edges are smaller."""
+    """Yield the slabs of an array in C order. The last slabs of a dimension may be smaller."""
     starts = [range(0, length, step) for length, step in zip(whole, shape, strict=True)]
     for corner in itertools.product(*starts):
         yield tuple(
@@ -36,11 +36,11 @@ def slabs(whole: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Index]:
         )
 
 
-def slab_shape(whole: tuple[int, ...], asked: int | tuple[int | None, ...]) -> tuple[int, ...]:
-    """The lengths of a slab: ``None``, and what is not given, is the whole of a dimension."""
-    given = (asked,) if isinstance(asked, int) else tuple(asked)
+def slab_shape(whole: tuple[int, ...], shape: int | tuple[int | None, ...]) -> tuple[int, ...]:
+    """Return the lengths of a slab. ``None``, or a length left out, is the whole dimension."""
+    given = (shape,) if isinstance(shape, int) else tuple(shape)
     if len(given) > len(whole) or any(n is not None and n < 1 for n in given):
-        raise InvalidError(f"{asked} is not the shape of a block of a dataset of shape {whole}")
+        raise InvalidError(f"{shape} is not the shape of a block of a dataset of shape {whole}")
     filled = given + (None,) * (len(whole) - len(given))
     return tuple(
         max(n if step is None else min(step, n), 1) for step, n in zip(filled, whole, strict=True)
@@ -62,7 +62,7 @@ def blocks(
         raise InvalidError("the dataset has no data")
     if prefetch < 0:
         raise InvalidError(f"prefetch {prefetch} is negative")
-    Manner.of(None, options)
+    SubmitOptions.of(None, options)
     parse_device(device)
     if dtype is not None:
         element_type(dtype)
@@ -80,7 +80,7 @@ def _blocks(
     options: OptionKeys,
 ) -> Iterator[tuple[Index, Any]]:
     rest = slabs(dataset.shape, shape)
-    under_way: deque[tuple[Index, Request[Any]]] = deque()
+    pending: deque[tuple[Index, Request[Any]]] = deque()
     free: deque[Any] = deque()
 
     def start(index: Index) -> None:
@@ -89,17 +89,17 @@ def _blocks(
         if free:
             out = _part(free[0], lengths, shape)
         if out is None:
-            made = hdf5.read_async(dataset, index, device=device, dtype=dtype, **options)
+            made = reading.read_async(dataset, index, device=device, dtype=dtype, **options)
         else:
             free.popleft()
-            made = hdf5.read_async(dataset, index, out=out, **options)
-        under_way.append((index, made))
+            made = reading.read_async(dataset, index, out=out, **options)
+        pending.append((index, made))
 
     try:
         for index in itertools.islice(rest, prefetch + 1):
             start(index)
-        while under_way:
-            index, request = under_way.popleft()
+        while pending:
+            index, request = pending.popleft()
             array = request.wait()
             yield index, array
             if reuse and tuple(array.shape)[: len(shape)] == shape:
@@ -108,15 +108,15 @@ def _blocks(
             for following in itertools.islice(rest, 1):
                 start(following)
     finally:
-        for _, request in under_way:
+        for _, request in pending:
             request.cancel()
-        for _, request in under_way:
-            with suppress(Error):  # nobody asks for these slabs any more
+        for _, request in pending:
+            with suppress(Error):  # no caller will use these slabs
                 request.wait()
 
 
 def _part(array: Any, lengths: tuple[int, ...], whole: tuple[int, ...]) -> Any:
-    """The corner of an array that a smaller slab fills; ``None`` if it cannot be had."""
+    """Return the part of an array that a smaller slab fills; ``None`` if NumPy cannot."""
     if lengths == whole:
         return array
     if isinstance(array, DeviceArray) or not isinstance(array, np.ndarray):

@@ -1,7 +1,8 @@
-"""What h5py reads and writes itself: in host memory, under HDF5's lock.
+"""Transfers that h5py does itself, in host memory and under HDF5's lock.
 
-That is what only HDF5 can do (variable-length elements, references), conversions that NumPy has to
-finish, and what is too small to gain. The report has the route "hdf5" and says why.
+These are elements that only HDF5 can read (of variable length, references), conversions that NumPy
+has to finish, and transfers that are too small to gain by another way. The report has the route
+"hdf5" and says why.
 """
 
 from __future__ import annotations
@@ -12,79 +13,47 @@ from typing import Any
 
 import numpy as np
 
-from penstock import arrays, hdf5_native, hdf5_types, report, request, staging, transfer
-from penstock import selection as selections
+from penstock import arrays, request, staging, transfer
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError
-from penstock.hdf5_library import lock
-from penstock.hdf5_native import unsettled
+from penstock.hdf5 import memory_types, pending, small
+from penstock.hdf5 import selection as selections
+from penstock.hdf5.library import lock
 from penstock.placement import HOST, Device, allocate, parse_device
 from penstock.report import THROUGH_HDF5, Report, remember
 from penstock.request import Finished
-from penstock.selection import Selected
 from penstock.streams import wait_for
-
-SMALL = 128 << 10
-"""Up to so many bytes of host memory are read and written by h5py, which takes less time to start.
-
-Without filters, with nothing to convert and row by row, it is not beaten below 64 times as many.
-"""
-
-
-TOO_SMALL = report.TOO_SMALL
-
-
-def is_small(dataset: Any, selected: Selected, nbytes: int, *, plain: bool) -> bool:
-    """Whether h5py is quicker for an array in host memory."""
-    import h5py
-
-    if nbytes <= SMALL:
-        return True
-    if nbytes > 64 * SMALL or not plain or not selected.rows:
-        return False
-    properties = dataset.id.get_create_plist()
-    return bool(properties.get_nfilters() == 0 and properties.get_layout() != h5py.h5d.VIRTUAL)
-
-
-def is_quick(dataset: Any) -> bool:
-    """Whether h5py is quicker for all of a dataset in host memory. Asks for no more than it takes:
-    a small read is over in the time of a few questions."""
-    import h5py
-
-    stored = dataset.id.get_storage_size()
-    if 0 < stored <= SMALL:
-        return True
-    if not 0 < stored <= 64 * SMALL:
-        return False
-    properties = dataset.id.get_create_plist()
-    return bool(properties.get_nfilters() == 0 and properties.get_layout() != h5py.h5d.VIRTUAL)
 
 
 def quick_reader(dataset: Any) -> Callable[[], Any] | None:
-    """What reads all of a dataset with next to nothing around h5py, if :func:`is_quick`."""
-    if not is_quick(dataset):
+    """Return a function that reads a whole small dataset with the fewest steps around h5py.
+
+    ``None`` for a dataset that is not small.
+    """
+    if not small.is_small_whole(dataset):
         return None
-    held = lock()
+    hdf5_lock = lock()
+    pending_count = pending.count
 
     def read() -> Any:
         start = perf_counter_ns()
-        with held:
-            if unsettled[0]:  # what settle() asks, without calling it
-                hdf5_native.settle(dataset, request.READ)
+        with hdf5_lock:
+            if pending_count[0]:  # saves a call where nothing is pending
+                pending.wait_for_dataset(dataset, request.READ)
             value = dataset[()]
-        remember((getattr(value, "nbytes", 0), perf_counter_ns() - start))
+        remember((getattr(value, "nbytes", 0), perf_counter_ns() - start, small.REASON))
         return value
 
     return read
 
 
-def nothing(array: Any) -> Finished[Any]:
-    """The write of no elements."""
+def no_elements(array: Any) -> Finished[Any]:
+    """Return the request of a write of no elements."""
     return Finished(array, Report(route="hdf5"))
 
 
 def without_dimensions(dataset: Any) -> str:
-    """Why a dataset that has no dimensions is left to h5py."""
+    """Say why a dataset without dimensions is left to h5py."""
     return "there are no data" if dataset.shape is None else "the dataspace is scalar"
 
 
@@ -97,7 +66,17 @@ def read(
     stream: int | None,
     reason: str,
 ) -> Finished[Any]:
-    """Read what ``dataset[selection]`` gives, into ``out`` or a new array."""
+    """Read ``dataset[selection]`` into ``out`` or a new array.
+
+    Args:
+        dataset: The ``h5py.Dataset``.
+        selection: The argument of ``dataset[...]``.
+        out: The array to fill, or ``None`` for a new one.
+        device: Where a new array goes.
+        dtype: The type of a new array's elements; ``None`` for the dataset's.
+        stream: The handle of the caller's stream.
+        reason: Why h5py reads it, for the report.
+    """
     start = perf_counter_ns()
     if out is None and parse_device(device) == HOST:
         value = _value(dataset, selection, dtype)
@@ -130,7 +109,7 @@ def read(
 
 
 def _lacks_fields(stored: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether a structure has fields, in itself or in what is nested alike, that another lacks."""
+    """Whether ``wanted``, or a structure nested in it, has a field that ``stored`` lacks."""
     return any(
         name not in (stored.names or ()) or _lacks_fields(stored[name].base, wanted[name].base)
         for name in wanted.names or ()
@@ -138,19 +117,19 @@ def _lacks_fields(stored: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 
 def _value(dataset: Any, selection: Any, dtype: Any) -> Any:
-    """The selected elements in host memory, converted by HDF5 where it can."""
+    """Read the selected elements to host memory. HDF5 converts them where it can, else NumPy."""
     with lock():
-        hdf5_native.settle(dataset, request.READ)
+        pending.wait_for_dataset(dataset, request.READ)
         if dtype is None:
             return dataset[selection]
         element = dtype if isinstance(dtype, ElementType) else element_type(dtype)
         if element.numpy == dataset.dtype:
             return dataset[selection]
         wanted = numpy_dtype(element)
-        if wanted.names:  # NumPy would go by the places of the fields
+        if wanted.names:  # NumPy would match fields by their order, not by their names
             return dataset.astype(wanted)[selection]
         numbers = wanted.kind in "biufc" and dataset.dtype.kind in "biufc"
-        if numbers and not hdf5_types.is_for_numpy(dataset.dtype, wanted):
+        if numbers and not memory_types.needs_numpy(dataset.dtype, wanted):
             return dataset.astype(wanted)[selection]
         return np.asarray(dataset[selection]).astype(wanted)[()]
 
@@ -163,27 +142,36 @@ def write(
     stream: int | None,
     reason: str,
 ) -> Finished[Any]:
-    """Do what ``dataset[selection] = array`` does, whatever memory the array is in."""
+    """Do ``dataset[selection] = array``, whatever memory the array is in.
+
+    Args:
+        dataset: The ``h5py.Dataset``.
+        array: What the caller passed.
+        selection: The argument of ``dataset[...]``.
+        view: The memory of the array; ``None`` for values that only h5py converts.
+        stream: The handle of the caller's stream.
+        reason: Why h5py writes it, for the report.
+    """
     start = perf_counter_ns()
     value, device = array, HOST
-    as_it_is = isinstance(array, np.ndarray) and view is not None and view.array is array
+    is_numpy = isinstance(array, np.ndarray) and view is not None and view.array is array
     if view is not None:
-        if as_it_is:
+        if is_numpy:
             wait_for(view.stream, view.device)
         else:
             value, device = staging.to_host(arrays.source(view.array, stream)), view.device
         stored = selections.stored_type(dataset, selection).base
-        is_for_numpy = hdf5_types.is_for_numpy(np.asarray(value).dtype, stored)
-        if is_for_numpy or view.dtype.is_extended:
+        needs_numpy = memory_types.needs_numpy(np.asarray(value).dtype, stored)
+        if needs_numpy or view.dtype.is_extended:
             value = np.asarray(value).astype(stored)
     with lock():
-        hdf5_native.settle(dataset, request.WRITE)
+        pending.wait_for_dataset(dataset, request.WRITE)
         dataset[selection] = value
     return _finished(array, np.asarray(value).nbytes, device, start, reason)
 
 
 def _finished(array: Any, nbytes: int, device: int, start: int, reason: str) -> Finished[Any]:
-    made = Report(
+    report = Report(
         route="hdf5",
         device=device,
         bytes=nbytes,
@@ -193,4 +181,4 @@ def _finished(array: Any, nbytes: int, device: int, start: int, reason: str) -> 
         threads=1,
         note=f"{THROUGH_HDF5}: {reason}",
     )
-    return Finished(array, made)
+    return Finished(array, report)

@@ -1,0 +1,75 @@
+"""h5py's copy of HDF5: its binding to the native library, its lock, and its datasets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from penstock._native import lib
+from penstock.errors import IncompatibleError, InvalidError, check
+
+_lock: Any = None
+
+
+def lock() -> Any:
+    """Return h5py's lock, under which HDF5 is called."""
+    return _lock or _bind()
+
+
+def _bind() -> Any:
+    """Bind the native library to h5py's copy of HDF5, and tell it where a wheel put nvCOMP.
+
+    nvCOMP decodes chunks on the GPU.
+    """
+    global _lock
+    import h5py
+    from h5py._objects import phil
+
+    with phil:
+        if _lock is None:
+            check(lib.penstock_hdf5_bind(os.fsencode(h5py.h5.__file__)))
+            for path in nvcomp_libraries():
+                check(lib.penstock_nvcomp_path(os.fsencode(path)))
+                break
+            _lock = phil
+    return phil
+
+
+def nvcomp_libraries() -> Iterator[Path]:
+    """Find nvCOMP's library in the wheels that contain it, without importing them."""
+    spec = find_spec("nvidia")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for package in ("libnvcomp", "nvcomp"):
+            found = Path(folder, package).glob("**/libnvcomp.so.*")
+            yield from sorted(found, key=lambda path: len(path.name))
+
+
+def check_dataset(dataset: Any) -> None:
+    """Raise an error unless the argument is an open ``h5py.Dataset``."""
+    import h5py
+
+    if not isinstance(dataset, h5py.Dataset):
+        raise IncompatibleError(f"a {type(dataset).__name__} is not an h5py.Dataset")
+    if not dataset.id.valid:
+        raise InvalidError("the dataset is closed")
+
+
+def is_writable(dataset: Any) -> bool:
+    """Whether the file of a dataset is open for writing."""
+    import h5py
+
+    if getattr(dataset, "_readonly", False):  # h5py's own note is cheaper than a call of HDF5
+        return False
+    return bool(h5py.h5i.get_file_id(dataset.id).get_intent() & h5py.h5f.ACC_RDWR)
+
+
+def lock_if_writable(dataset: Any) -> AbstractContextManager[Any]:
+    """Return the lock if the file is open for writing, so that no other access can change it.
+
+    Else return a context manager that does nothing.
+    """
+    return lock() if is_writable(dataset) else nullcontext()

@@ -1,0 +1,217 @@
+"""Reads of datasets: from the caller's arguments to a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from penstock import arrays, request, transfer
+from penstock._options import OptionKeys
+from penstock.dtypes import element_type, numpy_dtype
+from penstock.errors import InvalidError
+from penstock.hdf5 import by_h5py, memory_types, small
+from penstock.hdf5 import selection as selections
+from penstock.hdf5.library import check_dataset, lock, lock_if_writable
+from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
+from penstock.placement import HOST, Device, allocate, parse_device
+from penstock.request import Request
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+def read(
+    dataset: Any,
+    selection: Any = (),
+    *,
+    out: Any = None,
+    device: Device = None,
+    dtype: Any = None,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> Any:
+    """Read a dataset, or a part of it, into an array.
+
+    Args:
+        dataset: An ``h5py.Dataset``.
+        selection: The argument of ``dataset[...]``, for example ``np.s_[0:10, :, 3]``, an index
+            list, a mask or the name of a field; the whole dataset by default.
+        out: An array of the selection's shape to fill, with any strides. Elements are converted
+            to its type.
+        device: Where a new array goes, as for :func:`penstock.load`. On the host, the result is
+            that of ``dataset[selection]``, scalars and ``h5py.Empty`` included.
+        dtype: Convert the elements to this type, as ``dataset.astype`` does.
+        stream: A CUDA stream, as for :func:`penstock.load`.
+        **options: See :class:`penstock.OptionKeys`.
+
+    Returns:
+        ``out``, or the new array.
+
+    Raises:
+        InvalidError: ``out`` is read-only or has another shape than the selection.
+        IncompatibleError: The elements are strings or objects, which a GPU array cannot hold.
+        Error: The transfer failed.
+        ValueError, TypeError, IndexError: What h5py raises for the dataset or the selection.
+
+    >>> x = ps.read(h5py_file["rho"], np.s_[0:10], device="cuda")
+    """
+    check_dataset(dataset)
+    submit_options = SubmitOptions.of(stream, options)
+    new_on_host = out is None and parse_device(device) == HOST
+    if new_on_host and dtype is None and small.is_small_dataset(dataset):
+        made = by_h5py.read(dataset, selection, None, None, None, None, small.REASON)
+        return transfer.finish(made)
+    with lock_if_writable(dataset):
+        reading = _start(dataset, selection, out, device, dtype, submit_options, blocking=True)
+        found = transfer.finish(reading.request)
+    if reading.view is not None:
+        transfer.complete(reading.view, reading.copy_back)
+    is_scalar = new_on_host and isinstance(found, np.ndarray) and reading.single
+    return found[()] if is_scalar else found
+
+
+def read_async(
+    dataset: Any,
+    selection: Any = (),
+    *,
+    out: Any = None,
+    device: Device = None,
+    dtype: Any = None,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> Request[Any]:
+    """Start what :func:`read` does, and return at once.
+
+    With a ``stream``, the transfer starts after the work queued there, and work queued there
+    later starts after the transfer. The dataset may be closed before the request is finished.
+
+    >>> r = ps.read_async(h5py_file["rho"], device="cuda")
+    >>> rho = r.wait()
+    """
+    check_dataset(dataset)
+    submit_options = SubmitOptions.of(stream, options)
+    with lock():
+        reading = _start(dataset, selection, out, device, dtype, submit_options, blocking=False)
+    if reading.view is not None:
+        arrays.note_write(reading.view)
+    return reading.request
+
+
+class _Reading(NamedTuple):
+    """A read that was started."""
+
+    request: Request[Any]
+    view: arrays.View | None
+    """The memory that the request fills; ``None`` if h5py has filled it."""
+    copy_back: Callable[[], None] | None
+    """Copies a temporary to the array; ``None`` if there is no temporary."""
+    single: bool
+    """Whether one element is selected, not an array of one."""
+
+
+def _start(
+    dataset: Any,
+    argument: Any,
+    out: Any,
+    device: Device,
+    dtype: Any,
+    submit_options: SubmitOptions,
+    *,
+    blocking: bool,
+) -> _Reading:
+    if out is not None and dtype is not None:
+        raise InvalidError("give out or dtype, not both: the elements become those of out")
+    stream = submit_options.stream
+    if out is not None:
+        transfer.check_device(out, device)
+        given = arrays.strided_destination(out, stream)
+    new_on_host = out is None and parse_device(device) == HOST
+
+    def left_to_h5py(reason: str) -> _Reading:
+        made = by_h5py.read(dataset, argument, out, device, dtype, stream, reason)
+        return _Reading(made, None, None, False)
+
+    if not dataset.shape:
+        return left_to_h5py(by_h5py.without_dimensions(dataset))
+    indices, names = selections.split(argument)
+    stored = dataset.dtype
+    if names:
+        stored = selections.field_dtype(stored, names)
+    if stored.hasobject:
+        return left_to_h5py(f"elements of type {stored} are stored elsewhere in the file")
+    selection = selections.select(dataset, indices)
+    base, inner = stored.subdtype or (stored, ())
+
+    if out is not None:
+        wanted = given.dtype
+    elif dtype is not None:
+        wanted = element_type(dtype)
+    else:
+        wanted = element_type(base if new_on_host else base.newbyteorder("="))
+    # NumPy cannot convert types that it lacks. Nor may it convert structures: it matches fields by
+    # their order, HDF5 by their names.
+    on_host = new_on_host or (out is not None and given.device < 0)
+    of_fields = wanted.numpy is not None and wanted.numpy.names and wanted.numpy != base
+    if blocking and on_host and wanted.numpy is not None and not of_fields:
+        nbytes = selection.count * stored.itemsize
+        copied = wanted.numpy == base and not names
+        if small.is_small_selection(dataset, selection, nbytes, copied=copied):
+            return left_to_h5py(small.REASON)
+    kind = memory_types.memory_type(wanted, base)
+    if kind is not None:
+        kind = memory_types.array_type(kind, inner)
+        if len(names) == 1:
+            kind = memory_types.field_type(kind, names[0])
+    if (
+        kind is None
+        or memory_types.needs_numpy(base, wanted.numpy)
+        or not memory_types.converts(dataset.id.get_type(), kind)
+    ):
+        return left_to_h5py(f"HDF5 has no conversion to {wanted.name}")
+
+    target = out
+    if target is None:
+        shape = selection.shape + inner
+        if new_on_host:
+            # A structure may have gaps between its fields, which no transfer fills.
+            make = np.zeros if base.kind == "V" else np.empty
+            target = make(shape, base if wanted.numpy == base else numpy_dtype(wanted))
+        else:
+            target = allocate(shape, wanted, device, stream)
+    view = arrays.view(target, stream) if out is None else given
+    view, copy_back = _destination(view, target, stream, selection, len(inner), blocking)
+    if view.shape != selection.shape + inner:
+        raise InvalidError(
+            f"out has shape {view.shape}, and the selection has shape {selection.shape + inner}"
+        )
+    made = submit(
+        request.READ,
+        dataset,
+        selection,
+        TypedMemory(view, kind, view.outer_strides(len(inner))),
+        submit_options,
+        blocking=blocking,
+        array=target,
+    )
+    return _Reading(made, view, copy_back, single=not selection.shape)
+
+
+def _destination(
+    view: arrays.View,
+    array: Any,
+    stream: int | None,
+    selection: selections.Selection,
+    inner: int,
+    blocking: bool,
+) -> tuple[arrays.View, Callable[[], None] | None]:
+    """Return memory that the library can fill: that of the array, or a temporary.
+
+    The second value is that of :func:`arrays.destination`.
+    """
+    if view.contiguous or (selection.regular and view.is_dense(inner)):
+        return view, None
+    if blocking:
+        return arrays.destination(array, stream)
+    return arrays.contiguous_destination(array, stream), None

@@ -1,0 +1,57 @@
+"""The decision that a transfer of host memory is so small that h5py does it faster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.hdf5.selection import Selection
+
+LIMIT = 128 << 10
+"""h5py moves up to so many bytes of host memory faster, because it takes less time to start."""
+
+COPIED_ROWS = 64
+"""The limit is so many times higher for whole rows without filters and conversion."""
+
+REASON = "so few bytes take longer in any other way"
+"""What the report of such a transfer says."""
+
+
+def is_small_dataset(dataset: Any) -> bool:
+    """Whether a dataset is so short that every selection of it is small.
+
+    A dataset without elements is not: the report gives another reason why h5py reads it.
+    """
+    return bool(0 < dataset.nbytes <= LIMIT)
+
+
+def is_small_whole(dataset: Any) -> bool:
+    """Whether all elements of a dataset, not converted, are small.
+
+    The bytes in the file stand for those in memory: one call tells them, and a small read takes no
+    longer than a few calls. A dataset without storage is not small.
+    """
+    stored = dataset.id.get_storage_size()
+    return bool(stored) and _is_small(dataset, stored, copied_rows=True)
+
+
+def is_small_selection(dataset: Any, selection: Selection, nbytes: int, *, copied: bool) -> bool:
+    """Whether selected elements are small.
+
+    Args:
+        dataset: The ``h5py.Dataset``.
+        selection: The elements.
+        nbytes: Their length in memory.
+        copied: Whether the elements are copied as they are, without a conversion.
+    """
+    return _is_small(dataset, nbytes, copied_rows=copied and selection.is_rows)
+
+
+def _is_small(dataset: Any, nbytes: int, *, copied_rows: bool) -> bool:
+    import h5py
+
+    if nbytes <= LIMIT:
+        return True
+    if nbytes > COPIED_ROWS * LIMIT or not copied_rows:
+        return False
+    properties = dataset.id.get_create_plist()
+    return bool(properties.get_nfilters() == 0 and properties.get_layout() != h5py.h5d.VIRTUAL)

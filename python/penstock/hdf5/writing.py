@@ -1,0 +1,169 @@
+"""Writes of datasets: from the caller's arguments to a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock import arrays, request, transfer
+from penstock._options import OptionKeys
+from penstock.hdf5 import by_h5py, memory_types, small
+from penstock.hdf5 import selection as selections
+from penstock.hdf5.library import check_dataset, is_writable, lock, lock_if_writable
+from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
+from penstock.request import Request
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+def write(
+    dataset: Any,
+    array: Any,
+    selection: Any = (),
+    *,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> None:
+    """Write an array to a dataset, or to a part of it, as ``dataset[selection] = array`` does.
+
+    Args:
+        dataset: An ``h5py.Dataset`` of a file that is open for writing.
+        array: Any array on the CPU or a GPU, with any strides, or any value that h5py accepts. It
+            is broadcast, and its elements are converted to the dataset's type.
+        selection: The argument of ``dataset[...]``; the whole dataset by default.
+        stream: A CUDA stream whose queued work makes the array, as for :func:`penstock.save`.
+        **options: See :class:`penstock.OptionKeys`.
+
+    Raises:
+        IncompatibleError: The array has a type that HDF5 cannot take.
+        Error: The transfer failed.
+        ValueError, TypeError, OSError: What h5py raises for the dataset or the selection.
+
+    >>> ps.write(h5py_file["rho"], x, np.s_[0:10])
+    """
+    check_dataset(dataset)
+    submit_options = SubmitOptions.of(stream, options)
+    with lock_if_writable(dataset):
+        transfer.finish(_start(dataset, array, selection, submit_options, blocking=True))
+
+
+def write_async(
+    dataset: Any,
+    array: Any,
+    selection: Any = (),
+    *,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> Request[Any]:
+    """Start what :func:`write` does, and return at once. The array must not change meanwhile.
+
+    HDF5 stores each chunk on the thread of the caller. So a write into chunks continues only while
+    it is waited for or asked whether it is done. Wait for it before the file is closed.
+
+    >>> r = ps.write_async(h5py_file["rho"], x)
+    >>> r.wait()
+    """
+    check_dataset(dataset)
+    submit_options = SubmitOptions.of(stream, options)
+    with lock():
+        return _start(dataset, array, selection, submit_options, blocking=False)
+
+
+def _start(
+    dataset: Any, array: Any, argument: Any, submit_options: SubmitOptions, *, blocking: bool
+) -> Request[Any]:
+    stream = submit_options.stream
+    stored = dataset.dtype
+    view = _source(array, stored, stream)
+
+    def left_to_h5py(reason: str) -> Request[Any]:
+        return by_h5py.write(dataset, array, argument, view, stream, reason)
+
+    if not dataset.shape:
+        return left_to_h5py(by_h5py.without_dimensions(dataset))
+    indices, names = selections.split(argument)
+    field = selections.field_dtype(stored, names) if names else stored
+    if view is None or field.hasobject:
+        return left_to_h5py(f"values of type {field} are for HDF5 to make")
+    dtype = view.dtype.numpy
+    opaque = stored.kind == "V" and stored.subdtype is None
+    if opaque and not names and (dtype is None or dtype.kind != "V"):
+        return left_to_h5py(f"values of type {view.dtype.name} become {stored} by NumPy")
+    if not is_writable(dataset):
+        return left_to_h5py("the file is not open for writing")  # HDF5 raises the error
+
+    base, inner = field.subdtype or (field, ())
+    kind = memory_types.memory_type(view.dtype, base)
+    if kind is not None and names:
+        if dtype is not None and dtype.names is not None:
+            kind, inner = memory_types.fields_type(dtype, names), ()
+        elif len(names) == 1 and dtype == base and not inner:
+            kind = memory_types.field_type(kind, names[0])
+        else:
+            return left_to_h5py("NumPy makes the values of the fields")
+    elif kind is not None:
+        kind = memory_types.array_type(kind, inner)
+    needs_numpy = dtype is not None and memory_types.needs_numpy(dtype, base)
+    if kind is None or needs_numpy or not memory_types.converts(kind, dataset.id.get_type()):
+        return left_to_h5py(f"HDF5 has no conversion from {view.dtype.name}")
+    outer = view.shape[: view.ndim - len(inner)]
+    if view.shape[len(outer) :] != inner:
+        return left_to_h5py("the arrays in the elements have another shape")
+
+    selection = selections.select(dataset, indices)
+    if blocking and view.device < 0 and not view.dtype.is_extended:
+        nbytes = selection.count * field.itemsize
+        copied = dtype == base and not names
+        if small.is_small_selection(dataset, selection, nbytes, copied=copied):
+            return left_to_h5py(small.REASON)
+    if outer == () and selection.shape != () and (inner or not selection.regular):
+        return left_to_h5py("h5py accepts or refuses one value for arrays or single elements")
+    selection.check_broadcast(outer)
+    if not selection.count:
+        return by_h5py.no_elements(array)
+    if not view.contiguous and not (selection.regular and view.is_dense(len(inner))):
+        view = arrays.source(array, stream)
+    strides = view.outer_strides(len(inner))
+    if selection.regular and outer != selection.shape:
+        strides = selection.broadcast(outer, view.byte_strides[: len(outer)])
+    return submit(
+        request.WRITE,
+        dataset,
+        selection,
+        TypedMemory(view, kind, strides),
+        submit_options,
+        blocking=blocking,
+        array=array,
+    )
+
+
+def _source(array: Any, stored: np.dtype[Any], stream: int | None) -> arrays.View | None:
+    """Return the memory of an array; ``None`` for values that only h5py converts."""
+    if isinstance(array, np.ndarray) and not array.dtype.hasobject:
+        return None if array.dtype.kind in "UT" else arrays.view(array, stream)
+    if isinstance(array, (list, tuple, bool, int, float, complex, np.generic)):
+        # Numbers take the dataset's type at once, as by h5py.
+        if stored.kind not in "biufc":
+            return None
+        return arrays.view(np.asarray(array, dtype=stored.base), stream)
+    if isinstance(array, (str, bytes)):
+        return None
+    found = None if isinstance(array, np.ndarray) else arrays.find(array, stream)
+    if found is not None:
+        return found
+    # For example a table, a range, another dataset, a decimal number or an array of them.
+    made = _numbers(array, stored)
+    return None if made is None else arrays.view(made, stream)
+
+
+def _numbers(value: Any, stored: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+    """Convert a value by NumPy for a dataset of numbers; ``None`` if it has no numbers."""
+    if stored.kind not in "biufc":
+        return None
+    try:
+        made: np.ndarray[Any, Any] = np.asarray(value)
+        return made if made.dtype.kind in "biufc" else np.asarray(value, dtype=stored.base)
+    except (TypeError, ValueError):
+        return None
