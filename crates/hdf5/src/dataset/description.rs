@@ -138,6 +138,18 @@ impl DatasetInfo {
         reader.info(&name).map_err(|error| in_dataset(error, &name))
     }
 
+    /// Brings up to date what changes when HDF5 writes what it holds of the dataset: the size of the file,
+    /// and where contiguous elements begin.
+    pub(crate) fn refresh(&mut self, session: &Session<'_>, dataset: hid_t) -> Result<()> {
+        let reader = Reader { session, dataset };
+        self.file = reader.file().map_err(|error| self.name_in(error))?;
+        if let Layout::Contiguous { .. } = self.layout {
+            let offset = reader.offset(self).map_err(|error| self.name_in(error))?;
+            self.layout = Layout::Contiguous { offset };
+        }
+        Ok(())
+    }
+
     /// Whether nothing of it changes any more while it is open.
     pub fn is_settled(&self) -> bool {
         matches!(self.layout, Layout::Contiguous { offset: Some(_) })
@@ -331,6 +343,13 @@ impl Reader<'_> {
             }
             return Ok(Layout::External(slots));
         }
+        let offset = self.offset(info)?;
+        Ok(Layout::Contiguous { offset })
+    }
+
+    /// Where the elements of a contiguous dataset begin; `None` if it has no storage.
+    fn offset(&self, info: &DatasetInfo) -> Result<Option<u64>> {
+        let bytes = info.bytes()?;
         // SAFETY: both take the dataset's identifier.
         let (stored, offset) = unsafe {
             (
@@ -340,7 +359,7 @@ impl Reader<'_> {
         };
         // Without storage the offset is nonsense, and not always HADDR_UNDEF.
         if stored == 0 {
-            return Ok(Layout::Contiguous { offset: None });
+            return Ok(None);
         }
         let end = offset.checked_add(bytes);
         if stored < bytes || end.is_none_or(|end| end > info.file.size) {
@@ -352,9 +371,7 @@ impl Reader<'_> {
                 ),
             ));
         }
-        Ok(Layout::Contiguous {
-            offset: Some(offset),
-        })
+        Ok(Some(offset))
     }
 
     fn external(&self, creation: &Id, access: &Id) -> Result<Vec<FileSegment>> {

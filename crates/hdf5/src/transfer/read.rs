@@ -39,7 +39,7 @@ pub(super) fn plan(
         flush(session, transfer.dataset, info)?;
         if !info.is_settled() {
             // Chunks that were only in memory have their places now, and the file is longer.
-            *info = DatasetInfo::read(session, transfer.dataset)?;
+            info.refresh(session, transfer.dataset)?;
         }
     }
     // SAFETY: takes an identifier, which HDF5 checks; the answer is ours to close.

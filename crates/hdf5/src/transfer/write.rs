@@ -40,7 +40,7 @@ pub(super) fn filter_left_out(session: &Session<'_>, info: &DatasetInfo) -> Opti
 pub(super) fn plan(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
-    info: &DatasetInfo,
+    info: &mut DatasetInfo,
 ) -> std::result::Result<PreparedTransfer, Stop> {
     match info.layout {
         Layout::Compact => return refused("the dataset is compact"),
@@ -86,15 +86,16 @@ pub(super) fn plan(
         return Ok(prepared(transfer, info, &memory, TransferKind::Nothing));
     }
     let (opened, written) = open(session, transfer, info, descriptor, is_contiguous)?;
-    let (info, table) = match &info.layout {
+    let table = match &info.layout {
         Layout::Chunked { chunk, .. } => {
-            let (info, table) = chunk_table(session, transfer, info, chunk, &selection, &opened)?;
-            (info, Some(table))
+            let chunk = chunk.clone();
+            let table = chunk_table(session, transfer, info, &chunk, &selection, &opened)?;
+            Some(table)
         }
-        _ => (
-            contiguous(session, transfer, info, &written, &selection, &opened)?,
-            None,
-        ),
+        _ => {
+            contiguous(session, transfer, info, &written, &selection, &opened)?;
+            None
+        }
     };
     let array = info.array(table)?;
     let plan = Plan::new(&array, selection, &memory.layout, element, Operation::Write)?;
@@ -121,7 +122,7 @@ pub(super) fn plan(
             None => TransferKind::Write(bound, Sink::Blocks(Box::new(BlockEnd(written)))),
         },
     };
-    Ok(prepared(transfer, &info, &memory, kind))
+    Ok(prepared(transfer, info, &memory, kind))
 }
 
 /// The dataset and its file, as needed while the write is under way.
@@ -156,24 +157,24 @@ fn open(
 fn chunk_table(
     session: &Session<'_>,
     transfer: &DatasetTransfer<'_>,
-    info: &DatasetInfo,
+    info: &mut DatasetInfo,
     chunk: &[u64],
     selection: &Selection,
     file: &File,
-) -> Result<(DatasetInfo, Arc<ChunkTable>)> {
-    let named = |e| info.name_in(e);
+) -> Result<Arc<ChunkTable>> {
     if selection.covers_chunks(&info.shape, chunk) {
-        let grid = ChunkGrid::new(&info.shape, chunk).map_err(named)?;
+        let grid = ChunkGrid::new(&info.shape, chunk).map_err(|error| info.name_in(error))?;
         let none = TableBuilder::new(grid, info.file.size).finish();
-        return Ok((info.clone(), Arc::new(none)));
+        return Ok(Arc::new(none));
     }
     flush(session, transfer.dataset, info)?;
     // Chunks that were only in memory have their places now, and the file is longer.
-    let info = DatasetInfo::read(session, transfer.dataset)?;
-    let table = read_chunk_table(session, transfer.dataset, &info).map_err(named)?;
+    info.refresh(session, transfer.dataset)?;
+    let table = read_chunk_table(session, transfer.dataset, info)
+        .map_err(|error| info.name_in(error))?;
     // A table that is damaged may name places where no file ends.
     file.lengthen(table.end().min(info.file.size))?;
-    Ok((info, Arc::new(table)))
+    Ok(Arc::new(table))
 }
 
 /// Makes sure that the dataset has storage of which HDF5 holds nothing back, and that HDF5 can be
@@ -181,16 +182,16 @@ fn chunk_table(
 fn contiguous(
     session: &Session<'_>,
     transfer: &DatasetTransfer<'_>,
-    info: &DatasetInfo,
+    info: &mut DatasetInfo,
     written: &WrittenDataset,
     selection: &Selection,
     file: &File,
-) -> std::result::Result<DatasetInfo, Stop> {
+) -> std::result::Result<(), Stop> {
     let reach = info.bytes()?.saturating_sub(written.element);
     if reach < info.file.sieve_buffer as u64 {
         return refused("the dataset is so small that HDF5 may keep all of it");
     }
-    let info = match info.layout {
+    match info.layout {
         Layout::Contiguous { offset: None } => {
             let past_sieve = written.past_sieve(session)?;
             let more_than = match past_sieve {
@@ -204,14 +205,13 @@ fn contiguous(
             let (end, fill) = ((&*start, &*count), info.fill.as_deref());
             let allocate = || written.allocate(session, end, fill, past_sieve);
             unfinished::watched(session, transfer.dataset, allocate)?;
-            DatasetInfo::read(session, transfer.dataset)?
+            info.refresh(session, transfer.dataset)?;
         }
         _ => {
             unfinished::refuse(session, transfer.dataset)?;
             flush(session, transfer.dataset, info)?;
-            info.clone()
         }
-    };
+    }
     let Layout::Contiguous {
         offset: Some(offset),
     } = info.layout
@@ -225,5 +225,5 @@ fn contiguous(
         let status = unsafe { (session.hdf5.H5Fflush)(transfer.dataset, H5F_SCOPE_LOCAL) };
         session.check(status, "flush the file")?;
     }
-    Ok(info)
+    Ok(())
 }
