@@ -123,6 +123,12 @@ pub fn set(specification: String) {
     }
 }
 
+/// Calls of a kind so far; `None` if there is none of this name.
+pub fn calls(name: &str) -> Option<u64> {
+    let (kind, ..) = KINDS.iter().find(|(_, known, _)| *known == name)?;
+    Some(CALLS[*kind as usize].load(Ordering::Relaxed))
+}
+
 fn matching(specification: &str, kind: Kind, call: u64) -> Option<i32> {
     let (_, name, fitting) = KINDS[kind as usize];
     specification.split(',').find_map(|entry| {

@@ -15,4 +15,4 @@ mod write;
 pub use bound::{BoundPlan, Given};
 pub use plain::extents;
 pub use sink::{BlockSink, ChunkSink, ChunkStep, DenseSink, EncodedChunk, Sink};
-pub use submit::{Beforehand, PreparedTransfer, SubmitOptions, TransferKind, submit};
+pub use submit::{AtEnd, Beforehand, PreparedTransfer, SubmitOptions, TransferKind, submit};

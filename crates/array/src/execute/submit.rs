@@ -61,13 +61,16 @@ pub enum TransferKind {
         /// Its ranges; their memory counts from the lowest byte.
         ranges: Vec<Extent>,
         /// Called at the end on the submitter's thread, however the request has ended.
-        at_end: Option<Box<dyn Fn() + Send + Sync>>,
+        at_end: Option<AtEnd>,
     },
     /// Arrays are read.
     Read(Vec<BoundPlan>),
     /// An array is written.
     Write(BoundPlan, Sink),
 }
+
+/// What comes last, on the submitter's thread.
+pub type AtEnd = Box<dyn Fn() + Send + Sync>;
 
 /// What was done for a request before it was submitted.
 pub struct Beforehand {
@@ -111,7 +114,10 @@ pub unsafe fn submit(
             at_end,
         } => {
             // SAFETY: passed on.
-            return unsafe { submit_plain(prepared.direction, &file, ranges, start, at_end, with) };
+            return unsafe {
+                let plain = (&file, ranges, at_end);
+                submit_plain(prepared.direction, plain, (start, memory), with)
+            };
         }
         kind => kind,
     };
@@ -227,10 +233,8 @@ fn start_of(prepared: &PreparedTransfer, address: usize) -> Result<usize> {
 /// As for [`submit`].
 unsafe fn submit_plain(
     direction: Operation,
-    file: &Arc<File>,
-    mut ranges: Vec<Extent>,
-    start: usize,
-    at_end: Option<Box<dyn Fn() + Send + Sync>>,
+    (file, mut ranges, at_end): (&Arc<File>, Vec<Extent>, Option<AtEnd>),
+    (start, memory): (usize, Memory),
     with: SubmitOptions,
 ) -> Result<Request> {
     for range in &mut ranges {
@@ -238,6 +242,7 @@ unsafe fn submit_plain(
     }
     let mut order = request::Order::new(direction, &ranges, with.options);
     order.background = with.background;
+    order.memory = Some(memory);
     // SAFETY: passed on: the ranges lie inside the memory described.
     unsafe {
         match at_end {

@@ -21,6 +21,15 @@ pub unsafe extern "C" fn cudasim_fail(specification: *const c_char) {
     failure::set(text.to_string_lossy().into_owned());
 }
 
+/// Calls of a kind, by its name in [`crate::failure`], since the process began or [`cudasim_fail`] was
+/// called. No kind of another name has any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudasim_calls(kind: *const c_char) -> u64 {
+    // SAFETY: the caller passes a string that ends with NUL.
+    let name = unsafe { CStr::from_ptr(kind) };
+    failure::calls(&name.to_string_lossy()).unwrap_or(0)
+}
+
 /// Device, managed and pinned allocations that are not freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudasim_live_allocations() -> usize {

@@ -26,6 +26,7 @@ use crate::file::File;
 use crate::file::position::Operation;
 use crate::gpu::Context;
 use crate::gpu::stream::{Flag, Stream};
+use crate::memory::Memory;
 use crate::options::{MAX_THREADS, Options, RouteName};
 use crate::plan::Extent;
 use crate::report::Report;
@@ -48,6 +49,9 @@ pub struct Order<'a> {
     pub operation: Operation,
     pub extents: &'a [Extent],
     pub options: Options,
+    /// What is known of the memory: all extents lie in one buffer, and this is what the driver says of
+    /// its lowest byte.
+    pub memory: Option<Memory>,
     /// Faults to inject, for tests.
     pub faults: Option<Box<Decide>>,
     /// The caller goes on meanwhile, maybe with work on the same GPU: the mapped route, which
@@ -61,6 +65,7 @@ impl<'a> Order<'a> {
             operation,
             extents,
             options,
+            memory: None,
             faults: None,
             background: false,
         }

@@ -131,7 +131,7 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
         threads: 1,
     };
     let faults = order.faults.map(Faults::new).map(Arc::new);
-    for (memory, extents) in by_place(order.extents)? {
+    for (memory, extents) in by_place(order.extents, order.memory)? {
         let choice = Chooser {
             engine,
             file,
@@ -212,7 +212,20 @@ fn refuse_overlap(extents: &[Extent]) -> Result<()> {
 
 /// Sorts extents by where their memory is. Neighbours mostly lie in one allocation, about which
 /// the driver is asked once.
-fn by_place(extents: &[Extent]) -> Result<Vec<(Memory, Vec<Extent>)>> {
+fn by_place(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<(Memory, Vec<Extent>)>> {
+    // A buffer that begins in host memory is host memory throughout. One on a GPU may be made of several
+    // allocations.
+    if let Some(memory) = buffer.filter(|memory| {
+        let range = memory.range.as_ref();
+        memory.context.is_none() || range.is_some_and(|range| are_inside(extents, range))
+    }) {
+        let some = extents.iter().filter(|extent| extent.length > 0);
+        let some: Vec<Extent> = some.copied().collect();
+        return Ok(match some.is_empty() {
+            true => Vec::new(),
+            false => vec![(memory, some)],
+        });
+    }
     let mut places: Vec<(Memory, Vec<Extent>)> = Vec::new();
     let mut known: Option<(std::ops::Range<usize>, usize)> = None;
     for extent in extents.iter().filter(|e| e.length > 0) {
@@ -235,4 +248,11 @@ fn by_place(extents: &[Extent]) -> Result<Vec<(Memory, Vec<Extent>)>> {
         known = memory.range.clone().map(|range| (range, index));
     }
     Ok(places)
+}
+
+fn are_inside(extents: &[Extent], range: &std::ops::Range<usize>) -> bool {
+    extents.iter().all(|extent| {
+        let end = extent.memory.checked_add(extent.length as usize);
+        extent.memory >= range.start && end.is_some_and(|end| end <= range.end)
+    })
 }

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 /// The stand-in's own functions; see crates/cudasim/src/api/control.rs.
 pub struct Standin {
     fail: unsafe extern "C" fn(*const c_char),
+    calls: unsafe extern "C" fn(*const c_char) -> u64,
     allocations: extern "C" fn() -> usize,
     registrations: extern "C" fn() -> usize,
     streams: extern "C" fn() -> usize,
@@ -62,6 +63,9 @@ fn find() -> Option<Standin> {
             fail: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char)>(symbol(
                 c"cudasim_fail",
             )?),
+            calls: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char) -> u64>(
+                symbol(c"cudasim_calls")?,
+            ),
             allocations: counter(c"cudasim_live_allocations")?,
             registrations: counter(c"cudasim_live_registrations")?,
             streams: counter(c"cudasim_live_streams")?,
@@ -79,6 +83,12 @@ impl Standin {
         // SAFETY: a C string.
         unsafe { (self.fail)(text.as_ptr()) };
         Failing(self)
+    }
+
+    /// Calls of a kind, as crates/cudasim/src/failure.rs names it, since failures were last told.
+    pub fn calls(&self, kind: &std::ffi::CStr) -> u64 {
+        // SAFETY: a C string.
+        unsafe { (self.calls)(kind.as_ptr()) }
     }
 
     pub fn alive(&self) -> Alive {

@@ -18,6 +18,7 @@ const VARIABLE: &str = "PENSTOCK_TEST_HDF5";
 
 pub struct Setting {
     pub hdf5: Hdf5,
+    pub library: PathBuf,
     pub folder: PathBuf,
     python: PathBuf,
     _keep: tempfile::TempDir,
@@ -58,6 +59,7 @@ fn set_up() -> Result<Setting, String> {
     let keep = tempfile::tempdir().unwrap();
     let setting = Setting {
         hdf5,
+        library: library.clone(),
         folder: keep.path().to_owned(),
         python,
         _keep: keep,
