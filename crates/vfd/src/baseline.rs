@@ -133,7 +133,7 @@ unsafe fn by_cufile(
         ..options
     };
     // SAFETY: passed on.
-    unsafe { file.by_engine(operation, extents, options) }.map_err(|error| {
+    unsafe { file.by_engine(operation, extents, None, options) }.map_err(|error| {
         // The route was chosen by the mode.
         let remedy = error.remedy_text().replace("route=auto", "mode=auto");
         error.remedy(remedy)

@@ -1,7 +1,6 @@
 //! Reads and writes of the driver: HDF5's own data by one system call, raw data by where its memory
 //! is.
 
-use std::ops::Range;
 use std::time::Instant;
 
 use penstock_engine::error::{Error, Result};
@@ -43,8 +42,9 @@ impl DriverFile {
             return unsafe { self.move_host(operation, Way::Metadata, &extent) };
         }
         if is_on_gpu(extent.memory)? {
+            let allocation = Memory::at(extent.memory)?;
             // SAFETY: passed on.
-            return unsafe { self.move_gpu(operation, &[extent]) };
+            return unsafe { self.move_gpu(operation, &[extent], vec![allocation]) };
         }
         // SAFETY: passed on.
         unsafe { self.move_raw_host(operation, &[extent]) }
@@ -64,16 +64,15 @@ impl DriverFile {
             return extents.iter().try_for_each(one);
         }
         let (mut on_gpu, mut on_host) = (Vec::new(), Vec::new());
-        let mut known: Option<Range<usize>> = None;
+        // Of each allocation on a GPU that is met, what the driver of CUDA says.
+        let mut allocations: Vec<Memory> = Vec::new();
         for extent in extents.iter().filter(|extent| extent.length > 0) {
             self.check(extent)?;
-            if known
-                .as_ref()
-                .is_some_and(|range| range.contains(&extent.memory))
-            {
+            let last = allocations.last().and_then(|memory| memory.range.as_ref());
+            if last.is_some_and(|range| range.contains(&extent.memory)) {
                 on_gpu.push(*extent);
             } else if is_on_gpu(extent.memory)? {
-                known = Memory::at(extent.memory)?.range;
+                allocations.push(Memory::at(extent.memory)?);
                 on_gpu.push(*extent);
             } else {
                 on_host.push(*extent);
@@ -82,7 +81,7 @@ impl DriverFile {
         // SAFETY: passed on.
         unsafe {
             if !on_gpu.is_empty() {
-                self.move_gpu(operation, &on_gpu)?;
+                self.move_gpu(operation, &on_gpu, allocations)?;
             }
             self.move_raw_host(operation, &on_host)
         }
@@ -116,7 +115,7 @@ impl DriverFile {
             let options = self.host_options()?;
             match self.engine() {
                 // SAFETY: passed on.
-                Ok(_) => return unsafe { self.by_engine(operation, extents, options) },
+                Ok(_) => return unsafe { self.by_engine(operation, extents, None, options) },
                 // Host memory needs no more than the descriptor that is there.
                 Err(error) => self.account.note(&format!("moved by one thread: {error}")),
             }
@@ -144,23 +143,24 @@ impl DriverFile {
 
     /// # Safety
     /// As for [`move_range`](Self::move_range), in GPU memory.
-    unsafe fn move_gpu(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
+    unsafe fn move_gpu(
+        &self,
+        operation: Operation,
+        extents: &[Extent],
+        mut allocations: Vec<Memory>,
+    ) -> Result<()> {
         // What the application has queued is done before its memory is touched, as for cudaMemcpy.
-        let mut known: Option<Range<usize>> = None;
-        for extent in extents {
-            if !known
-                .as_ref()
-                .is_some_and(|range| range.contains(&extent.memory))
-            {
-                let memory = Memory::at(extent.memory)?;
-                copy::follow_default_stream(&memory)?;
-                known = memory.range;
-            }
+        for memory in &allocations {
+            copy::follow_default_stream(memory)?;
         }
+        let memory = match allocations.len() {
+            1 => allocations.pop(),
+            _ => None,
+        };
         let settings = self.settings_in_force()?;
         match settings.mode {
             // SAFETY: passed on.
-            Mode::Auto => unsafe { self.by_engine(operation, extents, settings.options) },
+            Mode::Auto => unsafe { self.by_engine(operation, extents, memory, settings.options) },
             // SAFETY: passed on.
             _ => unsafe { baseline::move_gpu(self, operation, extents, &settings) },
         }
@@ -172,6 +172,7 @@ impl DriverFile {
         &self,
         operation: Operation,
         extents: &[Extent],
+        memory: Option<Memory>,
         options: Options,
     ) -> Result<()> {
         let since = Instant::now();
@@ -188,8 +189,10 @@ impl DriverFile {
             return Ok(());
         }
         let file = self.engine()?;
+        let mut order = Order::new(operation, extents, options);
+        order.memory = memory;
         // SAFETY: passed on.
-        let report = unsafe { request::run(file, Order::new(operation, extents, options))? };
+        let report = unsafe { request::run(file, order)? };
         self.account.moved_by_engine(operation, &report, since);
         if operation == Operation::Write {
             let end = extents
