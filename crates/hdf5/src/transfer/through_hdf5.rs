@@ -94,7 +94,7 @@ pub(super) unsafe fn prepare(
         Operation::Read => TransferKind::Read(vec![bound]),
         Operation::Write => {
             let bytes = call.bytes;
-            let sink = KeptCall(call.keep(session)?);
+            let sink = call.keep(session)?;
             TransferKind::Write(bound, Sink::Dense(Box::new(sink), bytes))
         }
     };
@@ -261,9 +261,8 @@ impl LibraryCall {
         Ok(given.into())
     }
 
-    /// Copies type and dataspace, which the caller may close before they are needed. They are closed by
-    /// [`close`](Self::close).
-    fn keep(mut self, session: &Session<'_>) -> Result<LibraryCall> {
+    /// Copies type and dataspace, which the caller may close before they are needed.
+    fn keep(mut self, session: &Session<'_>) -> Result<KeptCall> {
         let hdf5 = session.hdf5;
         // SAFETY: takes an identifier, which HDF5 checks; the answer is ours to close.
         let memory_type = unsafe { (hdf5.H5Tcopy)(self.memory_type) };
@@ -275,22 +274,12 @@ impl LibraryCall {
             self.file_space = space.keep();
         }
         self.memory_type = memory_type.keep();
-        Ok(self)
-    }
-
-    /// To be called once, after [`keep`](Self::keep).
-    fn close(&self, session: &Session<'_>) {
-        // SAFETY: both were copied by `keep`, and nothing uses them any more.
-        unsafe {
-            (session.hdf5.H5Tclose)(self.memory_type);
-            if self.file_space != H5S_ALL {
-                (session.hdf5.H5Sclose)(self.file_space);
-            }
-        }
+        Ok(KeptCall(self))
     }
 }
 
-/// A call that waits for its elements. Its type and dataspace are copies.
+/// A call that waits for its elements. Its type and dataspace are copies, which are open until
+/// [`end`](DenseSink::end).
 struct KeptCall(LibraryCall);
 
 impl DenseSink for KeptCall {
@@ -305,9 +294,15 @@ impl DenseSink for KeptCall {
     }
 
     fn end(&self) {
-        // SAFETY: as above.
-        let session = unsafe { self.0.dataset.session() };
-        self.0.close(&session);
+        let call = &self.0;
+        // SAFETY: as above; both were copied when the call was kept, and nothing uses them any more.
+        unsafe {
+            let session = call.dataset.session();
+            (session.hdf5.H5Tclose)(call.memory_type);
+            if call.file_space != H5S_ALL {
+                (session.hdf5.H5Sclose)(call.file_space);
+            }
+        }
     }
 
     fn path(&self) -> Path {
