@@ -1,9 +1,8 @@
-//! The HDF5 libraries of the process: which copy calls, the calls themselves with their errors, and what
-//! is to be told when one of them closes.
+//! The HDF5 libraries of the process: which copy calls, the calls with their errors, and which drivers
+//! have plain files.
 
 pub mod callback;
 pub mod copies;
-pub mod numbers;
 pub mod plain_files;
 mod session;
 

@@ -9,6 +9,7 @@ pub mod conflicts;
 mod contiguous;
 mod held;
 mod inside;
+mod numbers;
 mod prepare;
 mod read;
 mod request;
@@ -41,7 +42,7 @@ pub use touched::{is_cut_off, is_done, rewritten_blocks};
 pub use unsettled::address as unsettled_count;
 
 use crate::dataset::{DatasetInfo, Layout, dataspace, pointers};
-use crate::library::{Session, numbers};
+use crate::library::Session;
 
 /// The caller's memory.
 pub struct Buffer {

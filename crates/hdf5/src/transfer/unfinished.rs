@@ -12,8 +12,8 @@ use penstock_sys::hdf5::{
     H5D_FILL_TIME_IFSET, H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_USER_DEFINED, hid_t,
 };
 
+use super::numbers;
 use crate::library::Session;
-use crate::library::numbers;
 use crate::transfer::unsettled;
 
 /// A dataset, however often it is open: the copy of HDF5, and what that tells of file and object.

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use penstock_sys::hdf5::Hdf5;
 
-use crate::transfer::conflicts;
-use crate::transfer::unfinished;
+use super::conflicts;
+use super::unfinished;
 
 /// Copies of HDF5 that call [`closes`] when they close.
 static ARRANGED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
@@ -18,7 +18,7 @@ fn arranged() -> MutexGuard<'static, Vec<usize>> {
 }
 
 /// Something is about to be kept by a number. The thread may call HDF5.
-pub fn are_kept(hdf5: &Hdf5) {
+pub(super) fn are_kept(hdf5: &Hdf5) {
     let copy = hdf5.copy();
     if arranged().contains(&copy) {
         return;
