@@ -63,12 +63,11 @@ pub(super) fn plan(
             let info = Arc::new(info.clone());
             let layout = &memory.layout;
             let parts = virtual_parts(session, transfer, &info, &selection, layout, &conversion)?;
-            return Ok(prepared(
-                transfer,
-                &info,
-                &memory,
-                TransferKind::Read(parts),
-            ));
+            let kind = match parts.is_empty() {
+                true => TransferKind::Nothing,
+                false => TransferKind::Read(parts),
+            };
+            return Ok(prepared(transfer, &info, &memory, kind));
         }
         _ => {}
     }
