@@ -5,61 +5,57 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::options::{Options, RouteName};
 
-/// A way that bytes can take. Each byte of a request is counted on exactly one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Path {
-    HostBuffered,
-    HostDirect,
-    StagedBuffered,
-    StagedDirect,
-    Mapped,
-    GdsP2p,
-    GdsNvfs,
-    GdsPosix,
-    GdsUnproven,
-    /// Through host memory by HDF5 itself.
-    Hdf5,
+/// Defines [`Path`] and all that is known of each path.
+macro_rules! paths {
+    ($($(#[$about:meta])* $path:ident, $name:literal, $route:ident;)*) => {
+        /// A path that bytes take between a file and memory. Each byte of a request is counted on
+        /// exactly one.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Path {
+            $($(#[$about])* $path,)*
+        }
+
+        /// Every path, in the order of the enum and of the counters in `penstock_report`.
+        pub const PATHS: [Path; [$($name),*].len()] = [$(Path::$path),*];
+
+        impl Path {
+            /// The name of the path's counter in `penstock_report`, such as `host_buffered`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Path::$path => $name,)*
+                }
+            }
+
+            fn route(self) -> RouteName {
+                match self {
+                    $(Path::$path => RouteName::$route,)*
+                }
+            }
+        }
+    };
 }
 
-pub const PATHS: [Path; 10] = [
-    Path::HostBuffered,
-    Path::HostDirect,
-    Path::StagedBuffered,
-    Path::StagedDirect,
-    Path::Mapped,
-    Path::GdsP2p,
-    Path::GdsNvfs,
-    Path::GdsPosix,
-    Path::GdsUnproven,
-    Path::Hdf5,
-];
-
-impl Path {
-    /// The name of its count in `penstock_report`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Path::HostBuffered => "host_buffered",
-            Path::HostDirect => "host_direct",
-            Path::StagedBuffered => "staged_buffered",
-            Path::StagedDirect => "staged_direct",
-            Path::Mapped => "mapped",
-            Path::GdsP2p => "gds_p2p",
-            Path::GdsNvfs => "gds_nvfs",
-            Path::GdsPosix => "gds_posix",
-            Path::GdsUnproven => "gds_unproven",
-            Path::Hdf5 => "hdf5",
-        }
-    }
-
-    fn route(self) -> RouteName {
-        match self {
-            Path::HostBuffered | Path::HostDirect => RouteName::Host,
-            Path::StagedBuffered | Path::StagedDirect => RouteName::Staged,
-            Path::Mapped => RouteName::Mapped,
-            Path::Hdf5 => RouteName::Hdf5,
-            _ => RouteName::Gds,
-        }
-    }
+paths! {
+    /// Between the page cache and host memory.
+    HostBuffered, "host_buffered", Host;
+    /// Between the medium and host memory, by O_DIRECT.
+    HostDirect, "host_direct", Host;
+    /// Between the page cache, a pinned slot and the GPU.
+    StagedBuffered, "staged_buffered", Staged;
+    /// Between the medium, a pinned slot and the GPU, by O_DIRECT.
+    StagedDirect, "staged_direct", Staged;
+    /// From pinned pages of the page cache, which the GPU pulls.
+    Mapped, "mapped", Mapped;
+    /// By cuFile over PCIe peer-to-peer, as its statistics prove.
+    GdsP2p, "gds_p2p", Gds;
+    /// By cuFile through the nvidia-fs kernel module, as its statistics prove.
+    GdsNvfs, "gds_nvfs", Gds;
+    /// By cuFile through host memory, as its statistics prove.
+    GdsPosix, "gds_posix", Gds;
+    /// By cuFile, whose statistics do not prove which way.
+    GdsUnproven, "gds_unproven", Gds;
+    /// Through host memory, by HDF5 itself.
+    Hdf5, "hdf5", Hdf5;
 }
 
 /// Counters of a request under way, shared by its workers.
