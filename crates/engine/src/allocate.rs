@@ -12,14 +12,14 @@ use crate::memory::{Memory, MemoryKind};
 
 /// Kind and CUDA ordinal (-1 for pageable memory) of the memory at an address.
 pub fn memory_kind(address: usize) -> Result<(MemoryKind, i32)> {
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let memory = Memory::at(address)?;
     Ok((memory.kind, memory.device))
 }
 
 /// Number of CUDA devices; 0 where there is no driver.
 pub fn device_count() -> Result<i32> {
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     match gpu::driver() {
         Ok(driver) => driver.device_count(),
         Err(_) => Ok(0),
@@ -27,7 +27,7 @@ pub fn device_count() -> Result<i32> {
 }
 
 fn context(device: i32) -> Result<Arc<Context>> {
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let count = gpu::driver()?.device_count()?;
     if !(0..count).contains(&device) {
         return Err(Error::new(
@@ -63,7 +63,7 @@ pub unsafe fn device_free(address: u64) -> Result<()> {
     if address == 0 {
         return Ok(());
     }
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let Some(context) = Memory::at(address as usize)?.context else {
         return Err(Error::invalid("the address is not of device memory"));
     };
@@ -115,7 +115,7 @@ pub unsafe fn host_free(address: *mut c_void) -> Result<()> {
 /// # Safety
 /// As there.
 pub unsafe fn copy(to: usize, from: usize, bytes: u64) -> Result<()> {
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     // SAFETY: passed on.
     unsafe { crate::copy::copy(to, from, bytes as usize) }
 }

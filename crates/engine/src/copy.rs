@@ -30,7 +30,7 @@ pub unsafe fn copy(destination: usize, source: usize, length: usize) -> Result<(
         unsafe { ptr::copy_nonoverlapping(source as *const u8, destination as *mut u8, length) };
         return Ok(());
     }
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let (to, from) = (Memory::at(destination)?, Memory::at(source)?);
     if !to.same_place(&from) && to.context.is_some() {
         // The copy follows the default stream of the other context only.
@@ -57,7 +57,7 @@ pub unsafe fn zero(destination: usize, length: usize) -> Result<()> {
         unsafe { ptr::write_bytes(destination as *mut u8, 0, length) };
         return Ok(());
     }
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let memory = Memory::at(destination)?;
     let mut copies = Copies::with(&memory)?;
     copies.work("cuMemsetD8Async", |cuda, stream| {
@@ -74,7 +74,7 @@ pub fn follow_default_stream(memory: &Memory) -> Result<()> {
     let Some(context) = &memory.context else {
         return Ok(());
     };
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let mut lent = Lent::new(context)?;
     let queue = lent.queue()?;
     match mark_default_stream(queue)? {
@@ -106,7 +106,7 @@ impl<'a> Copies<'a> {
     /// For copies between this memory, which is device or managed memory, and the host's. They come
     /// after what the default stream has been given so far.
     pub fn with(memory: &'a Memory) -> Result<Copies<'a>> {
-        crate::refuse_fork()?;
+        crate::fork::refuse_fork()?;
         let context = memory.context.as_ref().ok_or_else(|| {
             Error::invalid("the memory is not, or no longer, GPU memory")
                 .remedy("keep GPU memory until what uses it has returned")

@@ -7,9 +7,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_sys::{cuda, cufile};
+use penstock_sys::cuda;
 use serde_json::{Value, json};
 
+use crate::cufile::{self, Mode};
 use crate::engine::engine;
 use crate::error::{Error, Kind, Result};
 use crate::file::layout::{self, Part};
@@ -17,12 +18,11 @@ use crate::file::mount::Mount;
 use crate::file::residency::{has_cachestat, residency};
 use crate::file::system::FileSystem;
 use crate::file::{Access, File, open_fd, page_size};
+use crate::fork::refuse_fork;
 use crate::gpu::{self, Driver};
 use crate::options::{Choice, IoMode, Options, RouteName};
 use crate::profile;
-use crate::refuse_fork;
 use crate::request::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
-use crate::routes::gds::{self, Mode};
 use crate::routes::uring;
 
 /// Raised when a struct or function of the C interface changes, as `PENSTOCK_API_VERSION` is.
@@ -154,7 +154,7 @@ fn device(driver: &Driver, ordinal: i32) -> Value {
 // -- cuFile -------------------------------------------------------------------------------
 
 fn describe_cufile(place: Option<&Place>) -> Value {
-    let library = cufile::cufile();
+    let library = penstock_sys::cufile::cufile();
     let started = start_cufile();
     let taken = match (&started, place) {
         (Ok(_), Some(place)) => place.register(),
@@ -184,9 +184,9 @@ fn describe_cufile(place: Option<&Place>) -> Value {
 }
 
 /// Opens cuFile's driver, but only where CUDA works: elsewhere the call would not return.
-fn start_cufile() -> Result<&'static gds::Driver> {
+fn start_cufile() -> Result<&'static cufile::Driver> {
     match cuda_driver() {
-        Ok(_) => gds::driver(),
+        Ok(_) => cufile::driver(),
         Err(e) => Err(Error::new(
             Kind::Unavailable,
             format!("cuFile needs a CUDA driver: {}", e.cause()),
@@ -194,7 +194,7 @@ fn start_cufile() -> Result<&'static gds::Driver> {
     }
 }
 
-fn cufile_version(cufile: &cufile::CuFile) -> Option<String> {
+fn cufile_version(cufile: &penstock_sys::cufile::CuFile) -> Option<String> {
     let mut number = 0;
     // SAFETY: `number` is a valid place for the answer.
     let asked = unsafe { (cufile.cuFileGetVersion?)(&mut number) };
@@ -314,8 +314,7 @@ impl Place {
             ..Access::default()
         };
         let file = File::open(&same, access, Options::default())?;
-        file.cufile
-            .get(gds::driver()?, &file, false)
+        file.cufile_handle(cufile::driver()?, false)
             .map(drop)
             .map_err(|e| {
                 Error::new(e.kind(), e.cause())

@@ -1,13 +1,13 @@
 //! The one engine of a process: its workers, its ring, its defaults.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, Once, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
+use crate::fork::{refuse_fork, watch_forks};
 use crate::options::{Options, parse_size};
 use crate::profile::Profiles;
 use crate::staging::Ring;
-use crate::tally::Tally;
 use crate::trace;
 use crate::workers::Workers;
 
@@ -20,17 +20,9 @@ pub(crate) struct Engine {
     process: Mutex<Options>,
     /// Whether any were ever set: small calls do without the lock.
     has_process_options: AtomicBool,
-    /// Requests under way.
-    pub requests: Tally,
-    /// Those of them that end though nobody takes their turns.
-    pub independent: Tally,
     /// Why the trace that the environment asks for could not begin; told to the first caller.
     trace_failed: Mutex<Option<Error>>,
 }
-
-/// Set in a child made by fork: none of the engine's threads exist there, and its locks may be
-/// held for ever by threads of the parent.
-static FORKED: AtomicBool = AtomicBool::new(false);
 
 static ENGINE: OnceLock<Result<Engine>> = OnceLock::new();
 
@@ -47,45 +39,6 @@ pub(crate) fn engine() -> Result<&'static Engine> {
         .unwrap_or_else(|e| e.into_inner())
         .take();
     failed.map_or(Ok(engine), Err)
-}
-
-/// From now on a forked child is told so. Called before anything that a child could not use:
-/// threads, locks that threads hold, the CUDA driver.
-pub(crate) fn watch_forks() {
-    unsafe extern "C" fn in_child() {
-        FORKED.store(true, Ordering::Relaxed);
-    }
-    static ONCE: Once = Once::new();
-    // SAFETY: the handler only stores to an atomic, which is allowed after fork.
-    ONCE.call_once(|| unsafe {
-        libc::pthread_atfork(None, None, Some(in_child));
-    });
-}
-
-/// An error in a forked child of a process that used the engine.
-pub fn refuse_fork() -> Result<()> {
-    if !FORKED.load(Ordering::Relaxed) {
-        return Ok(());
-    }
-    Err(Error::new(
-        Kind::Forked,
-        "this process was forked from one that had used Penstock",
-    )
-    .remedy("start workers with spawn or forkserver instead of fork, or use Penstock first in the child"))
-}
-
-/// Whether no request is under way in this process.
-pub(crate) fn is_idle() -> bool {
-    engine().is_ok_and(|engine| engine.requests.is_none())
-}
-
-/// Waits for all requests that are under way in this process now, but those that ask for turns. These
-/// may ask whoever submitted them, who may be waiting here.
-pub fn drain() -> Result<()> {
-    let engine = engine()?;
-    crate::request::begin_all();
-    engine.independent.wait_for_present();
-    Ok(())
 }
 
 /// Sets the level of options between those of a file and those of the environment.
@@ -151,8 +104,6 @@ impl Engine {
             environment,
             process: Mutex::default(),
             has_process_options: AtomicBool::new(false),
-            requests: Tally::new(),
-            independent: Tally::new(),
             trace_failed: Mutex::new(trace_failed),
         })
     }

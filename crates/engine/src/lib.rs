@@ -6,11 +6,14 @@
 
 pub mod allocate;
 pub mod copy;
+mod cufile;
 pub mod describe;
 mod engine;
 pub mod error;
 pub mod file;
+mod fork;
 pub mod gpu;
+mod in_flight;
 pub mod memory;
 pub mod options;
 mod plan;
@@ -24,16 +27,14 @@ mod sharing;
 pub mod snapshot;
 pub mod staging;
 mod sync;
-mod tally;
 pub mod trace;
 mod workers;
 
-pub use engine::{
-    cores, drain, merged_options, options_without_engine, refuse_fork, set_process_options,
-};
+pub use cufile::buffer;
+pub use engine::{cores, merged_options, options_without_engine, set_process_options};
+pub use fork::refuse_fork;
 pub use gpu::stream::Stream;
 pub use memory::MemoryKind;
 pub use plan::Extent;
-pub use request::StreamOrder;
+pub use request::{StreamOrder, drain};
 pub use routes::fault;
-pub use routes::gds::buffer;

@@ -8,8 +8,8 @@ use std::mem;
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
-use crate::engine::refuse_fork;
 use crate::error::{Error, Result};
+use crate::fork::refuse_fork;
 
 /// What the CPU is to do with the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

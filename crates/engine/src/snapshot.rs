@@ -57,7 +57,7 @@ impl Snapshot {
             let copied = unsafe { OnHost::of_host(address, touched)? };
             return Ok(Taken::now(Place::Host(copied)));
         };
-        crate::refuse_fork()?;
+        crate::fork::refuse_fork()?;
         // SAFETY: passed on.
         match unsafe { OnGpu::take(context, from, &touched, stream) } {
             Ok((copied, after)) => Ok(Taken {

@@ -17,9 +17,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use penstock_sys::cufile::CUfileHandle;
+
+use crate::cufile::{self, Handles};
 use crate::error::{Error, Kind, Result};
+use crate::in_flight::InFlight;
 use crate::options::Options;
-use crate::tally::Tally;
 use mount::Mount;
 use system::FileSystem;
 
@@ -34,9 +37,9 @@ pub struct Access {
 
 #[derive(Debug)]
 pub struct File {
-    /// cuFile's handles, made when a request first takes that route. The first field, so that
-    /// they are given up before the descriptors close that they stand for.
-    pub(crate) cufile: crate::routes::gds::HandleCell,
+    /// cuFile's handles of both descriptors. This is the first field, so that the handles are
+    /// deregistered before the descriptors close.
+    cufile: Handles,
     path: PathBuf,
     access: Access,
     buffered: OwnedFd,
@@ -47,7 +50,7 @@ pub struct File {
     mount: OnceLock<Option<Arc<Mount>>>,
     options: Mutex<Options>,
     /// Requests of this file that are under way. Each is counted until it has let go of the file.
-    pub(crate) users: Arc<Tally>,
+    pub(crate) users: Arc<InFlight>,
 }
 
 impl File {
@@ -180,8 +183,8 @@ impl File {
             direct: OnceLock::new(),
             mount: OnceLock::new(),
             options: Mutex::new(options),
-            users: Arc::new(Tally::new()),
-            cufile: Default::default(),
+            users: Arc::new(InFlight::new()),
+            cufile: Handles::default(),
         })
     }
 
@@ -210,14 +213,6 @@ impl File {
         options.check()?;
         *self.options.lock().unwrap_or_else(|e| e.into_inner()) = options;
         Ok(())
-    }
-
-    /// Waits for the requests of this file that are under way now.
-    pub fn wait_until_unused(&self) {
-        if !self.users.is_none() {
-            crate::request::begin_all();
-        }
-        self.users.wait_for_present();
     }
 
     /// The file's present length in bytes.
@@ -301,6 +296,21 @@ impl File {
 
     pub(crate) fn must_have_direct(&self) -> Result<()> {
         self.direct().as_ref().map(drop).map_err(Error::clone)
+    }
+
+    /// cuFile's handle of this file: the one past the page cache if `direct`.
+    pub(crate) fn cufile_handle(
+        &self,
+        driver: &cufile::Driver,
+        direct: bool,
+    ) -> Result<CUfileHandle> {
+        let descriptor = match direct {
+            true => self.direct_fd(),
+            false => Some(self.buffered_fd()),
+        };
+        self.cufile
+            .get(driver, direct, descriptor)
+            .map_err(|e| e.in_file(&self.path))
     }
 
     fn direct(&self) -> &Result<OwnedFd> {

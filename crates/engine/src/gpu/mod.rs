@@ -36,7 +36,7 @@ pub fn driver() -> Result<&'static Driver> {
                 )
             })?;
             let driver = Driver { cuda };
-            crate::engine::watch_forks();
+            crate::fork::watch_forks();
             // SAFETY: cuInit may be called at any time, with flags 0.
             driver.check(unsafe { (cuda.cuInit)(0) }, "cuInit")?;
             Ok(driver)

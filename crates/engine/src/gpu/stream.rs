@@ -115,7 +115,7 @@ impl Stream {
     /// Waits until the work queued on the stream is done. `device` tells whose default stream
     /// is meant.
     pub fn synchronize(self, device: i32) -> Result<()> {
-        crate::refuse_fork()?;
+        crate::fork::refuse_fork()?;
         self.in_context(&Context::primary(device)?, |context| {
             let driver = context.driver;
             self.refuse_capture(driver)?;
@@ -128,7 +128,7 @@ impl Stream {
     /// Whether all work queued on the stream is done; false also where a capture keeps it from being
     /// asked. It disturbs no capture. `device` tells whose default stream is meant.
     pub fn is_idle(self, device: i32) -> Result<bool> {
-        crate::refuse_fork()?;
+        crate::fork::refuse_fork()?;
         self.in_context(&Context::primary(device)?, |context| {
             let driver = context.driver;
             if self.is_capturing(driver) {

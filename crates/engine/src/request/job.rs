@@ -10,7 +10,7 @@ use super::progress::Waited;
 use super::tracker::Tracker;
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
-use crate::tally::Round;
+use crate::in_flight::{REQUESTS, Round, WITHOUT_TURNS};
 use crate::trace;
 
 pub(crate) struct Job {
@@ -23,9 +23,9 @@ pub(crate) struct Job {
     pub to_begin: AtomicUsize,
     /// The submitter has a share of the work.
     pub has_turns: bool,
-    /// Its places in the engine's counts of all requests, and of those without turns.
+    /// Its rounds in [`REQUESTS`], and in [`WITHOUT_TURNS`] if it has none.
     pub entered: Round,
-    pub independent: Option<Round>,
+    pub without_turns: Option<Round>,
     /// What must stay alive until no worker touches the buffers: the submitter's keepalive.
     pub owner: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -117,9 +117,9 @@ impl Job {
         );
         tracker.finish();
         duty.finished();
-        self.engine.requests.leave(self.entered);
-        if let Some(entered) = self.independent {
-            self.engine.independent.leave(entered);
+        REQUESTS.leave(self.entered);
+        if let Some(entered) = self.without_turns {
+            WITHOUT_TURNS.leave(entered);
         }
     }
 }

@@ -25,7 +25,7 @@ static LATE: Mutex<Vec<Weak<Launch>>> = Mutex::new(Vec::new());
 
 /// Waits for the streams that requests without a thread come after, and carries these requests out.
 /// For those who wait for several requests at once.
-pub fn begin_all() {
+pub(super) fn begin_all() {
     let late = std::mem::take(&mut *lock(&LATE));
     for launch in late.iter().filter_map(Weak::upgrade) {
         launch.begin_here(None);

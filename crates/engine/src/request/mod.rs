@@ -1,6 +1,7 @@
 //! Requests: from a caller's ranges to workers, and back to the caller.
 
 mod choose;
+mod drain;
 mod duty;
 pub(crate) mod edges;
 mod grow;
@@ -20,12 +21,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
-use crate::engine::{Engine, engine, refuse_fork};
+use crate::engine::{Engine, engine};
 use crate::error::{Error, Kind, Result};
 use crate::file::File;
 use crate::file::position::Operation;
+use crate::fork::refuse_fork;
 use crate::gpu::Context;
 use crate::gpu::stream::{Flag, Stream};
+use crate::in_flight::{REQUESTS, WITHOUT_TURNS};
 use crate::options::{MAX_THREADS, Options, RouteName};
 use crate::plan::Extent;
 use crate::report::Report;
@@ -33,10 +36,10 @@ use crate::routes::fault::Decide;
 use crate::save::{self, Replacement};
 use crate::workers::Task;
 pub(crate) use choose::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
+pub use drain::drain;
 pub use duty::{Duty, Remaining, Share};
 use job::Job;
 use launch::Launch;
-pub use launch::begin_all;
 use prepare::Prepared;
 use progress::Progress;
 pub use progress::Waited;
@@ -251,14 +254,14 @@ fn make_job(
     owner: Option<Box<dyn Any + Send>>,
 ) -> Made {
     let has_turns = tracker.progress.has_turns();
-    let entered = engine.requests.enter();
-    let independent = (!has_turns).then(|| engine.independent.enter());
+    let entered = REQUESTS.enter();
+    let without_turns = (!has_turns).then(|| WITHOUT_TURNS.enter());
     let job = Job {
         engine,
         duty: RwLock::new(Some(duty)),
         has_turns,
         entered,
-        independent,
+        without_turns,
         tracker: Arc::new(tracker),
         to_begin: AtomicUsize::new(lanes),
         owner: Mutex::new(owner),

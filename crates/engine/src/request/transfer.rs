@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::position::Operation;
 use crate::file::side::{Direct, FileSide};
+use crate::in_flight::Round;
 use crate::memory::Memory;
 use crate::plan::{Block, Plan};
 use crate::routes::{Route, Work};
 use crate::save::Replacement;
-use crate::tally::Round;
 use crate::trace;
 
 /// The extents of a request that lie in one place, and how they travel.

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, Once, OnceLock};
 use std::time::Instant;
 
 use crate::error::{Error, Result};
+use crate::fork::{refuse_fork, watch_forks};
 
 struct Sink {
     path: PathBuf,
@@ -30,14 +31,14 @@ fn epoch() -> Instant {
 pub(super) fn open(path: &Path) -> Result<()> {
     unsafe extern "C" fn at_exit() {
         // A forked child has a copy of the buffer, but the file is its parent's.
-        if crate::refuse_fork().is_err() {
+        if refuse_fork().is_err() {
             return;
         }
         // The process ends; there is nobody left to tell about a failure.
         let _ = super::stop();
     }
     static AT_EXIT: Once = Once::new();
-    crate::engine::watch_forks();
+    watch_forks();
     close()?;
     epoch();
     let file = File::create(path)

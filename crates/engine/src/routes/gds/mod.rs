@@ -2,9 +2,6 @@
 //! can, and through host memory where it cannot. Which of the two it was is never taken for
 //! granted: the report says what cuFile's own statistics prove.
 
-pub mod buffer;
-mod driver;
-mod handle;
 mod proof;
 
 use std::io;
@@ -12,6 +9,7 @@ use std::io;
 use penstock_sys::cufile::{CUfileHandle, op_error_name};
 
 use super::{Direct, Lane, Route, STAGED, Work};
+use crate::cufile::{self, Driver, buffer};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::position::{Call, Operation};
@@ -22,9 +20,6 @@ use crate::options::RouteName;
 use crate::plan::{Block, Extent};
 use crate::report::Path;
 use proof::Witness;
-
-pub(crate) use driver::{Driver, Mode, driver};
-pub(crate) use handle::HandleCell;
 
 pub(crate) struct Gds;
 
@@ -51,7 +46,7 @@ impl Route for Gds {
             return STAGED.lane(Work { side, ..work });
         }
         let entered = context.enter()?;
-        let driver = driver().map_err(|e| e.in_file(work.file.path()))?;
+        let driver = cufile::driver().map_err(|e| e.in_file(work.file.path()))?;
         Ok(Box::new(GdsLane {
             work,
             driver,
@@ -65,17 +60,17 @@ impl Route for Gds {
 /// straight to the GPU. Opens cuFile only on machines that have the nvidia-fs module, or where
 /// the process uses cuFile already.
 pub(crate) fn is_peer_to_peer(file: &File) -> bool {
-    if !driver::is_worth_asking() {
+    if !cufile::is_worth_asking() {
         return false;
     }
-    driver().is_ok_and(|driver| {
-        proof::may_go_straight(driver, file) && file.cufile.get(driver, file, true).is_ok()
+    cufile::driver().is_ok_and(|driver| {
+        proof::may_go_straight(driver, file) && file.cufile_handle(driver, true).is_ok()
     })
 }
 
 /// Whether cuFile starts, and takes this file.
 pub(crate) fn takes(file: &File) -> bool {
-    driver().is_ok_and(|driver| file.cufile.get(driver, file, true).is_ok())
+    cufile::driver().is_ok_and(|driver| file.cufile_handle(driver, true).is_ok())
 }
 
 /// Makes one cuFile call after another: each is done when it returns.
@@ -123,7 +118,7 @@ impl GdsLane<'_> {
         if !wanted || file.direct_fd().is_none() {
             return Ok(None);
         }
-        match file.cufile.get(self.driver, file, true) {
+        match file.cufile_handle(self.driver, true) {
             Ok(handle) => Ok(Some(handle)),
             Err(e) if self.work.direct == Direct::Always => Err(e),
             Err(_) => Ok(None),
@@ -139,11 +134,7 @@ impl GdsLane<'_> {
         if pieces.is_empty() {
             return Ok(());
         }
-        let handle = self
-            .work
-            .file
-            .cufile
-            .get(self.driver, self.work.file, false)?;
+        let handle = self.work.file.cufile_handle(self.driver, false)?;
         self.move_all(handle, pieces).map(drop)
     }
 
@@ -204,7 +195,7 @@ impl GdsLane<'_> {
 
     /// One call for `length` bytes of a piece, from byte `done` on; as cuFile answers it.
     fn call(&self, handle: CUfileHandle, piece: &Extent, done: u64, length: u64) -> isize {
-        let cufile = self.driver.cufile;
+        let calls = self.driver.cufile;
         let base = buffer::base_of(piece.memory, piece.length);
         let into_buffer = (piece.memory - base) as libc::off_t + done as libc::off_t;
         let (base, size) = (base as *mut std::ffi::c_void, length as usize);
@@ -214,8 +205,8 @@ impl GdsLane<'_> {
         // memory's context is current.
         unsafe {
             match self.work.operation {
-                Operation::Read => (cufile.cuFileRead)(handle, base, size, offset, into_buffer),
-                Operation::Write => (cufile.cuFileWrite)(handle, base, size, offset, into_buffer),
+                Operation::Read => (calls.cuFileRead)(handle, base, size, offset, into_buffer),
+                Operation::Write => (calls.cuFileWrite)(handle, base, size, offset, into_buffer),
             }
         }
     }

@@ -4,14 +4,14 @@ use std::sync::Mutex;
 
 use penstock_sys::cufile::CuFile;
 
-use super::driver::{Driver, Mode};
+use crate::cufile::{Driver, Mode};
 use crate::file::File;
 use crate::file::position::Operation;
 use crate::report::Path;
 
 /// Operations that cuFile has counted since it opened, by the way they took, on all GPUs.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
+struct Counts {
     p2p: u64,
     nvfs: u64,
     posix: u64,
@@ -25,7 +25,7 @@ struct Tally {
 pub(super) struct Witness {
     cufile: &'static CuFile,
     operation: Operation,
-    before: Option<Tally>,
+    before: Option<Counts>,
 }
 
 impl Witness {
@@ -33,13 +33,13 @@ impl Witness {
         Witness {
             cufile: driver.cufile,
             operation,
-            before: Tally::now(driver.cufile, operation),
+            before: Counts::now(driver.cufile, operation),
         }
     }
 
     /// The path of the `calls` that this lane has made since the last question.
     pub fn path_of_last(&mut self, calls: u64) -> Path {
-        let now = Tally::now(self.cufile, self.operation);
+        let now = Counts::now(self.cufile, self.operation);
         let before = std::mem::replace(&mut self.before, now);
         match (before, now) {
             (Some(before), Some(now)) => now.path_since(before, calls),
@@ -48,24 +48,24 @@ impl Witness {
     }
 }
 
-impl Tally {
+impl Counts {
     /// `None` if this cuFile keeps no statistics of that kind.
-    fn now(cufile: &CuFile, operation: Operation) -> Option<Tally> {
+    fn now(cufile: &CuFile, operation: Operation) -> Option<Counts> {
         let stats = cufile.stats_level3().ok()??;
-        let mut tally = Tally::default();
+        let mut counts = Counts::default();
         for gpu in stats.gpus() {
             let (p2p, nvfs, posix) = match operation {
                 Operation::Read => (gpu.n_p2p_reads, gpu.n_nvfs_reads, gpu.n_posix_reads),
                 Operation::Write => (gpu.n_p2p_writes, gpu.n_nvfs_writes, gpu.n_posix_writes),
             };
-            tally.p2p += p2p;
-            tally.nvfs += nvfs;
-            tally.posix += posix;
+            counts.p2p += p2p;
+            counts.nvfs += nvfs;
+            counts.posix += posix;
         }
-        Some(tally)
+        Some(counts)
     }
 
-    fn path_since(self, before: Tally, calls: u64) -> Path {
+    fn path_since(self, before: Counts, calls: u64) -> Path {
         // A reset of the statistics by another part of the process makes them go back.
         let grown = |now: u64, before: u64| now.checked_sub(before);
         let ways = (
@@ -121,26 +121,26 @@ pub(super) fn may_go_straight(driver: &Driver, file: &File) -> bool {
 mod tests {
     use super::*;
 
-    fn tally(p2p: u64, nvfs: u64, posix: u64) -> Tally {
-        Tally { p2p, nvfs, posix }
+    fn counts(p2p: u64, nvfs: u64, posix: u64) -> Counts {
+        Counts { p2p, nvfs, posix }
     }
 
     #[test]
     fn one_way_alone_is_proof() {
-        let before = tally(5, 6, 7);
-        assert_eq!(tally(8, 6, 7).path_since(before, 3), Path::GdsP2p);
-        assert_eq!(tally(5, 9, 7).path_since(before, 3), Path::GdsNvfs);
-        assert_eq!(tally(5, 6, 99).path_since(before, 3), Path::GdsPosix);
+        let before = counts(5, 6, 7);
+        assert_eq!(counts(8, 6, 7).path_since(before, 3), Path::GdsP2p);
+        assert_eq!(counts(5, 9, 7).path_since(before, 3), Path::GdsNvfs);
+        assert_eq!(counts(5, 6, 99).path_since(before, 3), Path::GdsPosix);
     }
 
     #[test]
     fn mixed_missing_or_reset_counts_prove_nothing() {
-        let before = tally(5, 6, 7);
+        let before = counts(5, 6, 7);
         for now in [
-            tally(6, 7, 7),
-            tally(5, 6, 7),
-            tally(6, 6, 7),
-            tally(0, 0, 0),
+            counts(6, 7, 7),
+            counts(5, 6, 7),
+            counts(6, 6, 7),
+            counts(0, 0, 0),
         ] {
             assert_eq!(now.path_since(before, 2), Path::GdsUnproven, "{now:?}");
         }

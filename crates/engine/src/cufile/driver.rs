@@ -9,7 +9,9 @@ use penstock_sys::cufile::{
 };
 
 use crate::error::{Error, Kind, Result};
+use crate::fork::refuse_fork;
 use crate::gpu;
+use crate::in_flight::REQUESTS;
 
 /// How cuFile says that it would move bytes, for file systems that it supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,7 @@ pub(crate) fn driver() -> Result<&'static Driver> {
 }
 
 /// Whether cuFile is open already, or the machine has what lets it go straight to the GPU.
-pub(super) fn is_worth_asking() -> bool {
+pub(crate) fn is_worth_asking() -> bool {
     static HAS_NVIDIA_FS: OnceLock<bool> = OnceLock::new();
     match DRIVER.get() {
         Some(opened) => opened.is_ok(),
@@ -81,7 +83,8 @@ fn open() -> Result<Driver> {
 extern "C" fn close_at_exit() {
     // A request that is still under way would find cuFile gone.
     if let Some(Ok(driver)) = DRIVER.get()
-        && crate::engine::is_idle()
+        && refuse_fork().is_ok()
+        && REQUESTS.is_none()
     {
         // SAFETY: cuFile is open, and no request uses it.
         let _ = unsafe { (driver.cufile.cuFileDriverClose)() };

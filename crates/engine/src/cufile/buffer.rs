@@ -21,7 +21,7 @@ static BUFFERS: RwLock<BTreeMap<usize, Buffer>> = RwLock::new(BTreeMap::new());
 
 /// Registers device memory; again, if it is registered with this length.
 pub fn register(address: usize, length: u64) -> Result<()> {
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let memory = Memory::at(address)?;
     let context = match (&memory.context, memory.kind) {
         (Some(context), MemoryKind::Device) if length > 0 => context,
@@ -61,7 +61,7 @@ pub fn register(address: usize, length: u64) -> Result<()> {
 
 /// Takes back one [`register`].
 pub fn deregister(address: usize) -> Result<()> {
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let mut buffers = BUFFERS.write().unwrap_or_else(|e| e.into_inner());
     let Entry::Occupied(mut known) = buffers.entry(address) else {
         return Err(Error::invalid("the memory is not registered with cuFile"));
@@ -89,7 +89,7 @@ pub fn deregister(address: usize) -> Result<()> {
 }
 
 /// The address by which cuFile knows some memory: that of the registered buffer around it, or its own.
-pub(super) fn base_of(address: usize, length: u64) -> usize {
+pub(crate) fn base_of(address: usize, length: u64) -> usize {
     let buffers = BUFFERS.read().unwrap_or_else(|e| e.into_inner());
     match buffers.range(..=address).next_back() {
         Some((&base, buffer)) if address - base + length as usize <= buffer.length => base,
