@@ -8,7 +8,6 @@
 
 pub mod cuda;
 pub mod cufile;
-pub mod cufile_stats;
 pub mod hdf5;
 mod library;
 pub mod nvcomp;

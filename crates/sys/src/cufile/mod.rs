@@ -1,5 +1,7 @@
 //! cuFile, the library of GPUDirect Storage.
 
+pub mod stats;
+
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::fmt;
 use std::mem::{offset_of, size_of};
@@ -9,8 +11,8 @@ use std::sync::OnceLock;
 use libc::{off_t, size_t, ssize_t, timespec};
 
 use crate::cuda::{CUresult, CUstream};
-use crate::cufile_stats::{CUfileStatsLevel1, CUfileStatsLevel2, CUfileStatsLevel3};
 use crate::library::{Absent, Search, override_from, table, vendor_folders};
+use stats::{CUfileStatsLevel1, CUfileStatsLevel2, CUfileStatsLevel3};
 
 pub type CUfileHandle = *mut c_void;
 pub type CUfileBatchHandle = *mut c_void;
