@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use penstock_engine::error::{Error, Kind, Result};
 
+use crate::structs::{check_size, fill};
+
 pub const OK: c_int = 0;
 pub const PENDING: c_int = 1;
 /// Beyond the numbers of `Kind`.
@@ -89,7 +91,8 @@ pub fn null(name: &str) -> Error {
 /// `error` is null or points to a `penstock_error` of at least `struct_size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn penstock_last_error(error: *mut CError) -> c_int {
-    if error.is_null() {
+    // SAFETY: passed on.
+    if error.is_null() || unsafe { check_size(error.cast(), "error") }.is_err() {
         return Kind::Invalid as c_int;
     }
     let filled = LAST.try_with(|last| {
@@ -107,8 +110,9 @@ pub unsafe extern "C" fn penstock_last_error(error: *mut CError) -> c_int {
             remedy: last.remedy.as_ptr(),
             message: last.message.as_ptr(),
         };
-        // SAFETY: the caller vouches for `struct_size` bytes.
-        unsafe { crate::report::fill(error, filled) }
+        // SAFETY: the caller vouches for `struct_size` bytes, and the size was checked.
+        unsafe { fill(error, filled) };
+        OK
     });
     filled.unwrap_or(Kind::Internal as c_int)
 }

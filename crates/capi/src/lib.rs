@@ -16,4 +16,5 @@ mod memory;
 mod options;
 mod report;
 mod request;
+mod structs;
 mod transfer;

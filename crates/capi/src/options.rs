@@ -7,6 +7,7 @@ use penstock_engine::options::{Choice, Decoder, IoMode, Options, RouteName};
 use penstock_engine::set_process_options;
 
 use crate::error::{OK, guard, null};
+use crate::structs::{check_size, fill};
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -66,13 +67,10 @@ pub unsafe fn read(options: *const COptions) -> Result<Options> {
         return Ok(Options::default());
     }
     // SAFETY: every version of the struct starts with its size.
-    let size = unsafe { (*options).struct_size };
-    if size < size_of::<usize>() || size > 4096 {
-        return Err(
-            Error::invalid(format!("struct_size of penstock_options is {size}"))
-                .remedy("initialise options by PENSTOCK_OPTIONS_INIT"),
-        );
-    }
+    let size = unsafe {
+        check_size(options.cast(), "options")?;
+        (*options).struct_size
+    };
     let mut known = COptions::default();
     // SAFETY: `size` bytes can be read, and all bit patterns are valid in COptions.
     unsafe {
@@ -138,11 +136,14 @@ pub unsafe extern "C" fn penstock_options_parse(
         if options.is_null() {
             return Err(null("options"));
         }
+        // SAFETY: the caller gives a struct that starts with its size.
+        unsafe { check_size(options.cast(), "options")? };
         // SAFETY: the caller gives a C string.
         let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
         let parsed = Options::parse(&text)?;
-        // SAFETY: the caller vouches for `struct_size` bytes.
-        Ok(unsafe { crate::report::fill(options, write(&parsed)) })
+        // SAFETY: the caller vouches for `struct_size` bytes, and the size was checked.
+        unsafe { fill(options, write(&parsed)) };
+        Ok(OK)
     })
 }
 

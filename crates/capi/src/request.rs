@@ -238,8 +238,11 @@ pub unsafe extern "C" fn penstock_request_report(
         unsafe { check_size(report)? };
         Ok(match REQUESTS.get(request)?.report() {
             None => PENDING,
-            // SAFETY: the caller vouches for the report.
-            Some(done) => unsafe { give(report, &done) },
+            Some(done) => {
+                // SAFETY: the caller vouches for the report.
+                unsafe { give(report, &done) };
+                OK
+            }
         })
     })
 }

@@ -7,7 +7,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::request::{Order, run, save};
 use penstock_engine::{Extent, refuse_fork};
 
-use crate::error::{guard, null};
+use crate::error::{OK, guard, null};
 use crate::file::{CFile, file_of, path_of};
 use crate::options::{self, COptions};
 use crate::report::{CReport, check_size, give};
@@ -58,7 +58,8 @@ unsafe fn transfer(
         let order = Order::new(operation, extents, options::read(options)?);
         let file = file_of(file)?;
         let done = run(&file, order)?;
-        Ok(give(report, &done))
+        give(report, &done);
+        Ok(OK)
     }
 }
 
@@ -152,6 +153,7 @@ pub unsafe extern "C" fn penstock_save(
         check_size(report)?;
         let options = options::read(options)?;
         let done = save(path_of(path)?, buffer as usize, length, options)?;
-        Ok(give(report, &done))
+        give(report, &done);
+        Ok(OK)
     })
 }
