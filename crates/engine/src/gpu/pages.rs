@@ -33,7 +33,7 @@ unsafe impl Send for Pages {}
 
 impl Pages {
     /// Fresh, zeroed memory.
-    pub fn anonymous(bytes: usize) -> io::Result<Pages> {
+    pub(crate) fn anonymous(bytes: usize) -> io::Result<Pages> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         Pages::map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
     }
@@ -41,7 +41,7 @@ impl Pages {
     /// Pages of a file from `offset` on, a multiple of the page size, to be read only. The CPU
     /// must not read through them: where the file was truncated that would raise SIGBUS. ENOMEM
     /// where the process, or Penstock, has as many mappings as it may have.
-    pub fn of_file(fd: RawFd, offset: u64, bytes: usize) -> io::Result<Pages> {
+    pub(crate) fn of_file(fd: RawFd, offset: u64, bytes: usize) -> io::Result<Pages> {
         let one_more = |count| (count < MOST_OF_FILES).then_some(count + 1);
         if OF_FILES.fetch_update(Relaxed, Relaxed, one_more).is_err() {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
@@ -74,11 +74,11 @@ impl Pages {
         })
     }
 
-    pub fn start(&self) -> *mut u8 {
+    pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -87,7 +87,7 @@ impl Pages {
     }
 
     /// madvise(2) on all of the pages.
-    pub fn advise(&self, advice: i32) -> io::Result<()> {
+    pub(crate) fn advise(&self, advice: i32) -> io::Result<()> {
         // SAFETY: the range is this mapping; none of the advices used changes its contents.
         match unsafe { libc::madvise(self.address(), self.bytes, advice) } {
             0 => Ok(()),
@@ -96,7 +96,7 @@ impl Pages {
     }
 
     /// Pins the pages for the copies of a context. Returns what the driver answers.
-    pub fn pin(&mut self, context: &Arc<Context>, flags: u32) -> Result<CUresult> {
+    pub(crate) fn pin(&mut self, context: &Arc<Context>, flags: u32) -> Result<CUresult> {
         let _entered = context.enter()?;
         // SAFETY: the range is this mapping, which stays until it was unpinned.
         let code =

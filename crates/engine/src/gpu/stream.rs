@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use penstock_sys::cuda::{self, CUdeviceptr, CUevent, CUresult, CUstream};
 
-use super::{Context, Driver, Hold, Pages, driver};
+use super::{Context, Driver, Pages, StreamWait, driver};
 use crate::error::{Error, Kind, Result};
 
 /// A stream of the caller's. The caller keeps it alive during the calls that name it; nothing else
@@ -255,7 +255,7 @@ unsafe impl Sync for Mark {}
 impl Mark {
     /// Whether the work before the mark is done; or the error that the stream is stuck in, so that
     /// it never comes here.
-    pub fn reached(&self) -> Result<bool> {
+    pub(crate) fn reached(&self) -> Result<bool> {
         let _entered = self.context.enter()?;
         let driver = self.context.driver;
         // SAFETY: the event lives as long as this.
@@ -268,7 +268,7 @@ impl Mark {
     }
 
     /// Waits until the work before the mark is done.
-    pub fn wait(&self) -> Result<()> {
+    pub(crate) fn wait(&self) -> Result<()> {
         let _entered = self.context.enter()?;
         let driver = self.context.driver;
         // SAFETY: the event lives as long as this.
@@ -303,7 +303,7 @@ pub(crate) struct Flag {
     place: Place,
     value: u32,
     /// Dropped after the word is raised.
-    _hold: Hold,
+    _wait: StreamWait,
 }
 
 /// What a stream waits for: a word of the device's address space to reach a value.
@@ -325,7 +325,7 @@ static IDLE: Mutex<Vec<Place>> = Mutex::new(Vec::new());
 
 impl Flag {
     /// A lowered flag.
-    pub fn new(context: &Arc<Context>) -> Result<Flag> {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Flag> {
         let idle = {
             let mut idle = IDLE.lock().unwrap_or_else(|e| e.into_inner());
             // Words that were pinned by a context which was reset are pinned no more.
@@ -349,11 +349,11 @@ impl Flag {
         Ok(Flag {
             place,
             value,
-            _hold: Hold::new(),
+            _wait: StreamWait::new(),
         })
     }
 
-    pub fn target(&self) -> FlagTarget {
+    pub(crate) fn target(&self) -> FlagTarget {
         FlagTarget {
             device: self.place.device,
             value: self.value,

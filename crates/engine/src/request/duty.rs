@@ -1,4 +1,4 @@
-//! What a request does, seen from the workers that serve it.
+//! What a request does, as its workers see it.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,14 +14,21 @@ use crate::staging::Ring;
 
 /// Work for the engine's workers: a plain transfer, or what another crate makes of several.
 ///
-/// As many workers as were asked for, or fewer, call [`serve`](Self::serve), all at the same time.
-/// When all of them have returned, the request concludes: on one thread, once.
+/// At most as many workers as the order names call [`serve`](Self::serve) at the same time. When all of
+/// them have returned, the request concludes, once and on one thread: [`end`](Self::end) or
+/// [`clean_up`](Self::clean_up), then [`finished`](Self::finished).
 pub trait Duty: Send + Sync {
-    /// One worker's share. Returns when nothing is left that this worker could take on, or when
-    /// [`Share::stopping`] says so; then nothing that it started touches any memory.
+    /// One worker's share. Returns when this worker finds nothing left to do, or when
+    /// [`Share::stopping`] is true. Nothing that it started then touches any memory.
+    ///
+    /// # Errors
+    /// The first error of all workers is the outcome, and stops the others.
     fn serve(&self, share: &Share<'_>) -> Result<()>;
 
-    /// What comes last, when all shares went well.
+    /// What comes last if all shares succeeded.
+    ///
+    /// # Errors
+    /// An error is the outcome of the request.
     fn end(&self, _share: &Share<'_>) -> Result<()> {
         Ok(())
     }
@@ -29,25 +36,30 @@ pub trait Duty: Send + Sync {
     /// Undoes what must not stay of a request that failed.
     fn clean_up(&self) {}
 
-    /// An error with the name of the file that the caller knows.
+    /// Adds the name of the file that the caller knows to an error.
     fn named(&self, error: Error) -> Error;
 
+    /// The direction, for traces.
     fn operation(&self) -> Operation;
 
-    /// What only the submitter's thread may do, such as calling HDF5. Called by
-    /// [`Request::turn`](super::Request::turn) when a worker has asked for it, and when all workers
-    /// have left; says what remains. Never called again after `Remaining::Nothing`, an error, or
-    /// when the request was stopped.
+    /// What only the submitter's thread may do, such as calling HDF5; returns what remains.
+    ///
+    /// [`Request::turn`](super::Request::turn) calls this when a worker has asked for a turn, and when
+    /// all workers have left. It is not called again after [`Remaining::Nothing`] or an error, nor
+    /// once the request was stopped.
+    ///
+    /// # Errors
+    /// An error is the outcome of the request, and stops its workers.
     fn turn(&self, _share: &Share<'_>) -> Result<Remaining> {
         Ok(Remaining::Nothing)
     }
 
-    /// Gives back what only the submitter's thread may give back. Called once, on that thread,
-    /// after the last turn; of a request that was stopped, after all workers have left. Not called
-    /// if the submitter drops the request instead of taking its turns.
+    /// Releases what only the submitter's thread may release. Called once on that thread: after the last
+    /// turn or, if the request was stopped, when all workers have left. Not called if the submitter
+    /// drops the request instead of taking its turns.
     fn end_turns(&self) {}
 
-    /// The outcome was published: all that the duty holds, such as files, is let go.
+    /// Drops all that the duty has, such as files. The outcome is published.
     fn finished(self: Box<Self>) {}
 }
 
@@ -56,9 +68,10 @@ pub trait Duty: Send + Sync {
 pub enum Remaining {
     /// No further turn is needed.
     Nothing,
-    /// Workers are at it; a turn will be asked for, at the latest when all of them have left.
+    /// Workers are busy. They will ask for a turn, at the latest when all of them have left.
     Turns,
-    /// As `Turns`, but so many more workers are needed, as others left for want of room.
+    /// As [`Turns`](Self::Turns), and so many more workers are needed, since others left for lack of
+    /// memory.
     Workers(usize),
 }
 
@@ -78,20 +91,22 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// Whether workers should take nothing more on: the request failed or was cancelled.
+    /// Whether workers should start nothing more, since the request failed or was cancelled.
     pub fn stopping(&self) -> bool {
         self.tracker.progress.stopping()
     }
 
+    /// The counters of the request.
     pub fn counters(&self) -> &'a Counters {
         &self.tracker.counters
     }
 
+    /// The ring of pinned slots.
     pub fn ring(&self) -> &'static Ring {
         &self.engine.ring
     }
 
-    /// This worker has found something to do.
+    /// Counts this worker as one that has found something to do; once, however often it is called.
     pub fn joined(&self) {
         if !self.joined.replace(true) {
             self.tracker.counters.joined();
@@ -105,9 +120,9 @@ impl<'a> Share<'a> {
 }
 
 impl Job {
-    /// The submitter's turn, if it was asked for. More workers than the request has left are given
-    /// to `start`.
-    pub fn turn(self: &Arc<Self>, start: impl FnOnce(usize)) {
+    /// Takes the submitter's turn, if it was asked for. `start` starts more workers, if the turn asks for
+    /// some.
+    pub(crate) fn turn(self: &Arc<Self>, start: impl FnOnce(usize)) {
         let progress = &self.tracker.progress;
         self.tracker.signals.quiet();
         if !progress.take_turn() {
@@ -127,8 +142,8 @@ impl Job {
             }
         }
         if share.stopping() {
-            // Those who have not begun find nothing to do; the others ask for the turn again when
-            // they have left.
+            // Workers that have not begun find nothing to do; the others ask for another turn when they
+            // have left.
             self.leave(self.to_begin.swap(0, Relaxed));
             if progress.is_alone() {
                 self.end_turns();
@@ -136,10 +151,10 @@ impl Job {
         }
     }
 
-    /// The submitter leaves, and with it the workers that have not begun.
+    /// Lets the submitter leave, and with it the workers that have not begun.
     fn end_turns(&self) {
         if self.tracker.progress.end_turns() {
-            // Nothing comes of a failure: what was to be given back is given back.
+            // A panic changes nothing: the submitter leaves all the same.
             let _ = self.on_duty(|duty| {
                 duty.end_turns();
                 Ok(())
@@ -148,8 +163,8 @@ impl Job {
         }
     }
 
-    /// The submitter leaves without having taken its turns. Workers may still be at it.
-    pub fn give_turns_up(&self) {
+    /// Lets the submitter leave without its turns, which stops the request. Workers may still be busy.
+    pub(crate) fn give_turns_up(&self) {
         let progress = &self.tracker.progress;
         if progress.end_turns() {
             let dropped = Error::new(

@@ -1,9 +1,12 @@
 //! Requests: from a caller's ranges to workers, and back to the caller.
+//!
+//! [`run`] moves the bytes before it returns, and [`submit`] lets workers move them. [`submit_duty`] gives
+//! workers something else to do than a plain transfer. A [`Request`] tells how far it is and how it
+//! ended, and may need the thread of its submitter: see [`Duty::turn`].
 
 mod choose;
 mod drain;
 mod duty;
-pub(crate) mod edges;
 mod grow;
 mod job;
 mod launch;
@@ -12,6 +15,7 @@ mod progress;
 mod signal;
 mod tracker;
 mod transfer;
+mod unaligned;
 mod watch;
 
 use std::any::Any;
@@ -46,19 +50,23 @@ pub use progress::Waited;
 use tracker::Tracker;
 use transfer::{Ending, Transfer};
 
-/// What a caller asks for.
+/// A transfer between ranges of a file and memory.
 pub struct Order<'a> {
+    /// The direction.
     pub operation: Operation,
+    /// The ranges, in any order. Those of a write must not overlap in the file.
     pub extents: &'a [Extent],
+    /// The options of this call; those that it leaves open come from the outer levels.
     pub options: Options,
     /// Faults to inject, for tests.
     pub faults: Option<Box<Decide>>,
-    /// The caller goes on meanwhile, maybe with work on the same GPU: the mapped route, which
-    /// waits for the GPU to be idle, is then taken only if asked for.
+    /// Whether the caller may use the GPU meanwhile. Then the mapped route, which waits until the GPU
+    /// is idle, is taken only if the options name it.
     pub background: bool,
 }
 
 impl<'a> Order<'a> {
+    /// An order without faults, not in the background.
     pub fn new(operation: Operation, extents: &'a [Extent], options: Options) -> Self {
         Order {
             operation,
@@ -70,17 +78,21 @@ impl<'a> Order<'a> {
     }
 }
 
-/// Order with a stream of the caller's.
+/// How a request is ordered with a stream of the caller's.
 #[derive(Clone, Copy)]
 pub struct StreamOrder {
+    /// The stream.
     pub stream: Stream,
-    /// The transfer starts when all work queued on the stream so far is done.
+    /// The request starts when all work queued on the stream so far is done.
     pub after: bool,
-    /// Work queued on the stream later starts when the transfer is finished or has failed.
+    /// Work queued on the stream later starts when the request has finished or failed.
     pub before: bool,
 }
 
 /// Carries out an order on the calling thread and as many workers as it takes.
+///
+/// # Errors
+/// The first failure, with its file and range. An unknown part of the bytes has then moved.
 ///
 /// # Safety
 /// The memory of each extent is valid (for writing, if the operation is a read), and nobody
@@ -94,7 +106,10 @@ pub unsafe fn run(file: &Arc<File>, order: Order<'_>) -> Result<Report> {
     run_here(engine, job)
 }
 
-/// Writes `length` bytes at `memory` as the whole new contents of the file `target`, atomically.
+/// Replaces the contents of the file `target` by `length` bytes at `memory`, atomically.
+///
+/// # Errors
+/// The first failure. The file `target` is then as it was before.
 ///
 /// # Safety
 /// As for [`run`].
@@ -104,7 +119,11 @@ pub unsafe fn save(target: &Path, memory: usize, length: u64, options: Options) 
     run_here(engine, job)
 }
 
-/// Starts an order and returns at once. `owner` is dropped when the buffers are no longer touched.
+/// Starts an order and returns at once. `owner` is dropped as soon as nothing touches the buffers any
+/// more, on any thread.
+///
+/// # Errors
+/// What is wrong with the order itself. Failures of the transfer are its outcome.
 ///
 /// # Safety
 /// As for [`run`], but until the request is finished. A stream given lives until the call returns.
@@ -119,11 +138,14 @@ pub unsafe fn submit(
     start(engine, submission.into_job(owner, None), None, stream)
 }
 
-/// What the submitter's thread does in its last turn.
+/// What the submitter's thread does in its last turn. It is called once.
 pub type LastTurn = Box<dyn Fn() + Send + Sync>;
 
-/// As [`submit`], with one turn of the submitter's at the end, when all bytes are moved or no more
-/// will be.
+/// As [`submit`], with one turn of the submitter's at the end, when all bytes have moved or no more
+/// will.
+///
+/// # Errors
+/// As for [`submit`].
 ///
 /// # Safety
 /// As for [`submit`].
@@ -141,6 +163,9 @@ pub unsafe fn submit_with_turn(
 }
 
 /// The asynchronous form of [`save`].
+///
+/// # Errors
+/// As for [`submit`].
 ///
 /// # Safety
 /// As for [`submit`].
@@ -269,22 +294,27 @@ fn make_job(
     (Arc::new(job), lanes)
 }
 
-/// A duty as a request.
+/// A duty to be made a request.
 pub struct DutyOrder {
+    /// What the workers do.
     pub duty: Box<dyn Duty>,
     /// The file that errors name.
     pub path: PathBuf,
-    /// Workers that can find something to do; at least 1.
+    /// The most workers that can find something to do; at least 1.
     pub workers: usize,
     /// A context of the memory, if it is on a GPU.
     pub context: Option<Arc<Context>>,
+    /// The route that the report names if nothing moves.
     pub asked: RouteName,
+    /// The block that the report names, in bytes.
     pub block: u64,
-    /// Whether [`Duty::turn`] is to be called.
+    /// Whether the submitter takes turns: [`Duty::turn`].
     pub has_turns: bool,
-    /// What was done before, and why the request goes another way than asked for.
+    /// Bytes of the caller that moved before the request was submitted.
     pub moved: u64,
+    /// The path that these bytes took.
     pub moved_by: crate::report::Path,
+    /// Why the request does not do as it was asked.
     pub note: Option<String>,
 }
 
@@ -308,23 +338,10 @@ impl DutyOrder {
     }
 }
 
-/// Carries out a duty on the calling thread, which also takes its turns, and as many workers as
-/// it takes.
+/// Starts a duty and returns at once. `owner` is dropped as for [`submit`].
 ///
-/// # Safety
-/// The memory that the duty touches stays valid until the call returns.
-pub unsafe fn run_duty(order: DutyOrder) -> Result<Report> {
-    let engine = engine()?;
-    if !order.has_turns {
-        return run_here(engine, order.into_job(engine, None));
-    }
-    // SAFETY: passed on.
-    let request = unsafe { submit_duty(order, None, None)? };
-    request.finish()?;
-    Ok(request.tracker.report())
-}
-
-/// Starts a duty and returns at once.
+/// # Errors
+/// What keeps the request from starting: a stream that cannot be waited for, a fork.
 ///
 /// # Safety
 /// The memory that the duty touches stays valid until the request is finished.
@@ -340,12 +357,12 @@ pub unsafe fn submit_duty(
     start(engine, made, turner, stream)
 }
 
-/// A job, and how many workers it wants.
+/// A job and the number of its workers.
 type Made = (Arc<Job>, usize);
 
-/// Serves a job with this thread as one of its workers.
+/// Carries out a job with this thread as one of its workers.
 fn run_here(engine: &Engine, (job, lanes): Made) -> Result<Report> {
-    // Should no thread be had, this one does all the work.
+    // If no thread can be started, this one does all the work.
     let _ = engine
         .workers
         .submit(tasks(Arc::clone(&job), lanes - 1), lanes);
@@ -364,15 +381,15 @@ fn run_here(engine: &Engine, (job, lanes): Made) -> Result<Report> {
     Ok(tracker.report())
 }
 
-/// As many workers for a job. The last one takes the handle given: it must not be left to whoever
-/// submits them, since letting go of a job may close its file.
+/// `count` tasks that serve a job. The last one takes the given handle: the submitter must not drop
+/// it, since the last handle of a job may close its file.
 fn tasks(job: Arc<Job>, count: usize) -> Vec<Task> {
     std::iter::repeat_n(job, count)
         .map(|job| Box::new(move || job.serve()) as Task)
         .collect()
 }
 
-/// Carries out here what no thread could be had for.
+/// Carries out on this thread the tasks for which no thread could be started.
 fn carry_out(submitted: std::result::Result<(), Vec<Task>>) {
     if let Err(tasks) = submitted {
         tasks.into_iter().for_each(|task| task());
@@ -407,14 +424,16 @@ fn start(
     }
 }
 
-/// A transfer under way. Dropping it lets the transfer go on, or stops one with turns, which are
-/// then taken by nobody: the caller's promise about the buffers holds until it is finished.
+/// A request in flight. Any number of threads may wait for it, poll it and cancel it.
+///
+/// Dropping a request lets it continue. A request with turns is stopped instead, since nobody takes
+/// its turns any more. Either way, the caller's promise about the buffers lasts until it is finished.
 pub struct Request {
     tracker: Arc<Tracker>,
     launch: Arc<Launch>,
     /// The job of a request with turns.
     turner: Option<Arc<Job>>,
-    /// Whether somebody has asked for the outcome and got it.
+    /// Whether somebody was told the outcome.
     told: AtomicBool,
 }
 
@@ -428,12 +447,12 @@ impl Drop for Request {
 }
 
 impl Request {
-    /// Starts the request in the order asked for.
+    /// Starts the request in order with a stream.
     fn put_in_order(&self, order: StreamOrder) -> Result<()> {
         let stream = order.stream;
         let context = self.context(stream)?;
         if order.before {
-            // What can fail is tried before the stream may start the transfer.
+            // All that can fail comes before the stream may start the request.
             stream.can_wait(&context)?;
             self.tracker.signals.flag(|| Flag::new(&context))?;
         }
@@ -441,7 +460,7 @@ impl Request {
             self.launch.after(stream, &context, order.before)?;
         }
         if order.before {
-            self.hold(stream, &context)?;
+            self.make_wait(stream, &context)?;
         }
         if !order.after {
             self.launch.begin();
@@ -449,7 +468,8 @@ impl Request {
         Ok(())
     }
 
-    /// The outcome, or the submitter's turn; `Pending` when `limit` is over first.
+    /// Waits for the outcome or for the submitter's turn, at most as long as `limit`, and notes that the
+    /// outcome was told. A request without a thread of its own is carried out here.
     pub fn wait(&self, limit: Option<Duration>) -> Waited<Error> {
         let news = self.watch(limit);
         if matches!(news, Waited::Finished(_)) {
@@ -458,7 +478,7 @@ impl Request {
         news
     }
 
-    /// As [`wait`](Self::wait), for somebody who tells nobody of the outcome.
+    /// As [`wait`](Self::wait), for a caller who does not tell the outcome to anybody.
     pub fn watch(&self, limit: Option<Duration>) -> Waited<Error> {
         if let Err(forked) = refuse_fork() {
             return Waited::Finished(Err(forked));
@@ -466,8 +486,8 @@ impl Request {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         self.launch.begin_here(end);
         loop {
-            // Where no thread looks at streams that may fail, those who wait do.
-            let watch = watch::attend();
+            // If no thread polls the streams that may fail, those who wait do.
+            let watch = watch::poll();
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             let news = match watch.into_iter().chain(left).min() {
                 None => self.tracker.progress.wait(),
@@ -480,7 +500,10 @@ impl Request {
         }
     }
 
-    /// Waits for the end, and takes all turns meanwhile.
+    /// Waits for the outcome, and takes all turns meanwhile. To be called on the submitter's thread.
+    ///
+    /// # Errors
+    /// The outcome, if it is a failure.
     pub fn finish(&self) -> Result<()> {
         loop {
             match self.wait(None) {
@@ -491,26 +514,27 @@ impl Request {
         }
     }
 
-    /// What [`wait`](Self::wait) would say now.
+    /// As [`wait`](Self::wait), without waiting.
     pub fn test(&self) -> Waited<Error> {
         self.wait(Some(Duration::ZERO))
     }
 
-    /// As [`watch`](Self::watch) now, without beginning anything on this thread.
+    /// As [`watch`](Self::watch), without waiting and without carrying anything out on this thread.
     pub fn peek(&self) -> Waited<Error> {
         self.tracker.progress.now()
     }
 
-    /// The outcome is known to whoever has to know it.
+    /// Notes that the outcome was told to whoever has to know it.
     pub fn tell(&self) {
         self.told.store(true, Relaxed);
     }
 
+    /// Whether the outcome was told: by [`wait`](Self::wait) or [`tell`](Self::tell).
     pub fn is_told(&self) -> bool {
         self.told.load(Relaxed)
     }
 
-    /// Takes the submitter's turn, if there is one to take.
+    /// Takes the submitter's turn, if the request asks for it. Only the submitter's thread may call this.
     pub fn turn(&self) {
         let Some(job) = &self.turner else { return };
         let engine = job.engine;
@@ -520,8 +544,8 @@ impl Request {
         });
     }
 
-    /// Asks the request to stop at the next block of each worker.
-    /// One that still waits for a stream is finished at once.
+    /// Asks the request to stop, which each worker does after its present block. A request that still
+    /// waits for a stream finishes at once. One that is nearly finished may still succeed.
     pub fn cancel(&self) {
         let cancelled =
             Error::new(Kind::Cancelled, "the request was cancelled").in_file(&self.tracker.path);
@@ -532,18 +556,18 @@ impl Request {
         self.launch.abandon(cancelled);
     }
 
-    /// Bytes moved so far.
+    /// Bytes of the caller that have moved so far.
     pub fn moved(&self) -> u64 {
         self.tracker.counters.total()
     }
 
-    /// Makes the report count the time from an earlier moment on, such as the begin of the call that
-    /// found out what to submit.
+    /// Makes the report count the time from `began`, such as the start of the call that prepared the
+    /// request.
     pub fn count_from(&self, began: Instant) {
         self.tracker.count_from(began);
     }
 
-    /// What the request did, once it is finished.
+    /// What the request did; `None` until it is finished.
     pub fn report(&self) -> Option<Report> {
         match self.tracker.progress.now() {
             Waited::Finished(_) => Some(self.tracker.report()),
@@ -551,32 +575,39 @@ impl Request {
         }
     }
 
-    /// A descriptor that is readable once the request is finished, and while the submitter is asked for
-    /// its turn; it lives as long as this.
+    /// A descriptor that is readable once the request is finished, and while it asks for the submitter's
+    /// turn. It closes when this is dropped.
+    ///
+    /// # Errors
+    /// What eventfd(2) says.
     pub fn descriptor(&self) -> Result<RawFd> {
         self.launch.begin_here(None);
         let descriptor = self.tracker.signals.descriptor()?;
-        // Who asked for the turn before found no descriptor to tell.
+        // A turn that was asked for earlier found no descriptor.
         if matches!(self.peek(), Waited::Turn) {
             self.tracker.signals.tell();
         }
         Ok(descriptor)
     }
 
-    /// Makes work queued on the stream from now on wait for the end of this request.
+    /// Makes work queued on the stream from now on wait until the request has finished or failed.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] from drivers that cannot wait so; [`Kind::Invalid`] while the stream is
+    /// captured into a CUDA graph.
     pub fn hold_stream(&self, stream: Stream) -> Result<()> {
         self.launch.begin_here(None);
-        self.hold(stream, &self.context(stream)?)
+        self.make_wait(stream, &self.context(stream)?)
     }
 
-    fn hold(&self, stream: Stream, context: &Arc<Context>) -> Result<()> {
+    fn make_wait(&self, stream: Stream, context: &Arc<Context>) -> Result<()> {
         match self.tracker.signals.flag(|| Flag::new(context))? {
             Some(flag) => stream.wait_for(context, flag),
             None => Ok(()),
         }
     }
 
-    /// The context of the request's GPU memory; of the stream for host memory.
+    /// The context of the request's GPU memory, or of the stream if all memory is on the host.
     fn context(&self, stream: Stream) -> Result<Arc<Context>> {
         match &self.tracker.context {
             Some(context) => Ok(Arc::clone(context)),

@@ -128,7 +128,7 @@ impl HostLane<'_> {
     }
 
     /// Memory and file are aligned alike: whole pages go direct, the ends through the page cache.
-    /// A write has no such ends here: the planner left them to the edges.
+    /// A write has no such ends here: the plan puts them aside.
     fn move_in_place(&self, piece: &Extent) -> Result<()> {
         let align = self.work.file.direct_alignment();
         let start = piece.offset.next_multiple_of(align).min(piece.end());

@@ -2,7 +2,7 @@
 //! conformance suite, and a wrapper such as [`fault`] is a route too.
 
 pub mod fault;
-pub mod gds;
+pub(crate) mod gds;
 mod host;
 mod mapped;
 mod resident;
@@ -75,7 +75,7 @@ impl<'a> Deref for Work<'a> {
 
 impl Work<'_> {
     /// Whether this block should go past the page cache.
-    pub fn goes_direct(&self, block: &Block) -> bool {
+    pub(crate) fn goes_direct(&self, block: &Block) -> bool {
         let first = self.plan.spans(block).first();
         first.is_some_and(|span| self.side.goes_direct(span.offset, span.length))
     }
@@ -84,7 +84,12 @@ impl Work<'_> {
     ///
     /// # Safety
     /// `slot` is valid for `plan.slot_bytes`, page-aligned, and not touched otherwise meanwhile.
-    pub unsafe fn move_span(&self, direct: bool, span: &Span, slot: *mut u8) -> Result<bool> {
+    pub(crate) unsafe fn move_span(
+        &self,
+        direct: bool,
+        span: &Span,
+        slot: *mut u8,
+    ) -> Result<bool> {
         // SAFETY: the planner keeps spans, and the aligned pages around them, within the slot.
         unsafe {
             let at = slot.add(span.slot_offset as usize);

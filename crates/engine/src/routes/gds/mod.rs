@@ -224,20 +224,14 @@ fn refused(code: isize, operation: Operation) -> Error {
         .remedy("look at cuFile's log (cufile.log), or use route=auto, which does without cuFile")
 }
 
-/// The whole pages of some pieces, and the ragged ends of these.
+/// The whole pages of some pieces, and their unaligned heads and tails.
 fn split_at_pages(pieces: &[Extent], page: u64) -> (Vec<Extent>, Vec<Extent>) {
     let mut whole = Vec::with_capacity(pieces.len());
     let mut ends = Vec::new();
     for piece in pieces {
-        let start = piece.offset.next_multiple_of(page).min(piece.end());
-        let end = (piece.end() / page * page).max(start);
-        let part = |from: u64, to: u64| Extent {
-            offset: from,
-            length: to - from,
-            memory: piece.memory + (from - piece.offset) as usize,
-        };
-        whole.push(part(start, end));
-        ends.extend([part(piece.offset, start), part(end, piece.end())]);
+        let [head, middle, tail] = piece.split_aligned(page);
+        whole.push(middle);
+        ends.extend([head, tail]);
     }
     whole.retain(|e| e.length > 0);
     ends.retain(|e| e.length > 0);

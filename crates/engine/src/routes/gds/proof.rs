@@ -29,7 +29,7 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    pub fn new(driver: &Driver, operation: Operation) -> Witness {
+    pub(crate) fn new(driver: &Driver, operation: Operation) -> Witness {
         Witness {
             cufile: driver.cufile,
             operation,
@@ -38,7 +38,7 @@ impl Witness {
     }
 
     /// The path of the `calls` that this lane has made since the last question.
-    pub fn path_of_last(&mut self, calls: u64) -> Path {
+    pub(crate) fn path_of_last(&mut self, calls: u64) -> Path {
         let now = Counts::now(self.cufile, self.operation);
         let before = std::mem::replace(&mut self.before, now);
         match (before, now) {

@@ -83,7 +83,7 @@ struct Open {
 }
 
 impl<'a> MappedLane<'a> {
-    pub fn new(work: Work<'a>, context: &'a Arc<Context>) -> Result<Self> {
+    pub(crate) fn new(work: Work<'a>, context: &'a Arc<Context>) -> Result<Self> {
         Ok(MappedLane {
             work,
             lent: Lent::new(context)?,
@@ -94,7 +94,7 @@ impl<'a> MappedLane<'a> {
     }
 
     /// Takes a block on, if its pages can be pinned and pulled.
-    pub fn try_carry(&mut self, block: &Block) -> Result<Answer> {
+    pub(crate) fn try_carry(&mut self, block: &Block) -> Result<Answer> {
         // The driver has the CPU copy single bytes, which may be of pages that the file has lost.
         let is_byte = |piece: &Extent| piece.length == 1;
         if self.work.plan.block_pieces(block).iter().any(is_byte) {
@@ -114,7 +114,7 @@ impl<'a> MappedLane<'a> {
     }
 
     /// Waits for all copies, and lets the pages go.
-    pub fn settle(&mut self) -> Result<()> {
+    pub(crate) fn settle(&mut self) -> Result<()> {
         let finished = self.lent.queue()?.finish();
         let open = std::mem::take(&mut self.open);
         self.pinned = 0;

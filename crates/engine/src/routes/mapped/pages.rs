@@ -48,7 +48,11 @@ pub(super) enum Mapped {
 
 impl Map {
     /// Maps and pins a stretch of the file.
-    pub fn make(work: &Work<'_>, stretch: Range<u64>, context: &Arc<Context>) -> Result<Mapped> {
+    pub(crate) fn make(
+        work: &Work<'_>,
+        stretch: Range<u64>,
+        context: &Arc<Context>,
+    ) -> Result<Mapped> {
         let page = page_size();
         let length = stretch.end - stretch.start;
         let offset = stretch.start / page * page;
@@ -89,7 +93,7 @@ impl Map {
     }
 
     /// Whether a range of the file lies in it.
-    pub fn holds(&self, piece: &Extent) -> bool {
+    pub(crate) fn holds(&self, piece: &Extent) -> bool {
         self.offset <= piece.offset && piece.end() <= self.end
     }
 
@@ -142,7 +146,7 @@ impl Map {
     ///
     /// # Safety
     /// `offset` lies within the mapped range of the file.
-    pub unsafe fn byte(&self, offset: u64) -> *mut u8 {
+    pub(crate) unsafe fn byte(&self, offset: u64) -> *mut u8 {
         // SAFETY: passed on.
         unsafe { self.pages.start().add((offset - self.offset) as usize) }
     }

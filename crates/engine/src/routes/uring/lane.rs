@@ -54,11 +54,11 @@ struct Stage {
 const SHARE: u64 = 16;
 
 impl<'a> UringLane<'a> {
-    pub fn of_host(work: Work<'a>, io: Transfers<'a>) -> Self {
+    pub(crate) fn of_host(work: Work<'a>, io: Transfers<'a>) -> Self {
         UringLane::new(work, io, None)
     }
 
-    pub fn of_gpu(work: Work<'a>, io: Transfers<'a>) -> Result<Self> {
+    pub(crate) fn of_gpu(work: Work<'a>, io: Transfers<'a>) -> Result<Self> {
         let gpu = Lent::new(work.gpu_context()?)?;
         Ok(UringLane::new(work, io, Some(gpu)))
     }

@@ -31,7 +31,7 @@ static IDLE: Mutex<Vec<Idle>> = Mutex::new(Vec::new());
 
 impl IoRing {
     /// A ring with room for at least `depth` entries in flight, and as many fixed buffers.
-    pub fn lend(depth: u32) -> io::Result<IoRing> {
+    pub(crate) fn lend(depth: u32) -> io::Result<IoRing> {
         let entries = depth.next_power_of_two();
         let kept = {
             let mut idle = IDLE.lock().unwrap_or_else(|e| e.into_inner());
@@ -51,7 +51,7 @@ impl IoRing {
         })
     }
 
-    pub fn in_flight(&self) -> u32 {
+    pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
@@ -65,7 +65,7 @@ impl IoRing {
     ///
     /// # Safety
     /// The memory stays mapped until the ring is dropped, and no entry in flight uses `index`.
-    pub unsafe fn attach(&mut self, index: u32, start: *mut u8, bytes: usize) -> bool {
+    pub(crate) unsafe fn attach(&mut self, index: u32, start: *mut u8, bytes: usize) -> bool {
         let buffer = libc::iovec {
             iov_base: start.cast(),
             iov_len: bytes,
@@ -91,7 +91,7 @@ impl IoRing {
     /// # Safety
     /// The entry's memory is valid and not touched in a conflicting way, and its descriptor open,
     /// until its completion has been popped or the ring is dropped.
-    pub unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+    pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: passed on.
         unsafe { self.uring.submission().push(entry) }
             .map_err(|_| io::Error::other("more entries in flight than the ring has"))?;
@@ -101,7 +101,7 @@ impl IoRing {
 
     /// Hands all entries to the kernel. Those it has no room for stay in the queue, for a later
     /// call, as long as it has others in hand whose completion makes room.
-    pub fn submit(&mut self) -> io::Result<()> {
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
         loop {
             let left = self.unsubmitted();
             if left == 0 {
@@ -123,7 +123,7 @@ impl IoRing {
     }
 
     /// Waits until there is a completion to pop. At least one entry must be in flight.
-    pub fn wait(&mut self) -> io::Result<()> {
+    pub(crate) fn wait(&mut self) -> io::Result<()> {
         while self.uring.completion().is_empty() {
             self.submit()?;
             match self.sleep() {
@@ -143,7 +143,7 @@ impl IoRing {
     }
 
     /// The next completion that is there already: what its entry was tagged with, and the result.
-    pub fn pop(&mut self) -> Option<(u64, io::Result<u64>)> {
+    pub(crate) fn pop(&mut self) -> Option<(u64, io::Result<u64>)> {
         let mut completion = self.uring.completion().next();
         // The kernel may have put off telling about completions until this thread asks.
         if completion.is_none() && self.uring.submission().taskrun() && self.uring.submit().is_ok()

@@ -59,7 +59,7 @@ pub(super) struct Transfers<'a> {
 const MAX_ENTRY: u64 = 1 << 30;
 
 impl<'a> Transfers<'a> {
-    pub fn new(work: Work<'a>) -> io::Result<Self> {
+    pub(crate) fn new(work: Work<'a>) -> io::Result<Self> {
         let depth = work.queue_depth.max(1);
         Ok(Transfers {
             // A lane has two stages also where one transfer is to be in flight.
@@ -77,7 +77,7 @@ impl<'a> Transfers<'a> {
     ///
     /// # Safety
     /// The memory stays mapped until this is dropped, and no transfer under way uses `index`.
-    pub unsafe fn attach(&mut self, index: usize, start: *mut u8, bytes: usize) -> bool {
+    pub(crate) unsafe fn attach(&mut self, index: usize, start: *mut u8, bytes: usize) -> bool {
         // SAFETY: passed on.
         u32::try_from(index).is_ok_and(|index| unsafe { self.ring.attach(index, start, bytes) })
     }
@@ -87,7 +87,7 @@ impl<'a> Transfers<'a> {
     /// # Safety
     /// The buffer is valid for `length` bytes of host memory, and not touched in a conflicting
     /// way, until the transfer is done or this is dropped.
-    pub unsafe fn add(&mut self, transfer: Transfer) {
+    pub(crate) unsafe fn add(&mut self, transfer: Transfer) {
         self.waiting.push_back(Going {
             transfer,
             moved: 0,
@@ -96,12 +96,12 @@ impl<'a> Transfers<'a> {
     }
 
     /// Whether nothing is under way and nobody needs to be told of anything.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.outstanding() == 0 && self.done.is_empty()
     }
 
     /// Whether another transfer would have to wait.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.outstanding() >= self.depth as usize
     }
 
@@ -110,17 +110,17 @@ impl<'a> Transfers<'a> {
     }
 
     /// Whether transfers wait for the place of those with the kernel.
-    pub fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         !self.waiting.is_empty()
     }
 
     /// A transfer done since the last call.
-    pub fn next_done(&mut self) -> Option<Done> {
+    pub(crate) fn next_done(&mut self) -> Option<Done> {
         self.done.pop()
     }
 
     /// Takes note of what has happened and starts what can start, without waiting.
-    pub fn advance(&mut self) -> Result<()> {
+    pub(crate) fn advance(&mut self) -> Result<()> {
         self.start()?;
         while let Some((tag, result)) = self.ring.pop() {
             let Some(going) = self.going.get_mut(tag as usize).and_then(Option::take) else {
@@ -133,7 +133,7 @@ impl<'a> Transfers<'a> {
     }
 
     /// As [`advance`](Self::advance), but waits until something has happened.
-    pub fn wait(&mut self) -> Result<()> {
+    pub(crate) fn wait(&mut self) -> Result<()> {
         self.start()?;
         if self.done.is_empty() && self.ring.in_flight() > 0 {
             self.ring
@@ -144,7 +144,7 @@ impl<'a> Transfers<'a> {
     }
 
     /// Starts what can start.
-    pub fn start(&mut self) -> Result<()> {
+    pub(crate) fn start(&mut self) -> Result<()> {
         while self.ring.in_flight() < self.depth
             && let Some(going) = self.waiting.pop_front()
         {
