@@ -26,7 +26,7 @@ use crate::request::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 use crate::routes::uring;
 
 /// Raised when a struct or function of the C interface changes, as `PENSTOCK_API_VERSION` is.
-pub const API_VERSION: i32 = 1;
+const API_VERSION: i32 = 1;
 
 /// Describes the machine and, given a path, the file system there. Opens the CUDA driver and
 /// cuFile if they are installed, since only that tells whether they start.

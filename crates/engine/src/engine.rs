@@ -109,7 +109,7 @@ impl Engine {
     }
 
     /// Options of the process and the environment, below those of a call and a file.
-    pub fn outer_options(&self) -> Options {
+    pub(crate) fn outer_options(&self) -> Options {
         if !self.has_process_options.load(Ordering::Acquire) {
             return self.environment;
         }
@@ -117,7 +117,7 @@ impl Engine {
         process.or(self.environment)
     }
 
-    pub fn set_process_options(&self, options: Options) -> Result<()> {
+    pub(crate) fn set_process_options(&self, options: Options) -> Result<()> {
         options.check()?;
         *self.process.lock().unwrap_or_else(|e| e.into_inner()) = options;
         self.has_process_options.store(true, Ordering::Release);

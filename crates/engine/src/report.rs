@@ -1,4 +1,4 @@
-//! What a request did: bytes by path, time, workers. Counted where the bytes move.
+//! What a request did: bytes by path, time, workers. Bytes are counted where they move.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
@@ -75,55 +75,64 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Counts bytes of the caller that took a path.
     pub fn moved(&self, path: Path, bytes: u64) {
         self.bytes[path as usize].fetch_add(bytes, Relaxed);
     }
-    pub fn io_call(&self) {
+    /// Counts one read, write, mapping or call of cuFile.
+    pub(crate) fn io_call(&self) {
         self.io_calls.fetch_add(1, Relaxed);
     }
+    /// Counts one DMA or copy in memory.
     pub fn copy(&self) {
         self.copies.fetch_add(1, Relaxed);
     }
+    /// Counts a worker that has found something to do.
     pub fn joined(&self) {
         self.threads.fetch_add(1, Relaxed);
     }
-    /// Chunks of a dataset that were read or written, and their bytes in the file.
+    /// Counts chunks of a dataset that were read or written, and their `stored` bytes in the file.
     pub fn chunks(&self, chunks: u64, stored: u64) {
         self.chunks.fetch_add(chunks, Relaxed);
         self.stored.fetch_add(stored, Relaxed);
     }
-    /// Bytes of chunks that were decoded or encoded by the CPU.
+    /// Counts bytes of chunks that the CPU decoded or encoded; their size when decoded.
     pub fn decoded_cpu(&self, bytes: u64) {
         self.decoded_cpu.fetch_add(bytes, Relaxed);
     }
+    /// Counts bytes of chunks that the GPU decoded or encoded; their size when decoded.
     pub fn decoded_gpu(&self, bytes: u64) {
         self.decoded_gpu.fetch_add(bytes, Relaxed);
     }
-    pub fn in_flight(&self, depth: u32) {
+    /// Tells how many reads or writes a worker has in flight.
+    pub(crate) fn in_flight(&self, depth: u32) {
         self.queue_depth.fetch_max(depth, Relaxed);
     }
-    /// What the request has from the tuned profile.
+    /// Keeps the options that the request took from the tuned profile.
     pub fn tuned(&self, options: Options) {
         let _ = self.tuned.set(options);
     }
-    /// Keeps the first note: it is the cause, later ones are consequences.
+    /// Keeps the first note: it is the cause, and later ones are consequences.
     pub fn note(&self, text: &str) {
         let mut note = self.note.lock().unwrap_or_else(|e| e.into_inner());
         if note.is_empty() {
             note.push_str(text);
         }
     }
+    /// Bytes of the caller that have moved so far.
     pub fn total(&self) -> u64 {
         self.bytes.iter().map(|b| b.load(Relaxed)).sum()
     }
 
+    /// The report of a request as it is now. `asked` is the route of a request that moved nothing,
+    /// and `device` the CUDA ordinal of the memory, -1 for host memory.
     pub fn report(&self, asked: RouteName, device: i32, block: u64, elapsed_ns: u64) -> Report {
         let note = self.note.lock().unwrap_or_else(|e| e.into_inner()).clone();
         self.with_note(asked, device, block, elapsed_ns, note)
     }
 
-    /// As [`report`](Self::report), of host memory and for the last time.
-    pub fn into_host_report(mut self, block: u64, elapsed_ns: u64) -> Report {
+    /// As [`report`](Self::report), for host memory; takes the note instead of copying it.
+    pub(crate) fn into_host_report(mut self, block: u64, elapsed_ns: u64) -> Report {
         let note = std::mem::take(self.note.get_mut().unwrap_or_else(|e| e.into_inner()));
         self.with_note(RouteName::Host, -1, block, elapsed_ns, note)
     }
@@ -165,36 +174,44 @@ impl Counters {
 /// What one finished request did.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The route that carried the most bytes; the chosen one if there were none.
+    /// The route that carried the most bytes; the one asked for if nothing moved.
     pub route: RouteName,
     /// CUDA ordinal of the memory, -1 for host memory.
     pub device: i32,
     bytes: [u64; PATHS.len()],
-    /// From submission to completion.
+    /// Nanoseconds from submission to completion.
     pub elapsed_ns: u64,
+    /// Reads, writes, mappings or calls of cuFile.
     pub io_calls: u64,
+    /// DMAs or copies in memory.
     pub copies: u64,
+    /// Bytes that a worker moved at a time.
     pub block: u64,
+    /// Workers that found something to do.
     pub threads: u32,
+    /// The greatest number of reads or writes that one worker had in flight.
     pub queue_depth: u32,
-    /// Chunks of a dataset that were read or written, and their bytes in the file.
+    /// Chunks of a dataset that were read or written.
     pub chunks: u64,
+    /// Bytes of these chunks in the file.
     pub stored: u64,
-    /// Bytes of chunks that the CPU, and those that the GPU, decoded or encoded.
+    /// Bytes of chunks that the CPU decoded or encoded; their size when decoded.
     pub decoded_cpu: u64,
+    /// Bytes of chunks that the GPU decoded or encoded; their size when decoded.
     pub decoded_gpu: u64,
-    /// The options that the request has from the tuned profile.
+    /// The options that the request took from the tuned profile.
     pub tuned: Options,
-    /// Why the request took another way than asked for, or why the tuned profile did not count; else
-    /// empty.
+    /// Why the request did not do as it was asked, or why the tuned profile did not count; empty if
+    /// neither happened.
     pub note: String,
 }
 
 impl Report {
-    /// The caller's bytes that took this path.
+    /// Bytes of the caller that took this path.
     pub fn bytes_by(&self, path: Path) -> u64 {
         self.bytes[path as usize]
     }
+    /// Bytes of the caller that were moved.
     pub fn bytes(&self) -> u64 {
         self.bytes.iter().sum()
     }

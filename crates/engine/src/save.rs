@@ -32,7 +32,7 @@ pub(crate) struct Replacement {
 
 impl Replacement {
     /// An empty file in the folder of `target`, which [`destination`] found.
-    pub fn begin(target: PathBuf, options: Options) -> Result<Replacement> {
+    pub(crate) fn begin(target: PathBuf, options: Options) -> Result<Replacement> {
         let folder = folder_of(&target);
         hidden::clear(folder);
         let failed =
@@ -55,17 +55,17 @@ impl Replacement {
         })
     }
 
-    pub fn file(&self) -> &Arc<File> {
+    pub(crate) fn file(&self) -> &Arc<File> {
         &self.file
     }
 
-    pub fn target(&self) -> &Path {
+    pub(crate) fn target(&self) -> &Path {
         &self.target
     }
 
     /// Puts the new file in the place of the target. After an error it is not there, unless the
     /// error says so.
-    pub fn publish(&self, durable: bool) -> Result<()> {
+    pub(crate) fn publish(&self, durable: bool) -> Result<()> {
         if durable {
             // Before it gets the name: else a power failure could leave the name with less.
             self.file.sync()?;
@@ -84,7 +84,7 @@ impl Replacement {
     }
 
     /// Removes what was not published.
-    pub fn discard(&self) {
+    pub(crate) fn discard(&self) {
         if self.process != std::process::id() {
             return;
         }

@@ -31,7 +31,7 @@ struct Queue {
 }
 
 impl Workers {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Workers {
             shared: Arc::new(Shared {
                 queue: Mutex::new(Queue::default()),
@@ -44,7 +44,11 @@ impl Workers {
     /// engine keeps as many threads as the most demanding request so far wanted, but some in any
     /// case, so that a request which hangs does not stop all others. Where not even one thread
     /// can be had, the tasks come back, for the submitter to carry out.
-    pub fn submit(&self, tasks: Vec<Task>, threads: usize) -> std::result::Result<(), Vec<Task>> {
+    pub(crate) fn submit(
+        &self,
+        tasks: Vec<Task>,
+        threads: usize,
+    ) -> std::result::Result<(), Vec<Task>> {
         let mut queue = lock(&self.shared.queue);
         queue.limit = queue.limit.max(threads).max(LEAST);
         let added = tasks.len();
@@ -64,7 +68,7 @@ impl Workers {
     }
 
     /// Whether tasks that are submitted later will be carried out by a thread.
-    pub fn has_thread(&self) -> bool {
+    pub(crate) fn has_thread(&self) -> bool {
         let mut queue = lock(&self.shared.queue);
         let wanted = usize::from(queue.threads == 0);
         self.start_threads(&mut queue, wanted)

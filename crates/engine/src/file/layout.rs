@@ -18,7 +18,7 @@ const LOV_ALL_STRIPES: u16 = u16::MAX;
 
 /// A part of a file, or all of it, with a layout of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub(crate) struct Part {
     /// The first byte of the file that it is for.
     pub start: u64,
     /// The byte after the last; `u64::MAX` for the end of the file.
@@ -128,32 +128,32 @@ pub(super) mod tests {
         666c617368000000 0000000000000000 \
         c24a0000 00000000 00000000 00000000 00000000 01000000";
 
-    pub fn bytes(hex: &str) -> Vec<u8> {
+    pub(crate) fn bytes(hex: &str) -> Vec<u8> {
         let digits: String = hex.split_whitespace().collect();
         let pair = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
         (0..digits.len()).step_by(2).map(pair).collect()
     }
 
-    pub fn large() -> Vec<u8> {
+    pub(crate) fn large() -> Vec<u8> {
         bytes(V1)
     }
 
-    pub fn small() -> Vec<u8> {
+    pub(crate) fn small() -> Vec<u8> {
         bytes(V3)
     }
 
-    pub fn on_metadata_server() -> Vec<u8> {
+    pub(crate) fn on_metadata_server() -> Vec<u8> {
         let mut layout = small();
         layout[4..8].copy_from_slice(&LOV_PATTERN_MDT.to_le_bytes());
         layout
     }
 
-    pub const INSTANTIATED: u32 = 0x10;
-    pub const STALE: u32 = LCME_FL_STALE;
-    pub const END_OF_FILE: u64 = u64::MAX;
+    pub(crate) const INSTANTIATED: u32 = 0x10;
+    pub(crate) const STALE: u32 = LCME_FL_STALE;
+    pub(crate) const END_OF_FILE: u64 = u64::MAX;
 
     /// A `lov_comp_md_v1` of parts: flags, first byte and end in the file, and layout.
-    pub fn composite(parts: &[(u32, u64, u64, Vec<u8>)]) -> Vec<u8> {
+    pub(crate) fn composite(parts: &[(u32, u64, u64, Vec<u8>)]) -> Vec<u8> {
         let mut entries = Vec::new();
         let mut layouts: Vec<u8> = Vec::new();
         for (index, (flags, start, end, layout)) in parts.iter().enumerate() {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 /// A mount as /proc/self/mountinfo tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
+pub(crate) struct Mount {
     /// The type of the file system, such as "ext4" or "fuse.sshfs".
     pub kind: String,
     /// What is mounted, such as "/dev/vda1" or "server:/export".
@@ -19,7 +19,7 @@ type Key = (u64, u64);
 
 impl Mount {
     /// The mount of an open file; `None` where the system does not tell. What was found is kept.
-    pub fn of(fd: RawFd) -> Option<Arc<Mount>> {
+    pub(crate) fn of(fd: RawFd) -> Option<Arc<Mount>> {
         static KNOWN: Mutex<Vec<(Key, Option<Arc<Mount>>)>> = Mutex::new(Vec::new());
         let key = key(fd)?;
         let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
@@ -33,7 +33,7 @@ impl Mount {
     }
 
     /// A name for files about this mount: the type, and a hash of the rest.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '.';
         let mut name: String = self.kind.chars().filter(is_plain).collect();
         let identity = format!("{}\0{}\0{}", self.kind, self.source, self.point);

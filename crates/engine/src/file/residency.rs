@@ -45,7 +45,7 @@ pub(crate) fn residency(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
 }
 
 /// Whether this kernel has cachestat(2).
-pub fn has_cachestat(fd: RawFd) -> bool {
+pub(crate) fn has_cachestat(fd: RawFd) -> bool {
     by_cachestat(fd, 0, 1).is_some()
 }
 

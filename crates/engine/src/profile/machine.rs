@@ -26,19 +26,19 @@ pub(crate) struct Gpu {
 }
 
 impl Machine {
-    pub fn here() -> Machine {
+    pub(crate) fn here() -> Machine {
         Machine {
             cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
             page_size: page_size(),
         }
     }
 
-    pub fn as_json(&self) -> Value {
+    pub(crate) fn as_json(&self) -> Value {
         json!({ "cores": self.cores, "page_size": self.page_size })
     }
 
     /// How the machine of a profile differs from this one.
-    pub fn difference(&self, made_on: &Value) -> Option<String> {
+    pub(crate) fn difference(&self, made_on: &Value) -> Option<String> {
         let numbers = [("cores", self.cores), ("page_size", self.page_size)];
         numbers
             .iter()
@@ -47,7 +47,7 @@ impl Machine {
 }
 
 impl Gpu {
-    pub fn of(driver: &Driver, ordinal: i32) -> Gpu {
+    pub(crate) fn of(driver: &Driver, ordinal: i32) -> Gpu {
         let version = driver.version().map(|(a, b)| format!("{a}.{b}"));
         let module = std::fs::read_to_string("/sys/module/nvidia/version").ok();
         let module = module.map(|text| format!(" ({})", text.trim()));
@@ -61,7 +61,7 @@ impl Gpu {
         }
     }
 
-    pub fn as_json(&self) -> Value {
+    pub(crate) fn as_json(&self) -> Value {
         json!({
             "name": self.name,
             "pci_bus_id": self.pci_bus_id,
@@ -71,7 +71,7 @@ impl Gpu {
     }
 
     /// As [`Machine::difference`].
-    pub fn difference(&self, made_on: &Value) -> Option<String> {
+    pub(crate) fn difference(&self, made_on: &Value) -> Option<String> {
         let here = self.as_json();
         ["name", "pci_bus_id", "driver", "count"]
             .iter()

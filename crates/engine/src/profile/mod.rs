@@ -41,7 +41,7 @@ struct Known {
 
 impl Profiles {
     /// Those of the folder that the environment names.
-    pub fn of_environment() -> Profiles {
+    pub(crate) fn of_environment() -> Profiles {
         Profiles::new(if is_off() { None } else { folder() })
     }
 
@@ -54,7 +54,7 @@ impl Profiles {
     }
 
     /// The profile for a file and memory of a GPU, or of the host without a context.
-    pub fn find(&self, file: &File, context: Option<&Context>) -> Option<Arc<Found>> {
+    pub(crate) fn find(&self, file: &File, context: Option<&Context>) -> Option<Arc<Found>> {
         let folder = self.folder.as_deref()?;
         if *self.is_empty.get_or_init(|| is_empty(folder)) {
             return None;

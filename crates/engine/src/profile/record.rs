@@ -44,7 +44,11 @@ struct Row {
 
 impl Profile {
     /// Reads a profile for this machine; an error says why it does not count.
-    pub fn parse(text: &str, machine: &Machine, gpu: Option<&Gpu>) -> Result<Profile, String> {
+    pub(crate) fn parse(
+        text: &str,
+        machine: &Machine,
+        gpu: Option<&Gpu>,
+    ) -> Result<Profile, String> {
         let value: Value =
             serde_json::from_str(text).map_err(|e| format!("it is damaged ({e})"))?;
         match value["format"].as_u64() {
@@ -72,7 +76,7 @@ impl Profile {
     }
 
     /// The options for a request of so many bytes, if such were measured.
-    pub fn row(&self, operation: Operation, bytes: u64, place: Place) -> Option<Options> {
+    pub(crate) fn row(&self, operation: Operation, bytes: u64, place: Place) -> Option<Options> {
         let size = match bytes {
             0..=SMALL_TO => Size::Small,
             LARGE_FROM.. => Size::Large,

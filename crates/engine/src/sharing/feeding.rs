@@ -22,7 +22,7 @@ pub(super) struct Feeding {
 }
 
 impl Feeding {
-    pub fn of_user() -> &'static Feeding {
+    pub(crate) fn of_user() -> &'static Feeding {
         static TABLE: OnceLock<Feeding> = OnceLock::new();
         TABLE.get_or_init(|| {
             // SAFETY: geteuid only reads.
@@ -52,7 +52,7 @@ impl Feeding {
     }
 
     /// A read into this GPU's memory begins: how many other GPUs are read into at present.
-    pub fn begin(&self, context: &Context) -> usize {
+    pub(crate) fn begin(&self, context: &Context) -> usize {
         let id = context.driver.pci_bus_id(context.device);
         self.begin_at(place(id.as_deref(), context.device), now())
     }

@@ -64,7 +64,13 @@ struct Host {
 impl Staging {
     /// For a read of so many bytes from the page cache into the memory of a GPU, with so many slots a
     /// worker. `alone` is what is best for a GPU that shares nothing.
-    pub fn of(context: &Context, bytes: u64, slots: u32, cores: usize, alone: Staging) -> Staging {
+    pub(crate) fn of(
+        context: &Context,
+        bytes: u64,
+        slots: u32,
+        cores: usize,
+        alone: Staging,
+    ) -> Staging {
         static CACHE: OnceLock<Option<u64>> = OnceLock::new();
         let host = Host {
             gpus: gpus_of_host(context.driver),

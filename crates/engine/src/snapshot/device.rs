@@ -30,7 +30,7 @@ const GRAIN: u64 = 2 << 20;
 impl OnGpu {
     /// # Safety
     /// `from` is memory of the context, valid for as many bytes as `touched` has; `stream` is live.
-    pub unsafe fn take(
+    pub(crate) unsafe fn take(
         context: &Arc<Context>,
         from: usize,
         touched: &Range<u64>,
@@ -123,7 +123,7 @@ impl OnGpu {
         }))
     }
 
-    pub fn address(&self) -> usize {
+    pub(crate) fn address(&self) -> usize {
         self.memory.wrapping_sub(self.before) as usize
     }
 }

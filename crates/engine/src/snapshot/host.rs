@@ -41,7 +41,7 @@ const HUGE_PAGE: usize = 2 << 20;
 impl OnHost {
     /// # Safety
     /// `touched` is valid host memory, counted from `address`.
-    pub unsafe fn of_host(address: usize, touched: Range<u64>) -> Result<OnHost> {
+    pub(crate) unsafe fn of_host(address: usize, touched: Range<u64>) -> Result<OnHost> {
         let copied = OnHost::room(touched.end)?;
         if !touched.is_empty() {
             let (start, length) = (
@@ -62,7 +62,7 @@ impl OnHost {
 
     /// # Safety
     /// `touched` is valid GPU memory, counted from `address`; `stream` is live.
-    pub unsafe fn of_gpu(
+    pub(crate) unsafe fn of_gpu(
         memory: &memory::Memory,
         address: usize,
         touched: Range<u64>,
@@ -119,7 +119,7 @@ impl OnHost {
         Ok(OnHost { memory })
     }
 
-    pub fn address(&self) -> usize {
+    pub(crate) fn address(&self) -> usize {
         match &self.memory {
             Memory::Pages(pages) => pages.start() as usize,
             Memory::Heap(address, _) => *address,

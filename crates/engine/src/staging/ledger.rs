@@ -34,7 +34,7 @@ enum Step<K, T> {
 }
 
 impl<K: Copy + PartialEq, T> Ledger<K, T> {
-    pub fn new(capacity: u64) -> Self {
+    pub(crate) fn new(capacity: u64) -> Self {
         Ledger {
             state: Mutex::new(State {
                 idle: Vec::new(),
@@ -46,13 +46,13 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
         }
     }
 
-    pub fn capacity(&self) -> u64 {
+    pub(crate) fn capacity(&self) -> u64 {
         self.capacity
     }
 
     /// An item of this kind and at least this size: an idle one, or one that `make` makes. Waits while the capacity is
     /// used up; idle items of other kinds are given up for it first.
-    pub fn acquire<E>(
+    pub(crate) fn acquire<E>(
         &self,
         kind: K,
         bytes: u64,
@@ -69,7 +69,7 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
     }
 
     /// As [`acquire`](Self::acquire), but `None` instead of waiting.
-    pub fn try_acquire<E>(
+    pub(crate) fn try_acquire<E>(
         &self,
         kind: K,
         bytes: u64,
@@ -85,7 +85,7 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
         }
     }
 
-    pub fn release(&self, item: Item<K, T>) {
+    pub(crate) fn release(&self, item: Item<K, T>) {
         let mut state = lock(&self.state);
         state.idle.push(item);
         self.tell(&state);
