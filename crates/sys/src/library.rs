@@ -68,7 +68,7 @@ impl Search<'_> {
     ///
     /// A plain name also finds a copy that the process has already loaded from elsewhere, because
     /// the loader compares sonames before it searches folders.
-    pub fn open(&self, override_path: Option<&OsStr>) -> Result<Library, Absent> {
+    pub(crate) fn open(&self, override_path: Option<&OsStr>) -> Result<Library, Absent> {
         if let Some(path) = override_path {
             return Library::open(Path::new(path)).map_err(|reason| Absent {
                 what: format!(
@@ -138,7 +138,7 @@ impl Library {
         }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -146,7 +146,7 @@ impl Library {
     ///
     /// # Safety
     /// `F` must be a function pointer type with the signature of each of `symbols`.
-    pub unsafe fn optional<F: Copy>(&self, symbols: &[&str]) -> Option<F> {
+    pub(crate) unsafe fn optional<F: Copy>(&self, symbols: &[&str]) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         symbols.iter().find_map(|symbol| {
             // SAFETY: the type is only used as an address here.
@@ -162,7 +162,7 @@ impl Library {
     ///
     /// # Safety
     /// As for [`Library::optional`].
-    pub unsafe fn required<F: Copy>(&self, symbols: &[&str]) -> Result<F, Absent> {
+    pub(crate) unsafe fn required<F: Copy>(&self, symbols: &[&str]) -> Result<F, Absent> {
         // SAFETY: same contract.
         unsafe { self.optional(symbols) }.ok_or_else(|| Absent {
             what: format!(
