@@ -10,9 +10,10 @@ use std::sync::{Mutex, PoisonError};
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
-/// Why a library cannot be used: which names were tried and what the loader said of each.
+/// Why a library cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent {
+    /// The names that were tried, with what the loader said of each.
     pub what: String,
 }
 
@@ -29,8 +30,8 @@ static EXTRA_FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 /// Adds folders to search for cuFile, nvCOMP and NVTX: folders that hold libraries, or Python
 /// `site-packages` folders, under which the folders of NVIDIA's wheels are searched.
 ///
-/// Call it before the first use of [`cufile`](crate::cufile::cufile),
-/// [`nvcomp`](crate::nvcomp::nvcomp) or [`nvtx`](crate::nvtx::nvtx); their answers, absence included, are kept for the process.
+/// Call it before the first use of [`cufile`](crate::cufile::cufile), [`nvcomp`](crate::nvcomp::nvcomp)
+/// or [`nvtx`](crate::nvtx::nvtx), whose results, absence included, are kept for the process.
 pub fn add_library_folders(folders: &[PathBuf]) {
     let mut extra = EXTRA_FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
     for folder in folders {
@@ -45,10 +46,9 @@ pub(crate) fn override_from(variable: &str) -> Option<OsString> {
     env::var_os(variable).filter(|value| !value.is_empty())
 }
 
-/// Where a library may be. `names` are given to the loader as they are and then looked for in each
-/// of `folders`.
+/// Where a library may be. The loader tries each of `names` as it is, and then in each of `folders`.
 pub(crate) struct Search<'a> {
-    /// What to call the library in [`Absent`].
+    /// The name of the library in [`Absent`].
     pub title: &'a str,
     /// The environment variable that overrides the search.
     pub variable: &'a str,
