@@ -11,7 +11,7 @@ use crate::structs::{check_size, fill};
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct COptions {
+pub(crate) struct COptions {
     struct_size: usize,
     threads: u32,
     queue_depth: u32,
@@ -47,7 +47,7 @@ fn number_of<T: PartialEq>(value: Option<T>, values: &[T]) -> i32 {
     })
 }
 
-pub const ROUTES: [RouteName; 5] = [
+pub(crate) const ROUTES: [RouteName; 5] = [
     RouteName::Auto,
     RouteName::Host,
     RouteName::Staged,
@@ -62,7 +62,7 @@ const CHOICES: [Choice; 3] = [Choice::Auto, Choice::No, Choice::Yes];
 ///
 /// # Safety
 /// A pointer that is not null points to a `penstock_options` of its `struct_size` bytes.
-pub unsafe fn read(options: *const COptions) -> Result<Options> {
+pub(crate) unsafe fn read(options: *const COptions) -> Result<Options> {
     if options.is_null() {
         return Ok(Options::default());
     }
@@ -125,10 +125,7 @@ fn write(options: &Options) -> COptions {
 /// # Safety
 /// `text` is a C string; `options` points to a `penstock_options` with its size set.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_options_parse(
-    text: *const c_char,
-    options: *mut COptions,
-) -> c_int {
+unsafe extern "C" fn penstock_options_parse(text: *const c_char, options: *mut COptions) -> c_int {
     guard(|| {
         if text.is_null() {
             return Err(null("text"));
@@ -150,7 +147,7 @@ pub unsafe extern "C" fn penstock_options_parse(
 /// # Safety
 /// `options` is null or points to a `penstock_options`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_set_default_options(options: *const COptions) -> c_int {
+unsafe extern "C" fn penstock_set_default_options(options: *const COptions) -> c_int {
     guard(|| {
         // SAFETY: passed on.
         set_process_options(unsafe { read(options)? })?;

@@ -15,7 +15,7 @@ const TUNED: usize = 128;
 const ROUTE_HDF5: i32 = 6;
 
 #[repr(C)]
-pub struct CReport {
+pub(crate) struct CReport {
     struct_size: usize,
     route: i32,
     device: i32,
@@ -89,7 +89,7 @@ fn string<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
 ///
 /// # Safety
 /// `target` is null or points to a `penstock_report`.
-pub unsafe fn check_size(target: *const CReport) -> Result<()> {
+pub(crate) unsafe fn check_size(target: *const CReport) -> Result<()> {
     // SAFETY: passed on.
     unsafe { structs::check_size(target.cast(), "report") }
 }
@@ -98,7 +98,7 @@ pub unsafe fn check_size(target: *const CReport) -> Result<()> {
 ///
 /// # Safety
 /// `target` is null, or as for [`structs::fill`].
-pub unsafe fn give(target: *mut CReport, report: &Report) {
+pub(crate) unsafe fn give(target: *mut CReport, report: &Report) {
     if !target.is_null() {
         // SAFETY: passed on.
         unsafe { structs::fill(target, CReport::from(report)) };

@@ -13,7 +13,7 @@ use crate::options::{self, COptions};
 use crate::report::{CReport, check_size, give};
 
 #[repr(C)]
-pub struct CRange {
+pub(crate) struct CRange {
     offset: u64,
     length: u64,
     buffer: *mut c_void,
@@ -21,7 +21,7 @@ pub struct CRange {
 
 /// # Safety
 /// `ranges` points to `count` ranges, or is null and `count` is 0.
-pub unsafe fn extents_of(ranges: *const CRange, count: usize) -> Result<Vec<Extent>> {
+pub(crate) unsafe fn extents_of(ranges: *const CRange, count: usize) -> Result<Vec<Extent>> {
     if count == 0 {
         return Ok(Vec::new());
     }
@@ -66,7 +66,7 @@ unsafe fn transfer(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_read(
+unsafe extern "C" fn penstock_read(
     file: *mut CFile,
     buffer: *mut c_void,
     length: u64,
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn penstock_read(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_write(
+unsafe extern "C" fn penstock_write(
     file: *mut CFile,
     buffer: *const c_void,
     length: u64,
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn penstock_write(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_readv(
+unsafe extern "C" fn penstock_readv(
     file: *mut CFile,
     ranges: *const CRange,
     count: usize,
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn penstock_readv(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_writev(
+unsafe extern "C" fn penstock_writev(
     file: *mut CFile,
     ranges: *const CRange,
     count: usize,
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn penstock_writev(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_save(
+unsafe extern "C" fn penstock_save(
     path: *const c_char,
     buffer: *const c_void,
     length: u64,
