@@ -1,6 +1,5 @@
-//! `gds`: cuFile, which brings bytes straight between storage and GPU memory where the machine
-//! can, and through host memory where it cannot. Which of the two it was is never taken for
-//! granted: the report says what cuFile's own statistics prove.
+//! `gds`: cuFile, which moves bytes straight between storage and GPU memory if the machine can, and through
+//! host memory otherwise. The report says which only if cuFile's own statistics prove it.
 
 mod proof;
 
@@ -33,8 +32,7 @@ impl Route for Gds {
         if work.memory.kind == MemoryKind::Managed {
             work.counters
                 .note("cuFile does not take managed memory; moved by the staged route");
-            // The planner left the ends of direct writes to cuFile; only the page cache takes
-            // them as they are.
+            // The plan leaves unaligned heads and tails to cuFile, and only the page cache takes them.
             let direct = match work.operation {
                 Operation::Read => work.direct,
                 Operation::Write => Direct::Never,
@@ -56,9 +54,8 @@ impl Route for Gds {
     }
 }
 
-/// Whether requests that leave the route open should take this one: bytes of this file go
-/// straight to the GPU. Opens cuFile only on machines that have the nvidia-fs module, or where
-/// the process uses cuFile already.
+/// Whether requests that leave the route open should take this one, since bytes of this file go straight
+/// to the GPU. Opens cuFile only if the machine has the nvidia-fs module or the process uses cuFile.
 pub(crate) fn is_peer_to_peer(file: &File) -> bool {
     if !cufile::is_worth_asking() {
         return false;
@@ -68,17 +65,17 @@ pub(crate) fn is_peer_to_peer(file: &File) -> bool {
     })
 }
 
-/// Whether cuFile starts, and takes this file.
+/// Whether cuFile starts and accepts this file.
 pub(crate) fn takes(file: &File) -> bool {
     cufile::driver().is_ok_and(|driver| file.cufile_handle(driver, true).is_ok())
 }
 
-/// Makes one cuFile call after another: each is done when it returns.
+/// A lane that makes one synchronous cuFile call after another.
 struct GdsLane<'a> {
     work: Work<'a>,
     driver: &'static Driver,
     witness: Witness,
-    // cuFile works in the context that is current.
+    // cuFile works in the current context.
     _entered: Entered<'a>,
 }
 
@@ -88,9 +85,9 @@ impl Lane for GdsLane<'_> {
         let Some(direct) = self.direct_handle(block)? else {
             return self.move_buffered(pieces);
         };
-        // cuFile reads at any alignment. To write part of a page past the page cache it would
-        // read the page, change it and write it back, and undo what another worker puts into the
-        // same page meanwhile; so only whole pages are written that way.
+        // cuFile reads at any alignment. To write part of a page directly, it would read the page,
+        // change it and write it back, and so undo what another worker writes to the page meanwhile.
+        // So only whole pages are written directly.
         let (straight, ends) = match self.work.operation {
             Operation::Read => (pieces.to_vec(), Vec::new()),
             Operation::Write => split_at_pages(pieces, self.work.file.direct_alignment()),
@@ -109,9 +106,9 @@ impl Lane for GdsLane<'_> {
 }
 
 impl GdsLane<'_> {
-    /// The handle that goes past the page cache, for a block that should. Bytes that can go
-    /// straight to the GPU always should; what cuFile brings through host memory is worth it
-    /// only where the other routes would do the same.
+    /// The handle that bypasses the page cache, if the block should. Bytes that can go straight to the GPU
+    /// always should. Bytes that cuFile moves through host memory should if other routes would do the
+    /// same.
     fn direct_handle(&self, block: &Block) -> Result<Option<CUfileHandle>> {
         let file = self.work.file;
         let wanted = proof::may_go_straight(self.driver, file) || self.work.goes_direct(block);
@@ -138,7 +135,7 @@ impl GdsLane<'_> {
         self.move_all(handle, pieces).map(drop)
     }
 
-    /// Moves pieces through one handle, counts them on the path that they took, and tells it.
+    /// Moves pieces through one handle and counts them. Returns the path that they took.
     fn move_all(&mut self, handle: CUfileHandle, pieces: &[Extent]) -> Result<Path> {
         let mut calls = 0;
         for piece in pieces {
@@ -150,7 +147,7 @@ impl GdsLane<'_> {
         Ok(path)
     }
 
-    /// Moves one piece; returns how many calls of cuFile moved something.
+    /// Moves one piece. Returns the number of cuFile calls that moved something.
     fn move_piece(&self, handle: CUfileHandle, piece: &Extent) -> Result<u64> {
         let mut done = 0;
         let mut calls = 0;
@@ -168,7 +165,7 @@ impl GdsLane<'_> {
             };
             self.work.counters.io_call();
             match self.call(handle, piece, done, allowed) {
-                // -1 means that errno says why; it is asked for before anything can change it.
+                // -1 means that errno has the cause, which is read before anything can change it.
                 -1 => {
                     let error = io::Error::last_os_error();
                     if error.kind() != io::ErrorKind::Interrupted {
@@ -178,7 +175,7 @@ impl GdsLane<'_> {
                 0 if call.operation == Operation::Read => {
                     return Err(self.work.ended(call.offset, call.length));
                 }
-                // Trying again could go on for ever.
+                // Trying again might never end.
                 0 => return Err(failed(&io::Error::from_raw_os_error(libc::EIO))),
                 moved if moved > 0 => {
                     done += moved as u64;
@@ -193,7 +190,7 @@ impl GdsLane<'_> {
         Ok(calls)
     }
 
-    /// One call for `length` bytes of a piece, from byte `done` on; as cuFile answers it.
+    /// Makes one call for `length` bytes of a piece from byte `done` on. Returns cuFile's result.
     fn call(&self, handle: CUfileHandle, piece: &Extent, done: u64, length: u64) -> isize {
         let calls = self.driver.cufile;
         let base = buffer::base_of(piece.memory, piece.length);
@@ -212,7 +209,7 @@ impl GdsLane<'_> {
     }
 }
 
-/// What a call's negated code means.
+/// The error of a call that returned a negated code.
 fn refused(code: isize, operation: Operation) -> Error {
     let code = i32::try_from(code.saturating_neg()).unwrap_or(i32::MAX);
     let call = match operation {

@@ -1,4 +1,4 @@
-//! Which way bytes took, by cuFile's statistics.
+//! Finds out which way bytes took, from cuFile's statistics.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,7 @@ use crate::file::File;
 use crate::file::position::Operation;
 use crate::report::Path;
 
-/// Operations that cuFile has counted since it opened, by the way they took, on all GPUs.
+/// The operations that cuFile has counted since it opened, by their way, on all GPUs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     p2p: u64,
@@ -19,9 +19,8 @@ struct Counts {
 
 /// Watches the counters around the calls of one lane.
 ///
-/// They are the whole process's, so the calls of others are among what it sees. That makes no
-/// claim wrong: where nothing but one way was taken by anybody, this lane took it, too. Where
-/// ways mix, none is claimed.
+/// The counters are those of the whole process, so they include calls of other lanes. Claims stay right:
+/// if all calls took one way, so did this lane's; if the ways differ, none is claimed.
 pub(super) struct Witness {
     cufile: &'static CuFile,
     operation: Operation,
@@ -37,7 +36,7 @@ impl Witness {
         }
     }
 
-    /// The path of the `calls` that this lane has made since the last question.
+    /// The path of the `calls` that this lane has made since this was called last.
     pub(crate) fn path_of_last(&mut self, calls: u64) -> Path {
         let now = Counts::now(self.cufile, self.operation);
         let before = std::mem::replace(&mut self.before, now);
@@ -49,7 +48,7 @@ impl Witness {
 }
 
 impl Counts {
-    /// `None` if this cuFile keeps no statistics of that kind.
+    /// The present counts; `None` if this cuFile keeps no such statistics.
     fn now(cufile: &CuFile, operation: Operation) -> Option<Counts> {
         let stats = cufile.stats_level3().ok()??;
         let mut counts = Counts::default();
@@ -66,7 +65,7 @@ impl Counts {
     }
 
     fn path_since(self, before: Counts, calls: u64) -> Path {
-        // A reset of the statistics by another part of the process makes them go back.
+        // Counts decrease if another part of the process resets the statistics.
         let grown = |now: u64, before: u64| now.checked_sub(before);
         let ways = (
             grown(self.p2p, before.p2p),
@@ -83,10 +82,10 @@ impl Counts {
     }
 }
 
-/// Devices that hold file systems, and whether bytes of theirs went straight to the GPU.
+/// Devices of file systems, and whether bytes of them went straight to the GPU.
 static PROVEN: Mutex<Vec<(libc::dev_t, bool)>> = Mutex::new(Vec::new());
 
-/// Keeps what a transfer past the page cache has proven about its file system.
+/// Keeps what a direct transfer has proven about its file system.
 pub(super) fn remember(driver: &Driver, file: &File, path: Path) {
     let straight = match path {
         Path::GdsP2p | Path::GdsNvfs => true,
@@ -99,14 +98,13 @@ pub(super) fn remember(driver: &Driver, file: &File, path: Path) {
     let Ok(stat) = file.stat() else { return };
     let mut proven = PROVEN.lock().unwrap_or_else(|e| e.into_inner());
     match proven.iter_mut().find(|(device, _)| *device == stat.st_dev) {
-        // Some files of a file system may be fit for it and others not (inline, compressed).
+        // Some files of a file system may qualify and others not, such as inline or compressed ones.
         Some((_, known)) => *known |= straight,
         None => proven.push((stat.st_dev, straight)),
     }
 }
 
-/// Whether cuFile may bring bytes of this file straight to the GPU: nothing has shown yet that
-/// it does not.
+/// Whether cuFile may move bytes of this file straight to the GPU: no transfer has shown the contrary.
 pub(super) fn may_go_straight(driver: &Driver, file: &File) -> bool {
     if driver.mode == Mode::Compat || file.direct_fd().is_none() {
         return false;
