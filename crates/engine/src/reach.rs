@@ -75,7 +75,7 @@ const PROCMAP_QUERY: c_ulong =
 const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
 
-/// The mappings of this process; `None` where the kernel cannot be asked about one of them.
+/// The mappings of this process; `None` if the kernel cannot be asked about one of them.
 fn mappings() -> Option<&'static File> {
     static MAPPINGS: OnceLock<Option<File>> = OnceLock::new();
     let open = || {
@@ -87,8 +87,8 @@ fn mappings() -> Option<&'static File> {
     MAPPINGS.get_or_init(open).as_ref()
 }
 
-/// Behind the mapping that holds this address; the address itself if none that may be used so does.
-/// `None` if the file does not tell: a program may close descriptors that are not its own.
+/// The end of the mapping that has this address; the address itself if no usable mapping has it.
+/// `None` if the file does not tell: a program may close descriptors that it did not open.
 fn end_of_mapping(mappings: &File, address: usize, wanted: Use) -> Option<usize> {
     let mut query = Query {
         size: mem::size_of::<Query>() as u64,

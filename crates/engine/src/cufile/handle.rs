@@ -1,4 +1,4 @@
-//! cuFile's handles of a file: one through the page cache and one past it.
+//! cuFile's handles of a file: one for the buffered descriptor and one for O_DIRECT.
 
 use std::fmt;
 use std::os::fd::RawFd;
@@ -69,7 +69,7 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // In a forked child cuFile's locks may be held for ever.
+        // In a forked child, cuFile's locks may be held for ever.
         if crate::fork::refuse_fork().is_ok() {
             // SAFETY: registered in `new`, and no call uses it: requests hold the file.
             unsafe { (self.cufile.cuFileHandleDeregister)(self.handle) };

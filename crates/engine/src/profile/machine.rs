@@ -1,4 +1,4 @@
-//! The machine that a profile was made on, as far as it decides which options are best.
+//! What decides which options are best for a machine.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::file::page_size;
 use crate::gpu::Driver;
 use crate::sharing;
 
-/// What counts for transfers of host memory, too.
+/// What also matters for transfers of host memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     /// Cores that the process may use.
@@ -14,14 +14,14 @@ pub(crate) struct Machine {
     pub page_size: u64,
 }
 
-/// A GPU, and its company.
+/// A GPU and what it shares the host with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gpu {
     pub name: String,
     pub pci_bus_id: String,
-    /// The CUDA version of the driver and, where it is told, the version of the kernel module.
+    /// The CUDA version of the driver and, if it is known, the version of the kernel module.
     pub driver: String,
-    /// GPUs of the host, also those that the process does not see.
+    /// The GPUs of the host, even those that the process does not see.
     pub count: u64,
 }
 

@@ -1,8 +1,8 @@
-//! Which GPUs of this host processes of this user are reading into at present: a table of times in
-//! shared memory, a place a GPU.
+//! Which GPUs of the host are being read into by processes of this user: a table of times in shared
+//! memory, with an entry per GPU.
 //!
-//! A time grows old by itself, so nothing has to be taken back by a process that is killed. Where the
-//! table cannot be had, every GPU seems to be alone.
+//! Times age, so a process that is killed leaves nothing to undo. Without the table, every GPU
+//! seems to be alone.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -11,10 +11,10 @@ use std::sync::OnceLock;
 
 use crate::gpu::Context;
 
-/// A prime, so that GPUs that are neighbours on a bus have places of their own.
+/// A prime, so that GPUs that are neighbours on a bus have different entries.
 const PLACES: u64 = 509;
-/// Nanoseconds for which a read counts after it began: longer than most take, and than the pause
-/// before the next one.
+/// Nanoseconds for which a read counts after it began: longer than most reads, and than the pause
+/// before the next.
 const RECENT: u64 = 1_000_000_000;
 
 pub(super) struct Feeding {
@@ -51,7 +51,7 @@ impl Feeding {
         }
     }
 
-    /// A read into this GPU's memory begins: how many other GPUs are read into at present.
+    /// Notes that a read into this GPU begins. Returns how many other GPUs are being read into.
     pub(crate) fn begin(&self, context: &Context) -> usize {
         let id = context.driver.pci_bus_id(context.device);
         self.begin_at(place(id.as_deref(), context.device), now())
@@ -60,7 +60,7 @@ impl Feeding {
     fn begin_at(&self, mine: u64, now: u64) -> usize {
         let Some(table) = &self.table else { return 0 };
         let mut times = [0; PLACES as usize * 8];
-        // What lies behind the end was never written.
+        // Bytes behind the end of the file were never written.
         let read = table.read_at(&mut times, 0).unwrap_or(0);
         let _ = table.write_at(&now.to_ne_bytes(), mine * 8);
         times[..read]
@@ -73,7 +73,7 @@ impl Feeding {
     }
 }
 
-/// The place of a GPU, by where it is: "0000:3b:00.0".
+/// The entry of a GPU, by its PCI address such as "0000:3b:00.0".
 fn place(bus_id: Option<&str>, ordinal: i32) -> u64 {
     let digits: String = bus_id
         .unwrap_or_default()

@@ -1,12 +1,12 @@
-//! Who has which slot: a capped account of slots, made when first needed and kept for reuse.
+//! The slots of the ring: limited in total, made when they are first needed, and kept for reuse.
 
 use crate::sync::{Condvar, Mutex, lock};
 
-/// Hands out items of several kinds, at most `capacity` bytes of them all together.
+/// Gives out items of several kinds, at most `capacity` bytes of all kinds together.
 ///
-/// Making and unmaking an item (pinning memory takes milliseconds and enters the driver) happens
-/// without the lock. A thread that waits here must hold no item: then the ones that others hold
-/// always come back.
+/// Items are made and unmade without the lock, since pinning memory takes milliseconds and calls
+/// the driver. A thread that waits here must hold no item, so that the items of others always come
+/// back.
 pub(crate) struct Ledger<K, T> {
     state: Mutex<State<K, T>>,
     returned: Condvar,
@@ -15,7 +15,7 @@ pub(crate) struct Ledger<K, T> {
 
 struct State<K, T> {
     idle: Vec<Item<K, T>>,
-    /// Bytes of all items, idle and out, and of those being made.
+    /// Bytes of all items: idle, given out, and being made.
     bytes: u64,
     waiting: usize,
 }
@@ -50,8 +50,8 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
         self.capacity
     }
 
-    /// An item of this kind and at least this size: an idle one, or one that `make` makes. Waits while the capacity is
-    /// used up; idle items of other kinds are given up for it first.
+    /// An item of this kind with at least so many bytes: an idle one, or one that `make` makes.
+    /// Waits while the capacity is used up, after unmaking idle items of other kinds.
     pub(crate) fn acquire<E>(
         &self,
         kind: K,
@@ -68,7 +68,7 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
         }
     }
 
-    /// As [`acquire`](Self::acquire), but `None` instead of waiting.
+    /// As [`acquire`](Self::acquire), but returns `None` instead of waiting.
     pub(crate) fn try_acquire<E>(
         &self,
         kind: K,
@@ -93,8 +93,8 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
 
     fn step(&self, kind: K, bytes: u64, wait: bool) -> Step<K, T> {
         let mut state = lock(&self.state);
-        // The smallest that is large enough; of those the latest one back, which is the one most
-        // likely in the CPU's cache.
+        // The smallest item that is large enough; of several, the one that came back last, since it
+        // is most likely in the processor's cache.
         let fitting = state
             .idle
             .iter()
@@ -105,7 +105,7 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
         if let Some(at) = fitting {
             return Step::Take(state.idle.swap_remove(at));
         }
-        // One item is always allowed, or a slot above the capacity could never be had.
+        // One item is always allowed: otherwise a slot above the capacity could never be made.
         if state.bytes == 0 || state.bytes + bytes <= self.capacity {
             state.bytes += bytes;
             return Step::Make;
@@ -149,7 +149,7 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
     }
 
     fn tell(&self, state: &State<K, T>) {
-        // All of them, as they may wait for items of different kinds.
+        // All threads wake, since they may wait for items of different kinds.
         if state.waiting > 0 {
             self.returned.notify_all();
         }
