@@ -54,7 +54,7 @@ pub fn register(address: usize, length: u64) -> Result<()> {
             let code =
                 unsafe { (driver.cufile.cuFileBufRegister)(address as *const c_void, length, 0) };
             if !code.is_success() {
-                let cause = format!("cuFileBufRegister answers {code} ({})", code.err);
+                let cause = format!("cuFileBufRegister failed with {code} ({})", code.err);
                 return Err(Error::gpu(code.err, cause)
                     .remedy("register less memory, and none twice; cuFile's log says more"));
             }
@@ -92,7 +92,7 @@ pub fn deregister(address: usize) -> Result<()> {
         true => Ok(()),
         false => Err(Error::gpu(
             code.err,
-            format!("cuFileBufDeregister answers {code} ({})", code.err),
+            format!("cuFileBufDeregister failed with {code} ({})", code.err),
         )),
     }
 }

@@ -129,7 +129,7 @@ fn unavailable(cause: impl Into<String>) -> Error {
 
 /// The error of a cuFile that is installed and refuses, with the usual causes as its remedy.
 pub(super) fn refused(what: &str, error: CUfileError) -> Error {
-    let cause = format!("{what} answers {error} ({})", error.err);
+    let cause = format!("{what} failed with {error} ({})", error.err);
     Error::gpu_unavailable(error.err, cause).remedy(
         "cuFile refuses a file system whose device udev does not know: run udev, or let a container see the host's /run/udev; its log (cufile.log) says more; for GPUDirect load the nvidia-fs module; or use route=auto, which does without cuFile",
     )

@@ -142,7 +142,7 @@ pub(crate) fn under(
         inner.is_none_or(|asked| asked == row.unwrap_or(auto))
     }
     let row = profile.row(operation, bytes, place)?;
-    // In the page cache, a row bypasses the cache only if it says so.
+    // Cached bytes never bypass the page cache.
     let direct = match place {
         Place::Cache => Choice::No,
         Place::Storage => Choice::Auto,

@@ -4,13 +4,13 @@
 //! cache, memory carries only the reads of the page cache; otherwise it carries each byte three
 //! times. One GPU leaves it room for that, and two do not (docs/decisions/0011).
 
+mod active;
 mod cache;
-mod feeding;
 
 use std::sync::OnceLock;
 
 use crate::gpu::{Context, Driver};
-use feeding::Feeding;
+use active::ActiveReads;
 
 /// Cached reads of at least so many bytes keep the link of a GPU busy for long enough to count.
 const COUNTS_FROM: u64 = 16 << 20;
@@ -82,7 +82,7 @@ impl Staging {
         let others = match host.gpus {
             0 | 1 => 0,
             _ if bytes < COUNTS_FROM => 0,
-            _ => Feeding::of_user().begin(context),
+            _ => ActiveReads::of_user().begin(context),
         };
         host.staging(others, slots, alone)
     }

@@ -17,21 +17,21 @@ const PLACES: u64 = 509;
 /// before the next.
 const RECENT: u64 = 1_000_000_000;
 
-pub(super) struct Feeding {
+pub(super) struct ActiveReads {
     table: Option<File>,
 }
 
-impl Feeding {
-    pub(crate) fn of_user() -> &'static Feeding {
-        static TABLE: OnceLock<Feeding> = OnceLock::new();
+impl ActiveReads {
+    pub(crate) fn of_user() -> &'static ActiveReads {
+        static TABLE: OnceLock<ActiveReads> = OnceLock::new();
         TABLE.get_or_init(|| {
             // SAFETY: geteuid only reads.
             let user = unsafe { libc::geteuid() };
-            Feeding::at(format!("/dev/shm/penstock-{user}").as_ref(), user)
+            ActiveReads::at(format!("/dev/shm/penstock-{user}").as_ref(), user)
         })
     }
 
-    fn at(path: &Path, user: u32) -> Feeding {
+    fn at(path: &Path, user: u32) -> ActiveReads {
         let table = OpenOptions::new()
             .read(true)
             .write(true)
@@ -46,7 +46,7 @@ impl Feeding {
             file.metadata()
                 .is_ok_and(|data| data.is_file() && data.uid() == user)
         };
-        Feeding {
+        ActiveReads {
             table: table.filter(is_ours),
         }
     }
@@ -108,7 +108,10 @@ mod tests {
     fn a_gpu_sees_another_one_that_was_read_into_just_now() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("table");
-        let (one, two) = (Feeding::at(&path, user()), Feeding::at(&path, user()));
+        let (one, two) = (
+            ActiveReads::at(&path, user()),
+            ActiveReads::at(&path, user()),
+        );
         assert_eq!(one.begin_at(3, 5 * SECOND), 0);
         assert_eq!(two.begin_at(7, 5 * SECOND + 1000), 1);
         assert_eq!(one.begin_at(3, 5 * SECOND + 2000), 1);
@@ -117,7 +120,7 @@ mod tests {
     #[test]
     fn it_does_not_count_itself_nor_what_is_long_over() {
         let folder = tempfile::tempdir().unwrap();
-        let table = Feeding::at(&folder.path().join("table"), user());
+        let table = ActiveReads::at(&folder.path().join("table"), user());
         assert_eq!(table.begin_at(3, 5 * SECOND), 0);
         assert_eq!(table.begin_at(3, 5 * SECOND + 1000), 0);
         assert_eq!(table.begin_at(7, 7 * SECOND), 0);
@@ -126,17 +129,17 @@ mod tests {
     #[test]
     fn without_a_table_every_gpu_is_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let table = Feeding::at(&folder.path().join("absent/table"), user());
+        let table = ActiveReads::at(&folder.path().join("absent/table"), user());
         assert_eq!(table.begin_at(3, SECOND), 0);
         // Somebody else's file, or a link to one.
-        let table = Feeding::at(&folder.path().join("table"), user() + 1);
+        let table = ActiveReads::at(&folder.path().join("table"), user() + 1);
         assert_eq!(
             (table.begin_at(3, SECOND), table.begin_at(4, SECOND)),
             (0, 0)
         );
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(folder.path().join("table"), &link).unwrap();
-        let table = Feeding::at(&link, user());
+        let table = ActiveReads::at(&link, user());
         assert_eq!(
             (table.begin_at(3, SECOND), table.begin_at(4, SECOND)),
             (0, 0)
