@@ -1,15 +1,22 @@
 //! What a request does, as its workers see it.
 
+use std::any::Any;
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use super::job::Job;
+use super::progress::Progress;
 use super::tracker::Tracker;
+use super::{Made, make_job};
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
 use crate::file::position::Operation;
-use crate::report::Counters;
+use crate::gpu::Context;
+use crate::options::{MAX_THREADS, RouteName};
+use crate::report::{self, Counters};
 use crate::staging::Ring;
 
 /// Work for the engine's workers: a plain transfer, or what another crate makes of several.
@@ -61,6 +68,54 @@ pub trait Duty: Send + Sync {
 
     /// Drops all that the duty has, such as files. The outcome is published.
     fn finished(self: Box<Self>) {}
+}
+
+/// A duty to be made a request.
+pub struct DutyOrder {
+    /// What the workers do.
+    pub duty: Box<dyn Duty>,
+    /// The file that errors name.
+    pub path: PathBuf,
+    /// The most workers that can find something to do; at least 1.
+    pub workers: usize,
+    /// A context of the memory, if it is on a GPU.
+    pub context: Option<Arc<Context>>,
+    /// The route that the report names if nothing moves.
+    pub asked: RouteName,
+    /// The block that the report names, in bytes.
+    pub block: u64,
+    /// Whether the submitter takes turns: [`Duty::turn`].
+    pub has_turns: bool,
+    /// Bytes of the caller that moved before the request was submitted.
+    pub moved: u64,
+    /// The path that these bytes took.
+    pub moved_by: report::Path,
+    /// Why the request does not do as it was asked.
+    pub note: Option<String>,
+}
+
+impl DutyOrder {
+    pub(super) fn into_job(
+        self,
+        engine: &'static Engine,
+        owner: Option<Box<dyn Any + Send>>,
+    ) -> Made {
+        let lanes = self.workers.clamp(1, MAX_THREADS as usize);
+        let progress = match self.has_turns {
+            true => Progress::with_turns(lanes),
+            false => Progress::new(lanes),
+        };
+        let mut tracker = Tracker::new(self.path, Instant::now(), progress);
+        tracker.asked = self.asked;
+        tracker.block = self.block;
+        tracker.device = self.context.as_ref().map_or(-1, |c| c.device);
+        tracker.context = self.context;
+        tracker.counters.moved(self.moved_by, self.moved);
+        if let Some(note) = &self.note {
+            tracker.counters.note(note);
+        }
+        make_job(engine, self.duty, tracker, lanes, owner)
+    }
 }
 
 /// What is left to do after the submitter's turn.

@@ -20,7 +20,7 @@ mod watch;
 
 use std::any::Any;
 use std::os::fd::RawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ use crate::fork::refuse_fork;
 use crate::gpu::Context;
 use crate::gpu::stream::{Flag, Stream};
 use crate::in_flight::{REQUESTS, WITHOUT_TURNS};
-use crate::options::{MAX_THREADS, Options, RouteName};
+use crate::options::Options;
 use crate::plan::Extent;
 use crate::report::Report;
 use crate::routes::fault::Decide;
@@ -41,7 +41,7 @@ use crate::save::{self, Replacement};
 use crate::workers::Task;
 pub(crate) use choose::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 pub use drain::drain;
-pub use duty::{Duty, Remaining, Share};
+pub use duty::{Duty, DutyOrder, Remaining, Share};
 use job::Job;
 use launch::Launch;
 use prepare::Prepared;
@@ -292,50 +292,6 @@ fn make_job(
         owner: Mutex::new(owner),
     };
     (Arc::new(job), lanes)
-}
-
-/// A duty to be made a request.
-pub struct DutyOrder {
-    /// What the workers do.
-    pub duty: Box<dyn Duty>,
-    /// The file that errors name.
-    pub path: PathBuf,
-    /// The most workers that can find something to do; at least 1.
-    pub workers: usize,
-    /// A context of the memory, if it is on a GPU.
-    pub context: Option<Arc<Context>>,
-    /// The route that the report names if nothing moves.
-    pub asked: RouteName,
-    /// The block that the report names, in bytes.
-    pub block: u64,
-    /// Whether the submitter takes turns: [`Duty::turn`].
-    pub has_turns: bool,
-    /// Bytes of the caller that moved before the request was submitted.
-    pub moved: u64,
-    /// The path that these bytes took.
-    pub moved_by: crate::report::Path,
-    /// Why the request does not do as it was asked.
-    pub note: Option<String>,
-}
-
-impl DutyOrder {
-    fn into_job(self, engine: &'static Engine, owner: Option<Box<dyn Any + Send>>) -> Made {
-        let lanes = self.workers.clamp(1, MAX_THREADS as usize);
-        let progress = match self.has_turns {
-            true => Progress::with_turns(lanes),
-            false => Progress::new(lanes),
-        };
-        let mut tracker = Tracker::new(self.path, Instant::now(), progress);
-        tracker.asked = self.asked;
-        tracker.block = self.block;
-        tracker.device = self.context.as_ref().map_or(-1, |c| c.device);
-        tracker.context = self.context;
-        tracker.counters.moved(self.moved_by, self.moved);
-        if let Some(note) = &self.note {
-            tracker.counters.note(note);
-        }
-        make_job(engine, self.duty, tracker, lanes, owner)
-    }
 }
 
 /// Starts a duty and returns at once. `owner` is dropped as for [`submit`].
