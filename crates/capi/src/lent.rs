@@ -41,8 +41,8 @@ impl<T> Drop for Lent<T> {
     }
 }
 
-/// Waits until the caller alone holds the object. Calls that hold it must have got it as [`Lent`], and
-/// no new ones get it.
+/// Waits until the caller alone holds the object. Calls that hold it must have got it as [`Lent`],
+/// and no new ones get it.
 pub(crate) fn wait_for_others<T>(object: &Arc<T>) {
     WAITING.fetch_add(1, Relaxed);
     fence(std::sync::atomic::Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! The C interface of Penstock. `include/penstock.h` documents each function, so the comments here add
-//! only what the header does not say.
+//! The C interface of Penstock. `include/penstock.h` documents each function, so the comments here
+//! add only what the header does not say.
 //!
 //! Each function checks its arguments: an unknown handle and an unexpected null pointer are errors. A
 //! panic becomes `PENSTOCK_ERR_INTERNAL` and never crosses into C.

@@ -20,9 +20,9 @@ pub fn fuzz_one(data: &[u8]) {
     }
 }
 
-/// Runs the filter `id` on `data`: the limit (two bytes, little-endian), the count of client values (one
-/// byte, whose highest bit means that a chunk to be encoded follows), the values (four bytes each), and
-/// the stored chunk.
+/// Runs the filter `id` on `data`: the limit (two bytes, little-endian), the count of client values
+/// (one byte, whose highest bit means that a chunk to be encoded follows), the values (four bytes
+/// each), and the stored chunk.
 pub fn fuzz_filter(id: u32, data: &[u8]) {
     let mut input = Input(data);
     let (Some(limit), Some(count)) = (input.size(), input.byte()) else {
@@ -46,10 +46,11 @@ pub fn fuzz_filter(id: u32, data: &[u8]) {
     }
 }
 
-/// Runs a pipeline on `data`: the filter mask (four bytes, little-endian), the decoded size (two), the
-/// count of filters (one byte, whose highest bit means that a chunk to be encoded follows), the filters,
-/// and the stored chunk. A filter is its index among those that are fuzzed (one byte), the count of its
-/// client values (one byte, whose highest bit makes the filter optional), and the values.
+/// Runs a pipeline on `data`: the filter mask (four bytes, little-endian), the decoded size (two),
+/// the count of filters (one byte, whose highest bit means that a chunk to be encoded follows), the
+/// filters, and the stored chunk. A filter is its index among those that are fuzzed (one byte), the
+/// count of its client values (one byte, whose highest bit makes the filter optional), and the
+/// values.
 pub fn fuzz_pipeline(data: &[u8]) {
     let mut input = Input(data);
     let (Some(mask), Some(size), Some(count)) = (input.number(), input.size(), input.byte()) else {

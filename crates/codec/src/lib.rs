@@ -1,16 +1,17 @@
 //! Decodes and encodes the filters of HDF5 chunks.
 //!
-//! A [`Pipeline`] has the filters of a dataset; [`convert`] has HDF5's conversions of numbers. Both work
-//! on byte slices, without files, threads, or the HDF5 library. [`gpu`] has what runs on a GPU.
+//! A [`Pipeline`] has the filters of a dataset; [`convert`] has HDF5's conversions of numbers. Both
+//! work on byte slices, without files, threads, or the HDF5 library. [`gpu`] has what runs on a
+//! GPU.
 //!
-//! Bytes of a file are hostile. So each decoder checks what it reads, never writes beyond the output, never
-//! allocates more than the caller allows, and returns an error for damaged input.
+//! Bytes of a file are hostile. So each decoder checks what it reads, never writes beyond the
+//! output, never allocates more than the caller allows, and returns an error for damaged input.
 //!
 //! ```
 //! use penstock_codec::{Filter, Pipeline, Scratch};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // Shuffle of elements of 4 bytes, then deflate at level 4: `shuffle=True, compression="gzip"` of h5py.
+//! // Shuffle, then deflate at level 4: `shuffle=True, compression="gzip"` of h5py for elements of 4 bytes.
 //! let filter = |id, values: &[u32]| Filter { id, optional: true, values: values.to_vec() };
 //! let pipeline = Pipeline { filters: vec![filter(2, &[4]), filter(1, &[4])] };
 //! let mut scratch = Scratch::default();

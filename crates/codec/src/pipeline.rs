@@ -38,8 +38,8 @@ impl Scratch {
     }
 }
 
-/// Bytes above the chunk's size that intermediate results may take: checksums, headers, and the growth of
-/// an incompressible chunk.
+/// Bytes above the chunk's size that intermediate results may take: checksums, headers, and the
+/// growth of an incompressible chunk.
 const MARGIN: usize = 1 << 16;
 
 impl Pipeline {
@@ -105,8 +105,8 @@ impl Pipeline {
         copy_exactly("none", input, output)
     }
 
-    /// Encodes one chunk. Returns the stored bytes and the mask of filters that were left out: optional
-    /// filters that cannot encode this chunk or, for most, would not make it smaller.
+    /// Encodes one chunk. Returns the stored bytes and the mask of filters that were left out:
+    /// optional filters that cannot encode this chunk or, for most, would not make it smaller.
     ///
     /// # Errors
     /// A mandatory filter that cannot encode the chunk, and any filter that this crate does not know,

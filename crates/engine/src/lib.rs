@@ -1,8 +1,9 @@
 //! The engine: moves bytes between files and GPU or host memory.
 //!
-//! A [`request`] is planned, and cut into blocks. Workers move the blocks along a route: straight into
-//! host memory, through pinned slots ([`staging`]) and copy queues ([`gpu`]), from mapped pages, or
-//! by cuFile. A [`Report`](report::Report) tells which bytes took which [`Path`](report::Path).
+//! A [`request`] is planned, and cut into blocks. Workers move the blocks along a route: straight
+//! into host memory, through pinned slots ([`staging`]) and copy queues ([`gpu`]), from mapped
+//! pages, or by cuFile. A [`Report`](report::Report) tells which bytes took which
+//! [`Path`](report::Path).
 //!
 //! [`request::run`] returns when the bytes have moved. [`request::submit`] returns a
 //! [`Request`](request::Request) to wait for. Both take addresses instead of slices, since the memory

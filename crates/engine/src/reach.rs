@@ -1,5 +1,5 @@
-//! Checks that host memory is mapped before the CPU touches it, where a copy would end the process by a
-//! signal. System calls that move bytes need no such check: they answer EFAULT.
+//! Checks that host memory is mapped before the CPU touches it, where a copy would end the process
+//! by a signal. System calls that move bytes need no such check: they answer EFAULT.
 
 use std::ffi::{c_int, c_ulong};
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! Copies of memory as it is at one moment, for work that continues when the owner changes the memory.
+//! Copies of memory as it is at one moment, for work that continues when the owner changes the
+//! memory.
 
 mod device;
 mod host;
@@ -32,8 +33,8 @@ pub struct Taken {
 }
 
 impl Snapshot {
-    /// Copies the bytes `touched` of the memory that starts at `address`. Other bytes of the copy hold
-    /// nothing useful.
+    /// Copies the bytes `touched` of the memory that starts at `address`. Other bytes of the copy
+    /// hold nothing useful.
     ///
     /// Host memory is copied when this returns. GPU memory is copied on the GPU, or into host memory
     /// if the GPU has no room. Without `stream`, the copy comes after the work queued so far on the

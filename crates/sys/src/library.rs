@@ -30,8 +30,9 @@ static EXTRA_FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 /// Adds folders to search for cuFile, nvCOMP and NVTX: folders that hold libraries, or Python
 /// `site-packages` folders, under which the folders of NVIDIA's wheels are searched.
 ///
-/// Call it before the first use of [`cufile`](crate::cufile::cufile), [`nvcomp`](crate::nvcomp::nvcomp)
-/// or [`nvtx`](crate::nvtx::nvtx), whose results, absence included, are kept for the process.
+/// Call it before the first use of [`cufile`](crate::cufile::cufile),
+/// [`nvcomp`](crate::nvcomp::nvcomp) or [`nvtx`](crate::nvtx::nvtx), whose results, absence
+/// included, are kept for the process.
 pub fn add_library_folders(folders: &[PathBuf]) {
     let mut extra = EXTRA_FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
     for folder in folders {

@@ -1,7 +1,7 @@
 //! Converts numbers of one format to another, by HDF5's rules.
 //!
-//! The results are those of `H5Dread` where file type and memory type differ and no handler of conversion
-//! exceptions is set. HDF5 has two ways, whose results differ.
+//! The results are those of `H5Dread` where file type and memory type differ and no handler of
+//! conversion exceptions is set. HDF5 has two ways, whose results differ.
 //!
 //! - **Same kind**, other byte order: the bytes of a number are reversed, nothing else. The same holds
 //!   for integers of one size of 2 bytes or more and different sign whose byte order differs: 65535,
@@ -30,10 +30,10 @@
 //!     target, negative values between -0.5 and 0 become its lowest value.
 //!
 //! This is what HDF5 2.0.0 does, and 1.14.6 but for one thing: once it has seen a denormal in a
-//! buffer, 1.14 loses the carry of all later rounding from float to float, bit by bit. A build of HDF5
-//! without a 16-bit C type converts `F16` bit by bit, other processors cast otherwise where C leaves
-//! it open, and a program may register conversions of its own. So the caller first tries out whether
-//! the HDF5 at hand agrees.
+//! buffer, 1.14 loses the carry of all later rounding from float to float, bit by bit. A build of
+//! HDF5 without a 16-bit C type converts `F16` bit by bit, other processors cast otherwise where C
+//! leaves it open, and a program may register conversions of its own. So the caller first tries out
+//! whether the HDF5 at hand agrees.
 
 mod cast;
 mod float;
@@ -100,7 +100,8 @@ impl Change {
     }
 }
 
-/// Bytes of a portion that is reversed before or after its conversion; it stays in the first-level cache.
+/// Bytes of a portion that is reversed before or after its conversion; it stays in the first-level
+/// cache.
 const PORTION: usize = 4096;
 
 fn convert(from: Format, to: Format, source: &[u8], target: &mut [u8]) {

@@ -68,8 +68,8 @@ impl Number {
         (self as u32) < Number::F8E4M3 as u32
     }
 
-    /// The bits of exponent and mantissa of a float; `None` for integers. The leading one of the mantissa
-    /// is implied, and the bias is half the range of exponents.
+    /// The bits of exponent and mantissa of a float; `None` for integers. The leading one of the
+    /// mantissa is implied, and the bias is half the range of exponents.
     pub const fn float_bits(self) -> Option<(u32, u32)> {
         match self {
             Number::F8E4M3 => Some((4, 3)),

@@ -52,8 +52,8 @@ pub trait Codec: Sync {
         None
     }
 
-    /// The bytes that `decoded` bytes become when encoded, if that depends on nothing else. The filter
-    /// before this one can then decode into memory of the right size.
+    /// The bytes that `decoded` bytes become when encoded, if that depends on nothing else. The
+    /// filter before this one can then decode into memory of the right size.
     fn encoded_size(&self, _values: &[u32], _decoded: usize) -> Option<usize> {
         None
     }
@@ -64,8 +64,9 @@ pub trait Codec: Sync {
         None
     }
 
-    /// Whether the filter is left out of a chunk that it does not make smaller. HDF5 assumes that chunks of
-    /// the same size have the same filter mask, so an encoded chunk must not be as long as its source.
+    /// Whether the filter is left out of a chunk that it does not make smaller. HDF5 assumes that
+    /// chunks of the same size have the same filter mask, so an encoded chunk must not be as long
+    /// as its source.
     fn must_shrink(&self) -> bool {
         false
     }
@@ -113,8 +114,8 @@ pub(crate) fn copy_exactly(name: &'static str, decoded: &[u8], output: &mut [u8]
     Ok(())
 }
 
-/// Appends `size` zero bytes to `output` and returns them. Since `size` may come from a file, it is an
-/// error if it exceeds `limit` or if there is no memory.
+/// Appends `size` zero bytes to `output` and returns them. Since `size` may come from a file, it is
+/// an error if it exceeds `limit` or if there is no memory.
 fn room<'a>(
     name: &'static str,
     output: &'a mut Vec<u8>,

@@ -77,8 +77,8 @@ impl ChecksumTable {
         }
     }
 
-    /// Adds a buffer of `length` bytes. `stored` is the device address of the four bytes of the checksum
-    /// in the file, at any alignment.
+    /// Adds a buffer of `length` bytes. `stored` is the device address of the four bytes of the
+    /// checksum in the file, at any alignment.
     pub fn push(&mut self, data: CUdeviceptr, length: u64, stored: Option<CUdeviceptr>) {
         debug_assert!(self.buffers.len() < u32::MAX as usize);
         self.buffers.push(Buffer {

@@ -1,8 +1,8 @@
 //! Finds what nvCOMP decodes in the bytes that a filter stored, and puts what nvCOMP encoded into the
 //! form that the filter stores.
 //!
-//! Chunks that nvCOMP would not decode as the CPU does, or that look damaged, are [`NotForGpu`]: the CPU
-//! decodes them, or finds out exactly what is wrong with them.
+//! Chunks that nvCOMP would not decode as the CPU does, or that look damaged, are [`NotForGpu`]:
+//! the CPU decodes them, or finds out exactly what is wrong with them.
 
 use super::nvcomp::{ALIGNMENT, Method};
 
@@ -30,9 +30,9 @@ type Result<T> = std::result::Result<T, NotForGpu>;
 /// Smaller blocks of LZ4 are left to the CPU, since listing them takes longer than decoding them.
 pub const SMALLEST_BLOCK: usize = 1 << 10;
 
-/// Appends the pieces of one chunk of `decoded` bytes to `pieces`, in order and without gaps in the decoded
-/// chunk, each but the last of at least [`SMALLEST_BLOCK`] bytes. Returns the Adler-32 checksum of the
-/// decoded chunk, if the format has one.
+/// Appends the pieces of one chunk of `decoded` bytes to `pieces`, in order and without gaps in the
+/// decoded chunk, each but the last of at least [`SMALLEST_BLOCK`] bytes. Returns the Adler-32
+/// checksum of the decoded chunk, if the format has one.
 ///
 /// # Errors
 /// Why the CPU must decode the chunk. `pieces` is then as before.
@@ -195,8 +195,8 @@ fn zstd_block(header: [u8; 3]) -> Result<(bool, usize)> {
     Ok((header & 1 != 0, length))
 }
 
-/// The bytes of each piece in which a chunk of `decoded` bytes is encoded; the last piece has the rest.
-/// `values` are the filter's client values.
+/// The bytes of each piece in which a chunk of `decoded` bytes is encoded; the last piece has the
+/// rest. `values` are the filter's client values.
 ///
 /// # Errors
 /// Why the CPU must encode the chunk.

@@ -62,8 +62,8 @@ const WARPS: u32 = 2;
 const LANES: u32 = 32;
 const VERDICT_SIZE: usize = 8;
 
-/// Raw deflate streams, without zlib's header and checksum, that one launch decodes. No input, however
-/// damaged, makes the kernel touch other memory than that of its stream.
+/// Raw deflate streams, without zlib's header and checksum, that one launch decodes. No input,
+/// however damaged, makes the kernel touch other memory than that of its stream.
 #[derive(Debug, Default)]
 pub struct InflateTable {
     streams: Vec<Stream>,
@@ -78,9 +78,9 @@ impl InflateTable {
         InflateTable::default()
     }
 
-    /// Adds a stream of `length` bytes, which must decode to `room` bytes. Both addresses may have any
-    /// alignment; outputs at multiples of 32 are written fastest. Input behind the end of the stream is
-    /// ignored.
+    /// Adds a stream of `length` bytes, which must decode to `room` bytes. Both addresses may have
+    /// any alignment; outputs at multiples of 32 are written fastest. Input behind the end of the
+    /// stream is ignored.
     pub fn push(&mut self, input: CUdeviceptr, length: u32, output: CUdeviceptr, room: u32) {
         debug_assert!(self.streams.len() < i32::MAX as usize);
         self.streams.push(Stream {

@@ -1,9 +1,9 @@
 //! Filters on the GPU: nvCOMP decodes LZ4 and Zstd, and kernels of our own decode deflate, check
 //! checksums, unshuffle, convert and place.
 //!
-//! The caller owns device memory, streams and contexts, uploads the tables, and waits. A table's bytes
-//! are uploaded by earlier work of the launch's stream, or of work that this stream waits for. They
-//! stay until the launch is done.
+//! The caller owns device memory, streams and contexts, uploads the tables, and waits. A table's
+//! bytes are uploaded by earlier work of the launch's stream, or of work that this stream waits
+//! for. They stay until the launch is done.
 
 mod checksum;
 pub mod framing;

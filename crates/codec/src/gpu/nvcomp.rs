@@ -1,8 +1,8 @@
 //! Batches of chunks that nvCOMP decodes or encodes.
 //!
-//! nvCOMP's formats are raw deflate (without zlib's header and checksum), blocks of LZ4, and frames of
-//! Zstd; [`framing`](super::framing) finds them in what HDF5's filters store. Calls queue work on a
-//! stream and never wait for it. The context of that stream is current on the calling thread.
+//! nvCOMP's formats are raw deflate (without zlib's header and checksum), blocks of LZ4, and frames
+//! of Zstd; [`framing`](super::framing) finds them in what HDF5's filters store. Calls queue work
+//! on a stream and never wait for it. The context of that stream is current on the calling thread.
 
 use std::fmt;
 
@@ -26,8 +26,8 @@ pub enum Method {
     Zstd,
 }
 
-/// Bytes of which each address for nvCOMP must be a multiple: inputs, outputs, temporary memory, arrays.
-/// The strictest of its formats, directions and versions requires so much.
+/// Bytes of which each address for nvCOMP must be a multiple: inputs, outputs, temporary memory,
+/// arrays. The strictest of its formats, directions and versions requires so much.
 pub const ALIGNMENT: usize = 8;
 
 /// The status of a chunk that was decoded or encoded without an error.
@@ -172,8 +172,8 @@ impl Nvcomp {
         Ok(temp_bytes)
     }
 
-    /// Queues the decoding of a batch. A chunk is right only if its status is [`SUCCESS`] and its size is
-    /// the expected one. The caller checks its checksum, if it has one.
+    /// Queues the decoding of a batch. A chunk is right only if its status is [`SUCCESS`] and its
+    /// size is the expected one. The caller checks its checksum, if it has one.
     ///
     /// nvCOMP checks the bounds of outputs, but little else of its input, and promises nothing for
     /// damaged chunks.
@@ -240,8 +240,8 @@ impl Nvcomp {
         Ok(temp_bytes)
     }
 
-    /// The most bytes that a chunk of `decoded` bytes can take when encoded, which is the memory that each
-    /// output needs.
+    /// The most bytes that a chunk of `decoded` bytes can take when encoded, which is the memory
+    /// that each output needs.
     ///
     /// # Errors
     /// What nvCOMP says.

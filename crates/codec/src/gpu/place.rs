@@ -35,7 +35,8 @@ pub struct Axis {
     pub target_stride: i64,
 }
 
-/// The element sizes of the shuffle filter on both sides. Without meaning for a side that is not shuffled.
+/// The element sizes of the shuffle filter on both sides. Without meaning for a side that is not
+/// shuffled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shuffles {
     /// Bytes of a shuffled element of the source.

@@ -94,8 +94,8 @@ impl File {
         File::open_at(at, name, access, libc::O_RDONLY | libc::O_CLOEXEC, options)
     }
 
-    /// Opens the file of a descriptor again, for reading and, if `writes`, for writing. Errors call it
-    /// `name`. The descriptor may be closed afterwards.
+    /// Opens the file of a descriptor again, for reading and, if `writes`, for writing. Errors call
+    /// it `name`. The descriptor may be closed afterwards.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -121,8 +121,8 @@ impl File {
         }
     }
 
-    /// Opens the file of a descriptor again, with no more access than the descriptor has. Position and
-    /// flags of the descriptor do not matter, and it may be closed afterwards.
+    /// Opens the file of a descriptor again, with no more access than the descriptor has. Position
+    /// and flags of the descriptor do not matter, and it may be closed afterwards.
     ///
     /// # Errors
     /// [`Kind::Invalid`] if the descriptor does not allow the access; else as for
@@ -387,8 +387,8 @@ impl File {
         self.direct_fd().is_some()
     }
 
-    /// Bytes of which offset and length of an O_DIRECT transfer must be multiples. At least a page, so
-    /// that no page is reached directly and through the page cache at the same time.
+    /// Bytes of which offset and length of an O_DIRECT transfer must be multiples. At least a page,
+    /// so that no page is reached directly and through the page cache at the same time.
     pub fn direct_alignment(&self) -> u64 {
         let asked = self.system.direct.map_or(1, |d| u64::from(d.offset));
         asked.max(page_size())

@@ -127,8 +127,8 @@ impl Context {
         })
     }
 
-    /// A copy queue for the sole use of the caller: an idle one, or else a new one. The context must be
-    /// current. [`keep`](Self::keep) takes the queue back.
+    /// A copy queue for the sole use of the caller: an idle one, or else a new one. The context
+    /// must be current. [`keep`](Self::keep) takes the queue back.
     ///
     /// # Errors
     /// As for [`CopyQueue::new`].
@@ -140,8 +140,8 @@ impl Context {
         }
     }
 
-    /// The address of GPU memory of exactly `bytes` that was kept, if there is any. It is the caller's
-    /// from now on.
+    /// The address of GPU memory of exactly `bytes` that was kept, if there is any. It is the
+    /// caller's from now on.
     pub fn spare(&self, bytes: u64) -> Option<u64> {
         let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
         let at = spare.iter().position(|(_, size)| *size == bytes)?;
@@ -161,8 +161,8 @@ impl Context {
         is_room
     }
 
-    /// An event for the sole use of the caller: a kept one, or else a new one, which takes longer than
-    /// the rest of a submission. The context must be current.
+    /// An event for the sole use of the caller: a kept one, or else a new one, which takes longer
+    /// than the rest of a submission. The context must be current.
     ///
     /// # Errors
     /// What cuEventCreate says.
@@ -228,8 +228,8 @@ fn id_of(driver: &Driver, handle: CUcontext) -> u64 {
     id
 }
 
-/// Sets how calls of this thread affect captures of CUDA graphs by other threads; in the default mode,
-/// pinning memory ends such a capture. Returns the mode before.
+/// Sets how calls of this thread affect captures of CUDA graphs by other threads; in the default
+/// mode, pinning memory ends such a capture. Returns the mode before.
 fn exchange_capture_mode(
     driver: &Driver,
     mut mode: CUstreamCaptureMode,

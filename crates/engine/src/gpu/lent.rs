@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Context, CopyQueue, Entered};
 use crate::error::Result;
 
-/// A copy queue of a context, which is current on this thread meanwhile. Each lane that works with the
-/// GPU has one. Dropping it waits for the queue's work and gives the queue back to the context.
+/// A copy queue of a context, which is current on this thread meanwhile. Each lane that works with
+/// the GPU has one. Dropping it waits for the queue's work and gives the queue back to the context.
 pub struct Lent<'a> {
     queue: Option<CopyQueue>,
     // This stands after the queue, which is given back while the context is still current.

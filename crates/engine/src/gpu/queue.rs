@@ -19,8 +19,8 @@ pub enum Direction {
     FromGpu,
 }
 
-/// A non-blocking stream of one context, and numbered events on it, here called marks. One worker at a
-/// time uses it, with the context current.
+/// A non-blocking stream of one context, and numbered events on it, here called marks. One worker
+/// at a time uses it, with the context current.
 pub struct CopyQueue {
     /// The context of the stream.
     pub context: Arc<Context>,
@@ -272,8 +272,8 @@ impl CopyQueue {
         self.record(index, self.stream)
     }
 
-    /// Sets the mark `index` behind the work queued so far on the context's legacy default stream, and
-    /// so behind that of all blocking streams.
+    /// Sets the mark `index` behind the work queued so far on the context's legacy default stream,
+    /// and so behind that of all blocking streams.
     pub(crate) fn mark_default_stream(&mut self, index: usize) -> Result<()> {
         self.record(index, cuda::CU_STREAM_LEGACY)
     }
@@ -329,8 +329,8 @@ impl CopyQueue {
         driver.check(code, "cuEventSynchronize")
     }
 
-    /// Waits until all work of this queue is done. After an error, too, nothing that this queue started
-    /// touches any memory.
+    /// Waits until all work of this queue is done. After an error, too, nothing that this queue
+    /// started touches any memory.
     ///
     /// # Errors
     /// The failure of the work, or [`Kind::Gpu`] if the context was destroyed or reset.

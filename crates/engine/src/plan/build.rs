@@ -17,8 +17,8 @@ pub(crate) struct Cut {
     pub align: u64,
     /// Whether unaligned heads and tails go to [`Plan::unaligned`].
     pub split_unaligned: bool,
-    /// Whether ranges that are adjacent in memory are made adjacent in a slot, since a copy out of the
-    /// slot costs more than a read of the file.
+    /// Whether ranges that are adjacent in memory are made adjacent in a slot, since a copy out of
+    /// the slot costs more than a read of the file.
     pub pack: bool,
 }
 

@@ -24,7 +24,8 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The file offset behind the range. Only for extents that passed [`end_checked`](Self::end_checked).
+    /// The file offset behind the range. Only for extents that passed
+    /// [`end_checked`](Self::end_checked).
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.length
     }

@@ -1,8 +1,8 @@
 //! Chooses route, block, number of workers and direct I/O for a request.
 //!
-//! The caller's options come first, then the tuned profile. The rest follows from the kind of memory, the
-//! size and shape of the request, how much of the file is cached, and what the GPUs of the host share.
-//! docs/performance.md has the measurements behind the constants.
+//! The caller's options come first, then the tuned profile. The rest follows from the kind of
+//! memory, the size and shape of the request, how much of the file is cached, and what the GPUs of
+//! the host share. docs/performance.md has the measurements behind the constants.
 
 use std::sync::Arc;
 
@@ -76,8 +76,8 @@ pub(super) struct Chooser<'a> {
 const DIRECT_READ_GPU: u64 = 4 << 20;
 /// The same for host memory, where a program often reads a file again and then finds it cached.
 const DIRECT_READ_HOST: u64 = 1 << 30;
-/// Durable writes of at least this size bypass the page cache. Other writes are done when the cache has
-/// them, which no medium can beat.
+/// Durable writes of at least this size bypass the page cache. Other writes are done when the cache
+/// has them, which no medium can beat.
 const DIRECT_WRITE: u64 = 64 << 20;
 
 /// So many workers copy out of the page cache as fast as the link to the GPU.
@@ -363,8 +363,8 @@ impl Chooser<'_> {
         })
     }
 
-    /// The bytes of a block: as asked for, or the route's best, or less if there would be too few blocks
-    /// to keep all workers busy.
+    /// The bytes of a block: as asked for, or the route's best, or less if there would be too few
+    /// blocks to keep all workers busy.
     fn block(&self, route: RouteName, direct: Direct, threads: usize, staged: u64) -> Result<u64> {
         let align = self.file.direct_alignment();
         let (best, least) = match route {

@@ -21,8 +21,8 @@ use crate::staging::Ring;
 
 /// Work for the engine's workers: a plain transfer, or what another crate makes of several.
 ///
-/// At most as many workers as the order names call [`serve`](Self::serve) at the same time. When all of
-/// them have returned, the request concludes, once and on one thread: [`end`](Self::end) or
+/// At most as many workers as the order names call [`serve`](Self::serve) at the same time. When
+/// all of them have returned, the request concludes, once and on one thread: [`end`](Self::end) or
 /// [`clean_up`](Self::clean_up), then [`finished`](Self::finished).
 pub trait Duty: Send + Sync {
     /// One worker's share. Returns when this worker finds nothing left to do, or when
@@ -51,9 +51,9 @@ pub trait Duty: Send + Sync {
 
     /// What only the submitter's thread may do, such as calling HDF5; returns what remains.
     ///
-    /// [`Request::turn`](super::Request::turn) calls this when a worker has asked for a turn, and when
-    /// all workers have left. It is not called again after [`Remaining::Nothing`] or an error, nor
-    /// once the request was stopped.
+    /// [`Request::turn`](super::Request::turn) calls this when a worker has asked for a turn, and
+    /// when all workers have left. It is not called again after [`Remaining::Nothing`] or an error,
+    /// nor once the request was stopped.
     ///
     /// # Errors
     /// An error is the outcome of the request, and stops its workers.
@@ -61,9 +61,9 @@ pub trait Duty: Send + Sync {
         Ok(Remaining::Nothing)
     }
 
-    /// Releases what only the submitter's thread may release. Called once on that thread: after the last
-    /// turn or, if the request was stopped, when all workers have left. Not called if the submitter
-    /// drops the request instead of taking its turns.
+    /// Releases what only the submitter's thread may release. Called once on that thread: after the
+    /// last turn or, if the request was stopped, when all workers have left. Not called if the
+    /// submitter drops the request instead of taking its turns.
     fn end_turns(&self) {}
 
     /// Drops all that the duty has, such as files. The outcome is published.
@@ -175,8 +175,8 @@ impl<'a> Share<'a> {
 }
 
 impl Job {
-    /// Takes the submitter's turn, if it was asked for. `start` starts more workers, if the turn asks for
-    /// some.
+    /// Takes the submitter's turn, if it was asked for. `start` starts more workers, if the turn
+    /// asks for some.
     pub(crate) fn turn(self: &Arc<Self>, start: impl FnOnce(usize)) {
         let progress = &self.tracker.progress;
         self.tracker.signals.quiet();
@@ -197,8 +197,8 @@ impl Job {
             }
         }
         if share.stopping() {
-            // Workers that have not begun find nothing to do; the others ask for another turn when they
-            // have left.
+            // Workers that have not begun find nothing to do; the others ask for another turn when
+            // they have left.
             self.leave(self.to_begin.swap(0, Relaxed));
             if progress.is_alone() {
                 self.end_turns();
@@ -218,7 +218,8 @@ impl Job {
         }
     }
 
-    /// Lets the submitter leave without its turns, which stops the request. Workers may still be busy.
+    /// Lets the submitter leave without its turns, which stops the request. Workers may still be
+    /// busy.
     pub(crate) fn give_turns_up(&self) {
         let progress = &self.tracker.progress;
         if progress.end_turns() {

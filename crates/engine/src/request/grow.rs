@@ -1,9 +1,9 @@
 //! Allocates room for a direct write beyond the end of the file.
 //!
-//! A file system serialises direct writes that extend a file. So the blocks are allocated, and the file
-//! is made as long as it will be, before the first worker writes. A write that fails undoes neither:
-//! another process may write to the file meanwhile, and no system call shortens a file, or frees
-//! its blocks, only where nobody else has written.
+//! A file system serialises direct writes that extend a file. So the blocks are allocated, and the
+//! file is made as long as it will be, before the first worker writes. A write that fails undoes
+//! neither: another process may write to the file meanwhile, and no system call shortens a file, or
+//! frees its blocks, only where nobody else has written.
 
 use std::io;
 
@@ -12,8 +12,8 @@ use crate::file::File;
 use crate::file::room::Room;
 use crate::plan::Plan;
 
-/// Allocates what the plans write beyond the end of the file, without the gaps between. On file systems
-/// that cannot allocate beforehand, each write extends the file itself.
+/// Allocates what the plans write beyond the end of the file, without the gaps between. On file
+/// systems that cannot allocate beforehand, each write extends the file itself.
 ///
 /// # Errors
 /// ENOSPC if the file system has too little space; the length of the file is then as before.

@@ -49,8 +49,8 @@ impl Job {
         if let Err(error) = self.on_duty(|duty| duty.serve(&self.share())) {
             self.tracker.progress.fail(error);
         }
-        // With turns, a worker may also leave for lack of memory while others have work; the submitter's
-        // last turn tells when there is none.
+        // With turns, a worker may also leave for lack of memory while others have work; the
+        // submitter's last turn tells when there is none.
         let needless = match self.has_turns {
             true => 0,
             false => self.to_begin.swap(0, Relaxed),
@@ -58,8 +58,8 @@ impl Job {
         self.leave(needless + 1);
     }
 
-    /// Calls `act` with the duty, for a caller whose share is not left. Errors get the file's name, and a
-    /// panic is an error.
+    /// Calls `act` with the duty, for a caller whose share is not left. Errors get the file's name,
+    /// and a panic is an error.
     pub(crate) fn on_duty<T>(&self, act: impl FnOnce(&dyn Duty) -> Result<T>) -> Result<T> {
         let duty = self.duty.read().unwrap_or_else(|e| e.into_inner());
         let Some(duty) = &*duty else {

@@ -15,16 +15,16 @@ pub(super) struct Launch {
     lanes: usize,
     /// `None` once somebody has started or abandoned it.
     job: Mutex<Option<Arc<Job>>>,
-    /// What the start waits for if no thread could be started: then whoever waits for the request waits
-    /// for the mark and is the request's worker.
+    /// What the start waits for if no thread could be started: then whoever waits for the request
+    /// waits for the mark and is the request's worker.
     waits_for: Mutex<Option<Arc<Mark>>>,
 }
 
 /// All launches that wait for a mark.
 static LATE: Mutex<Vec<Weak<Launch>>> = Mutex::new(Vec::new());
 
-/// Carries out all requests that no thread could be started for, after the streams that they wait for.
-/// Called before a wait for several requests at once.
+/// Carries out all requests that no thread could be started for, after the streams that they wait
+/// for. Called before a wait for several requests at once.
 pub(super) fn begin_all() {
     let late = std::mem::take(&mut *lock(&LATE));
     for launch in late.iter().filter_map(Weak::upgrade) {
@@ -76,7 +76,8 @@ impl Launch {
     ) -> Result<()> {
         if self.engine.workers.has_thread() {
             let launch = Arc::clone(self);
-            // This runs on a thread of the driver, which must not carry out the request. A worker does.
+            // This runs on a thread of the driver, which must not carry out the request. A worker
+            // does.
             let mark = stream.then(context, Box::new(move || launch.begin()))?;
             watch::watch(self, mark);
         } else if stream_waits {
@@ -89,8 +90,8 @@ impl Launch {
         Ok(())
     }
 
-    /// Begins a launch that waits for a mark, if the stream reaches the mark before `end`; without `end`,
-    /// waits for the mark as long as it takes.
+    /// Begins a launch that waits for a mark, if the stream reaches the mark before `end`; without
+    /// `end`, waits for the mark as long as it takes.
     pub(crate) fn begin_here(&self, end: Option<Instant>) {
         const INTERVAL: Duration = Duration::from_micros(200);
         let Some(mark) = lock(&self.waits_for).clone() else {

@@ -1,8 +1,8 @@
 //! Requests: from a caller's ranges to workers, and back to the caller.
 //!
-//! [`run`] moves the bytes before it returns, and [`submit`] lets workers move them. [`submit_duty`] gives
-//! workers something else to do than a plain transfer. A [`Request`] tells how far it is and how it
-//! ended, and may need the thread of its submitter: see [`Duty::turn`].
+//! [`run`] moves the bytes before it returns, and [`submit`] lets workers move them.
+//! [`submit_duty`] gives workers something else to do than a plain transfer. A [`Request`] tells
+//! how far it is and how it ended, and may need the thread of its submitter: see [`Duty::turn`].
 
 mod choose;
 mod drain;
@@ -424,8 +424,8 @@ impl Request {
         Ok(())
     }
 
-    /// Waits for the outcome or for the submitter's turn, at most as long as `limit`, and notes that the
-    /// outcome was told. A request without a thread of its own is carried out here.
+    /// Waits for the outcome or for the submitter's turn, at most as long as `limit`, and notes
+    /// that the outcome was told. A request without a thread of its own is carried out here.
     pub fn wait(&self, limit: Option<Duration>) -> Waited<Error> {
         let news = self.watch(limit);
         if matches!(news, Waited::Finished(_)) {
@@ -490,7 +490,8 @@ impl Request {
         self.told.load(Relaxed)
     }
 
-    /// Takes the submitter's turn, if the request asks for it. Only the submitter's thread may call this.
+    /// Takes the submitter's turn, if the request asks for it. Only the submitter's thread may call
+    /// this.
     pub fn turn(&self) {
         let Some(job) = &self.turner else { return };
         let engine = job.engine;
@@ -531,8 +532,8 @@ impl Request {
         }
     }
 
-    /// A descriptor that is readable once the request is finished, and while it asks for the submitter's
-    /// turn. It closes when this is dropped.
+    /// A descriptor that is readable once the request is finished, and while it asks for the
+    /// submitter's turn. It closes when this is dropped.
     ///
     /// # Errors
     /// What eventfd(2) says.

@@ -210,7 +210,8 @@ fn refuse_overlap(extents: &[Extent]) -> Result<()> {
     }
 }
 
-/// Groups extents by their memory. The driver is asked once about an allocation that neighbours share.
+/// Groups extents by their memory. The driver is asked once about an allocation that neighbours
+/// share.
 fn by_place(extents: &[Extent]) -> Result<Vec<(Memory, Vec<Extent>)>> {
     let mut places: Vec<(Memory, Vec<Extent>)> = Vec::new();
     let mut known: Option<(std::ops::Range<usize>, usize)> = None;

@@ -132,8 +132,8 @@ impl<E: Clone> Progress<E> {
         }
     }
 
-    /// Lets one worker leave. Returns true for the last one. When only the submitter's share remains, its
-    /// turn is asked for.
+    /// Lets one worker leave. Returns true for the last one. When only the submitter's share
+    /// remains, its turn is asked for.
     pub(crate) fn leave(&self) -> bool {
         // AcqRel lets the last worker see all that the others wrote.
         match self.workers.fetch_sub(1, Ordering::AcqRel) {
@@ -156,7 +156,8 @@ impl<E: Clone> Progress<E> {
         self.workers.load(Ordering::Acquire) == 1
     }
 
-    /// Ends the time in which the request can be cancelled. Returns the error that stopped it, if any.
+    /// Ends the time in which the request can be cancelled. Returns the error that stopped it, if
+    /// any.
     pub(crate) fn seal(&self) -> Option<E> {
         let mut state = lock(&self.state);
         state.phase = Phase::Concluding;

@@ -72,8 +72,8 @@ impl Signals {
         Ok(state.descriptor.insert(fd).as_raw_fd())
     }
 
-    /// The flag that is raised when the request finishes; `None` if it is finished. Streams may be told
-    /// to wait for the flag at any later time, since it stays raised.
+    /// The flag that is raised when the request finishes; `None` if it is finished. Streams may be
+    /// told to wait for the flag at any later time, since it stays raised.
     pub(crate) fn flag(&self, make: impl FnOnce() -> Result<Flag>) -> Result<Option<FlagTarget>> {
         let state = self.lock();
         if state.fired {

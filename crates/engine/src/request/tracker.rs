@@ -1,5 +1,5 @@
-//! What a submitter keeps of a request: how far it is, how it ended, what it did. It outlives the job,
-//! which has the file and the plan.
+//! What a submitter keeps of a request: how far it is, how it ended, what it did. It outlives the
+//! job, which has the file and the plan.
 
 use std::path::PathBuf;
 use std::sync::Arc;

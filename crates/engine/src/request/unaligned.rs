@@ -1,4 +1,5 @@
-//! The unaligned heads and tails of an O_DIRECT write, which go through the page cache after the rest.
+//! The unaligned heads and tails of an O_DIRECT write, which go through the page cache after the
+//! rest.
 
 use crate::error::Result;
 use crate::gpu::{Direction, Lent};

@@ -127,9 +127,9 @@ impl HostLane<'_> {
         Ok(())
     }
 
-    /// Moves a piece whose memory is aligned as its file range: whole pages by O_DIRECT, the unaligned
-    /// head and tail through the page cache. Pieces of a write have no such ends: the plan puts them
-    /// aside.
+    /// Moves a piece whose memory is aligned as its file range: whole pages by O_DIRECT, the
+    /// unaligned head and tail through the page cache. Pieces of a write have no such ends: the
+    /// plan puts them aside.
     fn move_in_place(&self, piece: &Extent) -> Result<()> {
         let [head, middle, tail] = piece.split_aligned(self.work.file.direct_alignment());
         let mut direct = 0;

@@ -1,5 +1,5 @@
-//! Routes: the ways of bytes between a file and memory, a module each. All pass the same conformance suite.
-//! [`fault`] is a route that wraps another one.
+//! Routes: the ways of bytes between a file and memory, a module each. All pass the same
+//! conformance suite. [`fault`] is a route that wraps another one.
 
 pub mod fault;
 pub(crate) mod gds;
@@ -80,7 +80,8 @@ impl Work<'_> {
         first.is_some_and(|span| self.side.goes_direct(span.offset, span.length))
     }
 
-    /// Moves a span between the file and its place in a slot. Returns whether it bypassed the page cache.
+    /// Moves a span between the file and its place in a slot. Returns whether it bypassed the page
+    /// cache.
     ///
     /// # Safety
     /// `slot` is page-aligned and valid for `plan.slot_bytes`, and nobody else touches it meanwhile.

@@ -1,5 +1,5 @@
-//! `auto` with few CPU threads: blocks in the page cache take `mapped`, which needs no CPU copy; other
-//! blocks take `staged` and bypass the cache.
+//! `auto` with few CPU threads: blocks in the page cache take `mapped`, which needs no CPU copy;
+//! other blocks take `staged` and bypass the cache.
 
 use super::mapped::{Answer, MappedLane};
 use super::{Lane, Route, STAGED, Work};

@@ -125,8 +125,8 @@ impl<'a> StagedLane<'a> {
         plan.spans(block).len() == 1 && plan.copies(block).len() == 1
     }
 
-    /// Reads a block that is contiguous in file and memory, with a copy to the GPU after each step, so
-    /// that the GPU need not wait for the whole block.
+    /// Reads a block that is contiguous in file and memory, with a copy to the GPU after each step,
+    /// so that the GPU need not wait for the whole block.
     fn load_in_steps(&mut self, index: usize, block: &Block) -> Result<()> {
         const STEP: u64 = 1 << 20;
         let start = self.slot_start(index);

@@ -16,8 +16,8 @@ struct Fitness {
     node: Option<u32>,
 }
 
-/// Pinned memory in slots, for all requests of the process. Slots stay pinned when they come back, so a
-/// block costs neither an allocation nor a system call besides its I/O.
+/// Pinned memory in slots, for all requests of the process. Slots stay pinned when they come back,
+/// so a block costs neither an allocation nor a system call besides its I/O.
 pub struct Ring {
     ledger: Ledger<Fitness, Pages>,
 }
@@ -41,8 +41,8 @@ impl Ring {
         self.ledger.capacity()
     }
 
-    /// A slot of at least `bytes`, pinned if a context is given, which must be current. Waits while the
-    /// ring is used up, so the calling thread must hold no other slot.
+    /// A slot of at least `bytes`, pinned if a context is given, which must be current. Waits while
+    /// the ring is used up, so the calling thread must hold no other slot.
     ///
     /// # Errors
     /// [`Kind::Memory`] if the slot cannot be allocated or pinned.
@@ -122,8 +122,8 @@ impl Drop for Slot {
 fn slot_pages(bytes: u64, node: Option<u32>, context: Option<&Arc<Context>>) -> Result<Pages> {
     let mut pages = Pages::anonymous(bytes as usize)
         .map_err(|e| Error::os(&e, "cannot allocate a slot of the ring"))?;
-    // These are hints, which the kernel may refuse: fewer TLB misses, no copy-on-write of pinned pages
-    // in a forked child, and pages on the NUMA node of the GPU.
+    // These are hints, which the kernel may refuse: fewer TLB misses, no copy-on-write of pinned
+    // pages in a forked child, and pages on the NUMA node of the GPU.
     let _ = pages.advise(libc::MADV_HUGEPAGE);
     let _ = pages.advise(libc::MADV_DONTFORK);
     if let Some(node) = node {

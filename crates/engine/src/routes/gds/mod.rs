@@ -1,5 +1,5 @@
-//! `gds`: cuFile, which moves bytes straight between storage and GPU memory if the machine can, and through
-//! host memory otherwise. The report says which only if cuFile's own statistics prove it.
+//! `gds`: cuFile, which moves bytes straight between storage and GPU memory if the machine can, and
+//! through host memory otherwise. The report says which only if cuFile's own statistics prove it.
 
 mod proof;
 
@@ -32,7 +32,8 @@ impl Route for Gds {
         if work.memory.kind == MemoryKind::Managed {
             work.counters
                 .note("cuFile does not take managed memory; moved by the staged route");
-            // The plan leaves unaligned heads and tails to cuFile, and only the page cache takes them.
+            // The plan leaves unaligned heads and tails to cuFile, and only the page cache takes
+            // them.
             let direct = match work.operation {
                 Operation::Read => work.direct,
                 Operation::Write => Direct::Never,
@@ -54,8 +55,9 @@ impl Route for Gds {
     }
 }
 
-/// Whether requests that leave the route open should take this one, since bytes of this file go straight
-/// to the GPU. Opens cuFile only if the machine has the nvidia-fs module or the process uses cuFile.
+/// Whether requests that leave the route open should take this one, since bytes of this file go
+/// straight to the GPU. Opens cuFile only if the machine has the nvidia-fs module or the process
+/// uses cuFile.
 pub(crate) fn is_peer_to_peer(file: &File) -> bool {
     if !cufile::is_worth_asking() {
         return false;
@@ -106,9 +108,9 @@ impl Lane for GdsLane<'_> {
 }
 
 impl GdsLane<'_> {
-    /// The handle that bypasses the page cache, if the block should. Bytes that can go straight to the GPU
-    /// always should. Bytes that cuFile moves through host memory should if other routes would do the
-    /// same.
+    /// The handle that bypasses the page cache, if the block should. Bytes that can go straight to
+    /// the GPU always should. Bytes that cuFile moves through host memory should if other routes
+    /// would do the same.
     fn direct_handle(&self, block: &Block) -> Result<Option<CUfileHandle>> {
         let file = self.work.file;
         let wanted = proof::may_go_straight(self.driver, file) || self.work.goes_direct(block);

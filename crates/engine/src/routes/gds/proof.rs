@@ -19,8 +19,8 @@ struct Counts {
 
 /// Watches the counters around the calls of one lane.
 ///
-/// The counters are those of the whole process, so they include calls of other lanes. Claims stay right:
-/// if all calls took one way, so did this lane's; if the ways differ, none is claimed.
+/// The counters are those of the whole process, so they include calls of other lanes. Claims stay
+/// right: if all calls took one way, so did this lane's; if the ways differ, none is claimed.
 pub(super) struct Witness {
     cufile: &'static CuFile,
     operation: Operation,
@@ -104,7 +104,8 @@ pub(super) fn remember(driver: &Driver, file: &File, path: Path) {
     }
 }
 
-/// Whether cuFile may move bytes of this file straight to the GPU: no transfer has shown the contrary.
+/// Whether cuFile may move bytes of this file straight to the GPU: no transfer has shown the
+/// contrary.
 pub(super) fn may_go_straight(driver: &Driver, file: &File) -> bool {
     if driver.mode == Mode::Compat || file.direct_fd().is_none() {
         return false;

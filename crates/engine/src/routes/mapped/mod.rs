@@ -1,6 +1,6 @@
-//! `mapped`: cached pages are mapped and pinned in place, and the GPU pulls them. The CPU copies nothing, so
-//! one thread can keep the link busy. The route only reads, since the kernel does not let file pages be
-//! pinned for a device that writes to them.
+//! `mapped`: cached pages are mapped and pinned in place, and the GPU pulls them. The CPU copies
+//! nothing, so one thread can keep the link busy. The route only reads, since the kernel does not
+//! let file pages be pinned for a device that writes to them.
 
 mod pages;
 
@@ -39,8 +39,8 @@ impl Route for Mapped {
     }
 }
 
-/// Bytes that a lane pins before it unpins all of them at once: unpinning waits until the GPU is idle, so
-/// it should be rare.
+/// Bytes that a lane pins before it unpins all of them at once: unpinning waits until the GPU is
+/// idle, so it should be rare.
 const PINNED_AT_A_TIME: u64 = 512 << 20;
 
 /// Bytes that may stay pinned because streams wait for requests; above that, blocks are staged.
@@ -92,7 +92,8 @@ impl<'a> MappedLane<'a> {
 
     /// Carries a block, if its pages can be pinned and pulled.
     pub(crate) fn try_carry(&mut self, block: &Block) -> Result<Answer> {
-        // The driver copies single bytes by the CPU, which gets a signal if the file has lost the page.
+        // The driver copies single bytes by the CPU, which gets a signal if the file has lost the
+        // page.
         let is_byte = |piece: &Extent| piece.length == 1;
         if self.work.plan.block_pieces(block).iter().any(is_byte) {
             let reason =
@@ -159,8 +160,8 @@ impl<'a> MappedLane<'a> {
             length,
         });
         self.pinned += block.bytes;
-        // The maps are among the open ones now, so they stay pinned until the queue is finished, even if
-        // something fails.
+        // The maps are among the open ones now, so they stay pinned until the queue is finished,
+        // even if something fails.
         let queue = self.lent.queue()?;
         let mut maps = self.open.last().map_or(&[][..], |open| &open.maps).iter();
         let mut current = maps.next();
@@ -219,8 +220,8 @@ impl Lane for MappedOrStaged<'_> {
 
 impl Drop for MappedLane<'_> {
     fn drop(&mut self) {
-        // After an error, copies may be in flight, which must end before the pages are released. A queue
-        // that cannot finish belongs to a broken context, in which nothing runs any more.
+        // After an error, copies may be in flight, which must end before the pages are released. A
+        // queue that cannot finish belongs to a broken context, in which nothing runs any more.
         if let Ok(queue) = self.lent.queue() {
             let _ = queue.finish();
         }

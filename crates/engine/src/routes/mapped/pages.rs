@@ -97,8 +97,8 @@ impl Map {
         self.offset <= piece.offset && piece.end() <= self.end
     }
 
-    /// Populates the mapping, which reads pages that are not cached. A failure is an error of this system
-    /// call instead of a signal later.
+    /// Populates the mapping, which reads pages that are not cached. A failure is an error of this
+    /// system call instead of a signal later.
     fn populate(&self, work: &Work<'_>, stretch: Range<u64>) -> Result<()> {
         let length = stretch.end - stretch.start;
         loop {

@@ -1,8 +1,9 @@
-//! The lane of both io_uring routes. A block passes through a stage, which is a slot with the state of
-//! its block, or moves straight between the file and host memory.
+//! The lane of both io_uring routes. A block passes through a stage, which is a slot with the state
+//! of its block, or moves straight between the file and host memory.
 //!
-//! For a read, the kernel fills the slot before the GPU (or, for host memory, `memcpy`) empties it; for a
-//! write, the reverse. [`carry`](Lane::carry) never waits for its own block, only for earlier ones.
+//! For a read, the kernel fills the slot before the GPU (or, for host memory, `memcpy`) empties it;
+//! for a write, the reverse. [`carry`](Lane::carry) never waits for its own block, only for earlier
+//! ones.
 
 use std::collections::VecDeque;
 use std::ptr;
@@ -49,7 +50,8 @@ struct Stage {
     fixed: bool,
 }
 
-/// A lane takes at most this fraction of the ring, but always two slots, since other requests need some.
+/// A lane takes at most this fraction of the ring, but always two slots, since other requests need
+/// some.
 const SHARE: u64 = 16;
 
 impl<'a> UringLane<'a> {
@@ -93,8 +95,8 @@ impl<'a> UringLane<'a> {
         self.io.start()
     }
 
-    /// As [`advance`](Self::advance), but first waits for something to complete: a transfer, if others
-    /// wait for its place, or else the next copy.
+    /// As [`advance`](Self::advance), but first waits for something to complete: a transfer, if
+    /// others wait for its place, or else the next copy.
     fn wait(&mut self) -> Result<()> {
         match (self.copying.front(), &mut self.gpu) {
             (Some(&index), Some(gpu)) if !self.io.is_crowded() => gpu.queue()?.wait(index)?,
@@ -174,8 +176,8 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// A slot for a new stage. Waits for the first slot only, since a lane with a slot must not wait for
-    /// another.
+    /// A slot for a new stage. Waits for the first slot only, since a lane with a slot must not
+    /// wait for another.
     fn further_slot(&self) -> Result<Option<Slot>> {
         let bytes = self.work.plan.slot_bytes;
         let context = self.gpu.as_ref().map(Lent::context);
@@ -255,7 +257,8 @@ impl<'a> UringLane<'a> {
         Ok(())
     }
 
-    /// Whether a block of host memory needs no slot, since each piece is aligned as O_DIRECT requires.
+    /// Whether a block of host memory needs no slot, since each piece is aligned as O_DIRECT
+    /// requires.
     fn lies_aligned(&self, block: &Block) -> bool {
         let align = self.work.file.direct_memory_alignment();
         let pieces = self.work.plan.block_pieces(block);

@@ -158,8 +158,8 @@ impl IoRing {
         Some((completion.user_data(), result))
     }
 
-    /// Waits for all entries that the kernel has taken. It never gets the others: while some are left,
-    /// the ring must not be entered again.
+    /// Waits for all entries that the kernel has taken. It never gets the others: while some are
+    /// left, the ring must not be entered again.
     fn quiesce(&mut self) {
         loop {
             while self.uring.completion().next().is_some() {
@@ -203,9 +203,9 @@ impl Drop for IoRing {
                 has_table: self.has_table,
             });
         }
-        // Otherwise the ring is closed here. The kernel has completed all entries that it has taken, and
-        // the others go with the queue. Pages of fixed buffers may stay pinned a moment longer, but
-        // nothing writes to them.
+        // Otherwise the ring is closed here. The kernel has completed all entries that it has
+        // taken, and the others go with the queue. Pages of fixed buffers may stay pinned a moment
+        // longer, but nothing writes to them.
     }
 }
 

@@ -40,8 +40,8 @@ struct Going {
     forced: bool,
 }
 
-/// The transfers of one lane: at most `depth` in flight, the others waiting. Dropping this waits until the
-/// kernel no longer uses any buffer.
+/// The transfers of one lane: at most `depth` in flight, the others waiting. Dropping this waits
+/// until the kernel no longer uses any buffer.
 ///
 /// After an error this can only be dropped: transfers in flight then end unseen.
 pub(super) struct Transfers<'a> {
@@ -256,8 +256,8 @@ impl<'a> Transfers<'a> {
         Ok(())
     }
 
-    /// Whether the page cache may finish a direct transfer: if the system refuses direct I/O, or for the
-    /// unaligned end of the file.
+    /// Whether the page cache may finish a direct transfer: if the system refuses direct I/O, or
+    /// for the unaligned end of the file.
     fn goes_through_cache(&self, going: &Going, error: &io::Error) -> bool {
         let is_unaligned_end = error.raw_os_error() == Some(libc::EINVAL)
             && !going
