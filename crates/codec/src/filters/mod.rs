@@ -53,7 +53,7 @@ pub trait Codec: Sync {
     }
 
     /// The bytes that `decoded` bytes become when encoded, if that depends on nothing else. The
-    /// filter before this one can then decode into memory of the right size.
+    /// filter whose decoded form this is then gets memory of the right size.
     fn encoded_size(&self, _values: &[u32], _decoded: usize) -> Option<usize> {
         None
     }

@@ -31,8 +31,8 @@ type Result<T> = std::result::Result<T, NotForGpu>;
 pub const SMALLEST_BLOCK: usize = 1 << 10;
 
 /// Appends the pieces of one chunk of `decoded` bytes to `pieces`, in order and without gaps in the
-/// decoded chunk, each but the last of at least [`SMALLEST_BLOCK`] bytes. Returns the Adler-32
-/// checksum of the decoded chunk, if the format has one.
+/// decoded chunk, at most one for each [`SMALLEST_BLOCK`] bytes. Returns the Adler-32 checksum of
+/// the decoded chunk, if the format has one.
 ///
 /// # Errors
 /// Why the CPU must decode the chunk. `pieces` is then as before.
