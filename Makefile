@@ -54,6 +54,7 @@ lint: build build-rust
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(PYTEST) tests/architecture
 
 fmt: build
 	cargo fmt --all

@@ -16,7 +16,7 @@ use crate::error::{OK, guard};
 /// # Safety
 /// May be called at any time.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_connector_class(code: *const c_void) -> *const H5VL_class_t {
+unsafe extern "C" fn penstock_connector_class(code: *const c_void) -> *const H5VL_class_t {
     let mut class = std::ptr::null();
     guard(|| {
         class = connector::class_for(code)?;
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn penstock_connector_class(code: *const c_void) -> *const
 /// # Safety
 /// `options` is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_hdf5_check_connector_options(options: *const c_char) -> c_int {
+unsafe extern "C" fn penstock_hdf5_check_connector_options(options: *const c_char) -> c_int {
     // SAFETY: passed on.
     guard(|| unsafe {
         connector::check(text(options)?)?;
@@ -39,10 +39,7 @@ pub unsafe extern "C" fn penstock_hdf5_check_connector_options(options: *const c
 /// # Safety
 /// `options` is null or a C string; no other thread calls HDF5 meanwhile, unless it is thread-safe.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_fapl_set_connector(
-    fapl_id: hid_t,
-    options: *const c_char,
-) -> c_int {
+unsafe extern "C" fn penstock_fapl_set_connector(fapl_id: hid_t, options: *const c_char) -> c_int {
     // SAFETY: passed on.
     guard(|| unsafe {
         connector::set_on_access_list(hdf5_of_process()?, fapl_id, text(options)?)?;
@@ -54,7 +51,7 @@ pub unsafe extern "C" fn penstock_fapl_set_connector(
 /// `stream` is a live CUDA stream as long as the list is used; no other thread calls HDF5 meanwhile,
 /// unless it is thread-safe.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_dxpl_set_stream(dxpl_id: hid_t, stream: *mut c_void) -> c_int {
+unsafe extern "C" fn penstock_dxpl_set_stream(dxpl_id: hid_t, stream: *mut c_void) -> c_int {
     // SAFETY: passed on.
     guard(|| unsafe {
         connector::set_stream(hdf5_of_process()?, dxpl_id, stream)?;

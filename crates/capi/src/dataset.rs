@@ -67,14 +67,14 @@ impl Binding {
 }
 
 /// The HDF5 that identifiers of this process belong to.
-pub fn hdf5_of_process() -> Result<&'static Hdf5> {
+pub(crate) fn hdf5_of_process() -> Result<&'static Hdf5> {
     BINDING.get()
 }
 
 /// # Safety
 /// `module` is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_hdf5_bind(module: *const c_char) -> c_int {
+unsafe extern "C" fn penstock_hdf5_bind(module: *const c_char) -> c_int {
     guard(|| {
         let module = (!module.is_null()).then(|| {
             // SAFETY: the caller gives a C string.
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn penstock_hdf5_bind(module: *const c_char) -> c_int {
 /// # Safety
 /// `path` is a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_nvcomp_path(path: *const c_char) -> c_int {
+unsafe extern "C" fn penstock_nvcomp_path(path: *const c_char) -> c_int {
     guard(|| {
         if path.is_null() {
             return Err(null("path"));
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn penstock_nvcomp_path(path: *const c_char) -> c_int {
 }
 
 #[repr(C)]
-pub struct CArray {
+pub(crate) struct CArray {
     struct_size: usize,
     data: *mut c_void,
     element: hid_t,
@@ -225,7 +225,7 @@ unsafe fn submit_array(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_dataset_read_submit(
+unsafe extern "C" fn penstock_dataset_read_submit(
     dataset: hid_t,
     file_space: hid_t,
     array: *const CArray,
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn penstock_dataset_read_submit(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_dataset_write_submit(
+unsafe extern "C" fn penstock_dataset_write_submit(
     dataset: hid_t,
     file_space: hid_t,
     array: *const CArray,
@@ -317,17 +317,17 @@ unsafe fn complete(
         };
         let request = start(&transfer, call.buffer, memory, with, began)?;
         request.finish()?;
-        match request.report() {
-            Some(done) => Ok(give(report, &done)),
-            None => Ok(OK),
+        if let Some(done) = request.report() {
+            give(report, &done);
         }
+        Ok(OK)
     })
 }
 
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_dataset_read(
+unsafe extern "C" fn penstock_dataset_read(
     dataset: hid_t,
     memory_type: hid_t,
     memory_space: hid_t,
@@ -353,7 +353,7 @@ pub unsafe extern "C" fn penstock_dataset_read(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_dataset_write(
+unsafe extern "C" fn penstock_dataset_write(
     dataset: hid_t,
     memory_type: hid_t,
     memory_space: hid_t,
@@ -393,7 +393,7 @@ unsafe fn after(memory: &Memory, stream: *mut c_void) -> Option<StreamOrder> {
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_dataset_settle(dataset: hid_t, operation: c_int) -> c_int {
+unsafe extern "C" fn penstock_dataset_settle(dataset: hid_t, operation: c_int) -> c_int {
     guard(|| {
         refuse_fork()?;
         let access = match requests::operation_of(operation)? {
@@ -409,7 +409,7 @@ pub unsafe extern "C" fn penstock_dataset_settle(dataset: hid_t, operation: c_in
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_hdf5_settle(object: hid_t) -> c_int {
+unsafe extern "C" fn penstock_hdf5_settle(object: hid_t) -> c_int {
     guard(|| {
         refuse_fork()?;
         // SAFETY: the header asks the caller for HDF5's lock.
@@ -421,7 +421,7 @@ pub unsafe extern "C" fn penstock_hdf5_settle(object: hid_t) -> c_int {
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_hdf5_settle_path(path: *const c_char) -> c_int {
+unsafe extern "C" fn penstock_hdf5_settle_path(path: *const c_char) -> c_int {
     guard(|| {
         refuse_fork()?;
         // SAFETY: the caller gives a C string.
@@ -436,11 +436,11 @@ pub unsafe extern "C" fn penstock_hdf5_settle_path(path: *const c_char) -> c_int
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn penstock_hdf5_is_settled() -> c_int {
+extern "C" fn penstock_hdf5_is_settled() -> c_int {
     c_int::from(transfer::is_settled())
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn penstock_hdf5_unsettled() -> *const u64 {
+extern "C" fn penstock_hdf5_unsettled() -> *const u64 {
     transfer::unsettled_count()
 }

@@ -16,7 +16,7 @@ use crate::error::{OK, guard, null};
 /// # Safety
 /// May be called at any time.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_driver_class(code: *const c_void) -> *const H5FD_class_t {
+unsafe extern "C" fn penstock_driver_class(code: *const c_void) -> *const H5FD_class_t {
     let mut class = std::ptr::null();
     guard(|| {
         class = driver::class_for(code)?;
@@ -40,7 +40,7 @@ pub(crate) unsafe fn text<'a>(options: *const c_char) -> Result<&'a str> {
 /// # Safety
 /// `options` is null or a C string; no other thread calls HDF5 meanwhile, unless it is thread-safe.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_fapl_set(fapl_id: hid_t, options: *const c_char) -> c_int {
+unsafe extern "C" fn penstock_fapl_set(fapl_id: hid_t, options: *const c_char) -> c_int {
     // SAFETY: passed on.
     guard(|| unsafe {
         driver::set_on_access_list(hdf5_of_process()?, fapl_id, text(options)?)?;
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn penstock_fapl_set(fapl_id: hid_t, options: *const c_cha
 /// # Safety
 /// As for [`penstock_fapl_set`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_fapl_set_for(
+unsafe extern "C" fn penstock_fapl_set_for(
     code: *const c_void,
     fapl_id: hid_t,
     options: *const c_char,
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn penstock_fapl_set_for(
 /// # Safety
 /// `options` is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_hdf5_check_options(options: *const c_char) -> c_int {
+unsafe extern "C" fn penstock_hdf5_check_options(options: *const c_char) -> c_int {
     guard(|| {
         // SAFETY: passed on.
         driver::Settings::parse(unsafe { text(options)? })?;
@@ -84,10 +84,7 @@ pub unsafe extern "C" fn penstock_hdf5_check_options(options: *const c_char) -> 
 /// # Safety
 /// As for [`penstock_fapl_set`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_hdf5_set_options(
-    file_id: hid_t,
-    options: *const c_char,
-) -> c_int {
+unsafe extern "C" fn penstock_hdf5_set_options(file_id: hid_t, options: *const c_char) -> c_int {
     // SAFETY: passed on.
     guard(|| unsafe {
         driver::set_options(hdf5_of_process()?, file_id, text(options)?)?;
@@ -98,10 +95,7 @@ pub unsafe extern "C" fn penstock_hdf5_set_options(
 /// # Safety
 /// As for [`penstock_fapl_set`]; `json` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_hdf5_file_report(
-    file_id: hid_t,
-    json: *mut *mut c_char,
-) -> c_int {
+unsafe extern "C" fn penstock_hdf5_file_report(file_id: hid_t, json: *mut *mut c_char) -> c_int {
     guard(|| {
         if json.is_null() {
             return Err(null("json"));

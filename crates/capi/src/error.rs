@@ -6,13 +6,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use penstock_engine::error::{Error, Kind, Result};
 
-pub const OK: c_int = 0;
-pub const PENDING: c_int = 1;
+use crate::structs::{check_size, fill};
+
+pub(crate) const OK: c_int = 0;
+pub(crate) const PENDING: c_int = 1;
 /// Beyond the numbers of `Kind`.
-pub const TURN: c_int = 14;
+pub(crate) const TURN: c_int = 14;
 
 #[repr(C)]
-pub struct CError {
+pub(crate) struct CError {
     struct_size: usize,
     status: i32,
     os_errno: i32,
@@ -66,7 +68,7 @@ fn c_string(text: &str) -> CString {
 }
 
 /// Runs the body of a C function: errors and panics become a status, with details kept.
-pub fn guard(body: impl FnOnce() -> Result<c_int>) -> c_int {
+pub(crate) fn guard(body: impl FnOnce() -> Result<c_int>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(status)) => status,
         Ok(Err(error)) => keep(&error),
@@ -81,15 +83,16 @@ fn keep(error: &Error) -> c_int {
 }
 
 /// An argument that may not be null was.
-pub fn null(name: &str) -> Error {
+pub(crate) fn null(name: &str) -> Error {
     Error::invalid(format!("the argument {name} is a null pointer"))
 }
 
 /// # Safety
 /// `error` is null or points to a `penstock_error` of at least `struct_size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_last_error(error: *mut CError) -> c_int {
-    if error.is_null() {
+unsafe extern "C" fn penstock_last_error(error: *mut CError) -> c_int {
+    // SAFETY: passed on.
+    if error.is_null() || unsafe { check_size(error.cast(), "error") }.is_err() {
         return Kind::Invalid as c_int;
     }
     let filled = LAST.try_with(|last| {
@@ -107,8 +110,9 @@ pub unsafe extern "C" fn penstock_last_error(error: *mut CError) -> c_int {
             remedy: last.remedy.as_ptr(),
             message: last.message.as_ptr(),
         };
-        // SAFETY: the caller vouches for `struct_size` bytes.
-        unsafe { crate::report::fill(error, filled) }
+        // SAFETY: the caller vouches for `struct_size` bytes, and the size was checked.
+        unsafe { fill(error, filled) };
+        OK
     });
     filled.unwrap_or(Kind::Internal as c_int)
 }

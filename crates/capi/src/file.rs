@@ -20,14 +20,14 @@ const CREATE: c_int = 4;
 const TRUNCATE: c_int = 8;
 
 /// What a `penstock_file *` seems to point to; see [`crate::handle`].
-pub enum CFile {}
+pub(crate) enum CFile {}
 
 /// Calls hold the place of a file here; jobs under way hold the file itself.
 static FILES: Table<Arc<File>> = Table::new("file");
 
 /// # Safety
 /// `path` is null or a C string that lives as long as the answer is used.
-pub unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path> {
+pub(crate) unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path> {
     if path.is_null() {
         return Err(null("path"));
     }
@@ -37,14 +37,14 @@ pub unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path> {
 }
 
 /// The file of a handle, for one call.
-pub fn file_of(file: *mut CFile) -> Result<Lent<Arc<File>>> {
+pub(crate) fn file_of(file: *mut CFile) -> Result<Lent<Arc<File>>> {
     FILES.get(file).map(Lent::new)
 }
 
 /// # Safety
 /// `path` is a C string; `options` is null or points to options; `file` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_open(
+unsafe extern "C" fn penstock_open(
     path: *const c_char,
     flags: c_int,
     options: *const COptions,
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn penstock_open(
 /// # Safety
 /// `options` is null or points to options; `file` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_open_descriptor(
+unsafe extern "C" fn penstock_open_descriptor(
     descriptor: c_int,
     flags: c_int,
     options: *const COptions,
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn penstock_open_descriptor(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn penstock_close(file: *mut CFile) -> c_int {
+extern "C" fn penstock_close(file: *mut CFile) -> c_int {
     guard(|| {
         if file.is_null() || refuse_fork().is_err() {
             return Ok(OK);
@@ -122,7 +122,7 @@ pub extern "C" fn penstock_close(file: *mut CFile) -> c_int {
 /// # Safety
 /// `bytes` is null or a place for the answer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_file_size(file: *mut CFile, bytes: *mut u64) -> c_int {
+unsafe extern "C" fn penstock_file_size(file: *mut CFile, bytes: *mut u64) -> c_int {
     guard(|| {
         let size = file_of(file)?.size()?;
         // SAFETY: the caller vouches for a pointer that is not null.
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn penstock_file_size(file: *mut CFile, bytes: *mut u64) -
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn penstock_truncate(file: *mut CFile, bytes: u64) -> c_int {
+extern "C" fn penstock_truncate(file: *mut CFile, bytes: u64) -> c_int {
     guard(|| {
         file_of(file)?.truncate(bytes)?;
         Ok(OK)
@@ -140,7 +140,7 @@ pub extern "C" fn penstock_truncate(file: *mut CFile, bytes: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn penstock_sync(file: *mut CFile) -> c_int {
+extern "C" fn penstock_sync(file: *mut CFile) -> c_int {
     guard(|| {
         file_of(file)?.sync()?;
         Ok(OK)
@@ -150,7 +150,7 @@ pub extern "C" fn penstock_sync(file: *mut CFile) -> c_int {
 /// # Safety
 /// `options` is null or points to options.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_set_options(file: *mut CFile, options: *const COptions) -> c_int {
+unsafe extern "C" fn penstock_set_options(file: *mut CFile, options: *const COptions) -> c_int {
     guard(|| {
         // SAFETY: the caller vouches for the options.
         file_of(file)?.set_options(unsafe { options::read(options)? })?;

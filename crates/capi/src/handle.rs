@@ -22,14 +22,14 @@ const SHARDS: usize = 16;
 
 type Shard<T> = RwLock<HashMap<usize, Arc<T>, Spread>>;
 
-pub struct Table<T> {
+pub(crate) struct Table<T> {
     /// What errors call its objects.
     name: &'static str,
     shards: [Shard<T>; SHARDS],
 }
 
 impl<T> Table<T> {
-    pub const fn new(name: &'static str) -> Self {
+    pub(crate) const fn new(name: &'static str) -> Self {
         Table {
             name,
             shards: [const { RwLock::new(HashMap::with_hasher(Spread)) }; SHARDS],
@@ -40,7 +40,7 @@ impl<T> Table<T> {
         &self.shards[handle / 2 % SHARDS]
     }
 
-    pub fn insert<C>(&self, object: Arc<T>) -> *mut C {
+    pub(crate) fn insert<C>(&self, object: Arc<T>) -> *mut C {
         let handle = NEXT.fetch_add(2, Relaxed);
         let mut shard = self
             .shard(handle)
@@ -50,7 +50,7 @@ impl<T> Table<T> {
         std::ptr::without_provenance_mut(handle)
     }
 
-    pub fn get<C>(&self, handle: *mut C) -> Result<Arc<T>> {
+    pub(crate) fn get<C>(&self, handle: *mut C) -> Result<Arc<T>> {
         self.allows(handle)?;
         let shard = self
             .shard(handle.addr())
@@ -63,7 +63,7 @@ impl<T> Table<T> {
     }
 
     /// As [`get`](Self::get), and the handle is no longer known: of several calls, one succeeds.
-    pub fn take<C>(&self, handle: *mut C) -> Result<Arc<T>> {
+    pub(crate) fn take<C>(&self, handle: *mut C) -> Result<Arc<T>> {
         self.allows(handle)?;
         let mut shard = self
             .shard(handle.addr())

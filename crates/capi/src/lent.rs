@@ -12,10 +12,10 @@ static LEFT: Mutex<()> = Mutex::new(());
 static SOME_LEFT: Condvar = Condvar::new();
 
 /// An object for the time of a call.
-pub struct Lent<T>(ManuallyDrop<Arc<T>>);
+pub(crate) struct Lent<T>(ManuallyDrop<Arc<T>>);
 
 impl<T> Lent<T> {
-    pub fn new(object: Arc<T>) -> Lent<T> {
+    pub(crate) fn new(object: Arc<T>) -> Lent<T> {
         Lent(ManuallyDrop::new(object))
     }
 }
@@ -41,9 +41,9 @@ impl<T> Drop for Lent<T> {
     }
 }
 
-/// Waits until the caller alone holds the object. Calls that hold it must have got it as [`Lent`], and
-/// no new ones get it.
-pub fn wait_for_others<T>(object: &Arc<T>) {
+/// Waits until the caller alone holds the object. Calls that hold it must have got it as [`Lent`],
+/// and no new ones get it.
+pub(crate) fn wait_for_others<T>(object: &Arc<T>) {
     WAITING.fetch_add(1, Relaxed);
     fence(std::sync::atomic::Ordering::SeqCst);
     let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,10 @@
-//! The C surface of Penstock. `include/penstock.h` documents every function; the comments here
-//! say only what is not there.
+//! The C interface of Penstock. `include/penstock.h` documents each function, so the comments here
+//! add only what the header does not say.
 //!
-//! Each function is total: a handle that is not known, or a null pointer that may not be null, is an
-//! error, and a panic ends as `PENSTOCK_ERR_INTERNAL` instead of crossing into C.
+//! Each function checks its arguments: an unknown handle and an unexpected null pointer are errors. A
+//! panic becomes `PENSTOCK_ERR_INTERNAL` and never crosses into C.
+
+#![deny(unreachable_pub, rustdoc::broken_intra_doc_links)]
 
 mod connector;
 mod dataset;
@@ -16,4 +18,5 @@ mod memory;
 mod options;
 mod report;
 mod request;
+mod structs;
 mod transfer;

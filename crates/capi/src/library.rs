@@ -9,12 +9,12 @@ use crate::error::{OK, guard, null};
 use crate::file::path_of;
 
 #[unsafe(no_mangle)]
-pub extern "C" fn penstock_api_version() -> c_int {
+extern "C" fn penstock_api_version() -> c_int {
     1
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn penstock_version() -> *const c_char {
+extern "C" fn penstock_version() -> *const c_char {
     const VERSION: &CStr =
         match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
             Ok(version) => version,
@@ -26,7 +26,7 @@ pub extern "C" fn penstock_version() -> *const c_char {
 /// # Safety
 /// `path` is null or a C string; `json` is a valid place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_describe(path: *const c_char, json: *mut *mut c_char) -> c_int {
+unsafe extern "C" fn penstock_describe(path: *const c_char, json: *mut *mut c_char) -> c_int {
     guard(|| {
         refuse_fork()?;
         if json.is_null() {
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn penstock_describe(path: *const c_char, json: *mut *mut 
 /// # Safety
 /// `string` is null or came from `penstock_describe` and was not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_string_free(string: *mut c_char) {
+unsafe extern "C" fn penstock_string_free(string: *mut c_char) {
     if !string.is_null() {
         // SAFETY: made by CString::into_raw in penstock_describe.
         drop(unsafe { CString::from_raw(string) });
@@ -57,14 +57,14 @@ pub unsafe extern "C" fn penstock_string_free(string: *mut c_char) {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn penstock_drain() -> c_int {
+extern "C" fn penstock_drain() -> c_int {
     guard(|| drain().map(|()| OK))
 }
 
 /// # Safety
 /// `path` is a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_trace_start(path: *const c_char) -> c_int {
+unsafe extern "C" fn penstock_trace_start(path: *const c_char) -> c_int {
     guard(|| {
         refuse_fork()?;
         // SAFETY: the caller gives a C string or null.
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn penstock_trace_start(path: *const c_char) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn penstock_trace_stop() -> c_int {
+extern "C" fn penstock_trace_stop() -> c_int {
     guard(|| {
         refuse_fork()?;
         trace::stop().map(|()| OK)

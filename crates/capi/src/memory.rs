@@ -9,7 +9,7 @@ use crate::error::{OK, guard, null};
 /// # Safety
 /// `kind` and `device` are places for the answers; either may be null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_memory_kind(
+unsafe extern "C" fn penstock_memory_kind(
     pointer: *const c_void,
     kind: *mut c_int,
     device: *mut c_int,
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn penstock_memory_kind(
 /// # Safety
 /// `count` is a place for the answer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_device_count(count: *mut c_int) -> c_int {
+unsafe extern "C" fn penstock_device_count(count: *mut c_int) -> c_int {
     guard(|| {
         // SAFETY: the caller vouches for a pointer that is not null.
         *unsafe { count.as_mut() }.ok_or_else(|| null("count"))? = allocate::device_count()?;
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn penstock_device_count(count: *mut c_int) -> c_int {
 /// # Safety
 /// `pointer` is a place for the answer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_device_alloc(
+unsafe extern "C" fn penstock_device_alloc(
     device: c_int,
     bytes: u64,
     pointer: *mut *mut c_void,
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn penstock_device_alloc(
 /// # Safety
 /// `pointer` came from `penstock_device_alloc`, and nothing uses the memory any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_device_free(pointer: *mut c_void) -> c_int {
+unsafe extern "C" fn penstock_device_free(pointer: *mut c_void) -> c_int {
     guard(|| {
         // SAFETY: passed on.
         unsafe { allocate::device_free(pointer as u64)? };
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn penstock_device_free(pointer: *mut c_void) -> c_int {
 /// # Safety
 /// `pointer` is a place for the answer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_host_alloc(bytes: u64, pointer: *mut *mut c_void) -> c_int {
+unsafe extern "C" fn penstock_host_alloc(bytes: u64, pointer: *mut *mut c_void) -> c_int {
     guard(|| {
         // SAFETY: the caller vouches for a pointer that is not null.
         let place = unsafe { pointer.as_mut() }.ok_or_else(|| null("pointer"))?;
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn penstock_host_alloc(bytes: u64, pointer: *mut *mut c_vo
 /// # Safety
 /// `pointer` came from `penstock_host_alloc`, and nothing uses the memory any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_host_free(pointer: *mut c_void) -> c_int {
+unsafe extern "C" fn penstock_host_free(pointer: *mut c_void) -> c_int {
     guard(|| {
         // SAFETY: passed on.
         unsafe { allocate::host_free(pointer)? };
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn penstock_host_free(pointer: *mut c_void) -> c_int {
 /// # Safety
 /// Both are valid for `bytes` and do not overlap.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_copy(
+unsafe extern "C" fn penstock_copy(
     destination: *mut c_void,
     source: *const c_void,
     bytes: u64,
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn penstock_copy(
 /// # Safety
 /// `stream` is a live stream.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_stream_wait(device: c_int, stream: *mut c_void) -> c_int {
+unsafe extern "C" fn penstock_stream_wait(device: c_int, stream: *mut c_void) -> c_int {
     guard(|| {
         // SAFETY: passed on.
         unsafe { Stream::from_raw(stream) }.synchronize(device)?;
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn penstock_stream_wait(device: c_int, stream: *mut c_void
 /// # Safety
 /// `stream` is a live stream; `is_idle` is null or a place for the answer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_stream_query(
+unsafe extern "C" fn penstock_stream_query(
     device: c_int,
     stream: *mut c_void,
     is_idle: *mut c_int,
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn penstock_stream_query(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn penstock_buffer_register(pointer: *mut c_void, bytes: u64) -> c_int {
+extern "C" fn penstock_buffer_register(pointer: *mut c_void, bytes: u64) -> c_int {
     guard(|| {
         buffer::register(pointer as usize, bytes)?;
         Ok(OK)
@@ -144,7 +144,7 @@ pub extern "C" fn penstock_buffer_register(pointer: *mut c_void, bytes: u64) -> 
 /// # Safety
 /// No request moves anything from or to the memory.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_buffer_deregister(pointer: *mut c_void) -> c_int {
+unsafe extern "C" fn penstock_buffer_deregister(pointer: *mut c_void) -> c_int {
     guard(|| {
         buffer::deregister(pointer as usize)?;
         Ok(OK)

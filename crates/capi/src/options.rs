@@ -7,10 +7,11 @@ use penstock_engine::options::{Choice, Decoder, IoMode, Options, RouteName};
 use penstock_engine::set_process_options;
 
 use crate::error::{OK, guard, null};
+use crate::structs::{check_size, fill};
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct COptions {
+pub(crate) struct COptions {
     struct_size: usize,
     threads: u32,
     queue_depth: u32,
@@ -46,7 +47,7 @@ fn number_of<T: PartialEq>(value: Option<T>, values: &[T]) -> i32 {
     })
 }
 
-pub const ROUTES: [RouteName; 5] = [
+pub(crate) const ROUTES: [RouteName; 5] = [
     RouteName::Auto,
     RouteName::Host,
     RouteName::Staged,
@@ -61,18 +62,15 @@ const CHOICES: [Choice; 3] = [Choice::Auto, Choice::No, Choice::Yes];
 ///
 /// # Safety
 /// A pointer that is not null points to a `penstock_options` of its `struct_size` bytes.
-pub unsafe fn read(options: *const COptions) -> Result<Options> {
+pub(crate) unsafe fn read(options: *const COptions) -> Result<Options> {
     if options.is_null() {
         return Ok(Options::default());
     }
     // SAFETY: every version of the struct starts with its size.
-    let size = unsafe { (*options).struct_size };
-    if size < size_of::<usize>() || size > 4096 {
-        return Err(
-            Error::invalid(format!("struct_size of penstock_options is {size}"))
-                .remedy("initialise options by PENSTOCK_OPTIONS_INIT"),
-        );
-    }
+    let size = unsafe {
+        check_size(options.cast(), "options")?;
+        (*options).struct_size
+    };
     let mut known = COptions::default();
     // SAFETY: `size` bytes can be read, and all bit patterns are valid in COptions.
     unsafe {
@@ -127,10 +125,7 @@ fn write(options: &Options) -> COptions {
 /// # Safety
 /// `text` is a C string; `options` points to a `penstock_options` with its size set.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_options_parse(
-    text: *const c_char,
-    options: *mut COptions,
-) -> c_int {
+unsafe extern "C" fn penstock_options_parse(text: *const c_char, options: *mut COptions) -> c_int {
     guard(|| {
         if text.is_null() {
             return Err(null("text"));
@@ -138,18 +133,21 @@ pub unsafe extern "C" fn penstock_options_parse(
         if options.is_null() {
             return Err(null("options"));
         }
+        // SAFETY: the caller gives a struct that starts with its size.
+        unsafe { check_size(options.cast(), "options")? };
         // SAFETY: the caller gives a C string.
         let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
         let parsed = Options::parse(&text)?;
-        // SAFETY: the caller vouches for `struct_size` bytes.
-        Ok(unsafe { crate::report::fill(options, write(&parsed)) })
+        // SAFETY: the caller vouches for `struct_size` bytes, and the size was checked.
+        unsafe { fill(options, write(&parsed)) };
+        Ok(OK)
     })
 }
 
 /// # Safety
 /// `options` is null or points to a `penstock_options`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_set_default_options(options: *const COptions) -> c_int {
+unsafe extern "C" fn penstock_set_default_options(options: *const COptions) -> c_int {
     guard(|| {
         // SAFETY: passed on.
         set_process_options(unsafe { read(options)? })?;

@@ -1,13 +1,13 @@
-//! `penstock_report`, and the filling of structs that may have another size than ours.
+//! `penstock_report`: what a request did, as C reads it.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_char;
 
-use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::error::Result;
 use penstock_engine::options::{Options, RouteName};
-use penstock_engine::report::{Path, Report};
+use penstock_engine::report::{PATHS, Path, Report};
 
-use crate::error::OK;
 use crate::options::ROUTES;
+use crate::structs;
 
 const NOTE: usize = 256;
 const TUNED: usize = 128;
@@ -15,20 +15,13 @@ const TUNED: usize = 128;
 const ROUTE_HDF5: i32 = 6;
 
 #[repr(C)]
-pub struct CReport {
+pub(crate) struct CReport {
     struct_size: usize,
     route: i32,
     device: i32,
     bytes: u64,
-    host_buffered: u64,
-    host_direct: u64,
-    staged_buffered: u64,
-    staged_direct: u64,
-    mapped: u64,
-    gds_p2p: u64,
-    gds_nvfs: u64,
-    gds_posix: u64,
-    gds_unproven: u64,
+    /// In the order of [`PATHS`], but for the last, which came to the struct later.
+    by_path: [u64; PATHS.len() - 1],
     elapsed_ns: u64,
     io_calls: u64,
     copies: u64,
@@ -61,15 +54,7 @@ impl From<&Report> for CReport {
             },
             device: report.device,
             bytes: report.bytes(),
-            host_buffered: report.bytes_by(Path::HostBuffered),
-            host_direct: report.bytes_by(Path::HostDirect),
-            staged_buffered: report.bytes_by(Path::StagedBuffered),
-            staged_direct: report.bytes_by(Path::StagedDirect),
-            mapped: report.bytes_by(Path::Mapped),
-            gds_p2p: report.bytes_by(Path::GdsP2p),
-            gds_nvfs: report.bytes_by(Path::GdsNvfs),
-            gds_posix: report.bytes_by(Path::GdsPosix),
-            gds_unproven: report.bytes_by(Path::GdsUnproven),
+            by_path: std::array::from_fn(|at| report.bytes_by(PATHS[at])),
             elapsed_ns: report.elapsed_ns,
             io_calls: report.io_calls,
             copies: report.copies,
@@ -100,54 +85,36 @@ fn string<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
     string
 }
 
-/// Fills a struct of the caller's, which starts with its size, with as much of `value` as fits;
-/// the size itself stays the caller's.
-///
-/// # Safety
-/// `target` points to a struct of the same kind of at least `struct_size` bytes.
-pub unsafe fn fill<T>(target: *mut T, value: T) -> c_int {
-    let head = size_of::<usize>();
-    // SAFETY: every such struct starts with its size.
-    let size = unsafe { target.cast::<usize>().read() };
-    if size < head {
-        return Kind::Invalid as c_int;
-    }
-    let bytes = size.min(size_of::<T>()) - head;
-    // SAFETY: the caller vouches for `size` bytes; `value` has at least as many.
-    unsafe {
-        std::ptr::copy_nonoverlapping(
-            (&raw const value).cast::<u8>().add(head),
-            target.cast::<u8>().add(head),
-            bytes,
-        );
-    }
-    OK
-}
-
 /// Refuses a report of the caller's whose size was not set, before the work is done.
 ///
 /// # Safety
 /// `target` is null or points to a `penstock_report`.
-pub unsafe fn check_size(target: *const CReport) -> Result<()> {
-    // SAFETY: the caller vouches for it; every version of the struct starts with its size.
-    let size = unsafe { target.cast::<usize>().as_ref() };
-    match size {
-        Some(&size) if size < size_of::<usize>() => Err(Error::invalid(format!(
-            "struct_size of penstock_report is {size}"
-        ))
-        .remedy("initialise reports by PENSTOCK_REPORT_INIT")),
-        _ => Ok(()),
+pub(crate) unsafe fn check_size(target: *const CReport) -> Result<()> {
+    // SAFETY: passed on.
+    unsafe { structs::check_size(target.cast(), "report") }
+}
+
+/// Copies a report to the caller's struct, unless that is null.
+///
+/// # Safety
+/// `target` is null, or as for [`structs::fill`].
+pub(crate) unsafe fn give(target: *mut CReport, report: &Report) {
+    if !target.is_null() {
+        // SAFETY: passed on.
+        unsafe { structs::fill(target, CReport::from(report)) };
     }
 }
 
-/// Gives a report to a caller who may not want it.
-///
-/// # Safety
-/// `target` is null or as for [`fill`].
-pub unsafe fn give(target: *mut CReport, report: &Report) -> c_int {
-    if target.is_null() {
-        return OK;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_names_the_paths_in_their_order() {
+        let header = include_str!("../include/penstock.h");
+        let report = &header[header.find("typedef struct penstock_report").unwrap()..];
+        let places = PATHS.map(|path| report.find(&format!("uint64_t {};", path.name())));
+        assert!(places.iter().all(Option::is_some), "{places:?}");
+        assert!(places.is_sorted(), "{places:?}");
     }
-    // SAFETY: passed on.
-    unsafe { fill(target, CReport::from(report)) }
 }

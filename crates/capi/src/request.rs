@@ -20,15 +20,15 @@ use crate::transfer::{CRange, extents_of};
 
 const AFTER_STREAM: c_int = 1;
 const STREAM_WAITS: c_int = 2;
-pub const CALLER_WAITS: c_int = 4;
+pub(crate) const CALLER_WAITS: c_int = 4;
 
 /// What a `penstock_request *` seems to point to; see [`crate::handle`].
-pub enum CRequest {}
+pub(crate) enum CRequest {}
 
 static REQUESTS: Table<Held> = Table::new("request");
 
 /// What the holder of a handle holds.
-pub enum Held {
+pub(crate) enum Held {
     /// Of the bytes of a file.
     Plain(Request),
     /// Of a dataset.
@@ -69,7 +69,7 @@ impl Deref for Held {
 
 /// # Safety
 /// `stream` is a stream handle if a flag says that it counts.
-pub unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Option<StreamOrder>> {
+pub(crate) unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Option<StreamOrder>> {
     if flags & !(AFTER_STREAM | STREAM_WAITS | CALLER_WAITS) != 0 {
         return Err(Error::invalid(format!(
             "unknown submit flags in {flags:#x}"
@@ -86,12 +86,12 @@ pub unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Option<Strea
 
 /// # Safety
 /// `place` is null or a place for a pointer.
-pub unsafe fn place_of<'a>(place: *mut *mut CRequest) -> Result<&'a mut *mut CRequest> {
+pub(crate) unsafe fn place_of<'a>(place: *mut *mut CRequest) -> Result<&'a mut *mut CRequest> {
     // SAFETY: the caller vouches for it.
     unsafe { place.as_mut() }.ok_or_else(|| null("request"))
 }
 
-pub fn operation_of(number: c_int) -> Result<Operation> {
+pub(crate) fn operation_of(number: c_int) -> Result<Operation> {
     match number {
         0 => Ok(Operation::Read),
         1 => Ok(Operation::Write),
@@ -100,7 +100,7 @@ pub fn operation_of(number: c_int) -> Result<Operation> {
 }
 
 /// Hands a request to the caller, who frees it.
-pub fn hand_over(place: &mut *mut CRequest, held: Held) {
+pub(crate) fn hand_over(place: &mut *mut CRequest, held: Held) {
     *place = REQUESTS.insert(Arc::new(held));
 }
 
@@ -115,7 +115,7 @@ fn status(news: Waited<Error>) -> Result<c_int> {
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_submit(
+unsafe extern "C" fn penstock_submit(
     file: *mut CFile,
     operation: c_int,
     ranges: *const CRange,
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn penstock_submit(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_save_submit(
+unsafe extern "C" fn penstock_save_submit(
     path: *const c_char,
     buffer: *const c_void,
     length: u64,
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn penstock_save_submit(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn penstock_request_wait(request: *mut CRequest, timeout_ns: i64) -> c_int {
+extern "C" fn penstock_request_wait(request: *mut CRequest, timeout_ns: i64) -> c_int {
     guard(|| {
         // A negative time means for ever.
         let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
@@ -178,7 +178,7 @@ pub extern "C" fn penstock_request_wait(request: *mut CRequest, timeout_ns: i64)
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn penstock_request_watch(request: *mut CRequest, timeout_ns: i64) -> c_int {
+extern "C" fn penstock_request_watch(request: *mut CRequest, timeout_ns: i64) -> c_int {
     guard(|| {
         let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
         status(REQUESTS.get(request)?.watch(limit))
@@ -188,7 +188,7 @@ pub extern "C" fn penstock_request_watch(request: *mut CRequest, timeout_ns: i64
 /// # Safety
 /// No other thread is in HDF5 if that is not thread-safe.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_request_turn(request: *mut CRequest) -> c_int {
+unsafe extern "C" fn penstock_request_turn(request: *mut CRequest) -> c_int {
     guard(|| {
         REQUESTS.get(request)?.turn();
         Ok(OK)
@@ -196,12 +196,12 @@ pub unsafe extern "C" fn penstock_request_turn(request: *mut CRequest) -> c_int 
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn penstock_request_test(request: *mut CRequest) -> c_int {
+extern "C" fn penstock_request_test(request: *mut CRequest) -> c_int {
     guard(|| status(REQUESTS.get(request)?.test()))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn penstock_request_cancel(request: *mut CRequest) -> c_int {
+extern "C" fn penstock_request_cancel(request: *mut CRequest) -> c_int {
     guard(|| {
         REQUESTS.get(request)?.cancel();
         Ok(OK)
@@ -211,10 +211,7 @@ pub extern "C" fn penstock_request_cancel(request: *mut CRequest) -> c_int {
 /// # Safety
 /// `bytes` is null or a place for the answer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_request_progress(
-    request: *mut CRequest,
-    bytes: *mut u64,
-) -> c_int {
+unsafe extern "C" fn penstock_request_progress(request: *mut CRequest, bytes: *mut u64) -> c_int {
     guard(|| {
         let request = REQUESTS.get(request)?;
         // SAFETY: the caller vouches for the place.
@@ -226,7 +223,7 @@ pub unsafe extern "C" fn penstock_request_progress(
 /// # Safety
 /// `report` is null or points to a report with its size set.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_request_report(
+unsafe extern "C" fn penstock_request_report(
     request: *mut CRequest,
     report: *mut CReport,
 ) -> c_int {
@@ -238,8 +235,11 @@ pub unsafe extern "C" fn penstock_request_report(
         unsafe { check_size(report)? };
         Ok(match REQUESTS.get(request)?.report() {
             None => PENDING,
-            // SAFETY: the caller vouches for the report.
-            Some(done) => unsafe { give(report, &done) },
+            Some(done) => {
+                // SAFETY: the caller vouches for the report.
+                unsafe { give(report, &done) };
+                OK
+            }
         })
     })
 }
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn penstock_request_report(
 /// # Safety
 /// `fd` is null or a place for the answer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_request_fd(request: *mut CRequest, fd: *mut c_int) -> c_int {
+unsafe extern "C" fn penstock_request_fd(request: *mut CRequest, fd: *mut c_int) -> c_int {
     guard(|| {
         let request = REQUESTS.get(request)?;
         // SAFETY: the caller vouches for the place.
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn penstock_request_fd(request: *mut CRequest, fd: *mut c_
 /// # Safety
 /// `stream` is a live stream.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_request_hold_stream(
+unsafe extern "C" fn penstock_request_hold_stream(
     request: *mut CRequest,
     stream: *mut c_void,
 ) -> c_int {
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn penstock_request_hold_stream(
 /// # Safety
 /// As for [`penstock_request_turn`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
+unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
     guard(|| {
         if request.is_null() || refuse_fork().is_err() {
             return Ok(OK);
@@ -289,7 +289,7 @@ pub unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
 /// # Safety
 /// `place` is null or points to a handle or null; otherwise as for [`penstock_request_turn`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_request_release(place: *mut *mut CRequest) {
+unsafe extern "C" fn penstock_request_release(place: *mut *mut CRequest) {
     // SAFETY: the caller vouches for it.
     let Some(place) = (unsafe { place.as_mut() }) else {
         return;

@@ -7,13 +7,13 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::request::{Order, run, save};
 use penstock_engine::{Extent, refuse_fork};
 
-use crate::error::{guard, null};
+use crate::error::{OK, guard, null};
 use crate::file::{CFile, file_of, path_of};
 use crate::options::{self, COptions};
 use crate::report::{CReport, check_size, give};
 
 #[repr(C)]
-pub struct CRange {
+pub(crate) struct CRange {
     offset: u64,
     length: u64,
     buffer: *mut c_void,
@@ -21,7 +21,7 @@ pub struct CRange {
 
 /// # Safety
 /// `ranges` points to `count` ranges, or is null and `count` is 0.
-pub unsafe fn extents_of(ranges: *const CRange, count: usize) -> Result<Vec<Extent>> {
+pub(crate) unsafe fn extents_of(ranges: *const CRange, count: usize) -> Result<Vec<Extent>> {
     if count == 0 {
         return Ok(Vec::new());
     }
@@ -58,14 +58,15 @@ unsafe fn transfer(
         let order = Order::new(operation, extents, options::read(options)?);
         let file = file_of(file)?;
         let done = run(&file, order)?;
-        Ok(give(report, &done))
+        give(report, &done);
+        Ok(OK)
     }
 }
 
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_read(
+unsafe extern "C" fn penstock_read(
     file: *mut CFile,
     buffer: *mut c_void,
     length: u64,
@@ -85,7 +86,7 @@ pub unsafe extern "C" fn penstock_read(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_write(
+unsafe extern "C" fn penstock_write(
     file: *mut CFile,
     buffer: *const c_void,
     length: u64,
@@ -105,7 +106,7 @@ pub unsafe extern "C" fn penstock_write(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_readv(
+unsafe extern "C" fn penstock_readv(
     file: *mut CFile,
     ranges: *const CRange,
     count: usize,
@@ -122,7 +123,7 @@ pub unsafe extern "C" fn penstock_readv(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_writev(
+unsafe extern "C" fn penstock_writev(
     file: *mut CFile,
     ranges: *const CRange,
     count: usize,
@@ -139,7 +140,7 @@ pub unsafe extern "C" fn penstock_writev(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn penstock_save(
+unsafe extern "C" fn penstock_save(
     path: *const c_char,
     buffer: *const c_void,
     length: u64,
@@ -152,6 +153,7 @@ pub unsafe extern "C" fn penstock_save(
         check_size(report)?;
         let options = options::read(options)?;
         let done = save(path_of(path)?, buffer as usize, length, options)?;
-        Ok(give(report, &done))
+        give(report, &done);
+        Ok(OK)
     })
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+/// The outcome of decoding or encoding.
 pub type Result<T> = std::result::Result<T, CodecError>;
 
 /// A failure of one filter. The caller adds dataset, chunk and file offset.
@@ -9,10 +10,12 @@ pub type Result<T> = std::result::Result<T, CodecError>;
 pub struct CodecError {
     /// The filter's name, such as "deflate".
     pub filter: &'static str,
+    /// What is wrong, as a clause without a full stop.
     pub cause: String,
 }
 
 impl CodecError {
+    /// A failure of the filter with this name.
     pub fn new(filter: &'static str, cause: impl Into<String>) -> Self {
         CodecError {
             filter,

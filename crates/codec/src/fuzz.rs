@@ -1,27 +1,28 @@
-//! The entries of fuzzers and of the tests with hostile input.
+//! The entry points of fuzzers and of tests with hostile input.
 //!
-//! Each panics if a filter breaks its contract: if it gives more than it may, if its ways to decode
-//! disagree, if what it encodes does not come back.
+//! Each panics if a filter breaks its contract: if it returns more than it may, if its ways to decode
+//! disagree, or if a chunk changes when it is encoded and decoded.
 
 use crate::filters::{Codec, codec};
 use crate::pipeline::{Filter, Pipeline, Scratch};
 
-/// The filters that a pipeline in the input of [`fuzz_pipeline`] can name, by their place here.
-pub const FUZZED: [u32; 12] = [1, 2, 3, 4, 5, 6, 32000, 32001, 32004, 32008, 32015, 32026];
+/// The filters that the input of [`fuzz_pipeline`] can name, by their index.
+const FUZZED: [u32; 12] = [1, 2, 3, 4, 5, 6, 32000, 32001, 32004, 32008, 32015, 32026];
 
-/// Set in a count of the input: what follows is a chunk to be encoded instead of a stored one.
-pub const ENCODE: u8 = 0x80;
+/// Set in a count of the input if a chunk to be encoded follows instead of a stored one.
+const ENCODE: u8 = 0x80;
 
-/// Lets one filter loose on `data`: the filter's number (four bytes, little-endian), and the rest
-/// as for [`fuzz_filter`].
+/// Runs one filter on `data`: the filter's number (four bytes, little-endian), and the rest as for
+/// [`fuzz_filter`].
 pub fn fuzz_one(data: &[u8]) {
     if let Some((id, rest)) = data.split_first_chunk() {
         fuzz_filter(u32::from_le_bytes(*id), rest);
     }
 }
 
-/// Lets the filter `id` loose on `data`: the limit (two bytes, little-endian), the count of client
-/// values (one, with [`ENCODE`]), the values (four each), and the rest is the stored chunk.
+/// Runs the filter `id` on `data`: the limit (two bytes, little-endian), the count of client values
+/// (one byte, whose highest bit means that a chunk to be encoded follows), the values (four bytes
+/// each), and the stored chunk.
 pub fn fuzz_filter(id: u32, data: &[u8]) {
     let mut input = Input(data);
     let (Some(limit), Some(count)) = (input.size(), input.byte()) else {
@@ -45,10 +46,11 @@ pub fn fuzz_filter(id: u32, data: &[u8]) {
     }
 }
 
-/// Lets a pipeline loose on `data`: the filter mask (four bytes, little-endian), the decoded size
-/// (two), the count of filters (one, with [`ENCODE`]), for each of them its place in [`FUZZED`] and
-/// the count of its client values (one byte each; the highest bit of the latter makes it optional),
-/// and the values. The rest is the stored chunk.
+/// Runs a pipeline on `data`: the filter mask (four bytes, little-endian), the decoded size (two),
+/// the count of filters (one byte, whose highest bit means that a chunk to be encoded follows), the
+/// filters, and the stored chunk. A filter is its index among those that are fuzzed (one byte), the
+/// count of its client values (one byte, whose highest bit makes the filter optional), and the
+/// values.
 pub fn fuzz_pipeline(data: &[u8]) {
     let mut input = Input(data);
     let (Some(mask), Some(size), Some(count)) = (input.number(), input.size(), input.byte()) else {

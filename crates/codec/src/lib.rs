@@ -1,8 +1,40 @@
-//! Undoing and doing the filters of HDF5 chunks.
+//! Decodes and encodes the filters of HDF5 chunks.
 //!
-//! Everything but [`gpu`] works on byte slices: no file, no HDF5 library, no threads. Bytes from a file are
-//! hostile, so every decoder checks what it reads, never writes past the output, never allocates
-//! more than the size that the caller allows, and answers nonsense by an error.
+//! A [`Pipeline`] has the filters of a dataset; [`convert`] has HDF5's conversions of numbers. Both
+//! work on byte slices, without files, threads, or the HDF5 library. [`gpu`] has what runs on a
+//! GPU.
+//!
+//! Bytes of a file are hostile. So each decoder checks what it reads, never writes beyond the
+//! output, never allocates more than the caller allows, and returns an error for damaged input.
+//!
+//! ```
+//! use penstock_codec::{Filter, Pipeline, Scratch};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Shuffle, then deflate at level 4: `shuffle=True, compression="gzip"` of h5py for elements of 4 bytes.
+//! let filter = |id, values: &[u32]| Filter { id, optional: true, values: values.to_vec() };
+//! let pipeline = Pipeline { filters: vec![filter(2, &[4]), filter(1, &[4])] };
+//! let mut scratch = Scratch::default();
+//!
+//! let chunk: Vec<u8> = (0..10_000u32).flat_map(u32::to_le_bytes).collect();
+//! let (stored, mask) = pipeline.encode(&chunk, &mut scratch)?;
+//! assert!(mask == 0 && stored.len() < chunk.len() / 2);
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("chunk.bin");
+//! std::fs::write(&path, &stored)?;
+//!
+//! let mut decoded = vec![0; chunk.len()];
+//! pipeline.decode(mask, &std::fs::read(&path)?, &mut decoded, &mut scratch)?;
+//! assert!(decoded == chunk);
+//!
+//! let mut short = vec![0; chunk.len() - 1];
+//! let error = pipeline.decode(mask, &stored, &mut short, &mut scratch).unwrap_err();
+//! assert_eq!(error.filter, "deflate");
+//! # Ok(())
+//! # }
+//! ```
+
+#![deny(missing_docs, unreachable_pub, rustdoc::broken_intra_doc_links)]
 
 pub mod convert;
 mod error;

@@ -1,16 +1,16 @@
-//! The filters of a dataset, in order, as they are applied to each chunk.
+//! The filters of a dataset, in the order in which they encode a chunk.
 
 use crate::error::{CodecError, Result};
 use crate::filters::{self, Codec, copy_exactly, sized};
 
-/// One filter as the dataset's creation properties name it.
+/// One filter of a dataset's creation properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// The registered number: 1 deflate, 2 shuffle, 3 fletcher32, 4 szip, 5 n-bit,
     /// 6 scale-offset, 32000 LZF, 32001 Blosc, 32004 LZ4, 32008 bitshuffle, 32015 Zstd,
     /// 32026 Blosc2.
     pub id: u32,
-    /// Whether a chunk that the filter cannot encode may be stored without it.
+    /// Whether a chunk that the filter cannot encode is stored without it.
     pub optional: bool,
     /// The client data values.
     pub values: Vec<u32>,
@@ -19,10 +19,11 @@ pub struct Filter {
 /// All filters of a dataset, in the order in which a chunk is encoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pipeline {
+    /// The filters, first the one that encodes first.
     pub filters: Vec<Filter>,
 }
 
-/// Memory of one worker that lives from chunk to chunk: what each filter makes for the next.
+/// Buffers between filters, which one worker uses for one chunk after another.
 #[derive(Debug, Default)]
 pub struct Scratch {
     buffers: Vec<Vec<u8>>,
@@ -37,8 +38,8 @@ impl Scratch {
     }
 }
 
-/// Room above the chunk's size that intermediate results may take: checksums, headers, and what
-/// an incompressible chunk grows by.
+/// Bytes above the chunk's size that intermediate results may take: checksums, headers, and the
+/// growth of an incompressible chunk.
 const MARGIN: usize = 1 << 16;
 
 impl Pipeline {
@@ -47,7 +48,7 @@ impl Pipeline {
         self.filters.iter().find(|f| filters::codec(f.id).is_none())
     }
 
-    /// The most that so many stored bytes can decode to; `None` if a filter sets no such limit.
+    /// The most bytes that `stored` bytes can decode to; `None` if a filter has no limit.
     pub fn most_decoded(&self, mask: u32, stored: u64) -> Option<u64> {
         self.applied(mask).rev().try_fold(stored, |size, (_, f)| {
             let factor = filters::codec(f.id)?.most_growth()?;
@@ -55,9 +56,12 @@ impl Pipeline {
         })
     }
 
-    /// Decodes one stored chunk into `output`, whose length is the chunk's decoded size. Bit `i`
-    /// of `mask` says that filter `i` was left out when the chunk was written. After an error,
-    /// what `output` holds is arbitrary.
+    /// Decodes one stored chunk into `output`, whose length is the chunk's decoded size. Bit `i` of
+    /// `mask` means that filter `i` was left out when the chunk was written.
+    ///
+    /// # Errors
+    /// Damaged input, another decoded size, or a filter that this crate does not know. `output` then
+    /// holds anything.
     pub fn decode(
         &self,
         mask: u32,
@@ -101,10 +105,12 @@ impl Pipeline {
         copy_exactly("none", input, output)
     }
 
-    /// Encodes one chunk. Returns the stored bytes and the mask of filters that were left out: the
-    /// optional ones that cannot encode this chunk, as most cannot where it would not shrink. A
-    /// filter that this crate does not know is an error also where it is optional, for HDF5 may
-    /// know it.
+    /// Encodes one chunk. Returns the stored bytes and the mask of filters that were left out:
+    /// optional filters that cannot encode this chunk or, for most, would not make it smaller.
+    ///
+    /// # Errors
+    /// A mandatory filter that cannot encode the chunk, and any filter that this crate does not know,
+    /// since HDF5 may know it.
     pub fn encode(&self, chunk: &[u8], scratch: &mut Scratch) -> Result<(Vec<u8>, u32)> {
         let mut mask = 0;
         let mut input = chunk;
@@ -122,11 +128,11 @@ impl Pipeline {
                 Err(e) => return Err(e),
             }
         }
-        // Buffers have the size of the worst case; the result has its own.
+        // The buffers are sized for the worst case, so the result is copied out.
         Ok((input.to_vec(), mask))
     }
 
-    /// The filters that `mask` does not leave out, and their places.
+    /// The filters that `mask` does not leave out, with their indices.
     fn applied(&self, mask: u32) -> impl DoubleEndedIterator<Item = (usize, &Filter)> {
         let filters = self.filters.iter().enumerate();
         filters.filter(move |(i, _)| *i >= 32 || mask & (1 << i) == 0)

@@ -54,7 +54,7 @@ pub fn create(context: &'static Context, flags: u32) -> Result<*mut c_void> {
         return Err(INVALID_VALUE);
     }
     failure::check(failure::Kind::Event)?;
-    let handle = crate::api::new_handle();
+    let handle = crate::handle::new_handle();
     let event = Arc::new(Event {
         context,
         flags,

@@ -33,6 +33,7 @@ mod capture;
 mod copy;
 mod device;
 mod event;
+mod handle;
 mod module;
 mod pointer;
 mod region;

@@ -7,7 +7,7 @@ use std::sync::RwLock;
 use crate::device::Context;
 use crate::status::{INVALID_HANDLE, INVALID_IMAGE, INVALID_PTX, NOT_FOUND, Result};
 use crate::twin::Twin;
-use crate::{api, config, failure};
+use crate::{config, failure, handle};
 
 #[derive(Clone, Copy)]
 pub struct Function {
@@ -35,7 +35,7 @@ pub fn load(context: &'static Context, ptx: &str) -> Result<*mut c_void> {
     if !ptx.contains(".version") || !ptx.contains(".target") {
         return Err(INVALID_IMAGE);
     }
-    let module = api::new_handle();
+    let module = handle::new_handle();
     let mut functions = HashMap::new();
     let mut by_handle = Vec::new();
     for entry in entries(ptx) {
@@ -51,7 +51,7 @@ pub fn load(context: &'static Context, ptx: &str) -> Result<*mut c_void> {
             ));
             return Err(INVALID_PTX);
         }
-        let handle = api::new_handle();
+        let handle = handle::new_handle();
         functions.insert(name.to_owned(), handle);
         by_handle.push((handle, Function { twin, module }));
     }

@@ -101,7 +101,7 @@ pub fn create(context: &'static Context, flags: u32, priority: i32) -> Result<*m
     let priority = priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY);
     let stream = Stream::new(context, kind, priority);
     context.add_stream(&stream)?;
-    let handle = crate::api::new_handle();
+    let handle = crate::handle::new_handle();
     STREAMS
         .write()
         .unwrap()

@@ -12,8 +12,8 @@ use std::ptr::null_mut;
 use std::sync::MutexGuard;
 
 use cudasim::cufile::api::*;
+use penstock_sys::cufile::stats::CUfileStatsLevel3;
 use penstock_sys::cufile::*;
-use penstock_sys::cufile_stats::CUfileStatsLevel3;
 
 const SIZE: usize = 1 << 20;
 

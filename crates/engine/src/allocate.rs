@@ -1,4 +1,4 @@
-//! Memory for callers without a GPU library of their own: device memory, pinned memory, copies.
+//! Device memory, pinned memory and copies, for callers without a GPU library of their own.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -10,16 +10,22 @@ use crate::error::{Error, Kind, Result};
 use crate::gpu::{self, Context};
 use crate::memory::{Memory, MemoryKind};
 
-/// Kind and CUDA ordinal (-1 for pageable memory) of the memory at an address.
+/// The kind and the CUDA ordinal (-1 for pageable memory) of the memory at an address.
+///
+/// # Errors
+/// The failed call of the driver.
 pub fn memory_kind(address: usize) -> Result<(MemoryKind, i32)> {
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let memory = Memory::at(address)?;
     Ok((memory.kind, memory.device))
 }
 
-/// Number of CUDA devices; 0 where there is no driver.
+/// The number of CUDA devices; 0 without a driver.
+///
+/// # Errors
+/// The failed call of the driver.
 pub fn device_count() -> Result<i32> {
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     match gpu::driver() {
         Ok(driver) => driver.device_count(),
         Err(_) => Ok(0),
@@ -27,7 +33,7 @@ pub fn device_count() -> Result<i32> {
 }
 
 fn context(device: i32) -> Result<Arc<Context>> {
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let count = gpu::driver()?.device_count()?;
     if !(0..count).contains(&device) {
         return Err(Error::new(
@@ -39,7 +45,10 @@ fn context(device: i32) -> Result<Arc<Context>> {
     Context::primary(device)
 }
 
-/// Device memory in the device's primary context. 0 bytes give the address 0.
+/// Allocates device memory in the device's primary context. 0 bytes give the address 0.
+///
+/// # Errors
+/// [`Kind::Memory`] if the device has too little memory; [`Kind::Unavailable`] without a driver.
 pub fn device_alloc(device: i32, bytes: u64) -> Result<u64> {
     let context = context(device)?;
     if bytes == 0 {
@@ -55,7 +64,10 @@ pub fn device_alloc(device: i32, bytes: u64) -> Result<u64> {
     Ok(address)
 }
 
-/// Frees what [`device_alloc`] gave.
+/// Frees memory of [`device_alloc`].
+///
+/// # Errors
+/// The failed call of the driver.
 ///
 /// # Safety
 /// Nothing uses the memory any more.
@@ -63,7 +75,7 @@ pub unsafe fn device_free(address: u64) -> Result<()> {
     if address == 0 {
         return Ok(());
     }
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let Some(context) = Memory::at(address as usize)?.context else {
         return Err(Error::invalid("the address is not of device memory"));
     };
@@ -73,7 +85,10 @@ pub unsafe fn device_free(address: u64) -> Result<()> {
     context.driver.check(code, "cuMemFree")
 }
 
-/// Page-locked memory for the devices of every context. 0 bytes give a null pointer.
+/// Allocates page-locked host memory for the devices of every context. 0 bytes give a null pointer.
+///
+/// # Errors
+/// As for [`device_alloc`].
 pub fn host_alloc(bytes: u64) -> Result<*mut c_void> {
     let context = context(0)?;
     if bytes == 0 {
@@ -95,7 +110,10 @@ pub fn host_alloc(bytes: u64) -> Result<*mut c_void> {
     Ok(address)
 }
 
-/// Frees what [`host_alloc`] gave.
+/// Frees memory of [`host_alloc`].
+///
+/// # Errors
+/// The failed call of the driver.
 ///
 /// # Safety
 /// Nothing uses the memory any more.
@@ -110,12 +128,12 @@ pub unsafe fn host_free(address: *mut c_void) -> Result<()> {
     context.driver.check(code, "cuMemFreeHost")
 }
 
-/// [`copy`](crate::copy::copy) for the public interface.
+/// As [`copy`](crate::copy::copy), for the public interface.
 ///
 /// # Safety
 /// As there.
 pub unsafe fn copy(to: usize, from: usize, bytes: u64) -> Result<()> {
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     // SAFETY: passed on.
     unsafe { crate::copy::copy(to, from, bytes as usize) }
 }

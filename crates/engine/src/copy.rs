@@ -1,9 +1,9 @@
-//! Copies and fills in the order of the application's own: what a driver of HDF5 is asked to do
+//! Copies and fills in the order of the application's own work, as HDF5 asks them of a driver
 //! between two reads.
 //!
-//! All of it comes after the legacy default stream, as `cudaMemcpy` does. While a blocking stream is
-//! captured into a CUDA graph the legacy default stream takes no work, and to ask it for some would
-//! break the capture. Then copies and fills come after nothing: what is captured does not run.
+//! They come after the legacy default stream, as `cudaMemcpy` does. While a blocking stream is
+//! captured into a CUDA graph, the legacy default stream takes no work, and asking would break the
+//! capture. Copies and fills then wait for nothing, since captured work does not run.
 
 use std::ptr;
 
@@ -14,8 +14,11 @@ use crate::gpu::stream::{Stream, is_about_capture};
 use crate::gpu::{CopyQueue, Lent};
 use crate::memory::{Memory, are_on_host, is_on_host};
 
-/// Copies between any two kinds of memory, of any contexts; done when it returns. Where both are
-/// host memory, the CPU copies at once.
+/// Copies between any two kinds of memory, of any contexts, and returns when the copy is done.
+/// Between host memories, the CPU copies at once.
+///
+/// # Errors
+/// The failed call of the driver.
 ///
 /// # Safety
 /// Both are valid for `length` bytes and do not overlap.
@@ -30,10 +33,10 @@ pub unsafe fn copy(destination: usize, source: usize, length: usize) -> Result<(
         unsafe { ptr::copy_nonoverlapping(source as *const u8, destination as *mut u8, length) };
         return Ok(());
     }
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let (to, from) = (Memory::at(destination)?, Memory::at(source)?);
     if !to.same_place(&from) && to.context.is_some() {
-        // The copy follows the default stream of the other context only.
+        // The copy follows only the default stream of the other context.
         follow_default_stream(&from)?;
     }
     let on_gpu = if to.context.is_some() { &to } else { &from };
@@ -43,7 +46,10 @@ pub unsafe fn copy(destination: usize, source: usize, length: usize) -> Result<(
     copies.finish()
 }
 
-/// Fills memory of any kind with zeros; done when it returns.
+/// Fills memory of any kind with zeros, and returns when that is done.
+///
+/// # Errors
+/// The failed call of the driver.
 ///
 /// # Safety
 /// The memory is valid for `length` bytes.
@@ -57,7 +63,7 @@ pub unsafe fn zero(destination: usize, length: usize) -> Result<()> {
         unsafe { ptr::write_bytes(destination as *mut u8, 0, length) };
         return Ok(());
     }
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let memory = Memory::at(destination)?;
     let mut copies = Copies::with(&memory)?;
     copies.work("cuMemsetD8Async", |cuda, stream| {
@@ -67,14 +73,17 @@ pub unsafe fn zero(destination: usize, length: usize) -> Result<()> {
     copies.finish()
 }
 
-/// Waits until the work is done that the application has queued so far on the legacy default stream
-/// of the memory's context and, as always before that stream's, on blocking streams. Nothing to wait
-/// for stands before host memory, nor before any memory while a blocking stream is captured.
+/// Waits for the work that the application has queued so far on the legacy default stream of the
+/// memory's context, and so on its blocking streams. Returns at once for host memory, and while a
+/// blocking stream is captured.
+///
+/// # Errors
+/// The failed call of the driver.
 pub fn follow_default_stream(memory: &Memory) -> Result<()> {
     let Some(context) = &memory.context else {
         return Ok(());
     };
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let mut lent = Lent::new(context)?;
     let queue = lent.queue()?;
     match mark_default_stream(queue)? {
@@ -83,30 +92,32 @@ pub fn follow_default_stream(memory: &Memory) -> Result<()> {
     }
 }
 
-/// Sets the mark 0 of a queue at the end of the default stream. False if that takes no work. To wait
-/// for the stream itself would leave out what blocking streams do before it.
+/// Sets the mark 0 of a queue behind the work of the default stream. Returns false if that stream
+/// takes no work. Waiting for the stream itself would leave out what blocking streams do before it.
 pub(crate) fn mark_default_stream(queue: &mut CopyQueue) -> Result<bool> {
     if Stream::LEGACY.is_capturing(queue.context.driver) {
         return Ok(false);
     }
     match queue.mark_default_stream(0) {
-        // A capture has begun just now.
+        // A capture has just begun.
         Err(error) if is_about_capture(error.gpu_code()) => Ok(false),
         done => done.map(|()| true),
     }
 }
 
-/// Copies of one thread with the memory of one context, one after another as a row of `cudaMemcpy`
-/// makes them.
+/// Copies by one thread with the memory of one context, in order, as several calls of `cudaMemcpy`.
 pub struct Copies<'a> {
     lent: Lent<'a>,
 }
 
 impl<'a> Copies<'a> {
-    /// For copies between this memory, which is device or managed memory, and the host's. They come
-    /// after what the default stream has been given so far.
+    /// Starts copies between this memory, which is device or managed memory, and host memory. They
+    /// come after the work queued so far on the default stream.
+    ///
+    /// # Errors
+    /// The failed call of the driver.
     pub fn with(memory: &'a Memory) -> Result<Copies<'a>> {
-        crate::refuse_fork()?;
+        crate::fork::refuse_fork()?;
         let context = memory.context.as_ref().ok_or_else(|| {
             Error::invalid("the memory is not, or no longer, GPU memory")
                 .remedy("keep GPU memory until what uses it has returned")
@@ -119,11 +130,15 @@ impl<'a> Copies<'a> {
         Ok(Copies { lent })
     }
 
-    /// Copies to or from the GPU. When it returns, pageable memory of the host may be used again;
-    /// all is where it belongs after [`finish`](Self::finish).
+    /// Copies to or from the GPU. When this returns, pageable host memory may be used again. All
+    /// bytes have arrived when [`finish`](Self::finish) returns.
+    ///
+    /// # Errors
+    /// The failed call of the driver.
     ///
     /// # Safety
-    /// Both are valid for `length` bytes and do not overlap, until `finish` or the end of this.
+    /// Both memories are valid for `length` bytes and do not overlap, until `finish` returns or
+    /// this is dropped.
     pub unsafe fn copy(&mut self, destination: usize, source: usize, length: usize) -> Result<()> {
         let (to, from) = (destination as u64, source as u64);
         // SAFETY: the driver finds out the kinds by the unified addresses; the caller vouches for
@@ -140,6 +155,9 @@ impl<'a> Copies<'a> {
     }
 
     /// Waits until all copies are done.
+    ///
+    /// # Errors
+    /// The failure of a copy.
     pub fn finish(&mut self) -> Result<()> {
         self.lent.queue()?.finish()
     }

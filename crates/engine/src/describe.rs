@@ -1,5 +1,5 @@
-//! What the machine offers, and what holds for a path, as JSON: everything that decides which
-//! route a request takes, with the reason where something is missing.
+//! Describes the machine and a path as JSON: all that decides which route a request takes, with the
+//! reason if something is missing.
 
 use std::ffi::CStr;
 use std::fs;
@@ -7,9 +7,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_sys::{cuda, cufile};
+use penstock_sys::cuda;
 use serde_json::{Value, json};
 
+use crate::cufile::{self, Mode};
 use crate::engine::engine;
 use crate::error::{Error, Kind, Result};
 use crate::file::layout::{self, Part};
@@ -17,19 +18,19 @@ use crate::file::mount::Mount;
 use crate::file::residency::{has_cachestat, residency};
 use crate::file::system::FileSystem;
 use crate::file::{Access, File, open_fd, page_size};
+use crate::fork::refuse_fork;
 use crate::gpu::{self, Driver};
 use crate::options::{Choice, IoMode, Options, RouteName};
 use crate::profile;
-use crate::refuse_fork;
 use crate::request::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
-use crate::routes::gds::{self, Mode};
 use crate::routes::uring;
 
-/// Raised when a struct or function of the C interface changes, as `PENSTOCK_API_VERSION` is.
-pub const API_VERSION: i32 = 1;
+/// Raised with each change of a struct or function of the C interface, as `PENSTOCK_API_VERSION`
+/// is.
+const API_VERSION: i32 = 1;
 
-/// Describes the machine and, given a path, the file system there. Opens the CUDA driver and
-/// cuFile if they are installed, since only that tells whether they start.
+/// Describes the machine and, given a path, the file system there. Opens the CUDA driver and cuFile
+/// if they are installed, since only that tells whether they start.
 pub fn describe(path: Option<&Path>) -> Value {
     let place = path.map(Place::find);
     json!({
@@ -73,7 +74,7 @@ fn numa_nodes() -> usize {
     nodes.max(1)
 }
 
-/// Bytes that an unprivileged process may pin; `None` for no limit.
+/// The bytes that an unprivileged process may pin; `None` without a limit.
 fn memlock_limit() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
@@ -97,7 +98,7 @@ fn kernel() -> String {
 }
 
 fn cachestat() -> bool {
-    // Any regular file will do, and this one is always there.
+    // Any regular file will do, and this one always exists.
     open_fd(
         Path::new("/proc/self/exe"),
         libc::O_RDONLY | libc::O_CLOEXEC,
@@ -154,7 +155,7 @@ fn device(driver: &Driver, ordinal: i32) -> Value {
 // -- cuFile -------------------------------------------------------------------------------
 
 fn describe_cufile(place: Option<&Place>) -> Value {
-    let library = cufile::cufile();
+    let library = penstock_sys::cufile::cufile();
     let started = start_cufile();
     let taken = match (&started, place) {
         (Ok(_), Some(place)) => place.register(),
@@ -183,10 +184,10 @@ fn describe_cufile(place: Option<&Place>) -> Value {
     })
 }
 
-/// Opens cuFile's driver, but only where CUDA works: elsewhere the call would not return.
-fn start_cufile() -> Result<&'static gds::Driver> {
+/// Opens cuFile's driver, if CUDA works: otherwise the call would not return.
+fn start_cufile() -> Result<&'static cufile::Driver> {
     match cuda_driver() {
-        Ok(_) => gds::driver(),
+        Ok(_) => cufile::driver(),
         Err(e) => Err(Error::new(
             Kind::Unavailable,
             format!("cuFile needs a CUDA driver: {}", e.cause()),
@@ -194,7 +195,7 @@ fn start_cufile() -> Result<&'static gds::Driver> {
     }
 }
 
-fn cufile_version(cufile: &cufile::CuFile) -> Option<String> {
+fn cufile_version(cufile: &penstock_sys::cufile::CuFile) -> Option<String> {
     let mut number = 0;
     // SAFETY: `number` is a valid place for the answer.
     let asked = unsafe { (cufile.cuFileGetVersion?)(&mut number) };
@@ -212,12 +213,12 @@ fn describe_io_uring() -> Value {
 
 // -- file system --------------------------------------------------------------------------
 
-/// What exists at a path or nearest above it, opened to be asked about.
+/// What exists at a path or nearest above it.
 struct Place {
     path: PathBuf,
-    /// A regular file there; `None` if no file can be opened or made.
+    /// A regular file there; `None` if none can be opened or created.
     file: Option<OwnedFd>,
-    /// Why the answer is about something other than the path itself, or not complete.
+    /// Why the description is of another path, or incomplete.
     reason: Option<String>,
 }
 
@@ -267,7 +268,7 @@ impl Place {
         };
         let mut system = FileSystem::of(fd);
         if self.file.is_none() {
-            // A folder's own answer says nothing about the files in it.
+            // The answer for a folder says nothing about the files in it.
             system.direct = None;
         }
         json!({
@@ -301,7 +302,7 @@ impl Place {
         }
     }
 
-    /// Whether cuFile takes files of this place: the file itself, or an empty one beside it.
+    /// Checks that cuFile accepts files of this place: the file itself, or an empty one beside it.
     fn register(&self) -> Result<()> {
         let Some(fd) = &self.file else {
             return Err(Error::invalid(
@@ -314,8 +315,7 @@ impl Place {
             ..Access::default()
         };
         let file = File::open(&same, access, Options::default())?;
-        file.cufile
-            .get(gds::driver()?, &file, false)
+        file.cufile_handle(cufile::driver()?, false)
             .map(drop)
             .map_err(|e| {
                 Error::new(e.kind(), e.cause())
@@ -337,7 +337,7 @@ fn part(part: &Part) -> Value {
     })
 }
 
-/// The nearest folder above a path that exists.
+/// The nearest existing folder above a path.
 fn nearest_folder(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from("/"));
     absolute
@@ -347,7 +347,7 @@ fn nearest_folder(path: &Path) -> PathBuf {
         .map_or_else(|| PathBuf::from("/"), Path::to_owned)
 }
 
-/// An empty file in a folder, without a name where the file system can do that.
+/// An empty file in a folder, without a name if the file system can do that.
 fn temporary_in(folder: &Path) -> std::io::Result<OwnedFd> {
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
     open_fd(folder, flags | libc::O_TMPFILE).or_else(|_| {

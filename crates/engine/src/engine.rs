@@ -1,13 +1,13 @@
-//! The one engine of a process: its workers, its ring, its defaults.
+//! The one engine of a process: workers, ring, and the outer levels of options.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, Once, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
+use crate::fork::{refuse_fork, watch_forks};
 use crate::options::{Options, parse_size};
 use crate::profile::Profiles;
 use crate::staging::Ring;
-use crate::tally::Tally;
 use crate::trace;
 use crate::workers::Workers;
 
@@ -18,23 +18,15 @@ pub(crate) struct Engine {
     pub profiles: Profiles,
     environment: Options,
     process: Mutex<Options>,
-    /// Whether any were ever set: small calls do without the lock.
+    /// Whether any were ever set, so that small calls do without the lock.
     has_process_options: AtomicBool,
-    /// Requests under way.
-    pub requests: Tally,
-    /// Those of them that end though nobody takes their turns.
-    pub independent: Tally,
-    /// Why the trace that the environment asks for could not begin; told to the first caller.
+    /// Why the trace that the environment asks for could not start; the first caller gets it.
     trace_failed: Mutex<Option<Error>>,
 }
 
-/// Set in a child made by fork: none of the engine's threads exist there, and its locks may be
-/// held for ever by threads of the parent.
-static FORKED: AtomicBool = AtomicBool::new(false);
-
 static ENGINE: OnceLock<Result<Engine>> = OnceLock::new();
 
-/// The engine, made at the first call.
+/// The engine, which the first call makes.
 pub(crate) fn engine() -> Result<&'static Engine> {
     refuse_fork()?;
     let engine = ENGINE
@@ -49,63 +41,33 @@ pub(crate) fn engine() -> Result<&'static Engine> {
     failed.map_or(Ok(engine), Err)
 }
 
-/// From now on a forked child is told so. Called before anything that a child could not use:
-/// threads, locks that threads hold, the CUDA driver.
-pub(crate) fn watch_forks() {
-    unsafe extern "C" fn in_child() {
-        FORKED.store(true, Ordering::Relaxed);
-    }
-    static ONCE: Once = Once::new();
-    // SAFETY: the handler only stores to an atomic, which is allowed after fork.
-    ONCE.call_once(|| unsafe {
-        libc::pthread_atfork(None, None, Some(in_child));
-    });
-}
-
-/// An error in a forked child of a process that used the engine.
-pub fn refuse_fork() -> Result<()> {
-    if !FORKED.load(Ordering::Relaxed) {
-        return Ok(());
-    }
-    Err(Error::new(
-        Kind::Forked,
-        "this process was forked from one that had used Penstock",
-    )
-    .remedy("start workers with spawn or forkserver instead of fork, or use Penstock first in the child"))
-}
-
-/// Whether no request is under way in this process.
-pub(crate) fn is_idle() -> bool {
-    engine().is_ok_and(|engine| engine.requests.is_none())
-}
-
-/// Waits for all requests that are under way in this process now, but those that ask for turns. These
-/// may ask whoever submitted them, who may be waiting here.
-pub fn drain() -> Result<()> {
-    let engine = engine()?;
-    crate::request::begin_all();
-    engine.independent.wait_for_present();
-    Ok(())
-}
-
-/// Sets the level of options between those of a file and those of the environment.
+/// Sets the options of the process, which lie between those of a file and those of the environment.
+///
+/// # Errors
+/// [`Kind::Invalid`](crate::error::Kind::Invalid) for options out of range.
 pub fn set_process_options(options: Options) -> Result<()> {
     engine()?.set_process_options(options)
 }
 
-/// Default cap of the ring: enough for 64 workers with two slots of 4 MiB each.
+/// The default size of the ring: 64 workers with two slots of 4 MiB each.
 const RING_BYTES: u64 = 512 << 20;
 
-/// A call's options, with what it leaves open taken from the outer levels but the tuned profile, which
-/// is about plain transfers of a file.
+/// The options of a call, completed by the outer levels except the tuned profile, which is about
+/// plain transfers of a file.
+///
+/// # Errors
+/// [`Kind::Invalid`](crate::error::Kind::Invalid) for options out of range.
 pub fn merged_options(call: Options) -> Result<Options> {
     let merged = call.or(engine()?.outer_options());
     merged.check()?;
     Ok(merged)
 }
 
-/// As [`merged_options`], for what needs no engine: none is made, so that children by fork may still
-/// make one. A child that may not is told of the environment's options only.
+/// As [`merged_options`], without making an engine, so that forked children may still make one. In
+/// a child that may not, only the options of the environment count.
+///
+/// # Errors
+/// Malformed options of the environment.
 pub fn options_without_engine(call: Options) -> Result<Options> {
     let engine = ENGINE.get().and_then(|made| made.as_ref().ok());
     let outer = match engine.filter(|_| refuse_fork().is_ok()) {
@@ -115,7 +77,7 @@ pub fn options_without_engine(call: Options) -> Result<Options> {
     Ok(call.or(outer))
 }
 
-/// The options of the environment, as they were when they were first asked for.
+/// The options of the environment, as they were at the first call.
 fn environment() -> Result<Options> {
     static ENVIRONMENT: OnceLock<Result<Options>> = OnceLock::new();
     let read = || match std::env::var_os("PENSTOCK_OPTIONS") {
@@ -128,7 +90,10 @@ fn environment() -> Result<Options> {
     ENVIRONMENT.get_or_init(read).clone()
 }
 
-/// Cores that this process may use.
+/// The cores that this process may use.
+///
+/// # Errors
+/// [`Kind::Forked`](crate::error::Kind::Forked) in a forked child.
 pub fn cores() -> Result<usize> {
     Ok(engine()?.cores)
 }
@@ -151,14 +116,12 @@ impl Engine {
             environment,
             process: Mutex::default(),
             has_process_options: AtomicBool::new(false),
-            requests: Tally::new(),
-            independent: Tally::new(),
             trace_failed: Mutex::new(trace_failed),
         })
     }
 
-    /// Options of the process and the environment, below those of a call and a file.
-    pub fn outer_options(&self) -> Options {
+    /// The options of the process and the environment, below those of a call and a file.
+    pub(crate) fn outer_options(&self) -> Options {
         if !self.has_process_options.load(Ordering::Acquire) {
             return self.environment;
         }
@@ -166,7 +129,7 @@ impl Engine {
         process.or(self.environment)
     }
 
-    pub fn set_process_options(&self, options: Options) -> Result<()> {
+    pub(crate) fn set_process_options(&self, options: Options) -> Result<()> {
         options.check()?;
         *self.process.lock().unwrap_or_else(|e| e.into_inner()) = options;
         self.has_process_options.store(true, Ordering::Release);

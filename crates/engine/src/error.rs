@@ -10,17 +10,29 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Kind {
+    /// The caller passed something that can never work, such as an option out of range.
     Invalid = 2,
+    /// The path does not exist.
     NotFound = 3,
+    /// The system denies access.
     Permission = 4,
+    /// A system call failed for another reason.
     Io = 5,
+    /// The range reaches beyond the end of the file.
     EndOfFile = 6,
+    /// The file system is full, or the quota is used up.
     NoSpace = 7,
+    /// Host, pinned or GPU memory cannot be allocated.
     Memory = 8,
+    /// A call of the CUDA driver, cuFile or nvCOMP failed.
     Gpu = 9,
+    /// This machine or file system lacks what the request needs.
     Unavailable = 10,
+    /// The request was cancelled before it finished.
     Cancelled = 11,
+    /// The process was forked from one that had used the engine.
     Forked = 12,
+    /// A defect of Penstock, such as a panic.
     Internal = 13,
 }
 
@@ -42,9 +54,11 @@ struct Details {
     remedy: String,
 }
 
+/// The outcome of a call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// A failure without file, range, codes and remedy. `cause` is a clause without a full stop.
     pub fn new(kind: Kind, cause: impl Into<String>) -> Self {
         Error(Box::new(Details {
             kind,
@@ -58,11 +72,13 @@ impl Error {
         }))
     }
 
+    /// A [`Kind::Invalid`] failure.
     pub fn invalid(cause: impl Into<String>) -> Self {
         Error::new(Kind::Invalid, cause)
     }
 
-    /// A failed system call: `action` names what was tried, in the form "cannot open the file".
+    /// A failed system call, with a remedy for the common `errno`. `action` names what was tried, in
+    /// the form "cannot open the file".
     pub fn os(error: &io::Error, action: &str) -> Self {
         let code = error.raw_os_error().unwrap_or(0);
         let (kind, remedy) = match code {
@@ -103,33 +119,33 @@ impl Error {
         made
     }
 
-    /// The last failed system call of this thread.
+    /// As [`os`](Self::os), for the system call of this thread that failed last.
     pub fn last_os(action: &str) -> Self {
         Error::os(&io::Error::last_os_error(), action)
     }
 
-    /// A failed CUDA driver or cuFile call.
+    /// A [`Kind::Gpu`] failure: `code` is the `CUresult` or `CUfileOpError`.
     pub fn gpu(code: i32, cause: impl Into<String>) -> Self {
         let mut made = Error::new(Kind::Gpu, cause);
         made.0.gpu_code = code;
         made
     }
 
-    /// Device or pinned memory could not be had.
-    pub fn gpu_memory(code: i32, cause: impl Into<String>) -> Self {
+    /// As [`gpu`](Self::gpu), where GPU or pinned memory could not be allocated.
+    pub(crate) fn gpu_memory(code: i32, cause: impl Into<String>) -> Self {
         let mut made = Error::gpu(code, cause);
         made.0.kind = Kind::Memory;
         made.remedy("free GPU memory, or use fewer threads, a smaller block or a smaller array")
     }
 
-    /// A CUDA driver or cuFile call said that what it stands for is not to be had here.
-    pub fn gpu_unavailable(code: i32, cause: impl Into<String>) -> Self {
+    /// As [`gpu`](Self::gpu), where the call says that this machine lacks the feature.
+    pub(crate) fn gpu_unavailable(code: i32, cause: impl Into<String>) -> Self {
         let mut made = Error::gpu(code, cause);
         made.0.kind = Kind::Unavailable;
         made
     }
 
-    /// A panic that was caught: the payload of `catch_unwind`.
+    /// A caught panic, whose payload `catch_unwind` returned.
     pub fn panicked(payload: &(dyn Any + Send)) -> Self {
         let what = payload
             .downcast_ref::<&str>()
@@ -140,7 +156,8 @@ impl Error {
             .remedy("this is a defect of Penstock: please report it with what the program did")
     }
 
-    pub fn end_of_file(wanted_end: u64, file_size: u64) -> Self {
+    /// A read up to byte `wanted_end` of a file that has `file_size` bytes.
+    pub(crate) fn end_of_file(wanted_end: u64, file_size: u64) -> Self {
         Error::new(
             Kind::EndOfFile,
             format!(
@@ -150,18 +167,19 @@ impl Error {
         .remedy("check offset, shape and dtype against the file, and whether another process truncated it")
     }
 
+    /// Sets what the caller can do about the failure, as a clause in the imperative.
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.0.remedy = remedy.into();
         self
     }
 
-    /// Says before the cause what it is about.
+    /// Puts `what` and a colon before the cause.
     pub fn about(mut self, what: &str) -> Self {
         self.0.cause = format!("{what}: {}", self.0.cause);
         self
     }
 
-    /// Adds the file unless one is named already: the innermost place knows best.
+    /// Adds the file, unless the failure names one: the innermost place knows best.
     pub fn in_file(mut self, path: &Path) -> Self {
         if self.0.path.is_none() {
             self.0.path = Some(path.to_owned());
@@ -169,13 +187,13 @@ impl Error {
         self
     }
 
-    /// Names another file than the failure itself does: the one that the caller knows of.
+    /// Replaces the file by the one that the caller knows.
     pub fn of_file(mut self, path: &Path) -> Self {
         self.0.path = Some(path.to_owned());
         self
     }
 
-    /// Says which part of the file it concerns, unless that is known already.
+    /// Adds the range of the file in bytes, unless the failure has one.
     pub fn over(mut self, offset: u64, length: u64) -> Self {
         if self.0.length == 0 {
             self.0.offset = offset;
@@ -184,7 +202,7 @@ impl Error {
         self
     }
 
-    /// Adds file and range unless they are set already.
+    /// Adds the file and the range in bytes, unless the failure names a file.
     pub fn at(mut self, path: &Path, offset: u64, length: u64) -> Self {
         if self.0.path.is_none() {
             self.0.path = Some(path.to_owned());
@@ -194,6 +212,7 @@ impl Error {
         self
     }
 
+    /// The class of the failure.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
@@ -205,20 +224,23 @@ impl Error {
     pub fn gpu_code(&self) -> i32 {
         self.0.gpu_code
     }
+    /// The file that the failure concerns.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
-    /// File offset of the part that failed.
+    /// The offset in bytes of the range that failed.
     pub fn offset(&self) -> u64 {
         self.0.offset
     }
-    /// Length of the part that failed; 0 if the failure concerns no range.
+    /// The length in bytes of the range that failed; 0 if the failure concerns no range.
     pub fn length(&self) -> u64 {
         self.0.length
     }
+    /// What went wrong.
     pub fn cause(&self) -> &str {
         &self.0.cause
     }
+    /// What the caller can do about it; empty if nothing is known.
     pub fn remedy_text(&self) -> &str {
         &self.0.remedy
     }

@@ -1,4 +1,4 @@
-//! What kind of memory an address is: asked of the CUDA driver, never guessed.
+//! The kind of memory at an address. The CUDA driver tells it; it is never guessed.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ops::Range;
@@ -10,7 +10,7 @@ use penstock_sys::cuda::{self, CUcontext, Cuda};
 use crate::error::Result;
 use crate::gpu::{self, Context};
 
-/// The numbers are those of `penstock_memory` in `penstock.h`.
+/// A kind of memory. The numbers are those of `penstock_memory` in `penstock.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum MemoryKind {
@@ -18,27 +18,30 @@ pub enum MemoryKind {
     Host = 0,
     /// Page-locked host memory that CUDA knows.
     Pinned = 1,
-    /// Migrates between host and device.
+    /// Memory that migrates between host and GPU.
     Managed = 2,
+    /// Memory of one GPU.
     Device = 3,
 }
 
-/// Not a type of the driver's: that of memory it does not know.
+/// Stands for memory that the driver does not know; no type of the driver has this number.
 const UNKNOWN: c_uint = 0;
 
-/// A kind of memory and the context it belongs to.
+/// A kind of memory and the context that it belongs to.
 #[derive(Clone)]
 pub struct Memory {
+    /// The kind.
     pub kind: MemoryKind,
-    /// The context for copies; `None` exactly for host and pinned memory, which the CPU reaches.
+    /// The context for copies; `None` exactly for pageable and pinned memory, which the CPU reaches.
     pub context: Option<Arc<Context>>,
-    /// CUDA ordinal, -1 for pageable memory.
+    /// The CUDA ordinal; -1 for pageable memory.
     pub device: i32,
-    /// The addresses of the allocation, where CUDA knows it.
+    /// The addresses of the allocation, if CUDA knows it.
     pub range: Option<Range<usize>>,
 }
 
 impl Memory {
+    /// Pageable host memory.
     pub const HOST: Memory = Memory {
         kind: MemoryKind::Host,
         context: None,
@@ -46,7 +49,7 @@ impl Memory {
         range: None,
     };
 
-    /// Whether two pieces of memory can be served by one worker in one go.
+    /// Whether one lane of a route can serve both memories.
     pub fn same_place(&self, other: &Memory) -> bool {
         match (&self.context, &other.context) {
             (None, None) => true,
@@ -55,8 +58,11 @@ impl Memory {
         }
     }
 
-    /// Asks the driver about an address. A process that never loaded or initialised the CUDA driver
-    /// has no GPU memory, and is not made to by this question.
+    /// Asks the driver about an address. The call neither loads nor initialises the driver: a process
+    /// that has not done so has no GPU memory.
+    ///
+    /// # Errors
+    /// The failed call of the driver.
     pub fn at(address: usize) -> Result<Memory> {
         let known = match loaded() {
             Some(cuda) => memory_type(cuda, address)?,
@@ -139,13 +145,19 @@ impl Memory {
     }
 }
 
-/// Whether the CPU may read and write at an address: pageable and page-locked memory, but not
-/// managed memory, which the GPU may be using. Costs nanoseconds for pageable memory.
+/// Whether the CPU may read and write at an address: true for pageable and page-locked memory, false
+/// for managed memory, which the GPU may be using. Costs nanoseconds for pageable memory.
+///
+/// # Errors
+/// The failed call of the driver.
 pub fn is_on_host(address: usize) -> Result<bool> {
     are_on_host([address])
 }
 
-/// Whether [`is_on_host`] holds for all of some addresses.
+/// Whether [`is_on_host`] is true for every address.
+///
+/// # Errors
+/// The failed call of the driver.
 pub fn are_on_host<const COUNT: usize>(addresses: [usize; COUNT]) -> Result<bool> {
     let Some(cuda) = loaded() else {
         return Ok(true);
@@ -153,7 +165,7 @@ pub fn are_on_host<const COUNT: usize>(addresses: [usize; COUNT]) -> Result<bool
     for address in addresses {
         let on_host = match memory_type(cuda, address)? {
             UNKNOWN => true,
-            // Managed memory may be told so, too.
+            // The driver may say so of managed memory as well.
             cuda::CU_MEMORYTYPE_HOST => Memory::at(address)?.context.is_none(),
             _ => false,
         };
@@ -164,7 +176,7 @@ pub fn are_on_host<const COUNT: usize>(addresses: [usize; COUNT]) -> Result<bool
     Ok(true)
 }
 
-/// The driver, if this process has loaded it; then it is not loaded by us.
+/// The driver, if this process has loaded it already.
 fn loaded() -> Option<&'static Cuda> {
     if !cuda::cuda_is_loaded() {
         return None;
@@ -172,13 +184,14 @@ fn loaded() -> Option<&'static Cuda> {
     cuda::cuda().ok()
 }
 
-/// The type of memory that the driver tells for an address. One attribute costs it less than all of
-/// them, and says of pageable memory all that there is to know. It is asked as a list of one: the
-/// call for a single attribute fails for pageable memory, which takes the driver five times as long.
+/// The driver's type of the memory at an address.
 ///
-/// A second answer could be had from a first one only where that allocation is known to be alive
-/// still. Its buffer ID would tell, but to ask for it costs as much, and allocations from pools and
-/// mapped ones may lie inside of one that keeps its ID.
+/// One attribute costs less than all of them, and is all there is to know of pageable memory. It is
+/// asked as a list of one: the call for a single attribute fails for pageable memory, which takes the
+/// driver five times as long.
+///
+/// Answers are not kept, since the allocation may be freed meanwhile. Its buffer ID would tell, but
+/// costs as much to ask for, and pool allocations may lie inside one that keeps its ID.
 fn memory_type(cuda: &Cuda, address: usize) -> Result<c_uint> {
     let mut kind = UNKNOWN;
     let mut name = cuda::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;

@@ -5,80 +5,95 @@ use std::fmt;
 
 use crate::error::{Error, Result};
 
-/// How bytes travel between the file and GPU memory.
+/// How bytes travel between a file and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RouteName {
+    /// The engine chooses for each request.
     Auto,
+    /// Straight into host memory, by system calls.
     Host,
+    /// Through pinned slots, which the copy engines of the GPU empty or fill.
     Staged,
+    /// From pinned pages of the page cache, which the GPU pulls; for reads.
     Mapped,
+    /// By cuFile.
     Gds,
-    /// By HDF5 itself, through host memory. It cannot be asked for: reports say it.
+    /// By HDF5 itself, through host memory. Only reports have it; nobody can ask for it.
     Hdf5,
 }
 
-/// Who undoes the filters of chunks that go to a GPU.
+/// Which processor decodes chunks that go to a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoder {
-    /// Both, as their speeds say.
+    /// Both, with shares by their measured rates.
     Auto,
+    /// The CPU's cores.
     Cpu,
-    /// The GPU, where it knows the filters.
+    /// The GPU, for filters that it can decode.
     Gpu,
 }
 
 /// Which mechanism issues reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoMode {
+    /// The engine chooses for each request.
     Auto,
+    /// `pread` and `pwrite` on the workers' threads.
     Threads,
+    /// io_uring, with several calls in flight per worker.
     Uring,
 }
 
-/// A setting that can be left to the engine.
+/// A switch that can be left to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
+    /// The engine chooses.
     Auto,
+    /// Off.
     No,
+    /// On; an error where it cannot be.
     Yes,
 }
 
-/// What [`Options::set`] knows.
+/// The keys that [`Options::set`] takes.
 const KEYS: &str =
     "threads, block, route, io, direct, queue_depth, slots, durable, scratch, decode";
 
-pub const MAX_THREADS: u32 = 256;
-pub const MAX_QUEUE_DEPTH: u32 = 256;
-pub const MAX_SLOTS: u32 = 64;
-pub const MIN_BLOCK: u64 = 4 << 10;
-pub const MAX_BLOCK: u64 = 1 << 30;
-pub const MIN_SCRATCH: u64 = 1 << 20;
-pub const MAX_SCRATCH: u64 = 1 << 40;
+pub(crate) const MAX_THREADS: u32 = 256;
+pub(crate) const MAX_QUEUE_DEPTH: u32 = 256;
+pub(crate) const MAX_SLOTS: u32 = 64;
+pub(crate) const MIN_BLOCK: u64 = 4 << 10;
+pub(crate) const MAX_BLOCK: u64 = 1 << 30;
+pub(crate) const MIN_SCRATCH: u64 = 1 << 20;
+pub(crate) const MAX_SCRATCH: u64 = 1 << 40;
 
-/// One level of options. `None` means "not set here".
+/// One level of options. `None` leaves an option to the next outer level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Workers that serve one request.
+    /// Workers that serve one request: 1 to 256.
     pub threads: Option<u32>,
-    /// Reads or writes in flight per worker with io_uring.
+    /// Reads or writes that a worker keeps in flight with io_uring: 1 to 256.
     pub queue_depth: Option<u32>,
-    /// Pinned slots that a worker of the staged route fills and empties in turn.
+    /// Pinned slots that a worker of the staged route fills and empties in turn: 1 to 64.
     pub slots: Option<u32>,
-    /// Bytes a worker moves at a time.
+    /// Bytes that a worker moves at a time: 4 KiB to 1 GiB.
     pub block: Option<u64>,
+    /// The route between file and memory.
     pub route: Option<RouteName>,
+    /// The mechanism of reads and writes.
     pub io: Option<IoMode>,
-    /// O_DIRECT: always, never, or where the pages are not cached.
+    /// Whether O_DIRECT is used; by default for pages that are not cached.
     pub direct: Option<Choice>,
-    /// Data and size are on the medium when a write is done.
+    /// Whether a write finishes only when data and size are on the medium.
     pub durable: Option<bool>,
-    /// Bytes of GPU memory for chunks that are being decoded or encoded.
+    /// Bytes of GPU memory for chunks that are being decoded or encoded: 1 MiB to 1 TiB.
     pub scratch: Option<u64>,
+    /// Which processor decodes chunks for the GPU.
     pub decode: Option<Decoder>,
 }
 
 impl Options {
-    /// This level's settings, with those that it leaves open taken from `outer`.
+    /// The settings of this level; those that it leaves open come from `outer`.
     pub fn or(self, outer: Options) -> Options {
         Options {
             threads: self.threads.or(outer.threads),
@@ -94,7 +109,7 @@ impl Options {
         }
     }
 
-    /// What this level sets and `inner` does not.
+    /// The settings of this level that `inner` leaves open.
     pub fn without(self, inner: &Options) -> Options {
         fn left<T>(mine: Option<T>, inner: Option<T>) -> Option<T> {
             mine.filter(|_| inner.is_none())
@@ -113,6 +128,10 @@ impl Options {
         }
     }
 
+    /// Checks that each value is in its range.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`](crate::error::Kind::Invalid), with the key and the range.
     pub fn check(&self) -> Result<()> {
         let within = |key: &str, value: Option<u64>, low: u64, high: u64| match value {
             Some(v) if v < low || v > high => Err(Error::invalid(format!(
@@ -143,9 +162,10 @@ impl Options {
         Options::parse_with(text, "", &mut |_, _| Ok(false))
     }
 
-    /// As [`parse`](Self::parse), for text that may hold keys of another part of Penstock: those
-    /// that the engine does not know are offered to `others`, which answers whether it took the
-    /// key. `also` names such keys, for the remedy of an error.
+    /// As [`parse`](Self::parse), for text that may hold keys of another part of Penstock.
+    ///
+    /// Each key that the engine does not know goes to `others`, which returns whether it took the
+    /// key. `also` lists these keys for the remedy of an error.
     pub fn parse_with(
         text: &str,
         also: &str,
@@ -172,8 +192,10 @@ impl Options {
         Ok(options)
     }
 
-    /// Sets one key; `Ok(false)` if it is none of the engine's. Ranges are left to
-    /// [`check`](Self::check).
+    /// Sets one key and returns whether the engine knows it. [`check`](Self::check) checks ranges.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`](crate::error::Kind::Invalid) if the key is known and the value is malformed.
     pub fn set(&mut self, key: &str, value: &str) -> Result<bool> {
         match key {
             "threads" => self.threads = Some(number(key, value)?),
@@ -192,7 +214,7 @@ impl Options {
     }
 }
 
-/// As [`Options::parse`] reads it: the keys that are set.
+/// Writes the keys that are set, in the form that [`Options::parse`] reads.
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = |n: Option<u32>| n.map(|n| n.to_string());
@@ -252,7 +274,7 @@ const DECODERS: [(&str, Decoder); 3] = [
     ("gpu", Decoder::Gpu),
 ];
 
-/// The word of a value; "auto" for one that cannot be asked for.
+/// The word of a value; "auto" for a value that no word stands for.
 fn name_of<T: Copy + PartialEq>(value: T, words: &[(&'static str, T)]) -> &'static str {
     words
         .iter()

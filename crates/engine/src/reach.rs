@@ -1,5 +1,5 @@
-//! Whether host memory is there, asked of the kernel before the CPU touches it: a system call that moves
-//! bytes says EFAULT where a copy would end the process.
+//! Checks that host memory is mapped before the CPU touches it, where a copy would end the process
+//! by a signal. System calls that move bytes need no such check: they answer EFAULT.
 
 use std::ffi::{c_int, c_ulong};
 use std::fs::File;
@@ -8,20 +8,26 @@ use std::mem;
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
-use crate::engine::refuse_fork;
 use crate::error::{Error, Result};
+use crate::fork::refuse_fork;
 
-/// What the CPU is to do with the memory.
+/// What the CPU does with the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
+    /// It reads the memory.
     Read,
+    /// It writes the memory.
     Write,
 }
 
-/// An error, EFAULT, if the CPU cannot use these bytes of host memory. Memory that somebody unmaps
-/// afterwards is not known. Takes a microsecond for each mapping of the range, whatever its length.
+/// Checks that the CPU can use `length` bytes of host memory at `start`. Takes a microsecond for each
+/// mapping in the range, whatever its length. Nothing keeps another thread from unmapping the memory
+/// afterwards.
 ///
-/// Linux before 6.11 tells of addresses that are not mapped at all, not of permissions.
+/// Before Linux 6.11 the check finds addresses that are not mapped, but no missing permissions.
+///
+/// # Errors
+/// EFAULT, with the range.
 pub fn check(start: usize, length: usize, wanted: Use) -> Result<()> {
     if length == 0 || refuse_fork().is_err() {
         return Ok(());
@@ -69,7 +75,7 @@ const PROCMAP_QUERY: c_ulong =
 const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
 
-/// The mappings of this process; `None` where the kernel cannot be asked about one of them.
+/// The mappings of this process; `None` if the kernel cannot be asked about one of them.
 fn mappings() -> Option<&'static File> {
     static MAPPINGS: OnceLock<Option<File>> = OnceLock::new();
     let open = || {
@@ -81,8 +87,8 @@ fn mappings() -> Option<&'static File> {
     MAPPINGS.get_or_init(open).as_ref()
 }
 
-/// Behind the mapping that holds this address; the address itself if none that may be used so does.
-/// `None` if the file does not tell: a program may close descriptors that are not its own.
+/// The end of the mapping that has this address; the address itself if no usable mapping has it.
+/// `None` if the file does not tell: a program may close descriptors that it did not open.
 fn end_of_mapping(mappings: &File, address: usize, wanted: Use) -> Option<usize> {
     let mut query = Query {
         size: mem::size_of::<Query>() as u64,

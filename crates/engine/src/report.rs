@@ -1,65 +1,61 @@
-//! What a request did: bytes by path, time, workers. Counted where the bytes move.
+//! What a request did: bytes by path, time, workers. Bytes are counted where they move.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
 use crate::options::{Options, RouteName};
 
-/// A way that bytes can take. Each byte of a request is counted on exactly one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Path {
-    HostBuffered,
-    HostDirect,
-    StagedBuffered,
-    StagedDirect,
-    Mapped,
-    GdsP2p,
-    GdsNvfs,
-    GdsPosix,
-    GdsUnproven,
-    /// Through host memory by HDF5 itself.
-    Hdf5,
+/// Defines [`Path`] and all that is known of each path.
+macro_rules! paths {
+    ($($(#[$about:meta])* $path:ident, $name:literal, $route:ident;)*) => {
+        /// A path that bytes take between a file and memory. Each byte of a request is counted on
+        /// exactly one.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Path {
+            $($(#[$about])* $path,)*
+        }
+
+        /// Every path, in the order of the enum and of the counters in `penstock_report`.
+        pub const PATHS: [Path; [$($name),*].len()] = [$(Path::$path),*];
+
+        impl Path {
+            /// The name of the path's counter in `penstock_report`, such as `host_buffered`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Path::$path => $name,)*
+                }
+            }
+
+            fn route(self) -> RouteName {
+                match self {
+                    $(Path::$path => RouteName::$route,)*
+                }
+            }
+        }
+    };
 }
 
-pub const PATHS: [Path; 10] = [
-    Path::HostBuffered,
-    Path::HostDirect,
-    Path::StagedBuffered,
-    Path::StagedDirect,
-    Path::Mapped,
-    Path::GdsP2p,
-    Path::GdsNvfs,
-    Path::GdsPosix,
-    Path::GdsUnproven,
-    Path::Hdf5,
-];
-
-impl Path {
-    /// The name of its count in `penstock_report`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Path::HostBuffered => "host_buffered",
-            Path::HostDirect => "host_direct",
-            Path::StagedBuffered => "staged_buffered",
-            Path::StagedDirect => "staged_direct",
-            Path::Mapped => "mapped",
-            Path::GdsP2p => "gds_p2p",
-            Path::GdsNvfs => "gds_nvfs",
-            Path::GdsPosix => "gds_posix",
-            Path::GdsUnproven => "gds_unproven",
-            Path::Hdf5 => "hdf5",
-        }
-    }
-
-    fn route(self) -> RouteName {
-        match self {
-            Path::HostBuffered | Path::HostDirect => RouteName::Host,
-            Path::StagedBuffered | Path::StagedDirect => RouteName::Staged,
-            Path::Mapped => RouteName::Mapped,
-            Path::Hdf5 => RouteName::Hdf5,
-            _ => RouteName::Gds,
-        }
-    }
+paths! {
+    /// Between the page cache and host memory.
+    HostBuffered, "host_buffered", Host;
+    /// Between the medium and host memory, by O_DIRECT.
+    HostDirect, "host_direct", Host;
+    /// Between the page cache, a pinned slot and the GPU.
+    StagedBuffered, "staged_buffered", Staged;
+    /// Between the medium, a pinned slot and the GPU, by O_DIRECT.
+    StagedDirect, "staged_direct", Staged;
+    /// From pinned pages of the page cache, which the GPU pulls.
+    Mapped, "mapped", Mapped;
+    /// By cuFile over PCIe peer-to-peer, as its statistics prove.
+    GdsP2p, "gds_p2p", Gds;
+    /// By cuFile through the nvidia-fs kernel module, as its statistics prove.
+    GdsNvfs, "gds_nvfs", Gds;
+    /// By cuFile through host memory, as its statistics prove.
+    GdsPosix, "gds_posix", Gds;
+    /// By cuFile, whose statistics do not prove which way.
+    GdsUnproven, "gds_unproven", Gds;
+    /// Through host memory, by HDF5 itself.
+    Hdf5, "hdf5", Hdf5;
 }
 
 /// Counters of a request under way, shared by its workers.
@@ -79,55 +75,64 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Counts bytes of the caller that took a path.
     pub fn moved(&self, path: Path, bytes: u64) {
         self.bytes[path as usize].fetch_add(bytes, Relaxed);
     }
-    pub fn io_call(&self) {
+    /// Counts one read, write, mapping or call of cuFile.
+    pub(crate) fn io_call(&self) {
         self.io_calls.fetch_add(1, Relaxed);
     }
+    /// Counts one DMA or copy in memory.
     pub fn copy(&self) {
         self.copies.fetch_add(1, Relaxed);
     }
+    /// Counts a worker that has found something to do.
     pub fn joined(&self) {
         self.threads.fetch_add(1, Relaxed);
     }
-    /// Chunks of a dataset that were read or written, and their bytes in the file.
+    /// Counts chunks of a dataset that were read or written, and their `stored` bytes in the file.
     pub fn chunks(&self, chunks: u64, stored: u64) {
         self.chunks.fetch_add(chunks, Relaxed);
         self.stored.fetch_add(stored, Relaxed);
     }
-    /// Bytes of chunks that were decoded or encoded by the CPU.
+    /// Counts bytes of chunks that the CPU decoded or encoded; their size when decoded.
     pub fn decoded_cpu(&self, bytes: u64) {
         self.decoded_cpu.fetch_add(bytes, Relaxed);
     }
+    /// Counts bytes of chunks that the GPU decoded or encoded; their size when decoded.
     pub fn decoded_gpu(&self, bytes: u64) {
         self.decoded_gpu.fetch_add(bytes, Relaxed);
     }
-    pub fn in_flight(&self, depth: u32) {
+    /// Tells how many reads or writes a worker has in flight.
+    pub(crate) fn in_flight(&self, depth: u32) {
         self.queue_depth.fetch_max(depth, Relaxed);
     }
-    /// What the request has from the tuned profile.
+    /// Keeps the options that the request took from the tuned profile.
     pub fn tuned(&self, options: Options) {
         let _ = self.tuned.set(options);
     }
-    /// Keeps the first note: it is the cause, later ones are consequences.
+    /// Keeps the first note: it is the cause, and later ones are consequences.
     pub fn note(&self, text: &str) {
         let mut note = self.note.lock().unwrap_or_else(|e| e.into_inner());
         if note.is_empty() {
             note.push_str(text);
         }
     }
+    /// Bytes of the caller that have moved so far.
     pub fn total(&self) -> u64 {
         self.bytes.iter().map(|b| b.load(Relaxed)).sum()
     }
 
+    /// The report of a request as it is now. `asked` is the route of a request that moved nothing,
+    /// and `device` the CUDA ordinal of the memory, -1 for host memory.
     pub fn report(&self, asked: RouteName, device: i32, block: u64, elapsed_ns: u64) -> Report {
         let note = self.note.lock().unwrap_or_else(|e| e.into_inner()).clone();
         self.with_note(asked, device, block, elapsed_ns, note)
     }
 
-    /// As [`report`](Self::report), of host memory and for the last time.
-    pub fn into_host_report(mut self, block: u64, elapsed_ns: u64) -> Report {
+    /// As [`report`](Self::report), for host memory; takes the note instead of copying it.
+    pub(crate) fn into_host_report(mut self, block: u64, elapsed_ns: u64) -> Report {
         let note = std::mem::take(self.note.get_mut().unwrap_or_else(|e| e.into_inner()));
         self.with_note(RouteName::Host, -1, block, elapsed_ns, note)
     }
@@ -169,36 +174,44 @@ impl Counters {
 /// What one finished request did.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The route that carried the most bytes; the chosen one if there were none.
+    /// The route that carried the most bytes; the one asked for if nothing moved.
     pub route: RouteName,
     /// CUDA ordinal of the memory, -1 for host memory.
     pub device: i32,
     bytes: [u64; PATHS.len()],
-    /// From submission to completion.
+    /// Nanoseconds from submission to completion.
     pub elapsed_ns: u64,
+    /// Reads, writes, mappings or calls of cuFile.
     pub io_calls: u64,
+    /// DMAs or copies in memory.
     pub copies: u64,
+    /// Bytes that a worker moved at a time.
     pub block: u64,
+    /// Workers that found something to do.
     pub threads: u32,
+    /// The greatest number of reads or writes that one worker had in flight.
     pub queue_depth: u32,
-    /// Chunks of a dataset that were read or written, and their bytes in the file.
+    /// Chunks of a dataset that were read or written.
     pub chunks: u64,
+    /// Bytes of these chunks in the file.
     pub stored: u64,
-    /// Bytes of chunks that the CPU, and those that the GPU, decoded or encoded.
+    /// Bytes of chunks that the CPU decoded or encoded; their size when decoded.
     pub decoded_cpu: u64,
+    /// Bytes of chunks that the GPU decoded or encoded; their size when decoded.
     pub decoded_gpu: u64,
-    /// The options that the request has from the tuned profile.
+    /// The options that the request took from the tuned profile.
     pub tuned: Options,
-    /// Why the request took another way than asked for, or why the tuned profile did not count; else
-    /// empty.
+    /// Why the request did not do as it was asked, or why the tuned profile did not count; empty if
+    /// neither happened.
     pub note: String,
 }
 
 impl Report {
-    /// The caller's bytes that took this path.
+    /// Bytes of the caller that took this path.
     pub fn bytes_by(&self, path: Path) -> u64 {
         self.bytes[path as usize]
     }
+    /// Bytes of the caller that were moved.
     pub fn bytes(&self) -> u64 {
         self.bytes.iter().sum()
     }

@@ -1,9 +1,9 @@
-//! Replacing a whole file atomically.
+//! Replaces a whole file atomically.
 //!
-//! The new contents are a file without a name, where the file system can make one (O_TMPFILE), so
-//! that nobody can open it and nothing remains of a process that is killed. Elsewhere they have a
-//! hidden name in the folder of the target, and are private. They get the mode of the file that
-//! they replace, or of a new one, before they get its name.
+//! The new contents are a file without a name (O_TMPFILE), if the file system can make one: then
+//! nobody can open it, and nothing remains of a process that is killed. Otherwise they are a
+//! private file with a hidden name in the folder of the target. Before the file gets its name, it
+//! gets the mode of the file that it replaces, or that of a new file.
 
 mod hidden;
 
@@ -20,19 +20,19 @@ use crate::error::{Error, Result};
 use crate::file::{File, answer, open_fd, open_with, uninterrupted};
 use crate::options::Options;
 
-/// New contents of a file, which go away with this unless they are published.
+/// The new contents of a file, which are removed when this is dropped, unless they are published.
 pub(crate) struct Replacement {
     target: PathBuf,
     file: Arc<File>,
-    /// The hidden name of the new file while it has one.
+    /// The hidden name of the new file, while it has one.
     hidden: Mutex<Option<PathBuf>>,
-    /// Who may remove it: not a child, which has a copy of this.
+    /// The process that may remove the file: not a forked child, which has a copy of this.
     process: u32,
 }
 
 impl Replacement {
-    /// An empty file in the folder of `target`, which [`destination`] found.
-    pub fn begin(target: PathBuf, options: Options) -> Result<Replacement> {
+    /// Creates an empty file in the folder of `target`, which [`destination`] found.
+    pub(crate) fn begin(target: PathBuf, options: Options) -> Result<Replacement> {
         let folder = folder_of(&target);
         hidden::clear(folder);
         let failed =
@@ -55,19 +55,20 @@ impl Replacement {
         })
     }
 
-    pub fn file(&self) -> &Arc<File> {
+    pub(crate) fn file(&self) -> &Arc<File> {
         &self.file
     }
 
-    pub fn target(&self) -> &Path {
+    pub(crate) fn target(&self) -> &Path {
         &self.target
     }
 
-    /// Puts the new file in the place of the target. After an error it is not there, unless the
-    /// error says so.
-    pub fn publish(&self, durable: bool) -> Result<()> {
+    /// Puts the new file in the place of the target. If this fails, the target is as before, unless
+    /// the error says otherwise.
+    pub(crate) fn publish(&self, durable: bool) -> Result<()> {
         if durable {
-            // Before it gets the name: else a power failure could leave the name with less.
+            // The data comes before the name: otherwise a power failure could leave the name with
+            // less.
             self.file.sync()?;
         }
         self.put_in_place()?;
@@ -83,13 +84,13 @@ impl Replacement {
         Ok(())
     }
 
-    /// Removes what was not published.
-    pub fn discard(&self) {
+    /// Removes the new file, if it was not published.
+    pub(crate) fn discard(&self) {
         if self.process != std::process::id() {
             return;
         }
         if let Some(name) = self.hidden().take() {
-            // The failure of the request is what the caller gets to see.
+            // The caller gets the failure of the request.
             let _ = uninterrupted(|| fs::remove_file(&name));
         }
     }
@@ -112,7 +113,7 @@ impl Replacement {
                         linked => return linked.map_err(failed),
                     };
                 }
-                // A link cannot replace a file, a rename can.
+                // A link cannot replace a file, but a rename can.
                 let name = hidden::link(fd, folder_of(&self.target)).map_err(failed)?;
                 hidden.insert(name).clone()
             }
@@ -123,7 +124,7 @@ impl Replacement {
         Ok(())
     }
 
-    /// Gives the new file the mode that it is to have. Returns whether there is no target yet.
+    /// Gives the new file its mode. Returns whether there is no target yet.
     fn take_mode(&self, is_private: bool) -> Result<bool> {
         let failed = |e| {
             Error::os(&e, "cannot give the new file the mode of the target").in_file(&self.target)
@@ -135,7 +136,7 @@ impl Replacement {
         };
         let wanted = match present {
             None if is_private => hidden::usual_mode(folder_of(&self.target)).map_err(failed)?,
-            // Made with that of a new file.
+            // The file has the mode of a new file already.
             None => return Ok(true),
             Some(mode) => mode,
         };
@@ -148,8 +149,8 @@ impl Replacement {
         Ok(present.is_none())
     }
 
-    /// The entry of the folder is on the medium when it returns. A folder that may be written but
-    /// not read, or a file system that syncs no folders, is synced as a whole.
+    /// Brings the entry of the folder to the medium. A folder that may be written but not read, and
+    /// a file system that cannot sync folders, is synced as a whole.
     fn sync_folder(&self) -> io::Result<()> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
         let synced = open_fd(folder_of(&self.target), flags).map(|folder| {
@@ -171,8 +172,9 @@ impl Drop for Replacement {
     }
 }
 
-/// Which file a save to `target` replaces: an absolute path, so that a later change of the working
-/// folder does not matter, with links followed, so that what a link points to is replaced.
+/// The file that a save to `target` replaces. The path is absolute, so that a later change of the
+/// working folder does not matter, and links are followed, so that the file behind a link is
+/// replaced.
 pub(crate) fn destination(target: &Path) -> Result<PathBuf> {
     if target.file_name().is_none() {
         return Err(Error::invalid("the path names no file").in_file(target));
@@ -194,13 +196,15 @@ pub(crate) fn destination(target: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Where a chain of symbolic links ends, be there a file or not; the path itself if it is none.
+/// The end of a chain of symbolic links, whether a file is there or not; the path itself if it is
+/// no link.
 fn resolved(mut path: PathBuf) -> PathBuf {
-    /// As the kernel has it.
+    /// The limit of the kernel.
     const MAX_LINKS: usize = 40;
     for _ in 0..MAX_LINKS {
         match uninterrupted(|| fs::read_link(&path)) {
-            // Relative to the folder of the link; an absolute one replaces it all.
+            // A target is relative to the folder of the link; an absolute one replaces the whole
+            // path.
             Ok(next) => path = path.with_file_name("").join(next),
             Err(_) => break,
         }
@@ -212,8 +216,8 @@ fn folder_of(target: &Path) -> &Path {
     target.parent().unwrap_or(Path::new("/"))
 }
 
-/// A file without a name, if the system can make one and give it a name later. Its mode is that of
-/// a new file: nobody can open it before.
+/// A file without a name, if the system can make one and give it a name later. It has the mode of a
+/// new file, since nobody can open it before.
 fn unnamed(folder: &Path) -> io::Result<Option<OwnedFd>> {
     let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
     match open_with(folder, flags, 0o666) {
@@ -226,7 +230,7 @@ fn unnamed(folder: &Path) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Whether a system call failed because the file system has no such thing.
+/// Whether a system call failed because the file system lacks the feature.
 fn is_unable(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -234,7 +238,7 @@ fn is_unable(error: &io::Error) -> bool {
     )
 }
 
-/// Gives a file without a name one that no other file has.
+/// Gives a file without a name the name `path`, which no other file has.
 fn link(fd: RawFd, path: &Path) -> io::Result<()> {
     let name = |path: &Path| {
         CString::new(path.as_os_str().as_bytes())
@@ -255,7 +259,7 @@ fn link(fd: RawFd, path: &Path) -> io::Result<()> {
     })
 }
 
-/// What stands for a descriptor among the files.
+/// The path of a descriptor under /proc.
 fn entry_of(fd: RawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{fd}"))
 }

@@ -1,4 +1,5 @@
-//! Memory as it is at one moment, for work that goes on when its owner uses it for something else.
+//! Copies of memory as it is at one moment, for work that continues when the owner changes the
+//! memory.
 
 mod device;
 mod host;
@@ -12,8 +13,8 @@ use crate::request::StreamOrder;
 use device::OnGpu;
 use host::OnHost;
 
-/// A copy of memory. Dropping it lets the memory go, or keeps it for the next copy. What uses it has
-/// ended before; dropped by any thread.
+/// A copy of memory. Dropping it, on any thread, frees the memory or keeps it for the next copy. All
+/// work with the copy is done before.
 pub struct Snapshot {
     place: Place,
 }
@@ -23,21 +24,25 @@ enum Place {
     Device(OnGpu),
 }
 
-/// A copy and what it comes after.
+/// A copy, which may still be in progress on a stream.
 pub struct Taken {
+    /// The copy.
     pub snapshot: Snapshot,
-    /// Work with the copy comes after this stream; without one the copy is there already.
+    /// The stream that work with the copy must come after; `None` if the copy is complete.
     pub after: Option<StreamOrder>,
 }
 
 impl Snapshot {
-    /// Copies the bytes `touched` of the memory that starts at `address`; those outside are of no use
-    /// in the copy.
+    /// Copies the bytes `touched` of the memory that starts at `address`. Other bytes of the copy
+    /// hold nothing useful.
     ///
-    /// Host memory is copied when this returns. GPU memory is copied on the GPU: after what the legacy
-    /// default stream has been given so far and done when this returns, or as work of `stream`, if
-    /// one is given: then what is queued on that stream later may change the memory, and nothing
-    /// else may before. What the GPU has no room for is copied into host memory.
+    /// Host memory is copied when this returns. GPU memory is copied on the GPU, or into host memory
+    /// if the GPU has no room. Without `stream`, the copy comes after the work queued so far on the
+    /// legacy default stream, and is complete when this returns. With `stream`, the copy is work of
+    /// that stream: work queued there later may change the memory, and nothing else may before.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] for a null pointer; [`Kind::Memory`] without room for the copy.
     ///
     /// # Safety
     /// The memory is valid there, and `stream` is live, until work with the copy has begun.
@@ -57,7 +62,7 @@ impl Snapshot {
             let copied = unsafe { OnHost::of_host(address, touched)? };
             return Ok(Taken::now(Place::Host(copied)));
         };
-        crate::refuse_fork()?;
+        crate::fork::refuse_fork()?;
         // SAFETY: passed on.
         match unsafe { OnGpu::take(context, from, &touched, stream) } {
             Ok((copied, after)) => Ok(Taken {
@@ -75,8 +80,8 @@ impl Snapshot {
         }
     }
 
-    /// Where the first byte of the memory would lie, were it copied; the copied ones lie behind it as
-    /// in the original.
+    /// The address that stands for `address` of the original: copied bytes lie at the same distance
+    /// from it.
     pub fn address(&self) -> usize {
         match &self.place {
             Place::Host(copied) => copied.address(),
@@ -84,7 +89,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether the copy lies in GPU memory.
+    /// The kind of memory that the copy lies in.
     pub fn kind(&self) -> MemoryKind {
         match self.place {
             Place::Host(_) => MemoryKind::Host,

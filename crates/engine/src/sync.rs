@@ -1,4 +1,4 @@
-//! Locks and atomics of the state machines that loom checks; std's outside of such a run.
+//! Locks and atomics of the state machines that loom checks; those of std otherwise.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
@@ -11,8 +11,8 @@ pub(crate) use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-/// Locks although a thread panicked with the lock held: every state guarded here is consistent
-/// at each step, and the panic itself is reported where it happened.
+/// Locks even if a thread panicked with the lock: each state is consistent at every step, and the
+/// panic is reported where it happened.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }

@@ -8,13 +8,13 @@ use crate::sync::{Condvar, Mutex, lock};
 
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
-/// A first-in-first-out queue of tasks, and threads that are started when a task finds none idle.
-/// A task may block on I/O but never on another task.
+/// A first-in-first-out queue of tasks, and threads that are started when no thread is idle. A task
+/// may block on I/O, but never on another task.
 pub(crate) struct Workers {
     shared: Arc<Shared>,
 }
 
-/// Threads that the engine may have whatever the requests want.
+/// The least limit of threads.
 const LEAST: usize = 8;
 
 struct Shared {
@@ -31,7 +31,7 @@ struct Queue {
 }
 
 impl Workers {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Workers {
             shared: Arc::new(Shared {
                 queue: Mutex::new(Queue::default()),
@@ -40,11 +40,16 @@ impl Workers {
         }
     }
 
-    /// Queues tasks. `threads` is how many of them the submitter wants to run at a time: the
-    /// engine keeps as many threads as the most demanding request so far wanted, but some in any
-    /// case, so that a request which hangs does not stop all others. Where not even one thread
-    /// can be had, the tasks come back, for the submitter to carry out.
-    pub fn submit(&self, tasks: Vec<Task>, threads: usize) -> std::result::Result<(), Vec<Task>> {
+    /// Queues tasks, of which the submitter wants `threads` to run at the same time.
+    ///
+    /// The engine keeps as many threads as the most demanding request so far wanted, and always
+    /// some, so that a request that hangs does not stop all others. If no thread can be started,
+    /// the tasks come back for the submitter to carry out.
+    pub(crate) fn submit(
+        &self,
+        tasks: Vec<Task>,
+        threads: usize,
+    ) -> std::result::Result<(), Vec<Task>> {
         let mut queue = lock(&self.shared.queue);
         queue.limit = queue.limit.max(threads).max(LEAST);
         let added = tasks.len();
@@ -56,21 +61,21 @@ impl Workers {
         }
         queue.tasks.extend(tasks);
         drop(queue);
-        // The one that wakes wakes the next: the submitter has work of its own to begin with.
+        // A thread that wakes wakes the next, since the submitter has work of its own.
         if added > 0 {
             self.shared.arrived.notify_one();
         }
         Ok(())
     }
 
-    /// Whether tasks that are submitted later will be carried out by a thread.
-    pub fn has_thread(&self) -> bool {
+    /// Whether a thread will carry out tasks that are submitted later.
+    pub(crate) fn has_thread(&self) -> bool {
         let mut queue = lock(&self.shared.queue);
         let wanted = usize::from(queue.threads == 0);
         self.start_threads(&mut queue, wanted)
     }
 
-    /// Starts so many more threads, or fewer where the system has no more. False if there is none.
+    /// Starts threads, or fewer if the system has no more. Returns false if there is none at all.
     fn start_threads(&self, queue: &mut Queue, wanted: usize) -> bool {
         for _ in 0..wanted {
             if self.start_thread().is_err() {
@@ -100,7 +105,7 @@ impl Shared {
                 if wake_another {
                     self.arrived.notify_one();
                 }
-                // Tasks report their own panics; the thread must live on for the other requests.
+                // Tasks report their own panics. The thread must live on for other requests.
                 let _ = catch_unwind(AssertUnwindSafe(task));
                 queue = lock(&self.queue);
             } else {

@@ -34,23 +34,18 @@ pub const CUDA_ERROR_OUT_OF_MEMORY: CUresult = 2;
 pub const CUDA_ERROR_NOT_INITIALIZED: CUresult = 3;
 /// The driver is shutting down, as it does while the process exits.
 pub const CUDA_ERROR_DEINITIALIZED: CUresult = 4;
-pub const CUDA_ERROR_STUB_LIBRARY: CUresult = 34;
 pub const CUDA_ERROR_NO_DEVICE: CUresult = 100;
 pub const CUDA_ERROR_INVALID_DEVICE: CUresult = 101;
 /// What was to be loaded is no code for a GPU.
 pub const CUDA_ERROR_INVALID_IMAGE: CUresult = 200;
 pub const CUDA_ERROR_INVALID_CONTEXT: CUresult = 201;
-pub const CUDA_ERROR_MAP_FAILED: CUresult = 205;
 pub const CUDA_ERROR_INVALID_PTX: CUresult = 218;
-/// The PTX is newer than the driver.
-pub const CUDA_ERROR_UNSUPPORTED_PTX_VERSION: CUresult = 222;
 pub const CUDA_ERROR_OPERATING_SYSTEM: CUresult = 304;
 pub const CUDA_ERROR_INVALID_HANDLE: CUresult = 400;
 pub const CUDA_ERROR_NOT_FOUND: CUresult = 500;
 /// Not a failure: the stream or event has work left.
 pub const CUDA_ERROR_NOT_READY: CUresult = 600;
 pub const CUDA_ERROR_ILLEGAL_ADDRESS: CUresult = 700;
-pub const CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE: CUresult = 708;
 pub const CUDA_ERROR_CONTEXT_IS_DESTROYED: CUresult = 709;
 pub const CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: CUresult = 712;
 pub const CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED: CUresult = 713;
@@ -58,58 +53,29 @@ pub const CUDA_ERROR_MISALIGNED_ADDRESS: CUresult = 716;
 pub const CUDA_ERROR_LAUNCH_FAILED: CUresult = 719;
 pub const CUDA_ERROR_NOT_PERMITTED: CUresult = 800;
 pub const CUDA_ERROR_NOT_SUPPORTED: CUresult = 801;
-pub const CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: CUresult = 803;
 pub const CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: CUresult = 900;
 pub const CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: CUresult = 906;
 pub const CUDA_ERROR_UNKNOWN: CUresult = 999;
 
 pub const CU_MEMORYTYPE_HOST: c_uint = 1;
 pub const CU_MEMORYTYPE_DEVICE: c_uint = 2;
-pub const CU_MEMORYTYPE_ARRAY: c_uint = 3;
-pub const CU_MEMORYTYPE_UNIFIED: c_uint = 4;
 
-// What each query writes: CONTEXT a CUcontext; MEMORY_TYPE, IS_MANAGED and MAPPED 4 bytes;
-// DEVICE_ORDINAL a c_int; BUFFER_ID 8 bytes; the pointers, RANGE_START_ADDR and RANGE_SIZE 8 bytes.
+// What each query writes: CONTEXT a CUcontext; MEMORY_TYPE and IS_MANAGED 4 bytes; DEVICE_ORDINAL a
+// c_int; RANGE_START_ADDR and RANGE_SIZE 8 bytes.
 pub const CU_POINTER_ATTRIBUTE_CONTEXT: CUpointer_attribute = 1;
 pub const CU_POINTER_ATTRIBUTE_MEMORY_TYPE: CUpointer_attribute = 2;
-pub const CU_POINTER_ATTRIBUTE_DEVICE_POINTER: CUpointer_attribute = 3;
-pub const CU_POINTER_ATTRIBUTE_HOST_POINTER: CUpointer_attribute = 4;
-pub const CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: CUpointer_attribute = 6;
-pub const CU_POINTER_ATTRIBUTE_BUFFER_ID: CUpointer_attribute = 7;
 pub const CU_POINTER_ATTRIBUTE_IS_MANAGED: CUpointer_attribute = 8;
 pub const CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: CUpointer_attribute = 9;
 pub const CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: CUpointer_attribute = 11;
 pub const CU_POINTER_ATTRIBUTE_RANGE_SIZE: CUpointer_attribute = 12;
-pub const CU_POINTER_ATTRIBUTE_MAPPED: CUpointer_attribute = 13;
-pub const CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: CUpointer_attribute = 15;
 
 pub const CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: CUdevice_attribute = 16;
-pub const CU_DEVICE_ATTRIBUTE_INTEGRATED: CUdevice_attribute = 18;
-pub const CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY: CUdevice_attribute = 19;
-pub const CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: CUdevice_attribute = 33;
-pub const CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: CUdevice_attribute = 34;
-pub const CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: CUdevice_attribute = 40;
-pub const CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING: CUdevice_attribute = 41;
-pub const CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: CUdevice_attribute = 50;
 pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: CUdevice_attribute = 75;
 pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: CUdevice_attribute = 76;
-pub const CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY: CUdevice_attribute = 83;
-pub const CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS: CUdevice_attribute = 88;
-pub const CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS: CUdevice_attribute = 89;
-pub const CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: CUdevice_attribute = 91;
-pub const CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED: CUdevice_attribute = 99;
-pub const CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES: CUdevice_attribute =
-    100;
 pub const CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: CUdevice_attribute = 113;
-pub const CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: CUdevice_attribute = 116;
-pub const CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: CUdevice_attribute = 124;
-/// The host NUMA node nearest to the device; -1 if unknown.
-pub const CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: CUdevice_attribute = 134;
 
 pub const CU_MEM_ATTACH_GLOBAL: c_uint = 1;
 pub const CU_MEMHOSTALLOC_PORTABLE: c_uint = 1;
-pub const CU_MEMHOSTALLOC_DEVICEMAP: c_uint = 2;
-pub const CU_MEMHOSTALLOC_WRITECOMBINED: c_uint = 4;
 pub const CU_MEMHOSTREGISTER_PORTABLE: c_uint = 1;
 pub const CU_MEMHOSTREGISTER_DEVICEMAP: c_uint = 2;
 /// Lets a mapping without PROT_WRITE be registered, where the device supports it.
@@ -121,15 +87,10 @@ pub const CU_STREAM_NON_BLOCKING: c_uint = 1;
 pub const CU_STREAM_LEGACY: CUstream = ptr::without_provenance_mut(1);
 pub const CU_STREAM_PER_THREAD: CUstream = ptr::without_provenance_mut(2);
 pub const CU_STREAM_CAPTURE_STATUS_NONE: CUstreamCaptureStatus = 0;
-pub const CU_STREAM_CAPTURE_STATUS_ACTIVE: CUstreamCaptureStatus = 1;
-pub const CU_STREAM_CAPTURE_STATUS_INVALIDATED: CUstreamCaptureStatus = 2;
 /// Calls that do not go with a capture, made by this thread, do not disturb captures of others.
 pub const CU_STREAM_CAPTURE_MODE_RELAXED: CUstreamCaptureMode = 2;
 pub const CU_STREAM_WAIT_VALUE_GEQ: c_uint = 0;
-pub const CU_STREAM_WAIT_VALUE_EQ: c_uint = 1;
-pub const CU_STREAM_WRITE_VALUE_DEFAULT: c_uint = 0;
 
-pub const CU_EVENT_DEFAULT: c_uint = 0;
 pub const CU_EVENT_BLOCKING_SYNC: c_uint = 1;
 pub const CU_EVENT_DISABLE_TIMING: c_uint = 2;
 

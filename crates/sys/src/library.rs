@@ -10,9 +10,10 @@ use std::sync::{Mutex, PoisonError};
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
-/// Why a library cannot be used: which names were tried and what the loader said of each.
+/// Why a library cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent {
+    /// The names that were tried, with what the loader said of each.
     pub what: String,
 }
 
@@ -30,7 +31,8 @@ static EXTRA_FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 /// `site-packages` folders, under which the folders of NVIDIA's wheels are searched.
 ///
 /// Call it before the first use of [`cufile`](crate::cufile::cufile),
-/// [`nvcomp`](crate::nvcomp::nvcomp) or [`nvtx`](crate::nvtx::nvtx); their answers, absence included, are kept for the process.
+/// [`nvcomp`](crate::nvcomp::nvcomp) or [`nvtx`](crate::nvtx::nvtx), whose results, absence
+/// included, are kept for the process.
 pub fn add_library_folders(folders: &[PathBuf]) {
     let mut extra = EXTRA_FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
     for folder in folders {
@@ -45,10 +47,9 @@ pub(crate) fn override_from(variable: &str) -> Option<OsString> {
     env::var_os(variable).filter(|value| !value.is_empty())
 }
 
-/// Where a library may be. `names` are given to the loader as they are and then looked for in each
-/// of `folders`.
+/// Where a library may be. The loader tries each of `names` as it is, and then in each of `folders`.
 pub(crate) struct Search<'a> {
-    /// What to call the library in [`Absent`].
+    /// The name of the library in [`Absent`].
     pub title: &'a str,
     /// The environment variable that overrides the search.
     pub variable: &'a str,
@@ -68,7 +69,7 @@ impl Search<'_> {
     ///
     /// A plain name also finds a copy that the process has already loaded from elsewhere, because
     /// the loader compares sonames before it searches folders.
-    pub fn open(&self, override_path: Option<&OsStr>) -> Result<Library, Absent> {
+    pub(crate) fn open(&self, override_path: Option<&OsStr>) -> Result<Library, Absent> {
         if let Some(path) = override_path {
             return Library::open(Path::new(path)).map_err(|reason| Absent {
                 what: format!(
@@ -138,7 +139,7 @@ impl Library {
         }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -146,7 +147,7 @@ impl Library {
     ///
     /// # Safety
     /// `F` must be a function pointer type with the signature of each of `symbols`.
-    pub unsafe fn optional<F: Copy>(&self, symbols: &[&str]) -> Option<F> {
+    pub(crate) unsafe fn optional<F: Copy>(&self, symbols: &[&str]) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         symbols.iter().find_map(|symbol| {
             // SAFETY: the type is only used as an address here.
@@ -162,7 +163,7 @@ impl Library {
     ///
     /// # Safety
     /// As for [`Library::optional`].
-    pub unsafe fn required<F: Copy>(&self, symbols: &[&str]) -> Result<F, Absent> {
+    pub(crate) unsafe fn required<F: Copy>(&self, symbols: &[&str]) -> Result<F, Absent> {
         // SAFETY: same contract.
         unsafe { self.optional(symbols) }.ok_or_else(|| Absent {
             what: format!(

@@ -1,5 +1,5 @@
-//! NVTX ranges, which profilers show on their time line. Absence is normal: without a profiler
-//! nothing is lost.
+//! NVTX ranges, which profilers show on their time line. The library is absent on most machines,
+//! which loses nothing without a profiler.
 
 use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
@@ -12,6 +12,7 @@ table! {
         required {
             /// `message` is NUL-terminated and copied before the call returns.
             fn nvtxRangePushA(message: *const c_char) -> c_int;
+            /// Ends the range that this thread began last.
             fn nvtxRangePop() -> c_int;
         }
         optional {}

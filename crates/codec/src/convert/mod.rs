@@ -1,8 +1,7 @@
-//! Numbers of one format become numbers of another, by HDF5's rules.
+//! Converts numbers of one format to another, by HDF5's rules.
 //!
-//! What comes out is what `H5Dread` gives where file type and memory type differ and no handler of
-//! conversion exceptions is set. HDF5 has two ways, and which of them is taken is seen in the
-//! results.
+//! The results are those of `H5Dread` where file type and memory type differ and no handler of
+//! conversion exceptions is set. HDF5 has two ways, whose results differ.
 //!
 //! - **Same kind**, other byte order: the bytes of a number are reversed, nothing else. The same holds
 //!   for integers of one size of 2 bytes or more and different sign whose byte order differs: 65535,
@@ -31,10 +30,10 @@
 //!     target, negative values between -0.5 and 0 become its lowest value.
 //!
 //! This is what HDF5 2.0.0 does, and 1.14.6 but for one thing: once it has seen a denormal in a
-//! buffer, 1.14 loses the carry of all later rounding from float to float, bit by bit. A build of HDF5
-//! without a 16-bit C type converts `F16` bit by bit, other processors cast otherwise where C leaves
-//! it open, and a program may register conversions of its own. So the caller first tries out whether
-//! the HDF5 at hand agrees.
+//! buffer, 1.14 loses the carry of all later rounding from float to float, bit by bit. A build of
+//! HDF5 without a 16-bit C type converts `F16` bit by bit, other processors cast otherwise where C
+//! leaves it open, and a program may register conversions of its own. So the caller first tries out
+//! whether the HDF5 at hand agrees.
 
 mod cast;
 mod float;
@@ -46,21 +45,27 @@ mod swap;
 
 pub use number::{Format, Number};
 
-/// What happens to the bytes of numbers on their way.
+/// What is done to the bytes of numbers between file and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
+    /// The bytes stay as they are.
     Copy,
-    /// The bytes of each unit of 2, 4, 8 or 16 are reversed.
+    /// The bytes of each unit are reversed.
     Swap {
+        /// Bytes of a unit: 2, 4, 8 or 16.
         unit: usize,
     },
+    /// Each number becomes one of another format.
     Convert {
+        /// The format of the source.
         from: Format,
+        /// The format of the target.
         to: Format,
     },
 }
 
 impl Change {
+    /// What turns numbers of one format into another.
     pub fn between(from: Format, to: Format) -> Change {
         let (size, same_size) = (from.size(), from.size() == to.size());
         let is_other_order = from.is_swapped() != to.is_swapped();
@@ -74,7 +79,7 @@ impl Change {
         Change::Convert { from, to }
     }
 
-    /// Changes numbers that lie without a gap on both sides, as many as both have room for whole.
+    /// Changes numbers that are adjacent on both sides: as many as both slices hold whole.
     pub fn run(&self, source: &[u8], target: &mut [u8]) {
         match self {
             Change::Copy => {
@@ -86,7 +91,7 @@ impl Change {
         }
     }
 
-    /// The size that `length` bytes have after the change. They are whole numbers.
+    /// The bytes that `length` bytes of whole numbers become.
     pub fn size_after(&self, length: usize) -> usize {
         match self {
             Change::Copy | Change::Swap { .. } => length,
@@ -95,8 +100,8 @@ impl Change {
     }
 }
 
-/// Bytes of a portion whose order is turned before or after the conversion. It stays in the
-/// processor's first cache.
+/// Bytes of a portion that is reversed before or after its conversion; it stays in the first-level
+/// cache.
 const PORTION: usize = 4096;
 
 fn convert(from: Format, to: Format, source: &[u8], target: &mut [u8]) {

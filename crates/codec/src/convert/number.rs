@@ -1,26 +1,41 @@
-//! The machine's numbers, and how one lies in memory.
+//! Kinds of numbers, and how a number lies in memory.
 
-/// The kinds of numbers that are converted. The values are those that GPU kernels are given.
+/// A kind of number. The values are those that GPU kernels get.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Number {
+    /// Unsigned, 8 bits.
     U8 = 0,
+    /// Signed, 8 bits.
     I8,
+    /// Unsigned, 16 bits.
     U16,
+    /// Signed, 16 bits.
     I16,
+    /// Unsigned, 32 bits.
     U32,
+    /// Signed, 32 bits.
     I32,
+    /// Unsigned, 64 bits.
     U64,
+    /// Signed, 64 bits.
     I64,
+    /// A float of 8 bits, 4 of them for the exponent; with infinities, unlike OCP's format.
     F8E4M3,
+    /// A float of 8 bits, 5 of them for the exponent.
     F8E5M2,
+    /// IEEE 754 half precision.
     F16,
+    /// bfloat16: the upper half of an `F32`.
     Bf16,
+    /// IEEE 754 single precision.
     F32,
+    /// IEEE 754 double precision.
     F64,
 }
 
 impl Number {
+    /// Every kind, in the order of the enum.
     pub const ALL: [Number; 14] = [
         Number::U8,
         Number::I8,
@@ -38,7 +53,7 @@ impl Number {
         Number::F64,
     ];
 
-    /// Bytes of one.
+    /// The bytes of a number.
     pub const fn size(self) -> usize {
         match self {
             Number::U8 | Number::I8 | Number::F8E4M3 | Number::F8E5M2 => 1,
@@ -48,12 +63,13 @@ impl Number {
         }
     }
 
+    /// Whether the number is an integer.
     pub const fn is_integer(self) -> bool {
         (self as u32) < Number::F8E4M3 as u32
     }
 
-    /// Bits of the exponent and of the mantissa, if it is a float. The mantissa's leading one is
-    /// implied, and the bias is half of the exponents.
+    /// The bits of exponent and mantissa of a float; `None` for integers. The leading one of the
+    /// mantissa is implied, and the bias is half the range of exponents.
     pub const fn float_bits(self) -> Option<(u32, u32)> {
         match self {
             Number::F8E4M3 => Some((4, 3)),
@@ -66,35 +82,39 @@ impl Number {
         }
     }
 
-    /// Whether HDF5 has a C type for it, and so leaves its conversion to the compiler's casts.
+    /// Whether HDF5 has a C type for the number, and so converts it by the compiler's casts.
     const fn is_c_type(self) -> bool {
         self.is_integer() || matches!(self, Number::F16 | Number::F32 | Number::F64)
     }
 }
 
-/// How one number lies in memory.
+/// How a number lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Format {
+    /// The kind of number.
     pub number: Number,
-    /// Most significant byte first. Means nothing for a number of one byte.
+    /// Whether the most significant byte comes first. Without meaning for numbers of one byte.
     pub big: bool,
 }
 
 impl Format {
+    /// The number with its least significant byte first.
     pub const fn little(number: Number) -> Format {
         Format { number, big: false }
     }
 
+    /// The number with its most significant byte first.
     pub const fn big(number: Number) -> Format {
         Format { number, big: true }
     }
 
+    /// The bytes of a number.
     pub const fn size(self) -> usize {
         self.number.size()
     }
 
-    /// Whether its bytes have to be turned around to become those of a machine number.
-    pub const fn is_swapped(self) -> bool {
+    /// Whether the bytes must be reversed to become those of a machine number.
+    pub(crate) const fn is_swapped(self) -> bool {
         self.big && self.number.size() > 1
     }
 

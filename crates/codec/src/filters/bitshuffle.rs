@@ -17,7 +17,7 @@ thread_local! {
     static BLOCKS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
-pub struct Bitshuffle;
+pub(crate) struct Bitshuffle;
 
 impl Codec for Bitshuffle {
     fn name(&self) -> &'static str {

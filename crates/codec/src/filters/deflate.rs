@@ -17,7 +17,7 @@ thread_local! {
     static COMPRESSOR: RefCell<Option<(CompressionLvl, Compressor)>> = const { RefCell::new(None) };
 }
 
-pub struct Deflate;
+pub(crate) struct Deflate;
 
 impl Codec for Deflate {
     fn name(&self) -> &'static str {

@@ -5,7 +5,7 @@ use crate::error::{CodecError, Result};
 
 const NAME: &str = "fletcher32";
 
-pub struct Fletcher32;
+pub(crate) struct Fletcher32;
 
 impl Codec for Fletcher32 {
     fn name(&self) -> &'static str {

@@ -25,7 +25,7 @@ mod sse2 {
 
     /// `a[0], b[0], a[1], b[1], ...`, in two rows.
     #[inline(always)]
-    pub fn interleave(a: Row, b: Row) -> (Row, Row) {
+    pub(crate) fn interleave(a: Row, b: Row) -> (Row, Row) {
         // SAFETY: every x86-64 processor has SSE2, and a row and a register are both 16 bytes of
         // which every value is valid.
         unsafe {
@@ -39,7 +39,7 @@ mod sse2 {
 
     /// The bytes at even places of `a` and then `b`, and those at odd places.
     #[inline(always)]
-    pub fn evens_and_odds(a: Row, b: Row) -> (Row, Row) {
+    pub(crate) fn evens_and_odds(a: Row, b: Row) -> (Row, Row) {
         // SAFETY: as in `interleave`.
         unsafe {
             let (a, b) = (transmute::<Row, __m128i>(a), transmute::<Row, __m128i>(b));
@@ -60,7 +60,7 @@ mod portable {
 
     use super::{LANES, Row};
 
-    pub fn interleave(a: Row, b: Row) -> (Row, Row) {
+    pub(super) fn interleave(a: Row, b: Row) -> (Row, Row) {
         let pick = |i: usize| {
             if i.is_multiple_of(2) {
                 a[i / 2]
@@ -71,7 +71,7 @@ mod portable {
         (from_fn(pick), from_fn(|i| pick(i + LANES)))
     }
 
-    pub fn evens_and_odds(a: Row, b: Row) -> (Row, Row) {
+    pub(super) fn evens_and_odds(a: Row, b: Row) -> (Row, Row) {
         let pick = |i: usize| if i < LANES { a[i] } else { b[i - LANES] };
         (from_fn(|i| pick(2 * i)), from_fn(|i| pick(2 * i + 1)))
     }

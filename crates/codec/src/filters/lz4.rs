@@ -19,7 +19,7 @@ thread_local! {
     static TABLE: RefCell<CompressTable> = RefCell::new(CompressTable::default());
 }
 
-pub struct Lz4;
+pub(crate) struct Lz4;
 
 impl Codec for Lz4 {
     fn name(&self) -> &'static str {

@@ -22,7 +22,7 @@ thread_local! {
     static TABLE: RefCell<Vec<u32>> = RefCell::new(vec![0; 1 << TABLE_BITS]);
 }
 
-pub struct Lzf;
+pub(crate) struct Lzf;
 
 impl Codec for Lzf {
     fn name(&self) -> &'static str {

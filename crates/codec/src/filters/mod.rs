@@ -17,11 +17,17 @@ mod shuffle;
 mod szip;
 mod zstd;
 
-/// What one filter does to a chunk. `values` are the client data of the dataset.
+/// One filter. `values` are the filter's client data, from the dataset's creation properties.
+///
+/// A codec has no state: any number of threads may call it.
 pub trait Codec: Sync {
+    /// The name of the filter, for errors.
     fn name(&self) -> &'static str;
 
-    /// Appends the decoded bytes to `output` (which is empty), at most `limit` of them.
+    /// Appends the decoded bytes to `output`, which is empty.
+    ///
+    /// # Errors
+    /// Damaged input, and input that decodes to more than `limit` bytes.
     fn decode(
         &self,
         values: &[u32],
@@ -30,44 +36,49 @@ pub trait Codec: Sync {
         limit: usize,
     ) -> Result<()>;
 
-    /// Decodes into memory of exactly the decoded size; another size is an error. By default
-    /// through a buffer; filters that can write in place do.
+    /// Decodes into memory of exactly the decoded size.
+    ///
+    /// # Errors
+    /// Damaged input, and input that decodes to another size. `output` then holds anything.
     fn decode_into(&self, values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
         let mut buffer = Vec::with_capacity(output.len());
         self.decode(values, input, &mut buffer, output.len())?;
         copy_exactly(self.name(), &buffer, output)
     }
 
-    /// The decoded bytes where they stand in `input`, for a filter whose encoded form holds them
-    /// unchanged; `None` for all others.
+    /// The decoded bytes inside `input`, for a filter whose encoded form holds them unchanged; `None`
+    /// for other filters.
     fn decoded_within<'a>(&self, _values: &[u32], _input: &'a [u8]) -> Option<Result<&'a [u8]>> {
         None
     }
 
-    /// The size of the encoded form of `decoded` bytes, for a filter where it depends on nothing
-    /// else. It lets the filter below decode into memory of the right size.
+    /// The bytes that `decoded` bytes become when encoded, if that depends on nothing else. The
+    /// filter whose decoded form this is then gets memory of the right size.
     fn encoded_size(&self, _values: &[u32], _decoded: usize) -> Option<usize> {
         None
     }
 
-    /// By how much at most a chunk can grow when it is decoded; `None` if there is no such limit
-    /// worth the name.
+    /// The greatest factor by which a chunk can grow when it is decoded; `None` if there is no useful
+    /// limit.
     fn most_growth(&self) -> Option<u64> {
         None
     }
 
-    /// Whether it is better left out than stored without a gain. HDF5 takes a chunk of the same size
-    /// for one with the same mask, so a chunk with the filter must not be as long as one without.
+    /// Whether the filter is left out of a chunk that it does not make smaller. HDF5 assumes that
+    /// chunks of the same size have the same filter mask, so an encoded chunk must not be as long
+    /// as its source.
     fn must_shrink(&self) -> bool {
         false
     }
 
-    /// Appends the encoded bytes to `output` (which is empty). An error of an optional filter
-    /// leaves the chunk as it was.
+    /// Appends the encoded bytes to `output`, which is empty.
+    ///
+    /// # Errors
+    /// A chunk that the filter cannot encode. If the filter is optional, it is then left out.
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()>;
 }
 
-/// The codec of a registered filter number.
+/// The codec of a registered filter number; `None` for filters that this crate does not know.
 pub fn codec(id: u32) -> Option<&'static dyn Codec> {
     Some(match id {
         1 => &deflate::Deflate,
@@ -94,7 +105,7 @@ fn wrong_size(name: &'static str, decoded: usize, expected: usize) -> CodecError
     )
 }
 
-/// Copies a chunk that is decoded already.
+/// Copies a decoded chunk to `output`, which must have its size.
 pub(crate) fn copy_exactly(name: &'static str, decoded: &[u8], output: &mut [u8]) -> Result<()> {
     if decoded.len() != output.len() {
         return Err(wrong_size(name, decoded.len(), output.len()));
@@ -103,8 +114,8 @@ pub(crate) fn copy_exactly(name: &'static str, decoded: &[u8], output: &mut [u8]
     Ok(())
 }
 
-/// Appends `size` zero bytes to `output` and returns them, unless the caller allows fewer or there
-/// is no memory: `size` may come from a file.
+/// Appends `size` zero bytes to `output` and returns them. Since `size` may come from a file, it is
+/// an error if it exceeds `limit` or if there is no memory.
 fn room<'a>(
     name: &'static str,
     output: &'a mut Vec<u8>,
@@ -125,7 +136,7 @@ fn room<'a>(
     Ok(&mut output[start..])
 }
 
-/// The first `size` bytes of a buffer that lives from chunk to chunk. What they hold is arbitrary.
+/// The first `size` bytes of a buffer that is used for one chunk after another. They hold anything.
 pub(crate) fn sized<'a>(
     name: &'static str,
     buffer: &'a mut Vec<u8>,

@@ -10,7 +10,7 @@ use super::bits::{BitReader, BitWriter};
 use super::{Codec, room};
 use crate::error::{CodecError, Result};
 
-pub struct NBit;
+pub(crate) struct NBit;
 
 const NAME: &str = "nbit";
 /// Deeper types are refused, so that hostile client data cannot exhaust the stack.

@@ -9,7 +9,7 @@ use super::bits::{BitReader, BitWriter};
 use super::{Codec, copy_exactly, room, wrong_size};
 use crate::error::{CodecError, Result};
 
-pub struct ScaleOffset;
+pub(crate) struct ScaleOffset;
 
 const NAME: &str = "scaleoffset";
 const HEADER: usize = 21;

@@ -9,7 +9,7 @@ use crate::error::{CodecError, Result};
 
 const NAME: &str = "shuffle";
 
-pub struct Shuffle;
+pub(crate) struct Shuffle;
 
 impl Codec for Shuffle {
     fn name(&self) -> &'static str {

@@ -15,7 +15,7 @@ thread_local! {
     static COMPRESSOR: RefCell<Compressor<'static>> = RefCell::new(Compressor::default());
 }
 
-pub struct Zstd;
+pub(crate) struct Zstd;
 
 impl Codec for Zstd {
     fn name(&self) -> &'static str {

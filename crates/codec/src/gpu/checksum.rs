@@ -1,22 +1,24 @@
-//! Tables of buffers, for the kernels that add up their checksums.
+//! Tables of buffers for the kernels that compute their checksums.
 
 use penstock_sys::cuda::CUdeviceptr;
 
 use super::{Plain, bytes_of};
 
+/// A kind of checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
-    /// Of the decoded bytes, at the end of a zlib stream, big-endian.
+    /// That of the decoded bytes, big-endian at the end of a zlib stream.
     Adler32 = 0,
-    /// HDF5's, behind the bytes, little-endian.
+    /// HDF5's, little-endian behind the bytes.
     Fletcher32 = 1,
 }
 
-/// What became of one buffer.
+/// The result for one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
+    /// The checksum of the buffer.
     pub computed: u32,
-    /// Whether it is what is stored, or nothing is.
+    /// Whether the stored checksum is the same, or none is stored.
     pub sound: bool,
 }
 
@@ -57,7 +59,7 @@ const LANES: u32 = 32;
 const SUMS_SIZE: usize = 16;
 const VERDICT_SIZE: usize = 8;
 
-/// Buffers whose checksums are added up in one launch.
+/// Buffers whose checksums one launch computes.
 #[derive(Debug)]
 pub struct ChecksumTable {
     kind: Checksum,
@@ -66,6 +68,7 @@ pub struct ChecksumTable {
 }
 
 impl ChecksumTable {
+    /// An empty table, for checksums of one kind.
     pub fn new(kind: Checksum) -> ChecksumTable {
         ChecksumTable {
             kind,
@@ -74,8 +77,8 @@ impl ChecksumTable {
         }
     }
 
-    /// Adds a buffer. `stored` is the device address of the four bytes that the file has as its
-    /// checksum, at any alignment.
+    /// Adds a buffer of `length` bytes. `stored` is the device address of the four bytes of the
+    /// checksum in the file, at any alignment.
     pub fn push(&mut self, data: CUdeviceptr, length: u64, stored: Option<CUdeviceptr>) {
         debug_assert!(self.buffers.len() < u32::MAX as usize);
         self.buffers.push(Buffer {
@@ -89,50 +92,52 @@ impl ChecksumTable {
         }
     }
 
-    /// Number of buffers.
+    /// The number of buffers.
     pub fn len(&self) -> usize {
         self.buffers.len()
     }
 
+    /// Whether there are no buffers.
     pub fn is_empty(&self) -> bool {
         self.buffers.is_empty()
     }
 
-    /// Bytes of the table.
+    /// The bytes of the table.
     pub fn size(&self) -> usize {
         size_of_val(&*self.buffers)
     }
 
-    /// Writes the table to where it is uploaded from, [`ChecksumTable::size`] bytes or more.
+    /// Writes the table to `to`, from which it is uploaded: [`ChecksumTable::size`] bytes or more.
     pub fn write(&self, to: &mut [u8]) {
         let bytes = bytes_of(&self.buffers);
         to[..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Takes all buffers out, so that the table can be filled again.
+    /// Removes all buffers, so that the table can be filled again.
     pub fn clear(&mut self) {
         self.buffers.clear();
         self.stretches = 0;
     }
 
-    /// Device memory that a launch needs besides the table.
+    /// The bytes of device memory that a launch needs besides the table.
     pub fn work_size(&self) -> usize {
         self.sums_size() + self.verdicts_size()
     }
 
-    /// Where in the work memory the verdicts are, one for each buffer.
+    /// The offset of the verdicts in that memory, one for each buffer.
     pub fn verdicts_offset(&self) -> usize {
         self.sums_size()
     }
 
+    /// The bytes of all verdicts.
     pub fn verdicts_size(&self) -> usize {
         self.buffers.len() * VERDICT_SIZE
     }
 
-    /// Bytes of a verdict.
+    /// The bytes of a verdict.
     pub const VERDICT: usize = VERDICT_SIZE;
 
-    /// The verdicts from their bytes, once those have been brought back.
+    /// The verdicts in bytes that were copied back from the device.
     pub fn verdicts(bytes: &[u8]) -> impl Iterator<Item = Verdict> {
         let (verdicts, _) = bytes.as_chunks::<VERDICT_SIZE>();
         verdicts.iter().map(|verdict| {

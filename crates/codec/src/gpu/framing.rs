@@ -1,22 +1,23 @@
-//! What nvCOMP is to decode within the bytes that a filter stored, and what a filter stores around
-//! the bytes that nvCOMP encoded.
+//! Finds what nvCOMP decodes in the bytes that a filter stored, and puts what nvCOMP encoded into the
+//! form that the filter stores.
 //!
-//! Chunks that nvCOMP would not decode as the CPU does, or that look damaged, are
-//! [`NotForGpu`]: the CPU decodes them, or says exactly what is wrong with them.
+//! Chunks that nvCOMP would not decode as the CPU does, or that look damaged, are [`NotForGpu`]:
+//! the CPU decodes them, or finds out exactly what is wrong with them.
 
 use super::nvcomp::{ALIGNMENT, Method};
 
-/// One part of a chunk that is decoded by itself.
+/// A part of a chunk that is decoded by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins in the stored bytes: anywhere, so the one who brings it into device memory
-    /// aligns it.
+    /// Its offset in the stored bytes, at any alignment. Whoever copies it to the device aligns it.
     pub offset: usize,
+    /// Its stored bytes.
     pub length: usize,
-    /// Where it belongs in the decoded chunk: a multiple of [`ALIGNMENT`].
+    /// Its offset in the decoded chunk: a multiple of [`ALIGNMENT`].
     pub decoded_offset: usize,
+    /// Its decoded bytes.
     pub decoded_length: usize,
-    /// It was stored as it is, to be copied and not decoded.
+    /// Whether it is stored as it is, and so copied instead of decoded.
     pub raw: bool,
 }
 
@@ -26,13 +27,15 @@ pub struct NotForGpu(pub &'static str);
 
 type Result<T> = std::result::Result<T, NotForGpu>;
 
-/// Blocks of LZ4 smaller than this are more work to list than to decode.
+/// Smaller blocks of LZ4 are left to the CPU, since listing them takes longer than decoding them.
 pub const SMALLEST_BLOCK: usize = 1 << 10;
 
-/// Appends the pieces of one chunk of `decoded` bytes to `pieces`, at most one a
-/// [`SMALLEST_BLOCK`], in order and without gaps in the decoded chunk. Returns the Adler-32 checksum
-/// that the decoded chunk must have, where the format has one. After an error, `pieces` is as
-/// before.
+/// Appends the pieces of one chunk of `decoded` bytes to `pieces`, in order and without gaps in the
+/// decoded chunk, at most one for each [`SMALLEST_BLOCK`] bytes. Returns the Adler-32 checksum of
+/// the decoded chunk, if the format has one.
+///
+/// # Errors
+/// Why the CPU must decode the chunk. `pieces` is then as before.
 pub fn split(
     method: Method,
     stored: &[u8],
@@ -192,8 +195,11 @@ fn zstd_block(header: [u8; 3]) -> Result<(bool, usize)> {
     Ok((header & 1 != 0, length))
 }
 
-/// The size of the pieces in which a chunk of `decoded` bytes is encoded, the last one what
-/// remains. `values` are the filter's client values.
+/// The bytes of each piece in which a chunk of `decoded` bytes is encoded; the last piece has the
+/// rest. `values` are the filter's client values.
+///
+/// # Errors
+/// Why the CPU must encode the chunk.
 pub fn encoded_piece(method: Method, values: &[u32], decoded: usize) -> Result<usize> {
     let limit = method.max_encodable();
     match method {
@@ -212,10 +218,13 @@ pub fn encoded_piece(method: Method, values: &[u32], decoded: usize) -> Result<u
     }
 }
 
-/// Appends what the filter stores of a chunk of `decoded` bytes, whose pieces, of the size that
-/// [`encoded_piece`] says, nvCOMP encoded. `adler32` is the checksum of the decoded chunk; only
-/// deflate needs it. A chunk that did not shrink is for the CPU, which knows what the filter does
-/// with it.
+/// Appends the stored form of a chunk of `decoded` bytes to `stored`. nvCOMP encoded the `pieces`, of
+/// [`encoded_piece`] bytes each. `adler32` is the checksum of the decoded chunk, which only deflate
+/// needs.
+///
+/// # Errors
+/// Why the CPU must encode the chunk: for example, it did not shrink, and filters differ in what they
+/// do then.
 pub fn enclose(
     method: Method,
     values: &[u32],

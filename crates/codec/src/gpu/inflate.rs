@@ -1,31 +1,31 @@
-//! Tables of deflate streams, for the kernel that decodes them.
+//! Tables of deflate streams for the kernel that decodes them.
 
 use penstock_sys::cuda::CUdeviceptr;
 
 use super::{Plain, bytes_of};
 
-/// What became of one stream.
+/// The result for one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inflated {
-    /// It decoded to as many bytes as were to come.
+    /// The stream decoded to the expected size.
     Done,
     /// The input ends before the stream does.
     Truncated,
-    /// A block is of the type that does not exist.
+    /// A block has the reserved type.
     BadBlock,
-    /// The length of a stored block is not what its complement says.
+    /// The length of a stored block contradicts its complement.
     BadStored,
-    /// A block begins with lengths of codes that make no code.
+    /// The code lengths of a block form no prefix code.
     BadCodes,
-    /// Bits are no code, or one that stands for nothing.
+    /// Some bits are no code, or a reserved one.
     BadSymbol,
-    /// Bytes from before the beginning are to be repeated.
+    /// A distance points before the start of the output.
     BadDistance,
-    /// There is more than is room for.
+    /// The stream decodes to more than the expected size.
     TooLong,
-    /// There is less than was to come.
+    /// The stream decodes to less than the expected size.
     TooShort,
-    /// The kernel has said nothing that is known.
+    /// The kernel has written no known result.
     Unknown,
 }
 
@@ -62,24 +62,25 @@ const WARPS: u32 = 2;
 const LANES: u32 = 32;
 const VERDICT_SIZE: usize = 8;
 
-/// Raw deflate streams, without zlib's header and checksum, that are decoded in one launch. They may
-/// be anything: no input makes the kernel touch memory but that of its own stream.
+/// Raw deflate streams, without zlib's header and checksum, that one launch decodes. No input,
+/// however damaged, makes the kernel touch other memory than that of its stream.
 #[derive(Debug, Default)]
 pub struct InflateTable {
     streams: Vec<Stream>,
 }
 
 impl InflateTable {
-    /// The threads of a block.
+    /// The threads of a block of the launch.
     pub(super) const THREADS: u32 = WARPS * LANES;
 
+    /// An empty table.
     pub fn new() -> InflateTable {
         InflateTable::default()
     }
 
-    /// Adds a stream of `length` bytes, which is to decode to `room` bytes. Both may be at any
-    /// alignment; outputs at multiples of 32 are written fastest. What follows the end of the stream
-    /// in its input is ignored.
+    /// Adds a stream of `length` bytes, which must decode to `room` bytes. Both addresses may have
+    /// any alignment; outputs at multiples of 32 are written fastest. Input behind the end of the
+    /// stream is ignored.
     pub fn push(&mut self, input: CUdeviceptr, length: u32, output: CUdeviceptr, room: u32) {
         debug_assert!(self.streams.len() < i32::MAX as usize);
         self.streams.push(Stream {
@@ -90,21 +91,22 @@ impl InflateTable {
         });
     }
 
-    /// Number of streams.
+    /// The number of streams.
     pub fn len(&self) -> usize {
         self.streams.len()
     }
 
+    /// Whether there are no streams.
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
 
-    /// Bytes of the table.
+    /// The bytes of the table.
     pub fn size(&self) -> usize {
         size_of_val(&*self.streams)
     }
 
-    /// Writes the table to where it is uploaded from, [`InflateTable::size`] bytes or more.
+    /// Writes the table to `to`, from which it is uploaded: [`InflateTable::size`] bytes or more.
     pub fn write(&self, to: &mut [u8]) {
         let bytes = bytes_of(&self.streams);
         to[..bytes.len()].copy_from_slice(bytes);

@@ -1,8 +1,9 @@
-//! Undoing and doing filters on the GPU: nvCOMP for what compresses, kernels of our own for the rest.
+//! Filters on the GPU: nvCOMP decodes LZ4 and Zstd, and kernels of our own decode deflate, check
+//! checksums, unshuffle, convert and place.
 //!
-//! This is plumbing: the caller owns device memory, streams and contexts, brings the tables to the
-//! device, and waits. A table is launched only after its bytes have been uploaded by earlier work of
-//! the same stream (or of work that the stream waits for), and must stay until the launch is done.
+//! The caller owns device memory, streams and contexts, uploads the tables, and waits. A table's
+//! bytes are uploaded by earlier work of the launch's stream, or of work that this stream waits
+//! for. They stay until the launch is done.
 
 mod checksum;
 pub mod framing;
@@ -23,7 +24,9 @@ pub use place::{Axis, PlaceTable, Shuffles, Side};
 /// A call of the CUDA driver that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuError {
+    /// The name of the call.
     pub call: &'static str,
+    /// Its result.
     pub code: CUresult,
 }
 

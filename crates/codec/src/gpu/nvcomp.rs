@@ -1,8 +1,8 @@
-//! Batches of chunks decoded and encoded by nvCOMP.
+//! Batches of chunks that nvCOMP decodes or encodes.
 //!
-//! Its formats are raw deflate (without zlib's header and checksum), blocks of LZ4, and frames of
-//! Zstd; [`framing`](super::framing) finds them in what HDF5's filters store. Calls queue work on a
-//! stream and never wait for it. The context of that stream is current on the calling thread.
+//! nvCOMP's formats are raw deflate (without zlib's header and checksum), blocks of LZ4, and frames
+//! of Zstd; [`framing`](super::framing) finds them in what HDF5's filters store. Calls queue work
+//! on a stream and never wait for it. The context of that stream is current on the calling thread.
 
 use std::fmt;
 
@@ -15,41 +15,48 @@ use penstock_sys::nvcomp::{
 
 use crate::error::{CodecError, Result};
 
-/// What nvCOMP decodes and encodes of what HDF5's filters store.
+/// A compression method that both nvCOMP and a filter of HDF5 have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
+    /// Deflate: filter 1.
     Deflate,
+    /// LZ4: filter 32004.
     Lz4,
+    /// Zstandard: filter 32015.
     Zstd,
 }
 
-/// Every address that nvCOMP gets is a multiple of this: inputs, outputs, temporary memory, arrays.
-/// It is what the strictest of formats, directions and versions asks for.
+/// Bytes of which each address for nvCOMP must be a multiple: inputs, outputs, temporary memory,
+/// arrays. The strictest of its formats, directions and versions requires so much.
 pub const ALIGNMENT: usize = 8;
 
-/// The status of a chunk that was decoded or encoded.
+/// The status of a chunk that was decoded or encoded without an error.
 pub const SUCCESS: NvcompStatus = NVCOMP_SUCCESS;
 
 /// The arrays of one call, in device memory or pinned host memory, with one entry a chunk.
 /// Addresses and sizes are `u64`, statuses `i32`.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
-    /// Where each chunk's bytes are.
+    /// The address of each chunk's bytes.
     pub inputs: CUdeviceptr,
+    /// The bytes of each input.
     pub input_sizes: CUdeviceptr,
-    /// Where each result goes.
+    /// The address of each result.
     pub outputs: CUdeviceptr,
-    /// The room at each output. Unused when encoding: there each has [`Nvcomp::max_encoded`] bytes.
+    /// The bytes of memory at each output. Not used for encoding, where each output has
+    /// [`Nvcomp::max_encoded`] bytes.
     pub output_rooms: CUdeviceptr,
-    /// Written: the size of each result.
+    /// Written by the call: the bytes of each result.
     pub output_sizes: CUdeviceptr,
-    /// Written: [`SUCCESS`] or what went wrong.
+    /// Written by the call: [`SUCCESS`], or what went wrong.
     pub statuses: CUdeviceptr,
+    /// The number of chunks.
     pub chunks: usize,
-    /// No chunk is larger than this when decoded.
+    /// The most bytes that a chunk has when decoded.
     pub max_decoded: usize,
-    /// Memory for nvCOMP to work in; may be 0 where `temp_bytes` is.
+    /// Temporary memory for nvCOMP; may be 0 if `temp_bytes` is 0.
     pub temp: CUdeviceptr,
+    /// The bytes of the temporary memory.
     pub temp_bytes: usize,
 }
 
@@ -58,6 +65,7 @@ pub struct Batch {
 pub struct Nvcomp(&'static sys::Nvcomp);
 
 impl Method {
+    /// Every method.
     pub const ALL: [Method; 3] = [Method::Deflate, Method::Lz4, Method::Zstd];
 
     /// The method of a registered filter, if nvCOMP has one.
@@ -164,16 +172,19 @@ impl Nvcomp {
         Ok(temp_bytes)
     }
 
-    /// Queues the decoding of a batch. A chunk is right only where its status is [`SUCCESS`] and
-    /// its size is the expected one; then its checksum, if it has one, is for the caller to check.
+    /// Queues the decoding of a batch. A chunk is right only if its status is [`SUCCESS`] and its
+    /// size is the expected one. The caller checks its checksum, if it has one.
     ///
     /// nvCOMP checks the bounds of outputs, but little else of its input, and promises nothing for
     /// damaged chunks.
     ///
+    /// # Errors
+    /// A batch that nvCOMP refuses. Failures of chunks are in their statuses.
+    ///
     /// # Safety
-    /// `stream` is a stream of the current context. All memory that `batch` names, directly and in
-    /// its arrays, is within reach of the GPU, aligned to [`ALIGNMENT`], and stays and is left alone
-    /// until the stream has passed the call.
+    /// `stream` is a stream of the current context. The GPU reaches all memory that `batch` names,
+    /// directly and in its arrays. That memory is aligned to [`ALIGNMENT`], and stays valid and
+    /// untouched by others until the stream has passed the call.
     pub unsafe fn decode(&self, method: Method, batch: &Batch, stream: CUstream) -> Result<()> {
         if batch.chunks == 0 {
             return Ok(());
@@ -229,7 +240,11 @@ impl Nvcomp {
         Ok(temp_bytes)
     }
 
-    /// The most that a chunk of `decoded` bytes can take when encoded: the room for each output.
+    /// The most bytes that a chunk of `decoded` bytes can take when encoded, which is the memory
+    /// that each output needs.
+    ///
+    /// # Errors
+    /// What nvCOMP says.
     pub fn max_encoded(&self, method: Method, values: &[u32], decoded: usize) -> Result<usize> {
         let (opts, mut max_encoded) = (method.compress_opts(values), 0);
         let max_output = self.functions(method).compress_max_output;
@@ -241,9 +256,11 @@ impl Nvcomp {
 
     /// Queues the encoding of a batch.
     ///
+    /// # Errors
+    /// As for [`Nvcomp::decode`].
+    ///
     /// # Safety
-    /// As for [`Nvcomp::decode`]; and each output has the room that [`Nvcomp::max_encoded`] says of
-    /// `max_decoded`.
+    /// As for [`Nvcomp::decode`]. Each output has [`Nvcomp::max_encoded`] bytes for `max_decoded`.
     pub unsafe fn encode(
         &self,
         method: Method,

@@ -1,4 +1,4 @@
-//! Tables of strided boxes of elements, for the kernel that moves and changes them.
+//! Tables of strided boxes of elements for the kernel that moves and converts them.
 
 use std::collections::HashMap;
 
@@ -13,28 +13,35 @@ const NAME: &str = "placement";
 /// One side of a box: a decoded chunk, an array, or one fill value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Side {
-    /// Address and size of the memory. No box reaches beyond it.
+    /// The device address of the memory.
     pub address: CUdeviceptr,
+    /// The bytes of the memory. No box reaches beyond them.
     pub length: u64,
-    /// Offset of the first byte that is moved, in bytes as they are when they are not shuffled.
+    /// The offset of the first byte that is moved, counted as if the bytes were not shuffled.
     pub offset: u64,
-    /// How many elements of this chunk are shuffled; 0 where its bytes lie in order.
+    /// The number of elements that are shuffled; 0 if the bytes are in order.
     pub shuffled: u64,
 }
 
-/// `count` steps of so many bytes on either side.
+/// One axis of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Axis {
+    /// Steps along the axis.
     pub count: u64,
+    /// Bytes of a step in the source.
     pub source_stride: i64,
+    /// Bytes of a step in the target.
     pub target_stride: i64,
 }
 
-/// Bytes of the elements that the shuffle filter has shuffled; of no meaning where nothing is.
+/// The element sizes of the shuffle filter on both sides. Without meaning for a side that is not
+/// shuffled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shuffles {
+    /// Bytes of a shuffled element of the source.
     pub source: u32,
+    /// Bytes of a shuffled element of the target.
     pub target: u32,
 }
 
@@ -207,28 +214,29 @@ impl PlaceTable {
         Ok(())
     }
 
-    /// Number of boxes.
+    /// The number of boxes.
     pub fn len(&self) -> usize {
         self.patches.len()
     }
 
+    /// Whether there are no boxes.
     pub fn is_empty(&self) -> bool {
         self.patches.is_empty()
     }
 
-    /// Bytes of the table.
+    /// The bytes of the table.
     pub fn size(&self) -> usize {
         size_of_val(&*self.patches) + size_of_val(&*self.axes)
     }
 
-    /// Writes the table to where it is uploaded from, [`PlaceTable::size`] bytes or more.
+    /// Writes the table to `to`, from which it is uploaded: [`PlaceTable::size`] bytes or more.
     pub fn write(&self, to: &mut [u8]) {
         let (patches, axes) = (bytes_of(&self.patches), bytes_of(&self.axes));
         to[..patches.len()].copy_from_slice(patches);
         to[patches.len()..][..axes.len()].copy_from_slice(axes);
     }
 
-    /// Takes all boxes out, so that the table can be filled again.
+    /// Removes all boxes, so that the table can be filled again.
     pub fn clear(&mut self) {
         self.patches.clear();
         self.axes.clear();

@@ -5,7 +5,6 @@
 #![allow(clippy::missing_safety_doc)]
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::status::{INVALID_VALUE, Result};
 
@@ -19,12 +18,6 @@ pub mod memory;
 pub mod module;
 pub mod pointer;
 pub mod stream;
-
-/// A handle that no other object ever had. It is no address of anything.
-pub(crate) fn new_handle() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0x5000_0000_0000);
-    NEXT.fetch_add(0x10, Ordering::Relaxed)
-}
 
 /// Stores a result of a call.
 ///

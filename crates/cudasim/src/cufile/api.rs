@@ -4,8 +4,8 @@
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::time::Duration;
 
+use penstock_sys::cufile::stats::{CUfileStatsLevel1, CUfileStatsLevel2, CUfileStatsLevel3};
 use penstock_sys::cufile::*;
-use penstock_sys::cufile_stats::{CUfileStatsLevel1, CUfileStatsLevel2, CUfileStatsLevel3};
 
 use super::stream::Pointers;
 use super::transfer::{Operation, Request, transfer};

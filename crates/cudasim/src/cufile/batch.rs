@@ -51,7 +51,7 @@ pub fn set_up(capacity: usize) -> Result<*mut c_void> {
     if !possible {
         return Err(Failure::Operation(CU_FILE_INVALID_VALUE));
     }
-    let handle = crate::api::new_handle();
+    let handle = crate::handle::new_handle();
     let batch = Batch {
         capacity,
         state: Mutex::default(),

@@ -58,7 +58,7 @@ fn try_register(descriptor: i32) -> Result<*mut c_void> {
     {
         return Err(Failure::Operation(CU_FILE_HANDLE_ALREADY_REGISTERED));
     }
-    let handle = crate::api::new_handle();
+    let handle = crate::handle::new_handle();
     handles.insert(
         handle,
         Arc::new(Registered {

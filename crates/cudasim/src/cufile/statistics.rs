@@ -5,8 +5,8 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use penstock_sys::cufile::stats::*;
 use penstock_sys::cufile::*;
-use penstock_sys::cufile_stats::*;
 
 use super::session::{self, Mode};
 use super::{Failure, Result};

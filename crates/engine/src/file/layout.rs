@@ -1,8 +1,8 @@
-//! How Lustre has laid a file out, read from the attribute `lustre.lov`.
+//! The layout that Lustre gave a file, from the attribute `lustre.lov`.
 //!
 //! Layouts are those of `lustre_user.h`: `lov_user_md_v1` and `_v3`, and `lov_comp_md_v1`, which
-//! gives parts of the file layouts of their own. Their numbers have the byte order of the host, and
-//! all machines with CUDA are little-endian.
+//! gives each part of a file its own layout. Numbers have the byte order of the host, which is
+//! little-endian on all machines with CUDA.
 
 use std::os::fd::RawFd;
 
@@ -13,29 +13,30 @@ pub(super) const LOV_PATTERN_RAID0: u32 = 0x001;
 /// Data on the metadata server, which has no stripes.
 const LOV_PATTERN_MDT: u32 = 0x100;
 const LCME_FL_STALE: u32 = 0x1;
-/// All targets that there are, in a layout that a file is yet to get.
+/// All targets, in a layout of a file without blocks.
 const LOV_ALL_STRIPES: u16 = u16::MAX;
 
-/// A part of a file, or all of it, with a layout of its own.
+/// A part of a file, or the whole, with a layout of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The first byte of the file that it is for.
+pub(crate) struct Part {
+    /// The first byte of the part in the file.
     pub start: u64,
-    /// The byte after the last; `u64::MAX` for the end of the file.
+    /// The byte behind the part; `u64::MAX` if it reaches to the end of the file.
     pub end: u64,
-    /// Bytes that lie together on one target; `None` for data on the metadata server.
+    /// Adjacent bytes on one target; `None` for data on the metadata server.
     pub stripe_size: Option<u64>,
-    /// Targets that the part is spread over; `None` for all that there are.
+    /// The number of targets; `None` for all of them.
     pub stripe_count: Option<u16>,
-    /// Numbers of these targets, in the order of the stripes; none where nothing is allocated yet.
+    /// The numbers of these targets, in the order of the stripes; empty if nothing is allocated
+    /// yet.
     pub targets: Vec<u32>,
-    /// A mirror that is behind the others.
+    /// Whether this is a mirror that is not up to date.
     pub stale: bool,
 }
 
-/// The layout of an open file on Lustre, part by part; empty where it is not told.
+/// The layout of an open file on Lustre, part by part; empty if the system does not tell.
 pub(crate) fn of(file: RawFd) -> Vec<Part> {
-    // The largest attribute that Linux has.
+    // The largest attribute of Linux.
     let mut layout = vec![0u8; 64 << 10];
     let name = c"lustre.lov";
     // SAFETY: the buffer is writable for the length given.
@@ -65,7 +66,7 @@ pub(super) fn decode(layout: &[u8]) -> Vec<Part> {
 fn plain(layout: &[u8], start: u64, end: u64) -> Option<Part> {
     let objects = match word(layout, 0)? {
         LOV_USER_MAGIC_V1 => 32,
-        // It names a pool of targets.
+        // The layout names a pool of targets.
         LOV_USER_MAGIC_V3 => 48,
         _ => return None,
     };
@@ -87,7 +88,7 @@ fn plain(layout: &[u8], start: u64, end: u64) -> Option<Part> {
     })
 }
 
-/// The `lov_comp_md_entry_v1` of this number.
+/// The `lov_comp_md_entry_v1` with this index.
 fn component(layout: &[u8], index: usize) -> Option<Part> {
     let entry = layout.get(32 + 48 * index..)?.get(..48)?;
     let long = |at| Some(u64::from(word(entry, at)?) | u64::from(word(entry, at + 4)?) << 32);
@@ -128,32 +129,32 @@ pub(super) mod tests {
         666c617368000000 0000000000000000 \
         c24a0000 00000000 00000000 00000000 00000000 01000000";
 
-    pub fn bytes(hex: &str) -> Vec<u8> {
+    pub(crate) fn bytes(hex: &str) -> Vec<u8> {
         let digits: String = hex.split_whitespace().collect();
         let pair = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
         (0..digits.len()).step_by(2).map(pair).collect()
     }
 
-    pub fn large() -> Vec<u8> {
+    pub(crate) fn large() -> Vec<u8> {
         bytes(V1)
     }
 
-    pub fn small() -> Vec<u8> {
+    pub(crate) fn small() -> Vec<u8> {
         bytes(V3)
     }
 
-    pub fn on_metadata_server() -> Vec<u8> {
+    pub(crate) fn on_metadata_server() -> Vec<u8> {
         let mut layout = small();
         layout[4..8].copy_from_slice(&LOV_PATTERN_MDT.to_le_bytes());
         layout
     }
 
-    pub const INSTANTIATED: u32 = 0x10;
-    pub const STALE: u32 = LCME_FL_STALE;
-    pub const END_OF_FILE: u64 = u64::MAX;
+    pub(crate) const INSTANTIATED: u32 = 0x10;
+    pub(crate) const STALE: u32 = LCME_FL_STALE;
+    pub(crate) const END_OF_FILE: u64 = u64::MAX;
 
     /// A `lov_comp_md_v1` of parts: flags, first byte and end in the file, and layout.
-    pub fn composite(parts: &[(u32, u64, u64, Vec<u8>)]) -> Vec<u8> {
+    pub(crate) fn composite(parts: &[(u32, u64, u64, Vec<u8>)]) -> Vec<u8> {
         let mut entries = Vec::new();
         let mut layouts: Vec<u8> = Vec::new();
         for (index, (flags, start, end, layout)) in parts.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! An open file: two descriptors (through the page cache, and past it), and what its file system
-//! says about direct I/O and striping.
+//! An open file: a buffered descriptor, one for O_DIRECT, and what its file system says about
+//! direct I/O and striping.
 
 pub(crate) mod layout;
 pub(crate) mod mount;
@@ -17,40 +17,55 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use penstock_sys::cufile::CUfileHandle;
+
+use crate::cufile::{self, Handles};
 use crate::error::{Error, Kind, Result};
+use crate::in_flight::InFlight;
 use crate::options::Options;
-use crate::tally::Tally;
 use mount::Mount;
 use system::FileSystem;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
+    /// The file is read.
     pub read: bool,
+    /// The file is written.
     pub write: bool,
+    /// A file that does not exist is created. Needs `write`.
     pub create: bool,
+    /// The file is emptied when it is opened. Needs `write`.
     pub truncate: bool,
 }
 
+/// An open file, for requests of any number of threads.
+///
+/// Requests keep it open by an `Arc` until they finish.
 #[derive(Debug)]
 pub struct File {
-    /// cuFile's handles, made when a request first takes that route. The first field, so that
-    /// they are given up before the descriptors close that they stand for.
-    pub(crate) cufile: crate::routes::gds::HandleCell,
+    /// cuFile's handles of both descriptors. This is the first field, so that the handles are
+    /// deregistered before the descriptors close.
+    cufile: Handles,
     path: PathBuf,
     access: Access,
     buffered: OwnedFd,
-    /// Opened when a request first wants it, or why it cannot be.
+    /// The descriptor for O_DIRECT, opened when a request first needs it; or why it does not open.
     direct: OnceLock<Result<OwnedFd>>,
     system: FileSystem,
-    /// Asked for when a request first wants it.
+    /// Found when a request first needs it.
     mount: OnceLock<Option<Arc<Mount>>>,
     options: Mutex<Options>,
-    /// Requests of this file that are under way. Each is counted until it has let go of the file.
-    pub(crate) users: Arc<Tally>,
+    /// Requests of this file. Each is counted until it no longer keeps the file open.
+    pub(crate) users: Arc<InFlight>,
 }
 
 impl File {
+    /// Opens a file or block device. `options` apply to its requests, below those of each call.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] for options out of range, access that contradicts itself, and paths without
+    /// byte ranges such as a FIFO; else what open(2) says.
     pub fn open(path: &Path, access: Access, options: Options) -> Result<File> {
         options.check()?;
         let flags = access_mode(access).map_err(|e| e.in_file(path))?;
@@ -67,7 +82,10 @@ impl File {
         File::open_at(path, path, access, flags, options)
     }
 
-    /// Opens a file for reading under another name than the one that errors tell.
+    /// Opens the file `at` for reading. Errors call it `name`.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
     pub fn open_as(at: &Path, name: &Path, options: Options) -> Result<File> {
         let access = Access {
             read: true,
@@ -76,8 +94,11 @@ impl File {
         File::open_at(at, name, access, libc::O_RDONLY | libc::O_CLOEXEC, options)
     }
 
-    /// The file that a descriptor of this process is open on, for reading and `writes`, under the
-    /// name that errors tell.
+    /// Opens the file of a descriptor again, for reading and, if `writes`, for writing. Errors call
+    /// it `name`. The descriptor may be closed afterwards.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
     pub fn of_descriptor(
         descriptor: RawFd,
         name: &Path,
@@ -89,19 +110,23 @@ impl File {
             write: writes,
             ..Access::default()
         };
-        // Through /proc it is surely the same file, also when it was renamed or unlinked.
+        // /proc leads to the same file even if it was renamed or unlinked.
         let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
         let mode = if writes { libc::O_RDWR } else { libc::O_RDONLY };
         match open_at_once(&same, mode | libc::O_CLOEXEC) {
             Ok(opened) => File::of_opened(opened, name, access, options),
-            // The permission that the file was opened with is gone since, or there is no /proc. A
-            // duplicate shares locks and position with the descriptor, which does no harm here.
+            // The file's permissions have changed since, or there is no /proc. A duplicate shares
+            // locks and position with the descriptor, which does no harm here.
             Err(_) => File::of_opened(duplicate(descriptor, name)?, name, access, options),
         }
     }
 
-    /// The file that a descriptor of the program is open on, with no more access than that has. The
-    /// descriptor is only looked at: its position and flags do not count, and it may be closed.
+    /// Opens the file of a descriptor again, with no more access than the descriptor has. Position
+    /// and flags of the descriptor do not matter, and it may be closed afterwards.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] if the descriptor does not allow the access; else as for
+    /// [`open`](Self::open).
     pub fn of_lent_descriptor(descriptor: RawFd, access: Access, options: Options) -> Result<File> {
         options.check()?;
         let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
@@ -131,8 +156,7 @@ impl File {
         }
         match open_at_once(&same, mode | libc::O_CLOEXEC) {
             Ok(opened) => File::of_opened(opened, &name, access, options),
-            // A duplicate would share these flags: it would write at the end of the file, or refuse
-            // what is not aligned.
+            // A duplicate would share these flags: it would append, or refuse unaligned ranges.
             Err(e) if flags & (libc::O_APPEND | libc::O_DIRECT) != 0 => {
                 Err(Error::os(&e, "cannot open the file of the descriptor again").in_file(&name))
             }
@@ -140,8 +164,8 @@ impl File {
         }
     }
 
-    /// A file that the caller has just made and opened for reading and writing, under the name that
-    /// errors tell.
+    /// Takes over a file that the caller has just created and opened for reading and writing. Errors
+    /// call it `name`.
     pub(crate) fn of_new(opened: OwnedFd, name: &Path, options: Options) -> Result<File> {
         options.check()?;
         let access = Access {
@@ -152,6 +176,10 @@ impl File {
         File::of_opened(opened, name, access, options)
     }
 
+    /// What fstat(2) says of the file.
+    ///
+    /// # Errors
+    /// The failed system call.
     pub fn metadata(&self) -> Result<std::fs::Metadata> {
         let copy = self.buffered.try_clone().map(std::fs::File::from);
         copy.and_then(|file| uninterrupted(|| file.metadata()))
@@ -180,8 +208,8 @@ impl File {
             direct: OnceLock::new(),
             mount: OnceLock::new(),
             options: Mutex::new(options),
-            users: Arc::new(Tally::new()),
-            cufile: Default::default(),
+            users: Arc::new(InFlight::new()),
+            cufile: Handles::default(),
         })
     }
 
@@ -189,43 +217,46 @@ impl File {
         status(&self.path, &self.buffered)
     }
 
+    /// The path that the file was opened by, or the name that the opener gave it.
     pub fn path(&self) -> &Path {
         &self.path
     }
+    /// How the file was opened.
     pub fn access(&self) -> Access {
         self.access
     }
+    /// The file system that the file lies on.
     pub fn system(&self) -> &FileSystem {
         &self.system
     }
-    /// The mount that the file lies on; `None` where the system does not tell.
+    /// The mount that the file lies on; `None` if the system does not tell.
     pub(crate) fn mount(&self) -> Option<Arc<Mount>> {
         let of_file = || Mount::of(self.buffered.as_raw_fd());
         self.mount.get_or_init(of_file).clone()
     }
+    /// The options that apply to requests of this file, below those of each call.
     pub fn options(&self) -> Options {
         *self.options.lock().unwrap_or_else(|e| e.into_inner())
     }
+    /// Replaces the options of the file. Requests that were submitted before keep theirs.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] for options out of range.
     pub fn set_options(&self, options: Options) -> Result<()> {
         options.check()?;
         *self.options.lock().unwrap_or_else(|e| e.into_inner()) = options;
         Ok(())
     }
 
-    /// Waits for the requests of this file that are under way now.
-    pub fn wait_until_unused(&self) {
-        if !self.users.is_none() {
-            crate::request::begin_all();
-        }
-        self.users.wait_for_present();
-    }
-
-    /// The file's present length in bytes.
+    /// The present length of the file or block device, in bytes.
+    ///
+    /// # Errors
+    /// The failed system call.
     pub fn size(&self) -> Result<u64> {
         let stat = self.stat()?;
         if is_block_device(&stat) {
             // SAFETY: lseek on an open descriptor touches no memory. The engine reads and writes
-            // by position, so moving the file offset disturbs nobody.
+            // by position, so a moved file offset disturbs nobody.
             let end = unsafe { libc::lseek(self.buffered.as_raw_fd(), 0, libc::SEEK_END) };
             return u64::try_from(end)
                 .map_err(|_| Error::last_os("cannot find the device's size").in_file(&self.path));
@@ -233,7 +264,10 @@ impl File {
         Ok(stat.st_size as u64)
     }
 
-    /// Sets the length of the file; new bytes read as zero.
+    /// Sets the length of the file in bytes; new bytes read as zero.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] if no file can be that long; else what ftruncate(2) says.
     pub fn truncate(&self, bytes: u64) -> Result<()> {
         let length = libc::off_t::try_from(bytes).map_err(|_| {
             Error::invalid(format!("{bytes} bytes are more than a file can have"))
@@ -253,15 +287,18 @@ impl File {
         self.truncate(bytes)
     }
 
-    /// Data and size are on the medium when it returns.
+    /// Brings data and size of the file to the medium.
+    ///
+    /// # Errors
+    /// The failed system call: then an unknown part of the data is on the medium.
     pub fn sync(&self) -> Result<()> {
         // SAFETY: fdatasync on an open descriptor touches no memory of this process.
         uninterrupted(|| answer(unsafe { libc::fdatasync(self.buffered.as_raw_fd()) }))
             .map_err(|e| Error::os(&e, "cannot bring the data to the medium").in_file(&self.path))
     }
 
-    /// Allocates blocks for a range and, if it `lengthens`, makes the file at least that long.
-    /// Returns whether the file system did so: some cannot, which is no failure.
+    /// Allocates blocks for a range and, if `lengthens`, makes the file reach to its end. Returns
+    /// false if the file system cannot allocate, which is no failure.
     pub(crate) fn allocate(&self, offset: u64, length: u64, lengthens: bool) -> Result<bool> {
         let mode = if lengthens {
             0
@@ -282,8 +319,8 @@ impl File {
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
-            // Not tried again after EINTR: some file systems undo all that they did until then, and
-            // would never end under signals that come regularly.
+            // EINTR is not tried again: some file systems then undo what they have done, and would
+            // never finish under regular signals.
             Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR | libc::ENODEV) => Ok(false),
             _ => Err(Error::os(&error, "cannot allocate room in the file")
                 .at(&self.path, offset, length)),
@@ -294,7 +331,7 @@ impl File {
         self.buffered.as_raw_fd()
     }
 
-    /// The descriptor that bypasses the page cache, if it can be had.
+    /// The descriptor that bypasses the page cache, if the file system has direct I/O.
     pub(crate) fn direct_fd(&self) -> Option<RawFd> {
         self.direct().as_ref().ok().map(AsRawFd::as_raw_fd)
     }
@@ -303,13 +340,28 @@ impl File {
         self.direct().as_ref().map(drop).map_err(Error::clone)
     }
 
+    /// cuFile's handle of this file: the one past the page cache if `direct`.
+    pub(crate) fn cufile_handle(
+        &self,
+        driver: &cufile::Driver,
+        direct: bool,
+    ) -> Result<CUfileHandle> {
+        let descriptor = match direct {
+            true => self.direct_fd(),
+            false => Some(self.buffered_fd()),
+        };
+        self.cufile
+            .get(driver, direct, descriptor)
+            .map_err(|e| e.in_file(&self.path))
+    }
+
     fn direct(&self) -> &Result<OwnedFd> {
         self.direct.get_or_init(|| {
             if self.system.direct.is_none() {
                 return Err(self.without_direct());
             }
             let flags = access_mode(self.access)? | libc::O_DIRECT | libc::O_CLOEXEC;
-            // Through /proc it is surely the same file, also when it was renamed or unlinked.
+            // /proc leads to the same file even if it was renamed or unlinked.
             let same = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
             open_fd(&same, flags).map_err(|e| match e.raw_os_error() {
                 Some(libc::EINVAL | libc::EOPNOTSUPP) => self.without_direct(),
@@ -330,19 +382,19 @@ impl File {
         .in_file(&self.path)
     }
 
-    /// Whether there is a way past the page cache.
+    /// Whether the page cache can be bypassed.
     pub fn has_direct(&self) -> bool {
         self.direct_fd().is_some()
     }
 
-    /// Offset and length of an O_DIRECT transfer must be multiples of this, in bytes. At least a
-    /// page, so that no page is reached both directly and through the page cache at a time.
+    /// Bytes of which offset and length of an O_DIRECT transfer must be multiples. At least a page,
+    /// so that no page is reached directly and through the page cache at the same time.
     pub fn direct_alignment(&self) -> u64 {
         let asked = self.system.direct.map_or(1, |d| u64::from(d.offset));
         asked.max(page_size())
     }
 
-    /// Alignment of memory addresses for O_DIRECT.
+    /// Bytes of which memory addresses of O_DIRECT must be multiples.
     pub(crate) fn direct_memory_alignment(&self) -> u64 {
         self.system.direct.map_or(1, |d| u64::from(d.memory)).max(1)
     }
@@ -380,10 +432,10 @@ fn access_mode(access: Access) -> Result<i32> {
     }
 }
 
-/// Opens without waiting: a FIFO without a peer would block for ever. It is refused later.
+/// Opens without waiting, since a FIFO without a peer would block. A FIFO is refused afterwards.
 fn open_at_once(path: &Path, flags: i32) -> io::Result<OwnedFd> {
     let opened = open_fd(path, flags | libc::O_NONBLOCK)?;
-    // io_uring would answer EAGAIN instead of waiting for the medium.
+    // With O_NONBLOCK, io_uring would answer EAGAIN instead of waiting for the medium.
     // SAFETY: fcntl with F_SETFL on an open descriptor touches no memory.
     unsafe { libc::fcntl(opened.as_raw_fd(), libc::F_SETFL, 0) };
     Ok(opened)
@@ -433,7 +485,7 @@ pub(crate) fn open_fd(path: &Path, flags: i32) -> io::Result<OwnedFd> {
     open_with(path, flags, 0o666)
 }
 
-/// As open(2), with the mode of a file that it makes.
+/// As open(2); `mode` is for a file that the call creates.
 pub(crate) fn open_with(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
     let name = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
@@ -446,7 +498,7 @@ pub(crate) fn open_with(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedF
     })
 }
 
-/// Makes a system call again for as long as signals interrupt it.
+/// Repeats a system call that a signal interrupts.
 pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -456,7 +508,7 @@ pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::R
     }
 }
 
-/// What a system call that has just been made said.
+/// The outcome of the system call that has just returned `status`.
 pub(crate) fn answer(status: i32) -> io::Result<()> {
     match status {
         -1 => Err(io::Error::last_os_error()),

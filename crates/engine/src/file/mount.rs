@@ -1,12 +1,12 @@
-//! Which mount of a file system a file lies on: what stays the same from one process to the next.
+//! The mount that a file lies on, which is the same in each process.
 
 use std::fmt::Write;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
-/// A mount as /proc/self/mountinfo tells it.
+/// A mount of /proc/self/mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
+pub(crate) struct Mount {
     /// The type of the file system, such as "ext4" or "fuse.sshfs".
     pub kind: String,
     /// What is mounted, such as "/dev/vda1" or "server:/export".
@@ -14,12 +14,13 @@ pub struct Mount {
     pub point: String,
 }
 
-/// A mount's number, which may be given again after it is gone, and the file system's device number.
+/// The number of a mount, which another mount may get later, and the device number of its file
+/// system.
 type Key = (u64, u64);
 
 impl Mount {
-    /// The mount of an open file; `None` where the system does not tell. What was found is kept.
-    pub fn of(fd: RawFd) -> Option<Arc<Mount>> {
+    /// The mount of an open file; `None` if the system does not tell. Results are kept.
+    pub(crate) fn of(fd: RawFd) -> Option<Arc<Mount>> {
         static KNOWN: Mutex<Vec<(Key, Option<Arc<Mount>>)>> = Mutex::new(Vec::new());
         let key = key(fd)?;
         let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
@@ -32,8 +33,8 @@ impl Mount {
         mount
     }
 
-    /// A name for files about this mount: the type, and a hash of the rest.
-    pub fn name(&self) -> String {
+    /// A name for files about this mount: its type, and a hash of the rest.
+    pub(crate) fn name(&self) -> String {
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '.';
         let mut name: String = self.kind.chars().filter(is_plain).collect();
         let identity = format!("{}\0{}\0{}", self.kind, self.source, self.point);
@@ -76,7 +77,8 @@ fn key(fd: RawFd) -> Option<Key> {
     Some((number.trim().parse().ok()?, device))
 }
 
-/// The line of a mount: "36 35 98:0 /root /point options [optional...] - type source options".
+/// Parses the line of a mount: "36 35 98:0 /root /point options [optional...] - type source
+/// options".
 fn find(table: &str, number: u64) -> Option<Mount> {
     table.lines().find_map(|line| {
         let (front, back) = line.split_once(" - ")?;
@@ -94,7 +96,7 @@ fn find(table: &str, number: u64) -> Option<Mount> {
     })
 }
 
-/// A field without its escapes: blanks and the like are written as "\040".
+/// Undoes the escapes of a field, in which blanks and the like are "\040".
 fn plain(field: &str) -> String {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();

@@ -1,45 +1,54 @@
-//! Positional reads and writes that go on until all bytes are moved, through a gate.
+//! Positional reads and writes that repeat until all bytes have moved.
 //!
-//! The gate sees every system call on a file's data before and after it happens. The plain one
-//! lets all pass; the fault-injection route puts in one that does not.
+//! A [`Gate`] sees each system call on a file's data before it is made. Only tests install one: the
+//! fault-injection route, which makes calls fail or stop short.
 
 use std::io;
 use std::os::fd::RawFd;
 
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
+    /// From the file to memory.
     Read,
+    /// From memory to the file.
     Write,
 }
 
-/// One system call about to be made, or just made.
+/// A system call that is about to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
+    /// The direction.
     pub operation: Operation,
+    /// The first byte in the file.
     pub offset: u64,
+    /// Bytes to move.
     pub length: u64,
 }
 
-/// Watches and alters data system calls; called on the thread that makes them.
+/// Decides about each system call on a file's data, on the thread that makes the call.
 pub trait Gate: Send + Sync {
-    /// An error stands in for the call, which is then not made; a length below the call's makes
-    /// the kernel move at most so many bytes.
+    /// Returns the most bytes that the call may move.
+    ///
+    /// # Errors
+    /// An error takes the place of the call, which is then not made.
     fn before(&self, call: Call) -> io::Result<u64>;
 }
 
-/// The bytes that one system call may move: the kernel's own limit, a page below 2 GiB.
+/// The most bytes that the kernel moves in one system call: a page below 2 GiB.
 const MAX_CALL: u64 = 0x7fff_f000;
 
-/// Why a transfer by position stopped early.
+/// Why a transfer stopped before its last byte.
 #[derive(Debug)]
 pub enum Stop {
-    /// A read came to the end of the file.
+    /// The file ends there.
     End,
+    /// A system call failed.
     Failed(io::Error),
 }
 
-/// Moves `length` bytes between the descriptor at `offset` and the memory at `buffer`.
-/// Returns the bytes moved and, if that is less than `length`, why.
+/// Moves `length` bytes between the descriptor at `offset` and the memory at `buffer`, on this
+/// thread. Returns how many bytes moved and, if some did not, why.
 ///
 /// # Safety
 /// `buffer` is valid for `length` bytes of host memory, writable for a read, and nobody else

@@ -1,4 +1,4 @@
-//! Which share of a file range is in the page cache.
+//! The share of a file range that is in the page cache.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -26,7 +26,7 @@ struct Cachestat {
 
 static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
 
-/// Cached share of the range, 0 to 1; `None` if the system does not tell.
+/// The cached share of the range, from 0 to 1; `None` if the system does not tell.
 pub(crate) fn residency(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
     if length == 0 {
         return Some(1.0);
@@ -45,7 +45,7 @@ pub(crate) fn residency(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
 }
 
 /// Whether this kernel has cachestat(2).
-pub fn has_cachestat(fd: RawFd) -> bool {
+pub(crate) fn has_cachestat(fd: RawFd) -> bool {
     by_cachestat(fd, 0, 1).is_some()
 }
 

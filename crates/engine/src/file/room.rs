@@ -1,8 +1,8 @@
-//! Room on a file system for ranges of a file, asked about before it is taken.
+//! Finds out whether a file system has room for ranges of a file, before they are allocated.
 //!
-//! ext4, XFS and F2FS keep what an allocation got before the system was full, and blocks behind
-//! the end of a file go back only when the file is truncated, which could cut another writer's
-//! bytes. So what surely fails must not begin.
+//! ext4, XFS and F2FS keep the blocks that an allocation got before the system was full. Blocks
+//! behind the end of a file are freed only by truncating it, which could cut the bytes of another
+//! writer. So an allocation that is sure to fail must not begin.
 
 use std::os::fd::AsRawFd;
 
@@ -13,14 +13,14 @@ use super::{File, is_block_device};
 pub(crate) enum Room {
     Enough,
     Lacking,
-    /// Only trying tells: the room is reserved for some users, or the system does not say what
-    /// the file has already.
+    /// Only an attempt tells: the room is reserved for some users, or the system does not tell
+    /// which blocks the file has.
     Unknown,
 }
 
 impl File {
-    /// Whether there is room for these ranges, which do not overlap and lie beyond the end of the
-    /// file, less what the file has of them already.
+    /// Whether there is room for these ranges, less the blocks that the file has already. The
+    /// ranges do not overlap and lie beyond the end of the file.
     pub(crate) fn room_for(&self, ranges: &[(u64, u64)]) -> Room {
         if self.stat().is_ok_and(|stat| is_block_device(&stat)) {
             return Room::Lacking; // a device does not grow
@@ -45,7 +45,7 @@ impl File {
         }
     }
 
-    /// Free bytes of the file system: all of them, and those that any user may have.
+    /// The free bytes of the file system: all of them, and those for any user.
     fn free(&self) -> Option<(u64, u64)> {
         // SAFETY: statvfs is plain data, for which all zero bytes are a valid value.
         let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
@@ -56,7 +56,7 @@ impl File {
         }
     }
 
-    /// Bytes of the range for which the file has blocks, within its length or not.
+    /// Bytes of the range for which the file has blocks, within its length or beyond.
     fn allocated(&self, start: u64, end: u64) -> Option<u64> {
         let (mut at, mut found) = (start, 0);
         while at < end {
@@ -72,7 +72,7 @@ impl File {
                 let (from, to) = (extent.logical, extent.logical + extent.length);
                 found += to.min(end).saturating_sub(from.max(start));
             }
-            // An extent can begin before the range, but each answer goes on behind the one before.
+            // An extent can begin before the range, but each call continues behind the last extent.
             at = (last.logical + last.length).max(at + 1);
         }
         Some(found)

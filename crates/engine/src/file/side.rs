@@ -1,4 +1,4 @@
-//! The file's side of a request: which file, which way, and what is counted.
+//! The file's side of a request: reads and writes of host memory, buffered or by O_DIRECT.
 
 use std::io;
 use std::sync::Arc;
@@ -9,29 +9,36 @@ use super::residency::residency;
 use crate::error::{Error, Result};
 use crate::report::Counters;
 
-/// Whether the bytes of a request go past the page cache.
+/// Whether a request uses O_DIRECT, which bypasses the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direct {
+    /// All bytes go through the page cache.
     Never,
-    /// Reads of blocks that are not cached.
+    /// Reads of blocks that are not cached bypass it.
     WhereCold,
-    /// All, but a system that refuses after all may use the page cache.
+    /// All bytes bypass it, except where the system refuses a call.
     Preferred,
-    /// All: the caller insists.
+    /// All bytes bypass it. A refusal is an error, since the caller asked for O_DIRECT.
     Always,
 }
 
+/// One file of a request, and how its bytes are moved and counted.
 #[derive(Clone, Copy)]
 pub struct FileSide<'a> {
+    /// The open file.
     pub file: &'a Arc<File>,
+    /// The direction.
     pub operation: Operation,
+    /// Whether the page cache is bypassed.
     pub direct: Direct,
+    /// The request's counters.
     pub counters: &'a Counters,
+    /// Decides about each system call; `None` lets all pass.
     pub gate: Option<&'a dyn Gate>,
 }
 
 impl FileSide<'_> {
-    /// Whether a range should go past the page cache.
+    /// Whether a range should bypass the page cache.
     pub fn goes_direct(&self, offset: u64, length: u64) -> bool {
         match self.direct {
             Direct::Always | Direct::Preferred => true,
@@ -43,7 +50,7 @@ impl FileSide<'_> {
         }
     }
 
-    /// An error of the file at a range.
+    /// The error of a system call that failed at a range of the file.
     pub fn failed(&self, error: &io::Error, offset: u64, length: u64) -> Error {
         let action = match self.operation {
             Operation::Read => "cannot read",
@@ -52,17 +59,20 @@ impl FileSide<'_> {
         Error::os(error, action).at(self.file.path(), offset, length)
     }
 
-    /// The file turned out to end inside the range.
+    /// The error of a range in which the file turned out to end.
     pub fn ended(&self, offset: u64, length: u64) -> Error {
         let size = self.file.size().unwrap_or(0);
         Error::end_of_file(offset + length, size).at(self.file.path(), offset, length)
     }
 
-    /// Moves a range through the page cache.
+    /// Moves a range through the page cache, on this thread.
+    ///
+    /// # Errors
+    /// The failed system call, or the end of the file, with the range.
     ///
     /// # Safety
-    /// `buffer` is valid for `length` bytes of memory that the CPU reaches, not touched
-    /// otherwise meanwhile.
+    /// `buffer` is valid for `length` bytes of host memory, writable for a read, which nobody else
+    /// touches until the call returns.
     pub unsafe fn move_buffered(&self, buffer: *mut u8, offset: u64, length: u64) -> Result<()> {
         self.counters.io_call();
         let fd = self.file.buffered_fd();
@@ -76,10 +86,14 @@ impl FileSide<'_> {
         }
     }
 
-    /// Moves a range past the page cache. Offset, length and address are aligned; a read needs
-    /// only the first `needed` bytes and may find the end of the file behind them. What O_DIRECT
-    /// cannot do (the last, ragged piece of a file; anything, on a system that changed its mind)
-    /// goes through the page cache. Returns whether all went direct.
+    /// Moves a range by O_DIRECT, on this thread. Returns whether all bytes bypassed the page cache.
+    ///
+    /// Offset, length and address are aligned. A read needs only the first `needed` bytes, and the
+    /// file may end behind them. The unaligned end of a file goes through the page cache; so does
+    /// the whole range where the system refuses O_DIRECT, unless the caller asked for it.
+    ///
+    /// # Errors
+    /// As for [`move_buffered`](Self::move_buffered).
     ///
     /// # Safety
     /// As for [`move_buffered`](Self::move_buffered).
@@ -119,7 +133,7 @@ impl FileSide<'_> {
         }
     }
 
-    /// Whether a failed direct call means "not this way", so that the page cache may serve.
+    /// Whether the page cache may serve instead of an O_DIRECT call that failed so.
     pub(crate) fn may_fall_back(&self, error: &io::Error) -> bool {
         self.direct != Direct::Always
             && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))

@@ -1,5 +1,5 @@
-//! Stripes: how Lustre is asked to spread a new file over its storage targets, and how blocks line up
-//! with the stripes of one that is there.
+//! Stripes on Lustre: those that a new file gets, and the blocks that suit the stripes of an
+//! existing file.
 
 use std::ffi::{c_int, c_ulong};
 use std::io;
@@ -10,25 +10,28 @@ use super::layout::{self, LOV_PATTERN_RAID0, LOV_USER_MAGIC_V1, Part};
 use super::open_with;
 use super::system::{FileSystem, LUSTRE};
 
-/// How a new file is to be striped; what is left open is as the folder says.
+/// The stripes of a new file. What is left open comes from its folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Striping {
-    /// Storage targets that the file is spread over.
+    /// The number of storage targets.
     pub count: Option<u32>,
-    /// Bytes that lie together on one of them.
+    /// Adjacent bytes on one target.
     pub size: Option<u64>,
 }
 
-/// `_IOW('f', 154, long)`. The attribute `lustre.lov` can be set instead, but where the file has
-/// stripes already that does nothing and says nothing; this says EEXIST.
+/// `_IOW('f', 154, long)`. The attribute `lustre.lov` can be set as well, but has no effect and no
+/// error if the file has stripes, while this call fails with EEXIST.
 const LL_IOC_LOV_SETSTRIPE: c_ulong = 0x4008_669A;
 
-/// Makes the file without stripes, so that they can be set: two flags of open(2) that mean nothing
-/// for a regular file.
+/// Creates the file without stripes, so that they can be set: two flags of open(2) that mean
+/// nothing for a regular file.
 const O_LOV_DELAY_CREATE: c_int = libc::O_NOCTTY | libc::O_ASYNC;
 
-/// Opens a file as open(2) does. If that makes it, on Lustre, it is striped as asked for; where it
-/// is not, the text says why.
+/// Opens a file as open(2) does. If that creates the file on Lustre, it gets the stripes. If it
+/// gets none, the text says why.
+///
+/// # Errors
+/// The failed system call.
 pub fn create(
     path: &Path,
     flags: c_int,
@@ -66,7 +69,7 @@ fn create_striped(
     match set(made.as_raw_fd(), &layout) {
         Ok(()) => Ok((made, None)),
         Err(error) => {
-            // Opened once more, it gets the stripes that its folder gives.
+            // Opening it again gives it the stripes of its folder.
             drop(made);
             let opened = open_with(path, flags & !libc::O_EXCL, mode)?;
             Ok((opened, Some(format!("stripes are not set: {error}"))))
@@ -74,7 +77,7 @@ fn create_striped(
     }
 }
 
-/// Of a file that may not be there yet: whether its folder is.
+/// Whether a path lies on Lustre; if the file does not exist yet, whether its folder does.
 fn is_on_lustre(path: &Path) -> bool {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -95,16 +98,16 @@ fn set_stripes(file: RawFd, layout: &[u8]) -> io::Result<()> {
 /// A `lov_user_md_v1` for a new file.
 fn encode(striping: &Striping) -> io::Result<[u8; 32]> {
     let too_much = |_| io::Error::from_raw_os_error(libc::EINVAL);
-    // Zero means "as the folder says".
+    // 0 means the folder's value.
     let size = u32::try_from(striping.size.unwrap_or(0)).map_err(too_much)?;
     let count = u16::try_from(striping.count.unwrap_or(0)).map_err(too_much)?;
     let mut layout = [0; 32];
     layout[0..4].copy_from_slice(&LOV_USER_MAGIC_V1.to_le_bytes());
     layout[4..8].copy_from_slice(&LOV_PATTERN_RAID0.to_le_bytes());
-    // From 8 on an identifier, which is the server's to give.
+    // Bytes from 8 on are an identifier that the server assigns.
     layout[24..28].copy_from_slice(&size.to_le_bytes());
     layout[28..30].copy_from_slice(&count.to_le_bytes());
-    // Which target is the first, the server chooses.
+    // The server chooses the first target.
     layout[30..32].copy_from_slice(&u16::MAX.to_le_bytes());
     Ok(layout)
 }
@@ -114,22 +117,21 @@ pub(super) fn size_of(file: RawFd) -> Option<u64> {
     main_size(&layout::of(file))
 }
 
-/// The stripe size that a layout tells. Of a composite one, that of the part that covers most of the
-/// file: it is the one that large transfers meet, while the first ones are for the files that stay
-/// small.
+/// The stripe size of a layout. For a composite layout, it is that of the part that covers most of
+/// the file, which large transfers meet; the first parts serve files that stay small.
 fn main_size(parts: &[Part]) -> Option<u64> {
     parts
         .iter()
         .filter(|part| !part.stale)
         .filter_map(|part| Some((part.end - part.start, part.stripe_size?)))
-        // The first of several as long, which are mirrors.
+        // Parts of the same length are mirrors; the first one counts.
         .rev()
         .max_by_key(|(bytes, _)| *bytes)
         .map(|(_, size)| size)
 }
 
-/// Bytes of a block for a file with stripes of this size: some stripes, or a part of one, such that
-/// blocks begin where stripes do.
+/// Bytes of a block for stripes of this size: several stripes, or a fraction of one, so that blocks
+/// begin where stripes do.
 pub(crate) fn block(stripe: u64) -> u64 {
     const UNIT: u64 = 64 << 10;
     const LEAST: u64 = 1 << 20;

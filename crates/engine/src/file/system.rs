@@ -1,23 +1,26 @@
-//! What the file system under a file is, and what it asks of direct I/O and striping.
+//! The file system of a file: its name, its alignment for O_DIRECT, its stripes.
 
 use std::os::fd::RawFd;
 
 use super::stripe;
 
-/// Alignments that O_DIRECT asks for, in bytes.
+/// The alignments that O_DIRECT requires, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectAlignment {
+    /// Of memory addresses.
     pub memory: u32,
+    /// Of file offsets and lengths.
     pub offset: u32,
 }
 
+/// What is known of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystem {
     /// `f_type` of statfs(2); 0 if it could not be read.
     pub magic: u64,
-    /// `None` where the file system says that it has no direct I/O.
+    /// `None` if the file system has no direct I/O.
     pub direct: Option<DirectAlignment>,
-    /// Bytes of a stripe, where the file system has stripes (Lustre).
+    /// Bytes of a stripe, if the file system has stripes (Lustre).
     pub stripe: Option<u64>,
 }
 
@@ -46,7 +49,7 @@ const NAMES: &[(u64, &str)] = &[
 ];
 
 impl FileSystem {
-    /// Describes the file system of an open file. What cannot be found out is left at "unknown".
+    /// Describes the file system of an open descriptor. What cannot be found out is left unknown.
     pub fn of(fd: RawFd) -> FileSystem {
         let magic = FileSystem::magic_of(fd);
         FileSystem {
@@ -64,24 +67,25 @@ impl FileSystem {
         if known { stat.f_type as u64 } else { 0 }
     }
 
-    /// Whether those who write to one file through the page cache stand in line, as they do for a
-    /// lock of the inode. File systems of many machines lock ranges.
-    pub fn takes_one_writer(&self) -> bool {
+    /// Whether buffered writers of one file wait for each other, as they do for the lock of an
+    /// inode. Network file systems lock ranges.
+    pub(crate) fn takes_one_writer(&self) -> bool {
         self.is_of_one_machine()
     }
 
-    /// Whether no other machine can have the same files.
+    /// Whether only this machine has the files.
     pub(crate) fn is_of_one_machine(&self) -> bool {
         const LOCAL: [&str; 5] = ["ext4", "xfs", "btrfs", "f2fs", "tmpfs"];
         LOCAL.contains(&self.name())
     }
 
-    /// Whether an allocation that fails for want of room keeps what it got before. The others undo
-    /// it, or count beforehand. An overlay passes allocations on to one or the other.
+    /// Whether an allocation that fails for lack of space keeps the blocks that it got before. Other
+    /// file systems release them, or count beforehand. An overlay may be of either sort.
     pub(super) fn keeps_part_of_an_allocation(&self) -> bool {
         ["ext4", "xfs", "f2fs", "overlay"].contains(&self.name())
     }
 
+    /// The name of the file system, such as `ext4`; `unknown` if its magic number is in no table.
     pub fn name(&self) -> &'static str {
         NAMES
             .iter()
@@ -114,11 +118,11 @@ fn direct_alignment(fd: RawFd) -> Option<DirectAlignment> {
         });
     }
     let same = std::path::PathBuf::from(format!("/proc/self/fd/{fd}"));
-    // Not to wait for the other end, should it be a FIFO.
+    // Opening a FIFO must not wait for its other end.
     let flags = libc::O_RDONLY | libc::O_DIRECT | libc::O_CLOEXEC | libc::O_NONBLOCK;
     match super::open_fd(&same, flags).map_err(|e| e.raw_os_error()) {
         Err(Some(libc::EINVAL | libc::EOPNOTSUPP)) => None,
-        // What else kept it from being opened is told when it is to be used.
+        // Any other error is told when the descriptor is needed.
         _ => Some(DirectAlignment {
             memory: 4096,
             offset: 4096,

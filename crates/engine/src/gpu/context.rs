@@ -8,21 +8,24 @@ use penstock_sys::cuda::{self, CUcontext, CUevent, CUstreamCaptureMode};
 use super::{CopyQueue, Driver, driver};
 use crate::error::{Error, Kind, Result};
 
-/// A CUDA context that the engine works in. Kept for the life of the process.
+/// A CUDA context that the engine works in, with the queues, events and memory kept for it. It is
+/// kept until the process ends or the context is destroyed.
 pub struct Context {
     handle: CUcontext,
-    /// The driver's number of it: a later context may get the same handle.
+    /// The driver's number of the context: a later context may get the same handle.
     id: u64,
+    /// The CUDA ordinal of the context's device.
     pub device: i32,
-    /// Host NUMA node nearest to the device.
-    pub node: Option<u32>,
-    /// Whether pages mapped read-only can be registered, as the mapped route does.
-    pub registers_read_only: bool,
+    /// The host NUMA node nearest to the device.
+    pub(crate) node: Option<u32>,
+    /// Whether pages mapped read-only can be registered, which the mapped route does.
+    pub(crate) registers_read_only: bool,
+    /// The driver that the context belongs to.
     pub driver: &'static Driver,
     queues: Mutex<Vec<CopyQueue>>,
-    /// GPU memory that nobody uses at present: address and size.
+    /// GPU memory that is kept for the next user: address and bytes.
     spare: Mutex<Vec<(u64, u64)>>,
-    /// Events that nobody uses at present.
+    /// Events that are kept for the next user.
     events: Mutex<Vec<CUevent>>,
 }
 
@@ -31,7 +34,7 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// GPU memory that is kept at most.
+/// The most bytes of GPU memory that are kept for the next user.
 const MOST_SPARE: u64 = 256 << 20;
 
 static CONTEXTS: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
@@ -39,16 +42,16 @@ static PRIMARY: Mutex<Vec<(i32, Arc<Context>)>> = Mutex::new(Vec::new());
 
 impl Context {
     /// The device's primary context, the one that the CUDA runtime, PyTorch and CuPy use.
-    pub fn primary(device: i32) -> Result<Arc<Context>> {
+    pub(crate) fn primary(device: i32) -> Result<Arc<Context>> {
         let mut known = PRIMARY.lock().unwrap_or_else(|e| e.into_inner());
-        // One that was reset is not this one any more.
+        // cudaDeviceReset ends a primary context although it is retained.
         known.retain(|(_, context)| context.is_alive());
         if let Some((_, context)) = known.iter().find(|(d, _)| *d == device) {
             return Ok(Arc::clone(context));
         }
         let driver = driver()?;
         let mut handle = ptr::null_mut();
-        // SAFETY: `handle` is a valid place for the answer. The context is kept for good: other
+        // SAFETY: `handle` is a valid place for the answer. The context is never released: other
         // parts of the process share it, and streams and pinned memory of ours live in it.
         let code = unsafe { (driver.cuda.cuDevicePrimaryCtxRetain)(&mut handle, device) };
         driver.check(code, "cuDevicePrimaryCtxRetain")?;
@@ -57,7 +60,10 @@ impl Context {
         Ok(context)
     }
 
-    /// The context with this handle. Whose device it is of the driver says.
+    /// The context with this handle.
+    ///
+    /// # Errors
+    /// What the driver says of a handle that it does not know.
     pub fn of(handle: CUcontext) -> Result<Arc<Context>> {
         let driver = driver()?;
         let mut known = CONTEXTS.lock().unwrap_or_else(|e| e.into_inner());
@@ -65,7 +71,7 @@ impl Context {
         if let Some(context) = known.iter().find(|c| c.handle == handle && c.id == id) {
             return Ok(Arc::clone(context));
         }
-        // What an earlier context with this handle had has gone with it.
+        // An earlier context with this handle is gone, and all that was kept for it.
         known.retain(|c| c.handle != handle);
         let device = device_of(driver, handle)?;
         let read_only = cuda::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
@@ -84,9 +90,9 @@ impl Context {
         Ok(context)
     }
 
-    /// Whether this context is still there: cudaDeviceReset ends primary contexts although they are
-    /// retained, and the handle may come back with another number.
-    pub fn is_alive(&self) -> bool {
+    /// Whether the context still exists: cudaDeviceReset ends primary contexts although they are
+    /// retained, and a new context may get the handle, with another number.
+    pub(crate) fn is_alive(&self) -> bool {
         match self.driver.cuda.cuCtxGetId {
             None => true,
             Some(get) => {
@@ -99,7 +105,10 @@ impl Context {
         }
     }
 
-    /// Makes the context current on this thread until the answer is dropped.
+    /// Makes the context current on this thread until the result is dropped.
+    ///
+    /// # Errors
+    /// [`Kind::Gpu`] if the context was destroyed or reset.
     pub fn enter(&self) -> Result<Entered<'_>> {
         if !self.is_alive() {
             return Err(
@@ -118,8 +127,11 @@ impl Context {
         })
     }
 
-    /// A copy queue for the sole use of the caller; an idle one if there is. The context must be
-    /// current.
+    /// A copy queue for the sole use of the caller: an idle one, or else a new one. The context
+    /// must be current. [`keep`](Self::keep) takes the queue back.
+    ///
+    /// # Errors
+    /// As for [`CopyQueue::new`].
     pub fn queue(self: &Arc<Self>) -> Result<CopyQueue> {
         let idle = self.queues.lock().unwrap_or_else(|e| e.into_inner()).pop();
         match idle {
@@ -128,15 +140,17 @@ impl Context {
         }
     }
 
-    /// GPU memory of this size that was kept.
+    /// The address of GPU memory of exactly `bytes` that was kept, if there is any. It is the
+    /// caller's from now on.
     pub fn spare(&self, bytes: u64) -> Option<u64> {
         let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
         let at = spare.iter().position(|(_, size)| *size == bytes)?;
         Some(spare.swap_remove(at).0)
     }
 
-    /// Keeps GPU memory that no work uses any more, for [`spare`](Self::spare): allocating takes as
-    /// long as moving a few MiB. False if there is enough of it; then it is the caller's to free.
+    /// Keeps GPU memory for [`spare`](Self::spare), since an allocation takes as long as moving a few
+    /// MiB. No work uses the memory any more. Returns false if enough is kept: then the caller frees
+    /// the memory.
     pub fn keep_memory(&self, address: u64, bytes: u64) -> bool {
         let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
         let kept: u64 = spare.iter().map(|(_, size)| size).sum();
@@ -147,8 +161,11 @@ impl Context {
         is_room
     }
 
-    /// An event for the sole use of the caller, to be given back by [`keep_event`](Self::keep_event).
-    /// To make one takes longer than the rest of a submission. The context must be current.
+    /// An event for the sole use of the caller: a kept one, or else a new one, which takes longer
+    /// than the rest of a submission. The context must be current.
+    ///
+    /// # Errors
+    /// What cuEventCreate says.
     pub fn event(&self) -> Result<CUevent> {
         if let Some(event) = self.idle_events().pop() {
             return Ok(event);
@@ -161,8 +178,8 @@ impl Context {
         Ok(event)
     }
 
-    /// Takes back an event, which may be recorded again whether its work is done or not.
-    pub fn keep_event(&self, event: CUevent) {
+    /// Takes back an event. It may be recorded again, even before its work is done.
+    pub(crate) fn keep_event(&self, event: CUevent) {
         self.idle_events().push(event);
     }
 
@@ -170,7 +187,7 @@ impl Context {
         self.events.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Takes back a queue that has no work left.
+    /// Takes back a queue whose work is done.
     pub fn keep(&self, queue: CopyQueue) {
         self.queues
             .lock()
@@ -179,14 +196,14 @@ impl Context {
     }
 }
 
-/// A context being current on this thread.
+/// Keeps a context current on this thread until it is dropped.
 pub struct Entered<'a> {
     context: &'a Context,
-    /// The thread's own mode, to be put back.
+    /// The capture mode that the thread had before.
     capture_mode: Option<CUstreamCaptureMode>,
 }
 
-/// The device that a context is of, which can only be asked of the current one.
+/// The device of a context, which the driver tells only for the current context.
 fn device_of(driver: &Driver, handle: CUcontext) -> Result<i32> {
     // SAFETY: the driver refuses a handle that is of no context.
     let code = unsafe { (driver.cuda.cuCtxPushCurrent)(handle) };
@@ -211,8 +228,8 @@ fn id_of(driver: &Driver, handle: CUcontext) -> u64 {
     id
 }
 
-/// Sets how this thread's calls go with captures of CUDA graphs, which other threads may have
-/// under way: pinning memory, say, would end them. Returns the mode before.
+/// Sets how calls of this thread affect captures of CUDA graphs by other threads; in the default
+/// mode, pinning memory ends such a capture. Returns the mode before.
 fn exchange_capture_mode(
     driver: &Driver,
     mut mode: CUstreamCaptureMode,

@@ -1,20 +1,24 @@
-//! A copy queue for the time that one worker needs it.
+//! A copy queue for as long as one worker needs it.
 
 use std::sync::Arc;
 
 use super::{Context, CopyQueue, Entered};
 use crate::error::Result;
 
-/// A copy queue on loan from its context, and the context current on this thread. Every lane that
-/// works with the GPU holds one.
+/// A copy queue of a context, which is current on this thread meanwhile. Each lane that works with
+/// the GPU has one. Dropping it waits for the queue's work and gives the queue back to the context.
 pub struct Lent<'a> {
     queue: Option<CopyQueue>,
-    // After the queue: it is given back while the context is still current.
+    // This stands after the queue, which is given back while the context is still current.
     _entered: Entered<'a>,
     context: &'a Arc<Context>,
 }
 
 impl<'a> Lent<'a> {
+    /// Makes the context current and takes a queue of it.
+    ///
+    /// # Errors
+    /// As for [`Context::enter`] and [`CopyQueue::new`].
     pub fn new(context: &'a Arc<Context>) -> Result<Self> {
         let entered = context.enter()?;
         Ok(Lent {
@@ -24,6 +28,10 @@ impl<'a> Lent<'a> {
         })
     }
 
+    /// The queue.
+    ///
+    /// # Errors
+    /// As for [`CopyQueue::new`].
     pub fn queue(&mut self) -> Result<&mut CopyQueue> {
         match &mut self.queue {
             Some(queue) => Ok(queue),
@@ -31,6 +39,7 @@ impl<'a> Lent<'a> {
         }
     }
 
+    /// The context of the queue.
     pub fn context(&self) -> &'a Arc<Context> {
         self.context
     }
@@ -38,8 +47,8 @@ impl<'a> Lent<'a> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        // Waits for what is under way, also when the lane failed. A queue that cannot finish is
-        // broken, and not kept.
+        // The work must be done even if the lane failed. A queue that cannot finish is broken, so it
+        // is not kept.
         if let Some(mut queue) = self.queue.take()
             && queue.finish().is_ok()
         {

@@ -18,14 +18,18 @@ pub use context::{Context, Entered};
 pub use lent::Lent;
 pub(crate) use pages::Pages;
 pub use queue::{CopyQueue, Direction};
-pub(crate) use unpin::{Hold, kept_bytes};
+pub(crate) use unpin::{StreamWait, kept_bytes};
 
 /// An initialised CUDA driver.
 pub struct Driver {
+    /// The driver's functions.
     pub cuda: &'static Cuda,
 }
 
-/// The driver, initialised at the first call; or why there is none.
+/// The driver, which the first call initialises.
+///
+/// # Errors
+/// [`Kind::Unavailable`] without a CUDA driver; else what cuInit says. A failure stays.
 pub fn driver() -> Result<&'static Driver> {
     static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
     DRIVER
@@ -36,7 +40,7 @@ pub fn driver() -> Result<&'static Driver> {
                 )
             })?;
             let driver = Driver { cuda };
-            crate::engine::watch_forks();
+            crate::fork::watch_forks();
             // SAFETY: cuInit may be called at any time, with flags 0.
             driver.check(unsafe { (cuda.cuInit)(0) }, "cuInit")?;
             Ok(driver)
@@ -46,7 +50,8 @@ pub fn driver() -> Result<&'static Driver> {
 }
 
 impl Driver {
-    /// Turns a result into an error that names the call and, where there is one, a remedy.
+    /// Turns the result of a call into an error with the name of the call and, if one is known, a
+    /// remedy.
     pub fn check(&self, code: CUresult, call: &str) -> Result<()> {
         if code == cuda::CUDA_SUCCESS {
             return Ok(());
@@ -78,6 +83,10 @@ impl Driver {
         })
     }
 
+    /// The number of CUDA devices that this process sees.
+    ///
+    /// # Errors
+    /// What cuDeviceGetCount says.
     pub fn device_count(&self) -> Result<i32> {
         let mut count: c_int = 0;
         // SAFETY: `count` is a valid place for the answer.
@@ -86,7 +95,7 @@ impl Driver {
         Ok(count)
     }
 
-    /// A device attribute; 0 where the driver does not know it.
+    /// An attribute of a device; 0 if the driver does not know it.
     pub fn attribute(&self, device: i32, attribute: cuda::CUdevice_attribute) -> i32 {
         let mut value: c_int = 0;
         // SAFETY: `value` is a valid place for the answer.
@@ -94,7 +103,7 @@ impl Driver {
         if code == cuda::CUDA_SUCCESS { value } else { 0 }
     }
 
-    /// The version of CUDA that the driver is for, as (major, minor).
+    /// The newest CUDA version that the driver supports, as (major, minor).
     pub fn version(&self) -> Option<(i32, i32)> {
         let mut number: c_int = 0;
         // SAFETY: `number` is a valid place for the answer.
@@ -102,11 +111,13 @@ impl Driver {
         (code == cuda::CUDA_SUCCESS).then_some((number / 1000, number % 1000 / 10))
     }
 
-    pub fn device_name(&self, device: i32) -> Option<String> {
+    /// The name of a device, such as "NVIDIA H200".
+    pub(crate) fn device_name(&self, device: i32) -> Option<String> {
         // SAFETY: passed on with the buffer as long as said.
         text(|buffer, length| unsafe { (self.cuda.cuDeviceGetName)(buffer, length, device) })
     }
 
+    /// The memory of a device in bytes.
     pub fn device_memory(&self, device: i32) -> Option<u64> {
         let mut bytes = 0usize;
         // SAFETY: `bytes` is a valid place for the answer.
@@ -114,15 +125,15 @@ impl Driver {
         (code == cuda::CUDA_SUCCESS).then_some(bytes as u64)
     }
 
-    /// Where the device is on the PCI bus, in the form of sysfs: "0000:3b:00.0".
-    pub fn pci_bus_id(&self, device: i32) -> Option<String> {
+    /// The PCI address of a device as sysfs writes it: "0000:3b:00.0".
+    pub(crate) fn pci_bus_id(&self, device: i32) -> Option<String> {
         // SAFETY: passed on with the buffer as long as said.
         text(|buffer, length| unsafe { (self.cuda.cuDeviceGetPCIBusId)(buffer, length, device) })
             .map(|id| id.to_lowercase())
     }
 
-    /// The host NUMA node nearest to a device, where the system has several.
-    pub fn numa_node(&self, device: i32) -> Option<u32> {
+    /// The host NUMA node nearest to a device, if the system has several.
+    pub(crate) fn numa_node(&self, device: i32) -> Option<u32> {
         let id = self.pci_bus_id(device)?;
         let path = format!("/sys/bus/pci/devices/{id}/numa_node");
         // -1 means that the firmware does not tell.
@@ -130,7 +141,7 @@ impl Driver {
     }
 }
 
-/// The text that a query of the driver writes into a buffer of the length that it is told.
+/// The text that a query of the driver writes into the buffer that it gets.
 fn text(query: impl FnOnce(*mut c_char, c_int) -> CUresult) -> Option<String> {
     let mut bytes = [0u8; 256];
     if query(bytes.as_mut_ptr().cast(), bytes.len() as c_int) != cuda::CUDA_SUCCESS {

@@ -1,4 +1,4 @@
-//! A mapping of whole pages that CUDA may know as pinned.
+//! A mapping of whole pages, which can be pinned for CUDA.
 
 use std::ffi::c_void;
 use std::io;
@@ -12,19 +12,19 @@ use penstock_sys::cuda::{self, CUresult};
 use super::{Context, unpin};
 use crate::error::Result;
 
-/// Owned pages: anonymous memory, or pages of a file. Dropping pinned ones unpins them as soon as
-/// that may happen: see [`unpin`]. The owner has ended all copies out of and into them before.
+/// Pages of anonymous memory or of a file. Dropping pinned pages unpins them as soon as that is
+/// allowed: see [`unpin`]. The owner has waited for all copies of them before.
 pub(crate) struct Pages {
     start: NonNull<u8>,
     bytes: usize,
-    /// The context in which they were registered.
+    /// The context that pinned them.
     pinned: Option<Arc<Context>>,
-    /// Counts among the mappings of files.
+    /// Whether the pages count as a mapping of a file.
     of_file: bool,
 }
 
-/// Mappings of files that exist at present. A process has 65,530 mappings by default, and most of
-/// them belong to others.
+/// The mappings of files that exist now. A process may have 65,530 mappings by default, most of
+/// which belong to others.
 static OF_FILES: AtomicUsize = AtomicUsize::new(0);
 const MOST_OF_FILES: usize = 8192;
 
@@ -32,16 +32,16 @@ const MOST_OF_FILES: usize = 8192;
 unsafe impl Send for Pages {}
 
 impl Pages {
-    /// Fresh, zeroed memory.
-    pub fn anonymous(bytes: usize) -> io::Result<Pages> {
+    /// New memory, filled with zeros.
+    pub(crate) fn anonymous(bytes: usize) -> io::Result<Pages> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         Pages::map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
     }
 
-    /// Pages of a file from `offset` on, a multiple of the page size, to be read only. The CPU
-    /// must not read through them: where the file was truncated that would raise SIGBUS. ENOMEM
-    /// where the process, or Penstock, has as many mappings as it may have.
-    pub fn of_file(fd: RawFd, offset: u64, bytes: usize) -> io::Result<Pages> {
+    /// Maps pages of a file from `offset`, a multiple of the page size, for reading. The CPU must
+    /// not read them: if the file was truncated, that would raise SIGBUS. Fails with ENOMEM if the
+    /// process, or Penstock, may have no more mappings.
+    pub(crate) fn of_file(fd: RawFd, offset: u64, bytes: usize) -> io::Result<Pages> {
         let one_more = |count| (count < MOST_OF_FILES).then_some(count + 1);
         if OF_FILES.fetch_update(Relaxed, Relaxed, one_more).is_err() {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
@@ -74,11 +74,11 @@ impl Pages {
         })
     }
 
-    pub fn start(&self) -> *mut u8 {
+    pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -87,7 +87,7 @@ impl Pages {
     }
 
     /// madvise(2) on all of the pages.
-    pub fn advise(&self, advice: i32) -> io::Result<()> {
+    pub(crate) fn advise(&self, advice: i32) -> io::Result<()> {
         // SAFETY: the range is this mapping; none of the advices used changes its contents.
         match unsafe { libc::madvise(self.address(), self.bytes, advice) } {
             0 => Ok(()),
@@ -95,8 +95,8 @@ impl Pages {
         }
     }
 
-    /// Pins the pages for the copies of a context. Returns what the driver answers.
-    pub fn pin(&mut self, context: &Arc<Context>, flags: u32) -> Result<CUresult> {
+    /// Pins the pages for copies of a context. Returns the driver's result.
+    pub(crate) fn pin(&mut self, context: &Arc<Context>, flags: u32) -> Result<CUresult> {
         let _entered = context.enter()?;
         // SAFETY: the range is this mapping, which stays until it was unpinned.
         let code =
@@ -107,7 +107,7 @@ impl Pages {
         Ok(code)
     }
 
-    /// Unpins now, waiting for the GPU. Only [`unpin`] knows when that is allowed.
+    /// Unpins the pages now, which waits for the GPU. Only [`unpin`] knows when that is allowed.
     pub(super) fn unpin(mut self) {
         if let Some(context) = self.pinned.take()
             && let Ok(_entered) = context.enter()

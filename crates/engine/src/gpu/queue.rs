@@ -1,4 +1,4 @@
-//! A stream for copies, with reusable events that say how far it has come.
+//! A stream for copies, with reusable events that tell how far its work is.
 
 use std::ptr;
 use std::sync::Arc;
@@ -10,38 +10,46 @@ use super::Context;
 use super::stream::Stream;
 use crate::error::{Error, Kind, Result};
 
-/// Which way a copy goes between host memory and the GPU.
+/// The direction of a copy between host memory and the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
+    /// From host memory to the GPU.
     ToGpu,
+    /// From the GPU to host memory.
     FromGpu,
 }
 
-/// A non-blocking stream of one context and a growing set of events on it. Used by one worker at
-/// a time, with the context current.
+/// A non-blocking stream of one context, and numbered events on it, here called marks. One worker
+/// at a time uses it, with the context current.
 pub struct CopyQueue {
+    /// The context of the stream.
     pub context: Arc<Context>,
     stream: CUstream,
     events: Vec<CUevent>,
-    /// Copies may be under way: set by each copy, cleared by [`finish`](Self::finish).
+    /// Whether work may be in progress: set by each call that queues some, cleared by
+    /// [`finish`](Self::finish).
     busy: bool,
 }
 
 // SAFETY: streams and events may be used from any thread; `CopyQueue` is used by one at a time.
 unsafe impl Send for CopyQueue {}
 
-/// Below this many bytes the driver sends a copy to the GPU through the hardware queue of its stream
-/// instead of the copy engine. That queue may be shared with a stream that waits for this very
-/// request, and then the copy would never be made. (Seen on an H200, driver 580: up to 16 KiB;
-/// copies of two rows take the copy engine at any size, and no longer.)
+/// The driver sends copies to the GPU below some size through the hardware queue of the stream, not
+/// through a copy engine. Another stream that waits for this request may share that queue, and then
+/// the copy would never be made. On an H200 with driver 580 the size is 16 KiB. Copies of two rows
+/// take a copy engine at any size, in the same time.
 const INLINE: u64 = 64 << 10;
 
-/// How long a worker looks at an event again and again before it lets the driver put it to sleep:
-/// longer than the copies of all workers' blocks take, so that a steady flow of blocks makes no
-/// system calls besides its I/O, and a wake-up does not leave the link idle.
+/// How long a worker polls an event before it lets the driver put it to sleep. The copies of all
+/// workers' blocks take less, so a steady flow of blocks makes no system calls besides its I/O, and
+/// no wake-up leaves the link idle.
 const SPIN: Duration = Duration::from_millis(2);
 
 impl CopyQueue {
+    /// A queue with a stream of its own, of the greatest priority.
+    ///
+    /// # Errors
+    /// The failed call of the driver.
     pub fn new(context: Arc<Context>) -> Result<CopyQueue> {
         let driver = context.driver;
         let (mut least, mut greatest) = (0, 0);
@@ -49,7 +57,7 @@ impl CopyQueue {
         let code = unsafe { (driver.cuda.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) };
         driver.check(code, "cuCtxGetStreamPriorityRange")?;
         let mut stream = ptr::null_mut();
-        // The greatest priority, as there may be kernels enough to keep the GPU busy.
+        // The application's kernels may keep the GPU busy, so copies go first.
         // SAFETY: `stream` is a valid place for the answer.
         let code = unsafe {
             (driver.cuda.cuStreamCreateWithPriority)(
@@ -67,11 +75,14 @@ impl CopyQueue {
         })
     }
 
-    /// Queues a copy between host memory and GPU memory.
+    /// Queues a copy of `bytes` between host memory and GPU memory.
+    ///
+    /// # Errors
+    /// The failed call of the driver, or an earlier failure of the context.
     ///
     /// # Safety
-    /// Both are valid for `bytes`, and stay so and are not touched in a conflicting way until an
-    /// event recorded later, or [`finish`](Self::finish), says that the copy is done.
+    /// Both memories are valid for `bytes`. They stay so, and nobody touches them in a conflicting
+    /// way, until [`wait`](Self::wait) for a later mark, or [`finish`](Self::finish), returns.
     pub unsafe fn copy(
         &mut self,
         direction: Direction,
@@ -107,7 +118,10 @@ impl CopyQueue {
         }
     }
 
-    /// Queues a copy between any two places that the GPU reaches.
+    /// Queues a copy of `bytes` between any two addresses that the GPU reaches.
+    ///
+    /// # Errors
+    /// As for [`copy`](Self::copy).
     ///
     /// # Safety
     /// As for [`copy`](Self::copy).
@@ -119,8 +133,11 @@ impl CopyQueue {
         self.context.driver.check(code, "cuMemcpyAsync")
     }
 
-    /// Queues a copy to the GPU of rows of `width` bytes, which follow each other on the host and
-    /// are `pitch` bytes apart on the GPU.
+    /// Queues a copy to the GPU of `rows` rows of `width` bytes, which are adjacent on the host and
+    /// start `pitch` bytes apart on the GPU.
+    ///
+    /// # Errors
+    /// As for [`copy`](Self::copy).
     ///
     /// # Safety
     /// As for [`copy`](Self::copy), for all rows.
@@ -132,7 +149,7 @@ impl CopyQueue {
         rows: u64,
         pitch: i64,
     ) -> Result<()> {
-        /// No device allows less.
+        /// Every device allows as much.
         const MAX_PITCH: i64 = i32::MAX as i64;
         if rows < 2 || pitch < width as i64 || pitch > MAX_PITCH {
             for row in 0..rows {
@@ -183,19 +200,23 @@ impl CopyQueue {
         self.context.driver.check(code, "cuMemcpy2DAsync")
     }
 
-    /// The stream, for work that is queued by others. What follows waits for such work, too.
+    /// The stream, on which the caller may queue work of its own. [`finish`](Self::finish) waits for
+    /// that work as well.
     pub fn lend_stream(&mut self) -> CUstream {
         self.busy = true;
         self.stream
     }
 
-    /// Work queued here from now on comes after the mark `index` of another queue.
+    /// Makes work that is queued from now on wait for the mark `index` of another queue.
+    ///
+    /// # Errors
+    /// What cuStreamWaitEvent says.
     pub fn follow(&mut self, other: &CopyQueue, index: usize) -> Result<()> {
         self.wait_event(other.events[index])
     }
 
-    /// Work queued here from now on comes after the mark `index`, which is on another stream.
-    pub fn pass(&mut self, index: usize) -> Result<()> {
+    /// Makes work that is queued from now on wait for the mark `index`, which is on another stream.
+    pub(crate) fn pass(&mut self, index: usize) -> Result<()> {
         self.wait_event(self.events[index])
     }
 
@@ -206,8 +227,11 @@ impl CopyQueue {
         driver.check(code, "cuStreamWaitEvent")
     }
 
-    /// GPU memory that is allocated and freed in the order of this queue's work, without waiting
-    /// for the rest of the GPU.
+    /// Allocates `bytes` of GPU memory in the order of this queue's work, without waiting for other
+    /// work of the GPU. Returns the address.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] from drivers without memory pools; [`Kind::Memory`] if none is left.
     pub fn allocate(&mut self, bytes: u64) -> Result<u64> {
         let driver = self.context.driver;
         let Some(allocate) = driver.cuda.cuMemAllocAsync else {
@@ -224,7 +248,7 @@ impl CopyQueue {
         Ok(address)
     }
 
-    /// Frees what [`allocate`](Self::allocate) gave, when the work queued so far is done.
+    /// Frees memory of [`allocate`](Self::allocate) when the work queued so far is done.
     ///
     /// # Safety
     /// Nothing else uses the memory.
@@ -240,19 +264,23 @@ impl CopyQueue {
         self.context.driver.cuda
     }
 
-    /// Marks the present end of the stream by the event numbered `index`.
+    /// Sets the mark `index` behind the work queued so far.
+    ///
+    /// # Errors
+    /// What cuEventRecord says.
     pub fn mark(&mut self, index: usize) -> Result<()> {
         self.record(index, self.stream)
     }
 
-    /// Marks the present end of the context's legacy default stream, which comes after what blocking
-    /// streams have queued, as all work on that stream does.
-    pub fn mark_default_stream(&mut self, index: usize) -> Result<()> {
+    /// Sets the mark `index` behind the work queued so far on the context's legacy default stream,
+    /// and so behind that of all blocking streams.
+    pub(crate) fn mark_default_stream(&mut self, index: usize) -> Result<()> {
         self.record(index, cuda::CU_STREAM_LEGACY)
     }
 
-    /// Marks the present end of a stream of the caller's, which is one of this queue's context.
-    pub fn mark_stream(&mut self, index: usize, stream: Stream) -> Result<()> {
+    /// Sets the mark `index` behind the work queued so far on a stream of the caller's, of the same
+    /// context.
+    pub(crate) fn mark_stream(&mut self, index: usize, stream: Stream) -> Result<()> {
         self.record(index, stream.handle())
     }
 
@@ -268,6 +296,9 @@ impl CopyQueue {
     }
 
     /// Whether all work before the mark `index` is done.
+    ///
+    /// # Errors
+    /// The failure of that work.
     pub fn passed(&self, index: usize) -> Result<bool> {
         let driver = self.context.driver;
         // SAFETY: the event is live: it was made by `mark`.
@@ -278,6 +309,9 @@ impl CopyQueue {
     }
 
     /// Waits until all work before the mark `index` is done.
+    ///
+    /// # Errors
+    /// The failure of that work.
     pub fn wait(&self, index: usize) -> Result<()> {
         if self.passed(index)? {
             return Ok(());
@@ -295,15 +329,18 @@ impl CopyQueue {
         driver.check(code, "cuEventSynchronize")
     }
 
-    /// Waits until no copy of this queue is under way. Also after an error: when it returns,
-    /// nothing that this queue started touches any memory.
+    /// Waits until all work of this queue is done. After an error, too, nothing that this queue
+    /// started touches any memory.
+    ///
+    /// # Errors
+    /// The failure of the work, or [`Kind::Gpu`] if the context was destroyed or reset.
     pub fn finish(&mut self) -> Result<()> {
         if !self.busy {
             return Ok(());
         }
         let driver = self.context.driver;
         if !self.context.is_alive() {
-            // Its work has ended with it.
+            // The work ended with the context.
             self.busy = false;
             return Err(Error::new(
                 Kind::Gpu,
@@ -320,7 +357,7 @@ impl CopyQueue {
 
 impl Drop for CopyQueue {
     fn drop(&mut self) {
-        // After a failure the context may be gone, so results are of no use here.
+        // Nobody is left to tell; after a failure the context may be gone.
         let _ = self.finish();
         if !self.context.is_alive() {
             return;

@@ -1,8 +1,8 @@
 //! Order between requests and the caller's streams.
 //!
-//! A request that comes after a stream is started by a host function on that stream. A stream
-//! that comes after a request waits for a flag in pinned memory, which the request raises: the
-//! wait is queued before the request has queued its copies, so an event could not express it.
+//! A host function on a stream starts the request that comes after it. A stream that comes after a
+//! request waits for a flag in pinned memory, which the request raises: an event could not express
+//! that, since the wait is queued before the request has queued its copies.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex};
 
 use penstock_sys::cuda::{self, CUdeviceptr, CUevent, CUresult, CUstream};
 
-use super::{Context, Driver, Hold, Pages, driver};
+use super::{Context, Driver, Pages, StreamWait, driver};
 use crate::error::{Error, Kind, Result};
 
-/// A stream of the caller's. The caller keeps it alive during the calls that name it; nothing else
-/// uses it.
+/// A stream of the caller's. The caller keeps it alive during the calls that get it; later work
+/// does not use it.
 #[derive(Clone, Copy)]
 pub struct Stream(CUstream);
 
@@ -25,7 +25,7 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// The default stream that waits for blocking streams, and they for it.
+    /// The legacy default stream, which waits for blocking streams, and for which they wait.
     pub(crate) const LEGACY: Stream = Stream(cuda::CU_STREAM_LEGACY);
 
     /// # Safety
@@ -38,11 +38,11 @@ impl Stream {
         self.0
     }
 
-    /// Queues a copy between any two places that the GPU reaches, as work of this stream.
+    /// Queues a copy between any two addresses that the GPU reaches, as work of this stream.
     ///
     /// # Safety
-    /// Both are valid for `bytes`, and not touched in a conflicting way by other than work of this
-    /// stream, until the copy is done.
+    /// Both memories are valid for `bytes`. Only work of this stream touches them in a conflicting
+    /// way until the copy is done.
     pub(crate) unsafe fn copy(
         self,
         memory: &Arc<Context>,
@@ -60,8 +60,8 @@ impl Stream {
         })
     }
 
-    /// Does `act` in the stream's context. A default stream is that of the context given, which
-    /// is the one of the request's memory, whatever context is current on this thread.
+    /// Calls `act` in the stream's context. For a default stream that is the given context of the
+    /// request's memory, whichever context is current on this thread.
     fn in_context<T>(
         self,
         memory: &Arc<Context>,
@@ -79,8 +79,8 @@ impl Stream {
         act(&context)
     }
 
-    /// The stream's context; for a default stream the one that is current on this thread, or that
-    /// of device 0 where none is.
+    /// The stream's context. For a default stream that is the current context of this thread, or
+    /// the primary one of device 0.
     pub(crate) fn context(self) -> Result<Arc<Context>> {
         let driver = driver()?;
         let mut handle = ptr::null_mut();
@@ -112,10 +112,13 @@ impl Stream {
         Context::of(handle)
     }
 
-    /// Waits until the work queued on the stream is done. `device` tells whose default stream
-    /// is meant.
+    /// Waits until the work queued on the stream is done. `device` is the CUDA ordinal whose
+    /// default stream is meant.
+    ///
+    /// # Errors
+    /// The failure of that work; [`Kind::Invalid`] while the stream is captured into a CUDA graph.
     pub fn synchronize(self, device: i32) -> Result<()> {
-        crate::refuse_fork()?;
+        crate::fork::refuse_fork()?;
         self.in_context(&Context::primary(device)?, |context| {
             let driver = context.driver;
             self.refuse_capture(driver)?;
@@ -125,10 +128,13 @@ impl Stream {
         })
     }
 
-    /// Whether all work queued on the stream is done; false also where a capture keeps it from being
-    /// asked. It disturbs no capture. `device` tells whose default stream is meant.
+    /// Whether all work queued on the stream is done; false if a capture keeps the stream from
+    /// being asked. No capture is disturbed. `device` is as for [`synchronize`](Self::synchronize).
+    ///
+    /// # Errors
+    /// The failure of that work.
     pub fn is_idle(self, device: i32) -> Result<bool> {
-        crate::refuse_fork()?;
+        crate::fork::refuse_fork()?;
         self.in_context(&Context::primary(device)?, |context| {
             let driver = context.driver;
             if self.is_capturing(driver) {
@@ -137,7 +143,7 @@ impl Stream {
             // SAFETY: the stream is live, as `from_raw` asks.
             match unsafe { (driver.cuda.cuStreamQuery)(self.0) } {
                 cuda::CUDA_ERROR_NOT_READY => Ok(false),
-                // A capture has begun just now.
+                // A capture has just begun.
                 code if is_about_capture(code) => Ok(false),
                 code => driver.check(code, "cuStreamQuery").map(|()| true),
             }
@@ -145,7 +151,8 @@ impl Stream {
     }
 
     /// Whether the stream takes no work because of a capture: its own or, for the legacy default
-    /// stream, one of a blocking stream. To ask disturbs no capture. Its context must be current.
+    /// stream, that of a blocking stream. No capture is disturbed. The stream's context must be
+    /// current.
     pub(crate) fn is_capturing(self, driver: &Driver) -> bool {
         let mut status = cuda::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: `status` is a valid place for the answer.
@@ -167,8 +174,8 @@ impl Stream {
         .remedy("file I/O cannot be part of a graph: submit it outside of the capture"))
     }
 
-    /// Calls `start` when all work queued on the stream so far is done, on a thread of the driver
-    /// that must not call CUDA. Returns a mark before it.
+    /// Calls `start` when all work queued on the stream so far is done, on a thread of the driver,
+    /// which must not call CUDA. Returns a mark before that call.
     pub(crate) fn then(
         self,
         memory: &Arc<Context>,
@@ -177,7 +184,7 @@ impl Stream {
         unsafe extern "C" fn run(data: *mut c_void) {
             // SAFETY: `data` is the box leaked below, and the driver calls this once.
             let start = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) };
-            // A panic must not reach the driver; starting only queues tasks.
+            // A panic must not reach the driver. `start` only queues tasks.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(start));
         }
         self.in_context(memory, |context| {
@@ -194,7 +201,7 @@ impl Stream {
         })
     }
 
-    /// A mark at the present end of the stream.
+    /// Sets a mark behind the work queued so far.
     pub(crate) fn mark(self, memory: &Arc<Context>) -> Result<Mark> {
         self.in_context(memory, |context| self.mark_here(context))
     }
@@ -212,7 +219,7 @@ impl Stream {
         Ok(mark)
     }
 
-    /// Whether [`wait_for`](Self::wait_for) can be expected to work.
+    /// Checks that [`wait_for`](Self::wait_for) can work.
     pub(crate) fn can_wait(self, memory: &Arc<Context>) -> Result<()> {
         self.in_context(memory, |context| {
             let driver = context.driver;
@@ -235,13 +242,13 @@ impl Stream {
     }
 }
 
-/// The codes from 900 on say that a call does not go with a capture, not that anything failed.
+/// Whether a code, from 900 on, says that a call is not allowed during a capture.
 pub(crate) fn is_about_capture(code: CUresult) -> bool {
     (cuda::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED..=908).contains(&code)
 }
 
-/// A mark that was set at the end of a stream of the caller's. It is an event of our own, which the
-/// driver keeps whatever becomes of the stream.
+/// A mark on a stream of the caller's. It is an event of our own, which the driver keeps whatever
+/// happens to the stream.
 pub(crate) struct Mark {
     event: CUevent,
     context: Arc<Context>,
@@ -253,9 +260,9 @@ unsafe impl Send for Mark {}
 unsafe impl Sync for Mark {}
 
 impl Mark {
-    /// Whether the work before the mark is done; or the error that the stream is stuck in, so that
-    /// it never comes here.
-    pub fn reached(&self) -> Result<bool> {
+    /// Whether the work before the mark is done; an error if the stream has failed and never
+    /// reaches the mark.
+    pub(crate) fn reached(&self) -> Result<bool> {
         let _entered = self.context.enter()?;
         let driver = self.context.driver;
         // SAFETY: the event lives as long as this.
@@ -268,7 +275,7 @@ impl Mark {
     }
 
     /// Waits until the work before the mark is done.
-    pub fn wait(&self) -> Result<()> {
+    pub(crate) fn wait(&self) -> Result<()> {
         let _entered = self.context.enter()?;
         let driver = self.context.driver;
         // SAFETY: the event lives as long as this.
@@ -295,18 +302,18 @@ fn wait_value(driver: &Driver) -> Result<WaitValue> {
     })
 }
 
-/// A word of pinned memory that streams can wait for, good for one request at a time.
+/// A word of pinned memory that streams can wait for. It serves one request at a time.
 ///
-/// Its value only ever grows (modulo 2^32, as GEQ compares), so a stream that still waits for an
-/// earlier request is not stopped again by a later one that uses the same word.
+/// The value only grows (modulo 2^32, as GEQ compares), so a stream that still waits for an earlier
+/// request does not wait for a later request that uses the same word.
 pub(crate) struct Flag {
     place: Place,
     value: u32,
     /// Dropped after the word is raised.
-    _hold: Hold,
+    _wait: StreamWait,
 }
 
-/// What a stream waits for: a word of the device's address space to reach a value.
+/// What a stream waits for: an address on the device that must reach a value.
 #[derive(Clone, Copy)]
 pub(crate) struct FlagTarget {
     device: u64,
@@ -317,18 +324,18 @@ pub(crate) struct FlagTarget {
 struct Place {
     word: &'static AtomicU32,
     device: u64,
-    /// The context that has pinned the word.
+    /// The context that pinned the word.
     home: &'static Context,
 }
 
 static IDLE: Mutex<Vec<Place>> = Mutex::new(Vec::new());
 
 impl Flag {
-    /// A lowered flag.
-    pub fn new(context: &Arc<Context>) -> Result<Flag> {
+    /// A flag that is not raised.
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Flag> {
         let idle = {
             let mut idle = IDLE.lock().unwrap_or_else(|e| e.into_inner());
-            // Words that were pinned by a context which was reset are pinned no more.
+            // A context that was reset has unpinned its words.
             while idle.last().is_some_and(|place| !place.home.is_alive()) {
                 idle.pop();
             }
@@ -349,11 +356,11 @@ impl Flag {
         Ok(Flag {
             place,
             value,
-            _hold: Hold::new(),
+            _wait: StreamWait::new(),
         })
     }
 
-    pub fn target(&self) -> FlagTarget {
+    pub(crate) fn target(&self) -> FlagTarget {
         FlagTarget {
             device: self.place.device,
             value: self.value,
@@ -362,9 +369,9 @@ impl Flag {
 }
 
 impl Drop for Flag {
-    /// Raises the flag: the streams go on.
+    /// Raises the flag, so that the streams continue.
     fn drop(&mut self) {
-        // However a request ends, no stream may be left waiting.
+        // No stream may be left waiting, however the request ends.
         self.place.word.store(self.value, Ordering::Release);
         IDLE.lock()
             .unwrap_or_else(|e| e.into_inner())
@@ -373,14 +380,14 @@ impl Drop for Flag {
 }
 
 impl Place {
-    /// A page of words, pinned for all contexts and kept for good.
+    /// A page of words, which is pinned for all contexts and never unpinned.
     fn page(context: &Arc<Context>) -> Result<Vec<Place>> {
         const BYTES: usize = 4096;
         // The primary context outlives those that an application makes and destroys.
         let primary = Context::primary(context.device)?;
         let _entered = primary.enter()?;
         let driver = driver()?;
-        // The engine's own memory, so that the CPU may use it also when the context is gone.
+        // This is memory of the engine's, so the CPU may use it even when the context is gone.
         let mut page = Pages::anonymous(BYTES)
             .map_err(|e| Error::os(&e, "cannot allocate a page of flags"))?;
         let flags = cuda::CU_MEMHOSTREGISTER_PORTABLE | cuda::CU_MEMHOSTREGISTER_DEVICEMAP;

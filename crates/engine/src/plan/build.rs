@@ -1,4 +1,4 @@
-//! Cutting the caller's ranges into blocks.
+//! Cuts the caller's ranges into blocks.
 
 use super::{Block, Copy, Extent, Plan, Span};
 use crate::error::{Error, Kind, Result};
@@ -6,29 +6,32 @@ use crate::error::{Error, Kind, Result};
 /// How to cut.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
-    /// Greatest number of slot bytes of a block; a multiple of `align`. Ranges are cut at file
-    /// offsets that are multiples of it, so that blocks line up with stripes and pages.
+    /// The most bytes of a slot that a block takes; a multiple of `align`. Ranges are cut at file
+    /// offsets that are multiples of it, so that blocks are aligned with stripes and pages.
     pub block: u64,
-    /// Reads whose ranges are at most this far apart in the file become one. 0 for writes: they
-    /// must not touch the bytes between.
+    /// Ranges at most this many bytes apart in the file are read together. 0 for writes, which must
+    /// not touch the bytes between.
     pub gap: u64,
-    /// Spans start in the slot at the same remainder modulo `align` as in the file, with room for
-    /// the aligned pages around them, as O_DIRECT asks. 1 packs them without gaps.
+    /// Spans start in the slot at the same remainder modulo `align` as in the file, with room for the
+    /// aligned pages around them, as O_DIRECT requires. 1 leaves no gaps between spans.
     pub align: u64,
-    /// Leave heads and tails that are not whole aligned pages to [`Plan::edges`].
-    pub edges: bool,
-    /// Ranges that follow each other in memory are worth being together in a slot, since each
-    /// copy out of it costs more than a read of the file.
+    /// Whether unaligned heads and tails go to [`Plan::unaligned`].
+    pub split_unaligned: bool,
+    /// Whether ranges that are adjacent in memory are made adjacent in a slot, since a copy out of
+    /// the slot costs more than a read of the file.
     pub pack: bool,
 }
 
-/// Spans of one block at most, so that blocks of tiny ranges still spread over the workers.
+/// The most spans of one block: tiny ranges must still spread over the workers.
 const MAX_SPANS: u32 = 1024;
 
-/// Blocks of one request at most: a plan of so many takes some gigabytes.
+/// The most blocks of one request, whose plan then takes some gigabytes.
 const MAX_BLOCKS: u64 = 1 << 26;
 
-/// Plans `extents`, which are put in the order of the file, unless they are packed by memory.
+/// Plans `extents` in the order of the file, or in the order given if they are packed by memory.
+///
+/// # Errors
+/// [`Kind::Invalid`] for a range that no file or memory has, and for too many blocks.
 pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
     debug_assert!(cut.block.is_multiple_of(cut.align));
     extents.retain(|e| e.length > 0);
@@ -51,7 +54,7 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
         .remedy("split the request, or use a larger block"));
     }
 
-    // What long ranges are cut into, known beforehand; that of many short ones is not.
+    // The number of blocks is known for long ranges only.
     let bytes: u64 = extents.iter().map(|e| e.length).sum();
     let cuts = (bytes / cut.block) as usize + 1;
     let mut builder = Builder {
@@ -69,8 +72,8 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
     };
     for extent in extents {
         builder.plan.bytes += extent.length;
-        let middle = if cut.edges {
-            builder.take_edges(extent)
+        let middle = if cut.split_unaligned {
+            builder.take_unaligned(extent)
         } else {
             extent
         };
@@ -80,7 +83,7 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
     Ok(builder.plan)
 }
 
-/// Whether most ranges follow each other in memory, in the order given.
+/// Whether most ranges are adjacent in memory, in the order given.
 fn is_packed(extents: &[Extent]) -> bool {
     let runs_on = |w: &[Extent]| w[0].memory + w[0].length as usize == w[1].memory;
     2 * extents.windows(2).filter(|w| runs_on(w)).count() > extents.len()
@@ -89,31 +92,21 @@ fn is_packed(extents: &[Extent]) -> bool {
 struct Builder {
     plan: Plan,
     cut: Cut,
-    /// Slot bytes used by the open block; 0 if none is open.
+    /// Bytes of the slot that the open block uses; 0 if none is open.
     used: u64,
-    /// File offset where the open span ends.
+    /// The file offset behind the open span.
     end_of_span: u64,
-    /// Address behind the last piece.
+    /// The address behind the last piece.
     last_memory_end: usize,
 }
 
 impl Builder {
-    /// Puts head and tail aside; returns the aligned middle, which may be empty.
-    fn take_edges(&mut self, e: Extent) -> Extent {
-        let align = self.cut.align;
-        let start = e.offset.next_multiple_of(align).min(e.end());
-        let end = (e.end() / align * align).max(start);
-        let part = |from: u64, to: u64| Extent {
-            offset: from,
-            length: to - from,
-            memory: e.memory + (from - e.offset) as usize,
-        };
-        for edge in [part(e.offset, start), part(end, e.end())] {
-            if edge.length > 0 {
-                self.plan.edges.push(edge);
-            }
-        }
-        part(start, end)
+    /// Puts the unaligned head and tail aside; returns the aligned middle, which may be empty.
+    fn take_unaligned(&mut self, e: Extent) -> Extent {
+        let [head, middle, tail] = e.split_aligned(self.cut.align);
+        let unaligned = [head, tail].into_iter().filter(|part| part.length > 0);
+        self.plan.unaligned.extend(unaligned);
+        middle
     }
 
     fn add(&mut self, e: Extent) -> Result<()> {
@@ -144,7 +137,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Lets the open span serve the piece too, if that keeps the block within its size.
+    /// Extends the open span to the piece, if the block then stays within its size.
     fn extend_span(&mut self, piece: &Extent, index: u32) -> bool {
         if self.used == 0 || piece.offset > self.end_of_span.saturating_add(self.cut.gap) {
             return false;
@@ -152,13 +145,13 @@ impl Builder {
         let Some(span) = self.plan.spans.last_mut() else {
             return false;
         };
-        // Read by a call of its own, it lies in the slot as in memory: one call more, but one
-        // copy less, which costs more.
+        // Read by a call of its own, the piece is adjacent in the slot as in memory. That takes one
+        // call more, and saves a copy, which costs more.
         let packed = self.cut.pack && self.cut.align == 1 && self.last_memory_end == piece.memory;
         if packed && piece.offset > self.end_of_span {
             return false;
         }
-        // A range that overlaps an earlier, longer one starts behind spans already cut from that.
+        // A range that overlaps an earlier, longer one starts behind spans already cut from it.
         if piece.offset < span.offset {
             return false;
         }
@@ -263,7 +256,7 @@ mod tests {
             block,
             gap,
             align,
-            edges: false,
+            split_unaligned: false,
             pack: true,
         }
     }
@@ -348,13 +341,13 @@ mod tests {
             block_pages in 1u64..5,
             gap in 0u64..6000,
             aligned: bool,
-            edges: bool,
+            unaligned: bool,
             pack: bool,
         ) {
-            let align = if aligned || edges { PAGE } else { 1 };
+            let align = if aligned || unaligned { PAGE } else { 1 };
             // An aligned block needs room for the page before and after a span.
-            let how = Cut { block: block_pages * PAGE, gap: if edges { 0 } else { gap },
-                            align, edges, pack };
+            let how = Cut { block: block_pages * PAGE, gap: if unaligned { 0 } else { gap },
+                            align, split_unaligned: unaligned, pack };
             let mut memory = 0;
             let extents: Vec<Extent> = ranges.iter().map(|&(offset, length)| {
                 let e = extent(offset, length, memory);
@@ -365,7 +358,7 @@ mod tests {
 
             let planned = plan.blocks.iter()
                 .flat_map(|b| plan.block_pieces(b).iter().copied())
-                .chain(plan.edges.iter().copied());
+                .chain(plan.unaligned.iter().copied());
             prop_assert_eq!(bytes_of(planned), bytes_of(extents.iter().copied()));
             prop_assert_eq!(plan.bytes, extents.iter().map(|e| e.length).sum::<u64>());
             prop_assert!(plan.slot_bytes <= how.block);
@@ -378,7 +371,7 @@ mod tests {
                     prop_assert!(start >= last_end);
                     last_end = (span.slot_offset + span.length).next_multiple_of(align);
                     prop_assert!(last_end <= plan.slot_bytes);
-                    if edges {
+                    if unaligned {
                         prop_assert_eq!((span.offset % align, span.length % align), (0, 0));
                     }
                     for piece in plan.pieces(span) {

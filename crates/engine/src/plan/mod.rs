@@ -1,8 +1,9 @@
-//! A plan: which file ranges go to (or come from) which memory, cut into blocks. Pure data.
+//! A plan: which file ranges go to or come from which memory, cut into blocks. Pure data.
 //!
-//! A block is what one worker moves at a time and fits one slot. It holds *spans*, each one read
-//! or write of the file; a span serves *pieces*, the parts of the caller's ranges that lie in it.
-//! *Copies* are the same pieces as seen from the slot, joined where slot and memory both run on.
+//! A *block* is what one worker moves at a time; it fits one slot. It consists of *spans*, each of
+//! which is one read or write of the file. A span serves *pieces*: the parts of the caller's ranges
+//! that lie in it. *Copies* are the same pieces seen from the slot, joined where they are adjacent in
+//! both slot and memory.
 
 mod build;
 
@@ -13,20 +14,23 @@ pub(crate) use build::{Cut, build};
 /// One range of the caller: `length` bytes at `offset` of the file, at address `memory`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
+    /// The first byte in the file.
     pub offset: u64,
+    /// Bytes of the range; 0 moves nothing.
     pub length: u64,
-    /// An address, not a reference: it may be device memory. Valid for `length` bytes until the
-    /// request is finished, as the submitter promised.
+    /// An address rather than a reference, since it may be GPU memory. The submitter promises that
+    /// `length` bytes stay valid there until the request is finished.
     pub memory: usize,
 }
 
 impl Extent {
-    /// File offset behind the range. Only for extents that passed [`end_checked`](Self::end_checked).
+    /// The file offset behind the range. Only for extents that passed
+    /// [`end_checked`](Self::end_checked).
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.length
     }
 
-    /// File offset behind the range; `None` if no file or memory is that long.
+    /// The file offset behind the range; `None` if no file or memory is that long.
     pub(crate) fn end_checked(&self) -> Option<u64> {
         self.memory
             .checked_add(usize::try_from(self.length).ok()?)?;
@@ -35,7 +39,24 @@ impl Extent {
             .filter(|end| i64::try_from(*end).is_ok())
     }
 
-    /// Where in the file two of the extents meet first, if any do.
+    /// Splits the range at file offsets that are multiples of `align` into an unaligned head, the
+    /// aligned middle and an unaligned tail, each of which may be empty.
+    pub(crate) fn split_aligned(&self, align: u64) -> [Extent; 3] {
+        let start = self.offset.next_multiple_of(align).min(self.end());
+        let end = (self.end() / align * align).max(start);
+        let part = |from: u64, to: u64| Extent {
+            offset: from,
+            length: to - from,
+            memory: self.memory + (from - self.offset) as usize,
+        };
+        [
+            part(self.offset, start),
+            part(start, end),
+            part(end, self.end()),
+        ]
+    }
+
+    /// The first file offset that two of the extents share, if any do.
     pub fn overlap(extents: &[Extent]) -> Option<u64> {
         let meets =
             |pair: &[Extent]| pair[0].offset.saturating_add(pair[0].length) > pair[1].offset;
@@ -54,13 +75,13 @@ impl Extent {
 pub(crate) struct Span {
     pub offset: u64,
     pub length: u64,
-    /// Where byte `offset` of the file lies in the slot.
+    /// The place of the span's first byte in the slot.
     pub slot_offset: u64,
     pub pieces: Range<u32>,
 }
 
 impl Span {
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.offset + self.length
     }
 }
@@ -87,28 +108,27 @@ pub(crate) struct Plan {
     spans: Vec<Span>,
     pieces: Vec<Extent>,
     copies: Vec<Copy>,
-    /// Heads and tails of an O_DIRECT write that are not whole aligned pages. They are written
-    /// through the page cache when all blocks are done, so that no page is written both ways at
-    /// the same time.
-    pub edges: Vec<Extent>,
-    /// Bytes of the caller in blocks and edges.
+    /// The unaligned heads and tails of an O_DIRECT write. They are written through the page cache
+    /// when all blocks are done, so that no page is written both ways at the same time.
+    pub unaligned: Vec<Extent>,
+    /// Bytes of the caller in blocks and in unaligned heads and tails.
     pub bytes: u64,
-    /// Room that the largest block needs in a slot.
+    /// Bytes of a slot that the largest block needs.
     pub slot_bytes: u64,
 }
 
 impl Plan {
-    pub fn spans(&self, block: &Block) -> &[Span] {
+    pub(crate) fn spans(&self, block: &Block) -> &[Span] {
         &self.spans[block.spans.start as usize..block.spans.end as usize]
     }
-    pub fn pieces(&self, span: &Span) -> &[Extent] {
+    pub(crate) fn pieces(&self, span: &Span) -> &[Extent] {
         &self.pieces[span.pieces.start as usize..span.pieces.end as usize]
     }
-    pub fn copies(&self, block: &Block) -> &[Copy] {
+    pub(crate) fn copies(&self, block: &Block) -> &[Copy] {
         &self.copies[block.copies.start as usize..block.copies.end as usize]
     }
     /// The pieces of all spans of a block.
-    pub fn block_pieces(&self, block: &Block) -> &[Extent] {
+    pub(crate) fn block_pieces(&self, block: &Block) -> &[Extent] {
         match self.spans(block) {
             [] => &[],
             [first, .., last] => {
@@ -117,12 +137,12 @@ impl Plan {
             [only] => self.pieces(only),
         }
     }
-    /// All pieces and edges: what the plan moves.
-    pub fn extents(&self) -> impl Iterator<Item = &Extent> {
-        self.pieces.iter().chain(&self.edges)
+    /// All that the plan moves: pieces, and unaligned heads and tails.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = &Extent> {
+        self.pieces.iter().chain(&self.unaligned)
     }
-    /// First file byte and length of the stretch of file in which a block's spans lie.
-    pub fn stretch(&self, block: &Block) -> (u64, u64) {
+    /// Offset and length of the stretch of file that a block's spans lie in.
+    pub(crate) fn stretch(&self, block: &Block) -> (u64, u64) {
         let spans = self.spans(block);
         let start = spans.iter().map(|s| s.offset).min().unwrap_or(0);
         let end = spans.iter().map(Span::end).max().unwrap_or(0);

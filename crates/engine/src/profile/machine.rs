@@ -1,4 +1,4 @@
-//! The machine that a profile was made on, as far as it decides which options are best.
+//! What decides which options are best for a machine.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::file::page_size;
 use crate::gpu::Driver;
 use crate::sharing;
 
-/// What counts for transfers of host memory, too.
+/// What also matters for transfers of host memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     /// Cores that the process may use.
@@ -14,31 +14,31 @@ pub(crate) struct Machine {
     pub page_size: u64,
 }
 
-/// A GPU, and its company.
+/// A GPU and what it shares the host with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gpu {
     pub name: String,
     pub pci_bus_id: String,
-    /// The CUDA version of the driver and, where it is told, the version of the kernel module.
+    /// The CUDA version of the driver and, if it is known, the version of the kernel module.
     pub driver: String,
-    /// GPUs of the host, also those that the process does not see.
+    /// The GPUs of the host, even those that the process does not see.
     pub count: u64,
 }
 
 impl Machine {
-    pub fn here() -> Machine {
+    pub(crate) fn here() -> Machine {
         Machine {
             cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
             page_size: page_size(),
         }
     }
 
-    pub fn as_json(&self) -> Value {
+    pub(crate) fn as_json(&self) -> Value {
         json!({ "cores": self.cores, "page_size": self.page_size })
     }
 
     /// How the machine of a profile differs from this one.
-    pub fn difference(&self, made_on: &Value) -> Option<String> {
+    pub(crate) fn difference(&self, made_on: &Value) -> Option<String> {
         let numbers = [("cores", self.cores), ("page_size", self.page_size)];
         numbers
             .iter()
@@ -47,7 +47,7 @@ impl Machine {
 }
 
 impl Gpu {
-    pub fn of(driver: &Driver, ordinal: i32) -> Gpu {
+    pub(crate) fn of(driver: &Driver, ordinal: i32) -> Gpu {
         let version = driver.version().map(|(a, b)| format!("{a}.{b}"));
         let module = std::fs::read_to_string("/sys/module/nvidia/version").ok();
         let module = module.map(|text| format!(" ({})", text.trim()));
@@ -61,7 +61,7 @@ impl Gpu {
         }
     }
 
-    pub fn as_json(&self) -> Value {
+    pub(crate) fn as_json(&self) -> Value {
         json!({
             "name": self.name,
             "pci_bus_id": self.pci_bus_id,
@@ -71,7 +71,7 @@ impl Gpu {
     }
 
     /// As [`Machine::difference`].
-    pub fn difference(&self, made_on: &Value) -> Option<String> {
+    pub(crate) fn difference(&self, made_on: &Value) -> Option<String> {
         let here = self.as_json();
         ["name", "pci_bus_id", "driver", "count"]
             .iter()

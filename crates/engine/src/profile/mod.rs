@@ -1,9 +1,9 @@
-//! The tuned profile: options that `penstock tune` found best for a file system and a GPU, the level
-//! of options between the environment and the defaults.
+//! The tuned profile: the options that `penstock tune` found best for a file system and a GPU. They
+//! are the level of options between the environment and the defaults.
 //!
-//! A profile is a file of the user's configuration folder, named for the mount and the GPU that it is
-//! about. It is read when a request first concerns both, once in a process. One that is damaged, or
-//! was made on a machine that has changed since, is not used, and reports say why.
+//! A profile is a file in the user's configuration folder, named after its mount and GPU. It is
+//! read once in a process, when a request first needs it. A profile that is damaged, or of a
+//! machine that has changed, is not used, and reports say why.
 
 mod machine;
 mod record;
@@ -21,15 +21,15 @@ use crate::options::{Choice, IoMode, Options, RouteName};
 pub(crate) use machine::{Gpu, Machine};
 pub(crate) use record::{Place, Profile};
 
-/// What was found for a mount and a GPU, or for a mount and host memory.
+/// The profiles that were found, by mount and GPU or by mount and host memory.
 pub(crate) type Found = Result<Profile, String>;
 
 pub(crate) struct Profiles {
-    /// `None` where profiles are turned off, or there is nowhere to keep them.
+    /// `None` if profiles are turned off or there is no folder for them.
     folder: Option<PathBuf>,
-    /// Whether the folder holds any file. If not, no file is asked for its mount.
+    /// Whether the folder has any file. If not, no file is asked for its mount.
     is_empty: OnceLock<bool>,
-    /// By mount and CUDA ordinal, -1 for host memory.
+    /// The key is the mount and the CUDA ordinal, -1 for host memory.
     known: Mutex<Vec<Known>>,
 }
 
@@ -40,8 +40,8 @@ struct Known {
 }
 
 impl Profiles {
-    /// Those of the folder that the environment names.
-    pub fn of_environment() -> Profiles {
+    /// The profiles of the folder that the environment names.
+    pub(crate) fn of_environment() -> Profiles {
         Profiles::new(if is_off() { None } else { folder() })
     }
 
@@ -53,8 +53,8 @@ impl Profiles {
         }
     }
 
-    /// The profile for a file and memory of a GPU, or of the host without a context.
-    pub fn find(&self, file: &File, context: Option<&Context>) -> Option<Arc<Found>> {
+    /// The profile for a file and a GPU, or host memory without a context.
+    pub(crate) fn find(&self, file: &File, context: Option<&Context>) -> Option<Arc<Found>> {
         let folder = self.folder.as_deref()?;
         if *self.is_empty.get_or_init(|| is_empty(folder)) {
             return None;
@@ -82,15 +82,16 @@ fn is_empty(folder: &Path) -> bool {
     entries.is_ok_and(|mut entries| entries.next().is_none()) || !folder.is_dir()
 }
 
-/// PENSTOCK_PROFILE=off.
+/// Whether the environment says PENSTOCK_PROFILE=off.
 fn is_off() -> bool {
     std::env::var_os("PENSTOCK_PROFILE").is_some_and(|word| word == "off")
 }
 
-/// Where profiles are kept: PENSTOCK_PROFILE_DIR, else `penstock` in the user's configuration folder.
+/// The folder of profiles: PENSTOCK_PROFILE_DIR, or else `penstock` in the user's configuration
+/// folder.
 fn folder() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    // By the XDG specification a path that is not absolute does not count.
+    // The XDG specification ignores paths that are not absolute.
     let configuration = || {
         let named = variable("XDG_CONFIG_HOME").map(PathBuf::from);
         let usual = || variable("HOME").map(|home| PathBuf::from(home).join(".config"));
@@ -106,9 +107,9 @@ fn path(folder: &Path, mount: &Mount, gpu: Option<&Gpu>) -> PathBuf {
     folder.join(format!("{}-{of}.json", mount.name()))
 }
 
-/// What a profile's file says; `None` if there is none.
+/// The contents of a profile's file; `None` if there is none.
 fn read(path: &Path, gpu: Option<&Gpu>) -> Option<Found> {
-    /// A profile has a few thousand bytes.
+    /// The most bytes that are read. A profile has a few thousand.
     const MOST: u64 = 1 << 20;
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let named = |why: String| {
@@ -126,8 +127,9 @@ fn read(path: &Path, gpu: Option<&Gpu>) -> Option<Found> {
     }
 }
 
-/// What a profile adds to the options that are set already: nothing if it has no row for the request, or
-/// if these ask for another way than the row, for which its other options were not found.
+/// What a profile adds to the options that are set. It adds nothing if it has no row for the
+/// request, or if the options ask for another way than the row, with which its other values were
+/// not measured.
 pub(crate) fn under(
     inner: &Options,
     profile: &Profile,
@@ -135,12 +137,12 @@ pub(crate) fn under(
     bytes: u64,
     place: Place,
 ) -> Option<Options> {
-    /// Leaving a choice open is asking for `auto`.
+    /// An open choice means `auto`.
     fn agree<T: PartialEq>(inner: Option<T>, row: Option<T>, auto: T) -> bool {
         inner.is_none_or(|asked| asked == row.unwrap_or(auto))
     }
     let row = profile.row(operation, bytes, place)?;
-    // What the page cache has never goes past it.
+    // Cached bytes never bypass the page cache.
     let direct = match place {
         Place::Cache => Choice::No,
         Place::Storage => Choice::Auto,
@@ -154,8 +156,8 @@ pub(crate) fn under(
 
 // -- for describe ---------------------------------------------------------------------------
 
-/// Where profiles are kept, the machine as they name it and, for a mount, what there is for it: for
-/// host memory and each GPU.
+/// The folder of profiles, the machine as they name it and, for a mount, its profiles for host
+/// memory and each GPU.
 pub(crate) fn describe(mount: Option<&Mount>, driver: Option<&Driver>) -> Value {
     let folder = folder();
     let gpus = driver.map_or(0, |driver| driver.device_count().unwrap_or(0));

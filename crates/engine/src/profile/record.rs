@@ -6,19 +6,19 @@ use super::{Gpu, Machine};
 use crate::file::position::Operation;
 use crate::options::{Choice, Options, RouteName};
 
-/// The form of the file that this version reads.
+/// The format of the file that this version reads.
 pub(crate) const FORMAT: u64 = 1;
-/// Requests of at most so many bytes are small,
+/// Requests of at most so many bytes are small.
 pub(crate) const SMALL_TO: u64 = 4 << 20;
-/// and those of at least so many are large. Nothing is measured for those between.
+/// Requests of at least so many bytes are large. Sizes between are not measured.
 pub(crate) const LARGE_FROM: u64 = 64 << 20;
 
-/// Where a read finds its bytes, and where a write has brought them when it is done.
+/// Where a read finds its bytes, and where a finished write has put them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The page cache.
     Cache,
-    /// The medium: reads that are not cached, writes with durable=yes.
+    /// The medium: reads that are not cached, and writes with durable=yes.
     Storage,
 }
 
@@ -43,8 +43,12 @@ struct Row {
 }
 
 impl Profile {
-    /// Reads a profile for this machine; an error says why it does not count.
-    pub fn parse(text: &str, machine: &Machine, gpu: Option<&Gpu>) -> Result<Profile, String> {
+    /// Reads a profile for this machine. An error says why the profile does not count.
+    pub(crate) fn parse(
+        text: &str,
+        machine: &Machine,
+        gpu: Option<&Gpu>,
+    ) -> Result<Profile, String> {
         let value: Value =
             serde_json::from_str(text).map_err(|e| format!("it is damaged ({e})"))?;
         match value["format"].as_u64() {
@@ -71,8 +75,8 @@ impl Profile {
         })
     }
 
-    /// The options for a request of so many bytes, if such were measured.
-    pub fn row(&self, operation: Operation, bytes: u64, place: Place) -> Option<Options> {
+    /// The options for a request of so many bytes, if such requests were measured.
+    pub(crate) fn row(&self, operation: Operation, bytes: u64, place: Place) -> Option<Options> {
         let size = match bytes {
             0..=SMALL_TO => Size::Small,
             LARGE_FROM.. => Size::Large,
@@ -118,7 +122,8 @@ impl Row {
         Ok(row)
     }
 
-    /// A profile chooses ways. It neither changes what a write promises nor asks for what must fail.
+    /// A profile chooses ways: it neither changes what a write promises nor asks for what must
+    /// fail.
     fn is_possible(&self, on_gpu: bool) -> bool {
         let Options {
             durable,

@@ -1,7 +1,7 @@
-//! Which route, block, number of workers and way past the page cache serve a request best.
+//! Chooses route, block, number of workers and direct I/O for a request.
 //!
-//! What the caller asked for is taken; then what the tuned profile says; the rest follows from the kind
-//! of memory, the size, the shape of the request, how much of the file is cached, and what the GPUs of
+//! The caller's options come first, then the tuned profile. The rest follows from the kind of
+//! memory, the size and shape of the request, how much of the file is cached, and what the GPUs of
 //! the host share. docs/performance.md has the measurements behind the constants.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::routes::{
 };
 use crate::sharing::Staging;
 
-/// How much there is to move, in how large ranges.
+/// How many bytes a request moves, in ranges of which size.
 #[derive(Clone, Copy)]
 pub(super) struct Load {
     bytes: u64,
@@ -30,8 +30,8 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub fn of(extents: &[Extent]) -> Load {
-        // Hostile lengths may add up to more than there is; the plan refuses them.
+    pub(crate) fn of(extents: &[Extent]) -> Load {
+        // Hostile lengths may add up to more than 64 bits; the plan refuses them.
         let add = |sum: u64, e: &Extent| sum.saturating_add(e.length);
         let bytes = extents.iter().fold(0, add);
         Load {
@@ -45,7 +45,7 @@ impl Load {
     }
 }
 
-/// What a request, or one part of it, gets.
+/// The choice for a request, or for one part of it.
 pub(super) struct Chosen {
     pub route: Arc<dyn Route>,
     pub cut: Cut,
@@ -53,9 +53,9 @@ pub(super) struct Chosen {
     pub threads: usize,
     pub queue_depth: u32,
     pub slots: u32,
-    /// What the options have from the tuned profile.
+    /// The options that come from the tuned profile.
     pub tuned: Options,
-    /// Why there is nothing from it, although there is a profile.
+    /// Why none come from it, although there is a profile.
     pub not_tuned: Option<String>,
 }
 
@@ -68,43 +68,42 @@ pub(super) struct Chooser<'a> {
     pub memory: &'a Memory,
     pub options: &'a Options,
     pub load: Load,
-    /// The caller goes on meanwhile, maybe with work on the same GPU.
+    /// Whether the caller may use the GPU meanwhile.
     pub background: bool,
 }
 
-/// Reads that are not cached go past the cache from this size on.
+/// Reads of at least this size that are not cached bypass the page cache.
 const DIRECT_READ_GPU: u64 = 4 << 20;
-/// For host memory later: a program that reads a file into host memory often reads it again, and
-/// then finds it cached.
+/// The same for host memory, where a program often reads a file again and then finds it cached.
 const DIRECT_READ_HOST: u64 = 1 << 30;
-/// Durable writes go past the cache from this size on. Others are done when the cache has them,
-/// which no medium can beat.
+/// Durable writes of at least this size bypass the page cache. Other writes are done when the cache
+/// has them, which no medium can beat.
 const DIRECT_WRITE: u64 = 64 << 20;
 
-/// From this many workers on, their copies out of the page cache keep up with the link.
+/// So many workers copy out of the page cache as fast as the link to the GPU.
 const ENOUGH_COPIERS: usize = 4;
 pub(crate) const MAX_AUTO_THREADS: usize = 8;
-/// Pinning pages costs more than copying them below this size.
+/// Below this size, pinning pages costs more than copying them.
 const MAPPED_FROM: u64 = 4 << 20;
-/// Workers that write through the page cache stand in line for the lock of the file on most file
-/// systems: more of them pay only for ranges that take time to bring together, or elsewhere.
+/// Workers that write through the page cache wait for the lock of the file on most file systems. More
+/// of them help only with ranges that take time to gather, or on other file systems.
 const MAX_BUFFERED_WRITERS: usize = 4;
 pub(crate) const DEFAULT_QUEUE_DEPTH: u32 = 16;
-/// One slot of a worker is with the file while the other is with the GPU.
+/// A worker uses one slot with the file while the GPU uses the other.
 pub(crate) const DEFAULT_SLOTS: u32 = 2;
-/// One worker is best for so much; four times as much is worth twice the workers, since waking
-/// them takes time.
+/// One worker is best for so many bytes. Four times as many bytes are worth twice the workers, since
+/// waking them takes time.
 const FIRST_THREAD: u64 = 2 << 20;
 
 const STAGED_BLOCK: u64 = 8 << 20;
-/// The copy into the page cache finds so much still in the processor's cache, where the GPU's bytes
-/// have just arrived; and who else writes to the file waits no longer than that for its lock.
+/// So many bytes from the GPU are still in the processor's cache when they are copied into the page
+/// cache, and other writers of the file wait no longer than that for its lock.
 const BUFFERED_WRITE: u64 = 1 << 20;
 const MAPPED_BLOCK: u64 = 32 << 20;
 const GDS_BLOCK: u64 = 16 << 20;
 
 impl Chooser<'_> {
-    pub fn choose(self, extents: &[Extent]) -> Result<Chosen> {
+    pub(crate) fn choose(self, extents: &[Extent]) -> Result<Chosen> {
         let cached = self.cached_share(extents);
         let (tuned, not_tuned) = self.tuned(cached);
         let options = self.options.or(tuned);
@@ -139,7 +138,7 @@ impl Chooser<'_> {
             _ if direct == Direct::Never => 4 << 10,
             _ => 16 << 10,
         };
-        let edges = self.operation == Operation::Write
+        let split_unaligned = self.operation == Operation::Write
             && direct != Direct::Never
             && route.name() != RouteName::Gds;
         Ok(Chosen {
@@ -148,7 +147,7 @@ impl Chooser<'_> {
                 block,
                 gap,
                 align,
-                edges,
+                split_unaligned,
                 pack: self.memory.context.is_some(),
             },
             direct,
@@ -160,7 +159,7 @@ impl Chooser<'_> {
         })
     }
 
-    /// What the tuned profile adds to the options, or why it adds nothing where there is one.
+    /// What the tuned profile adds to the options, or why an existing profile adds nothing.
     fn tuned(&self, cached: f64) -> (Options, Option<String>) {
         let none = (Options::default(), None);
         let context = self.memory.context.as_deref();
@@ -171,7 +170,7 @@ impl Chooser<'_> {
             Operation::Read if cached < 0.05 => Place::Storage,
             Operation::Read => return none,
         };
-        // Of many small ranges nothing is measured.
+        // Profiles have no measurements of many small ranges.
         if self.load.is_scattered() {
             return none;
         }
@@ -189,17 +188,17 @@ impl Chooser<'_> {
         }
     }
 
-    /// Whether a row of a profile, which nobody has asked for by name, leads somewhere here.
+    /// Whether a row of the profile, which no caller asked for by name, can serve this request.
     fn can_follow(&self, tuned: &Options) -> bool {
         match tuned.route {
-            // It waits for the GPU to be idle.
+            // The route waits until the GPU is idle.
             Some(RouteName::Mapped) => !self.background,
             Some(RouteName::Gds) => gds::takes(self.file),
             _ => true,
         }
     }
 
-    /// How much of the cache and of the cores a staged read may take.
+    /// The workers and blocks of a staged read, by its share of cache and cores.
     fn staging(&self, cached: f64, route: RouteName, slots: u32) -> Staging {
         let alone = Staging {
             threads: MAX_AUTO_THREADS,
@@ -217,7 +216,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// Which share of the ranges is in the page cache, by a few samples.
+    /// The share of the ranges that is in the page cache, from a few samples.
     fn cached_share(&self, extents: &[Extent]) -> f64 {
         const SAMPLES: u64 = 16;
         const WINDOW: u64 = 64 << 10;
@@ -267,9 +266,9 @@ impl Chooser<'_> {
                 } else {
                     DIRECT_READ_HOST
                 };
-                // What all samples found cached is not asked about again block by block. Scattered
-                // ranges are judged together: packing them tightly pays only if hardly any of
-                // them has to be read in whole pages.
+                // If all samples are cached, blocks are not asked about one by one. Scattered ranges
+                // are judged together: packing them tightly pays only if hardly any of them has to be
+                // read in whole pages.
                 let cached_enough = if self.load.is_scattered() { 0.95 } else { 1.0 };
                 let wanted = self.load.bytes >= from
                     && cached < cached_enough
@@ -287,7 +286,7 @@ impl Chooser<'_> {
         if let Some(threads) = self.options.threads {
             return threads as usize;
         }
-        // Threads that wait for a medium need no core of their own.
+        // Threads that wait for a medium need no core each.
         if cached < 0.5 || direct == Direct::Preferred || direct == Direct::Always {
             return MAX_AUTO_THREADS;
         }
@@ -296,7 +295,7 @@ impl Chooser<'_> {
             Operation::Write
                 if self.file.system().takes_one_writer()
                     && !self.load.is_scattered()
-                    // Whose bytes go straight to storage, past the page cache.
+                    // cuFile's bytes bypass the page cache.
                     && route != RouteName::Gds =>
             {
                 1
@@ -311,7 +310,7 @@ impl Chooser<'_> {
         worthwhile.clamp(1, self.copiers().min(most))
     }
 
-    /// How many workers could copy at the same time.
+    /// The most workers that can copy at the same time.
     fn copiers(&self) -> usize {
         match self.options.threads {
             Some(threads) => threads as usize,
@@ -323,7 +322,7 @@ impl Chooser<'_> {
         let uring = match self.options.io.unwrap_or(IoMode::Auto) {
             IoMode::Uring => true,
             IoMode::Threads => false,
-            // A medium answers scattered reads best when it has many of them at a time.
+            // A medium serves scattered reads best when it has many of them at once.
             IoMode::Auto => cached < 0.5 && self.load.is_scattered(),
         };
         if self.memory.context.is_none() {
@@ -364,8 +363,8 @@ impl Chooser<'_> {
         })
     }
 
-    /// Bytes of a block: as asked for, or the route's best, smaller where there would not be
-    /// enough blocks to keep all workers busy.
+    /// The bytes of a block: as asked for, or the route's best, or less if there would be too few
+    /// blocks to keep all workers busy.
     fn block(&self, route: RouteName, direct: Direct, threads: usize, staged: u64) -> Result<u64> {
         let align = self.file.direct_alignment();
         let (best, least) = match route {
@@ -386,7 +385,7 @@ impl Chooser<'_> {
                 share.next_multiple_of(64 << 10).clamp(least, best)
             }
         };
-        // Two slots of each worker, and the aligned pages around a span, must fit the ring.
+        // Two slots of a worker, with the aligned pages around a span, must fit the ring.
         let most = (self.engine.ring.capacity() / 2).max(align);
         Ok(block.min(most).next_multiple_of(align))
     }

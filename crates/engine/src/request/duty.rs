@@ -1,27 +1,41 @@
-//! What a request does, seen from the workers that serve it.
+//! What a request does, as its workers see it.
 
+use std::any::Any;
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use super::job::Job;
+use super::progress::Progress;
 use super::tracker::Tracker;
+use super::{Made, make_job};
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
 use crate::file::position::Operation;
-use crate::report::Counters;
+use crate::gpu::Context;
+use crate::options::{MAX_THREADS, RouteName};
+use crate::report::{self, Counters};
 use crate::staging::Ring;
 
 /// Work for the engine's workers: a plain transfer, or what another crate makes of several.
 ///
-/// As many workers as were asked for, or fewer, call [`serve`](Self::serve), all at the same time.
-/// When all of them have returned, the request concludes: on one thread, once.
+/// At most as many workers as the order names call [`serve`](Self::serve) at the same time. When
+/// all of them have returned, the request concludes, once and on one thread: [`end`](Self::end) or
+/// [`clean_up`](Self::clean_up), then [`finished`](Self::finished).
 pub trait Duty: Send + Sync {
-    /// One worker's share. Returns when nothing is left that this worker could take on, or when
-    /// [`Share::stopping`] says so; then nothing that it started touches any memory.
+    /// One worker's share. Returns when this worker finds nothing left to do, or when
+    /// [`Share::stopping`] is true. Nothing that it started then touches any memory.
+    ///
+    /// # Errors
+    /// The first error of all workers is the outcome, and stops the others.
     fn serve(&self, share: &Share<'_>) -> Result<()>;
 
-    /// What comes last, when all shares went well.
+    /// What comes last if all shares succeeded.
+    ///
+    /// # Errors
+    /// An error is the outcome of the request.
     fn end(&self, _share: &Share<'_>) -> Result<()> {
         Ok(())
     }
@@ -29,26 +43,79 @@ pub trait Duty: Send + Sync {
     /// Undoes what must not stay of a request that failed.
     fn clean_up(&self) {}
 
-    /// An error with the name of the file that the caller knows.
+    /// Adds the name of the file that the caller knows to an error.
     fn named(&self, error: Error) -> Error;
 
+    /// The direction, for traces.
     fn operation(&self) -> Operation;
 
-    /// What only the submitter's thread may do, such as calling HDF5. Called by
-    /// [`Request::turn`](super::Request::turn) when a worker has asked for it, and when all workers
-    /// have left; says what remains. Never called again after `Remaining::Nothing`, an error, or
-    /// when the request was stopped.
+    /// What only the submitter's thread may do, such as calling HDF5; returns what remains.
+    ///
+    /// [`Request::turn`](super::Request::turn) calls this when a worker has asked for a turn, and
+    /// when all workers have left. It is not called again after [`Remaining::Nothing`] or an error,
+    /// nor once the request was stopped.
+    ///
+    /// # Errors
+    /// An error is the outcome of the request, and stops its workers.
     fn turn(&self, _share: &Share<'_>) -> Result<Remaining> {
         Ok(Remaining::Nothing)
     }
 
-    /// Gives back what only the submitter's thread may give back. Called once, on that thread,
-    /// after the last turn; of a request that was stopped, after all workers have left. Not called
-    /// if the submitter drops the request instead of taking its turns.
+    /// Releases what only the submitter's thread may release. Called once on that thread: after the
+    /// last turn or, if the request was stopped, when all workers have left. Not called if the
+    /// submitter drops the request instead of taking its turns.
     fn end_turns(&self) {}
 
-    /// The outcome was published: all that the duty holds, such as files, is let go.
+    /// Drops all that the duty has, such as files. The outcome is published.
     fn finished(self: Box<Self>) {}
+}
+
+/// A duty to be made a request.
+pub struct DutyOrder {
+    /// What the workers do.
+    pub duty: Box<dyn Duty>,
+    /// The file that errors name.
+    pub path: PathBuf,
+    /// The most workers that can find something to do; at least 1.
+    pub workers: usize,
+    /// A context of the memory, if it is on a GPU.
+    pub context: Option<Arc<Context>>,
+    /// The route that the report names if nothing moves.
+    pub asked: RouteName,
+    /// The block that the report names, in bytes.
+    pub block: u64,
+    /// Whether the submitter takes turns: [`Duty::turn`].
+    pub has_turns: bool,
+    /// Bytes of the caller that moved before the request was submitted.
+    pub moved: u64,
+    /// The path that these bytes took.
+    pub moved_by: report::Path,
+    /// Why the request does not do as it was asked.
+    pub note: Option<String>,
+}
+
+impl DutyOrder {
+    pub(super) fn into_job(
+        self,
+        engine: &'static Engine,
+        owner: Option<Box<dyn Any + Send>>,
+    ) -> Made {
+        let lanes = self.workers.clamp(1, MAX_THREADS as usize);
+        let progress = match self.has_turns {
+            true => Progress::with_turns(lanes),
+            false => Progress::new(lanes),
+        };
+        let mut tracker = Tracker::new(self.path, Instant::now(), progress);
+        tracker.asked = self.asked;
+        tracker.block = self.block;
+        tracker.device = self.context.as_ref().map_or(-1, |c| c.device);
+        tracker.context = self.context;
+        tracker.counters.moved(self.moved_by, self.moved);
+        if let Some(note) = &self.note {
+            tracker.counters.note(note);
+        }
+        make_job(engine, self.duty, tracker, lanes, owner)
+    }
 }
 
 /// What is left to do after the submitter's turn.
@@ -56,9 +123,10 @@ pub trait Duty: Send + Sync {
 pub enum Remaining {
     /// No further turn is needed.
     Nothing,
-    /// Workers are at it; a turn will be asked for, at the latest when all of them have left.
+    /// Workers are busy. They will ask for a turn, at the latest when all of them have left.
     Turns,
-    /// As `Turns`, but so many more workers are needed, as others left for want of room.
+    /// As [`Turns`](Self::Turns), and so many more workers are needed, since others left for lack of
+    /// memory.
     Workers(usize),
 }
 
@@ -78,20 +146,22 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// Whether workers should take nothing more on: the request failed or was cancelled.
+    /// Whether workers should start nothing more, since the request failed or was cancelled.
     pub fn stopping(&self) -> bool {
         self.tracker.progress.stopping()
     }
 
+    /// The counters of the request.
     pub fn counters(&self) -> &'a Counters {
         &self.tracker.counters
     }
 
+    /// The ring of pinned slots.
     pub fn ring(&self) -> &'static Ring {
         &self.engine.ring
     }
 
-    /// This worker has found something to do.
+    /// Counts this worker as one that has found something to do; once, however often it is called.
     pub fn joined(&self) {
         if !self.joined.replace(true) {
             self.tracker.counters.joined();
@@ -105,9 +175,9 @@ impl<'a> Share<'a> {
 }
 
 impl Job {
-    /// The submitter's turn, if it was asked for. More workers than the request has left are given
-    /// to `start`.
-    pub fn turn(self: &Arc<Self>, start: impl FnOnce(usize)) {
+    /// Takes the submitter's turn, if it was asked for. `start` starts more workers, if the turn
+    /// asks for some.
+    pub(crate) fn turn(self: &Arc<Self>, start: impl FnOnce(usize)) {
         let progress = &self.tracker.progress;
         self.tracker.signals.quiet();
         if !progress.take_turn() {
@@ -127,7 +197,7 @@ impl Job {
             }
         }
         if share.stopping() {
-            // Those who have not begun find nothing to do; the others ask for the turn again when
+            // Workers that have not begun find nothing to do; the others ask for another turn when
             // they have left.
             self.leave(self.to_begin.swap(0, Relaxed));
             if progress.is_alone() {
@@ -136,10 +206,10 @@ impl Job {
         }
     }
 
-    /// The submitter leaves, and with it the workers that have not begun.
+    /// Lets the submitter leave, and with it the workers that have not begun.
     fn end_turns(&self) {
         if self.tracker.progress.end_turns() {
-            // Nothing comes of a failure: what was to be given back is given back.
+            // A panic changes nothing: the submitter leaves all the same.
             let _ = self.on_duty(|duty| {
                 duty.end_turns();
                 Ok(())
@@ -148,8 +218,9 @@ impl Job {
         }
     }
 
-    /// The submitter leaves without having taken its turns. Workers may still be at it.
-    pub fn give_turns_up(&self) {
+    /// Lets the submitter leave without its turns, which stops the request. Workers may still be
+    /// busy.
+    pub(crate) fn give_turns_up(&self) {
         let progress = &self.tracker.progress;
         if progress.end_turns() {
             let dropped = Error::new(

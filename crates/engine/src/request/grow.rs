@@ -1,9 +1,9 @@
-//! Room for a direct write beyond the end of the file.
+//! Allocates room for a direct write beyond the end of the file.
 //!
 //! A file system serialises direct writes that extend a file. So the blocks are allocated, and the
-//! file made as long as it will be, before the first worker writes. A write that fails takes
-//! neither back: others may write to the file meanwhile, in other processes too, and no system
-//! call shortens a file, or frees its blocks, only where nobody else has written.
+//! file is made as long as it will be, before the first worker writes. A write that fails undoes
+//! neither: another process may write to the file meanwhile, and no system call shortens a file, or
+//! frees its blocks, only where nobody else has written.
 
 use std::io;
 
@@ -12,9 +12,11 @@ use crate::file::File;
 use crate::file::room::Room;
 use crate::plan::Plan;
 
-/// Allocates what the plans write beyond the end of the file, and not the gaps between. If there
-/// is no room for that, the length is as before. Where it cannot be allocated beforehand, each
-/// write extends the file by itself.
+/// Allocates what the plans write beyond the end of the file, without the gaps between. On file
+/// systems that cannot allocate beforehand, each write extends the file itself.
+///
+/// # Errors
+/// ENOSPC if the file system has too little space; the length of the file is then as before.
 pub(super) fn grow<'a>(file: &File, plans: impl Iterator<Item = &'a Plan>) -> Result<()> {
     let size = file.size()?;
     let mut beyond: Vec<(u64, u64)> = plans
@@ -44,11 +46,11 @@ pub(super) fn grow<'a>(file: &File, plans: impl Iterator<Item = &'a Plan>) -> Re
             return Ok(());
         }
     }
-    // No room is needed any more, so this does not fail for want of it half-way.
+    // All blocks are allocated, so this does not fail half-way for lack of space.
     file.allocate(last, end - last, true).map(drop)
 }
 
-/// Sorted ranges that do not overlap, with neighbours made one.
+/// Joins adjacent ranges. They are sorted and do not overlap.
 fn joined(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut joined: Vec<(u64, u64)> = Vec::new();
     for &(start, end) in ranges {

@@ -1,4 +1,4 @@
-//! A submitted duty: what its workers share, and how the last of them concludes.
+//! A submitted duty: what its workers share, and how the last of them concludes it.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,35 +10,34 @@ use super::progress::Waited;
 use super::tracker::Tracker;
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
-use crate::tally::Round;
+use crate::in_flight::{REQUESTS, Round, WITHOUT_TURNS};
 use crate::trace;
 
 pub(crate) struct Job {
     pub engine: &'static Engine,
-    /// Until the request has concluded: tasks that workers come to later find nothing, and hold
-    /// no file open.
+    /// `None` once the request has concluded, so that tasks which run later keep no file open.
     pub duty: RwLock<Option<Box<dyn Duty>>>,
     pub tracker: Arc<Tracker>,
     /// Workers that have not begun and are still wanted.
     pub to_begin: AtomicUsize,
-    /// The submitter has a share of the work.
+    /// Whether the submitter has a share of the work.
     pub has_turns: bool,
-    /// Its places in the engine's counts of all requests, and of those without turns.
+    /// Its rounds in [`REQUESTS`], and in [`WITHOUT_TURNS`] if it has none.
     pub entered: Round,
-    pub independent: Option<Round>,
-    /// What must stay alive until no worker touches the buffers: the submitter's keepalive.
+    pub without_turns: Option<Round>,
+    /// What keeps the buffers alive until no worker touches them any more.
     pub owner: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 impl Job {
-    pub fn share(&self) -> Share<'_> {
+    pub(crate) fn share(&self) -> Share<'_> {
         Share::new(self.engine, &self.tracker)
     }
 
-    /// One worker's share: until nothing is left to take on, an error, or a cancellation. The last
-    /// worker to come out concludes the request. It does not wait for workers that have not
-    /// begun, which may be long in the service of other requests: they find nothing left to do.
-    pub fn serve(self: &Arc<Self>) {
+    /// Does one worker's share. The last worker to leave concludes the request. It does not wait for
+    /// workers that have not begun, which may be busy with other requests for long: they find nothing
+    /// left to do.
+    pub(crate) fn serve(self: &Arc<Self>) {
         let begins = |n: usize| n.checked_sub(1);
         if self
             .to_begin
@@ -50,8 +49,8 @@ impl Job {
         if let Err(error) = self.on_duty(|duty| duty.serve(&self.share())) {
             self.tracker.progress.fail(error);
         }
-        // With turns, a worker also leaves for want of room, while there is work for others; the
-        // submitter's last turn says when there is none.
+        // With turns, a worker may also leave for lack of memory while others have work; the
+        // submitter's last turn tells when there is none.
         let needless = match self.has_turns {
             true => 0,
             false => self.to_begin.swap(0, Relaxed),
@@ -59,9 +58,9 @@ impl Job {
         self.leave(needless + 1);
     }
 
-    /// Does something with the duty, on behalf of one who has a share that is not left. A failure
-    /// names the file.
-    pub fn on_duty<T>(&self, act: impl FnOnce(&dyn Duty) -> Result<T>) -> Result<T> {
+    /// Calls `act` with the duty, for a caller whose share is not left. Errors get the file's name,
+    /// and a panic is an error.
+    pub(crate) fn on_duty<T>(&self, act: impl FnOnce(&dyn Duty) -> Result<T>) -> Result<T> {
         let duty = self.duty.read().unwrap_or_else(|e| e.into_inner());
         let Some(duty) = &*duty else {
             return Err(Error::new(Kind::Internal, "the request has concluded"));
@@ -72,8 +71,8 @@ impl Job {
         }
     }
 
-    /// So many workers are done.
-    pub fn leave(&self, workers: usize) {
+    /// Lets workers leave.
+    pub(crate) fn leave(&self, workers: usize) {
         for _ in 0..workers {
             if self.tracker.progress.leave() {
                 self.conclude();
@@ -107,7 +106,7 @@ impl Job {
             }
         }
         let owner = self.owner.lock().unwrap_or_else(|e| e.into_inner()).take();
-        // The submitter's own code; whatever it does, the request must finish.
+        // This runs code of the submitter's. Whatever it does, the request must finish.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(owner)));
         let tracker = &self.tracker;
         trace::request(
@@ -117,9 +116,9 @@ impl Job {
         );
         tracker.finish();
         duty.finished();
-        self.engine.requests.leave(self.entered);
-        if let Some(entered) = self.independent {
-            self.engine.independent.leave(entered);
+        REQUESTS.leave(self.entered);
+        if let Some(entered) = self.without_turns {
+            WITHOUT_TURNS.leave(entered);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The start of a request's workers, which may come from the caller or from a stream.
+//! The start of a request's workers, by the caller or by a stream.
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
@@ -13,19 +13,19 @@ use crate::gpu::stream::{Mark, Stream};
 pub(super) struct Launch {
     engine: &'static Engine,
     lanes: usize,
-    /// Taken by whoever starts or abandons it.
+    /// `None` once somebody has started or abandoned it.
     job: Mutex<Option<Arc<Job>>>,
-    /// What the start waits for where no thread could be had: whoever waits for the request looks
-    /// at it and is its worker.
+    /// What the start waits for if no thread could be started: then whoever waits for the request
+    /// waits for the mark and is the request's worker.
     waits_for: Mutex<Option<Arc<Mark>>>,
 }
 
-/// All that wait for a mark.
+/// All launches that wait for a mark.
 static LATE: Mutex<Vec<Weak<Launch>>> = Mutex::new(Vec::new());
 
-/// Waits for the streams that requests without a thread come after, and carries these requests out.
-/// For those who wait for several requests at once.
-pub fn begin_all() {
+/// Carries out all requests that no thread could be started for, after the streams that they wait
+/// for. Called before a wait for several requests at once.
+pub(super) fn begin_all() {
     let late = std::mem::take(&mut *lock(&LATE));
     for launch in late.iter().filter_map(Weak::upgrade) {
         launch.begin_here(None);
@@ -37,7 +37,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Launch {
-    pub fn new(engine: &'static Engine, job: Arc<Job>, lanes: usize) -> Arc<Launch> {
+    pub(crate) fn new(engine: &'static Engine, job: Arc<Job>, lanes: usize) -> Arc<Launch> {
         Arc::new(Launch {
             engine,
             lanes,
@@ -50,12 +50,12 @@ impl Launch {
         lock(&self.job).take()
     }
 
-    pub fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         lock(&self.job).is_none()
     }
 
-    /// Starts the workers, or is the only one where no thread can be had.
-    pub fn begin(&self) {
+    /// Starts the workers, or serves the request on this thread if none can be started.
+    pub(crate) fn begin(&self) {
         if let Some(job) = self.take() {
             let submitted = self
                 .engine
@@ -65,21 +65,22 @@ impl Launch {
         }
     }
 
-    /// Begins when the work queued on the stream so far is done. Where no thread can be had, that
-    /// is found by whoever waits for the request; with `holds`, when the stream is to wait for the
-    /// request and nobody else may, it is waited for here.
-    pub fn after(
+    /// Begins when the work queued on the stream so far is done. If no thread can be started, whoever
+    /// waits for the request begins it; with `stream_waits`, when perhaps only the stream waits for
+    /// the request, this call waits for the stream and begins it.
+    pub(crate) fn after(
         self: &Arc<Self>,
         stream: Stream,
         context: &Arc<Context>,
-        holds: bool,
+        stream_waits: bool,
     ) -> Result<()> {
         if self.engine.workers.has_thread() {
             let launch = Arc::clone(self);
-            // On a thread of the driver, which must not carry out the request: but there is one.
+            // This runs on a thread of the driver, which must not carry out the request. A worker
+            // does.
             let mark = stream.then(context, Box::new(move || launch.begin()))?;
             watch::watch(self, mark);
-        } else if holds {
+        } else if stream_waits {
             stream.mark(context)?.wait()?;
             self.begin();
         } else {
@@ -89,14 +90,14 @@ impl Launch {
         Ok(())
     }
 
-    /// Begins here what waits for a mark, if the stream comes to it before `end`; without one it
-    /// is waited for as long as it takes.
-    pub fn begin_here(&self, end: Option<Instant>) {
-        const A_MOMENT: Duration = Duration::from_micros(200);
+    /// Begins a launch that waits for a mark, if the stream reaches the mark before `end`; without
+    /// `end`, waits for the mark as long as it takes.
+    pub(crate) fn begin_here(&self, end: Option<Instant>) {
+        const INTERVAL: Duration = Duration::from_micros(200);
         let Some(mark) = lock(&self.waits_for).clone() else {
             return;
         };
-        // One that was cancelled waits for nothing.
+        // A request that was cancelled waits for nothing.
         if self.has_begun() {
             *lock(&self.waits_for) = None;
             return;
@@ -108,7 +109,7 @@ impl Launch {
             };
             let is_over = end.is_none_or(|end| Instant::now() >= end);
             match reached {
-                Ok(false) if !is_over && !self.has_begun() => std::thread::sleep(A_MOMENT),
+                Ok(false) if !is_over && !self.has_begun() => std::thread::sleep(INTERVAL),
                 reached => break reached,
             }
         };
@@ -120,8 +121,8 @@ impl Launch {
         *lock(&self.waits_for) = None;
     }
 
-    /// Ends a request whose workers have not begun, and now never will.
-    pub fn abandon(&self, error: Error) {
+    /// Fails a request whose workers have not begun, so that they never do.
+    pub(crate) fn abandon(&self, error: Error) {
         if let Some(job) = self.take() {
             job.tracker.progress.fail(error);
             job.serve();

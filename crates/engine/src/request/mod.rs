@@ -1,8 +1,12 @@
 //! Requests: from a caller's ranges to workers, and back to the caller.
+//!
+//! [`run`] moves the bytes before it returns, and [`submit`] lets workers move them.
+//! [`submit_duty`] gives workers something else to do than a plain transfer. A [`Request`] tells
+//! how far it is and how it ended, and may need the thread of its submitter: see [`Duty::turn`].
 
 mod choose;
+mod drain;
 mod duty;
-pub(crate) mod edges;
 mod grow;
 mod job;
 mod launch;
@@ -11,55 +15,62 @@ mod progress;
 mod signal;
 mod tracker;
 mod transfer;
+mod unaligned;
 mod watch;
 
 use std::any::Any;
 use std::os::fd::RawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
-use crate::engine::{Engine, engine, refuse_fork};
+use crate::engine::{Engine, engine};
 use crate::error::{Error, Kind, Result};
 use crate::file::File;
 use crate::file::position::Operation;
+use crate::fork::refuse_fork;
 use crate::gpu::Context;
 use crate::gpu::stream::{Flag, Stream};
+use crate::in_flight::{REQUESTS, WITHOUT_TURNS};
 use crate::memory::Memory;
-use crate::options::{MAX_THREADS, Options, RouteName};
+use crate::options::Options;
 use crate::plan::Extent;
 use crate::report::Report;
 use crate::routes::fault::Decide;
 use crate::save::{self, Replacement};
 use crate::workers::Task;
 pub(crate) use choose::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
-pub use duty::{Duty, Remaining, Share};
+pub use drain::drain;
+pub use duty::{Duty, DutyOrder, Remaining, Share};
 use job::Job;
 use launch::Launch;
-pub use launch::begin_all;
 use prepare::Prepared;
 use progress::Progress;
 pub use progress::Waited;
 use tracker::Tracker;
 use transfer::{Ending, Transfer};
 
-/// What a caller asks for.
+/// A transfer between ranges of a file and memory.
 pub struct Order<'a> {
+    /// The direction.
     pub operation: Operation,
+    /// The ranges, in any order. Those of a write must not overlap in the file.
     pub extents: &'a [Extent],
+    /// The options of this call; those that it leaves open come from the outer levels.
     pub options: Options,
     /// What is known of the memory: all extents lie in one buffer, and this is what the driver says of
     /// its lowest byte.
     pub memory: Option<Memory>,
     /// Faults to inject, for tests.
     pub faults: Option<Box<Decide>>,
-    /// The caller goes on meanwhile, maybe with work on the same GPU: the mapped route, which
-    /// waits for the GPU to be idle, is then taken only if asked for.
+    /// Whether the caller may use the GPU meanwhile. Then the mapped route, which waits until the GPU
+    /// is idle, is taken only if the options name it.
     pub background: bool,
 }
 
 impl<'a> Order<'a> {
+    /// An order without faults, not in the background.
     pub fn new(operation: Operation, extents: &'a [Extent], options: Options) -> Self {
         Order {
             operation,
@@ -72,17 +83,21 @@ impl<'a> Order<'a> {
     }
 }
 
-/// Order with a stream of the caller's.
+/// How a request is ordered with a stream of the caller's.
 #[derive(Clone, Copy)]
 pub struct StreamOrder {
+    /// The stream.
     pub stream: Stream,
-    /// The transfer starts when all work queued on the stream so far is done.
+    /// The request starts when all work queued on the stream so far is done.
     pub after: bool,
-    /// Work queued on the stream later starts when the transfer is finished or has failed.
+    /// Work queued on the stream later starts when the request has finished or failed.
     pub before: bool,
 }
 
 /// Carries out an order on the calling thread and as many workers as it takes.
+///
+/// # Errors
+/// The first failure, with its file and range. An unknown part of the bytes has then moved.
 ///
 /// # Safety
 /// The memory of each extent is valid (for writing, if the operation is a read), and nobody
@@ -96,7 +111,10 @@ pub unsafe fn run(file: &Arc<File>, order: Order<'_>) -> Result<Report> {
     run_here(engine, job)
 }
 
-/// Writes `length` bytes at `memory` as the whole new contents of the file `target`, atomically.
+/// Replaces the contents of the file `target` by `length` bytes at `memory`, atomically.
+///
+/// # Errors
+/// The first failure. The file `target` is then as it was before.
 ///
 /// # Safety
 /// As for [`run`].
@@ -106,7 +124,11 @@ pub unsafe fn save(target: &Path, memory: usize, length: u64, options: Options) 
     run_here(engine, job)
 }
 
-/// Starts an order and returns at once. `owner` is dropped when the buffers are no longer touched.
+/// Starts an order and returns at once. `owner` is dropped as soon as nothing touches the buffers any
+/// more, on any thread.
+///
+/// # Errors
+/// What is wrong with the order itself. Failures of the transfer are its outcome.
 ///
 /// # Safety
 /// As for [`run`], but until the request is finished. A stream given lives until the call returns.
@@ -121,11 +143,14 @@ pub unsafe fn submit(
     start(engine, submission.into_job(owner, None), None, stream)
 }
 
-/// What the submitter's thread does in its last turn.
+/// What the submitter's thread does in its last turn. It is called once.
 pub type LastTurn = Box<dyn Fn() + Send + Sync>;
 
-/// As [`submit`], with one turn of the submitter's at the end, when all bytes are moved or no more
-/// will be.
+/// As [`submit`], with one turn of the submitter's at the end, when all bytes have moved or no more
+/// will.
+///
+/// # Errors
+/// As for [`submit`].
 ///
 /// # Safety
 /// As for [`submit`].
@@ -143,6 +168,9 @@ pub unsafe fn submit_with_turn(
 }
 
 /// The asynchronous form of [`save`].
+///
+/// # Errors
+/// As for [`submit`].
 ///
 /// # Safety
 /// As for [`submit`].
@@ -256,14 +284,14 @@ fn make_job(
     owner: Option<Box<dyn Any + Send>>,
 ) -> Made {
     let has_turns = tracker.progress.has_turns();
-    let entered = engine.requests.enter();
-    let independent = (!has_turns).then(|| engine.independent.enter());
+    let entered = REQUESTS.enter();
+    let without_turns = (!has_turns).then(|| WITHOUT_TURNS.enter());
     let job = Job {
         engine,
         duty: RwLock::new(Some(duty)),
         has_turns,
         entered,
-        independent,
+        without_turns,
         tracker: Arc::new(tracker),
         to_begin: AtomicUsize::new(lanes),
         owner: Mutex::new(owner),
@@ -271,62 +299,10 @@ fn make_job(
     (Arc::new(job), lanes)
 }
 
-/// A duty as a request.
-pub struct DutyOrder {
-    pub duty: Box<dyn Duty>,
-    /// The file that errors name.
-    pub path: PathBuf,
-    /// Workers that can find something to do; at least 1.
-    pub workers: usize,
-    /// A context of the memory, if it is on a GPU.
-    pub context: Option<Arc<Context>>,
-    pub asked: RouteName,
-    pub block: u64,
-    /// Whether [`Duty::turn`] is to be called.
-    pub has_turns: bool,
-    /// What was done before, and why the request goes another way than asked for.
-    pub moved: u64,
-    pub moved_by: crate::report::Path,
-    pub note: Option<String>,
-}
-
-impl DutyOrder {
-    fn into_job(self, engine: &'static Engine, owner: Option<Box<dyn Any + Send>>) -> Made {
-        let lanes = self.workers.clamp(1, MAX_THREADS as usize);
-        let progress = match self.has_turns {
-            true => Progress::with_turns(lanes),
-            false => Progress::new(lanes),
-        };
-        let mut tracker = Tracker::new(self.path, Instant::now(), progress);
-        tracker.asked = self.asked;
-        tracker.block = self.block;
-        tracker.device = self.context.as_ref().map_or(-1, |c| c.device);
-        tracker.context = self.context;
-        tracker.counters.moved(self.moved_by, self.moved);
-        if let Some(note) = &self.note {
-            tracker.counters.note(note);
-        }
-        make_job(engine, self.duty, tracker, lanes, owner)
-    }
-}
-
-/// Carries out a duty on the calling thread, which also takes its turns, and as many workers as
-/// it takes.
+/// Starts a duty and returns at once. `owner` is dropped as for [`submit`].
 ///
-/// # Safety
-/// The memory that the duty touches stays valid until the call returns.
-pub unsafe fn run_duty(order: DutyOrder) -> Result<Report> {
-    let engine = engine()?;
-    if !order.has_turns {
-        return run_here(engine, order.into_job(engine, None));
-    }
-    // SAFETY: passed on.
-    let request = unsafe { submit_duty(order, None, None)? };
-    request.finish()?;
-    Ok(request.tracker.report())
-}
-
-/// Starts a duty and returns at once.
+/// # Errors
+/// What keeps the request from starting: a stream that cannot be waited for, a fork.
 ///
 /// # Safety
 /// The memory that the duty touches stays valid until the request is finished.
@@ -342,12 +318,12 @@ pub unsafe fn submit_duty(
     start(engine, made, turner, stream)
 }
 
-/// A job, and how many workers it wants.
+/// A job and the number of its workers.
 type Made = (Arc<Job>, usize);
 
-/// Serves a job with this thread as one of its workers.
+/// Carries out a job with this thread as one of its workers.
 fn run_here(engine: &Engine, (job, lanes): Made) -> Result<Report> {
-    // Should no thread be had, this one does all the work.
+    // If no thread can be started, this one does all the work.
     let _ = engine
         .workers
         .submit(tasks(Arc::clone(&job), lanes - 1), lanes);
@@ -366,15 +342,15 @@ fn run_here(engine: &Engine, (job, lanes): Made) -> Result<Report> {
     Ok(tracker.report())
 }
 
-/// As many workers for a job. The last one takes the handle given: it must not be left to whoever
-/// submits them, since letting go of a job may close its file.
+/// `count` tasks that serve a job. The last one takes the given handle: the submitter must not drop
+/// it, since the last handle of a job may close its file.
 fn tasks(job: Arc<Job>, count: usize) -> Vec<Task> {
     std::iter::repeat_n(job, count)
         .map(|job| Box::new(move || job.serve()) as Task)
         .collect()
 }
 
-/// Carries out here what no thread could be had for.
+/// Carries out on this thread the tasks for which no thread could be started.
 fn carry_out(submitted: std::result::Result<(), Vec<Task>>) {
     if let Err(tasks) = submitted {
         tasks.into_iter().for_each(|task| task());
@@ -409,14 +385,16 @@ fn start(
     }
 }
 
-/// A transfer under way. Dropping it lets the transfer go on, or stops one with turns, which are
-/// then taken by nobody: the caller's promise about the buffers holds until it is finished.
+/// A request in flight. Any number of threads may wait for it, poll it and cancel it.
+///
+/// Dropping a request lets it continue. A request with turns is stopped instead, since nobody takes
+/// its turns any more. Either way, the caller's promise about the buffers lasts until it is finished.
 pub struct Request {
     tracker: Arc<Tracker>,
     launch: Arc<Launch>,
     /// The job of a request with turns.
     turner: Option<Arc<Job>>,
-    /// Whether somebody has asked for the outcome and got it.
+    /// Whether somebody was told the outcome.
     told: AtomicBool,
 }
 
@@ -430,12 +408,12 @@ impl Drop for Request {
 }
 
 impl Request {
-    /// Starts the request in the order asked for.
+    /// Starts the request in order with a stream.
     fn put_in_order(&self, order: StreamOrder) -> Result<()> {
         let stream = order.stream;
         let context = self.context(stream)?;
         if order.before {
-            // What can fail is tried before the stream may start the transfer.
+            // All that can fail comes before the stream may start the request.
             stream.can_wait(&context)?;
             self.tracker.signals.flag(|| Flag::new(&context))?;
         }
@@ -443,7 +421,7 @@ impl Request {
             self.launch.after(stream, &context, order.before)?;
         }
         if order.before {
-            self.hold(stream, &context)?;
+            self.make_wait(stream, &context)?;
         }
         if !order.after {
             self.launch.begin();
@@ -451,7 +429,8 @@ impl Request {
         Ok(())
     }
 
-    /// The outcome, or the submitter's turn; `Pending` when `limit` is over first.
+    /// Waits for the outcome or for the submitter's turn, at most as long as `limit`, and notes
+    /// that the outcome was told. A request without a thread of its own is carried out here.
     pub fn wait(&self, limit: Option<Duration>) -> Waited<Error> {
         let news = self.watch(limit);
         if matches!(news, Waited::Finished(_)) {
@@ -460,7 +439,7 @@ impl Request {
         news
     }
 
-    /// As [`wait`](Self::wait), for somebody who tells nobody of the outcome.
+    /// As [`wait`](Self::wait), for a caller who does not tell the outcome to anybody.
     pub fn watch(&self, limit: Option<Duration>) -> Waited<Error> {
         if let Err(forked) = refuse_fork() {
             return Waited::Finished(Err(forked));
@@ -468,8 +447,8 @@ impl Request {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         self.launch.begin_here(end);
         loop {
-            // Where no thread looks at streams that may fail, those who wait do.
-            let watch = watch::attend();
+            // If no thread polls the streams that may fail, those who wait do.
+            let watch = watch::poll();
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             let news = match watch.into_iter().chain(left).min() {
                 None => self.tracker.progress.wait(),
@@ -482,7 +461,10 @@ impl Request {
         }
     }
 
-    /// Waits for the end, and takes all turns meanwhile.
+    /// Waits for the outcome, and takes all turns meanwhile. To be called on the submitter's thread.
+    ///
+    /// # Errors
+    /// The outcome, if it is a failure.
     pub fn finish(&self) -> Result<()> {
         loop {
             match self.wait(None) {
@@ -493,26 +475,28 @@ impl Request {
         }
     }
 
-    /// What [`wait`](Self::wait) would say now.
+    /// As [`wait`](Self::wait), without waiting.
     pub fn test(&self) -> Waited<Error> {
         self.wait(Some(Duration::ZERO))
     }
 
-    /// As [`watch`](Self::watch) now, without beginning anything on this thread.
+    /// As [`watch`](Self::watch), without waiting and without carrying anything out on this thread.
     pub fn peek(&self) -> Waited<Error> {
         self.tracker.progress.now()
     }
 
-    /// The outcome is known to whoever has to know it.
+    /// Notes that the outcome was told to whoever has to know it.
     pub fn tell(&self) {
         self.told.store(true, Relaxed);
     }
 
+    /// Whether the outcome was told: by [`wait`](Self::wait) or [`tell`](Self::tell).
     pub fn is_told(&self) -> bool {
         self.told.load(Relaxed)
     }
 
-    /// Takes the submitter's turn, if there is one to take.
+    /// Takes the submitter's turn, if the request asks for it. Only the submitter's thread may call
+    /// this.
     pub fn turn(&self) {
         let Some(job) = &self.turner else { return };
         let engine = job.engine;
@@ -522,8 +506,8 @@ impl Request {
         });
     }
 
-    /// Asks the request to stop at the next block of each worker.
-    /// One that still waits for a stream is finished at once.
+    /// Asks the request to stop, which each worker does after its present block. A request that still
+    /// waits for a stream finishes at once. One that is nearly finished may still succeed.
     pub fn cancel(&self) {
         let cancelled =
             Error::new(Kind::Cancelled, "the request was cancelled").in_file(&self.tracker.path);
@@ -534,18 +518,18 @@ impl Request {
         self.launch.abandon(cancelled);
     }
 
-    /// Bytes moved so far.
+    /// Bytes of the caller that have moved so far.
     pub fn moved(&self) -> u64 {
         self.tracker.counters.total()
     }
 
-    /// Makes the report count the time from an earlier moment on, such as the begin of the call that
-    /// found out what to submit.
+    /// Makes the report count the time from `began`, such as the start of the call that prepared the
+    /// request.
     pub fn count_from(&self, began: Instant) {
         self.tracker.count_from(began);
     }
 
-    /// What the request did, once it is finished.
+    /// What the request did; `None` until it is finished.
     pub fn report(&self) -> Option<Report> {
         match self.tracker.progress.now() {
             Waited::Finished(_) => Some(self.tracker.report()),
@@ -553,32 +537,39 @@ impl Request {
         }
     }
 
-    /// A descriptor that is readable once the request is finished, and while the submitter is asked for
-    /// its turn; it lives as long as this.
+    /// A descriptor that is readable once the request is finished, and while it asks for the
+    /// submitter's turn. It closes when this is dropped.
+    ///
+    /// # Errors
+    /// What eventfd(2) says.
     pub fn descriptor(&self) -> Result<RawFd> {
         self.launch.begin_here(None);
         let descriptor = self.tracker.signals.descriptor()?;
-        // Who asked for the turn before found no descriptor to tell.
+        // A turn that was asked for earlier found no descriptor.
         if matches!(self.peek(), Waited::Turn) {
             self.tracker.signals.tell();
         }
         Ok(descriptor)
     }
 
-    /// Makes work queued on the stream from now on wait for the end of this request.
+    /// Makes work queued on the stream from now on wait until the request has finished or failed.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] from drivers that cannot wait so; [`Kind::Invalid`] while the stream is
+    /// captured into a CUDA graph.
     pub fn hold_stream(&self, stream: Stream) -> Result<()> {
         self.launch.begin_here(None);
-        self.hold(stream, &self.context(stream)?)
+        self.make_wait(stream, &self.context(stream)?)
     }
 
-    fn hold(&self, stream: Stream, context: &Arc<Context>) -> Result<()> {
+    fn make_wait(&self, stream: Stream, context: &Arc<Context>) -> Result<()> {
         match self.tracker.signals.flag(|| Flag::new(context))? {
             Some(flag) => stream.wait_for(context, flag),
             None => Ok(()),
         }
     }
 
-    /// The context of the request's GPU memory; of the stream for host memory.
+    /// The context of the request's GPU memory, or of the stream if all memory is on the host.
     fn context(&self, stream: Stream) -> Result<Arc<Context>> {
         match &self.tracker.context {
             Some(context) => Ok(Arc::clone(context)),

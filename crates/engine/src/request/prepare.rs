@@ -1,4 +1,4 @@
-//! From an order to parts ready for workers: checks, kinds of memory, choice, plan.
+//! Turns an order into parts for workers: checks it, finds kinds of memory, chooses routes, plans.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,25 +25,25 @@ pub(super) struct Prepared {
     pub asked: RouteName,
     pub block: u64,
     pub durable: bool,
-    /// What the options have from the tuned profile.
+    /// The options that come from the tuned profile.
     pub tuned: Options,
-    /// Why the request goes another way than asked for, or not as the profile says.
+    /// Why the request does not do as asked, or as the profile says.
     pub note: Option<Cow<'static, str>>,
     threads: usize,
 }
 
 impl Prepared {
-    /// How many workers can find something to do.
-    pub fn lanes(&self) -> usize {
+    /// The most workers that can find something to do.
+    pub(crate) fn lanes(&self) -> usize {
         let blocks: usize = self.parts.iter().map(|p| p.plan.blocks.len()).sum();
         self.threads.min(blocks).max(1)
     }
 }
 
-/// One range between a file and pageable memory that is not worth more than one system call.
+/// The most bytes of one range of host memory that are moved by a single system call, without a job.
 const SMALL: u64 = 512 << 10;
 
-/// Serves a small order on host memory at once, without a job. `None` if it is not one.
+/// Serves a small order of host memory at once, without a job; returns `None` for other orders.
 pub(super) fn small(
     engine: &Engine,
     file: &Arc<File>,
@@ -99,7 +99,7 @@ fn merged(engine: &Engine, file: &File, call: Options) -> Options {
     call.or(file.options()).or(engine.outer_options())
 }
 
-/// Host memory has one route, whatever was asked for.
+/// The note of a request that asks for another route than the one of host memory.
 fn note_for_host(options: &Options) -> Option<&'static str> {
     match options.route {
         None | Some(RouteName::Auto | RouteName::Host) => None,
@@ -172,8 +172,8 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
     Ok(prepared)
 }
 
-/// A read must lie within the file as it is now. (It may still shrink while it is read; that
-/// shows as an error, too.)
+/// Checks that a read lies within the file as it is now, and that ranges of a write do not overlap. A
+/// file that shrinks later makes the read fail.
 fn check_ranges(file: &File, operation: Operation, extents: &[Extent]) -> Result<()> {
     let some = || extents.iter().filter(|e| e.length > 0);
     if some().any(|e| e.memory == 0) {
@@ -210,8 +210,8 @@ fn refuse_overlap(extents: &[Extent]) -> Result<()> {
     }
 }
 
-/// Sorts extents by where their memory is. Neighbours mostly lie in one allocation, about which
-/// the driver is asked once.
+/// Groups extents by their memory. The driver is asked once about an allocation that neighbours
+/// share.
 fn by_place(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<(Memory, Vec<Extent>)>> {
     // A buffer that begins in host memory is host memory throughout. One on a GPU may be made of several
     // allocations.

@@ -1,4 +1,4 @@
-//! The life of a request: running, concluding, finished; and what ends it early.
+//! The states of a request (running, concluding, finished), and what ends it early.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, lock};
 
 /// Shared by the workers of one request and by those who wait for it.
 ///
-/// Each worker calls [`leave`](Self::leave) once, when it no longer touches the caller's buffers.
-/// The last one to leave concludes: it alone calls [`seal`](Self::seal) and then
-/// [`finish`](Self::finish). So an error is seen by a waiter only after all siblings have stopped.
+/// Each worker calls [`leave`](Self::leave) once, when it no longer touches the caller's buffers. The
+/// last one to leave concludes: it alone calls [`seal`](Self::seal) and then
+/// [`finish`](Self::finish). So a waiter sees an error only after all workers have stopped.
 pub(crate) struct Progress<E> {
     stop: AtomicBool,
     workers: AtomicUsize,
@@ -19,19 +19,20 @@ pub(crate) struct Progress<E> {
 struct State<E> {
     phase: Phase,
     error: Option<E>,
-    /// The submitter has a share of the work, which it has not left.
+    /// Whether the submitter has a share of the work that it has not left.
     has_turns: bool,
-    /// The submitter is asked for its turn.
+    /// Whether the submitter is asked for its turn.
     turn: bool,
 }
 
-/// What a waiter learns.
+/// What a thread that waits for a request learns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Waited<E> {
-    /// The time is over.
+    /// The request is still in flight when the time is up.
     Pending,
-    /// The request goes on only after the submitter's turn.
+    /// The request asks for the submitter's turn, and may not continue without it.
     Turn,
+    /// The request is finished, and this is its outcome.
     Finished(Result<(), E>),
 }
 
@@ -48,18 +49,18 @@ impl<E> Waited<E> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// The last worker writes what must come last; too late to cancel.
+    /// The last worker does what must come last. It is too late to cancel.
     Concluding,
     Finished,
 }
 
 impl<E: Clone> Progress<E> {
-    pub fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize) -> Self {
         Progress::with(workers, false)
     }
 
-    /// With a share for the submitter, which counts as one more worker.
-    pub fn with_turns(workers: usize) -> Self {
+    /// As [`new`](Self::new), with a share for the submitter, which counts as one more worker.
+    pub(crate) fn with_turns(workers: usize) -> Self {
         Progress::with(workers + 1, true)
     }
 
@@ -78,12 +79,12 @@ impl<E: Clone> Progress<E> {
     }
 
     /// Whether workers should take no further block.
-    pub fn stopping(&self) -> bool {
+    pub(crate) fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Records the first error and stops the siblings.
-    pub fn fail(&self, error: E) {
+    /// Records the error, if it is the first, and stops the workers.
+    pub(crate) fn fail(&self, error: E) {
         let mut state = lock(&self.state);
         if state.phase != Phase::Finished && state.error.is_none() {
             state.error = Some(error);
@@ -93,7 +94,7 @@ impl<E: Clone> Progress<E> {
     }
 
     /// Asks for the submitter's turn, if it has turns.
-    pub fn ask_turn(&self) {
+    pub(crate) fn ask_turn(&self) {
         self.call_turn(&mut lock(&self.state));
     }
 
@@ -104,25 +105,25 @@ impl<E: Clone> Progress<E> {
         }
     }
 
-    /// Whether it is the submitter's turn; the answer is given once for each time asked.
-    pub fn take_turn(&self) -> bool {
+    /// Whether the submitter was asked for its turn since this was called last.
+    pub(crate) fn take_turn(&self) -> bool {
         std::mem::take(&mut lock(&self.state).turn)
     }
 
-    /// The submitter has no more turns. True the first time: its share is then to be left.
-    pub fn end_turns(&self) -> bool {
+    /// Ends the submitter's turns. Returns true the first time: the caller then leaves the share.
+    pub(crate) fn end_turns(&self) -> bool {
         let mut state = lock(&self.state);
         state.turn = false;
         std::mem::take(&mut state.has_turns)
     }
 
-    /// More workers than the request began with. Only while a share is not left yet.
-    pub fn enter(&self, workers: usize) {
+    /// Adds workers to those that the request began with, while some share is not left yet.
+    pub(crate) fn enter(&self, workers: usize) {
         self.workers.fetch_add(workers, Ordering::Relaxed);
     }
 
-    /// As [`fail`](Self::fail), unless the request is past the point where it can stop.
-    pub fn cancel(&self, error: E) {
+    /// As [`fail`](Self::fail), unless the request is already concluding.
+    pub(crate) fn cancel(&self, error: E) {
         let mut state = lock(&self.state);
         if state.phase == Phase::Running && state.error.is_none() {
             state.error = Some(error);
@@ -131,10 +132,10 @@ impl<E: Clone> Progress<E> {
         }
     }
 
-    /// One worker is done; true for the last one. When only the submitter's share is left, its
-    /// turn is asked for.
-    pub fn leave(&self) -> bool {
-        // AcqRel: the last worker sees all that the others wrote.
+    /// Lets one worker leave. Returns true for the last one. When only the submitter's share
+    /// remains, its turn is asked for.
+    pub(crate) fn leave(&self) -> bool {
+        // AcqRel lets the last worker see all that the others wrote.
         match self.workers.fetch_sub(1, Ordering::AcqRel) {
             1 => true,
             2 => {
@@ -146,32 +147,32 @@ impl<E: Clone> Progress<E> {
     }
 
     /// Whether the submitter has a share that it has not left.
-    pub fn has_turns(&self) -> bool {
+    pub(crate) fn has_turns(&self) -> bool {
         lock(&self.state).has_turns
     }
 
-    /// Whether nobody but the caller has a share that is not left. More workers come only by the
-    /// submitter's turn.
-    pub fn is_alone(&self) -> bool {
+    /// Whether all shares but the caller's are left. Only the submitter's turn adds workers.
+    pub(crate) fn is_alone(&self) -> bool {
         self.workers.load(Ordering::Acquire) == 1
     }
 
-    /// From here on the request cannot be cancelled. Returns the error that stopped it, if any.
-    pub fn seal(&self) -> Option<E> {
+    /// Ends the time in which the request can be cancelled. Returns the error that stopped it, if
+    /// any.
+    pub(crate) fn seal(&self) -> Option<E> {
         let mut state = lock(&self.state);
         state.phase = Phase::Concluding;
         state.error.clone()
     }
 
     /// Publishes the outcome: the first error recorded, or success.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         let mut state = lock(&self.state);
         state.phase = Phase::Finished;
         self.finished.notify_all();
     }
 
-    /// What a waiter would learn now.
-    pub fn now(&self) -> Waited<E> {
+    /// What a thread that waits would learn now.
+    pub(crate) fn now(&self) -> Waited<E> {
         Self::of(&lock(&self.state))
     }
 
@@ -183,8 +184,8 @@ impl<E: Clone> Progress<E> {
         }
     }
 
-    /// Waits for the end or the submitter's turn.
-    pub fn wait(&self) -> Waited<E> {
+    /// Waits for the outcome or for the submitter's turn.
+    pub(crate) fn wait(&self) -> Waited<E> {
         let mut state = lock(&self.state);
         loop {
             match Self::of(&state) {
@@ -196,7 +197,7 @@ impl<E: Clone> Progress<E> {
     }
 
     /// As [`wait`](Self::wait), at most as long as `limit`.
-    pub fn wait_for(&self, limit: Duration) -> Waited<E> {
+    pub(crate) fn wait_for(&self, limit: Duration) -> Waited<E> {
         if limit.is_zero() {
             return self.now();
         }

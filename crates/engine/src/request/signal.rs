@@ -1,5 +1,4 @@
-//! Who is told when a request is finished, besides those who wait for it: event loops through a
-//! file descriptor, and CUDA streams.
+//! Signals of a finished request: a file descriptor for event loops, and a flag for CUDA streams.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
@@ -20,8 +19,8 @@ struct State {
 }
 
 impl Signals {
-    /// Tells all who asked, once. Called after the outcome is published.
-    pub fn fire(&self) {
+    /// Signals the descriptor and the streams, once. Called after the outcome is published.
+    pub(crate) fn fire(&self) {
         let mut state = self.lock();
         state.fired = true;
         if let Some(fd) = &state.descriptor {
@@ -29,19 +28,19 @@ impl Signals {
         }
         let flag = state.flag.take();
         drop(state);
-        // Raised without the lock, as letting a stream go may let pinned pages go, too.
+        // Dropping the flag raises it. That may unpin pages, so it happens without the lock.
         drop(flag);
     }
 
-    /// Makes the descriptor readable, though the request is not finished.
-    pub fn tell(&self) {
+    /// Makes the descriptor readable before the request is finished.
+    pub(crate) fn tell(&self) {
         if let Some(fd) = &self.lock().descriptor {
             tell(fd);
         }
     }
 
-    /// Takes back what [`tell`](Self::tell) did.
-    pub fn quiet(&self) {
+    /// Undoes [`tell`](Self::tell), unless the request is finished.
+    pub(crate) fn quiet(&self) {
         let state = self.lock();
         if let (Some(fd), false) = (&state.descriptor, state.fired) {
             let mut count = 0u64;
@@ -54,8 +53,8 @@ impl Signals {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// An eventfd that is readable once the request is finished.
-    pub fn descriptor(&self) -> Result<RawFd> {
+    /// The eventfd, which the first call makes.
+    pub(crate) fn descriptor(&self) -> Result<RawFd> {
         let mut state = self.lock();
         if let Some(fd) = &state.descriptor {
             return Ok(fd.as_raw_fd());
@@ -73,9 +72,9 @@ impl Signals {
         Ok(state.descriptor.insert(fd).as_raw_fd())
     }
 
-    /// The flag that is raised when the request is finished; `None` for one that is finished. A
-    /// stream may be told to wait for it at any time later: once raised it stays so.
-    pub fn flag(&self, make: impl FnOnce() -> Result<Flag>) -> Result<Option<FlagTarget>> {
+    /// The flag that is raised when the request finishes; `None` if it is finished. Streams may be
+    /// told to wait for the flag at any later time, since it stays raised.
+    pub(crate) fn flag(&self, make: impl FnOnce() -> Result<Flag>) -> Result<Option<FlagTarget>> {
         let state = self.lock();
         if state.fired {
             return Ok(None);
@@ -84,7 +83,8 @@ impl Signals {
             return Ok(Some(flag.target()));
         }
         drop(state);
-        // Without the lock: making a flag may call the driver, and wait for pages to be unpinned.
+        // Making a flag may call the driver and wait for a thread that unpins pages, so it happens
+        // without the lock.
         let made = make()?;
         let mut state = self.lock();
         if state.fired {

@@ -1,5 +1,5 @@
-//! What remains of a request for its submitter: how far it is, how it ended, what it did. It
-//! outlives the job, which holds the file and the plan.
+//! What a submitter keeps of a request: how far it is, how it ended, what it did. It outlives the
+//! job, which has the file and the plan.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ pub(crate) struct Tracker {
     /// The route that was asked for.
     pub asked: RouteName,
     pub block: u64,
-    /// CUDA ordinal of the memory, -1 for host memory only.
+    /// The CUDA ordinal of the memory; -1 if all memory is on the host.
     pub device: i32,
     /// A context of the request's GPU memory.
     pub context: Option<Arc<Context>>,
-    /// Nanoseconds from submission to the end; 0 before.
+    /// Nanoseconds from submission to the end; 0 until then.
     elapsed: AtomicU64,
-    /// Nanoseconds that the submitter spent on the request before.
+    /// Nanoseconds that the submitter spent on the request before it submitted it.
     before: AtomicU64,
 }
 
 impl Tracker {
-    pub fn new(path: PathBuf, submitted: Instant, progress: Progress<Error>) -> Tracker {
+    pub(crate) fn new(path: PathBuf, submitted: Instant, progress: Progress<Error>) -> Tracker {
         Tracker {
             progress,
             counters: Counters::default(),
@@ -49,27 +49,27 @@ impl Tracker {
         }
     }
 
-    /// Stops the clock, publishes the outcome and tells whoever asked.
-    pub fn finish(&self) {
+    /// Stops the clock, publishes the outcome, and signals descriptor and streams.
+    pub(crate) fn finish(&self) {
         let elapsed = self.submitted.elapsed().as_nanos() as u64;
         self.elapsed.store(elapsed.max(1), Relaxed);
         self.progress.finish();
         self.signals.fire();
     }
 
-    /// Counts the time of the request from an earlier moment on.
-    pub fn count_from(&self, began: Instant) {
+    /// Counts the time of the request from `began`.
+    pub(crate) fn count_from(&self, began: Instant) {
         let before = self.submitted.saturating_duration_since(began);
         self.before.store(before.as_nanos() as u64, Relaxed);
     }
 
-    /// Asks for the submitter's turn and tells event loops.
-    pub fn ask_turn(&self) {
+    /// Asks for the submitter's turn, and makes the descriptor readable.
+    pub(crate) fn ask_turn(&self) {
         self.progress.ask_turn();
         self.signals.tell();
     }
 
-    pub fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         let elapsed = match self.elapsed.load(Relaxed) {
             0 => self.submitted.elapsed().as_nanos() as u64,
             finished => finished,

@@ -1,4 +1,4 @@
-//! The duty of a plain transfer: the blocks of a plan, carried between a file and memory.
+//! The duty of a plain transfer: it moves the blocks of a plan between a file and memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -10,14 +10,14 @@ use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::position::Operation;
 use crate::file::side::{Direct, FileSide};
+use crate::in_flight::Round;
 use crate::memory::Memory;
 use crate::plan::{Block, Plan};
 use crate::routes::{Route, Work};
 use crate::save::Replacement;
-use crate::tally::Round;
 use crate::trace;
 
-/// The extents of a request that lie in one place, and how they travel.
+/// The extents of a request that lie in one memory, and how they travel.
 pub(crate) struct Part {
     pub plan: Plan,
     pub memory: Memory,
@@ -25,16 +25,16 @@ pub(crate) struct Part {
     pub direct: Direct,
     pub queue_depth: u32,
     pub slots: u32,
-    /// The next block that no worker has taken.
+    /// The index of the next block that no worker has taken.
     pub next: AtomicUsize,
 }
 
-/// What the last worker does when all bytes are moved.
+/// What remains when all bytes have moved.
 pub(crate) enum Ending {
     Nothing,
-    /// Data and size go to the medium.
+    /// Data and size are brought to the medium.
     Sync,
-    /// The file takes the place of the one that it replaces.
+    /// The new file takes the place of the old one.
     Publish {
         replacement: Replacement,
         durable: bool,
@@ -43,20 +43,20 @@ pub(crate) enum Ending {
 
 pub(super) struct Transfer {
     pub file: Arc<File>,
-    /// Its place in the count of the file's requests.
+    /// The round in which the request entered [`File::users`].
     pub entered: Round,
     pub operation: Operation,
     pub parts: Vec<Part>,
     pub ending: Ending,
-    /// Whether there is room for a direct write, asked before its first block.
+    /// Whether the file has room for a direct write; found before its first block.
     pub room: OnceLock<Result<()>>,
-    /// The ending then belongs to the submitter's turn.
+    /// What the submitter's last turn does. With it, the ending belongs to that turn as well.
     pub last: Option<LastTurn>,
 }
 
 impl Part {
     fn take(&self) -> Option<&Block> {
-        // Checked first, so that workers that come late do not push the count on without end.
+        // The check keeps workers that come late from raising the count without end.
         if self.next.load(Relaxed) >= self.plan.blocks.len() {
             return None;
         }
@@ -86,7 +86,7 @@ impl Transfer {
         }
     }
 
-    /// Done by the first worker; the others wait for it.
+    /// Allocates blocks for a direct write. The first worker does so, and the others wait for it.
     fn make_room(&self) -> Result<()> {
         let directly = |part: &&Part| !matches!(part.direct, Direct::Never);
         if self.operation == Operation::Read || !self.parts.iter().any(|p| directly(&p)) {
@@ -98,10 +98,10 @@ impl Transfer {
             .clone()
     }
 
-    fn edges(&self, share: &Share<'_>) -> Result<()> {
+    fn write_unaligned(&self, share: &Share<'_>) -> Result<()> {
         self.parts
             .iter()
-            .try_for_each(|part| super::edges::write(&self.work(part, share)))
+            .try_for_each(|part| super::unaligned::write(&self.work(part, share)))
     }
 
     fn ending(&self) -> Result<()> {
@@ -155,13 +155,13 @@ impl Duty for Transfer {
     fn end(&self, share: &Share<'_>) -> Result<()> {
         match self.last {
             Some(_) => Ok(()),
-            None => self.edges(share).and_then(|()| self.ending()),
+            None => self.write_unaligned(share).and_then(|()| self.ending()),
         }
     }
 
-    /// No worker asks for a turn, so it comes when all have left.
+    /// No worker asks for a turn, so this comes when all of them have left.
     fn turn(&self, share: &Share<'_>) -> Result<Remaining> {
-        self.edges(share)?;
+        self.write_unaligned(share)?;
         self.ending()?;
         Ok(Remaining::Nothing)
     }

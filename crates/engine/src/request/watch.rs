@@ -1,6 +1,7 @@
-//! Requests that come after a stream which has failed: the stream never starts them, so somebody
-//! has to notice. One thread looks at marks on the streams of all such requests, now and then; where
-//! it cannot be started, those who wait for requests do.
+//! Finds requests whose stream has failed before them, since such a stream never starts them.
+//!
+//! One thread polls a mark on the stream of each request that waits for one. Where that thread cannot
+//! be started, the threads that wait for requests poll the marks.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -15,46 +16,47 @@ struct Watched {
 
 struct Watch {
     watched: Vec<Watched>,
-    /// How many threads look at marks that they have taken out of the list meanwhile.
-    lookers: usize,
-    running: bool,
+    /// Threads that poll marks which they have taken out of the list meanwhile.
+    polling: usize,
+    has_thread: bool,
 }
 
 static WATCH: Mutex<Watch> = Mutex::new(Watch {
     watched: Vec::new(),
-    lookers: 0,
-    running: false,
+    polling: 0,
+    has_thread: false,
 });
 static ARRIVED: Condvar = Condvar::new();
 
-/// How often the marks are looked at.
+/// The time between two polls.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 fn lock() -> MutexGuard<'static, Watch> {
     WATCH.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Abandons the launch if the stream that the mark is on fails before the launch begins.
+/// Abandons the launch if its stream fails before the mark, and so before the launch begins.
 pub(super) fn watch(launch: &Arc<Launch>, mark: Mark) {
     let mut watch = lock();
     watch.watched.push(Watched {
         launch: Arc::downgrade(launch),
         mark,
     });
-    if !watch.running {
+    if !watch.has_thread {
         let thread = std::thread::Builder::new().name("penstock-watch".into());
-        watch.running = thread.spawn(serve).is_ok();
+        watch.has_thread = thread.spawn(serve).is_ok();
     }
     ARRIVED.notify_one();
 }
 
-/// Looks at the marks where no thread does. Then it is to be called again after the time given.
-pub(super) fn attend() -> Option<Duration> {
+/// Polls the marks if no thread does. Returns the time after which the caller must poll again; `None`
+/// if it need not.
+pub(super) fn poll() -> Option<Duration> {
     let watch = lock();
-    if watch.running || (watch.watched.is_empty() && watch.lookers == 0) {
+    if watch.has_thread || (watch.watched.is_empty() && watch.polling == 0) {
         return None;
     }
-    look(watch);
+    poll_all(watch);
     Some(INTERVAL)
 }
 
@@ -65,18 +67,18 @@ fn serve() {
         while watch.watched.is_empty() {
             watch = ARRIVED.wait(watch).unwrap_or_else(|e| e.into_inner());
         }
-        look(watch);
+        poll_all(watch);
     }
 }
 
-/// Looks at all marks once, without the lock, as the driver is asked.
-fn look(mut watch: MutexGuard<'_, Watch>) {
+/// Polls every mark once, without the lock, since this calls the driver.
+fn poll_all(mut watch: MutexGuard<'_, Watch>) {
     let mut watched = std::mem::take(&mut watch.watched);
-    watch.lookers += 1;
+    watch.polling += 1;
     drop(watch);
     watched.retain(Watched::still_waits);
     let mut watch = lock();
-    watch.lookers -= 1;
+    watch.polling -= 1;
     watch.watched.extend(watched);
 }
 

@@ -1,5 +1,5 @@
-//! Fault injection: a route that carries by another one, and makes data system calls fail, stop
-//! short, or find the file changed. For tests of this engine and of what stands on it.
+//! Fault injection, for tests of the engine and of what uses it: a route that wraps another one and
+//! makes system calls on a file's data fail or stop short.
 
 use std::io;
 use std::sync::Arc;
@@ -10,12 +10,13 @@ use crate::error::Result;
 use crate::file::position::{Call, Gate};
 use crate::options::RouteName;
 
-/// What to do to a system call, by its number (from 0) among those that the request makes.
+/// Decides about a system call by its number, from 0, among those that the request makes.
 pub type Decide = dyn Fn(u64, Call) -> Fault + Send + Sync;
 
 /// What happens to one system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
+    /// The call is made as it is.
     None,
     /// The call fails with this errno.
     Errno(i32),
@@ -29,7 +30,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    pub fn new(decide: Box<Decide>) -> Self {
+    pub(crate) fn new(decide: Box<Decide>) -> Self {
         Faults {
             decide,
             calls: AtomicU64::new(0),
@@ -47,7 +48,7 @@ impl Gate for Faults {
     }
 }
 
-/// Wraps a route; `inner` sees the same work, through the gate.
+/// A route whose work is that of `inner`, with the gate of `faults`.
 pub(crate) struct Faulty {
     pub inner: Arc<dyn Route>,
     pub faults: Arc<Faults>,

@@ -1,4 +1,4 @@
-//! `host`: straight between the file and host memory, by positional reads and writes.
+//! `host`: positional reads and writes between the file and host memory.
 
 use super::{Lane, Route, Work};
 use crate::error::Result;
@@ -21,7 +21,7 @@ impl Route for Host {
 
 struct HostLane<'a> {
     work: Work<'a>,
-    /// For O_DIRECT between a file and memory that is not aligned alike.
+    /// For O_DIRECT where file and memory differ in alignment.
     slot: Option<Slot>,
     vector: Vec<libc::iovec>,
 }
@@ -36,7 +36,7 @@ impl<'a> HostLane<'a> {
     }
 }
 
-/// Vectors that one system call takes (IOV_MAX of Linux).
+/// The most vectors of one system call: IOV_MAX of Linux.
 const MAX_VECTORS: usize = 1024;
 
 impl Lane for HostLane<'_> {
@@ -76,9 +76,9 @@ impl HostLane<'_> {
         unsafe { self.work.move_buffered(memory, piece.offset, piece.length) }
     }
 
-    /// Pieces that follow each other in the file but not in memory, by one system call.
+    /// Moves pieces that are adjacent in the file, though not in memory, by one system call.
     fn move_run(&mut self, run: &[Extent]) -> Result<()> {
-        // A gate wants to see each range by itself.
+        // A gate decides about each range by itself.
         if self.work.gate.is_some() {
             return run.iter().try_for_each(|piece| self.move_piece(piece));
         }
@@ -98,7 +98,7 @@ impl HostLane<'_> {
                 Operation::Write => libc::pwritev(fd, vector, count, position),
             }
         };
-        // A short or failed call goes on piece by piece, which knows how to say what is wrong.
+        // After a short or failed call the rest moves piece by piece, which finds out what is wrong.
         let mut left = u64::try_from(moved).unwrap_or(0);
         for piece in run {
             let done = left.min(piece.length);
@@ -127,29 +127,26 @@ impl HostLane<'_> {
         Ok(())
     }
 
-    /// Memory and file are aligned alike: whole pages go direct, the ends through the page cache.
-    /// A write has no such ends here: the planner left them to the edges.
+    /// Moves a piece whose memory is aligned as its file range: whole pages by O_DIRECT, the
+    /// unaligned head and tail through the page cache. Pieces of a write have no such ends: the
+    /// plan puts them aside.
     fn move_in_place(&self, piece: &Extent) -> Result<()> {
-        let align = self.work.file.direct_alignment();
-        let start = piece.offset.next_multiple_of(align).min(piece.end());
-        let end = (piece.end() / align * align).max(start);
-        let at = |offset: u64| (piece.memory + (offset - piece.offset) as usize) as *mut u8;
+        let [head, middle, tail] = piece.split_aligned(self.work.file.direct_alignment());
         let mut direct = 0;
-        // SAFETY: parts of a piece, for which the submitter vouches; the middle is aligned.
-        unsafe {
-            if start > piece.offset {
+        if head.length > 0 {
+            self.move_piece(&head)?;
+        }
+        if middle.length > 0 {
+            let memory = middle.memory as *mut u8;
+            // SAFETY: an aligned part of a piece, for whose memory the submitter vouches.
+            let all_direct = unsafe {
                 self.work
-                    .move_buffered(at(piece.offset), piece.offset, start - piece.offset)?;
-            }
-            if end > start {
-                let length = end - start;
-                if self.work.move_direct(at(start), start, length, length)? {
-                    direct = length;
-                }
-            }
-            if piece.end() > end {
-                self.work.move_buffered(at(end), end, piece.end() - end)?;
-            }
+                    .move_direct(memory, middle.offset, middle.length, middle.length)?
+            };
+            direct = if all_direct { middle.length } else { 0 };
+        }
+        if tail.length > 0 {
+            self.move_piece(&tail)?;
         }
         self.count(direct, piece.length - direct);
         Ok(())

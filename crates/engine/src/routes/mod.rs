@@ -1,8 +1,8 @@
-//! Routes: the ways bytes travel between a file and memory. One room each; all pass the same
-//! conformance suite, and a wrapper such as [`fault`] is a route too.
+//! Routes: the ways of bytes between a file and memory, a module each. All pass the same
+//! conformance suite. [`fault`] is a route that wraps another one.
 
 pub mod fault;
-pub mod gds;
+pub(crate) mod gds;
 mod host;
 mod mapped;
 mod resident;
@@ -27,40 +27,40 @@ pub(crate) use resident::Resident;
 pub(crate) use staged::Staged;
 pub(crate) use uring::{HostUring, StagedUring};
 
-/// The routes keep nothing, so each exists once and may be borrowed for good.
+/// Routes have no state, so one of each serves all requests.
 pub(crate) static HOST: Host = Host;
 pub(crate) static STAGED: Staged = Staged;
 
-/// A way for bytes to travel. It is shared by all requests and keeps nothing of one.
+/// A way of bytes between a file and memory. All requests share it, and it keeps nothing of any.
 pub(crate) trait Route: Send + Sync {
     fn name(&self) -> RouteName;
 
-    /// What the data system calls of its work pass through.
+    /// What decides about each system call on a file's data.
     fn gate(&self) -> Option<&dyn Gate> {
         None
     }
 
-    /// One worker's pass over a piece of work.
+    /// A lane for one worker, on whose thread it stays.
     fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>>;
 }
 
-/// One worker's pipeline. Dropping a lane, too, waits until nothing of it is under way.
+/// One worker's pipeline. Dropping a lane waits until nothing of it is in flight.
 pub(crate) trait Lane {
-    /// Takes on a block. It may still be under way on return; an error may concern an earlier one.
+    /// Moves a block, which may still be in flight on return. An error may concern an earlier block.
     fn carry(&mut self, block: &Block) -> Result<()>;
 
-    /// Waits until all blocks taken on are where they belong.
+    /// Waits until all blocks have moved.
     fn drain(&mut self) -> Result<()>;
 }
 
-/// What the lanes of one request (or of one part of it) work on.
+/// What the lanes of a request, or of one part of it, work on.
 #[derive(Clone, Copy)]
 pub(crate) struct Work<'a> {
     pub side: FileSide<'a>,
     pub plan: &'a Plan,
     pub memory: &'a Memory,
     pub queue_depth: u32,
-    /// Slots of a worker on the staged route.
+    /// The slots of a worker on the staged route.
     pub slots: u32,
     pub ring: &'static Ring,
 }
@@ -74,17 +74,23 @@ impl<'a> Deref for Work<'a> {
 }
 
 impl Work<'_> {
-    /// Whether this block should go past the page cache.
-    pub fn goes_direct(&self, block: &Block) -> bool {
+    /// Whether a block should bypass the page cache.
+    pub(crate) fn goes_direct(&self, block: &Block) -> bool {
         let first = self.plan.spans(block).first();
         first.is_some_and(|span| self.side.goes_direct(span.offset, span.length))
     }
 
-    /// Moves a span between the file and its place in a slot. Returns whether it went direct.
+    /// Moves a span between the file and its place in a slot. Returns whether it bypassed the page
+    /// cache.
     ///
     /// # Safety
-    /// `slot` is valid for `plan.slot_bytes`, page-aligned, and not touched otherwise meanwhile.
-    pub unsafe fn move_span(&self, direct: bool, span: &Span, slot: *mut u8) -> Result<bool> {
+    /// `slot` is page-aligned and valid for `plan.slot_bytes`, and nobody else touches it meanwhile.
+    pub(crate) unsafe fn move_span(
+        &self,
+        direct: bool,
+        span: &Span,
+        slot: *mut u8,
+    ) -> Result<bool> {
         // SAFETY: the planner keeps spans, and the aligned pages around them, within the slot.
         unsafe {
             let at = slot.add(span.slot_offset as usize);

@@ -1,5 +1,5 @@
-//! What `auto` does with few CPU threads: blocks that are in the page cache go by `mapped`, which
-//! needs no CPU copy; the others by `staged`, past the cache.
+//! `auto` with few CPU threads: blocks in the page cache take `mapped`, which needs no CPU copy;
+//! other blocks take `staged` and bypass the cache.
 
 use super::mapped::{Answer, MappedLane};
 use super::{Lane, Route, STAGED, Work};
@@ -27,13 +27,13 @@ impl Route for Resident {
 struct ResidentLane<'a> {
     work: Work<'a>,
     mapped: Option<MappedLane<'a>>,
-    /// The only lane here that has slots, as no worker may wait for one while it has others.
+    /// The only lane here with slots, since a worker must not wait for a slot while it has others.
     staged: Option<Box<dyn Lane + 'a>>,
-    /// Pages of this file cannot be pinned.
+    /// Whether pages of this file cannot be pinned.
     refused: bool,
 }
 
-/// Below this share of cached pages a block is read past the cache instead of completing it.
+/// The share of cached pages from which on a block counts as cached; other blocks bypass the cache.
 const MOSTLY: f64 = 0.9;
 
 impl ResidentLane<'_> {
@@ -65,7 +65,7 @@ impl Lane for ResidentLane<'_> {
 
     fn drain(&mut self) -> Result<()> {
         if let Some(lane) = &mut self.mapped {
-            lane.settle()?;
+            lane.finish()?;
         }
         match &mut self.staged {
             Some(lane) => lane.drain(),

@@ -1,7 +1,7 @@
-//! `staged`: workers fill pinned slots and the copy engine drains them, or the other way round.
+//! `staged`: workers fill pinned slots, and the copy engine of the GPU empties them; or the reverse.
 //!
-//! A lane has two slots, if no other number is asked for, so that one is with the file while the other
-//! is with the GPU.
+//! A lane has two slots, unless the options say otherwise, so that the worker fills one while the GPU
+//! empties the other.
 
 use super::{Lane, Route, Work};
 use crate::error::Result;
@@ -25,24 +25,24 @@ impl Route for Staged {
     }
 }
 
-/// Slots and what is going on in them.
+/// A worker's slots and the copies in flight in them.
 struct StagedLane<'a> {
     work: Work<'a>,
-    // Dropped first: ends all copies before the slots go back to the ring.
+    // Dropped before the slots: this waits for all copies, and then the slots go back to the ring.
     lent: Lent<'a>,
     slots: Vec<Option<Slot>>,
-    /// What the copy under way in each slot is about.
-    under_way: Vec<Option<Loaded>>,
-    /// The slot that comes next: of those in use, the one for the longest time.
+    /// The block whose copy is in flight in each slot.
+    in_flight: Vec<Option<Loaded>>,
+    /// The slot to use next: of those in use, the one that was used first.
     turn: usize,
-    /// No block was taken on yet, so the GPU has nothing to do.
+    /// Whether no block was carried yet, so that the GPU has nothing to do.
     idle: bool,
 }
 
 /// A block whose copy between slot and GPU has been queued.
 struct Loaded {
     block: Block,
-    /// How the file's side of it went, for a read; to be gone, for a write.
+    /// Whether the file's side bypassed the page cache, for a read; whether it will, for a write.
     direct: bool,
 }
 
@@ -54,13 +54,13 @@ impl<'a> StagedLane<'a> {
             work,
             lent: Lent::new(context)?,
             slots: (0..slots).map(|_| None).collect(),
-            under_way: (0..slots).map(|_| None).collect(),
+            in_flight: (0..slots).map(|_| None).collect(),
             turn: 0,
             idle: true,
         })
     }
 
-    /// The slot whose turn it is, with nothing under way in it.
+    /// The slot to use next, after the copy in it is done.
     fn next_slot(&mut self) -> Result<usize> {
         let mut index = self.turn;
         if self.slots[index].is_none() {
@@ -69,7 +69,7 @@ impl<'a> StagedLane<'a> {
             if self.slots.iter().all(Option::is_none) {
                 self.slots[index] = Some(self.work.ring.slot(bytes, context)?);
             } else {
-                // Holding one slot, a lane must not wait for another; it can do with fewer.
+                // A lane with a slot must not wait for another. It can do with fewer slots.
                 match self.work.ring.further_slot(bytes, context)? {
                     Some(slot) => self.slots[index] = Some(slot),
                     None => {
@@ -80,7 +80,7 @@ impl<'a> StagedLane<'a> {
                 }
             }
         }
-        self.settle(index)?;
+        self.finish(index)?;
         self.turn = self.after(index);
         Ok(index)
     }
@@ -89,10 +89,9 @@ impl<'a> StagedLane<'a> {
         (index + 1) % self.slots.len()
     }
 
-    /// Finishes what is under way in a slot: for a read the copy to the GPU; for a write the copy
-    /// from the GPU, and then the file gets the bytes.
-    fn settle(&mut self, index: usize) -> Result<()> {
-        let Some(loaded) = self.under_way[index].take() else {
+    /// Waits for the copy in a slot and, for a write, then writes the bytes to the file.
+    fn finish(&mut self, index: usize) -> Result<()> {
+        let Some(loaded) = self.in_flight[index].take() else {
             return Ok(());
         };
         self.lent.queue()?.wait(index)?;
@@ -109,31 +108,31 @@ impl<'a> StagedLane<'a> {
         Ok(())
     }
 
-    /// The file's side of a block. Returns whether all of it went past the page cache.
+    /// Moves a block between file and slot. Returns whether all of it bypassed the page cache.
     fn move_spans(&self, index: usize, block: &Block, direct: bool) -> Result<bool> {
         let start = self.slot_start(index);
         let mut all_direct = direct;
         for span in self.work.plan.spans(block) {
-            // SAFETY: the slot is this lane's, has room for the block, and no copy is under way
-            // in it: `settle` or the event before saw to that.
+            // SAFETY: the slot is this lane's and holds the block. No copy is in flight in it: the
+            // caller has waited for the last one.
             all_direct &= unsafe { self.work.move_span(direct, span, start)? };
         }
         Ok(all_direct)
     }
 
-    fn is_one_run(&self, block: &Block) -> bool {
+    fn is_contiguous(&self, block: &Block) -> bool {
         let plan = self.work.plan;
         plan.spans(block).len() == 1 && plan.copies(block).len() == 1
     }
 
-    /// Reads a block that is one run in file and memory, with a copy to the GPU after each step:
-    /// so the GPU starts before the first block is in.
+    /// Reads a block that is contiguous in file and memory, with a copy to the GPU after each step,
+    /// so that the GPU need not wait for the whole block.
     fn load_in_steps(&mut self, index: usize, block: &Block) -> Result<()> {
         const STEP: u64 = 1 << 20;
         let start = self.slot_start(index);
         let queue = self.lent.queue()?;
         for (span, copy) in iter::zip(self.work.plan.spans(block), self.work.plan.copies(block)) {
-            // The span may begin before the copy, with bytes that nobody asked for.
+            // The span may start before the copy, with bytes that the caller does not want.
             let offset = span.offset + (copy.slot_offset - span.slot_offset);
             for done in (0..copy.length).step_by(STEP as usize) {
                 let length = STEP.min(copy.length - done);
@@ -160,8 +159,8 @@ impl<'a> StagedLane<'a> {
         let queue = self.lent.queue()?;
         for copy in self.work.plan.copies(block) {
             self.work.counters.copy();
-            // SAFETY: the slot part is within the slot, which is not touched before `settle` has
-            // waited for the mark below; the submitter vouches for the GPU memory.
+            // SAFETY: the copy lies within the slot, which nobody touches before `finish` has waited
+            // for the mark below; the submitter vouches for the GPU memory.
             unsafe {
                 let host = start.add(copy.slot_offset as usize);
                 queue.copy(direction, host, copy.memory as u64, copy.length)?;
@@ -176,7 +175,7 @@ impl Lane for StagedLane<'_> {
         let index = self.next_slot()?;
         let direct = self.work.goes_direct(block);
         let direct = match self.work.operation {
-            Operation::Read if self.idle && !direct && self.is_one_run(block) => {
+            Operation::Read if self.idle && !direct && self.is_contiguous(block) => {
                 self.load_in_steps(index, block)?;
                 false
             }
@@ -191,13 +190,13 @@ impl Lane for StagedLane<'_> {
             }
         };
         self.idle = false;
-        self.under_way[index] = Some(Loaded {
+        self.in_flight[index] = Some(Loaded {
             block: block.clone(),
             direct,
         });
         if self.work.operation == Operation::Write {
-            // While this block comes from the GPU, an earlier one goes to the file.
-            self.settle(self.turn)?;
+            // An earlier block is written to the file while this one is copied from the GPU.
+            self.finish(self.turn)?;
         }
         Ok(())
     }
@@ -205,7 +204,7 @@ impl Lane for StagedLane<'_> {
     fn drain(&mut self) -> Result<()> {
         let mut index = self.turn;
         for _ in 0..self.slots.len() {
-            self.settle(index)?;
+            self.finish(index)?;
             index = self.after(index);
         }
         self.lent.queue()?.finish()
@@ -213,7 +212,7 @@ impl Lane for StagedLane<'_> {
 }
 
 impl<'a> Work<'a> {
-    /// The context of GPU memory; the routes that need one are chosen for such memory only.
+    /// The context of the GPU memory. Routes that need one are chosen only for such memory.
     pub(super) fn gpu_context(&self) -> Result<&'a Arc<Context>> {
         self.memory.context.as_ref().ok_or_else(|| {
             crate::error::Error::new(

@@ -1,8 +1,8 @@
 //! Hidden names of files that are not in their place yet.
 //!
-//! Who writes such a file holds a lock on it (flock) for as long as it has that name. One that is
-//! not locked was left by a process that is dead, and may be removed. Locks tell nothing of other
-//! machines on some file systems, so the name says which run of which system made it.
+//! The writer of such a file holds a lock on it (flock) as long as it has that name. A file without
+//! a lock was left by a dead process, and may be removed. On some file systems, locks do not show
+//! those of other machines, so the name tells which run of which system made it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,11 +19,12 @@ use crate::file::{answer, open_with, uninterrupted};
 const PREFIX: &str = ".penstock-";
 const CREATE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
 
-/// Makes a file that nobody else may read.
+/// Creates a file that nobody else may read.
 pub(super) fn create(folder: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     loop {
         let (opened, path) = unused(folder, |path| open_with(path, CREATE, 0o600))?;
-        // Who cleared the folder before it was locked has removed it, or is about to.
+        // A process that cleared the folder before the file was locked has removed it, or is about
+        // to.
         let is_locked = lock(opened.as_raw_fd()) != Some(false);
         let is_ours = is_named(&opened, &path)
             .inspect_err(|_| drop(uninterrupted(|| fs::remove_file(&path))))?;
@@ -33,32 +34,32 @@ pub(super) fn create(folder: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     }
 }
 
-/// Gives a file without a name a hidden one.
+/// Gives a file without a name a hidden name.
 pub(super) fn link(fd: RawFd, folder: &Path) -> io::Result<PathBuf> {
     lock(fd);
     unused(folder, |path| super::link(fd, path)).map(|((), path)| path)
 }
 
-/// The mode of a new file in the folder, for which the system has no question: an empty one tells.
+/// The mode of a new file in the folder. No system call tells it, so an empty file is made.
 pub(super) fn usual_mode(folder: &Path) -> io::Result<u32> {
     let (opened, path) = unused(folder, |path| open_with(path, CREATE, 0o666))?;
     let file = fs::File::from(opened);
     let mode = uninterrupted(|| file.metadata()).map(|m| m.mode());
     match uninterrupted(|| fs::remove_file(&path)) {
-        // Who clears the folder removes it, too, as nobody locks it.
+        // A process that clears the folder removes this file as well, since nobody locks it.
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
         _ => mode,
     }
 }
 
-/// Ends the lock of a file that is in its place.
+/// Releases the lock of a file that is in its place.
 pub(super) fn unlock(fd: RawFd) {
     // SAFETY: flock on an open descriptor touches no memory of this process.
     unsafe { libc::flock(fd, libc::LOCK_UN) };
 }
 
-/// Removes what dead processes left in a folder. A folder is looked through once by a process,
-/// because it can be large. What cannot be done is left to the next one.
+/// Removes what dead processes left in a folder. A process looks through a folder once, since it
+/// can be large. What fails is left to the next process.
 pub(super) fn clear(folder: &Path) {
     static DONE: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
     let Ok(stat) = fs::metadata(folder) else {
@@ -79,7 +80,7 @@ pub(super) fn clear(folder: &Path) {
     done.insert((stat.dev(), stat.ino()));
 }
 
-/// Which run of the system a hidden name is of.
+/// The run of the system that a hidden name comes from.
 fn boot_of(name: &str) -> Option<&str> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
     let (boot, process, number) = (parts.next()?, parts.next()?, parts.next()?);
@@ -94,19 +95,19 @@ fn boot_of(name: &str) -> Option<&str> {
 
 fn remove_if_dead(path: &Path, is_of_this_boot: bool) {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
-    // NFS locks only what is open for writing; a mode already set may allow reading only.
+    // NFS locks only descriptors that are open for writing, but the mode may allow reading only.
     let opened = open_with(path, flags | libc::O_RDWR, 0)
         .or_else(|_| open_with(path, flags | libc::O_RDONLY, 0));
     let Ok(opened) = opened else { return };
     let fd = opened.as_raw_fd();
     let tells = is_of_this_boot || FileSystem::of(fd).is_of_one_machine();
-    // The name is of this file as long as its lock is held.
+    // The name stays that of this file as long as its lock is held.
     if tells && lock(fd) == Some(true) && is_named(&opened, path).unwrap_or(false) {
         let _ = fs::remove_file(path);
     }
 }
 
-/// Whether the lock was free, if the file system has locks.
+/// Whether the lock was free; `None` if the file system has no locks.
 fn lock(fd: RawFd) -> Option<bool> {
     // SAFETY: flock on an open descriptor touches no memory of this process.
     let locked =
@@ -129,7 +130,7 @@ fn is_named(opened: &OwnedFd, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Does something with a hidden name that no file of the folder has.
+/// Calls `make` with hidden names until one is new in the folder. Returns the result and the name.
 fn unused<T>(
     folder: &Path,
     mut make: impl FnMut(&Path) -> io::Result<T>,
@@ -146,7 +147,7 @@ fn unused<T>(
     }
 }
 
-/// Sixteen hexadecimal digits that no other machine has, nor this one after it starts again.
+/// Sixteen hexadecimal digits that neither another machine nor a later run of this one has.
 fn this_boot() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();
     BOOT.get_or_init(|| {

@@ -1,15 +1,15 @@
-//! The size of the last-level caches, as sysfs tells it.
+//! The size of the last-level caches, from sysfs.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes of the last-level caches of all processors; `None` where the system does not tell.
+/// Bytes of the last-level caches of all processors; `None` if the system does not tell.
 pub(super) fn last_level() -> Option<u64> {
     last_level_in("/sys/devices/system/cpu".as_ref())
 }
 
 fn last_level_in(processors: &Path) -> Option<u64> {
-    // A cache that several processors share is told by each of them.
+    // Each processor lists a cache that it shares.
     let mut caches: Vec<Cache> = Vec::new();
     for entry in fs::read_dir(processors).ok()?.flatten() {
         let name = entry.file_name();

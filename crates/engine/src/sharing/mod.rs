@@ -1,25 +1,27 @@
-//! What the GPUs of one host share: the last-level cache and the memory behind it, and who uses them.
+//! What the GPUs of a host share: the last-level cache, the memory behind it, and who uses them.
 //!
-//! A staged read writes a slot and the GPU reads it. As long as all slots stay in the last-level cache,
-//! the memory sees only the page cache being read; when they do not, it sees each byte three times. One
-//! GPU leaves it room for that, two do not (docs/decisions/0011).
+//! A staged read writes a slot, which the GPU then reads. While all slots stay in the last-level
+//! cache, memory carries only the reads of the page cache; otherwise it carries each byte three
+//! times. One GPU leaves it room for that, and two do not (docs/decisions/0011).
 
+mod active;
 mod cache;
-mod feeding;
 
 use std::sync::OnceLock;
 
 use crate::gpu::{Context, Driver};
-use feeding::Feeding;
+use active::ActiveReads;
 
-/// Cached reads of at least so many bytes keep a GPU's link busy for long enough to count.
+/// Cached reads of at least so many bytes keep the link of a GPU busy for long enough to count.
 const COUNTS_FROM: u64 = 16 << 20;
-/// The part of the last-level cache that slots may take; the rest is for what is read into them.
+/// The share of the last-level cache that slots may take; the rest is for the bytes that are read
+/// into them.
 const SHARE: (u64, u64) = (2, 3);
-/// Workers for a GPU while others are fed: each copies more slowly then.
+/// Workers for a GPU while others are being read into: each worker then copies more slowly.
 const MAX_THREADS_IN_COMPANY: usize = 12;
 
-/// GPUs of the host: those on its buses, also where this process sees fewer, or those of the driver.
+/// The GPUs of the host: those on its buses, even if this process sees fewer; otherwise those of
+/// the driver.
 pub(crate) fn gpus_of_host(driver: &Driver) -> usize {
     static ON_BUSES: OnceLock<usize> = OnceLock::new();
     let on_buses = *ON_BUSES.get_or_init(|| count_gpus("/sys/bus/pci/devices".as_ref()));
@@ -43,16 +45,16 @@ fn count_gpus(devices: &std::path::Path) -> usize {
         .count()
 }
 
-/// What a staged read from the page cache gets, where nothing else is asked for.
+/// The workers and blocks of a staged read from the page cache, by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Staging {
-    /// Greatest number of workers.
+    /// The most workers.
     pub threads: usize,
-    /// Greatest block.
+    /// The largest block in bytes.
     pub block: u64,
 }
 
-/// What a host has to share, as far as it is known.
+/// What is known of the host.
 #[derive(Clone, Copy, Debug)]
 struct Host {
     gpus: usize,
@@ -62,9 +64,15 @@ struct Host {
 }
 
 impl Staging {
-    /// For a read of so many bytes from the page cache into the memory of a GPU, with so many slots a
-    /// worker. `alone` is what is best for a GPU that shares nothing.
-    pub fn of(context: &Context, bytes: u64, slots: u32, cores: usize, alone: Staging) -> Staging {
+    /// The choice for a read of so many bytes from the page cache into the memory of a GPU, with so
+    /// many slots a worker. `alone` is the best for a GPU that shares nothing.
+    pub(crate) fn of(
+        context: &Context,
+        bytes: u64,
+        slots: u32,
+        cores: usize,
+        alone: Staging,
+    ) -> Staging {
         static CACHE: OnceLock<Option<u64>> = OnceLock::new();
         let host = Host {
             gpus: gpus_of_host(context.driver),
@@ -74,7 +82,7 @@ impl Staging {
         let others = match host.gpus {
             0 | 1 => 0,
             _ if bytes < COUNTS_FROM => 0,
-            _ => Feeding::of_user().begin(context),
+            _ => ActiveReads::of_user().begin(context),
         };
         host.staging(others, slots, alone)
     }
@@ -86,7 +94,7 @@ impl Host {
             0 => alone.threads,
             _ => (self.cores / (others + 1)).clamp(alone.threads, MAX_THREADS_IN_COMPANY),
         };
-        // The same whoever else is at work, so that slots that are pinned already go on to serve.
+        // The block does not depend on other GPUs, so that pinned slots keep their sizes.
         let (most_threads, least_block) = match self.gpus {
             0 | 1 => (alone.threads, alone.block / 2),
             _ => (MAX_THREADS_IN_COMPANY, alone.block / 4),

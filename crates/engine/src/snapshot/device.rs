@@ -13,24 +13,24 @@ use crate::request::StreamOrder;
 /// Memory of a context that holds a copy.
 pub(super) struct OnGpu {
     context: Arc<Context>,
-    /// Holds, as its mark 0, the end of the copy where that is work of a stream of the caller's; none
-    /// when the copy is made.
+    /// The queue whose mark 0 is the end of a copy that is work of the caller's stream; `None` if
+    /// the copy is done.
     queue: Option<CopyQueue>,
     marked: bool,
     memory: u64,
     bytes: u64,
-    /// What lies before the bytes that were copied.
+    /// Bytes before the ones that were copied.
     before: u64,
 }
 
-/// Sizes are rounded up to this, so that memory that is kept fits again. What is smaller is not kept:
-/// there may be thousands at a time, and the driver has it at hand.
+/// Sizes are rounded up to this, so that kept memory fits again. Smaller memory is not kept: there
+/// may be thousands of pieces at a time, and the driver has them ready.
 const GRAIN: u64 = 2 << 20;
 
 impl OnGpu {
     /// # Safety
     /// `from` is memory of the context, valid for as many bytes as `touched` has; `stream` is live.
-    pub unsafe fn take(
+    pub(crate) unsafe fn take(
         context: &Arc<Context>,
         from: usize,
         touched: &Range<u64>,
@@ -91,7 +91,7 @@ impl OnGpu {
         }
         // SAFETY: passed on.
         let copied = unsafe { queue.copy_within(to, from, length) };
-        // What has begun has ended before the memory goes back.
+        // Copies in progress end before the memory goes back.
         copied.and(queue.finish())
     }
 
@@ -111,7 +111,7 @@ impl OnGpu {
             None => Ok(()),
         };
         if marked.is_err() {
-            // An event cannot be had, or the stream is of another context.
+            // There is no event, or the stream is of another context.
             stream.synchronize(self.context.device)?;
             return Ok(None);
         }
@@ -123,7 +123,7 @@ impl OnGpu {
         }))
     }
 
-    pub fn address(&self) -> usize {
+    pub(crate) fn address(&self) -> usize {
         self.memory.wrapping_sub(self.before) as usize
     }
 }
@@ -132,13 +132,13 @@ impl Drop for OnGpu {
     fn drop(&mut self) {
         let entered = self.context.enter();
         let mut queue = self.queue.take();
-        // A request that was cancelled before it began leaves a copy that is yet to be made.
+        // A request that was cancelled before it began leaves a copy in progress.
         let is_made = match &mut queue {
             Some(queue) if self.marked => queue.wait(0).is_ok(),
             _ => true,
         };
         if entered.is_err() || !is_made {
-            // The context is broken: nobody knows who still uses what.
+            // The context is broken, and nobody knows what still uses the memory.
             mem::forget(queue);
             return;
         }

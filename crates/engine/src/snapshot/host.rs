@@ -17,23 +17,23 @@ pub(super) struct OnHost {
 }
 
 enum Memory {
-    /// They stay zero where nothing was copied, and then take no memory.
+    /// They stay zero where nothing was copied, and take no memory there.
     Pages(Pages),
-    /// Its address, by which it is written.
+    /// The address, by which the memory is written, and the owner.
     Heap(usize, #[allow(dead_code)] Vec<u8>),
-    /// Given back.
+    /// The memory was given back.
     None,
 }
 
-/// Copies below this size are left to the heap, which serves many small ones better.
+/// Smaller copies use the heap, which serves many small ones better.
 const SMALL: usize = 64 << 10;
 
-/// Pages that are kept at most, of the machine's memory: fresh ones cost as much as filling them, as
-/// the kernel clears them.
+/// The fraction of the machine's memory (one part of so many) that is kept as pages for the next
+/// copy: fresh pages cost as much as filling them, since the kernel clears them.
 const SPARE_SHARE: usize = 32;
 static SPARE: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
 
-/// What one thread copies at least, and how many do it at most: more gain nothing.
+/// The least bytes that a thread copies, and the most threads: more gain nothing.
 const SHARE: usize = 4 << 20;
 const MOST_THREADS: usize = 8;
 const HUGE_PAGE: usize = 2 << 20;
@@ -41,7 +41,7 @@ const HUGE_PAGE: usize = 2 << 20;
 impl OnHost {
     /// # Safety
     /// `touched` is valid host memory, counted from `address`.
-    pub unsafe fn of_host(address: usize, touched: Range<u64>) -> Result<OnHost> {
+    pub(crate) unsafe fn of_host(address: usize, touched: Range<u64>) -> Result<OnHost> {
         let copied = OnHost::room(touched.end)?;
         if !touched.is_empty() {
             let (start, length) = (
@@ -62,7 +62,7 @@ impl OnHost {
 
     /// # Safety
     /// `touched` is valid GPU memory, counted from `address`; `stream` is live.
-    pub unsafe fn of_gpu(
+    pub(crate) unsafe fn of_gpu(
         memory: &memory::Memory,
         address: usize,
         touched: Range<u64>,
@@ -112,14 +112,14 @@ impl OnHost {
             .and_then(Pages::anonymous);
         let pages = made.map_err(|error| no_memory(&error))?;
         if bytes >= HUGE_PAGE {
-            // Fewer faults; where the kernel does not want to, it is no matter.
+            // Huge pages mean fewer page faults, and the kernel may refuse.
             let _ = pages.advise(libc::MADV_HUGEPAGE);
         }
         let memory = Memory::Pages(pages);
         Ok(OnHost { memory })
     }
 
-    pub fn address(&self) -> usize {
+    pub(crate) fn address(&self) -> usize {
         match &self.memory {
             Memory::Pages(pages) => pages.start() as usize,
             Memory::Heap(address, _) => *address,
@@ -156,7 +156,7 @@ fn most_spare() -> usize {
     bytes / SPARE_SHARE
 }
 
-/// Copies by several threads where that is worth it.
+/// Copies, by several threads if that is worth it.
 ///
 /// # Safety
 /// Both are valid for `length` bytes and do not overlap.
@@ -178,7 +178,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     };
     thread::scope(|scope| {
         for start in (share..length).step_by(share) {
-            // Without a thread the part is copied by this one.
+            // If no thread can be started, this one copies the part.
             let spawned = thread::Builder::new().spawn_scoped(scope, move || part(start));
             if spawned.is_err() {
                 part(start);

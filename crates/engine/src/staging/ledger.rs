@@ -1,12 +1,12 @@
-//! Who has which slot: a capped account of slots, made when first needed and kept for reuse.
+//! The slots of the ring: limited in total, made when they are first needed, and kept for reuse.
 
 use crate::sync::{Condvar, Mutex, lock};
 
-/// Hands out items of several kinds, at most `capacity` bytes of them all together.
+/// Gives out items of several kinds, at most `capacity` bytes of all kinds together.
 ///
-/// Making and unmaking an item (pinning memory takes milliseconds and enters the driver) happens
-/// without the lock. A thread that waits here must hold no item: then the ones that others hold
-/// always come back.
+/// Items are made and unmade without the lock, since pinning memory takes milliseconds and calls
+/// the driver. A thread that waits here must hold no item, so that the items of others always come
+/// back.
 pub(crate) struct Ledger<K, T> {
     state: Mutex<State<K, T>>,
     returned: Condvar,
@@ -15,7 +15,7 @@ pub(crate) struct Ledger<K, T> {
 
 struct State<K, T> {
     idle: Vec<Item<K, T>>,
-    /// Bytes of all items, idle and out, and of those being made.
+    /// Bytes of all items: idle, given out, and being made.
     bytes: u64,
     waiting: usize,
 }
@@ -34,7 +34,7 @@ enum Step<K, T> {
 }
 
 impl<K: Copy + PartialEq, T> Ledger<K, T> {
-    pub fn new(capacity: u64) -> Self {
+    pub(crate) fn new(capacity: u64) -> Self {
         Ledger {
             state: Mutex::new(State {
                 idle: Vec::new(),
@@ -46,13 +46,13 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
         }
     }
 
-    pub fn capacity(&self) -> u64 {
+    pub(crate) fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// An item of this kind and at least this size: an idle one, or one that `make` makes. Waits while the capacity is
-    /// used up; idle items of other kinds are given up for it first.
-    pub fn acquire<E>(
+    /// An item of this kind with at least so many bytes: an idle one, or one that `make` makes.
+    /// Waits while the capacity is used up, after unmaking idle items of other kinds.
+    pub(crate) fn acquire<E>(
         &self,
         kind: K,
         bytes: u64,
@@ -68,8 +68,8 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
         }
     }
 
-    /// As [`acquire`](Self::acquire), but `None` instead of waiting.
-    pub fn try_acquire<E>(
+    /// As [`acquire`](Self::acquire), but returns `None` instead of waiting.
+    pub(crate) fn try_acquire<E>(
         &self,
         kind: K,
         bytes: u64,
@@ -85,7 +85,7 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
         }
     }
 
-    pub fn release(&self, item: Item<K, T>) {
+    pub(crate) fn release(&self, item: Item<K, T>) {
         let mut state = lock(&self.state);
         state.idle.push(item);
         self.tell(&state);
@@ -93,8 +93,8 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
 
     fn step(&self, kind: K, bytes: u64, wait: bool) -> Step<K, T> {
         let mut state = lock(&self.state);
-        // The smallest that is large enough; of those the latest one back, which is the one most
-        // likely in the CPU's cache.
+        // The smallest item that is large enough; of several, the one that came back last, since it
+        // is most likely in the processor's cache.
         let fitting = state
             .idle
             .iter()
@@ -105,7 +105,7 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
         if let Some(at) = fitting {
             return Step::Take(state.idle.swap_remove(at));
         }
-        // One item is always allowed, or a slot above the capacity could never be had.
+        // One item is always allowed: otherwise a slot above the capacity could never be made.
         if state.bytes == 0 || state.bytes + bytes <= self.capacity {
             state.bytes += bytes;
             return Step::Make;
@@ -149,7 +149,7 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
     }
 
     fn tell(&self, state: &State<K, T>) {
-        // All of them, as they may wait for items of different kinds.
+        // All threads wake, since they may wait for items of different kinds.
         if state.waiting > 0 {
             self.returned.notify_all();
         }

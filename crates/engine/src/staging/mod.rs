@@ -1,5 +1,5 @@
-//! The ring: page-aligned slots that persist between requests, pinned for the GPU where it needs
-//! them, near the GPU's NUMA node, capped in total.
+//! The ring: page-aligned slots that persist between requests, near the GPU's NUMA node and limited
+//! in total. Slots for the GPU are pinned.
 
 mod ledger;
 mod slot;

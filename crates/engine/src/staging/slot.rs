@@ -1,4 +1,4 @@
-//! One slot of the ring, and the ring that lends them.
+//! The ring and its slots.
 
 use std::ptr;
 use std::sync::Arc;
@@ -9,39 +9,43 @@ use super::ledger::{Item, Ledger};
 use crate::error::{Error, Kind, Result};
 use crate::gpu::{Context, Pages};
 
-/// What a slot is fit for.
+/// What a slot can be used for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Fitness {
     pinned: bool,
     node: Option<u32>,
 }
 
-/// Lends slots. Slots given back are kept pinned, so a block costs neither an allocation nor a
-/// system call besides its I/O.
+/// Pinned memory in slots, for all requests of the process. Slots stay pinned when they come back,
+/// so a block costs neither an allocation nor a system call besides its I/O.
 pub struct Ring {
     ledger: Ledger<Fitness, Pages>,
 }
 
-/// A slot on loan; goes back to the ring when dropped.
+/// A slot for the sole use of one worker. Dropping it gives it back to the ring.
 pub struct Slot {
     ring: &'static Ring,
     item: Option<Item<Fitness, Pages>>,
 }
 
 impl Ring {
+    /// An empty ring, whose slots will have at most `capacity` bytes in total.
     pub fn new(capacity: u64) -> Ring {
         Ring {
             ledger: Ledger::new(capacity),
         }
     }
 
-    /// Greatest total of slot bytes.
+    /// The most bytes that all slots may have in total.
     pub fn capacity(&self) -> u64 {
         self.ledger.capacity()
     }
 
-    /// A slot of at least `bytes`, pinned for the GPU if a context is given (which must be
-    /// current). Waits while the ring is used up: the calling thread must hold no other slot.
+    /// A slot of at least `bytes`, pinned if a context is given, which must be current. Waits while
+    /// the ring is used up, so the calling thread must hold no other slot.
+    ///
+    /// # Errors
+    /// [`Kind::Memory`] if the slot cannot be allocated or pinned.
     pub fn slot(&'static self, bytes: u64, context: Option<&Arc<Context>>) -> Result<Slot> {
         let bytes = slot_size(bytes)?;
         let fitness = fitness(context);
@@ -54,7 +58,10 @@ impl Ring {
         })
     }
 
-    /// As [`slot`](Self::slot), but `None` instead of waiting; for further slots of one worker.
+    /// As [`slot`](Self::slot), but returns `None` instead of waiting; for further slots of a worker.
+    ///
+    /// # Errors
+    /// As for [`slot`](Self::slot).
     pub fn further_slot(
         &'static self,
         bytes: u64,
@@ -81,15 +88,15 @@ fn fitness(context: Option<&Arc<Context>>) -> Fitness {
     }
 }
 
-/// Few sizes, so that requests with different blocks share slots: pinning new memory takes far
-/// longer than moving a small block.
+/// The bytes of a slot for `bytes`. There are few sizes, so that requests with different blocks share
+/// slots: pinning new memory takes far longer than moving a small block.
 fn slot_size(bytes: u64) -> Result<u64> {
     let size = bytes.max(1 << 20).checked_next_power_of_two();
     size.ok_or_else(|| Error::new(Kind::Memory, format!("no slot holds {bytes} bytes")))
 }
 
 impl Slot {
-    /// Page-aligned start of the slot.
+    /// The first byte of the slot, which is page-aligned.
     pub fn start(&self) -> *mut u8 {
         match &self.item {
             Some(item) => item.value.start(),
@@ -97,6 +104,7 @@ impl Slot {
         }
     }
 
+    /// The bytes of the slot, at least as many as were asked for.
     pub fn bytes(&self) -> usize {
         self.item.as_ref().map_or(0, |item| item.value.bytes())
     }
@@ -114,16 +122,16 @@ impl Drop for Slot {
 fn slot_pages(bytes: u64, node: Option<u32>, context: Option<&Arc<Context>>) -> Result<Pages> {
     let mut pages = Pages::anonymous(bytes as usize)
         .map_err(|e| Error::os(&e, "cannot allocate a slot of the ring"))?;
-    // Hints: fewer TLB misses, no copy-on-write of pinned pages in a forked child, and pages on
-    // the node of the GPU. All of them may be refused without harm.
+    // These are hints, which the kernel may refuse: fewer TLB misses, no copy-on-write of pinned
+    // pages in a forked child, and pages on the NUMA node of the GPU.
     let _ = pages.advise(libc::MADV_HUGEPAGE);
     let _ = pages.advise(libc::MADV_DONTFORK);
     if let Some(node) = node {
         prefer(&pages, node);
     }
     if let Some(context) = context {
-        // In the primary context, which outlives those that an application makes and destroys;
-        // portable, so that copies of any context may use it.
+        // The primary context outlives those that an application makes and destroys; portable memory
+        // serves copies of any context.
         let primary = Context::primary(context.device)?;
         let code = pages.pin(&primary, cuda::CU_MEMHOSTREGISTER_PORTABLE)?;
         context

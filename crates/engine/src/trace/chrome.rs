@@ -1,4 +1,4 @@
-//! The file of a trace: Chrome's JSON array format, complete at every close.
+//! The file of a trace, in Chrome's JSON array format, which is complete whenever it is closed.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, Once, OnceLock};
 use std::time::Instant;
 
 use crate::error::{Error, Result};
+use crate::fork::{refuse_fork, watch_forks};
 
 struct Sink {
     path: PathBuf,
@@ -21,7 +22,7 @@ fn sink() -> MutexGuard<'static, Option<Sink>> {
     SINK.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Times in a trace count from here.
+/// The start of the times in a trace.
 fn epoch() -> Instant {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     *EPOCH.get_or_init(Instant::now)
@@ -30,14 +31,14 @@ fn epoch() -> Instant {
 pub(super) fn open(path: &Path) -> Result<()> {
     unsafe extern "C" fn at_exit() {
         // A forked child has a copy of the buffer, but the file is its parent's.
-        if crate::refuse_fork().is_err() {
+        if refuse_fork().is_err() {
             return;
         }
-        // The process ends; there is nobody left to tell about a failure.
+        // The process ends, and nobody is left to tell.
         let _ = super::stop();
     }
     static AT_EXIT: Once = Once::new();
-    crate::engine::watch_forks();
+    watch_forks();
     close()?;
     epoch();
     let file = File::create(path)
@@ -88,7 +89,7 @@ pub(super) fn event(name: &str, category: &str, start: Instant, numbers: &[(&str
     let Some(sink) = guard.as_mut() else { return };
     let separator = if sink.first { "\n" } else { ",\n" };
     sink.first = false;
-    // A failure shows when the trace is ended: it must not disturb the transfer.
+    // A failure is told when the trace is stopped, since it must not disturb the transfer.
     if let Err(e) = write!(sink.out, "{separator}{line}") {
         sink.failed.get_or_insert(e);
     }

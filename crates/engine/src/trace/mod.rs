@@ -1,5 +1,5 @@
-//! Spans of requests and blocks: as Chrome trace JSON, which Perfetto reads, and as NVTX ranges
-//! where that library is present.
+//! Spans of requests and blocks, as Chrome trace JSON, which Perfetto reads, and as NVTX ranges if
+//! that library is present.
 
 mod chrome;
 
@@ -25,14 +25,21 @@ pub(crate) struct Block {
 
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Begins to write spans to `path`; a trace under way is ended first.
+/// Starts a trace that is written to `path`; stops an earlier one first. It is stopped at the
+/// latest when the process exits.
+///
+/// # Errors
+/// The file cannot be created, or that of the earlier trace cannot be completed.
 pub fn start(path: &Path) -> Result<()> {
     chrome::open(path)?;
     ON.store(true, Relaxed);
     Ok(())
 }
 
-/// Ends the trace: the file is complete JSON when it returns.
+/// Stops the trace and completes its file.
+///
+/// # Errors
+/// The first failed write of the trace.
 pub fn stop() -> Result<()> {
     ON.store(false, Relaxed);
     chrome::close()
@@ -41,14 +48,14 @@ pub fn stop() -> Result<()> {
 fn ranges() -> Option<&'static Nvtx> {
     static NVTX: OnceLock<Option<&'static Nvtx>> = OnceLock::new();
     *NVTX.get_or_init(|| {
-        // A profiler injects itself by this variable; without one, ranges would reach nobody.
+        // Profilers set this variable to inject themselves; without one, ranges would reach nobody.
         std::env::var_os("NVTX_INJECTION64_PATH")?;
         nvtx::nvtx().ok()
     })
 }
 
-/// Opens a span on this thread, which ends when the answer is dropped. Costs two loads when
-/// nobody watches.
+/// Opens a span on this thread, which ends when the result is dropped. Costs two loads if nobody
+/// watches.
 pub(crate) fn span(describe: impl FnOnce() -> Block) -> Option<Span> {
     let nvtx = ranges();
     let traced = ON.load(Relaxed);

@@ -167,8 +167,9 @@ table! {
             fn H5Dget_offset(dset_id: hid_t) -> haddr_t;
             fn H5Dget_storage_size(dset_id: hid_t) -> hsize_t;
             fn H5Dget_space_status(dset_id: hid_t, allocation: *mut c_int) -> herr_t;
-            /// As `H5Dget_chunk_info` and `H5Dget_chunk_info_by_coord`, which rest on it, it tells wrong
-            /// coordinates for an extensible array whose unlimited dimension is not the first.
+            /// As `H5Dget_chunk_info` and `H5Dget_chunk_info_by_coord`, which rest on it, it tells
+            /// wrong coordinates for an extensible array whose unlimited dimension is not the
+            /// first.
             fn H5Dchunk_iter(dset_id: hid_t, dxpl_id: hid_t, cb: ChunkIterOp, op_data: *mut c_void)
                 -> herr_t;
             fn H5Dget_chunk_index_type(did: hid_t, idx_type: *mut c_int) -> herr_t;
@@ -235,13 +236,15 @@ table! {
             fn H5FDis_driver_registered_by_name(driver_name: *const c_char) -> htri_t;
             fn H5Oget_info3(loc_id: hid_t, oinfo: *mut H5O_info2_t, fields: c_uint) -> herr_t;
             fn H5Oexists_by_name(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> htri_t;
-            /// With `H5O_INFO_BASIC`: the number of the open file, and what tells the object from others in it.
+            /// With `H5O_INFO_BASIC`: the number of the open file, and what tells the object from
+            /// others in it.
             fn H5Iget_file_id(id: hid_t) -> hid_t;
             fn H5Iget_name(id: hid_t, name: *mut c_char, size: usize) -> isize;
 
             fn H5Pcreate(cls_id: hid_t) -> hid_t;
             fn H5Pclose(plist_id: hid_t) -> herr_t;
-            /// Holds HDF5's lock while it calls `iter_func`, whose answer ends the iteration if it is not 0.
+            /// Holds HDF5's lock while it calls `iter_func`, whose answer ends the iteration if it
+            /// is not 0.
             fn H5Piterate(
                 id: hid_t,
                 idx: *mut c_int,
@@ -659,8 +662,8 @@ impl Hdf5 {
 
     /// Where that variable lies: to look for it takes longer than to read it.
     ///
-    /// A program that names the variable may have a copy of it (R_X86_64_COPY, ELF x86-64 ABI 4.4), which
-    /// is the one that HDF5 uses. The other is never set.
+    /// A program that names the variable may have a copy of it (R_X86_64_COPY, ELF x86-64 ABI 4.4),
+    /// which is the one that HDF5 uses. The other is never set.
     pub fn address_of(&self, variable: &str) -> Option<*const hid_t> {
         if !variable.starts_with("H5") || !variable.ends_with("_g") {
             return None;

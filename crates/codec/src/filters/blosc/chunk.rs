@@ -1,5 +1,5 @@
-//! Decoding the chunk that both versions of Blosc share: a header, a table of block starts, and the blocks.
-//! A block is one or, one a byte of the element, several compressed streams.
+//! Decoding the chunk that both versions of Blosc share: a header, a table of block starts, and the
+//! blocks. A block is one or, one a byte of the element, several compressed streams.
 
 use super::inner::Inner;
 use crate::error::{CodecError, Result};

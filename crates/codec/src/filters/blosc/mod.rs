@@ -12,7 +12,7 @@ use self::inner::Inner;
 use super::{Codec, room};
 use crate::error::{CodecError, Result};
 
-pub struct Blosc;
+pub(crate) struct Blosc;
 
 const NAME: &str = "blosc";
 

@@ -12,7 +12,7 @@ use crate::error::{CodecError, Result};
 use self::frame::Frame;
 use self::ndim::Array;
 
-pub struct Blosc2;
+pub(crate) struct Blosc2;
 
 const NAME: &str = "blosc2";
 

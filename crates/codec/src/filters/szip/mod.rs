@@ -12,7 +12,7 @@ use super::shuffle::{shuffle, unshuffle};
 use super::{Codec, room, wrong_size};
 use crate::error::{CodecError, Result};
 
-pub struct Szip;
+pub(crate) struct Szip;
 
 const NAME: &str = "szip";
 const HEADER: usize = 4;

@@ -1,10 +1,6 @@
-//! `gds`: cuFile, which brings bytes straight between storage and GPU memory where the machine
-//! can, and through host memory where it cannot. Which of the two it was is never taken for
-//! granted: the report says what cuFile's own statistics prove.
+//! `gds`: cuFile, which moves bytes straight between storage and GPU memory if the machine can, and
+//! through host memory otherwise. The report says which only if cuFile's own statistics prove it.
 
-pub mod buffer;
-mod driver;
-mod handle;
 mod proof;
 
 use std::io;
@@ -12,6 +8,7 @@ use std::io;
 use penstock_sys::cufile::{CUfileHandle, op_error_name};
 
 use super::{Direct, Lane, Route, STAGED, Work};
+use crate::cufile::{self, Driver, buffer};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::position::{Call, Operation};
@@ -22,9 +19,6 @@ use crate::options::RouteName;
 use crate::plan::{Block, Extent};
 use crate::report::Path;
 use proof::Witness;
-
-pub(crate) use driver::{Driver, Mode, driver};
-pub(crate) use handle::HandleCell;
 
 pub(crate) struct Gds;
 
@@ -38,8 +32,8 @@ impl Route for Gds {
         if work.memory.kind == MemoryKind::Managed {
             work.counters
                 .note("cuFile does not take managed memory; moved by the staged route");
-            // The planner left the ends of direct writes to cuFile; only the page cache takes
-            // them as they are.
+            // The plan leaves unaligned heads and tails to cuFile, and only the page cache takes
+            // them.
             let direct = match work.operation {
                 Operation::Read => work.direct,
                 Operation::Write => Direct::Never,
@@ -51,7 +45,7 @@ impl Route for Gds {
             return STAGED.lane(Work { side, ..work });
         }
         let entered = context.enter()?;
-        let driver = driver().map_err(|e| e.in_file(work.file.path()))?;
+        let driver = cufile::driver().map_err(|e| e.in_file(work.file.path()))?;
         Ok(Box::new(GdsLane {
             work,
             driver,
@@ -61,29 +55,29 @@ impl Route for Gds {
     }
 }
 
-/// Whether requests that leave the route open should take this one: bytes of this file go
-/// straight to the GPU. Opens cuFile only on machines that have the nvidia-fs module, or where
-/// the process uses cuFile already.
+/// Whether requests that leave the route open should take this one, since bytes of this file go
+/// straight to the GPU. Opens cuFile only if the machine has the nvidia-fs module or the process
+/// uses cuFile.
 pub(crate) fn is_peer_to_peer(file: &File) -> bool {
-    if !driver::is_worth_asking() {
+    if !cufile::is_worth_asking() {
         return false;
     }
-    driver().is_ok_and(|driver| {
-        proof::may_go_straight(driver, file) && file.cufile.get(driver, file, true).is_ok()
+    cufile::driver().is_ok_and(|driver| {
+        proof::may_go_straight(driver, file) && file.cufile_handle(driver, true).is_ok()
     })
 }
 
-/// Whether cuFile starts, and takes this file.
+/// Whether cuFile starts and accepts this file.
 pub(crate) fn takes(file: &File) -> bool {
-    driver().is_ok_and(|driver| file.cufile.get(driver, file, true).is_ok())
+    cufile::driver().is_ok_and(|driver| file.cufile_handle(driver, true).is_ok())
 }
 
-/// Makes one cuFile call after another: each is done when it returns.
+/// A lane that makes one synchronous cuFile call after another.
 struct GdsLane<'a> {
     work: Work<'a>,
     driver: &'static Driver,
     witness: Witness,
-    // cuFile works in the context that is current.
+    // cuFile works in the current context.
     _entered: Entered<'a>,
 }
 
@@ -93,9 +87,9 @@ impl Lane for GdsLane<'_> {
         let Some(direct) = self.direct_handle(block)? else {
             return self.move_buffered(pieces);
         };
-        // cuFile reads at any alignment. To write part of a page past the page cache it would
-        // read the page, change it and write it back, and undo what another worker puts into the
-        // same page meanwhile; so only whole pages are written that way.
+        // cuFile reads at any alignment. To write part of a page directly, it would read the page,
+        // change it and write it back, and so undo what another worker writes to the page meanwhile.
+        // So only whole pages are written directly.
         let (straight, ends) = match self.work.operation {
             Operation::Read => (pieces.to_vec(), Vec::new()),
             Operation::Write => split_at_pages(pieces, self.work.file.direct_alignment()),
@@ -114,16 +108,16 @@ impl Lane for GdsLane<'_> {
 }
 
 impl GdsLane<'_> {
-    /// The handle that goes past the page cache, for a block that should. Bytes that can go
-    /// straight to the GPU always should; what cuFile brings through host memory is worth it
-    /// only where the other routes would do the same.
+    /// The handle that bypasses the page cache, if the block should. Bytes that can go straight to
+    /// the GPU always should. Bytes that cuFile moves through host memory should if other routes
+    /// would do the same.
     fn direct_handle(&self, block: &Block) -> Result<Option<CUfileHandle>> {
         let file = self.work.file;
         let wanted = proof::may_go_straight(self.driver, file) || self.work.goes_direct(block);
         if !wanted || file.direct_fd().is_none() {
             return Ok(None);
         }
-        match file.cufile.get(self.driver, file, true) {
+        match file.cufile_handle(self.driver, true) {
             Ok(handle) => Ok(Some(handle)),
             Err(e) if self.work.direct == Direct::Always => Err(e),
             Err(_) => Ok(None),
@@ -139,15 +133,11 @@ impl GdsLane<'_> {
         if pieces.is_empty() {
             return Ok(());
         }
-        let handle = self
-            .work
-            .file
-            .cufile
-            .get(self.driver, self.work.file, false)?;
+        let handle = self.work.file.cufile_handle(self.driver, false)?;
         self.move_all(handle, pieces).map(drop)
     }
 
-    /// Moves pieces through one handle, counts them on the path that they took, and tells it.
+    /// Moves pieces through one handle and counts them. Returns the path that they took.
     fn move_all(&mut self, handle: CUfileHandle, pieces: &[Extent]) -> Result<Path> {
         let mut calls = 0;
         for piece in pieces {
@@ -159,7 +149,7 @@ impl GdsLane<'_> {
         Ok(path)
     }
 
-    /// Moves one piece; returns how many calls of cuFile moved something.
+    /// Moves one piece. Returns the number of cuFile calls that moved something.
     fn move_piece(&self, handle: CUfileHandle, piece: &Extent) -> Result<u64> {
         let mut done = 0;
         let mut calls = 0;
@@ -177,7 +167,7 @@ impl GdsLane<'_> {
             };
             self.work.counters.io_call();
             match self.call(handle, piece, done, allowed) {
-                // -1 means that errno says why; it is asked for before anything can change it.
+                // -1 means that errno has the cause, which is read before anything can change it.
                 -1 => {
                     let error = io::Error::last_os_error();
                     if error.kind() != io::ErrorKind::Interrupted {
@@ -187,7 +177,7 @@ impl GdsLane<'_> {
                 0 if call.operation == Operation::Read => {
                     return Err(self.work.ended(call.offset, call.length));
                 }
-                // Trying again could go on for ever.
+                // Trying again might never end.
                 0 => return Err(failed(&io::Error::from_raw_os_error(libc::EIO))),
                 moved if moved > 0 => {
                     done += moved as u64;
@@ -202,9 +192,9 @@ impl GdsLane<'_> {
         Ok(calls)
     }
 
-    /// One call for `length` bytes of a piece, from byte `done` on; as cuFile answers it.
+    /// Makes one call for `length` bytes of a piece from byte `done` on. Returns cuFile's result.
     fn call(&self, handle: CUfileHandle, piece: &Extent, done: u64, length: u64) -> isize {
-        let cufile = self.driver.cufile;
+        let calls = self.driver.cufile;
         let base = buffer::base_of(piece.memory, piece.length);
         let into_buffer = (piece.memory - base) as libc::off_t + done as libc::off_t;
         let (base, size) = (base as *mut std::ffi::c_void, length as usize);
@@ -214,14 +204,14 @@ impl GdsLane<'_> {
         // memory's context is current.
         unsafe {
             match self.work.operation {
-                Operation::Read => (cufile.cuFileRead)(handle, base, size, offset, into_buffer),
-                Operation::Write => (cufile.cuFileWrite)(handle, base, size, offset, into_buffer),
+                Operation::Read => (calls.cuFileRead)(handle, base, size, offset, into_buffer),
+                Operation::Write => (calls.cuFileWrite)(handle, base, size, offset, into_buffer),
             }
         }
     }
 }
 
-/// What a call's negated code means.
+/// The error of a call that returned a negated code.
 fn refused(code: isize, operation: Operation) -> Error {
     let code = i32::try_from(code.saturating_neg()).unwrap_or(i32::MAX);
     let call = match operation {
@@ -233,20 +223,14 @@ fn refused(code: isize, operation: Operation) -> Error {
         .remedy("look at cuFile's log (cufile.log), or use route=auto, which does without cuFile")
 }
 
-/// The whole pages of some pieces, and the ragged ends of these.
+/// The whole pages of some pieces, and their unaligned heads and tails.
 fn split_at_pages(pieces: &[Extent], page: u64) -> (Vec<Extent>, Vec<Extent>) {
     let mut whole = Vec::with_capacity(pieces.len());
     let mut ends = Vec::new();
     for piece in pieces {
-        let start = piece.offset.next_multiple_of(page).min(piece.end());
-        let end = (piece.end() / page * page).max(start);
-        let part = |from: u64, to: u64| Extent {
-            offset: from,
-            length: to - from,
-            memory: piece.memory + (from - piece.offset) as usize,
-        };
-        whole.push(part(start, end));
-        ends.extend([part(piece.offset, start), part(end, piece.end())]);
+        let [head, middle, tail] = piece.split_aligned(page);
+        whole.push(middle);
+        ends.extend([head, tail]);
     }
     whole.retain(|e| e.length > 0);
     ends.retain(|e| e.length > 0);

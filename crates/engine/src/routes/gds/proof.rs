@@ -1,17 +1,17 @@
-//! Which way bytes took, by cuFile's statistics.
+//! Finds out which way bytes took, from cuFile's statistics.
 
 use std::sync::Mutex;
 
 use penstock_sys::cufile::CuFile;
 
-use super::driver::{Driver, Mode};
+use crate::cufile::{Driver, Mode};
 use crate::file::File;
 use crate::file::position::Operation;
 use crate::report::Path;
 
-/// Operations that cuFile has counted since it opened, by the way they took, on all GPUs.
+/// The operations that cuFile has counted since it opened, by their way, on all GPUs.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
+struct Counts {
     p2p: u64,
     nvfs: u64,
     posix: u64,
@@ -19,27 +19,26 @@ struct Tally {
 
 /// Watches the counters around the calls of one lane.
 ///
-/// They are the whole process's, so the calls of others are among what it sees. That makes no
-/// claim wrong: where nothing but one way was taken by anybody, this lane took it, too. Where
-/// ways mix, none is claimed.
+/// The counters are those of the whole process, so they include calls of other lanes. Claims stay
+/// right: if all calls took one way, so did this lane's; if the ways differ, none is claimed.
 pub(super) struct Witness {
     cufile: &'static CuFile,
     operation: Operation,
-    before: Option<Tally>,
+    before: Option<Counts>,
 }
 
 impl Witness {
-    pub fn new(driver: &Driver, operation: Operation) -> Witness {
+    pub(crate) fn new(driver: &Driver, operation: Operation) -> Witness {
         Witness {
             cufile: driver.cufile,
             operation,
-            before: Tally::now(driver.cufile, operation),
+            before: Counts::now(driver.cufile, operation),
         }
     }
 
-    /// The path of the `calls` that this lane has made since the last question.
-    pub fn path_of_last(&mut self, calls: u64) -> Path {
-        let now = Tally::now(self.cufile, self.operation);
+    /// The path of the `calls` that this lane has made since this was called last.
+    pub(crate) fn path_of_last(&mut self, calls: u64) -> Path {
+        let now = Counts::now(self.cufile, self.operation);
         let before = std::mem::replace(&mut self.before, now);
         match (before, now) {
             (Some(before), Some(now)) => now.path_since(before, calls),
@@ -48,25 +47,25 @@ impl Witness {
     }
 }
 
-impl Tally {
-    /// `None` if this cuFile keeps no statistics of that kind.
-    fn now(cufile: &CuFile, operation: Operation) -> Option<Tally> {
+impl Counts {
+    /// The present counts; `None` if this cuFile keeps no such statistics.
+    fn now(cufile: &CuFile, operation: Operation) -> Option<Counts> {
         let stats = cufile.stats_level3().ok()??;
-        let mut tally = Tally::default();
+        let mut counts = Counts::default();
         for gpu in stats.gpus() {
             let (p2p, nvfs, posix) = match operation {
                 Operation::Read => (gpu.n_p2p_reads, gpu.n_nvfs_reads, gpu.n_posix_reads),
                 Operation::Write => (gpu.n_p2p_writes, gpu.n_nvfs_writes, gpu.n_posix_writes),
             };
-            tally.p2p += p2p;
-            tally.nvfs += nvfs;
-            tally.posix += posix;
+            counts.p2p += p2p;
+            counts.nvfs += nvfs;
+            counts.posix += posix;
         }
-        Some(tally)
+        Some(counts)
     }
 
-    fn path_since(self, before: Tally, calls: u64) -> Path {
-        // A reset of the statistics by another part of the process makes them go back.
+    fn path_since(self, before: Counts, calls: u64) -> Path {
+        // Counts decrease if another part of the process resets the statistics.
         let grown = |now: u64, before: u64| now.checked_sub(before);
         let ways = (
             grown(self.p2p, before.p2p),
@@ -83,10 +82,10 @@ impl Tally {
     }
 }
 
-/// Devices that hold file systems, and whether bytes of theirs went straight to the GPU.
+/// Devices of file systems, and whether bytes of them went straight to the GPU.
 static PROVEN: Mutex<Vec<(libc::dev_t, bool)>> = Mutex::new(Vec::new());
 
-/// Keeps what a transfer past the page cache has proven about its file system.
+/// Keeps what a direct transfer has proven about its file system.
 pub(super) fn remember(driver: &Driver, file: &File, path: Path) {
     let straight = match path {
         Path::GdsP2p | Path::GdsNvfs => true,
@@ -99,14 +98,14 @@ pub(super) fn remember(driver: &Driver, file: &File, path: Path) {
     let Ok(stat) = file.stat() else { return };
     let mut proven = PROVEN.lock().unwrap_or_else(|e| e.into_inner());
     match proven.iter_mut().find(|(device, _)| *device == stat.st_dev) {
-        // Some files of a file system may be fit for it and others not (inline, compressed).
+        // Some files of a file system may qualify and others not, such as inline or compressed ones.
         Some((_, known)) => *known |= straight,
         None => proven.push((stat.st_dev, straight)),
     }
 }
 
-/// Whether cuFile may bring bytes of this file straight to the GPU: nothing has shown yet that
-/// it does not.
+/// Whether cuFile may move bytes of this file straight to the GPU: no transfer has shown the
+/// contrary.
 pub(super) fn may_go_straight(driver: &Driver, file: &File) -> bool {
     if driver.mode == Mode::Compat || file.direct_fd().is_none() {
         return false;
@@ -121,26 +120,26 @@ pub(super) fn may_go_straight(driver: &Driver, file: &File) -> bool {
 mod tests {
     use super::*;
 
-    fn tally(p2p: u64, nvfs: u64, posix: u64) -> Tally {
-        Tally { p2p, nvfs, posix }
+    fn counts(p2p: u64, nvfs: u64, posix: u64) -> Counts {
+        Counts { p2p, nvfs, posix }
     }
 
     #[test]
     fn one_way_alone_is_proof() {
-        let before = tally(5, 6, 7);
-        assert_eq!(tally(8, 6, 7).path_since(before, 3), Path::GdsP2p);
-        assert_eq!(tally(5, 9, 7).path_since(before, 3), Path::GdsNvfs);
-        assert_eq!(tally(5, 6, 99).path_since(before, 3), Path::GdsPosix);
+        let before = counts(5, 6, 7);
+        assert_eq!(counts(8, 6, 7).path_since(before, 3), Path::GdsP2p);
+        assert_eq!(counts(5, 9, 7).path_since(before, 3), Path::GdsNvfs);
+        assert_eq!(counts(5, 6, 99).path_since(before, 3), Path::GdsPosix);
     }
 
     #[test]
     fn mixed_missing_or_reset_counts_prove_nothing() {
-        let before = tally(5, 6, 7);
+        let before = counts(5, 6, 7);
         for now in [
-            tally(6, 7, 7),
-            tally(5, 6, 7),
-            tally(6, 6, 7),
-            tally(0, 0, 0),
+            counts(6, 7, 7),
+            counts(5, 6, 7),
+            counts(6, 6, 7),
+            counts(0, 0, 0),
         ] {
             assert_eq!(now.path_since(before, 2), Path::GdsUnproven, "{now:?}");
         }

@@ -1,6 +1,6 @@
-//! `mapped`: pages of the cache are mapped, pinned in place, and pulled by the GPU. The CPU copies
-//! nothing, so one thread can keep the link busy. Reads only: the kernel does not let file pages
-//! be pinned for a device to write to.
+//! `mapped`: cached pages are mapped and pinned in place, and the GPU pulls them. The CPU copies
+//! nothing, so one thread can keep the link busy. The route only reads, since the kernel does not
+//! let file pages be pinned for a device that writes to them.
 
 mod pages;
 
@@ -35,37 +35,34 @@ impl Route for Mapped {
             return STAGED.lane(work);
         }
         let lane = MappedLane::new(work, context)?;
-        Ok(Box::new(Insistent {
-            lane,
-            instead: None,
-        }))
+        Ok(Box::new(MappedOrStaged { lane, staged: None }))
     }
 }
 
-/// Bytes that a lane pins before it lets go of all of them at once: letting go makes the GPU idle,
-/// so it should happen seldom.
+/// Bytes that a lane pins before it unpins all of them at once: unpinning waits until the GPU is
+/// idle, so it should be rare.
 const PINNED_AT_A_TIME: u64 = 512 << 20;
 
-/// Bytes that may stay pinned because streams are held; beyond them blocks are staged.
+/// Bytes that may stay pinned because streams wait for requests; above that, blocks are staged.
 const KEPT_AT_MOST: u64 = 4 << 30;
 
-/// Mappings that a lane has at most; a block that needs more by itself is staged, which is faster,
-/// too.
+/// The most mappings of a lane. A single block that needs more is staged, which is faster as well.
 const MAPPINGS_AT_A_TIME: usize = 1024;
 
-/// What a lane says to a block.
+/// Whether a lane carries a block.
 pub(super) enum Answer {
+    /// It does.
     Taken,
-    /// This block is to go another way, for this reason.
+    /// Another route must carry this block, for this reason.
     NotThis(&'static str),
-    /// So are all blocks of the file.
+    /// Another route must carry all blocks of the file, for this reason.
     None(&'static str),
 }
 
 /// One worker's pinned blocks.
 pub(super) struct MappedLane<'a> {
     work: Work<'a>,
-    // Dropped first: ends all copies before the maps go.
+    // Dropped before the maps: this waits for all copies.
     lent: Lent<'a>,
     open: Vec<Open>,
     /// Bytes of all open blocks.
@@ -74,7 +71,7 @@ pub(super) struct MappedLane<'a> {
     mappings: usize,
 }
 
-/// A block whose pages are pinned and being pulled.
+/// A block whose pages are pinned and which the GPU is pulling.
 struct Open {
     maps: Vec<Map>,
     bytes: u64,
@@ -83,7 +80,7 @@ struct Open {
 }
 
 impl<'a> MappedLane<'a> {
-    pub fn new(work: Work<'a>, context: &'a Arc<Context>) -> Result<Self> {
+    pub(crate) fn new(work: Work<'a>, context: &'a Arc<Context>) -> Result<Self> {
         Ok(MappedLane {
             work,
             lent: Lent::new(context)?,
@@ -93,9 +90,10 @@ impl<'a> MappedLane<'a> {
         })
     }
 
-    /// Takes a block on, if its pages can be pinned and pulled.
-    pub fn try_carry(&mut self, block: &Block) -> Result<Answer> {
-        // The driver has the CPU copy single bytes, which may be of pages that the file has lost.
+    /// Carries a block, if its pages can be pinned and pulled.
+    pub(crate) fn try_carry(&mut self, block: &Block) -> Result<Answer> {
+        // The driver copies single bytes by the CPU, which gets a signal if the file has lost the
+        // page.
         let is_byte = |piece: &Extent| piece.length == 1;
         if self.work.plan.block_pieces(block).iter().any(is_byte) {
             let reason =
@@ -108,13 +106,13 @@ impl<'a> MappedLane<'a> {
         }
         let are_too_many = self.mappings + stretches.len() > MAPPINGS_AT_A_TIME;
         if self.pinned > 0 && (are_too_many || self.pinned + block.bytes > PINNED_AT_A_TIME) {
-            self.settle()?;
+            self.finish()?;
         }
         self.pull(block, stretches)
     }
 
-    /// Waits for all copies, and lets the pages go.
-    pub fn settle(&mut self) -> Result<()> {
+    /// Waits for all copies, and releases the pages.
+    pub(crate) fn finish(&mut self) -> Result<()> {
         let finished = self.lent.queue()?.finish();
         let open = std::mem::take(&mut self.open);
         self.pinned = 0;
@@ -127,8 +125,8 @@ impl<'a> MappedLane<'a> {
         Ok(())
     }
 
-    /// Pages cut off by a truncation stay pinned and are pulled as they are; only the length
-    /// tells that they no longer belong to the file.
+    /// Checks that the file still has the pages. Pages that a truncation cuts off stay pinned and are
+    /// pulled as they are, and only the length of the file tells.
     fn check_length(&self, open: &[Open], end: u64) -> Result<()> {
         let size = self.work.file.size()?;
         if size >= end {
@@ -162,8 +160,8 @@ impl<'a> MappedLane<'a> {
             length,
         });
         self.pinned += block.bytes;
-        // From here on the maps are among the open ones, so whatever fails, they stay pinned
-        // until the queue is finished.
+        // The maps are among the open ones now, so they stay pinned until the queue is finished,
+        // even if something fails.
         let queue = self.lent.queue()?;
         let mut maps = self.open.last().map_or(&[][..], |open| &open.maps).iter();
         let mut current = maps.next();
@@ -190,13 +188,13 @@ impl<'a> MappedLane<'a> {
 const CANNOT_PIN: &str = "pages of this file cannot be pinned; read by the staged route";
 const TOO_MANY: &str = "blocks in too many places to map are read by the staged route";
 
-/// What `route="mapped"` does: blocks that cannot be pinned are staged.
-struct Insistent<'a> {
+/// The lane of `route="mapped"`: it stages blocks that cannot be pinned.
+struct MappedOrStaged<'a> {
     lane: MappedLane<'a>,
-    instead: Option<Box<dyn Lane + 'a>>,
+    staged: Option<Box<dyn Lane + 'a>>,
 }
 
-impl Lane for Insistent<'_> {
+impl Lane for MappedOrStaged<'_> {
     fn carry(&mut self, block: &Block) -> Result<()> {
         let reason = match self.lane.try_carry(block)? {
             Answer::Taken => return Ok(()),
@@ -204,7 +202,7 @@ impl Lane for Insistent<'_> {
         };
         let work = self.lane.work;
         work.counters.note(reason);
-        let staged = match &mut self.instead {
+        let staged = match &mut self.staged {
             Some(lane) => lane,
             none => none.insert(STAGED.lane(work)?),
         };
@@ -212,8 +210,8 @@ impl Lane for Insistent<'_> {
     }
 
     fn drain(&mut self) -> Result<()> {
-        self.lane.settle()?;
-        match &mut self.instead {
+        self.lane.finish()?;
+        match &mut self.staged {
             Some(lane) => lane.drain(),
             None => Ok(()),
         }
@@ -222,8 +220,8 @@ impl Lane for Insistent<'_> {
 
 impl Drop for MappedLane<'_> {
     fn drop(&mut self) {
-        // After an error: nothing may be pulled out of pages that are let go. A queue that cannot
-        // finish belongs to a broken context, in which nothing runs any more.
+        // After an error, copies may be in flight, which must end before the pages are released. A
+        // queue that cannot finish belongs to a broken context, in which nothing runs any more.
         if let Ok(queue) = self.lent.queue() {
             let _ = queue.finish();
         }

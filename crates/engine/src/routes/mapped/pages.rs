@@ -1,4 +1,4 @@
-//! Pages of a file, mapped read-only, present, and pinned for the GPU.
+//! Pages of a file that are mapped read-only, populated, and pinned for the GPU.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ pub(super) struct Map {
     end: u64,
 }
 
-/// Pages between two spans that are mapped along with both rather than making two mappings.
+/// Bytes between two spans up to which one mapping serves both.
 const GAP: u64 = 64 << 10;
 
-/// The stretches of a file that are mapped for spans: neighbours together.
+/// The stretches of a file that are mapped for some spans; neighbours share one.
 pub(super) fn stretches(spans: &[Span]) -> Vec<Range<u64>> {
     let mut stretches: Vec<Range<u64>> = Vec::new();
     for span in spans {
@@ -37,18 +37,22 @@ pub(super) fn stretches(spans: &[Span]) -> Vec<Range<u64>> {
     stretches
 }
 
-/// What came of mapping a stretch.
+/// The outcome of mapping a stretch.
 pub(super) enum Mapped {
     Pinned(Map),
-    /// The driver or the file system does not let the pages of this file be pinned.
+    /// The driver or the file system refuses to pin pages of this file.
     Refused,
-    /// The process has as many mappings as it may have.
+    /// The process may have no more mappings.
     NoRoom,
 }
 
 impl Map {
     /// Maps and pins a stretch of the file.
-    pub fn make(work: &Work<'_>, stretch: Range<u64>, context: &Arc<Context>) -> Result<Mapped> {
+    pub(crate) fn make(
+        work: &Work<'_>,
+        stretch: Range<u64>,
+        context: &Arc<Context>,
+    ) -> Result<Mapped> {
         let page = page_size();
         let length = stretch.end - stretch.start;
         let offset = stretch.start / page * page;
@@ -88,13 +92,13 @@ impl Map {
         })
     }
 
-    /// Whether a range of the file lies in it.
-    pub fn holds(&self, piece: &Extent) -> bool {
+    /// Whether a range of the file lies in the mapping.
+    pub(crate) fn holds(&self, piece: &Extent) -> bool {
         self.offset <= piece.offset && piece.end() <= self.end
     }
 
-    /// Brings the pages in, reading those that are not cached. An error shows here, in a system
-    /// call, rather than as a signal.
+    /// Populates the mapping, which reads pages that are not cached. A failure is an error of this
+    /// system call instead of a signal later.
     fn populate(&self, work: &Work<'_>, stretch: Range<u64>) -> Result<()> {
         let length = stretch.end - stretch.start;
         loop {
@@ -103,9 +107,9 @@ impl Map {
             };
             match error.raw_os_error() {
                 Some(libc::EINTR | libc::EAGAIN) => {}
-                // Before Linux 5.14 pinning brings the pages in by itself.
+                // Before Linux 5.14, pinning populates the mapping.
                 Some(libc::EINVAL) => return Ok(()),
-                // Where read(2) would find the end of the file or EIO.
+                // read(2) would find the end of the file, or fail with EIO.
                 Some(libc::EFAULT) => {
                     let size = work.file.size()?;
                     return Err(if size < stretch.end {
@@ -126,7 +130,7 @@ impl Map {
             .pin(context, cuda::CU_MEMHOSTREGISTER_READ_ONLY)?;
         match code {
             cuda::CUDA_SUCCESS => Ok(true),
-            // What the driver answers for pages that it may not pin.
+            // The driver's results for pages that it cannot pin.
             cuda::CUDA_ERROR_INVALID_VALUE
             | cuda::CUDA_ERROR_NOT_SUPPORTED
             | cuda::CUDA_ERROR_NOT_PERMITTED
@@ -138,11 +142,11 @@ impl Map {
         }
     }
 
-    /// Where a byte of the file lies in memory.
+    /// The address of a byte of the file.
     ///
     /// # Safety
     /// `offset` lies within the mapped range of the file.
-    pub unsafe fn byte(&self, offset: u64) -> *mut u8 {
+    pub(crate) unsafe fn byte(&self, offset: u64) -> *mut u8 {
         // SAFETY: passed on.
         unsafe { self.pages.start().add((offset - self.offset) as usize) }
     }

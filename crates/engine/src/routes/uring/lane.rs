@@ -1,9 +1,9 @@
-//! The lane of both io_uring routes: blocks pass through stages, which are slots with something
-//! going on in them, or go straight between the file and host memory.
+//! The lane of both io_uring routes. A block passes through a stage, which is a slot with the state
+//! of its block, or moves straight between the file and host memory.
 //!
-//! A block that is read is with the kernel first and with the GPU (or, for host memory, `memcpy`)
-//! second; a block that is written the other way round. Taking on a block never waits for that
-//! block, only for those before it.
+//! For a read, the kernel fills the slot before the GPU (or, for host memory, `memcpy`) empties it;
+//! for a write, the reverse. [`carry`](Lane::carry) never waits for its own block, only for earlier
+//! ones.
 
 use std::collections::VecDeque;
 use std::ptr;
@@ -20,19 +20,19 @@ use crate::staging::Slot;
 
 pub(super) struct UringLane<'a> {
     work: Work<'a>,
-    // The order of the next three matters when the lane is dropped, be it after an error or with
-    // blocks under way: first the kernel lets go of slots and host memory, then the GPU of slots
-    // and its memory, and only then the slots go back to the ring.
+    // The order of the next three fields matters when the lane is dropped with blocks in flight: the
+    // kernel finishes with slots and host memory, then the GPU with slots and its memory, and then
+    // the slots go back to the ring.
     io: Transfers<'a>,
     /// `None` for host memory.
     gpu: Option<Lent<'a>>,
     stages: Vec<Stage>,
     idle: Vec<usize>,
-    /// Stages whose copies are with the GPU, in the order in which they were queued.
+    /// Stages whose copies the GPU has not finished, in the order in which they were queued.
     copying: VecDeque<usize>,
-    /// Greatest number of stages.
+    /// The most stages.
     most: usize,
-    /// The kernel has refused a fixed buffer, and is not asked again.
+    /// Whether no fixed buffers are registered: none are worth it, or the kernel has refused one.
     plain: bool,
 }
 
@@ -40,25 +40,26 @@ pub(super) struct UringLane<'a> {
 struct Stage {
     slot: Slot,
     block: Block,
-    /// Whether the file's side of the block goes, and so far went, past the page cache.
+    /// Whether the block bypasses the page cache, and has done so until now.
     direct: bool,
     /// Transfers of the block that are not done.
     left: usize,
-    /// Blocks that have used it.
+    /// Blocks that have used the stage.
     uses: u64,
-    /// The slot is a fixed buffer of the kernel ring.
+    /// Whether the slot is a fixed buffer of the kernel ring.
     fixed: bool,
 }
 
-/// One lane may take this share of the ring, but always two slots: other requests need some, too.
+/// A lane takes at most this fraction of the ring, but always two slots, since other requests need
+/// some.
 const SHARE: u64 = 16;
 
 impl<'a> UringLane<'a> {
-    pub fn of_host(work: Work<'a>, io: Transfers<'a>) -> Self {
+    pub(crate) fn of_host(work: Work<'a>, io: Transfers<'a>) -> Self {
         UringLane::new(work, io, None)
     }
 
-    pub fn of_gpu(work: Work<'a>, io: Transfers<'a>) -> Result<Self> {
+    pub(crate) fn of_gpu(work: Work<'a>, io: Transfers<'a>) -> Result<Self> {
         let gpu = Lent::new(work.gpu_context()?)?;
         Ok(UringLane::new(work, io, Some(gpu)))
     }
@@ -78,7 +79,7 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// Notes what has happened, and starts what can start, without waiting.
+    /// Handles what has completed and starts what can start, without waiting.
     fn advance(&mut self) -> Result<()> {
         self.io.advance()?;
         while let Some(done) = self.io.next_done() {
@@ -94,8 +95,8 @@ impl<'a> UringLane<'a> {
         self.io.start()
     }
 
-    /// As [`advance`](Self::advance), but waits until something has happened: a transfer, when
-    /// others wait for its place, and otherwise the copy that is due next.
+    /// As [`advance`](Self::advance), but first waits for something to complete: a transfer, if
+    /// others wait for its place, or else the next copy.
     fn wait(&mut self) -> Result<()> {
         match (self.copying.front(), &mut self.gpu) {
             (Some(&index), Some(gpu)) if !self.io.is_crowded() => gpu.queue()?.wait(index)?,
@@ -131,7 +132,7 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// A block is where it belongs.
+    /// Counts a block that has moved, and makes its stage idle.
     fn retire(&mut self, index: usize) {
         let stage = &self.stages[index];
         let path = self.path(stage.direct);
@@ -148,7 +149,7 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// A stage with nothing going on in it.
+    /// An idle stage; waits for one if there is none.
     fn idle_stage(&mut self) -> Result<usize> {
         loop {
             if let Some(index) = self.idle.pop() {
@@ -175,7 +176,8 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// Waits for the first slot only: holding one, a lane must not wait for another.
+    /// A slot for a new stage. Waits for the first slot only, since a lane with a slot must not
+    /// wait for another.
     fn further_slot(&self) -> Result<Option<Slot>> {
         let bytes = self.work.plan.slot_bytes;
         let context = self.gpu.as_ref().map(Lent::context);
@@ -189,10 +191,10 @@ impl<'a> UringLane<'a> {
     /// Starts the file's side of the block in a stage.
     fn start_transfers(&mut self, index: usize) {
         let stage = &mut self.stages[index];
-        // Fixing a buffer costs about what the kernel saves at one use of it, so the first use
-        // goes without.
+        // Registering a fixed buffer costs about what the kernel saves in one use of it, so the first
+        // use does without.
         if stage.direct && stage.uses == 1 && !self.plain {
-            // SAFETY: the slot goes back after `io` is dropped; nothing is under way in it.
+            // SAFETY: the slot goes back after `io` is dropped; nothing is in flight in it.
             stage.fixed = unsafe {
                 self.io
                     .attach(index, stage.slot.start(), stage.slot.bytes())
@@ -211,7 +213,7 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// Starts the memory's side of the block in a stage. For host memory it is done on return.
+    /// Starts the memory's side of the block in a stage. For host memory, it is done on return.
     fn start_copies(&mut self, index: usize) -> Result<()> {
         let stage = &self.stages[index];
         let start = stage.slot.start();
@@ -255,7 +257,8 @@ impl<'a> UringLane<'a> {
         Ok(())
     }
 
-    /// Whether a block of host memory needs no slot: every piece lies in memory as O_DIRECT asks.
+    /// Whether a block of host memory needs no slot, since each piece is aligned as O_DIRECT
+    /// requires.
     fn lies_aligned(&self, block: &Block) -> bool {
         let align = self.work.file.direct_memory_alignment();
         let pieces = self.work.plan.block_pieces(block);
@@ -267,30 +270,27 @@ impl<'a> UringLane<'a> {
     fn start_in_place(&mut self, block: &Block, direct: bool) {
         for piece in self.work.plan.block_pieces(block) {
             if !direct {
-                self.add_in_place(piece, piece.offset, piece.end(), false);
+                self.add_in_place(piece, false);
                 continue;
             }
-            // Whole pages go direct, the ends through the page cache.
-            let align = self.work.file.direct_alignment();
-            let start = piece.offset.next_multiple_of(align).min(piece.end());
-            let end = (piece.end() / align * align).max(start);
-            self.add_in_place(piece, piece.offset, start, false);
-            self.add_in_place(piece, start, end, true);
-            self.add_in_place(piece, end, piece.end(), false);
+            let [head, middle, tail] = piece.split_aligned(self.work.file.direct_alignment());
+            self.add_in_place(&head, false);
+            self.add_in_place(&middle, true);
+            self.add_in_place(&tail, false);
         }
     }
 
-    /// Adds the part of a piece from one file offset to another.
-    fn add_in_place(&mut self, piece: &Extent, from: u64, to: u64, direct: bool) {
-        if from == to {
+    /// Adds a transfer between the file and the caller's memory, unless it is empty.
+    fn add_in_place(&mut self, part: &Extent, direct: bool) {
+        if part.length == 0 {
             return;
         }
         let transfer = Transfer {
             stage: None,
-            buffer: (piece.memory + (from - piece.offset) as usize) as *mut u8,
-            offset: from,
-            length: to - from,
-            needed: to - from,
+            buffer: part.memory as *mut u8,
+            offset: part.offset,
+            length: part.length,
+            needed: part.length,
             direct: direct && self.work.file.direct_fd().is_some(),
             fixed: false,
         };
@@ -324,7 +324,7 @@ fn of_span(work: &Work<'_>, index: usize, stage: &Stage, span: &Span) -> Transfe
 
 impl Lane for UringLane<'_> {
     fn carry(&mut self, block: &Block) -> Result<()> {
-        // A block taken on before it can start would be missed by the other workers.
+        // While a block cannot start here, another worker may take it.
         while self.io.is_full() {
             self.io.wait()?;
             self.advance()?;

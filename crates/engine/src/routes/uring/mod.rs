@@ -1,7 +1,7 @@
 //! `host` and `staged` with io_uring: one worker keeps many reads or writes in flight.
 //!
-//! [`ring`] owns the kernel's rings, [`transfers`] carries each read or write to its end, and
-//! [`lane`] moves blocks with them. Where io_uring is missing, the threads' lanes serve instead.
+//! [`ring`] owns the kernel's rings, [`transfers`] completes each read and write, and [`lane`] moves
+//! blocks by them. Without io_uring, the lanes of `host` and `staged` serve instead.
 
 mod lane;
 mod ring;
@@ -45,7 +45,7 @@ impl Route for StagedUring {
     }
 }
 
-/// Whether this process may use io_uring; asked of the kernel once.
+/// Whether this process may use io_uring. The kernel is asked once.
 pub(crate) fn availability() -> Result<()> {
     static AVAILABLE: OnceLock<Result<()>> = OnceLock::new();
     AVAILABLE
@@ -58,7 +58,7 @@ pub(crate) fn availability() -> Result<()> {
         .clone()
 }
 
-/// `None`, and a note, where io_uring is not to be had.
+/// The transfers of a lane; `None`, with a note, if io_uring is not available.
 fn transfers(work: Work<'_>) -> Option<Transfers<'_>> {
     let made = availability()
         .map_err(|e| e.cause().to_owned())

@@ -1,5 +1,5 @@
-//! Kernel rings: lent to one lane at a time and kept for later ones, as making one costs more than
-//! a small read.
+//! Kernel rings. One lane at a time uses a ring, which is then kept for later lanes, since making one
+//! costs more than a small read.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use io_uring::{EnterFlags, IoUring, squeue};
 
-/// A kernel ring on loan. Whoever holds it alone submits to it and reaps from it.
+/// A kernel ring for the sole use of one lane.
 ///
-/// Dropping it waits until the kernel has nothing of it in hand: afterwards the kernel touches no
-/// memory on its behalf, whether all went well or not.
+/// Dropping it waits until the kernel has completed all entries. Even after an error, the kernel then
+/// touches no memory on behalf of the ring any more.
 pub(super) struct IoRing {
     uring: ManuallyDrop<IoUring>,
-    /// Whether the kernel made a table for fixed buffers.
+    /// Whether the kernel has made a table for fixed buffers.
     has_table: bool,
-    /// Entries of that table that are set.
+    /// Indices of that table that are set.
     attached: Vec<u32>,
-    /// Entries pushed whose completion has not been popped.
+    /// Entries that were pushed and whose completion was not popped yet.
     in_flight: u32,
 }
 
@@ -30,8 +30,8 @@ struct Idle {
 static IDLE: Mutex<Vec<Idle>> = Mutex::new(Vec::new());
 
 impl IoRing {
-    /// A ring with room for at least `depth` entries in flight, and as many fixed buffers.
-    pub fn lend(depth: u32) -> io::Result<IoRing> {
+    /// A ring for at least `depth` entries in flight and as many fixed buffers.
+    pub(crate) fn lend(depth: u32) -> io::Result<IoRing> {
         let entries = depth.next_power_of_two();
         let kept = {
             let mut idle = IDLE.lock().unwrap_or_else(|e| e.into_inner());
@@ -51,7 +51,7 @@ impl IoRing {
         })
     }
 
-    pub fn in_flight(&self) -> u32 {
+    pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
@@ -60,12 +60,12 @@ impl IoRing {
         self.uring.submission().len() as u32
     }
 
-    /// Makes a buffer known to the kernel as the fixed buffer `index`. Returns whether it agreed:
-    /// it may be too old, or RLIMIT_MEMLOCK too low.
+    /// Registers memory as the fixed buffer `index`. Returns whether the kernel agreed: it may be too
+    /// old, or RLIMIT_MEMLOCK too low.
     ///
     /// # Safety
     /// The memory stays mapped until the ring is dropped, and no entry in flight uses `index`.
-    pub unsafe fn attach(&mut self, index: u32, start: *mut u8, bytes: usize) -> bool {
+    pub(crate) unsafe fn attach(&mut self, index: u32, start: *mut u8, bytes: usize) -> bool {
         let buffer = libc::iovec {
             iov_base: start.cast(),
             iov_len: bytes,
@@ -86,12 +86,13 @@ impl IoRing {
         unsafe { submitter.register_buffers_update(index, &[buffer], None) }
     }
 
-    /// Puts an entry into the submission queue; [`submit`](Self::submit) hands it to the kernel.
+    /// Puts an entry into the submission queue, from which [`submit`](Self::submit) gives it to the
+    /// kernel.
     ///
     /// # Safety
     /// The entry's memory is valid and not touched in a conflicting way, and its descriptor open,
     /// until its completion has been popped or the ring is dropped.
-    pub unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+    pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: passed on.
         unsafe { self.uring.submission().push(entry) }
             .map_err(|_| io::Error::other("more entries in flight than the ring has"))?;
@@ -99,9 +100,9 @@ impl IoRing {
         Ok(())
     }
 
-    /// Hands all entries to the kernel. Those it has no room for stay in the queue, for a later
-    /// call, as long as it has others in hand whose completion makes room.
-    pub fn submit(&mut self) -> io::Result<()> {
+    /// Gives all entries to the kernel. Entries that it has no room for stay in the queue for a later
+    /// call, if others are in flight whose completion makes room.
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
         loop {
             let left = self.unsubmitted();
             if left == 0 {
@@ -122,8 +123,8 @@ impl IoRing {
         }
     }
 
-    /// Waits until there is a completion to pop. At least one entry must be in flight.
-    pub fn wait(&mut self) -> io::Result<()> {
+    /// Waits for a completion to pop. At least one entry must be in flight.
+    pub(crate) fn wait(&mut self) -> io::Result<()> {
         while self.uring.completion().is_empty() {
             self.submit()?;
             match self.sleep() {
@@ -134,7 +135,7 @@ impl IoRing {
         Ok(())
     }
 
-    /// Sleeps until there is a completion or a signal; submits nothing.
+    /// Sleeps until a completion or a signal, and submits nothing.
     fn sleep(&self) -> io::Result<()> {
         let flags = EnterFlags::GETEVENTS.bits();
         let submitter = self.uring.submitter();
@@ -142,10 +143,10 @@ impl IoRing {
         unsafe { submitter.enter::<libc::sigset_t>(0, 1, flags, None) }.map(drop)
     }
 
-    /// The next completion that is there already: what its entry was tagged with, and the result.
-    pub fn pop(&mut self) -> Option<(u64, io::Result<u64>)> {
+    /// The next completion, if there is one already: the tag of its entry, and the result.
+    pub(crate) fn pop(&mut self) -> Option<(u64, io::Result<u64>)> {
         let mut completion = self.uring.completion().next();
-        // The kernel may have put off telling about completions until this thread asks.
+        // The kernel may hold completions back until this thread asks.
         if completion.is_none() && self.uring.submission().taskrun() && self.uring.submit().is_ok()
         {
             completion = self.uring.completion().next();
@@ -157,8 +158,8 @@ impl IoRing {
         Some((completion.user_data(), result))
     }
 
-    /// Waits for all that the kernel has in hand. What it has not taken it never gets: with
-    /// entries of that kind left, the ring must not be entered again.
+    /// Waits for all entries that the kernel has taken. It never gets the others: while some are
+    /// left, the ring must not be entered again.
     fn quiesce(&mut self) {
         loop {
             while self.uring.completion().next().is_some() {
@@ -170,13 +171,13 @@ impl IoRing {
             match self.sleep() {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // Completions arrive in any case; giving up would hand memory back too early.
+                // Completions arrive in any case, and without them memory would go back too early.
                 Err(_) => std::thread::sleep(Duration::from_millis(1)),
             }
         }
     }
 
-    /// Takes all fixed buffers out of the kernel's table.
+    /// Removes all fixed buffers from the kernel's table.
     fn detach(&mut self) -> io::Result<()> {
         let nothing = libc::iovec {
             iov_base: std::ptr::null_mut(),
@@ -202,16 +203,16 @@ impl Drop for IoRing {
                 has_table: self.has_table,
             });
         }
-        // Else the ring is closed here. The kernel has nothing in hand, and entries that it has
-        // not taken go with the queue. Pages of fixed buffers may stay pinned a moment longer,
-        // but are not written to.
+        // Otherwise the ring is closed here. The kernel has completed all entries that it has
+        // taken, and the others go with the queue. Pages of fixed buffers may stay pinned a moment
+        // longer, but nothing writes to them.
     }
 }
 
 impl Idle {
     /// Rings move between threads, so none is bound to its first submitter (SINGLE_ISSUER).
     fn new(entries: u32) -> io::Result<Idle> {
-        // From 5.19 on, completions need not interrupt the worker.
+        // From Linux 5.19 on, completions need not interrupt the worker.
         let cooperative = IoUring::builder()
             .dontfork()
             .setup_coop_taskrun()
@@ -223,7 +224,7 @@ impl Idle {
             }
             made => made?,
         };
-        // Came with plain reads and writes, in 5.6.
+        // The feature came with plain reads and writes, in Linux 5.6.
         if !uring.params().is_feature_rw_cur_pos() {
             return Err(io::Error::from_raw_os_error(libc::ENOSYS));
         }

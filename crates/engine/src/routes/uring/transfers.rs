@@ -1,4 +1,4 @@
-//! Reads and writes under way on a ring, each carried on until all its bytes are moved.
+//! Reads and writes in flight on a ring, each of which continues until all its bytes have moved.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,44 +12,44 @@ use crate::routes::Work;
 
 /// One read or write of the file, in the request's direction.
 pub(super) struct Transfer {
-    /// The stage that it serves; `None` if it is between the file and the caller's memory.
+    /// The stage that the transfer serves; `None` if it moves the caller's memory.
     pub stage: Option<usize>,
     pub buffer: *mut u8,
     pub offset: u64,
     pub length: u64,
-    /// A read needs only so many bytes, and may find the end of the file behind them.
+    /// The first bytes, which a read needs. The file may end behind them.
     pub needed: u64,
-    /// Past the page cache: then buffer, offset and length are aligned.
+    /// Whether the transfer bypasses the page cache. Buffer, offset and length are then aligned.
     pub direct: bool,
-    /// The buffer lies in the fixed buffer of the stage's number.
+    /// Whether the buffer lies in the fixed buffer that has the stage's index.
     pub fixed: bool,
 }
 
-/// A transfer that has all its bytes.
+/// A transfer whose bytes have all moved.
 pub(super) struct Done {
     pub stage: Option<usize>,
     pub bytes: u64,
-    /// Whether all of them went past the page cache.
+    /// Whether all of them bypassed the page cache.
     pub direct: bool,
 }
 
 struct Going {
     transfer: Transfer,
     moved: u64,
-    /// The kernel is told to let a thread of its own wait.
+    /// Whether a thread of the kernel waits for the medium (IOSQE_ASYNC).
     forced: bool,
 }
 
-/// The transfers of one lane: at most `depth` with the kernel, the others waiting their turn.
-/// Dropping it waits for the kernel to let go of all buffers.
+/// The transfers of one lane: at most `depth` in flight, the others waiting. Dropping this waits
+/// until the kernel no longer uses any buffer.
 ///
-/// After an error it can only be dropped: what was under way then ends unseen.
+/// After an error this can only be dropped: transfers in flight then end unseen.
 pub(super) struct Transfers<'a> {
     work: Work<'a>,
     ring: IoRing,
     depth: u32,
     waiting: VecDeque<Going>,
-    /// With the kernel; an entry's tag is its place here.
+    /// In flight; an entry's tag is its index here.
     going: Vec<Option<Going>>,
     free: Vec<usize>,
     done: Vec<Done>,
@@ -59,10 +59,10 @@ pub(super) struct Transfers<'a> {
 const MAX_ENTRY: u64 = 1 << 30;
 
 impl<'a> Transfers<'a> {
-    pub fn new(work: Work<'a>) -> io::Result<Self> {
+    pub(crate) fn new(work: Work<'a>) -> io::Result<Self> {
         let depth = work.queue_depth.max(1);
         Ok(Transfers {
-            // A lane has two stages also where one transfer is to be in flight.
+            // A lane has two stages even if only one transfer may be in flight.
             ring: IoRing::lend(depth.max(2))?,
             work,
             depth,
@@ -76,18 +76,18 @@ impl<'a> Transfers<'a> {
     /// See [`IoRing::attach`].
     ///
     /// # Safety
-    /// The memory stays mapped until this is dropped, and no transfer under way uses `index`.
-    pub unsafe fn attach(&mut self, index: usize, start: *mut u8, bytes: usize) -> bool {
+    /// The memory stays mapped until this is dropped, and no transfer in flight uses `index`.
+    pub(crate) unsafe fn attach(&mut self, index: usize, start: *mut u8, bytes: usize) -> bool {
         // SAFETY: passed on.
         u32::try_from(index).is_ok_and(|index| unsafe { self.ring.attach(index, start, bytes) })
     }
 
-    /// Takes on a transfer; [`advance`](Self::advance) starts it when its turn comes.
+    /// Adds a transfer, which [`advance`](Self::advance) starts when there is room for it.
     ///
     /// # Safety
     /// The buffer is valid for `length` bytes of host memory, and not touched in a conflicting
     /// way, until the transfer is done or this is dropped.
-    pub unsafe fn add(&mut self, transfer: Transfer) {
+    pub(crate) unsafe fn add(&mut self, transfer: Transfer) {
         self.waiting.push_back(Going {
             transfer,
             moved: 0,
@@ -95,13 +95,13 @@ impl<'a> Transfers<'a> {
         });
     }
 
-    /// Whether nothing is under way and nobody needs to be told of anything.
-    pub fn is_empty(&self) -> bool {
+    /// Whether nothing waits, is in flight, or is done and not fetched.
+    pub(crate) fn is_empty(&self) -> bool {
         self.outstanding() == 0 && self.done.is_empty()
     }
 
     /// Whether another transfer would have to wait.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.outstanding() >= self.depth as usize
     }
 
@@ -109,31 +109,31 @@ impl<'a> Transfers<'a> {
         self.waiting.len() + self.ring.in_flight() as usize
     }
 
-    /// Whether transfers wait for the place of those with the kernel.
-    pub fn is_crowded(&self) -> bool {
+    /// Whether transfers wait for the place of those in flight.
+    pub(crate) fn is_crowded(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// A transfer done since the last call.
-    pub fn next_done(&mut self) -> Option<Done> {
+    /// A transfer that is done and was not fetched before.
+    pub(crate) fn next_done(&mut self) -> Option<Done> {
         self.done.pop()
     }
 
-    /// Takes note of what has happened and starts what can start, without waiting.
-    pub fn advance(&mut self) -> Result<()> {
+    /// Handles what has completed and starts what can start, without waiting.
+    pub(crate) fn advance(&mut self) -> Result<()> {
         self.start()?;
         while let Some((tag, result)) = self.ring.pop() {
             let Some(going) = self.going.get_mut(tag as usize).and_then(Option::take) else {
                 continue;
             };
             self.free.push(tag as usize);
-            self.go_on(going, result)?;
+            self.handle(going, result)?;
         }
         self.start()
     }
 
-    /// As [`advance`](Self::advance), but waits until something has happened.
-    pub fn wait(&mut self) -> Result<()> {
+    /// As [`advance`](Self::advance), but first waits for something to complete.
+    pub(crate) fn wait(&mut self) -> Result<()> {
         self.start()?;
         if self.done.is_empty() && self.ring.in_flight() > 0 {
             self.ring
@@ -143,8 +143,8 @@ impl<'a> Transfers<'a> {
         self.advance()
     }
 
-    /// Starts what can start.
-    pub fn start(&mut self) -> Result<()> {
+    /// Starts waiting transfers as far as there is room.
+    pub(crate) fn start(&mut self) -> Result<()> {
         while self.ring.in_flight() < self.depth
             && let Some(going) = self.waiting.pop_front()
         {
@@ -154,7 +154,7 @@ impl<'a> Transfers<'a> {
         self.ring.submit().map_err(|e| refused(&e))
     }
 
-    /// Gives the rest of a transfer to the kernel, as the gate allows.
+    /// Queues an entry for the rest of a transfer, as far as the gate allows.
     fn launch(&mut self, going: Going) -> Result<()> {
         let transfer = &going.transfer;
         let call = Call {
@@ -164,7 +164,7 @@ impl<'a> Transfers<'a> {
         };
         let allowed = match self.work.gate.map_or(Ok(call.length), |g| g.before(call)) {
             Ok(allowed) => allowed.min(call.length) as u32,
-            Err(error) => return self.go_on(going, Err(error)),
+            Err(error) => return self.handle(going, Err(error)),
         };
         let Some(place) = self.free.pop() else {
             self.waiting.push_front(going);
@@ -175,9 +175,9 @@ impl<'a> Transfers<'a> {
             .user_data(place as u64);
         self.work.counters.io_call();
         self.going[place] = Some(going);
-        // SAFETY: `add` was promised a buffer that is valid until the transfer is done, which it
-        // is only after the completion, or until this is dropped, which the ring's own drop lets
-        // happen only when the kernel has let go. The file is open as long as the work.
+        // SAFETY: the caller of `add` promised that the buffer is valid until the transfer is done or
+        // this is dropped. The transfer is done only after the completion, and dropping the ring
+        // waits for the kernel. The file is open as long as the work.
         unsafe { self.ring.push(&entry) }.map_err(|e| refused(&e))
     }
 
@@ -213,27 +213,27 @@ impl<'a> Transfers<'a> {
         }
     }
 
-    /// What one call did to a transfer: it is done, goes on, or has failed.
-    fn go_on(&mut self, mut going: Going, result: io::Result<u64>) -> Result<()> {
+    /// Handles the result of one entry: the transfer is done, continues, or has failed.
+    fn handle(&mut self, mut going: Going, result: io::Result<u64>) -> Result<()> {
         let (offset, needed) = (going.transfer.offset, going.transfer.needed);
         match result {
             Ok(0) if self.work.operation == Operation::Read => {
                 return Err(self.work.ended(offset, needed));
             }
             Ok(0) => {
-                // POSIX leaves this open; trying again could go on for ever.
+                // POSIX leaves this open; trying again might never end.
                 let error = io::Error::from_raw_os_error(libc::EIO);
                 return Err(self.work.failed(&error, offset, needed));
             }
             Ok(bytes) => going.moved += bytes,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            // The kernel wanted to wait where it must not; a thread of its own may.
+            // The kernel would have to wait. A thread of its own may do so.
             Err(e) if e.raw_os_error() == Some(libc::EAGAIN) && !going.forced => {
                 going.forced = true;
             }
             Err(e) if self.goes_through_cache(&going, &e) => {
                 let moved = going.moved;
-                // SAFETY: the rest of the transfer's buffer, which the kernel has let go of.
+                // SAFETY: the rest of the transfer's buffer, which the kernel no longer uses.
                 unsafe {
                     let rest = going.transfer.buffer.add(moved as usize);
                     self.work
@@ -256,14 +256,14 @@ impl<'a> Transfers<'a> {
         Ok(())
     }
 
-    /// Whether the page cache may finish a direct transfer: if direct I/O is refused altogether,
-    /// or for what is left behind a ragged end of the file.
+    /// Whether the page cache may finish a direct transfer: if the system refuses direct I/O, or
+    /// for the unaligned end of the file.
     fn goes_through_cache(&self, going: &Going, error: &io::Error) -> bool {
-        let is_ragged = error.raw_os_error() == Some(libc::EINVAL)
+        let is_unaligned_end = error.raw_os_error() == Some(libc::EINVAL)
             && !going
                 .moved
                 .is_multiple_of(self.work.file.direct_alignment());
-        going.transfer.direct && (self.work.may_fall_back(error) || is_ragged)
+        going.transfer.direct && (self.work.may_fall_back(error) || is_unaligned_end)
     }
 }
 

@@ -1,5 +1,7 @@
 //! cuFile, the library of GPUDirect Storage.
 
+pub mod stats;
+
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::fmt;
 use std::mem::{offset_of, size_of};
@@ -9,8 +11,8 @@ use std::sync::OnceLock;
 use libc::{off_t, size_t, ssize_t, timespec};
 
 use crate::cuda::{CUresult, CUstream};
-use crate::cufile_stats::{CUfileStatsLevel1, CUfileStatsLevel2, CUfileStatsLevel3};
 use crate::library::{Absent, Search, override_from, table, vendor_folders};
+use stats::{CUfileStatsLevel1, CUfileStatsLevel2, CUfileStatsLevel3};
 
 pub type CUfileHandle = *mut c_void;
 pub type CUfileBatchHandle = *mut c_void;
@@ -115,26 +117,14 @@ impl fmt::Display for CUfileError {
 }
 
 // Bits of `CUfileDrvPropsNvfs::dstatusflags`, by number.
-pub const CU_FILE_LUSTRE_SUPPORTED: u32 = 0;
-pub const CU_FILE_WEKAFS_SUPPORTED: u32 = 1;
-pub const CU_FILE_NFS_SUPPORTED: u32 = 2;
-pub const CU_FILE_GPFS_SUPPORTED: u32 = 3;
 pub const CU_FILE_NVME_SUPPORTED: u32 = 4;
 pub const CU_FILE_NVMEOF_SUPPORTED: u32 = 5;
 pub const CU_FILE_SCSI_SUPPORTED: u32 = 6;
-pub const CU_FILE_SCALEFLUX_CSD_SUPPORTED: u32 = 7;
-pub const CU_FILE_NVMESH_SUPPORTED: u32 = 8;
-pub const CU_FILE_BEEGFS_SUPPORTED: u32 = 9;
 pub const CU_FILE_NVME_P2P_SUPPORTED: u32 = 11;
-pub const CU_FILE_SCATEFS_SUPPORTED: u32 = 12;
-pub const CU_FILE_VIRTIOFS_SUPPORTED: u32 = 13;
-pub const CU_FILE_PANFS_SUPPORTED: u32 = 14;
 
 // Bits of `CUfileDrvPropsNvfs::dcontrolflags`, by number.
 pub const CU_FILE_USE_POLL_MODE: u32 = 0;
 pub const CU_FILE_ALLOW_COMPAT_MODE: u32 = 1;
-pub const CU_FILE_POSIX_IO_MODE: u32 = 2;
-pub const CU_FILE_FALLBACK_IO_MODE: u32 = 4;
 
 // Bits of `CUfileDrvProps::fflags`, by number.
 pub const CU_FILE_DYN_ROUTING_SUPPORTED: u32 = 0;
@@ -168,7 +158,6 @@ pub struct CUfileDrvProps {
 }
 
 pub const CU_FILE_HANDLE_TYPE_OPAQUE_FD: c_int = 1;
-pub const CU_FILE_HANDLE_TYPE_USERSPACE_FS: c_int = 3;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -206,12 +195,8 @@ pub const CUFILE_WRITE: c_int = 1;
 pub const CUFILE_BATCH: c_int = 1;
 
 // States of a batch operation.
-pub const CUFILE_WAITING: c_int = 0x01;
-pub const CUFILE_PENDING: c_int = 0x02;
-pub const CUFILE_INVALID: c_int = 0x04;
 pub const CUFILE_CANCELED: c_int = 0x08;
 pub const CUFILE_COMPLETE: c_int = 0x10;
-pub const CUFILE_TIMEOUT: c_int = 0x20;
 pub const CUFILE_FAILED: c_int = 0x40;
 
 /// The one member of the union in the header's struct.
@@ -263,10 +248,6 @@ pub const CU_FILE_STREAM_PAGE_ALIGNED_INPUTS: c_uint = 8;
 
 // Parameters of type size_t.
 pub const CUFILE_PARAM_PROFILE_STATS: c_int = 0;
-pub const CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH: c_int = 1;
-pub const CUFILE_PARAM_EXECUTION_MAX_IO_THREADS: c_int = 2;
-pub const CUFILE_PARAM_EXECUTION_MIN_IO_THRESHOLD_SIZE_KB: c_int = 3;
-pub const CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM: c_int = 4;
 pub const CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB: c_int = 5;
 pub const CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB: c_int = 6;
 pub const CUFILE_PARAM_PROPERTIES_PER_BUFFER_CACHE_SIZE_KB: c_int = 7;
@@ -279,22 +260,8 @@ pub const CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS: c_int = 11;
 pub const CUFILE_PARAM_PROPERTIES_USE_POLL_MODE: c_int = 0;
 pub const CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE: c_int = 1;
 pub const CUFILE_PARAM_FORCE_COMPAT_MODE: c_int = 2;
-pub const CUFILE_PARAM_FS_MISC_API_CHECK_AGGRESSIVE: c_int = 3;
 pub const CUFILE_PARAM_EXECUTION_PARALLEL_IO: c_int = 4;
-pub const CUFILE_PARAM_PROFILE_NVTX: c_int = 5;
 pub const CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY: c_int = 6;
-pub const CUFILE_PARAM_USE_PCIP2PDMA: c_int = 7;
-pub const CUFILE_PARAM_PREFER_IO_URING: c_int = 8;
-pub const CUFILE_PARAM_FORCE_ODIRECT_MODE: c_int = 9;
-pub const CUFILE_PARAM_SKIP_TOPOLOGY_DETECTION: c_int = 10;
-pub const CUFILE_PARAM_STREAM_MEMOPS_BYPASS: c_int = 11;
-pub const CUFILE_PARAM_PROPERTIES_POSIX_IO_MODE: c_int = 12;
-pub const CUFILE_PARAM_GDS_FALLBACK_IO: c_int = 13;
-
-// Parameters of type string.
-pub const CUFILE_PARAM_LOGGING_LEVEL: c_int = 0;
-pub const CUFILE_PARAM_ENV_LOGFILE_PATH: c_int = 1;
-pub const CUFILE_PARAM_LOG_DIR: c_int = 2;
 
 table! {
     /// cuFile. Parameters are set before `cuFileDriverOpen`; all I/O comes after it.

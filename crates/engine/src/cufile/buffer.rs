@@ -1,5 +1,5 @@
-//! Device memory that callers have registered with cuFile: what moves there need not go through
-//! cuFile's own buffers.
+//! Device memory that callers have registered with cuFile, which then needs no buffers of its own
+//! for transfers there.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,16 +12,21 @@ use crate::memory::{Memory, MemoryKind};
 
 struct Buffer {
     length: usize,
-    /// How often it was registered without being deregistered.
+    /// Registrations that were not taken back.
     count: usize,
 }
 
-/// By the address of the first byte.
+/// The key is the address of the first byte.
 static BUFFERS: RwLock<BTreeMap<usize, Buffer>> = RwLock::new(BTreeMap::new());
 
-/// Registers device memory; again, if it is registered with this length.
+/// Registers device memory of `length` bytes with cuFile. Memory may be registered again with the
+/// same length, and stays registered until as many calls of [`deregister`].
+///
+/// # Errors
+/// [`Kind::Invalid`](crate::error::Kind::Invalid) for other memory or another length;
+/// [`Kind::Unavailable`](crate::error::Kind::Unavailable) if cuFile does not start.
 pub fn register(address: usize, length: u64) -> Result<()> {
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let memory = Memory::at(address)?;
     let context = match (&memory.context, memory.kind) {
         (Some(context), MemoryKind::Device) if length > 0 => context,
@@ -49,7 +54,7 @@ pub fn register(address: usize, length: u64) -> Result<()> {
             let code =
                 unsafe { (driver.cufile.cuFileBufRegister)(address as *const c_void, length, 0) };
             if !code.is_success() {
-                let cause = format!("cuFileBufRegister answers {code} ({})", code.err);
+                let cause = format!("cuFileBufRegister failed with {code} ({})", code.err);
                 return Err(Error::gpu(code.err, cause)
                     .remedy("register less memory, and none twice; cuFile's log says more"));
             }
@@ -59,9 +64,13 @@ pub fn register(address: usize, length: u64) -> Result<()> {
     Ok(())
 }
 
-/// Takes back one [`register`].
+/// Takes back one [`register`]. No request uses the memory.
+///
+/// # Errors
+/// [`Kind::Invalid`](crate::error::Kind::Invalid) if the memory is not registered; else what cuFile
+/// says.
 pub fn deregister(address: usize) -> Result<()> {
-    crate::refuse_fork()?;
+    crate::fork::refuse_fork()?;
     let mut buffers = BUFFERS.write().unwrap_or_else(|e| e.into_inner());
     let Entry::Occupied(mut known) = buffers.entry(address) else {
         return Err(Error::invalid("the memory is not registered with cuFile"));
@@ -83,13 +92,13 @@ pub fn deregister(address: usize) -> Result<()> {
         true => Ok(()),
         false => Err(Error::gpu(
             code.err,
-            format!("cuFileBufDeregister answers {code} ({})", code.err),
+            format!("cuFileBufDeregister failed with {code} ({})", code.err),
         )),
     }
 }
 
-/// The address by which cuFile knows some memory: that of the registered buffer around it, or its own.
-pub(super) fn base_of(address: usize, length: u64) -> usize {
+/// The address to name to cuFile: that of the registered buffer around the memory, or its own.
+pub(crate) fn base_of(address: usize, length: u64) -> usize {
     let buffers = BUFFERS.read().unwrap_or_else(|e| e.into_inner());
     match buffers.range(..=address).next_back() {
         Some((&base, buffer)) if address - base + length as usize <= buffer.length => base,

@@ -1,37 +1,44 @@
-//! A count of requests under way, of which those that are there can be waited for.
+//! Counters of requests in flight, which let a thread wait for those that are there.
 
 use std::collections::VecDeque;
+use std::sync::LazyLock;
 
 use crate::sync::{Condvar, Mutex, lock};
 
+/// The requests of this process.
+pub(crate) static REQUESTS: LazyLock<InFlight> = LazyLock::new(InFlight::new);
+
+/// The requests of this process that finish although nobody takes their turns.
+pub(crate) static WITHOUT_TURNS: LazyLock<InFlight> = LazyLock::new(InFlight::new);
+
+/// Counts requests from [`enter`](Self::enter) to [`leave`](Self::leave).
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct InFlight {
     state: Mutex<State>,
     left: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Raised by each wait, so that it does not wait for who enters later.
+    /// Raised by each wait, which so tells those who entered before it from those after it.
     round: Round,
-    /// The rounds that are not over, in their order, and how many are still there of each. The first
-    /// one is never empty.
+    /// Each round that somebody is still in, in order, with their number. The first is never empty.
     present: VecDeque<(Round, usize)>,
 }
 
-/// When somebody entered, to be given back on leaving.
+/// The round in which a request entered; [`InFlight::leave`] takes it back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
 pub(crate) struct Round(u64);
 
-impl Tally {
-    pub fn new() -> Tally {
-        Tally {
+impl InFlight {
+    pub(crate) fn new() -> InFlight {
+        InFlight {
             state: Mutex::new(State::default()),
             left: Condvar::new(),
         }
     }
 
-    pub fn enter(&self) -> Round {
+    pub(crate) fn enter(&self) -> Round {
         let mut state = lock(&self.state);
         let now = state.round;
         match state.present.back_mut() {
@@ -41,8 +48,8 @@ impl Tally {
         now
     }
 
-    /// Counts out who has entered in this round.
-    pub fn leave(&self, entered: Round) {
+    /// Removes one request that entered in the round `entered`.
+    pub(crate) fn leave(&self, entered: Round) {
         let mut state = lock(&self.state);
         if let Some((_, count)) = state.present.iter_mut().find(|(r, _)| *r == entered) {
             *count -= 1;
@@ -56,13 +63,13 @@ impl Tally {
         }
     }
 
-    pub fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         lock(&self.state).present.is_empty()
     }
 
-    /// Waits until all have left who are there now. Those who enter meanwhile are not waited for, so
-    /// that it ends however many come.
-    pub fn wait_for_present(&self) {
+    /// Waits until every request that is in flight now has left. Requests that enter meanwhile are
+    /// not waited for, so the wait ends however many of them come.
+    pub(crate) fn wait_for_present(&self) {
         let mut state = lock(&self.state);
         let last = state.round;
         state.round = Round(last.0 + 1);

@@ -1,4 +1,4 @@
-//! cuFile's driver: opened once, when the route is first used, and what it then says of itself.
+//! cuFile's driver: how it is opened and closed, and how it moves bytes.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -9,12 +9,14 @@ use penstock_sys::cufile::{
 };
 
 use crate::error::{Error, Kind, Result};
+use crate::fork::refuse_fork;
 use crate::gpu;
+use crate::in_flight::REQUESTS;
 
-/// How cuFile says that it would move bytes, for file systems that it supports.
+/// How cuFile moves bytes of the file systems that it supports, by its own account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// By PCIe peer-to-peer, without a kernel module of its own.
+    /// By PCIe peer-to-peer, without a kernel module.
     PeerToPeer,
     /// By the nvidia-fs kernel module.
     NvidiaFs,
@@ -30,14 +32,15 @@ pub(crate) struct Driver {
 
 static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
 
-/// cuFile's driver, opened at the first call; or why it does not open, which is asked once only.
-/// It stays open until the process exits: other parts of it may use cuFile, too.
+/// cuFile's driver, which the first call opens; or why it does not open, which is found out once.
+/// It stays open until the process exits, since other parts of the process may use cuFile.
 pub(crate) fn driver() -> Result<&'static Driver> {
     DRIVER.get_or_init(open).as_ref().map_err(Error::clone)
 }
 
-/// Whether cuFile is open already, or the machine has what lets it go straight to the GPU.
-pub(super) fn is_worth_asking() -> bool {
+/// Whether cuFile is open, or the machine has the module that lets it move bytes straight to the
+/// GPU.
+pub(crate) fn is_worth_asking() -> bool {
     static HAS_NVIDIA_FS: OnceLock<bool> = OnceLock::new();
     match DRIVER.get() {
         Some(opened) => opened.is_ok(),
@@ -76,20 +79,21 @@ fn open() -> Result<Driver> {
     })
 }
 
-/// Left open, cuFile crashes now and then while the process exits (seen on an H200 with CUDA 13: in
-/// every second run). Handlers run before the libraries that were loaded earlier are torn down.
+/// Closes cuFile. Left open, it crashed in every second process that exited, on an H200 with CUDA
+/// 13. Exit handlers run before libraries that were loaded earlier are torn down.
 extern "C" fn close_at_exit() {
-    // A request that is still under way would find cuFile gone.
+    // A request in flight would find cuFile closed.
     if let Some(Ok(driver)) = DRIVER.get()
-        && crate::engine::is_idle()
+        && refuse_fork().is_ok()
+        && REQUESTS.is_none()
     {
         // SAFETY: cuFile is open, and no request uses it.
         let _ = unsafe { (driver.cufile.cuFileDriverClose)() };
     }
 }
 
-/// Asks for what can only be set before cuFile opens. All of it may be refused: by an old
-/// version, or because another part of the process has opened cuFile.
+/// Sets what can only be set before cuFile opens. cuFile may refuse it: an old version does, and
+/// one that another part of the process has opened.
 fn prepare(cufile: &CuFile) {
     if let Some(set) = cufile.cuFileSetParameterBool {
         // SAFETY: the parameter is of this type.
@@ -108,7 +112,7 @@ fn mode(cufile: &CuFile) -> Mode {
     if !asked.is_success() {
         return Mode::Compat;
     }
-    // Without a supported kind of storage neither way leads anywhere.
+    // Without a supported kind of storage, neither way is available.
     let supports_any = properties.nvfs.dstatusflags != 0;
     if supports_any && properties.nvfs.major_version > 0 {
         Mode::NvidiaFs
@@ -123,9 +127,9 @@ fn unavailable(cause: impl Into<String>) -> Error {
     Error::new(Kind::Unavailable, cause)
 }
 
-/// What makes cuFile refuse where it is installed is nearly always one of these.
+/// The error of a cuFile that is installed and refuses, with the usual causes as its remedy.
 pub(super) fn refused(what: &str, error: CUfileError) -> Error {
-    let cause = format!("{what} answers {error} ({})", error.err);
+    let cause = format!("{what} failed with {error} ({})", error.err);
     Error::gpu_unavailable(error.err, cause).remedy(
         "cuFile refuses a file system whose device udev does not know: run udev, or let a container see the host's /run/udev; its log (cufile.log) says more; for GPUDirect load the nvidia-fs module; or use route=auto, which does without cuFile",
     )

@@ -3,7 +3,7 @@
 use std::mem::{offset_of, size_of};
 use std::ptr;
 
-use crate::cufile::{CUfileError, CuFile};
+use super::{CUfileError, CuFile};
 
 pub const CUFILE_GPU_UUID_LEN: usize = 16;
 pub const CUFILE_MAX_GPUS: usize = 16;

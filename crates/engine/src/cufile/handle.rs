@@ -1,4 +1,4 @@
-//! cuFile's handles of a file: one through the page cache and one past it.
+//! cuFile's handles of a file: one for the buffered descriptor and one for O_DIRECT.
 
 use std::fmt;
 use std::os::fd::RawFd;
@@ -9,29 +9,30 @@ use penstock_sys::cufile::{CUfileDescr, CUfileHandle, CuFile};
 
 use super::driver::{self, Driver};
 use crate::error::{Error, Kind, Result};
-use crate::file::File;
 
-/// The handles of one file, registered when a request first needs them. A refusal is kept, too:
-/// cuFile would give the same answer again.
+/// The handles of one file, each registered when a request first needs it. A refusal is kept as
+/// well, since cuFile would give the same answer again.
 #[derive(Debug, Default)]
-pub(crate) struct HandleCell {
+pub(crate) struct Handles {
     buffered: OnceLock<Result<Registered>>,
     direct: OnceLock<Result<Registered>>,
 }
 
-impl HandleCell {
-    /// The handle of `file`, which this cell is part of; the one for O_DIRECT if `direct`.
-    pub fn get(&self, driver: &Driver, file: &File, direct: bool) -> Result<CUfileHandle> {
-        let (cell, fd) = if direct {
-            (&self.direct, file.direct_fd())
-        } else {
-            (&self.buffered, Some(file.buffered_fd()))
-        };
+impl Handles {
+    /// The handle of the file's descriptor, which is the one for O_DIRECT if `direct`; `None` if
+    /// the file has no such descriptor.
+    pub(crate) fn get(
+        &self,
+        driver: &Driver,
+        direct: bool,
+        descriptor: Option<RawFd>,
+    ) -> Result<CUfileHandle> {
+        let cell = if direct { &self.direct } else { &self.buffered };
         cell.get_or_init(|| {
-            let fd = fd.ok_or_else(|| {
+            let fd = descriptor.ok_or_else(|| {
                 Error::new(Kind::Unavailable, "the file system has no direct I/O here")
             })?;
-            Registered::new(driver.cufile, fd).map_err(|e| e.in_file(file.path()))
+            Registered::new(driver.cufile, fd)
         })
         .as_ref()
         .map(|registered| registered.handle)
@@ -68,8 +69,8 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // In a forked child cuFile's locks may be held for ever.
-        if crate::refuse_fork().is_ok() {
+        // In a forked child, cuFile's locks may be held for ever.
+        if crate::fork::refuse_fork().is_ok() {
             // SAFETY: registered in `new`, and no call uses it: requests hold the file.
             unsafe { (self.cufile.cuFileHandleDeregister)(self.handle) };
         }

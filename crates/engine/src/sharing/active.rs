@@ -1,8 +1,8 @@
-//! Which GPUs of this host processes of this user are reading into at present: a table of times in
-//! shared memory, a place a GPU.
+//! Which GPUs of the host are being read into by processes of this user: a table of times in shared
+//! memory, with an entry per GPU.
 //!
-//! A time grows old by itself, so nothing has to be taken back by a process that is killed. Where the
-//! table cannot be had, every GPU seems to be alone.
+//! Times age, so a process that is killed leaves nothing to undo. Without the table, every GPU
+//! seems to be alone.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -11,27 +11,27 @@ use std::sync::OnceLock;
 
 use crate::gpu::Context;
 
-/// A prime, so that GPUs that are neighbours on a bus have places of their own.
+/// A prime, so that GPUs that are neighbours on a bus have different entries.
 const PLACES: u64 = 509;
-/// Nanoseconds for which a read counts after it began: longer than most take, and than the pause
-/// before the next one.
+/// Nanoseconds for which a read counts after it began: longer than most reads, and than the pause
+/// before the next.
 const RECENT: u64 = 1_000_000_000;
 
-pub(super) struct Feeding {
+pub(super) struct ActiveReads {
     table: Option<File>,
 }
 
-impl Feeding {
-    pub fn of_user() -> &'static Feeding {
-        static TABLE: OnceLock<Feeding> = OnceLock::new();
+impl ActiveReads {
+    pub(crate) fn of_user() -> &'static ActiveReads {
+        static TABLE: OnceLock<ActiveReads> = OnceLock::new();
         TABLE.get_or_init(|| {
             // SAFETY: geteuid only reads.
             let user = unsafe { libc::geteuid() };
-            Feeding::at(format!("/dev/shm/penstock-{user}").as_ref(), user)
+            ActiveReads::at(format!("/dev/shm/penstock-{user}").as_ref(), user)
         })
     }
 
-    fn at(path: &Path, user: u32) -> Feeding {
+    fn at(path: &Path, user: u32) -> ActiveReads {
         let table = OpenOptions::new()
             .read(true)
             .write(true)
@@ -46,13 +46,13 @@ impl Feeding {
             file.metadata()
                 .is_ok_and(|data| data.is_file() && data.uid() == user)
         };
-        Feeding {
+        ActiveReads {
             table: table.filter(is_ours),
         }
     }
 
-    /// A read into this GPU's memory begins: how many other GPUs are read into at present.
-    pub fn begin(&self, context: &Context) -> usize {
+    /// Notes that a read into this GPU begins. Returns how many other GPUs are being read into.
+    pub(crate) fn begin(&self, context: &Context) -> usize {
         let id = context.driver.pci_bus_id(context.device);
         self.begin_at(place(id.as_deref(), context.device), now())
     }
@@ -60,7 +60,7 @@ impl Feeding {
     fn begin_at(&self, mine: u64, now: u64) -> usize {
         let Some(table) = &self.table else { return 0 };
         let mut times = [0; PLACES as usize * 8];
-        // What lies behind the end was never written.
+        // Bytes behind the end of the file were never written.
         let read = table.read_at(&mut times, 0).unwrap_or(0);
         let _ = table.write_at(&now.to_ne_bytes(), mine * 8);
         times[..read]
@@ -73,7 +73,7 @@ impl Feeding {
     }
 }
 
-/// The place of a GPU, by where it is: "0000:3b:00.0".
+/// The entry of a GPU, by its PCI address such as "0000:3b:00.0".
 fn place(bus_id: Option<&str>, ordinal: i32) -> u64 {
     let digits: String = bus_id
         .unwrap_or_default()
@@ -108,7 +108,10 @@ mod tests {
     fn a_gpu_sees_another_one_that_was_read_into_just_now() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("table");
-        let (one, two) = (Feeding::at(&path, user()), Feeding::at(&path, user()));
+        let (one, two) = (
+            ActiveReads::at(&path, user()),
+            ActiveReads::at(&path, user()),
+        );
         assert_eq!(one.begin_at(3, 5 * SECOND), 0);
         assert_eq!(two.begin_at(7, 5 * SECOND + 1000), 1);
         assert_eq!(one.begin_at(3, 5 * SECOND + 2000), 1);
@@ -117,7 +120,7 @@ mod tests {
     #[test]
     fn it_does_not_count_itself_nor_what_is_long_over() {
         let folder = tempfile::tempdir().unwrap();
-        let table = Feeding::at(&folder.path().join("table"), user());
+        let table = ActiveReads::at(&folder.path().join("table"), user());
         assert_eq!(table.begin_at(3, 5 * SECOND), 0);
         assert_eq!(table.begin_at(3, 5 * SECOND + 1000), 0);
         assert_eq!(table.begin_at(7, 7 * SECOND), 0);
@@ -126,17 +129,17 @@ mod tests {
     #[test]
     fn without_a_table_every_gpu_is_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let table = Feeding::at(&folder.path().join("absent/table"), user());
+        let table = ActiveReads::at(&folder.path().join("absent/table"), user());
         assert_eq!(table.begin_at(3, SECOND), 0);
         // Somebody else's file, or a link to one.
-        let table = Feeding::at(&folder.path().join("table"), user() + 1);
+        let table = ActiveReads::at(&folder.path().join("table"), user() + 1);
         assert_eq!(
             (table.begin_at(3, SECOND), table.begin_at(4, SECOND)),
             (0, 0)
         );
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(folder.path().join("table"), &link).unwrap();
-        let table = Feeding::at(&link, user());
+        let table = ActiveReads::at(&link, user());
         assert_eq!(
             (table.begin_at(3, SECOND), table.begin_at(4, SECOND)),
             (0, 0)

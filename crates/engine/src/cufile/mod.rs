@@ -1,0 +1,9 @@
+//! cuFile itself: its driver, and what is registered with it. The route that moves bytes through
+//! it is `routes::gds`.
+
+pub mod buffer;
+mod driver;
+mod handle;
+
+pub(crate) use driver::{Driver, Mode, driver, is_worth_asking};
+pub(crate) use handle::Handles;

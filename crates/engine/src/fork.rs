@@ -1,0 +1,38 @@
+//! Children made by fork, in which the engine refuses to work.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::{Error, Kind, Result};
+
+/// Set in a child made by fork: none of the engine's threads exist there, and its locks may be
+/// held for ever by threads of the parent.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Makes [`refuse_fork`] fail in every child that is forked from now on. Called before anything
+/// that a child could not use: threads, locks that threads hold, the CUDA driver.
+pub(crate) fn watch_forks() {
+    unsafe extern "C" fn in_child() {
+        FORKED.store(true, Ordering::Relaxed);
+    }
+    static ONCE: Once = Once::new();
+    // SAFETY: the handler only stores to an atomic, which is allowed after fork.
+    ONCE.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(in_child));
+    });
+}
+
+/// Fails in a child that was forked from a process in which the engine had started.
+///
+/// # Errors
+/// [`Kind::Forked`], with the remedy.
+pub fn refuse_fork() -> Result<()> {
+    if !FORKED.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::Forked,
+        "this process was forked from one that had used Penstock",
+    )
+    .remedy("start workers with spawn or forkserver instead of fork, or use Penstock first in the child"))
+}

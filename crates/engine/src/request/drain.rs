@@ -1,0 +1,30 @@
+//! Waiting for several requests at once: those of the process, or those of a file.
+
+use super::launch::begin_all;
+use crate::error::Result;
+use crate::file::File;
+use crate::fork::refuse_fork;
+use crate::in_flight::WITHOUT_TURNS;
+
+/// Waits for all requests that are in flight in this process now, except those with turns: a request
+/// with turns may need the thread that waits here.
+///
+/// # Errors
+/// [`Kind::Forked`](crate::error::Kind::Forked) in a forked child. The outcome of a request is told
+/// only to those who wait for that request.
+pub fn drain() -> Result<()> {
+    refuse_fork()?;
+    begin_all();
+    WITHOUT_TURNS.wait_for_present();
+    Ok(())
+}
+
+impl File {
+    /// Waits for all requests of this file that are in flight now.
+    pub fn wait_until_unused(&self) {
+        if !self.users.is_none() {
+            begin_all();
+        }
+        self.users.wait_for_present();
+    }
+}
