@@ -168,6 +168,21 @@ def test_an_error_that_is_found_last_is_raised_by_close(tmp_path):
     assert descriptors_on(tmp_path) == []
 
 
+def test_a_file_whose_path_means_nothing_any_more_is_written_to_its_end(
+    tmp_path, memory, monkeypatch
+):
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    writer = FastFileWriter("f", config_with(memory.empty(1000)))
+    writer.write(b"a" * 1500)
+    monkeypatch.chdir(tmp_path / "folder")
+    writer.write(b"b" * 1500)
+    os.rename(tmp_path / "f", tmp_path / "g")
+    writer.write(b"c" * 1500)
+    writer.close()
+    assert (tmp_path / "g").read_bytes() == b"a" * 1500 + b"b" * 1500 + b"c" * 1500
+
+
 def test_a_closed_writer_takes_nothing(tmp_path):
     writer = FastFileWriter(tmp_path / "f", config_with(np.empty(10)))
     writer.close()

@@ -101,7 +101,10 @@ class FastFileWriter(BaseFileWriter):
         """Bytes of the file that are written, or under way."""
         self._under_way: Request[None] | None = None
         self._has_failed = False
-        self._file = NativeFile(file_path, WRITE | CREATE | TRUNCATE)
+        file = NativeFile(file_path, WRITE | CREATE | TRUNCATE)
+        # The path may mean another file later, or none.
+        self._options = config.dnvme_handle.options_for(self._memory, file_path)
+        self._file = file
 
     def write(self, buffer: Any) -> int:
         """Take the bytes of an array or of an object with the buffer protocol; return how many."""
@@ -223,9 +226,8 @@ class FastFileWriter(BaseFileWriter):
             device=self._memory.device,
             keep=self._memory,
         )
-        options = self._config.dnvme_handle.options_for(view, self._file_path)
         file, offset = self._file, self._offset
-        self._under_way = self._guarded(lambda: start(file, TO_FILE, offset, view, options))
+        self._under_way = self._guarded(lambda: start(file, TO_FILE, offset, view, self._options()))
         self._offset += self._filled
         self._stats["aio_bytes"] += self._filled
         self._filled = 0

@@ -358,9 +358,11 @@ class Handle:
             self._pending = [o for o in self._pending if not o.is_settled]
         return settled
 
-    def options_for(self, view: arrays.View, target: Target) -> CData:
-        """The native options of a transfer with the settings of this handle."""
-        return self._options(view, target, {})[0]
+    def options_for(self, view: arrays.View, target: Target) -> Callable[[], CData]:
+        """What gives the native options of transfers between a file and this memory, with the
+        settings of this handle. The route is chosen now, while the file has this name."""
+        route, _ = self._route(view, target)
+        return lambda: _options.resolve({**self._keys, "route": route})
 
     def _options(
         self, view: arrays.View, target: Target, keys: dict[str, Any]
