@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 
 import pytest
 from tests.machines import CUFILE_JSON, DRIVE, GPU, PORT, RELEASE, Machine
@@ -442,6 +443,34 @@ def test_broken_cufile_json_is_one_line(machine, contents, why):
     is_remedied(lines[0], Status.NO, "JSON with // comments")
     assert why in lines[0].found
     assert "\n" not in lines[0].found
+
+
+def test_cufile_json_that_is_a_pipe_is_not_waited_for(machine):
+    machine.remove("/etc/cufile.json")
+    os.mkfifo(machine.root / "etc/cufile.json")
+    line = machine.line("File", "cufile.json")
+    is_remedied(line, Status.NO, "Mend it")
+    assert "no file" in line.found
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "-1" + "0" * 400, "1e400", "NaN", '"8"'])
+def test_number_that_cufile_cannot_read_is_told(machine, number):
+    machine.write("/etc/cufile.json", f'{{"properties": {{"per_buffer_cache_size_kb": {number}}}}}')
+    is_remedied(machine.line("per_buffer_cache_size_kb"), Status.NO, "Set")
+    is_remedied(machine.line("Bounce buffers"), Status.UNKNOWN, "Mend the keys")
+
+
+def test_bounce_buffers_of_no_size_are_not_taken_for_those_by_default(machine):
+    machine.write("/etc/cufile.json", '{"properties": {"per_buffer_cache_size_kb": 0}}')
+    is_remedied(machine.line("Bounce buffers"), Status.UNKNOWN, "Mend the keys")
+
+
+def test_cufile_json_is_named_from_the_working_folder_on(machine, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    machine.environment["CUFILE_ENV_PATH_JSON"] = "mine.json"
+    machine.write(str(tmp_path / "mine.json"), '{"execution": {"max_io_threads": 16}}')
+    assert machine.line("max_io_threads").found == "16"
+    assert str(tmp_path / "mine.json") in machine.line("File", "cufile.json").found
 
 
 def test_cufile_json_that_the_environment_names_is_the_one_in_force(machine):

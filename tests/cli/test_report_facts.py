@@ -237,6 +237,14 @@ def test_process_that_dies_is_told(monkeypatch, tmp_path):
     assert "signal 6" in library["reason"]
 
 
+def test_words_of_a_library_are_no_answers(monkeypatch, tmp_path):
+    probe = tmp_path / "probe.py"
+    probe.write_text('print("warning: no fabric\\n5\\n[]\\n{\\"version\\": \\"2.0.0\\"}")\n')
+    monkeypatch.setattr(hdf5, "_PROBE", probe)
+    library = hdf5.libraries(os.environ)[0]
+    assert (library["version"], library["reason"]) == ("2.0.0", None)
+
+
 def test_libraries_beyond_a_number_are_named_and_not_asked(monkeypatch):
     monkeypatch.setattr(hdf5, "_MOST", 0)
     monkeypatch.setattr(hdf5, "_ask", lambda *_: pytest.fail("it was asked"))

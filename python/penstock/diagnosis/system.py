@@ -24,9 +24,9 @@ class System:
         return self.root / path.lstrip("/")
 
     def bytes(self, path: str) -> bytes | None:
-        """The contents of a file."""
+        """The contents of a regular file: a pipe would be waited for, a device has no end."""
         try:
-            return self.at(path).read_bytes()
+            return self.at(path).read_bytes() if self.at(path).is_file() else None
         except OSError:
             return None
 
