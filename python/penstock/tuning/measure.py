@@ -57,7 +57,7 @@ class _Worker:
         # Those that are tuned for have neither a profile nor options of the environment.
         environment = {k: v for k, v in os.environ.items() if k != "PENSTOCK_OPTIONS"}
         environment |= {"PENSTOCK_PROFILE": "off", **self._environment}
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
+        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "penstock.tuning.worker"],
             stdin=subprocess.PIPE,
