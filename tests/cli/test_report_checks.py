@@ -434,6 +434,7 @@ def test_log_of_every_request_is_told(machine):
         (b"[1, 2]", "no object"),
         (b'{"a": "\xff"}', "not UTF-8: byte 7"),
         (b"[" * 100_000, "nested too deeply"),
+        (b'{"a":' * 1500 + b"1" + b"}" * 1500, "nested too deeply"),
     ],
 )
 def test_broken_cufile_json_is_one_line(machine, contents, why):
@@ -458,6 +459,11 @@ def test_number_that_cufile_cannot_read_is_told(machine, number):
     machine.write("/etc/cufile.json", f'{{"properties": {{"per_buffer_cache_size_kb": {number}}}}}')
     is_remedied(machine.line("per_buffer_cache_size_kb"), Status.NO, "Set")
     is_remedied(machine.line("Bounce buffers"), Status.UNKNOWN, "Mend the keys")
+
+
+def test_what_a_terminal_would_obey_is_shown_and_not_done(machine):
+    machine.write("/etc/cufile.json", '{"logging": {"level": "\\u001b[2J\\u0085\\ud800"}}')
+    assert machine.line("logging.level").found == "\\x1b[2J\\x85\\ud800"
 
 
 def test_bounce_buffers_of_no_size_are_not_taken_for_those_by_default(machine):

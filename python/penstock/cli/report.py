@@ -29,7 +29,10 @@ _STYLES = {
 
 def report(
     path: Annotated[
-        Path | None, typer.Argument(help="A file or folder whose file system is looked at, too.")
+        Path | None,
+        typer.Argument(
+            readable=False, help="A file or folder whose file system is looked at, too."
+        ),
     ] = None,
     measure: Annotated[
         bool,
@@ -38,7 +41,8 @@ def report(
         ),
     ] = False,
     html: Annotated[
-        Path | None, typer.Option(help="Write the report to this file, as a page of its own.")
+        Path | None,
+        typer.Option(readable=False, help="Write the report to this file, as a page of its own."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

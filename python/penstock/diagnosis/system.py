@@ -51,8 +51,18 @@ class System:
             return []
 
     def exists(self, path: str) -> bool:
-        """Whether there is something at a path."""
-        return self.at(path).exists()
+        """Whether there is something at a path that may be looked at."""
+        return os.path.exists(self.at(path))
+
+    def is_missing(self, path: str) -> bool:
+        """Whether there is nothing at a path: not so where a folder above may not be entered."""
+        try:
+            self.at(path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False
+        return False
 
     def target(self, path: str) -> str | None:
         """The path on the machine that a link leads to, all links followed."""

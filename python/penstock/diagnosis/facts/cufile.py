@@ -52,7 +52,7 @@ def configuration(system: System, environment: Mapping[str, str]) -> dict[str, A
             reason = f"is not UTF-8: byte {error.start}"
         except ValueError as error:
             reason = str(error)
-    elif system.exists(path):
+    elif not system.is_missing(path):
         reason = "cannot be read: no permission, or no file"
     elif named:
         reason = "does not exist"
