@@ -90,6 +90,13 @@ def test_an_array_that_no_memory_could_hold_is_a_memory_error(count):
         deepnvme.aio_handle().new_cpu_locked_tensor(count, np.empty(0, "f8"))
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("count", [1 << 60, 1 << 64, 1 << 90])
+def test_an_array_that_no_gpu_could_hold_is_a_memory_error(count):
+    with pytest.raises(MemoryError):
+        deepnvme.gds_handle().new_pinned_device_tensor(count, np.empty(0, "f8"))
+
+
 def test_an_array_may_go_while_another_is_looked_for():
     # Python collects garbage when it makes an object: at any point of any function.
     program = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -45,8 +46,8 @@ class FastFileWriter(BaseFileWriter):
     """A file object for ``torch.save``, ``pickle.dump`` and their like.
 
     The file is made, or emptied, when the writer is, and holds exactly what was written when
-    :meth:`close` has returned. An error of writing in the background is raised once, by the call
-    that finds it, ``write`` or ``close``; nothing more can be written then.
+    :meth:`close` has returned. An error of a copy, or of writing in the background, is raised once,
+    by the call that finds it, ``write`` or ``close``; nothing more can be written then.
 
     Args:
         file_path: The file.
@@ -200,7 +201,8 @@ class FastFileWriter(BaseFileWriter):
         while done < nbytes:
             length = min(nbytes - done, self._part_bytes - self._filled)
             copying = perf_counter()
-            copy_bytes(self._parts[self._current] + self._filled, address + done, length)
+            place = self._parts[self._current] + self._filled
+            self._guarded(partial(copy_bytes, place, address + done, length))
             self._stats["fill_buffer_secs"] += perf_counter() - copying
             self._stats["fill_buffer_count"] += 1
             self._filled += length

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock import arrays, frameworks
 from penstock._native import NULL, ffi, lib
-from penstock.dtypes import numpy_dtype
+from penstock.dtypes import ElementType, numpy_dtype
 from penstock.errors import InvalidError, OutOfMemoryError, check
 from penstock.machine import devices
 from penstock.memory import KINDS, kind_of
@@ -43,18 +43,24 @@ class pin_handle:  # noqa: N801 - DeepSpeed's name
 
 def new_cpu_locked_tensor(num_elem: int, example_tensor: Any) -> Any:
     """A page-locked array in host memory, of the type and library of another array."""
-    count = operator.index(num_elem)
-    if count < 0:
-        raise InvalidError(f"an array cannot have {count} elements")
     element = arrays.view(example_tensor).dtype
-    if count * element.itemsize > _MOST:
-        raise OutOfMemoryError(f"an array of {count} elements of {element.name} has no address")
+    count = length_of(num_elem, element)
     memory = np.asarray(_Locked(count * element.itemsize))
     if frameworks.is_torch(example_tensor):
         torch = frameworks.loaded("torch")
         assert torch is not None
         return torch.from_numpy(memory).view(example_tensor.dtype)
     return memory.view(numpy_dtype(element))
+
+
+def length_of(num_elem: int, element: ElementType) -> int:
+    """The number of elements of an array, if memory could hold as many."""
+    count = operator.index(num_elem)
+    if count < 0:
+        raise InvalidError(f"an array cannot have {count} elements")
+    if count * element.itemsize > _MOST:
+        raise OutOfMemoryError(f"no memory holds {count} elements of {element.name}")
+    return count
 
 
 def free_cpu_locked_tensor(tensor: Any) -> bool:
