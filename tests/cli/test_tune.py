@@ -296,6 +296,21 @@ def test_last_words_of_a_process_may_be_any_bytes(place, tmp_path, monkeypatch):
         measure.Workers([(place / "f", -1)], 4096).__enter__()
 
 
+def test_modules_in_the_working_folder_are_not_taken_for_those_of_the_tuner(place, monkeypatch):
+    (place / "json.py").write_text("raise SystemExit('the wrong json')")
+    (place / "penstock.py").write_text("raise SystemExit('the wrong penstock')")
+    monkeypatch.chdir(place)
+    files.make(place / "f", 1 << 20)
+    with measure.Workers([(place / "f", -1)], 1 << 20) as workers:
+        assert len(workers) == 1
+
+
+def test_a_configuration_folder_that_is_no_utf_8_is_refused(penstock, place, tmp_path):
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    done = penstock("tune", place, "--show", status=2, PENSTOCK_PROFILE_DIR=folder)
+    assert_refused(done, "no UTF-8", "PENSTOCK_PROFILE_DIR")
+
+
 def test_what_was_found_is_shown_even_if_it_cannot_be_kept(kept, place, monkeypatch):
     found = [tuner.Found(ROWS_IN_ORDER[0], why_not="not here")]
     monkeypatch.setattr(tuner, "tune", lambda *_: iter(found))
@@ -327,7 +342,16 @@ def _profile_of(kind, path):
 
 
 @pytest.mark.parametrize(
-    "kind", ["pipe", "folder", "no number", "no finite number", "nested", "no UTF-8", "long"]
+    "kind",
+    [
+        "pipe",
+        "folder",
+        "no number",
+        "no finite number",
+        "nested",
+        "no UTF-8",
+        "long",
+    ],
 )
 def test_a_profile_that_json_cannot_tell_is_not_shown(tmp_path, kind):
     _profile_of(kind, tmp_path / "f")
@@ -357,6 +381,8 @@ def test_two_gpus_are_tuned_together(penstock, kept, place, on_gpu):
     [
         (b'{"a": "\xff"}', "utf-8"),
         (b"[" * 100_000, "nested too deeply"),
+        (b'{"a":' * 1500 + b"1" + b"}" * 1500, "nested too deeply"),
+        (b'{"properties": {"max_direct_io_size_kb": NaN}}', "not JSON compliant"),
         (b'{"properties": 5}', "properties is no object"),
         (b'{"execution": []}', "execution is no object"),
         (b"5", "no object"),

@@ -34,7 +34,10 @@ _HOST = "cpu"
 
 def tune(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A folder of the file system to tune for.")
+        Path,
+        typer.Argument(
+            metavar="PATH", readable=False, help="A folder of the file system to tune for."
+        ),
     ],
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="How long to search at most: 30s, 2m.")
@@ -52,7 +55,10 @@ def tune(
     cufile_out: Annotated[
         Path | None,
         typer.Option(
-            "--cufile", metavar="OUT.json", help="Also find the best keys of cufile.json."
+            "--cufile",
+            metavar="OUT.json",
+            readable=False,
+            help="Also find the best keys of cufile.json.",
         ),
     ] = None,
     as_json: AsJson = False,

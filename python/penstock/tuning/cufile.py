@@ -65,6 +65,7 @@ def in_force() -> dict[str, Any]:
     try:
         plain = re.sub(pattern, lambda m: m[1] or "", path.read_text("utf-8"), flags=re.DOTALL)
         found = json.loads(plain)
+        json.dumps(found, indent=4, allow_nan=False)  # as it is written with other keys later
     except ValueError as error:
         raise invalid(error) from None
     except RecursionError:

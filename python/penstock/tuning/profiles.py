@@ -48,7 +48,7 @@ class Slot:
             if not self.path.is_file() or self.path.stat().st_size > _MOST:
                 return None
             found = json.loads(self.path.read_text("utf-8"))
-            json.dumps(found, allow_nan=False)
+            json.dumps(found, indent=2, allow_nan=False)
         except (OSError, ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
@@ -78,6 +78,11 @@ class Store:
             raise UnavailableError(
                 "there is no configuration folder for profiles",
                 remedy="set HOME, XDG_CONFIG_HOME or PENSTOCK_PROFILE_DIR",
+            )
+        if "\ufffd" in tuning["folder"]:
+            raise UnavailableError(
+                f"the configuration folder {tuning['folder']} has a name that is no UTF-8",
+                remedy="set PENSTOCK_PROFILE_DIR to another one",
             )
         if tuning["file_system"] is None:
             raise UnavailableError(f"the system does not tell on which mount {path} is")
