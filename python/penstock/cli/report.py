@@ -16,7 +16,7 @@ from rich.text import Text
 
 import penstock
 from penstock import diagnosis, text_file
-from penstock.cli.output import AsJson, messages, plain, print_json, results
+from penstock.cli.output import AsJson, messages, plain, print_json, print_table, results
 from penstock.diagnosis import Line, Status, page
 
 _STYLES = {
@@ -123,7 +123,7 @@ def _show(lines: list[Line], title: str) -> None:
         if line.remedy:
             advice.append(("\n" if line.meaning else "") + line.remedy, style="bold")
         table.add_row(name, Text(line.status.value, style=_STYLES[line.status]), found, advice)
-    results.print(table)
+    print_table(table)
     results.print(", ".join(f"{count} {status.value}" for status, count in counts(lines).items()))
 
 

@@ -20,7 +20,7 @@ from rich.text import Text
 
 import penstock as ps
 from penstock import text_file
-from penstock.cli.output import AsJson, messages, plain, print_json, results
+from penstock.cli.output import AsJson, messages, plain, print_json, print_table, results
 from penstock.cli.units import rate
 from penstock.tuning import cufile, profiles, tuner
 from penstock.tuning.measure import WrongBytesError
@@ -235,7 +235,7 @@ def _show_found(
     kept: list[Path],
     keys: dict[str, Any] | None,
 ) -> None:
-    results.print(_table(found, ", ".join(slot.name for slot in slots), seconds))
+    print_table(_table(found, ", ".join(slot.name for slot in slots), seconds))
     for path in kept:
         results.print(Text(f"Kept in {path}"))
     if keys is not None:
@@ -334,7 +334,7 @@ def _show(store: profiles.Store, as_json: bool) -> None:
     if store.is_off:
         results.print("PENSTOCK_PROFILE=off is set: profiles are not used.")
     for slot, profile in kept:
-        results.print(_shown(slot, profile))
+        print_table(_shown(slot, profile))
     for path in others:
         results.print(Text(f"{path}: about a GPU that is not here"))
     if not kept and not others:
