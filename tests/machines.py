@@ -234,3 +234,9 @@ class Machine:
 
     def not_ok(self, **more: Any) -> list[Line]:
         return [line for line in self.lines(**more) if line.status is not Status.OK]
+
+
+def is_remedied(line: Line, status: Status, remedy: str) -> None:
+    """Fail unless a line has a status and, in its remedy, some words."""
+    assert line.status is status, line
+    assert remedy in line.remedy, line

@@ -84,6 +84,19 @@ def test_page_that_cannot_be_written_is_one_line_and_status_2(penstock, tmp_path
     assert done.stderr == f"penstock report: {page} cannot be written: No such file or directory\n"
 
 
+def test_page_that_cannot_be_finished_leaves_the_old_one(penstock, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    limited = ("sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *penstock.words)
+    done = subprocess.run(
+        [*limited, "report", "--html", page], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"penstock report: {page} cannot be written: File too large\n"
+    assert page.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [page]
+
+
 def test_page_is_written_beside_json(penstock, tmp_path):
     done = penstock("report", tmp_path, "--html", tmp_path / "page.html", "--json")
     checks = json.loads(done.stdout)["checks"]
@@ -98,6 +111,17 @@ def test_name_that_is_no_utf_8_is_shown_with_its_bytes(penstock, tmp_path):
     assert "Written" in shown.stderr
     assert "\\udcff" in (tmp_path / "page.html").read_text()
     assert "OK" in penstock("report", os.fsdecode(folder)).stdout
+
+
+def test_name_with_brackets_and_colons_is_shown_as_it_is(penstock, tmp_path):
+    folder = tmp_path / "[/b][red]:warning:"
+    folder.mkdir(parents=True)
+    assert "[/b][red]:warning:" in penstock("report", folder).stdout
+
+
+def test_name_that_is_too_long_is_one_line_and_status_2(penstock):
+    done = penstock("report", "n" * 300, status=2)
+    assert done.stderr == f"penstock report: {'n' * 300}: File name too long\n"
 
 
 def test_broken_cufile_json_is_a_line_and_no_failure(penstock, tmp_path):

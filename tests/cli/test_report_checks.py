@@ -5,9 +5,9 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from tests.machines import CUFILE_JSON, DRIVE, GPU, PORT, RELEASE, Machine
+from tests.machines import CUFILE_JSON, DRIVE, GPU, PORT, RELEASE, Machine, is_remedied
 
-from penstock.diagnosis import Line, Status
+from penstock.diagnosis import Status
 
 pytestmark = pytest.mark.host
 
@@ -28,11 +28,6 @@ FULL_RATE = {
 @pytest.fixture
 def machine(tmp_path):
     return Machine(tmp_path)
-
-
-def is_remedied(line: Line, status: Status, remedy: str) -> None:
-    assert line.status is status, line
-    assert remedy in line.remedy, line
 
 
 def test_a_machine_on_which_all_is_right_has_no_other_lines(machine):
@@ -355,102 +350,6 @@ def test_switch_of_nvme_drives_in_cufile_json_is_told(machine):
     block = '"block": {"nvme": {"use_pci_p2pdma": false}}, "logging"'
     machine.write("/etc/cufile.json", CUFILE_JSON.replace('"logging"', block))
     is_remedied(machine.line("use_pci_p2pdma"), Status.NO, '"block": {"nvme"')
-
-
-# -- cufile.json ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("key", "good", "bad"),
-    [
-        ("max_io_threads", "8", "4"),
-        ("parallel_io", "true", "false"),
-        ("max_request_parallelism", "8", "2"),
-        ("per_buffer_cache_size_kb", "16384", "1024"),
-    ],
-)
-def test_key_of_cufile_json_is_told_with_its_value_and_advice(machine, key, good, bad):
-    assert f'"{key}": {good}' in CUFILE_JSON
-    machine.write("/etc/cufile.json", CUFILE_JSON.replace(f'"{key}": {good}', f'"{key}": {bad}'))
-    line = machine.line(key)
-    is_remedied(line, Status.WARN, f'"{key}": {good}')
-    assert line.found == bad
-    machine.write("/etc/cufile.json", CUFILE_JSON.replace(f'"{key}": {good}', f'"{key}": "?"'))
-    is_remedied(machine.line(key), Status.NO, f'"{key}": {good}')
-
-
-def test_key_that_is_not_set_stands_with_its_default(machine):
-    machine.remove("/etc/cufile.json")
-    assert machine.line("File", "cufile.json").found == "no /etc/cufile.json"
-    assert machine.line("max_io_threads").found == "not set, 4 by default"
-
-
-def test_too_few_bounce_buffers_are_told(machine):
-    text = CUFILE_JSON.replace('"note"', '"max_device_cache_size_kb": 32768, "note"')
-    machine.write("/etc/cufile.json", text)
-    line = machine.line("Bounce buffers")
-    is_remedied(line, Status.WARN, '"max_device_cache_size_kb": 131072')
-    assert line.found == "2 of 16.0 MiB"
-
-
-def test_compat_mode_that_is_not_allowed_is_told_where_it_is_needed(machine):
-    text = CUFILE_JSON.replace('compat_mode": true', 'compat_mode": false')
-    machine.write("/etc/cufile.json", text)
-    assert machine.line("allow_compat_mode").status is Status.OK
-    machine.described["cufile"]["mode"] = "compat"
-    is_remedied(machine.line("allow_compat_mode"), Status.NO, '"allow_compat_mode": true')
-    machine.environment["CUFILE_ALLOW_COMPAT_MODE"] = "true"
-    assert machine.line("allow_compat_mode").status is Status.OK
-    machine.environment["CUFILE_FORCE_COMPAT_MODE"] = "true"
-    is_remedied(machine.line("allow_compat_mode"), Status.WARN, "CUFILE_FORCE_COMPAT_MODE")
-
-
-def test_variable_that_cufile_no_longer_reads_is_told(machine):
-    machine.environment["CUFILE_ALLOW_COMPAT_MODE"] = "false"
-    assert machine.line("allow_compat_mode").found == "false"
-    machine.described["cufile"]["version"] = "1.17"
-    is_remedied(machine.line("CUFILE_ALLOW_COMPAT_MODE"), Status.WARN, "allow_compat_mode")
-    assert machine.line("allow_compat_mode").found == "true"
-
-
-def test_variable_that_no_cufile_reads_is_told(machine):
-    machine.environment["CUFILE_CONFIG_FILE"] = "/etc/mine.json"
-    is_remedied(machine.line("CUFILE_CONFIG_FILE"), Status.WARN, "CUFILE_ENV_PATH_JSON")
-
-
-def test_log_of_every_request_is_told(machine):
-    machine.write("/etc/cufile.json", CUFILE_JSON.replace('"ERROR"', '"TRACE"'))
-    is_remedied(machine.line("logging.level"), Status.WARN, '"level": "ERROR"')
-
-
-@pytest.mark.parametrize(
-    ("contents", "why"),
-    [
-        (b'{\n  "execution": {\n    "parallel_io": yes\n  }\n}', "line 3, column 20"),
-        (b'{\n  "execution": {\n    "parallel_io": true,\n  }\n}', "is broken at line"),
-        (b'{ "a": 1 // }', "line 1"),
-        (b"", "line 1, column 1"),
-        (b"[1, 2]", "no object"),
-        (b'{"a": "\xff"}', "not UTF-8: byte 7"),
-        (b"[" * 100_000, "nested too deeply"),
-    ],
-)
-def test_broken_cufile_json_is_one_line(machine, contents, why):
-    machine.write("/etc/cufile.json", contents)
-    lines = [line for line in machine.lines() if line.section == "cufile.json"]
-    assert [line.name for line in lines] == ["File"]
-    is_remedied(lines[0], Status.NO, "JSON with // comments")
-    assert why in lines[0].found
-    assert "\n" not in lines[0].found
-
-
-def test_cufile_json_that_the_environment_names_is_the_one_in_force(machine):
-    machine.environment["CUFILE_ENV_PATH_JSON"] = "/opt/mine.json"
-    line = machine.line("File", "cufile.json")
-    is_remedied(line, Status.NO, "Mend it")
-    assert line.found == "/opt/mine.json does not exist, named by CUFILE_ENV_PATH_JSON"
-    machine.write("/opt/mine.json", '{"execution": {"max_io_threads": 16}}')
-    assert machine.line("max_io_threads").found == "16"
 
 
 # -- path -----------------------------------------------------------------------------------

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import stat
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -37,6 +39,24 @@ def test_file_that_is_missing_or_forbidden_or_a_folder_is_none(tmp_path):
     if os.geteuid():  # root may read everything
         assert system.text("/secret") is None
     assert system.target("/missing") is None
+
+
+def test_what_may_not_be_looked_at_neither_exists_nor_is_missing(tmp_path, monkeypatch):
+    def forbid(path, *_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    system = System(tmp_path)
+    assert system.is_missing("/file")
+    monkeypatch.setattr(os, "stat", forbid)
+    monkeypatch.setattr(Path, "stat", forbid)
+    assert not system.exists("/file")
+    assert not system.is_missing("/file")
+    assert system.text("/file") is None
+    found = cufile.configuration(system, {"CUFILE_ENV_PATH_JSON": "/file"})
+    assert (found["exists"], found["reason"]) == (
+        False,
+        "cannot be read: no permission, or no file",
+    )
 
 
 def test_link_that_leads_out_of_the_tree_or_in_a_circle_leads_nowhere(tmp_path):
@@ -235,6 +255,14 @@ def test_process_that_dies_is_told(monkeypatch, tmp_path):
     library = hdf5.libraries(os.environ)[0]
     assert library["version"] == "1.14.4"
     assert "signal 6" in library["reason"]
+
+
+def test_words_of_a_library_are_no_answers(monkeypatch, tmp_path):
+    probe = tmp_path / "probe.py"
+    probe.write_text('print("warning: no fabric\\n5\\n[]\\n{\\"version\\": \\"2.0.0\\"}")\n')
+    monkeypatch.setattr(hdf5, "_PROBE", probe)
+    library = hdf5.libraries(os.environ)[0]
+    assert (library["version"], library["reason"]) == ("2.0.0", None)
 
 
 def test_libraries_beyond_a_number_are_named_and_not_asked(monkeypatch):

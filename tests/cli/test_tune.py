@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,8 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+import penstock as ps
 from penstock._options import resolve
+from penstock.cli import app
+from penstock.tuning import cufile, files, measure, tuner
+from penstock.tuning.profiles import Slot, Store
+from penstock.tuning.rows import ROWS as ROWS_IN_ORDER
 
 BUDGET = "3s"
 ROWS = {
@@ -214,7 +223,7 @@ def test_where_cufile_does_not_start_its_keys_are_refused(penstock, kept, place,
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_neither_files_nor_processes_nor_a_profile(kept, place, number):
     command = [sys.executable, "-m", "penstock.cli", "tune", str(place), "--device", "cpu"]
     process = subprocess.Popen(
@@ -237,8 +246,6 @@ def test_a_signal_leaves_neither_files_nor_processes_nor_a_profile(kept, place, 
 
 
 def test_files_of_a_tuner_that_was_killed_are_removed_by_the_next_one(penstock, kept, place):
-    import socket
-
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     orphan = place / f".penstock-tune-{socket.gethostname()}-{gone.pid}-0.bin"
@@ -247,6 +254,108 @@ def test_files_of_a_tuner_that_was_killed_are_removed_by_the_next_one(penstock, 
     other.write_bytes(b"in use")
     penstock("tune", place, "--budget", "1s", "--device", "cpu")
     assert list(place.iterdir()) == [other]
+
+
+def test_a_file_of_an_earlier_process_with_the_same_number_is_removed(place):
+    orphan = place / f".penstock-tune-{socket.gethostname()}-{os.getpid()}-0.bin"
+    orphan.write_bytes(b"left")
+    tuner.remove_orphans(place)
+    assert list(place.iterdir()) == []
+
+
+def test_what_cannot_be_removed_of_a_killed_tuner_is_in_nobodys_way(place):
+    # A folder, as a file of another user in a folder for all: to remove it fails.
+    orphan = place / f".penstock-tune-{socket.gethostname()}-{2**22 + 1}-0.bin"
+    orphan.mkdir()
+    tuner.remove_orphans(place)
+    assert list(place.iterdir()) == [orphan]
+
+
+def test_a_file_that_cannot_be_made_is_named(place):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match="large") as raised:
+            files.make(place / "f", 8 << 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert raised.value.filename == str(place / "f")
+
+
+def test_where_files_cannot_be_mapped_residency_is_not_told():
+    with open("/dev/null", "r+b") as device:
+        assert files.residency(device.fileno(), 4096) is None
+
+
+def test_last_words_of_a_process_may_be_any_bytes(place, tmp_path, monkeypatch):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nprintf 'fault \\377' >&2\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(ps.Error, match="ended: fault"):
+        measure.Workers([(place / "f", -1)], 4096).__enter__()
+
+
+def test_modules_in_the_working_folder_are_not_taken_for_those_of_the_tuner(place, monkeypatch):
+    (place / "json.py").write_text("raise SystemExit('the wrong json')")
+    (place / "penstock.py").write_text("raise SystemExit('the wrong penstock')")
+    monkeypatch.chdir(place)
+    files.make(place / "f", 1 << 20)
+    with measure.Workers([(place / "f", -1)], 1 << 20) as workers:
+        assert len(workers) == 1
+
+
+def test_a_configuration_folder_that_is_no_utf_8_is_refused(penstock, place, tmp_path):
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    done = penstock("tune", place, "--show", status=2, PENSTOCK_PROFILE_DIR=folder)
+    assert_refused(done, "no UTF-8", "PENSTOCK_PROFILE_DIR")
+
+
+def test_what_was_found_is_shown_even_if_it_cannot_be_kept(kept, place, monkeypatch):
+    found = [tuner.Found(ROWS_IN_ORDER[0], why_not="not here")]
+    monkeypatch.setattr(tuner, "tune", lambda *_: iter(found))
+
+    def keep(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Store, "keep", keep)
+    done = CliRunner().invoke(app, ["tune", str(place), "--device", "cpu", "--budget", "1s"])
+    assert done.exit_code == 2
+    assert "not measured: not here" in done.stdout
+    assert "cannot be written: No space left on device" in done.output
+
+
+def _profile_of(kind, path):
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        contents = {
+            "no number": '{"made": NaN}',
+            "no finite number": '{"made": 1e999}',
+            "nested": "[" * 100_000,
+            "no UTF-8": b"\xff",
+            "long": '{"made": "' + "m" * (1 << 20) + '"}',
+        }[kind]
+        path.write_bytes(contents if isinstance(contents, bytes) else contents.encode())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "pipe",
+        "folder",
+        "no number",
+        "no finite number",
+        "nested",
+        "no UTF-8",
+        "long",
+    ],
+)
+def test_a_profile_that_json_cannot_tell_is_not_shown(tmp_path, kind):
+    _profile_of(kind, tmp_path / "f")
+    assert Slot(-1, None, tmp_path / "f", "ignored", "why").contents() is None
 
 
 def test_two_gpus_are_tuned_together(penstock, kept, place, on_gpu):
@@ -264,6 +373,39 @@ def test_two_gpus_are_tuned_together(penstock, kept, place, on_gpu):
     assert first["gpu"]["pci_bus_id"] != second["gpu"]["pci_bus_id"]
     assert set(first["together"]) == {p["gpu"]["pci_bus_id"] for p in (first, second)}
     assert first["gpu"]["count"] == 2
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("contents", "why"),
+    [
+        (b'{"a": "\xff"}', "utf-8"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a":' * 1500 + b"1" + b"}" * 1500, "nested too deeply"),
+        (b'{"properties": {"max_direct_io_size_kb": NaN}}', "not JSON compliant"),
+        (b'{"properties": 5}', "properties is no object"),
+        (b'{"execution": []}', "execution is no object"),
+        (b"5", "no object"),
+        (None, "no regular file"),
+    ],
+)
+def test_a_configuration_that_cannot_be_changed_is_refused(tmp_path, monkeypatch, contents, why):
+    path = tmp_path / "cufile.json"
+    os.mkfifo(path) if contents is None else path.write_bytes(contents)
+    monkeypatch.setenv(cufile.VARIABLE, str(path))
+    with pytest.raises(ps.InvalidError, match=why) as raised:
+        cufile.in_force()
+    assert str(path) in str(raised.value)
+
+
+def test_a_configuration_that_could_not_be_written_is_refused_before_anything_is_measured(
+    penstock, kept, place, on_gpu
+):
+    if not on_gpu or not penstock.json("report", place)["cufile"]["starts"]:
+        pytest.skip("needs cuFile")
+    done = penstock("tune", place, "--cufile", place, status=2)
+    assert_refused(done, str(place), "Is a directory")
+    assert profiles(kept) == []
     assert list(place.iterdir()) == []
 
 

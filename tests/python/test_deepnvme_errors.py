@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import contextmanager
 
@@ -96,6 +97,25 @@ def test_a_negative_offset_is_a_value_error(tmp_path, handle, call):
     more = {"pread": (False, False), "pwrite": (False, False), "read": (False,), "write": (False,)}
     with pytest.raises(ValueError, match="-1"):
         getattr(handle, call)(np.zeros(1, "u1"), tmp_path / "f", *more.get(call, ()), -1)
+
+
+@pytest.mark.parametrize("offset", [(1 << 63) - 9, 1 << 64])
+@pytest.mark.parametrize("call", CALLS)
+def test_an_offset_that_no_file_has_is_a_value_error_and_makes_no_file(
+    tmp_path, handle, call, offset
+):
+    path = tmp_path / ("f" if call in READS else "made")
+    (tmp_path / "f").write_bytes(bytes(10))
+    more = {"pread": (False, False), "pwrite": (False, False), "read": (False,), "write": (False,)}
+    with pytest.raises(ValueError, match=str(offset)):
+        getattr(handle, call)(np.zeros(10, "u1"), path, *more.get(call, ()), offset)
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_number_that_no_descriptor_has_is_a_value_error(handle):
+    for number in (1 << 31, 1 << 80, -(1 << 40)):
+        with pytest.raises(ValueError, match=str(number)):
+            handle.sync_pread(np.zeros(1, "u1"), number)
 
 
 def test_a_read_only_array_is_not_read_into(tmp_path, handle):
@@ -207,6 +227,66 @@ def test_validation_finds_bytes_that_differ(tmp_path, memory, handle, background
         with pytest.raises(ps.IOFailure, match="differ") as raised:
             read_and_wait()
     assert (raised.value.path, raised.value.offset) == (str(path), 507)
+
+
+@pytest.mark.parametrize("operation", ["pread", "pwrite"])
+def test_validation_looks_at_the_file_that_was_meant_when_the_call_was_made(
+    tmp_path, memory, handle, operation, monkeypatch
+):
+    contents = np.arange(1000, dtype="u1")
+    contents.tofile(tmp_path / "f")
+    (tmp_path / "other").write_bytes(bytes(2000))
+    monkeypatch.chdir(tmp_path)
+    call = getattr(handle, operation)
+    # The number of a descriptor that is closed is the next one's.
+    descriptor = os.open("f", os.O_RDWR)
+    assert call(memory.array(contents), descriptor, True, True) == 0
+    os.close(descriptor)
+    other = os.open("other", os.O_RDWR)
+    assert other == descriptor
+    assert handle.wait() == 1
+    os.close(other)
+    # Nor is a name bound to a file.
+    assert call(memory.array(contents), "f", True, True) == 0
+    os.rename("other", "f")
+    assert handle.wait() == 1
+
+
+def test_after_a_fork_each_call_raises_although_another_thread_was_waiting():
+    program = """
+import os, signal, sys, threading
+import numpy as np
+import penstock as ps
+from penstock.deepnvme import aio_handle
+handle = aio_handle()
+held, over = threading.Event(), threading.Event()
+def hold():
+    with handle._lock:  # as wait and all others do
+        held.set()
+        over.wait()
+thread = threading.Thread(target=hold)
+handle.async_pwrite(np.zeros(10), sys.argv[1])
+assert handle.wait() == 1
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    try:
+        handle.async_pread(np.zeros(10), sys.argv[1])
+    except ps.ForkedError:
+        assert handle.wait() == 0
+        os._exit(7)
+    os._exit(1)
+over.set()
+thread.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    with tempfile.NamedTemporaryFile() as file:
+        done = subprocess.run(
+            [sys.executable, "-c", program, file.name], capture_output=True, text=True, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (7, "")
 
 
 def test_ctrl_c_ends_a_wait_and_loses_no_operation(slow_file):

@@ -57,15 +57,15 @@ def test_a_handle_tells_the_arguments_that_it_was_given():
 
 def test_settings_that_are_no_defaults_are_the_engines(tmp_path):
     given = deepnvme.aio_handle(64 << 10, 8, False, False, 3)
-    options = given.options_for(arrays.view(np.empty(10)), tmp_path)
+    options = given.options_for(arrays.view(np.empty(10)), tmp_path)()
     assert (options.block, options.queue_depth, options.threads) == (64 << 10, 8, 3)
     with ps.options(threads=2, block="128KiB"):
-        options = given.options_for(arrays.view(np.empty(10)), tmp_path)
+        options = given.options_for(arrays.view(np.empty(10)), tmp_path)()
         assert (options.block, options.queue_depth, options.threads) == (64 << 10, 8, 3)
         (tmp_path / "f").write_bytes(bytes(1 << 20))
         deepnvme.aio_handle().sync_pread(np.empty(1 << 20, "u1"), tmp_path / "f")
         assert ps.last_report().block == 128 << 10
-    assert deepnvme.aio_handle().options_for(arrays.view(np.empty(10)), tmp_path) == NULL
+    assert deepnvme.aio_handle().options_for(arrays.view(np.empty(10)), tmp_path)() == NULL
 
 
 def test_settings_beyond_the_engines_bounds_are_cut_to_them(tmp_path):
@@ -177,6 +177,14 @@ def test_a_descriptor_serves_every_call(tmp_path, handle):
         os.close(descriptor)
     assert handle.wait() == 1
     assert out.tolist() == [9, 3]
+
+
+def test_a_descriptor_may_be_a_number_of_numpys(tmp_path):
+    (tmp_path / "f").write_bytes(b"content")
+    out = np.zeros(7, "u1")
+    with open(tmp_path / "f", "rb") as file:
+        assert deepnvme.aio_handle().sync_pread(out, np.int64(file.fileno())) == 1
+    assert out.tobytes() == b"content"
 
 
 def test_a_descriptor_for_direct_io_takes_any_length(tmp_path, handle):

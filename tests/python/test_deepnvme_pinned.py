@@ -84,6 +84,44 @@ def test_an_empty_array_can_be_had():
         handle.new_cpu_locked_tensor(-1, np.empty(0, "f8"))
 
 
+@pytest.mark.parametrize("count", [1 << 60, 1 << 63, 1 << 64, 1 << 90])
+def test_an_array_that_no_memory_could_hold_is_a_memory_error(count):
+    with pytest.raises(MemoryError):
+        deepnvme.aio_handle().new_cpu_locked_tensor(count, np.empty(0, "f8"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("count", [1 << 60, 1 << 64, 1 << 90])
+def test_an_array_that_no_gpu_could_hold_is_a_memory_error(count):
+    with pytest.raises(MemoryError):
+        deepnvme.gds_handle().new_pinned_device_tensor(count, np.empty(0, "f8"))
+
+
+def test_an_array_may_go_while_another_is_looked_for():
+    # Python collects garbage when it makes an object: at any point of any function.
+    program = """
+import gc
+import numpy as np
+from penstock.deepnvme import pin_handle
+handle, example, other = pin_handle(), np.empty(0, "u1"), np.empty(10, "u1")
+for threshold in range(1, 60):
+    gc.disable()
+    array = handle.new_cpu_locked_tensor(1, example)
+    circle = [array]
+    circle.append(circle)
+    del array, circle
+    gc.set_threshold(threshold)
+    gc.enable()
+    handle.is_pinned(other)
+    handle.free_cpu_locked_tensor(other)
+print("done")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
 @pytest.mark.skipif(
     bool(ps.devices()), reason="CUDA, not the system, locks memory on a GPU machine"
 )

@@ -20,6 +20,7 @@ from penstock.deepnvme import (
     MockFileWriter,
     PyFileWriter,
     aio_handle,
+    fast_file_writer,
     gds_handle,
 )
 
@@ -166,6 +167,39 @@ def test_an_error_that_is_found_last_is_raised_by_close(tmp_path):
             writer.close()
         writer.close()
     assert descriptors_on(tmp_path) == []
+
+
+def test_a_file_whose_path_means_nothing_any_more_is_written_to_its_end(
+    tmp_path, memory, monkeypatch
+):
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    writer = FastFileWriter("f", config_with(memory.empty(1000)))
+    writer.write(b"a" * 1500)
+    monkeypatch.chdir(tmp_path / "folder")
+    writer.write(b"b" * 1500)
+    os.rename(tmp_path / "f", tmp_path / "g")
+    writer.write(b"c" * 1500)
+    writer.close()
+    assert (tmp_path / "g").read_bytes() == b"a" * 1500 + b"b" * 1500 + b"c" * 1500
+
+
+def test_a_copy_that_fails_ends_the_writing(tmp_path, memory, monkeypatch):
+    writer = FastFileWriter(tmp_path / "f", config_with(memory.empty(1000)))
+    writer.write(b"a" * 1200)
+
+    def fail(*_):
+        raise ps.GpuError("no copy")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fast_file_writer, "copy_bytes", fail)
+        with pytest.raises(ps.GpuError, match="no copy"):
+            writer.write(b"b" * 100)
+    # What follows would lie where the bytes that are missing should.
+    with pytest.raises(ps.InvalidError, match="an earlier write failed"):
+        writer.write(b"c" * 100)
+    writer.close()
+    assert (tmp_path / "f").read_bytes() == b"a" * 1000
 
 
 def test_a_closed_writer_takes_nothing(tmp_path):

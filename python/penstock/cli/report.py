@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -13,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 import penstock
-from penstock import diagnosis
-from penstock.cli.output import AsJson, messages, plain, print_json, results
+from penstock import diagnosis, text_file
+from penstock.cli.output import AsJson, messages, plain, print_json, print_table, results
 from penstock.diagnosis import Line, Status, page
 
 _STYLES = {
@@ -27,7 +29,10 @@ _STYLES = {
 
 def report(
     path: Annotated[
-        Path | None, typer.Argument(help="A file or folder whose file system is looked at, too.")
+        Path | None,
+        typer.Argument(
+            readable=False, help="A file or folder whose file system is looked at, too."
+        ),
     ] = None,
     measure: Annotated[
         bool,
@@ -36,24 +41,24 @@ def report(
         ),
     ] = False,
     html: Annotated[
-        Path | None, typer.Option(help="Write the report to this file, as a page of its own.")
+        Path | None,
+        typer.Option(readable=False, help="Write the report to this file, as a page of its own."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what GPUs, cuFile, storage and HDF5 offer here: OK, WARN or NO, with a remedy."""
-    if path is not None and not path.exists():
-        _refuse(f"{path} does not exist")
+    if path is not None:
+        _require(path)
     if html is not None:
-        try:  # Where it cannot be written, that is told now.
-            html.open("a", encoding="utf-8").close()
-        except OSError as error:
-            _refuse(f"{html} cannot be written: {error.strerror}")
+        with _refusing(html):  # Where it cannot be written, that is told now.
+            text_file.require_replaceable(html)
     facts = diagnosis.gather(penstock.describe(path), path)
     facts["link_rates"] = _measure(facts) if measure else None
     lines = diagnosis.judge(facts)
     if html is not None:
         text = page.render(lines, _title(facts), datetime.now().astimezone())
-        html.write_text(text, encoding="utf-8")
+        with _refusing(html):
+            text_file.write(html, text)
         messages.print(f"Written: {html}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
         facts["checks"] = [asdict(line) for line in lines]
@@ -62,6 +67,23 @@ def report(
         _show(lines, _title(facts))
         if path is None:
             results.print("Give a path to see what is under it: penstock report PATH")
+
+
+def _require(path: Path) -> None:
+    try:
+        exists = path.exists()
+    except OSError as error:  # a name too long, a folder that may not be entered
+        _refuse(f"{path}: {error.strerror}")
+    if not exists:
+        _refuse(f"{path} does not exist")
+
+
+@contextmanager
+def _refusing(html: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        _refuse(f"{html} cannot be written: {error.strerror}")
 
 
 def _refuse(why: str) -> NoReturn:
@@ -85,7 +107,8 @@ def _title(facts: dict[str, Any]) -> str:
 
 
 def _show(lines: list[Line], title: str) -> None:
-    table = Table(title=title, title_justify="left")
+    # A text: brackets and colons in a path are no markup.
+    table = Table(title=Text(title, style="table.title"), title_justify="left")
     table.add_column("What", overflow="fold", ratio=3)
     table.add_column("", no_wrap=True)
     table.add_column("Found", overflow="fold", ratio=6)
@@ -100,7 +123,7 @@ def _show(lines: list[Line], title: str) -> None:
         if line.remedy:
             advice.append(("\n" if line.meaning else "") + line.remedy, style="bold")
         table.add_row(name, Text(line.status.value, style=_STYLES[line.status]), found, advice)
-    results.print(table)
+    print_table(table)
     results.print(", ".join(f"{count} {status.value}" for status, count in counts(lines).items()))
 
 

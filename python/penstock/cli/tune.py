@@ -19,7 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 import penstock as ps
-from penstock.cli.output import AsJson, messages, plain, print_json, results
+from penstock import text_file
+from penstock.cli.output import AsJson, messages, plain, print_json, print_table, results
 from penstock.tuning import cufile, profiles, tuner
 from penstock.tuning.measure import WrongBytesError
 from penstock.tuning.rows import ROWS, Row, in_words
@@ -33,7 +34,10 @@ _HOST = "cpu"
 
 def tune(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A folder of the file system to tune for.")
+        Path,
+        typer.Argument(
+            metavar="PATH", readable=False, help="A folder of the file system to tune for."
+        ),
     ],
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="How long to search at most: 30s, 2m.")
@@ -51,7 +55,10 @@ def tune(
     cufile_out: Annotated[
         Path | None,
         typer.Option(
-            "--cufile", metavar="OUT.json", help="Also find the best keys of cufile.json."
+            "--cufile",
+            metavar="OUT.json",
+            readable=False,
+            help="Also find the best keys of cufile.json.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -61,7 +68,7 @@ def tune(
     The library uses the profile from the next process on, below options of calls, files and the
     environment. It makes a file of its own in PATH, and removes it. See docs/tuning.md.
     """
-    with _refusing(), _ending_on_sigterm():
+    with _refusing(), _ending_on_signals():
         store = _store(path)
         if show and clear:
             _refuse("--show and --clear exclude each other")
@@ -123,8 +130,10 @@ def _require_cufile(path: Path, ordinals: list[int], out: Path) -> None:
             f"cuFile does not serve {path}, so none of its keys can be measured: {found['reason']}"
         )
     cufile.in_force()
-    if not out.absolute().parent.is_dir():
-        _refuse(f"{out} cannot be written: there is no folder {out.absolute().parent}")
+    try:
+        text_file.require_replaceable(out)
+    except OSError as error:
+        _refuse(f"{out} cannot be written: {error.strerror}")
 
 
 def _refuse(why: str) -> NoReturn:
@@ -145,17 +154,22 @@ def _refusing() -> Iterator[None]:
 
 
 @contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
-    """Files and processes of the tuner go when it is asked to end, as with Ctrl-C."""
+def _ending_on_signals() -> Iterator[None]:
+    """Files and processes of the tuner go when it is asked to end or its terminal goes, as with
+    Ctrl-C. A signal that is ignored, as with nohup(1), stays so."""
 
-    def end(*_: object) -> NoReturn:
-        raise SystemExit(128 + signal.SIGTERM)
+    def end(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    asked = [number for number, handler in before.items() if handler is signal.SIG_DFL]
+    for number in asked:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number in asked:
+            signal.signal(number, signal.SIG_DFL)
 
 
 # -- tuning --------------------------------------------------------------------------------------
@@ -170,8 +184,17 @@ def _tune(store: profiles.Store, plan: Plan, cufile_out: Path | None, as_json: b
     slots = [store.slot(device) for device in plan.devices]
     rows = [row.as_json() for row in found if row.outcome is not None]
     together = [slot.gpu["pci_bus_id"] for slot in slots if slot.gpu] if len(slots) > 1 else []
-    kept = [store.keep(slot, rows, together) for slot in slots]
-    keys = _tune_cufile(plan, cufile_out, end) if cufile_out else None
+    # What was found is shown, even if it cannot be kept.
+    failures: list[str] = []
+    kept: list[Path] = []
+    for slot in slots:
+        with _noting(failures, slot.path):
+            kept.append(store.keep(slot, rows, together))
+    keys = None
+    if cufile_out is not None:
+        keys, text = _tune_cufile(plan, cufile_out, end)
+        with _noting(failures, cufile_out):
+            text_file.write(cufile_out, text)
     seconds = time.monotonic() - began
     if as_json:
         print_json(
@@ -188,15 +211,36 @@ def _tune(store: profiles.Store, plan: Plan, cufile_out: Path | None, as_json: b
                 "cufile": keys,
             }
         )
-        return
-    results.print(_table(found, ", ".join(slot.name for slot in slots), seconds))
+    else:
+        _show_found(found, slots, seconds, kept, keys)
+        if store.is_off:
+            results.print("PENSTOCK_PROFILE=off is set: profiles are not used while it is.")
+    if failures:
+        _refuse("; ".join(failures))
+
+
+@contextmanager
+def _noting(failures: list[str], path: Path) -> Iterator[None]:
+    """Go on after a file that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        failures.append(f"{path} cannot be written: {error.strerror}")
+
+
+def _show_found(
+    found: list[Found],
+    slots: list[profiles.Slot],
+    seconds: float,
+    kept: list[Path],
+    keys: dict[str, Any] | None,
+) -> None:
+    print_table(_table(found, ", ".join(slot.name for slot in slots), seconds))
     for path in kept:
         results.print(Text(f"Kept in {path}"))
-    if store.is_off:
-        results.print("PENSTOCK_PROFILE=off is set: profiles are not used while it is.")
     if keys is not None:
         words = ", ".join(f"{key} = {value}" for key, value in keys["keys"].items())
-        results.print(Text(f"{cufile_out}: {words or 'the keys in force are the best'}"))
+        results.print(Text(f"{keys['path']}: {words or 'the keys in force are the best'}"))
 
 
 @contextmanager
@@ -250,27 +294,28 @@ def _gain(row: Found) -> str:
     return f"{duel.gain:+.1%} ± {2 * duel.error:.1%}"
 
 
-def _tune_cufile(plan: Plan, out: Path, end: float) -> dict[str, Any]:
+def _tune_cufile(plan: Plan, out: Path, end: float) -> tuple[dict[str, Any], str]:
+    """What was found, and the text of the configuration with it."""
     one = Plan(plan.folder, plan.devices[:1], plan.seconds * _CUFILE_SHARE)
     with tuner.own_files(one) as paths:
         outcome, config = cufile.search(
             paths[0], one.file_size, one.devices[0], lambda: end - time.monotonic()
         )
-    profiles.replace_file(out.absolute(), json.dumps(config, indent=4) + "\n")
     trials = {trial.setting: trial for trial in outcome.trials}
-    return {
+    keys = {
         "path": os.fspath(out),
         "keys": {name: json.loads(value) for name, value in outcome.best},
         "gain": round(outcome.duel.gain, 4) if outcome.best and outcome.duel else 0.0,
         "settings": len(trials),
     }
+    return keys, json.dumps(config, indent=4) + "\n"
 
 
 # -- what is kept --------------------------------------------------------------------------------
 
 
 def _show(store: profiles.Store, as_json: bool) -> None:
-    kept = [(slot, _read(slot)) for slot in store.slots() if slot.state != "none"]
+    kept = [(slot, slot.contents()) for slot in store.slots() if slot.state != "none"]
     known = {slot.path for slot, _ in kept}
     others = [path for path in store.files() if path not in known]
     if as_json:
@@ -289,22 +334,13 @@ def _show(store: profiles.Store, as_json: bool) -> None:
     if store.is_off:
         results.print("PENSTOCK_PROFILE=off is set: profiles are not used.")
     for slot, profile in kept:
-        results.print(_shown(slot, profile))
+        print_table(_shown(slot, profile))
     for path in others:
         results.print(Text(f"{path}: about a GPU that is not here"))
     if not kept and not others:
         system = store.tuning["file_system"]
         where = f"{system['type']} on {system['mount_point']}"
         results.print(Text(f"Nothing is kept for {where}: penstock tune PATH finds it."))
-
-
-def _read(slot: profiles.Slot) -> dict[str, Any] | None:
-    """What a profile says; ``None`` if it cannot be read."""
-    try:
-        found = json.loads(slot.path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _shown(slot: profiles.Slot, profile: dict[str, Any] | None) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -45,8 +46,8 @@ class FastFileWriter(BaseFileWriter):
     """A file object for ``torch.save``, ``pickle.dump`` and their like.
 
     The file is made, or emptied, when the writer is, and holds exactly what was written when
-    :meth:`close` has returned. An error of writing in the background is raised once, by the call
-    that finds it, ``write`` or ``close``; nothing more can be written then.
+    :meth:`close` has returned. An error of a copy, or of writing in the background, is raised once,
+    by the call that finds it, ``write`` or ``close``; nothing more can be written then.
 
     Args:
         file_path: The file.
@@ -101,7 +102,10 @@ class FastFileWriter(BaseFileWriter):
         """Bytes of the file that are written, or under way."""
         self._under_way: Request[None] | None = None
         self._has_failed = False
-        self._file = NativeFile(file_path, WRITE | CREATE | TRUNCATE)
+        file = NativeFile(file_path, WRITE | CREATE | TRUNCATE)
+        # The path may mean another file later, or none.
+        self._options = config.dnvme_handle.options_for(self._memory, file_path)
+        self._file = file
 
     def write(self, buffer: Any) -> int:
         """Take the bytes of an array or of an object with the buffer protocol; return how many."""
@@ -197,7 +201,8 @@ class FastFileWriter(BaseFileWriter):
         while done < nbytes:
             length = min(nbytes - done, self._part_bytes - self._filled)
             copying = perf_counter()
-            copy_bytes(self._parts[self._current] + self._filled, address + done, length)
+            place = self._parts[self._current] + self._filled
+            self._guarded(partial(copy_bytes, place, address + done, length))
             self._stats["fill_buffer_secs"] += perf_counter() - copying
             self._stats["fill_buffer_count"] += 1
             self._filled += length
@@ -223,9 +228,8 @@ class FastFileWriter(BaseFileWriter):
             device=self._memory.device,
             keep=self._memory,
         )
-        options = self._config.dnvme_handle.options_for(view, self._file_path)
         file, offset = self._file, self._offset
-        self._under_way = self._guarded(lambda: start(file, TO_FILE, offset, view, options))
+        self._under_way = self._guarded(lambda: start(file, TO_FILE, offset, view, self._options()))
         self._offset += self._filled
         self._stats["aio_bytes"] += self._filled
         self._filled = 0

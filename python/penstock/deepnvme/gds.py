@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from typing import Any
 
@@ -15,7 +14,8 @@ from penstock.deepnvme.handle import (
     Handle,
 )
 from penstock.deepnvme.operation import Target
-from penstock.errors import IncompatibleError, InvalidError, UnavailableError, check
+from penstock.deepnvme.pinned import length_of
+from penstock.errors import IncompatibleError, UnavailableError, check
 from penstock.machine import describe
 from penstock.placement import allocate
 
@@ -57,10 +57,8 @@ class gds_handle(Handle):  # noqa: N801 - DeepSpeed's name
         It is a torch tensor where torch can use the GPU, else a CuPy array, else a
         :class:`penstock.DeviceArray`.
         """
-        count = operator.index(num_elem)
-        if count < 0:
-            raise InvalidError(f"an array cannot have {count} elements")
         example = arrays.view(example_tensor)
+        count = length_of(num_elem, example.dtype)
         device = "cuda" if example.device < 0 else example.device
         made = allocate((count,), example.dtype, device)
         self.pin_device_tensor(made)

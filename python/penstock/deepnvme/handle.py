@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable
 from threading import RLock
-from typing import Any
+from typing import Any, SupportsIndex
+from weakref import WeakSet
 
 from penstock import _options, arrays, files, transfer
 from penstock._native import CData
 from penstock.deepnvme import pinned
 from penstock.deepnvme.operation import (
     Operation,
+    Reader,
     Target,
     Touched,
     compare,
@@ -32,6 +35,9 @@ _SMALLEST_BLOCK = 4 << 10
 _LARGEST_BLOCK = 1 << 30
 _MOST = 256
 """Of threads, and of reads or writes in flight."""
+_LONGEST_FILE = (1 << 63) - 1
+_LARGEST_INT = (1 << 31) - 1
+"""Of C, which descriptors are."""
 
 
 class Handle:
@@ -81,6 +87,7 @@ class Handle:
         self._lock = RLock()
         self._pending: list[Operation] = []
         self._accounts: list[Any] = []
+        _handles.add(self)
 
     def get_block_size(self) -> int:
         """``block_size`` as it was given."""
@@ -291,8 +298,10 @@ class Handle:
         keys: dict[str, Any],
     ) -> Any:
         """Do a transfer here and now, and return the account of it."""
+        target = _target(target)
         file, touches = self._open(operation, buffer, target, offset)
         with file:
+            reader = Reader(target) if validate else None
             with self._lock:
                 self._settle_conflicting(touches)
             view, copy_back = _memory(operation, buffer)
@@ -303,15 +312,17 @@ class Handle:
             transfer.complete(view, copy_back)
         if note:
             remember_note(note)
-        if validate:
-            compare(target, touches.offset, view)
+        if reader is not None:
+            compare(reader, touches.offset, view)
         return last_account()
 
     def _start(
         self, operation: int, buffer: Any, target: Target, offset: int, validate: bool
     ) -> None:
         """Start a transfer, and keep it until it is waited for."""
+        target = _target(target)
         file, touches = self._open(operation, buffer, target, offset)
+        reader = Reader(target) if validate else None
         with self._lock:
             self._settle_conflicting(touches)
             view, copy_back = _memory(operation, buffer)
@@ -319,8 +330,8 @@ class Handle:
             def complete() -> None:
                 if copy_back is not None:
                     copy_back()
-                if validate:
-                    compare(target, touches.offset, view)
+                if reader is not None:
+                    compare(reader, touches.offset, view)
 
             options, note = self._options(view, target, {})
             made = start(file, operation, touches.offset, view, options)
@@ -331,12 +342,13 @@ class Handle:
     def _open(
         self, operation: int, buffer: Any, target: Target, offset: int
     ) -> tuple[NativeFile, Touched]:
-        if isinstance(target, bool):
-            raise IncompatibleError("a bool is neither a path nor a descriptor")
+        # What is no array, or lies where no file has bytes, makes no file.
         start = operator.index(offset)
         if start < 0:
             raise InvalidError(f"file_offset {offset} is negative")
-        view = arrays.view(buffer)  # what is no array makes no file
+        view = arrays.view(buffer)
+        if start > _LONGEST_FILE - view.nbytes:
+            raise InvalidError(f"no file has {view.nbytes} bytes at file_offset {start}")
         if isinstance(target, int):
             file = NativeFile(target, files.READ if operation == READ else files.WRITE)
         else:
@@ -358,9 +370,11 @@ class Handle:
             self._pending = [o for o in self._pending if not o.is_settled]
         return settled
 
-    def options_for(self, view: arrays.View, target: Target) -> CData:
-        """The native options of a transfer with the settings of this handle."""
-        return self._options(view, target, {})[0]
+    def options_for(self, view: arrays.View, target: Target) -> Callable[[], CData]:
+        """What gives the native options of transfers between a file and this memory, with the
+        settings of this handle. The route is chosen now, while the file has this name."""
+        route, _ = self._route(view, target)
+        return lambda: _options.resolve({**self._keys, "route": route})
 
     def _options(
         self, view: arrays.View, target: Target, keys: dict[str, Any]
@@ -390,6 +404,18 @@ def start(
     )
 
 
+def _target(given: Target) -> Target:
+    """A path as it is, or a descriptor as an ``int``."""
+    if isinstance(given, bool):
+        raise IncompatibleError("a bool is neither a path nor a descriptor")
+    if not isinstance(given, SupportsIndex):
+        return given
+    number = operator.index(given)
+    if abs(number) > _LARGEST_INT:
+        raise InvalidError(f"{number} is no descriptor")
+    return number
+
+
 def _memory(operation: int, buffer: Any) -> tuple[arrays.View, Callable[[], None] | None]:
     """Contiguous memory that stands for an array, and what completes it after a read."""
     if operation == READ:
@@ -412,3 +438,16 @@ def _async(function: str, given: bool | None, keywords: dict[str, bool]) -> bool
     if (given is None) == ("async" not in keywords):
         raise TypeError(f"{function}() takes the argument 'async' once")
     return bool(keywords["async"] if given is None else given)
+
+
+_handles: WeakSet[Handle] = WeakSet()
+
+
+def _renew_locks() -> None:
+    """A lock that another thread held at a fork is never given back in the child, where each call
+    has to raise :class:`penstock.ForkedError`."""
+    for handle in _handles:
+        handle._lock = RLock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)

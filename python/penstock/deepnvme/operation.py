@@ -112,33 +112,49 @@ def raise_first(failures: Sequence[Exception]) -> None:
         raise failures[0]
 
 
-def compare(target: Target, offset: int, view: arrays.View) -> None:
-    """Raise unless a range of a file, read by the system alone, is what an array holds."""
-    name = f"/proc/self/fd/{target}" if isinstance(target, int) else target
-    path = os.fsdecode(os.path.realpath(name))
+class Reader:
+    """A file as the system alone reads it, open for a comparison: the file that a path or a
+    descriptor means now, whatever becomes of either before the transfer is over."""
+
+    def __init__(self, target: Target) -> None:
+        name = f"/proc/self/fd/{target}" if isinstance(target, int) else target
+        self._descriptor = -1
+        self._descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        self.path = os.fsdecode(os.path.realpath(name))
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def read(self, nbytes: int, offset: int) -> bytes:
+        """Up to so many bytes; none at the end of the file."""
+        return os.pread(self._descriptor, nbytes, offset)
+
+
+def compare(reader: Reader, offset: int, view: arrays.View) -> None:
+    """Raise unless a range of a file is what an array holds."""
+    path = reader.path
     expected = np.empty(view.nbytes, np.uint8)
     wait_for(view.stream, view.device)
     copy_bytes(expected.__array_interface__["data"][0], view.pointer, view.nbytes)
-    with open(name, "rb", buffering=0) as file:
-        file.seek(offset)
-        at = 0
-        while at < len(expected):
-            found = np.frombuffer(file.read(min(len(expected) - at, 16 << 20)), np.uint8)
-            if not len(found):
-                raise EndOfFileError(
-                    f"{path} ends at offset {offset + at}, before the array does",
-                    path=path,
-                    offset=offset + at,
-                    length=len(expected) - at,
-                )
-            wrong = np.flatnonzero(found != expected[at : at + len(found)])
-            if len(wrong):
-                first = offset + at + int(wrong[0])
-                raise IOFailure(
-                    f"{path} and the array differ from offset {first} on",
-                    path=path,
-                    offset=first,
-                    length=offset + len(expected) - first,
-                    remedy="let nobody else change the file or the array meanwhile",
-                )
-            at += len(found)
+    at = 0
+    while at < len(expected):
+        found = np.frombuffer(reader.read(min(len(expected) - at, 16 << 20), offset + at), np.uint8)
+        if not len(found):
+            raise EndOfFileError(
+                f"{path} ends at offset {offset + at}, before the array does",
+                path=path,
+                offset=offset + at,
+                length=len(expected) - at,
+            )
+        wrong = np.flatnonzero(found != expected[at : at + len(found)])
+        if len(wrong):
+            first = offset + at + int(wrong[0])
+            raise IOFailure(
+                f"{path} and the array differ from offset {first} on",
+                path=path,
+                offset=first,
+                length=offset + len(expected) - first,
+                remedy="let nobody else change the file or the array meanwhile",
+            )
+        at += len(found)

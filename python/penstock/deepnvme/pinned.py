@@ -6,21 +6,23 @@ import ctypes
 import mmap
 import operator
 import os
-from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from penstock import arrays, frameworks
 from penstock._native import NULL, ffi, lib
-from penstock.dtypes import numpy_dtype
+from penstock.dtypes import ElementType, numpy_dtype
 from penstock.errors import InvalidError, OutOfMemoryError, check
 from penstock.machine import devices
 from penstock.memory import KINDS, kind_of
 
 _managed: dict[int, int] = {}
-"""Address and bytes of what was made here and not given up."""
-_lock = Lock()
+"""Address and bytes of what was made here and not given up. Without a lock, because an array may go
+whenever Python collects garbage, that is in the midst of any function here: each step is atomic."""
+
+_MOST = (1 << 63) - 1
+"""Bytes that can be asked for; whether there are so many is another question."""
 
 
 class pin_handle:  # noqa: N801 - DeepSpeed's name
@@ -41,10 +43,8 @@ class pin_handle:  # noqa: N801 - DeepSpeed's name
 
 def new_cpu_locked_tensor(num_elem: int, example_tensor: Any) -> Any:
     """A page-locked array in host memory, of the type and library of another array."""
-    count = operator.index(num_elem)
-    if count < 0:
-        raise InvalidError(f"an array cannot have {count} elements")
     element = arrays.view(example_tensor).dtype
+    count = length_of(num_elem, element)
     memory = np.asarray(_Locked(count * element.itemsize))
     if frameworks.is_torch(example_tensor):
         torch = frameworks.loaded("torch")
@@ -53,10 +53,19 @@ def new_cpu_locked_tensor(num_elem: int, example_tensor: Any) -> Any:
     return memory.view(numpy_dtype(element))
 
 
+def length_of(num_elem: int, element: ElementType) -> int:
+    """The number of elements of an array, if memory could hold as many."""
+    count = operator.index(num_elem)
+    if count < 0:
+        raise InvalidError(f"an array cannot have {count} elements")
+    if count * element.itemsize > _MOST:
+        raise OutOfMemoryError(f"no memory holds {count} elements of {element.name}")
+    return count
+
+
 def free_cpu_locked_tensor(tensor: Any) -> bool:
     """Give up an array; the memory goes with the last array that uses it."""
-    with _lock:
-        return _managed.pop(arrays.view(tensor).pointer, None) is not None
+    return _managed.pop(arrays.view(tensor).pointer, None) is not None
 
 
 def is_pinned(buffer: Any) -> bool:
@@ -64,10 +73,9 @@ def is_pinned(buffer: Any) -> bool:
     found = arrays.view(buffer)
     if found.device >= 0 or not found.pointer:
         return False
-    with _lock:
-        for address, nbytes in _managed.items():
-            if address <= found.pointer and found.pointer + found.nbytes <= address + nbytes:
-                return True
+    for address, nbytes in _managed.copy().items():
+        if address <= found.pointer and found.pointer + found.nbytes <= address + nbytes:
+            return True
     return KINDS[kind_of(found.pointer)[0]] == "pinned"
 
 
@@ -98,13 +106,11 @@ class _Locked:
             "data": (self._address, False),
             "version": 3,
         }
-        with _lock:
-            _managed[self._address] = length
+        _managed[self._address] = length
 
     def __del__(self) -> None:
         if hasattr(self, "__array_interface__"):
-            with _lock:
-                _managed.pop(self._address, None)
+            _managed.pop(self._address, None)
         if getattr(self, "_allocated", NULL) and self._allocated[0] != NULL:
             lib.penstock_host_free(self._allocated[0])
 

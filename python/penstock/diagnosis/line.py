@@ -19,6 +19,10 @@ class Status(str, Enum):
     """The machine does not tell."""
 
 
+# All but the end of a line.
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
 @dataclass(frozen=True)
 class Line:
     """A condition, what was found of it, and what to do about it."""
@@ -34,8 +38,10 @@ class Line:
 
 
 def readable(text: str) -> str:
-    """Text of which each character can be written: a path may hold bytes that are no UTF-8."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    """Text of which each character can be shown: a path may hold bytes that are no UTF-8, and a
+    file characters that a terminal obeys."""
+    shown = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return shown.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def version_of(text: str | None) -> tuple[int, int] | None:

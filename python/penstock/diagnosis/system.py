@@ -24,9 +24,9 @@ class System:
         return self.root / path.lstrip("/")
 
     def bytes(self, path: str) -> bytes | None:
-        """The contents of a file."""
+        """The contents of a regular file: a pipe would be waited for, a device has no end."""
         try:
-            return self.at(path).read_bytes()
+            return self.at(path).read_bytes() if self.at(path).is_file() else None
         except OSError:
             return None
 
@@ -51,8 +51,18 @@ class System:
             return []
 
     def exists(self, path: str) -> bool:
-        """Whether there is something at a path."""
-        return self.at(path).exists()
+        """Whether there is something at a path that may be looked at."""
+        return os.path.exists(self.at(path))
+
+    def is_missing(self, path: str) -> bool:
+        """Whether there is nothing at a path: not so where a folder above may not be entered."""
+        try:
+            self.at(path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False
+        return False
 
     def target(self, path: str) -> str | None:
         """The path on the machine that a link leads to, all links followed."""

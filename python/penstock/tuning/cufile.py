@@ -47,22 +47,34 @@ def in_force() -> dict[str, Any]:
     """The configuration that cuFile reads in this environment; empty if there is none.
 
     Raises:
-        InvalidError: It is no JSON, also without comments.
+        InvalidError: It is no JSON, also without comments, or a section is no object.
     """
     path = Path(os.environ.get(VARIABLE) or _USUAL)
     if not path.exists():
         return {}
+
+    def invalid(why: object) -> InvalidError:
+        return InvalidError(
+            f"{path} is not valid: {why}", remedy=f"correct it, or unset {VARIABLE}"
+        )
+
+    if not path.is_file():
+        raise invalid("it is no regular file")
     # A string, which stays, or a comment, which goes.
     pattern = r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/'
-    plain = re.sub(pattern, lambda m: m[1] or "", path.read_text("utf-8"), flags=re.DOTALL)
     try:
+        plain = re.sub(pattern, lambda m: m[1] or "", path.read_text("utf-8"), flags=re.DOTALL)
         found = json.loads(plain)
+        json.dumps(found, indent=4, allow_nan=False)  # as it is written with other keys later
     except ValueError as error:
-        raise InvalidError(
-            f"{path} is not valid: {error}", remedy=f"correct it, or unset {VARIABLE}"
-        ) from None
+        raise invalid(error) from None
+    except RecursionError:
+        raise invalid("it is nested too deeply") from None
     if not isinstance(found, dict):
-        raise InvalidError(f"{path} is not valid: it holds no object")
+        raise invalid("it holds no object")
+    for section in sorted({name.split(".")[0] for name in _AXES}):
+        if not isinstance(found.get(section, {}), dict):
+            raise invalid(f"{section} is no object")
     return found
 
 

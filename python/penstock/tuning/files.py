@@ -60,11 +60,15 @@ def make(path: Path, nbytes: int) -> None:
     """Make a file with the bytes of :class:`Contents`, on the medium when this returns."""
     contents = Contents()
     with open(path, "xb", buffering=0) as file:
-        for start in range(0, nbytes, _PART):
-            part = contents.at(start, min(_PART, nbytes - start)).data
-            while part:
-                part = part[file.write(part) :]
-        os.fsync(file.fileno())
+        try:
+            for start in range(0, nbytes, _PART):
+                part = contents.at(start, min(_PART, nbytes - start)).data
+                while part:
+                    part = part[file.write(part) :]
+            os.fsync(file.fileno())
+        except OSError as error:
+            error.filename = os.fspath(path)
+            raise
 
 
 def drop(descriptor: int) -> None:
@@ -85,7 +89,11 @@ def residency(descriptor: int, nbytes: int) -> float | None:
 
     Reading with RWF_NOWAIT would tell, too, but starts to read ahead.
     """
-    with mmap.mmap(descriptor, nbytes, mmap.MAP_SHARED, mmap.PROT_READ) as mapping:
+    try:
+        mapping = mmap.mmap(descriptor, nbytes, mmap.MAP_SHARED, mmap.PROT_READ)
+    except OSError:  # a file system without mappings
+        return None
+    with mapping:
         view = np.frombuffer(mapping, np.uint8)
         flags = np.zeros(-(-nbytes // mmap.PAGESIZE), np.uint8)
         start, answer = ctypes.c_void_p(view.ctypes.data), ctypes.c_void_p(flags.ctypes.data)

@@ -22,6 +22,11 @@ TIMEOUT = 120.0
 """Seconds after which a worker that does not answer is ended."""
 _LEAD = 0.003
 """Seconds that workers need to begin together."""
+_PROGRAM = (
+    "import sys; sys.path = [p for p in sys.path if p]; "
+    "from penstock.tuning.worker import main; main()"
+)
+"""Without the working folder on the path, which ``-m`` would put there: it may hold anything."""
 
 
 class AbsentError(Exception):
@@ -57,9 +62,9 @@ class _Worker:
         # Those that are tuned for have neither a profile nor options of the environment.
         environment = {k: v for k, v in os.environ.items() if k != "PENSTOCK_OPTIONS"}
         environment |= {"PENSTOCK_PROFILE": "off", **self._environment}
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
+        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - as long as the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.tuning.worker"],
+            [sys.executable, "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

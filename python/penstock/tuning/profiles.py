@@ -7,7 +7,6 @@ machine, a mount and a GPU comes from the engine, so that it finds again what is
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
+from penstock import text_file
 from penstock.errors import UnavailableError
+
+_MOST = 1 << 20
+"""Bytes of a file that may be a profile, as for the engine."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,17 @@ class Slot:
         if self.gpu is None:
             return "host memory"
         return f"cuda:{self.device}, {self.gpu['name']}, {self.gpu['pci_bus_id']}"
+
+    def contents(self) -> dict[str, Any] | None:
+        """What the profile says, used or not; ``None`` if that cannot be told in JSON."""
+        try:
+            if not self.path.is_file() or self.path.stat().st_size > _MOST:
+                return None
+            found = json.loads(self.path.read_text("utf-8"))
+            json.dumps(found, indent=2, allow_nan=False)
+        except (OSError, ValueError, RecursionError):
+            return None
+        return found if isinstance(found, dict) else None
 
 
 @dataclass(frozen=True)
@@ -64,6 +78,11 @@ class Store:
             raise UnavailableError(
                 "there is no configuration folder for profiles",
                 remedy="set HOME, XDG_CONFIG_HOME or PENSTOCK_PROFILE_DIR",
+            )
+        if "\ufffd" in tuning["folder"]:
+            raise UnavailableError(
+                f"the configuration folder {tuning['folder']} has a name that is no UTF-8",
+                remedy="set PENSTOCK_PROFILE_DIR to another one",
             )
         if tuning["file_system"] is None:
             raise UnavailableError(f"the system does not tell on which mount {path} is")
@@ -115,7 +134,7 @@ class Store:
             "rows": list(rows),
         }
         self.folder.mkdir(parents=True, exist_ok=True)
-        replace_file(slot.path, json.dumps(profile, indent=2) + "\n")
+        text_file.replace(slot.path, json.dumps(profile, indent=2) + "\n")
         return slot.path
 
     def clear(self) -> list[Path]:
@@ -124,17 +143,3 @@ class Store:
         for path in found:
             path.unlink(missing_ok=True)
         return found
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Replace a file; readers see the old contents or the new ones."""
-    hidden = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        with open(hidden, "x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(hidden, path)
-    except BaseException:
-        hidden.unlink(missing_ok=True)
-        raise

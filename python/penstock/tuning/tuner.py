@@ -7,7 +7,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -163,12 +163,14 @@ def _path(folder: Path, number: int) -> Path:
 
 
 def remove_orphans(folder: Path) -> None:
-    """Remove files of processes of this host that were killed."""
+    """Remove files of processes of this host that were killed, as far as they can be removed."""
     name = re.compile(rf"\.penstock-tune-{re.escape(socket.gethostname())}-(\d+)-\d+\.bin")
     for path in folder.iterdir():
         found = name.fullmatch(path.name)
-        if found and not Path(f"/proc/{found[1]}").exists():
-            path.unlink(missing_ok=True)
+        # This process has made none yet: one of its number was another's, as in containers.
+        if found and (int(found[1]) == os.getpid() or not Path(f"/proc/{found[1]}").exists()):
+            with suppress(OSError):  # in a folder for all, another user's
+                path.unlink()
 
 
 def tune(plan: Plan, begun: Callable[[Row], None] = lambda row: None) -> Iterator[Found]:

@@ -243,7 +243,3 @@ def main() -> None:
     say({"ready": True})
     while line := sys.stdin.readline():
         say(_answer(measurer, json.loads(line), meet))
-
-
-if __name__ == "__main__":
-    main()

@@ -27,7 +27,13 @@ _SECTIONS = (gpu, host, path, cufile, p2pdma, cufile_json, hdf5, packages)
 def judge(facts: Mapping[str, Any]) -> list[Line]:
     """The lines of the report, section by section."""
     return [
-        replace(line, found=readable(line.found), remedy=readable(line.remedy))
+        replace(
+            line,
+            name=readable(line.name),
+            found=readable(line.found),
+            meaning=readable(line.meaning),
+            remedy=readable(line.remedy),
+        )
         for section in _SECTIONS
         for line in section.lines(facts)
     ]

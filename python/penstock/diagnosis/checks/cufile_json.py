@@ -15,6 +15,8 @@ from penstock.units import size
 
 _SECTION = Section("cufile.json")
 
+_LARGEST = (1 << 63) - 1
+
 
 @dataclass(frozen=True)
 class _Key:
@@ -36,7 +38,7 @@ class _Key:
         """Whether a value is of the right type. JSON's true is no number here."""
         if isinstance(self.default, bool) or isinstance(value, bool):
             return isinstance(value, bool) and isinstance(self.default, bool)
-        return isinstance(value, type(self.default))
+        return isinstance(value, type(self.default)) and -_LARGEST <= value <= _LARGEST
 
 
 def _at_least(least: int) -> Callable[[Any], bool]:
@@ -206,10 +208,16 @@ def _bounce(config: Mapping[str, Any]) -> Line:
     """The two sizes of bounce buffers together: NVIDIA's guide wants the one to hold many of the
     other."""
     what = "Bounce buffers"
-    each = _value(config, "properties.per_buffer_cache_size_kb") or 1024
-    all_of_them = _value(config, "properties.max_device_cache_size_kb") or 131072
-    threads = _value(config, "execution.max_io_threads") or 4
-    if not all(type(number) is int and number > 0 for number in (each, all_of_them, threads)):
+
+    def number(name: str, default: int) -> int | None:
+        value = _value(config, name)
+        value = default if value is None else value
+        return value if type(value) is int and 0 <= value <= _LARGEST else None
+
+    each = number("properties.per_buffer_cache_size_kb", 1024)
+    all_of_them = number("properties.max_device_cache_size_kb", 131072)
+    threads = number("execution.max_io_threads", 4)
+    if not each or all_of_them is None or threads is None:
         return _SECTION.unknown(what, "their sizes are no numbers", "Mend the keys above.")
     count = all_of_them // each
     found = f"{count} of {size(each << 10)}"

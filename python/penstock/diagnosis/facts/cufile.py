@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +41,7 @@ def configuration(system: System, environment: Mapping[str, str]) -> dict[str, A
     """The cufile.json in force: its path, who names it, its keys as "execution.parallel_io", or
     what is wrong with it; and the variables above it."""
     named = environment.get(VARIABLE) or None
-    path = named or DEFAULT
+    path = os.path.abspath(named) if named else DEFAULT
     contents = system.bytes(path)
     keys: dict[str, Any] = {}
     reason = None
@@ -51,7 +52,7 @@ def configuration(system: System, environment: Mapping[str, str]) -> dict[str, A
             reason = f"is not UTF-8: byte {error.start}"
         except ValueError as error:
             reason = str(error)
-    elif system.exists(path):
+    elif not system.is_missing(path):
         reason = "cannot be read: no permission, or no file"
     elif named:
         reason = "does not exist"
@@ -84,15 +85,15 @@ def parse(text: str) -> dict[str, Any]:
 
     try:
         value = json.loads(_COMMENT.sub(blank, text))
+        if not isinstance(value, dict):
+            raise ValueError("is broken: it holds no object")
+        return dict(_flat(value, ""))
     except json.JSONDecodeError as error:
         raise ValueError(
             f"is broken at line {error.lineno}, column {error.colno}: {error.msg}"
         ) from None
     except RecursionError:
         raise ValueError("is broken: it is nested too deeply") from None
-    if not isinstance(value, dict):
-        raise ValueError("is broken: it holds no object")
-    return dict(_flat(value, ""))
 
 
 def _flat(value: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:

@@ -128,7 +128,7 @@ def _answer(process: subprocess.Popen[str] | str | None) -> dict[str, Any]:
         process.communicate()
         return told | {"reason": f"it gave no answer in {_SECONDS} s"}
     for line in output.splitlines():
-        told |= json.loads(line)
+        told |= _told(line)
     if process.returncode and not told["reason"]:
         last = (errors.strip().splitlines() or [""])[-1]
         how = (
@@ -138,3 +138,12 @@ def _answer(process: subprocess.Popen[str] | str | None) -> dict[str, Any]:
         )
         told["reason"] = f"the process that asked it ended {how}{last and ': '}{last}"
     return told
+
+
+def _told(line: str) -> dict[str, Any]:
+    """What a line of the probe says; libraries may print other lines as they are loaded."""
+    try:
+        facts = json.loads(line)
+    except ValueError:
+        return {}
+    return facts if isinstance(facts, dict) else {}

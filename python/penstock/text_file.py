@@ -1,0 +1,51 @@
+"""Text files that are replaced as a whole: readers see the old contents or the new ones."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+
+def require_replaceable(path: Path) -> None:
+    """Raise now, as an ``OSError``, what would keep :func:`write` from it later."""
+    if path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not os.access(path, os.W_OK):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    if not _is_special(path):
+        with tempfile.TemporaryFile(dir=path.resolve().parent):
+            pass
+
+
+def replace(path: Path, text: str) -> None:
+    """Put a text in the place of a file, or make the file. After an error the old one is there.
+
+    A link stays, and leads to the new file.
+    """
+    path = path.resolve()
+    # Of several processes, also on several machines, each has a name of its own.
+    hidden = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    with open(hidden, "x", encoding="utf-8") as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(hidden, path)
+        except BaseException:
+            hidden.unlink(missing_ok=True)
+            raise
+
+
+def write(path: Path, text: str) -> None:
+    """As :func:`replace`; but what is no regular file, such as a pipe, is written to."""
+    if _is_special(path):
+        path.write_text(text, encoding="utf-8")
+    else:
+        replace(path, text)
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not path.is_file()
