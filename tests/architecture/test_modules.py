@@ -127,7 +127,7 @@ def crates() -> Iterator[object]:
         yield pytest.param(crate, id=crate.name, marks=marks)
 
 
-@pytest.mark.parametrize("crate", crates())
+@pytest.mark.parametrize("crate", list(crates()))
 def test_no_modules_of_a_crate_depend_on_each_other_in_a_circle(crate):
     arrows = graph(crate / "src")
     allowed = ALLOWED.get(crate.name, [])
