@@ -12,8 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from penstock._options import resolve
+from penstock.cli import app
 
 BUDGET = "3s"
 ROWS = {
@@ -135,8 +137,9 @@ def test_a_damaged_profile_is_shown_as_ignored_and_can_be_cleared(penstock, kept
 
 @pytest.mark.host
 @pytest.mark.parametrize("budget", ["0", "0s", "-1s", "soon", "", "1h", "1e3"])
-def test_a_budget_that_is_no_time_is_refused(penstock, kept, place, budget):
-    done = penstock("tune", place, f"--budget={budget}", status=2)
+def test_a_budget_that_is_no_time_is_refused(kept, place, budget):
+    done = CliRunner().invoke(app, ["tune", str(place), f"--budget={budget}"])
+    assert done.exit_code == 2
     assert_refused(done, "--budget", repr(budget))
 
 

@@ -21,6 +21,8 @@ import penstock as ps
 from penstock import hdf5_native, request, transfer
 from penstock._native import lib
 
+pytestmark = pytest.mark.host  # what is done in Python is the same for all memory
+
 PACKAGE = str(Path(ps.__file__).parent)
 RUNNING = (lib.PENSTOCK_PENDING, lib.PENSTOCK_TURN)
 SHAPE = (256, 2048)
