@@ -11,8 +11,8 @@ PYTEST := $(BIN)/python -m pytest
 
 # The parts of `make test`, those that take longest first; each can be made by itself. As many run side
 # by side as LANES says, and what a part prints comes in one piece when it ends.
-PARTS := test-sanitize test-fuzz test-rust test-loom build-hdf5 lint test-standin test-python \
-	test-faults test-programs test-hdf5 test-packaging test-c
+PARTS := test-sanitize test-fuzz test-rust test-loom build-hdf5 lint test-hdf5 test-standin \
+	test-python test-faults test-programs test-packaging test-c
 LANES ?= 2
 
 # Only these run make again. Cargo and CMake would take what make tells make for their own.
