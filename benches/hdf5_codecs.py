@@ -44,4 +44,4 @@ def measure(plan: Plan) -> Found:
 
 
 if __name__ == "__main__":
-    main("LZ4 and Zstd with shuffle to the GPU", measure, size="2GiB", quick_size="16MiB")
+    main("LZ4 and Zstd with shuffle to the GPU", measure, size="2GiB", quick_size="4MiB")

@@ -56,4 +56,4 @@ def _measure_chunk(plan: Plan, chunk: int) -> list[Row]:
 
 
 if __name__ == "__main__":
-    main("gzip and shuffle to the GPU, by chunk size", measure, size="2GiB", quick_size="8MiB")
+    main("gzip and shuffle to the GPU, by chunk size", measure, size="2GiB", quick_size="4MiB")

@@ -72,7 +72,7 @@ cargo build --quiet --release --locked --package penstock-engine --example point
 strip -o "$folder/tools/pointer_cost" "${CARGO_TARGET_DIR:-target}/release/examples/pointer_cost"
 
 # A stock HDF5, for the benchmarks of the driver and its C programs.
-stock=$(scripts/build-hdf5 1.14.4)
+stock=$(scripts/build-hdf5 1.14.4 --optimized)
 strip --strip-unneeded -o "$folder/lib/libhdf5.so.310" "$(readlink -f "$stock/lib/libhdf5.so")"
 
 rm -f "$folder"/penstock-*.whl

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ import penstock as ps
 os.environ["PENSTOCK_PROFILE"] = "off"  # what was tuned on this machine is no part of a test
 SANITIZED = os.environ.get("PENSTOCK_TEST_ASAN")
 """The folder of a library built with AddressSanitizer, for programs that are built so, too."""
+PROGRAMS = Path(__file__).parents[1] / "target" / "programs"
+"""Compiled programs, kept for the next run."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,6 +49,21 @@ def run(*command: str | Path, **options: object) -> str:
     return done.stdout
 
 
+def prerequisites(rule: Path) -> list[str]:
+    """What a compiler has read, headers included, by the rule for make that it wrote."""
+    if not rule.exists():
+        return []
+    return rule.read_text().replace("\\\n", " ").partition(":")[2].split()
+
+
+def is_newer(file: Path, *others: str | Path) -> bool:
+    """Whether a file exists and none of the others was changed after it, or is gone."""
+    try:
+        return all(Path(other).stat().st_mtime < file.stat().st_mtime for other in others)
+    except FileNotFoundError:
+        return False
+
+
 @dataclass(frozen=True)
 class Installed:
     """What `penstock --cmake-dir` and its siblings answer."""
@@ -59,15 +78,32 @@ class Installed:
         environment = os.environ | {"PKG_CONFIG_PATH": str(self.pkg_config_dir)}
         return run("pkg-config", *arguments, "penstock", env=environment).split()
 
+    @cached_property
+    def flags(self) -> list[str]:
+        """What every program is compiled and linked with."""
+        sanitizer = ["-fsanitize=address", "-fno-omit-frame-pointer", "-g"] if SANITIZED else []
+        return [*self.pkg_config("--cflags", "--libs"), "-pthread", *sanitizer]
+
     def compile(self, compiler: str, output: Path, *arguments: str | Path) -> Path:
         """Compile and link with the flags that pkg-config gives, or skip without the compiler."""
         for tool in (compiler, "pkg-config"):
             if shutil.which(tool) is None:
                 pytest.skip(f"{tool} is not installed")
-        flags = self.pkg_config("--cflags", "--libs")
-        sanitizer = ["-fsanitize=address", "-fno-omit-frame-pointer"] if SANITIZED else []
-        run(compiler, *sanitizer, *arguments, *flags, "-pthread", "-o", output, cwd=output.parent)
+        run(compiler, *arguments, *self.flags, "-o", output, cwd=output.parent)
         return output
+
+    def compile_once(self, source: Path, *arguments: str | Path) -> Path:
+        """As `compile`, of C; a program that is newer than all that it was made from stays."""
+        words = map(str, (source, *arguments, self.library, *self.flags))
+        program = PROGRAMS / sha256("\0".join(words).encode()).hexdigest()[:16] / source.stem
+        rule = program.with_suffix(".d")
+        if not is_newer(program, self.library, *prerequisites(rule)):
+            program.parent.mkdir(parents=True, exist_ok=True)
+            # Somebody else may be running the old one, or making the same.
+            made = program.with_suffix(f".{os.getpid()}")
+            self.compile("cc", made, "-MD", "-MF", rule, source, *arguments)
+            made.replace(program)
+        return program
 
     @property
     def environment(self) -> dict[str, str]:

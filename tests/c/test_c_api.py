@@ -11,7 +11,8 @@ import pytest
 HERE = Path(__file__).parent
 PROGRAMS = sorted((HERE / "programs").glob("*.c"))
 HDF5_PROGRAMS = sorted((HERE / "hdf5").glob("*.c"))
-STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-g"]
+C99 = ["-std=c99", "-D_POSIX_C_SOURCE=200809L"]
+STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"]
 SKIPPED = 77
 
 
@@ -33,23 +34,13 @@ def run_program(program: Path, folder: Path, **environment: str) -> None:
 
 @pytest.mark.parametrize("source", PROGRAMS, ids=lambda source: source.stem)
 def test_c_program(source, installed, tmp_path):
-    program = installed.compile(
-        "cc", tmp_path / source.stem, "-std=c99", "-D_POSIX_C_SOURCE=200809L", *STRICT, source
-    )
+    program = installed.compile_once(source, *C99, *STRICT)
     run_program(program, tmp_path, **installed.environment)
 
 
 @pytest.mark.parametrize("source", HDF5_PROGRAMS, ids=lambda source: source.stem)
 def test_c_program_with_hdf5(source, installed, tmp_path):
-    program = installed.compile(
-        "cc",
-        tmp_path / source.stem,
-        "-std=c99",
-        "-D_POSIX_C_SOURCE=200809L",
-        *STRICT,
-        source,
-        "-ldl",
-    )
+    program = installed.compile_once(source, *C99, *STRICT, "-ldl")
     hdf5 = str(hdf5_library())
     run_program(program, tmp_path, PENSTOCK_TEST_HDF5=hdf5, **installed.environment)
 

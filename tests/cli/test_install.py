@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.host
+
 
 @pytest.mark.parametrize(
     ("option", "file"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-STRICT = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-g"]
+STRICT = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"]
 SKIPPED = 77
 
 # Both lines, one of them thread-safe.
@@ -31,29 +31,25 @@ class Hdf5:
     """A copy of HDF5, and the programs that were linked with it."""
 
     prefix: Path
-    programs: Path
     installed: object
     made: dict[Path, Path] = field(default_factory=dict)
 
     def compile(self, source: Path) -> Path:
         """Link with HDF5, and with Penstock if the program calls it by itself."""
         if source not in self.made:
-            output = self.programs / source.stem
             lib = self.prefix / "lib"
             link = [f"-L{lib}", f"-Wl,-rpath,{lib},--as-needed", "-lhdf5", "-ldl", "-rdynamic"]
             include = ["-isystem", self.prefix / "include"]
-            self.made[source] = self.installed.compile(
-                "cc", output, *STRICT, *include, source, *link
-            )
+            self.made[source] = self.installed.compile_once(source, *STRICT, *include, *link)
         return self.made[source]
 
 
 @pytest.fixture(scope="session", params=COPIES)
-def hdf5(request, installed, tmp_path_factory) -> Hdf5:
+def hdf5(request, installed) -> Hdf5:
     version = request.param.partition("-")[0]
     command = [ROOT / "scripts/build-hdf5", version, *COPIES[request.param]]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return Hdf5(Path(done.stdout.strip()), tmp_path_factory.mktemp(request.param), installed)
+    return Hdf5(Path(done.stdout.strip()), installed)
 
 
 @pytest.fixture(scope="session")

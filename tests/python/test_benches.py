@@ -36,6 +36,7 @@ def test_a_benchmark_runs_and_none_of_its_penstock_rows_fails(
     assert all(row["value"] > 0 for row in result["rows"] if row["name"].startswith("Penstock"))
 
 
+@pytest.mark.host
 def test_each_benchmark_has_its_place_in_the_tables() -> None:
     listed = "import benches.table; print(*benches.table.ORDER)"
     done = subprocess.run(
@@ -44,6 +45,7 @@ def test_each_benchmark_has_its_place_in_the_tables() -> None:
     assert sorted(done.stdout.split()) == _BENCHMARKS
 
 
+@pytest.mark.host
 @pytest.mark.parametrize(
     ("unit", "before", "after", "is_worse"),
     [
@@ -94,6 +96,7 @@ def test_the_table_replaces_only_the_marked_part_of_a_document(tmp_path: Path) -
     assert "| link, to GPU |" in text
 
 
+@pytest.mark.host
 def test_documents_get_the_tables_and_figures_of_a_result(tmp_path: Path) -> None:
     saved, document, drawn = (tmp_path / name for name in ("r.json", "d.md", "figures"))
     document.write_text("before\n<!-- documents: begin -->\n<!-- documents: end -->\nafter\n")

@@ -22,6 +22,8 @@ from penstock import request, transfer
 from penstock._native import lib
 from penstock.hdf5 import submit
 
+pytestmark = pytest.mark.host  # what is done in Python is the same for all memory
+
 PACKAGE = str(Path(ps.__file__).parent)
 RUNNING = (lib.PENSTOCK_PENDING, lib.PENSTOCK_TURN)
 SHAPE = (256, 2048)

@@ -23,8 +23,8 @@ struct Bench {
     turn: Turn,
     file: std::path::PathBuf,
     _folder: tempfile::TempDir,
-    recipe: Recipe,
     memory: Memory,
+    expected: Vec<u8>,
 }
 
 impl Bench {
@@ -34,12 +34,14 @@ impl Bench {
         let recipe = Recipe::honest("data", &SHAPE, &CHUNK, filters);
         let all = [recipe.clone()];
         let file = write(turn.setting, folder.path(), &[("data.h5", &all)]).remove(0);
+        let content = recipe.content();
+        let rows = content.chunks_exact(SHAPE[1] as usize * 4);
         Some(Bench {
-            memory: Memory::new(Place::Device, recipe.content().len()),
+            memory: Memory::new(Place::Device, content.len()),
+            expected: rows.rev().collect::<Vec<_>>().concat(),
             turn,
             file,
             _folder: folder,
-            recipe,
         })
     }
 
@@ -58,16 +60,10 @@ impl Bench {
         wanted.read(&self.turn, &self.memory, options)
     }
 
-    fn expected(&self) -> Vec<u8> {
-        let content = self.recipe.content();
-        let rows = content.chunks_exact(SHAPE[1] as usize * 4);
-        rows.rev().flatten().copied().collect()
-    }
-
     fn works(&self, options: &str, what: &str) {
         self.memory.clear();
         self.read(options).unwrap_or_else(|e| panic!("{what}: {e}"));
-        assert!(self.memory.bytes() == self.expected(), "{what}: differs");
+        assert!(self.memory.bytes() == self.expected, "{what}: differs");
     }
 }
 
@@ -97,7 +93,7 @@ fn try_with(filters: &[u32], failures: &[&str]) {
                 bench.read(options)
             };
             // The margins are checked, too.
-            let is_right = bench.memory.bytes() == bench.expected();
+            let is_right = bench.memory.bytes() == bench.expected;
             assert!(
                 is_right || outcome.is_err(),
                 "{what}: wrong without an error"
