@@ -170,8 +170,8 @@ fn chunk_table(
     flush(session, transfer.dataset, info)?;
     // Chunks that were only in memory have their places now, and the file is longer.
     info.refresh(session, transfer.dataset)?;
-    let table = read_chunk_table(session, transfer.dataset, info)
-        .map_err(|error| info.name_in(error))?;
+    let table =
+        read_chunk_table(session, transfer.dataset, info).map_err(|error| info.name_in(error))?;
     // A table that is damaged may name places where no file ends.
     file.lengthen(table.end().min(info.file.size))?;
     Ok(Arc::new(table))
