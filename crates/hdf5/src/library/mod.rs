@@ -1,5 +1,5 @@
-//! The HDF5 libraries of the process: which copy calls, the calls themselves with their errors, and what
-//! is to be told when one of them closes.
+//! The HDF5 libraries of the process: which copy calls, the calls themselves with their errors, and
+//! notification when a copy closes.
 
 pub mod callback;
 pub mod copies;
