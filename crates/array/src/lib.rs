@@ -5,7 +5,8 @@
 //! alike; [`execute`] moves its bytes to and from host memory or a GPU. This crate knows no file
 //! format.
 //!
-//! # Example Reads two rows of a 4 x 3 array of 32-bit integers that starts at byte 16 of a file:
+//! # Example
+//! Reads two rows of a 4 x 3 array of 32-bit integers that starts at byte 16 of a file:
 //! ```
 //! use std::io::Write;
 //! use std::sync::Arc;

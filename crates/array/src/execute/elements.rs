@@ -124,8 +124,9 @@ impl Elements<'_> {
         }
     }
 
-    /// # Safety All `count` elements at these steps in bytes are valid on both sides: the part to
-    /// move from `from` on, and the room for the result from `to` on.
+    /// # Safety
+    /// All `count` elements at these steps in bytes are valid on both sides: the part to move from
+    /// `from` on, and the room for the result from `to` on.
     unsafe fn move_row(&self, from: *const u8, to: *mut u8, count: u64, steps: (isize, isize)) {
         let copies = matches!(self.change, Change::Copy);
         let (length, room) = (self.mapping.length as usize, self.mapping.target as usize);
@@ -159,7 +160,8 @@ enum Inner {
     Apart(BoxAxis),
 }
 
-/// # Safety All `count` elements at these steps in bytes are valid on both sides.
+/// # Safety
+/// All `count` elements at these steps in bytes are valid on both sides.
 unsafe fn copy_row<T: Copy>(from: *const u8, to: *mut u8, count: u64, steps: (isize, isize)) {
     for at in 0..count as isize {
         // SAFETY: the caller guarantees it; byte arrays have no alignment requirement.

@@ -23,9 +23,9 @@ pub(super) struct DeviceMemory {
 }
 
 impl HostMemory {
-    /// # Safety `start` is valid for `length` bytes until the request that uses it has finished: in
-    /// a read for writes, with no other access meanwhile; in a write for reads, with no writes by
-    /// others.
+    /// # Safety
+    /// `start` is valid for `length` bytes until the request that uses it has finished: in a read
+    /// for writes, with no other access meanwhile; in a write for reads, with no writes by others.
     pub(crate) unsafe fn new(start: *mut u8, length: u64) -> HostMemory {
         HostMemory { start, length }
     }
@@ -37,7 +37,8 @@ impl HostMemory {
         unsafe { std::slice::from_raw_parts(self.start.add(offset as usize), length as usize) }
     }
 
-    /// # Safety The request is a read, and no other slice of these bytes is alive.
+    /// # Safety
+    /// The request is a read, and no other slice of these bytes is alive.
     #[expect(
         clippy::mut_from_ref,
         reason = "the memory is the caller's, not this value's"

@@ -82,10 +82,11 @@ pub struct Beforehand {
 /// Starts a prepared transfer. `address` is that of the array's first element; `memory` describes
 /// the memory at its lowest byte, if that was queried already.
 ///
-/// # Safety The memory described when the transfer was prepared stays valid until the request has
-/// finished. Nothing else accesses it in a read, and nothing else writes to it in a write, until
-/// then. What the sink needs stays valid as long, and submitter steps run on threads on which the
-/// sink may be called.
+/// # Safety
+/// The memory described when the transfer was prepared stays valid until the request has finished.
+/// Nothing else accesses it in a read, and nothing else writes to it in a write, until then. What
+/// the sink needs stays valid as long, and submitter steps run on threads on which the sink may be
+/// called.
 pub unsafe fn submit(
     prepared: PreparedTransfer,
     address: usize,
@@ -223,7 +224,8 @@ fn start_of(prepared: &PreparedTransfer, address: usize) -> Result<usize> {
     Ok(start)
 }
 
-/// # Safety As for [`submit`].
+/// # Safety
+/// As for [`submit`].
 unsafe fn submit_plain(
     direction: Operation,
     file: &Arc<File>,

@@ -10,7 +10,8 @@ use penstock_sys::hdf5::{
 /// Returns an error if elements of this type, in GPU memory, contain pointers: HDF5 would
 /// dereference those that it finds, and store pointers to memory that only it can free.
 ///
-/// # Safety This thread may call HDF5, which checks the identifier.
+/// # Safety
+/// This thread may call HDF5, which checks the identifier.
 pub unsafe fn refuse(hdf5: &Hdf5, memory_type: hid_t) -> Result<()> {
     // SAFETY: passed on to the caller.
     match unsafe { has_pointers(hdf5, memory_type, 0) } {
@@ -22,7 +23,8 @@ pub unsafe fn refuse(hdf5: &Hdf5, memory_type: hid_t) -> Result<()> {
     }
 }
 
-/// # Safety As for [`refuse`].
+/// # Safety
+/// As for [`refuse`].
 unsafe fn has_pointers(hdf5: &Hdf5, id: hid_t, depth: usize) -> bool {
     /// HDF5's types do not nest this deep; anything deeper counts as containing pointers.
     const DEEPEST: usize = 64;

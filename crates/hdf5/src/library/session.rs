@@ -24,7 +24,8 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// # Safety Until the session is dropped, no other thread calls this HDF5, unless it was built
+    /// # Safety
+    /// Until the session is dropped, no other thread calls this HDF5, unless it was built
     /// thread-safe. Identifiers need no guarantee: HDF5 checks them.
     pub unsafe fn begin(hdf5: &'a Hdf5) -> Self {
         let mut print = None;
@@ -197,7 +198,8 @@ unsafe extern "C" fn collect(_: c_uint, entry: *const H5E_error2_t, data: *mut c
     0
 }
 
-/// # Safety `text` is null or NUL-terminated.
+/// # Safety
+/// `text` is null or NUL-terminated.
 unsafe fn copy(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();

@@ -58,8 +58,9 @@ pub struct Buffer {
 /// Starts a transfer between a dataset and the caller's memory, after those with which it
 /// conflicts.
 ///
-/// # Safety The buffer stays valid as the transfer describes it, and the dataset open, until the
-/// request has finished. This thread and those that run submitter steps may call HDF5; if it is not
+/// # Safety
+/// The buffer stays valid as the transfer describes it, and the dataset open, until the request has
+/// finished. This thread and those that run submitter steps may call HDF5; if it is not
 /// thread-safe, they hold the lock that guards it.
 pub unsafe fn start(
     hdf5: &'static Hdf5,
@@ -104,7 +105,8 @@ pub unsafe fn start(
 /// Plans a transfer after those with which it conflicts. Also returns what it touches, which is
 /// empty if nothing is left to do.
 ///
-/// # Safety As for [`start`].
+/// # Safety
+/// As for [`start`].
 unsafe fn prepare_in_order(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,

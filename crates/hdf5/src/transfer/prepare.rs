@@ -36,7 +36,8 @@ pub(super) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop>
 /// contents; else null. What HDF5 must transfer itself goes directly to or from `host`, or through
 /// temporary memory if `host` is null. `before_hdf5` is called before HDF5 reads or writes.
 ///
-/// # Safety `host` is null or valid for what the transfer describes.
+/// # Safety
+/// `host` is null or valid for what the transfer describes.
 pub unsafe fn prepare(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,

@@ -25,7 +25,8 @@ pub fn is_settled() -> bool {
 /// Waits for the transfers that must precede HDF5's own access to a dataset. Returns an error if
 /// HDF5 would lose what is written, or read what was never filled: see [`unfinished`].
 ///
-/// # Safety This thread may call HDF5.
+/// # Safety
+/// This thread may call HDF5.
 pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access) -> Result<()> {
     if is_idle() && unfinished::is_none() {
         return Ok(());
@@ -47,7 +48,8 @@ pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access
 /// that was not reported yet. Files are identified by HDF5's number of the open file, because
 /// another file may get the inode of a deleted one.
 ///
-/// # Safety This thread may call HDF5.
+/// # Safety
+/// This thread may call HDF5.
 pub unsafe fn settle_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
     if is_empty() {
         return Ok(());
@@ -75,7 +77,8 @@ pub unsafe fn settle_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
 /// allows both for a file that it has not open, although it may be in use as the source of a
 /// virtual dataset.
 ///
-/// # Safety This thread may call HDF5.
+/// # Safety
+/// This thread may call HDF5.
 pub unsafe fn settle_path(hdf5: &'static Hdf5, path: &Path) {
     if is_idle() {
         return;

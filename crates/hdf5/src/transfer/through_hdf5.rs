@@ -31,7 +31,8 @@ use crate::library::{Id, Session};
 
 /// Lets HDF5 carry out as much as it can immediately. `why` goes into the report.
 ///
-/// # Safety `host` is null or valid for what the transfer describes; for a write it holds its final
+/// # Safety
+/// `host` is null or valid for what the transfer describes; for a write it holds its final
 /// contents.
 pub(super) unsafe fn prepare(
     session: &Session<'static>,
@@ -221,7 +222,8 @@ impl LibraryCall {
         })
     }
 
-    /// # Safety `buffer` is valid for what the dataspace selects.
+    /// # Safety
+    /// `buffer` is valid for what the dataspace selects.
     unsafe fn run(&self, session: &Session<'_>, space: hid_t, buffer: *mut c_void) -> Result<()> {
         let (dataset, hdf5) = (self.dataset.dataset, session.hdf5);
         let (types, list) = (self.memory_type, self.transfer_list);

@@ -98,7 +98,7 @@ pub fn refuse(session: &Session<'_>, dataset: hid_t) -> Result<()> {
     }
     Err(Error::new(
         Kind::Io,
-        "HDF5 allocated the storage of the dataset but could not write the fill values, so the file \
+        "HDF5 allocated the dataset's storage but could not write the fill values, so the file \
          does not record the storage: data written there would be lost",
     )
     .remedy("close the dataset wherever it is open, free space, and open it again"))

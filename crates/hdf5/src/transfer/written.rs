@@ -48,7 +48,8 @@ impl WrittenDataset {
         }
     }
 
-    /// # Safety This thread may call HDF5 until the session is dropped.
+    /// # Safety
+    /// This thread may call HDF5 until the session is dropped.
     pub(super) unsafe fn session(&self) -> Session<'static> {
         // SAFETY: passed on to the caller.
         unsafe { Session::begin(self.hdf5) }

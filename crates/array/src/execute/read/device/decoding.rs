@@ -76,7 +76,8 @@ impl Decoding {
 
     /// Returns the size of the temporary memory.
     ///
-    /// # Safety `stream` belongs to the current context.
+    /// # Safety
+    /// `stream` belongs to the current context.
     pub(super) unsafe fn temp_bytes(&self, entries: &[Entry], stream: CUstream) -> Result<u64> {
         match self {
             Decoding::Inflate(_) => Ok(0),
@@ -94,8 +95,9 @@ impl Decoding {
 
     /// Queues the decoding. The tables are at `tables`, room for the results at `results`.
     ///
-    /// # Safety All memory that the entries refer to stays valid until the stream has executed
-    /// this; `stream` belongs to the context, which is current.
+    /// # Safety
+    /// All memory that the entries refer to stays valid until the stream has executed this;
+    /// `stream` belongs to the context, which is current.
     pub(super) unsafe fn queue(
         &self,
         entries: &[Entry],

@@ -102,7 +102,8 @@ impl Slots {
 
     /// Queues a copy of a part of the slot.
     ///
-    /// # Safety The GPU memory is valid for `length` bytes until the queue has finished.
+    /// # Safety
+    /// The GPU memory is valid for `length` bytes until the queue has finished.
     pub(super) unsafe fn upload(
         &mut self,
         from: usize,
@@ -121,7 +122,8 @@ impl Slots {
 
     /// Queues the copies of rows in the slot to their places in the memory at `target`.
     ///
-    /// # Safety The GPU memory of each row is valid until the queue has finished.
+    /// # Safety
+    /// The GPU memory of each row is valid until the queue has finished.
     pub(super) unsafe fn upload_rows(
         &mut self,
         from: usize,
