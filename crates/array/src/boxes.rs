@@ -33,7 +33,7 @@ impl Segment {
         }
     }
 
-    /// The last index.
+    /// Returns the last index.
     fn last(&self) -> u64 {
         match self.count {
             1 => self.index,
@@ -126,7 +126,7 @@ pub struct BoxRun {
 }
 
 impl StridedBox {
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> u64 {
         self.axes
             .iter()

@@ -36,10 +36,10 @@ pub(crate) unsafe fn move_gpu(
     settings: &Settings,
 ) -> Result<()> {
     if settings.mode == Mode::Gds {
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         return unsafe { by_cufile(file, operation, extents, settings.options) };
     }
-    // SAFETY: passed on to the caller.
+    // SAFETY: upheld by the caller.
     unsafe {
         moved(
             file,
@@ -69,7 +69,7 @@ pub(crate) unsafe fn move_host(
     extents: &[Extent],
 ) -> Result<()> {
     let settings = file.settings_in_force()?;
-    // SAFETY: passed on to the caller.
+    // SAFETY: upheld by the caller.
     unsafe {
         moved(file, operation, extents, &settings, |mover, extents| {
             mover.by_threads(extents, settings.options, Side::Host)
@@ -89,7 +89,7 @@ unsafe fn moved(
     act: impl FnOnce(&Mover<'_>, &[Extent]) -> Result<()>,
 ) -> Result<()> {
     let within = match operation {
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         Operation::Read => unsafe { file.zero_beyond_the_end(extents)? },
         Operation::Write => None,
     };
@@ -132,7 +132,7 @@ unsafe fn by_cufile(
         route: Some(RouteName::Gds),
         ..options
     };
-    // SAFETY: passed on to the caller.
+    // SAFETY: upheld by the caller.
     unsafe { file.by_engine(operation, extents, options) }.map_err(|error| {
         // The mode determined the route.
         let remedy = error.remedy_text().replace("route=auto", "mode=auto");
@@ -300,7 +300,7 @@ impl Mover<'_> {
         let failed = Mutex::new(None);
         let stop = AtomicBool::new(false);
         let one = || {
-            // SAFETY: passed on to the caller; no block is given to two threads.
+            // SAFETY: upheld by the caller; no block is given to two threads.
             if let Err(error) = unsafe { self.blocks(&work, block, &stop) } {
                 stop.store(true, Relaxed);
                 let mut failed = failed.lock().unwrap_or_else(|e| e.into_inner());

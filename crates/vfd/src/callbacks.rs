@@ -164,14 +164,14 @@ unsafe fn one(
     size: usize,
     buffer: *mut c_void,
 ) -> herr_t {
-    // SAFETY: passed on to the caller.
+    // SAFETY: upheld by the caller.
     let file = unsafe { of(file) };
     let extent = Extent {
         offset: addr,
         length: size as u64,
         memory: buffer as usize,
     };
-    // SAFETY: passed on to the caller.
+    // SAFETY: upheld by the caller.
     status(caught(file.hdf5, what, || unsafe {
         file.move_range(operation, mem, extent)
     }))
@@ -272,7 +272,7 @@ unsafe fn vector(
     sizes: *const usize,
     bufs: *const *mut c_void,
 ) -> herr_t {
-    // SAFETY: passed on to the caller.
+    // SAFETY: upheld by the caller.
     let file = unsafe { of(file) };
     let count = count as usize;
     let body = || {
@@ -296,11 +296,11 @@ unsafe fn vector(
             };
             match kind {
                 H5FD_MEM_DRAW => raw.push(extent),
-                // SAFETY: passed on to the caller.
+                // SAFETY: upheld by the caller.
                 _ => unsafe { file.move_range(operation, kind, extent)? },
             }
         }
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         unsafe { file.move_raw(operation, &raw) }
     };
     status(caught(file.hdf5, what, body))
@@ -373,7 +373,7 @@ unsafe fn selection(
     mem: H5FD_mem_t,
     pairs: Pairs,
 ) -> herr_t {
-    // SAFETY: passed on to the caller.
+    // SAFETY: upheld by the caller.
     let file = unsafe { of(file) };
     let body = || {
         let mut sizes = Shortened::new(pairs.element_sizes, 0);

@@ -87,7 +87,7 @@ impl DriverFile {
                 Error::invalid(format!("a file cannot have {max_address} bytes")).in_file(path),
             );
         }
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         let (settings, ignores, driver) = unsafe {
             let settings = configuration(hdf5, fapl)?;
             // Reports errors of the environment now, and not in the first transfer.
@@ -321,7 +321,7 @@ pub(crate) unsafe fn delete(name: *const c_char) -> Result<()> {
 /// # Safety
 /// As for [`DriverFile::open`].
 unsafe fn configuration(hdf5: &Hdf5, fapl: hid_t) -> Result<Settings> {
-    // SAFETY: passed on to the caller.
+    // SAFETY: upheld by the caller.
     if let Some(settings) = unsafe { inherited(hdf5, fapl) } {
         return Ok(settings);
     }

@@ -131,7 +131,7 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
 pub unsafe fn set_on_access_list_and_push(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Result<()> {
     const SET: callback::What =
         callback::what(c"penstock_fapl_set", "H5E_PLIST_g", "H5E_CANTSET_g");
-    // SAFETY: passed on to the caller.
+    // SAFETY: upheld by the caller.
     unsafe { set_on_access_list(hdf5, fapl, options) }
         .inspect_err(|error| callback::push(hdf5, SET, error))
 }
@@ -156,7 +156,7 @@ fn options_of(descriptor: c_int) -> Options {
 /// `file` is an identifier of `hdf5`, whose lock is held.
 pub unsafe fn set_options(hdf5: &Hdf5, file: hid_t, options: &str) -> Result<()> {
     let settings = Settings::parse(options)?;
-    // SAFETY: passed on to the caller.
+    // SAFETY: upheld by the caller.
     unsafe {
         with_identifier(hdf5, file, |file| {
             file.set(settings);
@@ -170,6 +170,6 @@ pub unsafe fn set_options(hdf5: &Hdf5, file: hid_t, options: &str) -> Result<()>
 /// # Safety
 /// `file` is an identifier of `hdf5`, whose lock is held.
 pub unsafe fn report(hdf5: &Hdf5, file: hid_t) -> Result<String> {
-    // SAFETY: passed on to the caller.
+    // SAFETY: upheld by the caller.
     unsafe { with_identifier(hdf5, file, |file| Ok(file.report().to_string())) }
 }

@@ -31,7 +31,7 @@ impl Pair {
         hdf5: &Hdf5,
         act: &mut dyn FnMut(&[Extent]) -> Result<()>,
     ) -> Result<()> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         let (mut file, mut memory) = unsafe {
             (
                 Sequences::of(hdf5, self.file_space, self.element_size)?,

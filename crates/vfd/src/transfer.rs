@@ -39,14 +39,14 @@ impl DriverFile {
     ) -> Result<()> {
         self.check(&extent)?;
         if kind != H5FD_MEM_DRAW {
-            // SAFETY: passed on to the caller; only raw data may be outside host memory.
+            // SAFETY: upheld by the caller; only raw data may be outside host memory.
             return unsafe { self.move_host(operation, Way::Metadata, &extent) };
         }
         if is_on_gpu(extent.memory)? {
-            // SAFETY: passed on to the caller.
+            // SAFETY: upheld by the caller.
             return unsafe { self.move_gpu(operation, &[extent]) };
         }
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         unsafe { self.move_raw_host(operation, &[extent]) }
     }
 
@@ -58,7 +58,7 @@ impl DriverFile {
     pub(crate) unsafe fn move_raw(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
         if operation == Operation::Write && Extent::overlap(extents).is_some() {
             let one = |extent: &Extent| {
-                // SAFETY: passed on to the caller.
+                // SAFETY: upheld by the caller.
                 unsafe { self.move_range(operation, H5FD_MEM_DRAW, *extent) }
             };
             return extents.iter().try_for_each(one);
@@ -79,7 +79,7 @@ impl DriverFile {
                 on_host.push(*extent);
             }
         }
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         unsafe {
             if !on_gpu.is_empty() {
                 self.move_gpu(operation, &on_gpu)?;
@@ -109,20 +109,20 @@ impl DriverFile {
         let is_much = bytes >= LARGE || extents.len() >= MANY;
         let mode = self.settings().mode;
         if is_much && mode == Mode::PosixMt && refuse_fork().is_ok() {
-            // SAFETY: passed on to the caller.
+            // SAFETY: upheld by the caller.
             return unsafe { baseline::move_host(self, operation, extents) };
         }
         if is_much && mode == Mode::Auto && refuse_fork().is_ok() {
             let options = self.host_options()?;
             match self.engine() {
-                // SAFETY: passed on to the caller.
+                // SAFETY: upheld by the caller.
                 Ok(_) => return unsafe { self.by_engine(operation, extents, options) },
                 // Host memory needs only the descriptor that is open already.
                 Err(error) => self.account.note(&format!("moved by one thread: {error}")),
             }
         }
         for extent in extents {
-            // SAFETY: passed on to the caller.
+            // SAFETY: upheld by the caller.
             unsafe { self.move_host(operation, Way::By(Path::HostBuffered), extent)? };
         }
         match operation {
@@ -160,9 +160,9 @@ impl DriverFile {
         }
         let settings = self.settings_in_force()?;
         match settings.mode {
-            // SAFETY: passed on to the caller.
+            // SAFETY: upheld by the caller.
             Mode::Auto => unsafe { self.by_engine(operation, extents, settings.options) },
-            // SAFETY: passed on to the caller.
+            // SAFETY: upheld by the caller.
             _ => unsafe { baseline::move_gpu(self, operation, extents, &settings) },
         }
     }
@@ -179,7 +179,7 @@ impl DriverFile {
         let within;
         let extents = match operation {
             Operation::Read => {
-                // SAFETY: passed on to the caller.
+                // SAFETY: upheld by the caller.
                 within = unsafe { self.zero_beyond_the_end(extents)? };
                 within.as_deref().unwrap_or(extents)
             }
@@ -189,7 +189,7 @@ impl DriverFile {
             return Ok(());
         }
         let file = self.engine()?;
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         let report = unsafe { request::run(file, Order::new(operation, extents, options))? };
         self.account.moved_by_engine(operation, &report, since);
         if operation == Operation::Write {
@@ -247,7 +247,7 @@ impl DriverFile {
         let since = Instant::now();
         let buffer = extent.memory as *mut u8;
         let (length, offset) = (extent.length, extent.offset);
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         let (done, stop) = unsafe {
             position::transfer(None, self.descriptor(), operation, buffer, length, offset)
         };
@@ -289,7 +289,7 @@ impl DriverFile {
     ) -> Result<()> {
         // The child of a fork has no GPU.
         if refuse_fork().is_err() || memory::are_on_host([destination, source])? {
-            // SAFETY: passed on to the caller; the CPU can access both ranges.
+            // SAFETY: upheld by the caller; the CPU can access both ranges.
             unsafe {
                 std::ptr::copy_nonoverlapping(source as *const u8, destination as *mut u8, length)
             };
@@ -298,7 +298,7 @@ impl DriverFile {
             return Ok(());
         }
         let since = Instant::now();
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         unsafe { copy::copy(destination, source, length)? };
         self.account.copied(length as u64, since);
         Ok(())

@@ -25,8 +25,7 @@ impl Elements<'_> {
                     Inner::Dense(count) => {
                         let source = &source[..(count * self.mapping.source) as usize];
                         let bytes = count * self.mapping.target;
-                        // SAFETY: the jobs' elements are disjoint, and this is the only slice of
-                        // these.
+                        // SAFETY: the jobs' elements are disjoint, and this is their only slice.
                         let target = unsafe { self.memory.slice_mut(row.memory, bytes) };
                         self.change.run(source, target);
                     }
@@ -64,7 +63,7 @@ impl Elements<'_> {
         for strided in boxes {
             for run in strided.runs() {
                 let bytes = run.elements * mapping.target;
-                // SAFETY: the jobs' elements are disjoint, and this is the only slice of these.
+                // SAFETY: the jobs' elements are disjoint, and this is their only slice.
                 let target = unsafe { self.memory.slice_mut(run.memory, bytes) };
                 match element.as_slice() {
                     same if same.iter().all(|byte| *byte == same[0]) => target.fill(same[0]),
@@ -130,7 +129,7 @@ impl Elements<'_> {
     unsafe fn move_row(&self, from: *const u8, to: *mut u8, count: u64, steps: (isize, isize)) {
         let copies = matches!(self.change, Change::Copy);
         let (length, room) = (self.mapping.length as usize, self.mapping.target as usize);
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         unsafe {
             match length {
                 1 if copies => copy_row::<[u8; 1]>(from, to, count, steps),

@@ -111,7 +111,7 @@ pub unsafe fn submit(
             ranges,
             at_end,
         } => {
-            // SAFETY: passed on to the caller.
+            // SAFETY: upheld by the caller.
             return unsafe { submit_plain(prepared.direction, &file, ranges, start, at_end, with) };
         }
         kind => kind,
@@ -187,7 +187,7 @@ pub unsafe fn submit(
         moved_by: prepared.beforehand.by,
         note,
     };
-    // SAFETY: passed on to the caller.
+    // SAFETY: upheld by the caller.
     unsafe { request::submit_duty(order, with.stream, with.owner) }
 }
 
@@ -239,7 +239,7 @@ unsafe fn submit_plain(
     }
     let mut order = request::Order::new(direction, &ranges, with.options);
     order.background = with.background;
-    // SAFETY: passed on to the caller; the ranges lie inside the memory described.
+    // SAFETY: upheld by the caller; the ranges lie inside the memory described.
     unsafe {
         match at_end {
             None => request::submit(file, order, with.stream, with.owner),

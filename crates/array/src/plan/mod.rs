@@ -280,8 +280,8 @@ impl Plan {
         }
     }
 
-    /// Iterates over all work, chunk by chunk in order of number. Iteration goes on after an error
-    /// unless memory ran out.
+    /// Iterates over all work in order of chunk number. Iteration continues after an error unless
+    /// memory ran out.
     pub fn works(self: &Arc<Self>) -> Works {
         Works::new(self.clone())
     }

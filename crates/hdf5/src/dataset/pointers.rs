@@ -13,7 +13,7 @@ use penstock_sys::hdf5::{
 /// # Safety
 /// This thread may call HDF5, which checks the identifier.
 pub unsafe fn refuse(hdf5: &Hdf5, memory_type: hid_t) -> Result<()> {
-    // SAFETY: passed on to the caller.
+    // SAFETY: upheld by the caller.
     match unsafe { has_pointers(hdf5, memory_type, 0) } {
         false => Ok(()),
         true => Err(Error::invalid(
@@ -31,7 +31,7 @@ unsafe fn has_pointers(hdf5: &Hdf5, id: hid_t, depth: usize) -> bool {
     /// `H5R_REF_BUF_SIZE`: the older kinds of references are smaller, and plain data.
     const REFERENCE: usize = 64;
     let part = |part: hid_t| {
-        // SAFETY: passed on to the caller; the part is owned and closed here.
+        // SAFETY: upheld by the caller; the part is owned and closed here.
         unsafe {
             let has = part < 0 || has_pointers(hdf5, part, depth + 1);
             (hdf5.H5Tclose)(part);
@@ -41,7 +41,7 @@ unsafe fn has_pointers(hdf5: &Hdf5, id: hid_t, depth: usize) -> bool {
     if depth > DEEPEST {
         return true;
     }
-    // SAFETY: passed on to the caller.
+    // SAFETY: upheld by the caller.
     unsafe {
         match (hdf5.H5Tget_class)(id) {
             H5T_VLEN => true,

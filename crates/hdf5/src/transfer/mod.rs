@@ -79,7 +79,7 @@ pub unsafe fn start(
             true => buffer.address as *mut u8,
             false => std::ptr::null_mut(),
         };
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         let (prepared, sets) = unsafe { prepare_in_order(&session, transfer, host)? };
         let writes_to = match transfer.operation {
             Operation::Write if !sets.is_empty() => {
@@ -88,7 +88,7 @@ pub unsafe fn start(
             Operation::Read | Operation::Write => None,
         };
         let memory = (prepared.low == 0).then_some(buffer.memory);
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         let request = unsafe { submit(prepared, buffer.address, memory, with)? };
         if writes_to.is_some() {
             numbers::are_kept(hdf5);
@@ -132,7 +132,7 @@ unsafe fn prepare_in_order(
     };
     loop {
         let transfer = DatasetTransfer { known, ..*transfer };
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         let prepared = unsafe { prepare(session, &transfer, host, &before_hdf5)? };
         let sets = touched::sets(&prepared, set.as_ref(), &by_hdf5);
         // What HDF5 has read during planning is waited for before what is still to be read.

@@ -49,7 +49,7 @@ pub unsafe fn prepare(
         Ok(prepared) => Ok(prepared),
         Err(Refused(why)) => {
             before_hdf5();
-            // SAFETY: passed on to the caller.
+            // SAFETY: upheld by the caller.
             unsafe { through_hdf5::prepare(session, transfer, &info, host, why) }
         }
     }

@@ -32,7 +32,7 @@ pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access
         return Ok(());
     }
     inside(hdf5, || {
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         let session = unsafe { Session::begin(hdf5) };
         unfinished::refuse(&session, dataset)?;
         // What cannot be described may touch anything.
@@ -55,7 +55,7 @@ pub unsafe fn settle_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
         return Ok(());
     }
     inside(hdf5, || {
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         let session = unsafe { Session::begin(hdf5) };
         let info = FileInfo::of(&session, object)?;
         let key = key_of_object(&session, object, &info)?.file;

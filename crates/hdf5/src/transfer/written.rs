@@ -51,7 +51,7 @@ impl WrittenDataset {
     /// # Safety
     /// This thread may call HDF5 until the session is dropped.
     pub(super) unsafe fn session(&self) -> Session<'static> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: upheld by the caller.
         unsafe { Session::begin(self.hdf5) }
     }
 

@@ -130,7 +130,7 @@ impl HostRead {
         let pipeline = &bound.plan.pipeline();
         match job.whole(&bound.plan) {
             Some(target) if matches!(bound.change, Change::Copy) => {
-                // SAFETY: the jobs' elements are disjoint, and this is the only slice of these.
+                // SAFETY: the jobs' elements are disjoint, and this is their only slice.
                 let output = unsafe { self.memory.slice_mut(target, job.decoded_size) };
                 pipeline
                     .decode(job.mask, bytes, output, scratch)

@@ -84,7 +84,7 @@ impl Decoding {
             Decoding::Nvcomp { library, method } => {
                 let total = entries.iter().map(|e| e.room).sum::<u64>() as usize;
                 let count = entries.len().max(1);
-                // SAFETY: passed on to the caller.
+                // SAFETY: upheld by the caller.
                 let bytes = unsafe {
                     library.decode_temp_bytes(*method, count, largest(entries), total, stream)
                 };
@@ -107,7 +107,7 @@ impl Decoding {
         (context, stream): (&Context, CUstream),
     ) -> Result<()> {
         match self {
-            // SAFETY: passed on to the caller.
+            // SAFETY: upheld by the caller.
             Decoding::Inflate(table) => unsafe { kernels.inflate(table, tables, results, stream) }
                 .map_err(|e| placing::gpu_error(context, &e)),
             Decoding::Nvcomp { library, method } => {
@@ -125,7 +125,7 @@ impl Decoding {
                     temp: temp.address,
                     temp_bytes: temp.bytes as usize,
                 };
-                // SAFETY: passed on to the caller.
+                // SAFETY: upheld by the caller.
                 unsafe { library.decode(*method, &order, stream) }.map_err(placing::gpu_failed)
             }
         }
