@@ -1,4 +1,4 @@
-//! Which elements of one decoded chunk correspond to which bytes of memory, as strided boxes.
+//! Strided boxes that map elements of one decoded chunk to bytes of memory.
 
 use std::sync::Arc;
 
@@ -6,23 +6,23 @@ use penstock_engine::error::Result;
 
 use crate::reserve::push;
 
-/// `count` indices along one axis, evenly spaced in the chunk and in the selection.
+/// `count` indices along one axis, evenly spaced both in the chunk and in the selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// The first index.
     pub index: u64,
-    /// From an index to the next.
+    /// Distance from one index to the next.
     pub index_step: u64,
     /// The position of the first index in the selection.
     pub position: u64,
-    /// From a position to the next.
+    /// Distance from one position to the next.
     pub position_step: u64,
-    /// Number of indices; the steps of a single one mean nothing.
+    /// Number of indices; the steps have no meaning if it is 1.
     pub count: u64,
 }
 
 impl Segment {
-    /// Indices that follow each other, and come out so.
+    /// Returns consecutive indices at consecutive positions.
     pub fn range(index: u64, position: u64, count: u64) -> Segment {
         Segment {
             index,
@@ -33,7 +33,7 @@ impl Segment {
         }
     }
 
-    /// The last index.
+    /// Returns the last index.
     fn last(&self) -> u64 {
         match self.count {
             1 => self.index,
@@ -41,7 +41,7 @@ impl Segment {
         }
     }
 
-    /// Appends it, as part of the last segment if a single index continues that one.
+    /// Appends this segment, or extends the last one if this is a single index that continues it.
     pub fn push_to(self, segments: &mut Vec<Segment>) -> Result<()> {
         if self.count == 1
             && let Some(last) = segments.last_mut()
@@ -66,55 +66,55 @@ impl Segment {
     }
 }
 
-/// Which elements of a chunk are selected, and at which positions of the selection.
+/// The selected elements of a chunk and their positions in the selection.
 #[derive(Clone, Debug)]
 pub(crate) enum Placement {
-    /// Each combination of the segments of the axes.
+    /// Every combination of the segments of the axes.
     Grid(Vec<Arc<Vec<Segment>>>),
-    /// Runs of elements of the chunk; each of one segment.
+    /// Runs of elements of the chunk, one segment each.
     Runs(Vec<Segment>),
 }
 
-/// How indices become bytes.
+/// The numbers that turn indices into byte offsets.
 #[derive(Clone, Debug)]
 pub(crate) struct Geometry {
-    /// Bytes from an index of the decoded chunk to the next, for each axis.
+    /// Bytes from one index of the decoded chunk to the next, for each axis.
     pub chunk_strides: Vec<u64>,
-    /// Bytes from a position of the selection to the next in memory, for each axis.
+    /// Bytes from one position of the selection to the next in memory, for each axis.
     pub memory_strides: Vec<i64>,
     /// Offset of the selection's first element in memory.
     pub base: u64,
-    /// Bytes of an element in the chunk and in memory.
+    /// Bytes of an element in the chunk and in memory, respectively.
     pub chunk_element: u64,
     pub memory_element: u64,
 }
 
-/// A strided box of elements, which lies in the decoded chunk and in memory. Offsets and strides are in
-/// bytes. Which side is read and which is written is the direction of the plan.
+/// A strided box of elements, which exists in the decoded chunk and in memory. Offsets and strides
+/// are in bytes. The plan's direction determines which side is the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StridedBox {
     /// Offset of the first element in the decoded chunk.
     pub chunk: u64,
     /// Offset of the first element in memory.
     pub memory: u64,
-    /// Elements that follow each other on both sides without a gap.
+    /// Number of elements that are contiguous on both sides.
     pub run: u64,
-    /// Repetitions of the run, outermost first; none if the box is one run.
+    /// Repetitions of the run, outermost first; empty if the box is a single run.
     pub axes: Vec<BoxAxis>,
 }
 
-/// Repetitions of what is inside, in one dimension of a box.
+/// Repetitions of the inner part of a box along one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoxAxis {
-    /// At least 2.
+    /// Number of repetitions, at least 2.
     pub count: u64,
-    /// Bytes from a repetition to the next, in the decoded chunk.
+    /// Bytes from one repetition to the next in the decoded chunk.
     pub chunk_stride: u64,
-    /// The same in memory, where arrays may run backwards.
+    /// Bytes from one repetition to the next in memory; negative if the memory runs backwards.
     pub memory_stride: i64,
 }
 
-/// A run of elements: offsets in bytes, length in elements.
+/// A contiguous run of elements: offsets in bytes, length in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoxRun {
     /// Offset in the decoded chunk.
@@ -126,14 +126,14 @@ pub struct BoxRun {
 }
 
 impl StridedBox {
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> u64 {
         self.axes
             .iter()
             .fold(self.run, |all, axis| all * axis.count)
     }
 
-    /// The runs of the box, one after the other.
+    /// Iterates over the runs of the box in order.
     pub fn runs(&self) -> impl Iterator<Item = BoxRun> + '_ {
         let mut at = vec![0u64; self.axes.len()];
         let mut next = Some(BoxRun {
@@ -167,7 +167,8 @@ impl StridedBox {
 }
 
 impl Placement {
-    /// The boxes that make up the placement. All numbers were checked when the plan was made.
+    /// Returns the boxes that make up the placement. The arithmetic cannot overflow: all numbers
+    /// were checked when the plan was made.
     pub(crate) fn boxes<'a>(
         &'a self,
         geometry: &'a Geometry,
@@ -212,7 +213,8 @@ impl Placement {
         })
     }
 
-    /// Number of elements, and first and behind the last byte of the decoded chunk that they take.
+    /// Returns the number of elements, and the byte range (start, end) of the decoded chunk that
+    /// they span.
     pub(crate) fn extent(&self, geometry: &Geometry) -> (u64, (u64, u64)) {
         match self {
             Placement::Runs(segments) => {
@@ -241,7 +243,7 @@ impl Placement {
         }
     }
 
-    /// Number of boxes.
+    /// Returns the number of boxes.
     pub(crate) fn box_count(&self) -> u64 {
         match self {
             Placement::Runs(segments) => segments.len() as u64,
@@ -251,7 +253,7 @@ impl Placement {
         }
     }
 
-    /// Roughly the memory that it takes.
+    /// Returns the approximate memory footprint in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let segments = match self {
             Placement::Grid(axes) => axes.iter().map(|segments| segments.len()).sum(),
@@ -269,7 +271,7 @@ impl Geometry {
         let mut chunk = 0;
         let mut memory = self.base as i64;
         let mut run = 1;
-        // Innermost first while they are collected.
+        // The axes are collected innermost first and reversed below.
         let mut repeated: Vec<BoxAxis> = Vec::new();
         for (segment, (chunk_stride, memory_stride)) in axes.rev() {
             chunk += segment.index * chunk_stride;

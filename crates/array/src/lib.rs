@@ -1,12 +1,12 @@
-//! Arrays in files: shapes, selections and chunks become plans, and plans are carried out.
+//! Arrays in files: plans made of shapes, selections and chunks, and their execution.
 //!
-//! A [`StoredArray`] says what a file holds, a [`Selection`] which elements are wanted, a
-//! [`MemoryLayout`] where they are in memory. A [`Plan`] made of them is the same for a read and a write;
-//! [`execute`] moves its bytes, in host memory or on a GPU. Nothing here knows which format the
-//! description comes from.
+//! A [`StoredArray`] describes what a file holds, a [`Selection`] which elements are wanted, and a
+//! [`MemoryLayout`] where they lie in memory. A [`Plan`] made of these serves reads and writes
+//! alike; [`execute`] moves its bytes to and from host memory or a GPU. This crate knows no file
+//! format.
 //!
 //! # Example
-//! Two rows of an array of 4 x 3 32-bit numbers, which a file holds from byte 16 on:
+//! Reads two rows of a 4 x 3 array of 32-bit integers that starts at byte 16 of a file:
 //! ```
 //! use std::io::Write;
 //! use std::sync::Arc;

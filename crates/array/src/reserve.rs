@@ -1,18 +1,18 @@
-//! Room for lists that are as long as what is selected: a lack of it is an error, not the end of the
-//! process.
+//! Growth of lists that are as long as a selection: running out of memory is an error and does not
+//! abort the process.
 
 use std::collections::TryReserveError;
 
 use penstock_engine::error::{Error, Kind, Result};
 
-/// Makes room for `more` pieces of a selection behind those that are there.
+/// Reserves room for `more` further pieces of a selection.
 pub fn make_room<T>(pieces: &mut Vec<T>, more: usize) -> Result<()> {
     pieces
         .try_reserve(more)
         .map_err(|error| lack(pieces.len(), &error))
 }
 
-/// Adds a piece of a selection.
+/// Appends a piece of a selection.
 pub fn push<T>(pieces: &mut Vec<T>, piece: T) -> Result<()> {
     if pieces.len() == pieces.capacity() {
         make_room(pieces, 1)?;
@@ -21,7 +21,7 @@ pub fn push<T>(pieces: &mut Vec<T>, piece: T) -> Result<()> {
     Ok(())
 }
 
-/// No memory was left for a selection when it had so many pieces.
+/// Returns the error for a selection that ran out of memory at this many pieces.
 pub(crate) fn lack(pieces: usize, error: &TryReserveError) -> Error {
     Error::new(
         Kind::Memory,

@@ -1,8 +1,9 @@
-//! HDF5: what it knows of datasets becomes plain data, and transfers of datasets become plans.
+//! HDF5: describes datasets as plain data and turns transfers of datasets into plans.
 //!
-//! HDF5 itself is called only through a [`Session`](library::Session), on the caller's thread and under
-//! the caller's lock. What [`dataset`] has read from it, `penstock_array` plans and carries out without
-//! it; [`transfer`] is the one way of all reads and writes, and keeps those apart that conflict.
+//! HDF5 itself is called only through a [`Session`](library::Session), on the caller's thread and
+//! under the caller's lock. [`dataset`] reads the description of a dataset; `penstock_array` plans
+//! and executes from it without HDF5. All reads and writes go through [`transfer`], which orders
+//! those that conflict.
 
 #![deny(missing_docs, unreachable_pub, rustdoc::broken_intra_doc_links)]
 

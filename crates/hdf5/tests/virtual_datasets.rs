@@ -292,7 +292,7 @@ fn a_selection_of_another_rank_than_the_source_is_an_error() {
         let info = info(setting, &opened);
         let error = whole(setting, &opened, &info).unwrap_err();
         assert!(
-            error.contains("in 1 dimensions of a dataset with 2"),
+            error.contains("selects 1 dimensions, but the dataset has 2"),
             "{name}: {error}"
         );
     }

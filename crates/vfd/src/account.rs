@@ -1,7 +1,8 @@
-//! What the driver did for one file: calls, bytes and time by the way that the bytes took.
+//! What the driver did for one file: calls, bytes and time, by the path that the bytes took.
 //!
-//! If `PENSTOCK_REPORT_DIR` names a folder, a line of JSON is added to the file `PID.jsonl` in it
-//! when a file is opened and when it is closed; a file without the second line was lost to a crash.
+//! If `PENSTOCK_REPORT_DIR` names a folder, the driver appends a line of JSON to the file
+//! `PID.jsonl` in it when a file is opened and when it is closed. A file without the second line
+//! was open when the process crashed.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -16,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use crate::settings::Mode;
 
-/// A way that bytes take between the file and memory.
+/// A path between the file and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// HDF5's own data, in host memory.
@@ -25,7 +26,7 @@ pub(crate) enum Way {
     Pageable,
     /// GPU data through a pinned buffer, without the engine.
     Pinned,
-    /// Raw data by a path of the engine's reports.
+    /// Raw data by one of the paths of the engine's reports.
     By(Path),
 }
 
@@ -70,7 +71,7 @@ impl Line {
         self.ns.fetch_add(ns, Relaxed);
     }
 
-    /// `None` if there were no calls.
+    /// Returns the counts as JSON; `None` if there were no calls.
     fn json(&self) -> Option<Value> {
         let calls = self.calls.load(Relaxed);
         let (bytes, ns) = (self.bytes.load(Relaxed), self.ns.load(Relaxed));
@@ -80,17 +81,17 @@ impl Line {
 
 #[derive(Debug)]
 pub(crate) struct Account {
-    /// Counts the files of this process, from 1.
+    /// Number of the file in this process, from 1.
     number: u64,
     opened: Instant,
     read: [Line; WAYS],
     write: [Line; WAYS],
-    /// To or from GPU memory, by [`H5FD_CTL_MEM_COPY`](penstock_sys::hdf5::driver).
+    /// Copies to or from GPU memory, by [`H5FD_CTL_MEM_COPY`](penstock_sys::hdf5::driver).
     copies: Line,
     notes: Mutex<Vec<String>>,
 }
 
-/// Each note once, and not without end.
+/// Largest number of notes; each is stored once.
 const MAX_NOTES: usize = 16;
 
 impl Account {
@@ -113,12 +114,13 @@ impl Account {
         }
     }
 
-    /// One call that moved `bytes`, and began at `since`.
+    /// Counts one call that moved `bytes` and began at `since`.
     pub(crate) fn moved(&self, operation: Operation, way: Way, bytes: u64, since: Instant) {
         self.lines(operation)[way.index()].add(bytes, nanoseconds(since));
     }
 
-    /// One transfer by the engine. Where it took several paths, each has its share of the time.
+    /// Counts one transfer by the engine. If it took several paths, each gets its share of the
+    /// time.
     pub(crate) fn moved_by_engine(&self, operation: Operation, report: &Report, since: Instant) {
         let total = report.bytes().max(1);
         let elapsed = nanoseconds(since);
@@ -134,8 +136,8 @@ impl Account {
         }
     }
 
-    /// One copy to or from GPU memory. Those within host memory, of which there is one for each row of
-    /// a chunk, are not counted: that would take as long as the copy.
+    /// Counts one copy to or from GPU memory. Copies within host memory, one for each row of a
+    /// chunk, are not counted, because counting would take as long as the copy.
     pub(crate) fn copied(&self, bytes: u64, since: Instant) {
         self.copies.add(bytes, nanoseconds(since));
     }
@@ -157,7 +159,7 @@ impl Account {
         object
     }
 
-    /// All that was counted so far.
+    /// Returns all counts so far as JSON.
     pub(crate) fn json(&self, path: &FilePath, mode: Mode) -> Value {
         let by_way = |lines: &[Line; WAYS]| -> Map<String, Value> {
             let counted = Way::all().filter_map(|way| {
@@ -178,7 +180,7 @@ impl Account {
         object.into()
     }
 
-    /// Adds the line of an opened file to the report, if one is asked for.
+    /// Appends the line of an opened file to the report, if one is requested.
     pub(crate) fn report_opened(&self, path: &FilePath, mode: Mode) {
         if let Some(folder) = report_folder() {
             add_line(folder, &Value::from(self.begin("opened", path, mode)));
@@ -203,8 +205,8 @@ fn report_folder() -> Option<&'static FilePath> {
         .as_deref()
 }
 
-/// In one write, so that lines of threads stay whole. A report that cannot be written is no reason
-/// for the program's own I/O to fail; whoever reads the report misses the file in it.
+/// Appends a line with one write, so that lines of different threads do not mix. A report that
+/// cannot be written must not fail the program's own I/O; the line is then missing.
 fn add_line(folder: &FilePath, line: &Value) {
     let name = folder.join(format!("{}.jsonl", std::process::id()));
     if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(name) {

@@ -1,12 +1,12 @@
-//! GPU data moved as programs do without the engine, to compare with: each way as good as it can be
-//! while it stays that way.
+//! Transfers of GPU data as programs make them without the engine, for comparison. Each mode is as
+//! fast as its method allows.
 //!
 //! - `sec2`, `sec2+pinned`: one `pread` or `pwrite` and one copy, through a buffer as large as the
 //!   request;
-//! - `direct`, `direct+pinned`: the same past the page cache; the parts of pages at the ends of a
-//!   write, which O_DIRECT does not take, go through the cache;
-//! - `posix-mt`: several threads, each with a buffer of a block;
-//! - `gds`: cuFile, for all bytes or for none.
+//! - `direct`, `direct+pinned`: the same with direct I/O; the unaligned head and tail of a write,
+//!   which O_DIRECT does not accept, go through the page cache;
+//! - `posix-mt`: several threads, each with a buffer of one block;
+//! - `gds`: cuFile for all bytes, or an error.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -36,10 +36,10 @@ pub(crate) unsafe fn move_gpu(
     settings: &Settings,
 ) -> Result<()> {
     if settings.mode == Mode::Gds {
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         return unsafe { by_cufile(file, operation, extents, settings.options) };
     }
-    // SAFETY: passed on.
+    // SAFETY: upheld by the caller.
     unsafe {
         moved(
             file,
@@ -54,7 +54,7 @@ pub(crate) unsafe fn move_gpu(
                 Mode::PosixMt => mover.by_threads(extents, settings.options, Side::Gpu),
                 Mode::Auto | Mode::Gds => Err(Error::new(
                     Kind::Internal,
-                    format!("mode={} is the engine's to move", settings.mode.name()),
+                    format!("the engine must carry out mode={}", settings.mode.name()),
                 )),
             },
         )
@@ -69,7 +69,7 @@ pub(crate) unsafe fn move_host(
     extents: &[Extent],
 ) -> Result<()> {
     let settings = file.settings_in_force()?;
-    // SAFETY: passed on.
+    // SAFETY: upheld by the caller.
     unsafe {
         moved(file, operation, extents, &settings, |mover, extents| {
             mover.by_threads(extents, settings.options, Side::Host)
@@ -77,7 +77,7 @@ pub(crate) unsafe fn move_host(
     }
 }
 
-/// What comes before and after, whichever way the bytes go.
+/// Does what precedes and follows a transfer in every mode.
 ///
 /// # Safety
 /// As for `DriverFile::move_raw`.
@@ -89,7 +89,7 @@ unsafe fn moved(
     act: impl FnOnce(&Mover<'_>, &[Extent]) -> Result<()>,
 ) -> Result<()> {
     let within = match operation {
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         Operation::Read => unsafe { file.zero_beyond_the_end(extents)? },
         Operation::Write => None,
     };
@@ -123,7 +123,7 @@ unsafe fn by_cufile(
         if Memory::at(extent.memory)?.kind == MemoryKind::Managed {
             return Err(
                 Error::new(Kind::Unavailable, "cuFile does not take managed memory")
-                    .remedy("use memory of cudaMalloc, or mode=auto")
+                    .remedy("use memory from cudaMalloc, or mode=auto")
                     .at(file.path(), extent.offset, extent.length),
             );
         }
@@ -132,15 +132,15 @@ unsafe fn by_cufile(
         route: Some(RouteName::Gds),
         ..options
     };
-    // SAFETY: passed on.
+    // SAFETY: upheld by the caller.
     unsafe { file.by_engine(operation, extents, None, options) }.map_err(|error| {
-        // The route was chosen by the mode.
+        // The mode determined the route.
         let remedy = error.remedy_text().replace("route=auto", "mode=auto");
         error.remedy(remedy)
     })
 }
 
-/// Where the memory of a request is.
+/// The kind of a request's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Host,
@@ -152,11 +152,11 @@ struct Mover<'a> {
     file: &'a Arc<File>,
     account: &'a Account,
     operation: Operation,
-    /// What system calls pass through, in tests.
+    /// Intercepts system calls in tests.
     gate: Option<&'a dyn Gate>,
 }
 
-/// What `posix-mt` reads or writes at a time where it is not told: as the engine's staged route.
+/// Default block of `posix-mt`: that of the engine's staged route.
 const BLOCK: u64 = 4 << 20;
 
 impl Mover<'_> {
@@ -170,18 +170,19 @@ impl Mover<'_> {
         }
     }
 
-    /// Through the page cache, a range at a time.
+    /// Moves ranges through the page cache, one at a time.
     ///
     /// # Safety
     /// The memory of each extent is valid GPU memory (for writing, if the operation is a read), and
-    /// nobody else touches it until the call returns.
+    /// nothing else accesses it until the call returns.
     unsafe fn one_by_one(&self, extents: &[Extent], kind: bounce::Kind) -> Result<()> {
         let counters = Counters::default();
         let side = self.side(Direct::Never, &counters);
         for extent in extents {
             let since = Instant::now();
             let buffer = Buffer::new(kind, extent.length)?;
-            // SAFETY: the buffer is as long as the range, for whose memory the caller vouches.
+            // SAFETY: the buffer is as long as the range; the caller guarantees that its memory is
+            // valid.
             unsafe {
                 self.by_way_of(extent, buffer.start(), || {
                     side.move_buffered(buffer.start(), extent.offset, extent.length)
@@ -192,7 +193,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Past the page cache, a range at a time.
+    /// Moves ranges with direct I/O, one at a time.
     ///
     /// # Safety
     /// As for [`one_by_one`](Self::one_by_one).
@@ -212,15 +213,15 @@ impl Mover<'_> {
             let head = extent.offset % align;
             let padded = (head + extent.length).next_multiple_of(align);
             let buffer = Buffer::new(kind, padded)?;
-            // The buffer's bytes are those of the file from the start of a page on.
+            // The buffer starts with the byte of the file at the start of a page.
             let first = extent.offset - head;
-            // SAFETY: within the buffer.
+            // SAFETY: the result is inside the buffer.
             let at = |offset: u64| unsafe { buffer.start().add((offset - first) as usize) };
             let io = || {
                 let end = extent.offset + extent.length;
                 if self.operation == Operation::Read {
                     let needed = head + extent.length;
-                    // SAFETY: the buffer holds the pages that the range is in.
+                    // SAFETY: the buffer holds the pages that contain the range.
                     let all = unsafe { side.move_direct(at(first), first, padded, needed) };
                     return all.map(drop);
                 }
@@ -239,7 +240,7 @@ impl Mover<'_> {
                 }
                 Ok(())
             };
-            // SAFETY: the buffer holds the range, for whose memory the caller vouches.
+            // SAFETY: the buffer holds the range; the caller guarantees that its memory is valid.
             unsafe { self.by_way_of(extent, at(extent.offset), io)? };
             self.count(kind, extent.length, since);
         }
@@ -247,7 +248,7 @@ impl Mover<'_> {
     }
 
     /// Moves a range between file and buffer by `io`, and between buffer and GPU by a copy, in the
-    /// order that the operation asks for.
+    /// order of the operation.
     ///
     /// # Safety
     /// As for [`one_by_one`](Self::one_by_one), and the buffer is as long as the range.
@@ -264,14 +265,16 @@ impl Mover<'_> {
             Operation::Read => {
                 io()?;
                 let mut copies = Copies::with(&memory).map_err(at)?;
-                // SAFETY: the caller vouches for both, which stay until the copy is finished.
+                // SAFETY: the caller guarantees both ranges, which stay valid until the copy has
+                // finished.
                 unsafe { copies.copy(extent.memory, buffer as usize, length) }
                     .and_then(|()| copies.finish())
                     .map_err(at)
             }
             Operation::Write => {
                 let mut copies = Copies::with(&memory).map_err(at)?;
-                // SAFETY: the caller vouches for both, which stay until the copy is finished.
+                // SAFETY: the caller guarantees both ranges, which stay valid until the copy has
+                // finished.
                 unsafe { copies.copy(buffer as usize, extent.memory, length) }
                     .and_then(|()| copies.finish())
                     .map_err(at)?;
@@ -281,8 +284,8 @@ impl Mover<'_> {
         }
     }
 
-    /// A block at a time by each of several threads, the calling one among them. When it returns,
-    /// none touches the memory any more.
+    /// Moves blocks by several threads, the calling one included. After it returns, none of them
+    /// accesses the memory.
     ///
     /// # Safety
     /// As for [`one_by_one`](Self::one_by_one), in memory of that side.
@@ -297,7 +300,7 @@ impl Mover<'_> {
         let failed = Mutex::new(None);
         let stop = AtomicBool::new(false);
         let one = || {
-            // SAFETY: passed on; no block is given to two threads.
+            // SAFETY: upheld by the caller; no block is given to two threads.
             if let Err(error) = unsafe { self.blocks(&work, block, &stop) } {
                 stop.store(true, Relaxed);
                 let mut failed = failed.lock().unwrap_or_else(|e| e.into_inner());
@@ -307,7 +310,7 @@ impl Mover<'_> {
         std::thread::scope(|scope| {
             for _ in 1..threads.min(work.blocks.len()) {
                 let thread = std::thread::Builder::new().name("penstock-posix-mt".into());
-                // With fewer threads it goes, too.
+                // Fewer threads also complete the transfer.
                 if thread.spawn_scoped(scope, one).is_err() {
                     break;
                 }
@@ -328,7 +331,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// One thread's share: blocks until there are none left, or `stop` is set.
+    /// Runs one thread: moves blocks until none is left or `stop` is set.
     ///
     /// # Safety
     /// As for [`by_threads`](Self::by_threads).
@@ -342,7 +345,7 @@ impl Mover<'_> {
                 break;
             };
             let Some(place) = place else {
-                // SAFETY: host memory, for which the caller vouches.
+                // SAFETY: host memory, which the caller guarantees to be valid.
                 unsafe {
                     side.move_buffered(extent.memory as *mut u8, extent.offset, extent.length)?;
                 }
@@ -366,8 +369,8 @@ impl Mover<'_> {
                 }
             };
             let length = extent.length as usize;
-            // SAFETY: the buffer is as long as a block; the caller vouches for the memory. To the
-            // GPU, the copy is done with a pageable buffer when it returns.
+            // SAFETY: the buffer is as long as a block; the caller guarantees the memory. A copy
+            // from a pageable buffer to the GPU no longer needs the buffer when it returns.
             unsafe {
                 if self.operation == Operation::Read {
                     side.move_buffered(start, extent.offset, extent.length)?;
@@ -398,17 +401,17 @@ impl Mover<'_> {
     }
 }
 
-/// Ranges cut for threads that take one after another.
+/// Ranges cut into blocks, which threads take one after another.
 struct Blocks {
-    /// Where GPU memory is; many ranges share one.
+    /// Descriptions of the GPU memory; many ranges share one.
     places: Vec<Memory>,
-    /// Each with the number of its place; host memory has none.
+    /// Each block with the index of its GPU memory; `None` for host memory.
     blocks: Vec<(Extent, Option<usize>)>,
     next: AtomicUsize,
 }
 
 impl Blocks {
-    /// Cuts ranges where the file offset is a multiple of `block`.
+    /// Cuts ranges at file offsets that are multiples of `block`.
     fn cut(extents: &[Extent], block: u64, side: Side) -> Result<Blocks> {
         let mut places: Vec<Memory> = Vec::new();
         let mut blocks = Vec::new();

@@ -1,4 +1,4 @@
-//! Host memory that GPU data passes through where the engine does not move it.
+//! Bounce buffers in host memory for GPU data that the engine does not move.
 
 use std::ptr;
 use std::sync::Mutex;
@@ -9,20 +9,20 @@ use penstock_engine::error::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Pageable,
-    /// Page-locked, so that the GPU reaches it by itself.
+    /// Page-locked, so that the GPU can access it directly.
     Pinned,
 }
 
-/// Buffers that nobody uses at present. They are kept until the process ends, as a program keeps its
-/// own while it opens one file after another: to allocate, and above all to pin, takes as long as to
-/// move the bytes.
+/// Unused buffers. They are kept until the process ends, as a program keeps its own while it opens
+/// one file after another: allocating a buffer, and above all pinning it, takes as long as moving
+/// the bytes.
 static KEPT: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
 
-/// A buffer, at the start of a page, for the sole use of its holder.
+/// A page-aligned buffer for the exclusive use of its owner.
 pub(crate) struct Buffer(Option<Memory>);
 
 impl Buffer {
-    /// A buffer of at least so many bytes, of no particular content.
+    /// Returns a buffer of at least `bytes` bytes with arbitrary contents.
     pub(crate) fn new(kind: Kind, bytes: u64) -> Result<Buffer> {
         let bytes = bytes.max(1) as usize;
         let mut kept = KEPT.lock().unwrap_or_else(|e| e.into_inner());
@@ -36,7 +36,7 @@ impl Buffer {
         if let Some((at, _)) = fitting {
             return Ok(Buffer(Some(kept.swap_remove(at))));
         }
-        // One that is too small makes room for this one.
+        // A buffer that is too small is freed to make room for this one.
         let small = kept
             .iter()
             .enumerate()
@@ -85,7 +85,7 @@ impl Memory {
 fn map(bytes: usize) -> Result<*mut u8> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping, which touches no other memory.
+    // SAFETY: creates a new mapping, which affects no other memory.
     let start = unsafe { libc::mmap(ptr::null_mut(), bytes, access, flags, -1, 0) };
     if start == libc::MAP_FAILED {
         return Err(Error::last_os(&format!(
@@ -98,12 +98,12 @@ fn map(bytes: usize) -> Result<*mut u8> {
 impl Drop for Memory {
     fn drop(&mut self) {
         match self.kind {
-            // SAFETY: allocated as such, and used by nobody any more. Should the driver refuse, the
-            // memory is lost, and nothing else.
+            // SAFETY: allocated by this kind, and unused now. If the driver refuses, the memory is
+            // leaked and nothing else happens.
             Kind::Pinned => unsafe {
                 let _ = allocate::host_free(self.start.cast());
             },
-            // SAFETY: mapped with this length, and used by nobody any more.
+            // SAFETY: mapped with this length, and unused now.
             Kind::Pageable => unsafe {
                 libc::munmap(self.start.cast(), self.bytes);
             },

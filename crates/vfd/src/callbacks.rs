@@ -1,4 +1,4 @@
-//! The functions that HDF5 calls. Each turns its arguments into Rust, and an error or panic into an
+//! The functions that HDF5 calls. Each converts its arguments to Rust, and an error or panic to an
 //! entry of HDF5's error stack. None prints, and none unwinds into C.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
@@ -20,7 +20,7 @@ use crate::selection::Pair;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, status, what};
 use penstock_hdf5::library::copies::hdf5_of;
 
-/// The file behind HDF5's pointer.
+/// Returns the file behind HDF5's pointer.
 ///
 /// # Safety
 /// `file` was returned by [`open`] and is not closed yet.
@@ -39,7 +39,7 @@ pub(super) unsafe extern "C" fn open<const SLOT: usize>(
         return std::ptr::null_mut();
     };
     let what = what(c"penstock_open", "H5E_FILE_g", "H5E_CANTOPENFILE_g");
-    // SAFETY: HDF5 gives a C string and a property list, and holds its lock.
+    // SAFETY: HDF5 passes a C string and a property list, and holds its lock.
     let opened = caught(hdf5, what, || unsafe {
         DriverFile::open(hdf5, name, flags, fapl, maxaddr)
     });
@@ -47,42 +47,42 @@ pub(super) unsafe extern "C" fn open<const SLOT: usize>(
 }
 
 pub(super) unsafe extern "C" fn close(file: *mut H5FD_t) -> herr_t {
-    // SAFETY: HDF5 gives the file up, which `open` made.
+    // SAFETY: HDF5 returns ownership of the file, which `open` made.
     let file = unsafe { Box::from_raw(file.cast::<DriverFile>()) };
     let hdf5 = file.hdf5;
     let what = what(c"penstock_close", "H5E_IO_g", "H5E_CANTCLOSEFILE_g");
     status(caught(hdf5, what, || file.close()))
 }
 
-/// The settings of an open file, for a property list that HDF5 makes of it.
+/// Returns the settings of an open file, for a property list that HDF5 makes of it.
 pub(super) unsafe extern "C" fn fapl_get(file: *mut H5FD_t) -> *mut c_void {
-    // SAFETY: HDF5 gives an open file.
+    // SAFETY: HDF5 passes an open file.
     let settings = unsafe { of(file) }.settings();
     Box::into_raw(Box::new(information::number_of(settings))).cast()
 }
 
 pub(super) unsafe extern "C" fn fapl_copy(fapl: *const c_void) -> *mut c_void {
-    // SAFETY: HDF5 gives what `fapl_get` or this function made.
+    // SAFETY: HDF5 passes what `fapl_get` or this function made.
     let number = unsafe { *fapl.cast::<usize>() };
     Box::into_raw(Box::new(number)).cast()
 }
 
 pub(super) unsafe extern "C" fn fapl_free(fapl: *mut c_void) -> herr_t {
-    // SAFETY: HDF5 gives up what one of the two functions above made.
+    // SAFETY: HDF5 returns ownership of what one of the two functions above made.
     drop(unsafe { Box::from_raw(fapl.cast::<usize>()) });
     SUCCEED
 }
 
-/// Files are ordered by what they are, so that one opened under two names is known as one.
+/// Orders files by identity, so that one file opened under two names is recognised.
 pub(super) unsafe extern "C" fn cmp(f1: *const H5FD_t, f2: *const H5FD_t) -> c_int {
-    // SAFETY: HDF5 gives two open files of this driver.
+    // SAFETY: HDF5 passes two open files of this driver.
     let (one, other) = unsafe { (of(f1).identity(), of(f2).identity()) };
     one.cmp(&other) as c_int
 }
 
-/// As the default driver, but for two flags. The driver moves memory of every kind, so HDF5 must
-/// leave copies to it; and it must not collect raw data in a sieve buffer of its own, into and out
-/// of which it would copy with the CPU.
+/// Reports the features of the default driver, except for two flags. The driver moves memory of
+/// every kind, so HDF5 must leave copies to it; and HDF5 must not collect raw data in its own sieve
+/// buffer, which it would copy with the CPU.
 pub(super) unsafe extern "C" fn query(_: *const H5FD_t, flags: *mut c_ulong) -> herr_t {
     if !flags.is_null() {
         let known = H5FD_FEAT_AGGREGATE_METADATA
@@ -92,25 +92,25 @@ pub(super) unsafe extern "C" fn query(_: *const H5FD_t, flags: *mut c_ulong) -> 
             | H5FD_FEAT_SUPPORTS_SWMR_IO
             | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE
             | H5FD_FEAT_MEMMANAGE;
-        // SAFETY: HDF5 gives a place for the answer.
+        // SAFETY: HDF5 passes a place for the result.
         unsafe { *flags = known };
     }
     SUCCEED
 }
 
 pub(super) unsafe extern "C" fn get_eoa(file: *const H5FD_t, _: H5FD_mem_t) -> haddr_t {
-    // SAFETY: HDF5 gives an open file.
+    // SAFETY: HDF5 passes an open file.
     unsafe { of(file) }.eoa()
 }
 
 pub(super) unsafe extern "C" fn set_eoa(file: *mut H5FD_t, _: H5FD_mem_t, addr: haddr_t) -> herr_t {
-    // SAFETY: HDF5 gives an open file.
+    // SAFETY: HDF5 passes an open file.
     unsafe { of(file) }.set_eoa(addr);
     SUCCEED
 }
 
 pub(super) unsafe extern "C" fn get_eof(file: *const H5FD_t, _: H5FD_mem_t) -> haddr_t {
-    // SAFETY: HDF5 gives an open file.
+    // SAFETY: HDF5 passes an open file.
     unsafe { of(file) }.eof()
 }
 
@@ -122,7 +122,7 @@ pub(super) unsafe extern "C" fn get_handle(
     if file_handle.is_null() {
         return FAIL;
     }
-    // SAFETY: HDF5 gives an open file, and a place for the answer.
+    // SAFETY: HDF5 passes an open file, and a place for the result.
     unsafe { *file_handle = of(file).handle() };
     SUCCEED
 }
@@ -138,7 +138,7 @@ pub(super) unsafe extern "C" fn read(
     size: usize,
     buffer: *mut c_void,
 ) -> herr_t {
-    // SAFETY: HDF5 gives an open file and a buffer of that size.
+    // SAFETY: HDF5 passes an open file and a buffer of that size.
     unsafe { one(file, READ, Operation::Read, mem, addr, size, buffer) }
 }
 
@@ -151,7 +151,7 @@ pub(super) unsafe extern "C" fn write(
     buffer: *const c_void,
 ) -> herr_t {
     let buffer = buffer.cast_mut();
-    // SAFETY: HDF5 gives an open file and a buffer of that size, which a write only reads.
+    // SAFETY: HDF5 passes an open file and a buffer of that size, which a write only reads.
     unsafe { one(file, WRITE, Operation::Write, mem, addr, size, buffer) }
 }
 
@@ -164,14 +164,14 @@ unsafe fn one(
     size: usize,
     buffer: *mut c_void,
 ) -> herr_t {
-    // SAFETY: passed on.
+    // SAFETY: upheld by the caller.
     let file = unsafe { of(file) };
     let extent = Extent {
         offset: addr,
         length: size as u64,
         memory: buffer as usize,
     };
-    // SAFETY: passed on.
+    // SAFETY: upheld by the caller.
     status(caught(file.hdf5, what, || unsafe {
         file.move_range(operation, mem, extent)
     }))
@@ -186,7 +186,7 @@ pub(super) unsafe extern "C" fn read_vector(
     sizes: *const usize,
     bufs: *const *mut c_void,
 ) -> herr_t {
-    // SAFETY: HDF5 gives an open file and `count` ranges.
+    // SAFETY: HDF5 passes an open file and `count` ranges.
     unsafe {
         vector(
             file,
@@ -211,7 +211,7 @@ pub(super) unsafe extern "C" fn write_vector(
     bufs: *const *const c_void,
 ) -> herr_t {
     let bufs = bufs.cast();
-    // SAFETY: HDF5 gives an open file and `count` ranges, which a write only reads.
+    // SAFETY: HDF5 passes an open file and `count` ranges, which a write only reads.
     unsafe {
         vector(
             file,
@@ -226,8 +226,8 @@ pub(super) unsafe extern "C" fn write_vector(
     }
 }
 
-/// An array of HDF5's that may end early: an entry after the first one that equals the mark says that
-/// the one before it holds for all the rest.
+/// An array from HDF5 that may end early: if an entry after the first equals the mark, the entry
+/// before it applies to all remaining elements.
 struct Shortened<T> {
     entries: *const T,
     mark: T,
@@ -246,10 +246,10 @@ impl<T: Copy + PartialEq> Shortened<T> {
     }
 
     /// # Safety
-    /// The array holds for one entry more than have been asked for.
+    /// The array has ended early, or is valid for one more entry than were requested so far.
     unsafe fn next(&mut self) -> T {
         if !self.has_ended {
-            // SAFETY: it has not ended, so the entry is there.
+            // SAFETY: the array has not ended, so the entry exists.
             let entry = unsafe { *self.entries };
             self.entries = self.entries.wrapping_add(1);
             self.has_ended = self.last.is_some() && entry == self.mark;
@@ -272,7 +272,7 @@ unsafe fn vector(
     sizes: *const usize,
     bufs: *const *mut c_void,
 ) -> herr_t {
-    // SAFETY: passed on.
+    // SAFETY: upheld by the caller.
     let file = unsafe { of(file) };
     let count = count as usize;
     let body = || {
@@ -296,11 +296,11 @@ unsafe fn vector(
             };
             match kind {
                 H5FD_MEM_DRAW => raw.push(extent),
-                // SAFETY: passed on.
+                // SAFETY: upheld by the caller.
                 _ => unsafe { file.move_range(operation, kind, extent)? },
             }
         }
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         unsafe { file.move_raw(operation, &raw) }
     };
     status(caught(file.hdf5, what, body))
@@ -317,7 +317,7 @@ pub(super) unsafe extern "C" fn read_selection(
     element_sizes: *const usize,
     bufs: *const *mut c_void,
 ) -> herr_t {
-    // SAFETY: HDF5 gives an open file and `count` selections.
+    // SAFETY: HDF5 passes an open file and `count` selections.
     unsafe {
         let pairs = Pairs {
             count,
@@ -342,7 +342,7 @@ pub(super) unsafe extern "C" fn write_selection(
     element_sizes: *const usize,
     bufs: *const *const c_void,
 ) -> herr_t {
-    // SAFETY: HDF5 gives an open file and `count` selections, which a write only reads.
+    // SAFETY: HDF5 passes an open file and `count` selections, which a write only reads.
     unsafe {
         let pairs = Pairs {
             count,
@@ -356,7 +356,7 @@ pub(super) unsafe extern "C" fn write_selection(
     }
 }
 
-/// Selections as HDF5 hands them over.
+/// Selections as HDF5 passes them.
 struct Pairs {
     count: usize,
     mem_spaces: *const hid_t,
@@ -373,7 +373,7 @@ unsafe fn selection(
     mem: H5FD_mem_t,
     pairs: Pairs,
 ) -> herr_t {
-    // SAFETY: passed on.
+    // SAFETY: upheld by the caller.
     let file = unsafe { of(file) };
     let body = || {
         let mut sizes = Shortened::new(pairs.element_sizes, 0);
@@ -390,14 +390,14 @@ unsafe fn selection(
                 }
             };
             let mut act = |extents: &[Extent]| match mem {
-                // SAFETY: HDF5 vouches for the memory that the selection covers.
+                // SAFETY: HDF5 guarantees the memory that the selection covers.
                 H5FD_MEM_DRAW => unsafe { file.move_raw(operation, extents) },
                 _ => extents
                     .iter()
                     // SAFETY: as above.
                     .try_for_each(|extent| unsafe { file.move_range(operation, mem, *extent) }),
             };
-            // SAFETY: HDF5 gives dataspaces of its own, and holds its lock.
+            // SAFETY: HDF5 passes its own dataspaces, and holds its lock.
             unsafe { pair.each(file.hdf5, &mut act)? };
         }
         Ok(())
@@ -406,28 +406,28 @@ unsafe fn selection(
 }
 
 pub(super) unsafe extern "C" fn flush(file: *mut H5FD_t, _: hid_t, _: bool) -> herr_t {
-    // SAFETY: HDF5 gives an open file.
+    // SAFETY: HDF5 passes an open file.
     let file = unsafe { of(file) };
     let what = what(c"penstock_flush", "H5E_IO_g", "H5E_CANTFLUSH_g");
     status(caught(file.hdf5, what, || file.flush()))
 }
 
 pub(super) unsafe extern "C" fn truncate(file: *mut H5FD_t, _: hid_t, _: bool) -> herr_t {
-    // SAFETY: HDF5 gives an open file.
+    // SAFETY: HDF5 passes an open file.
     let file = unsafe { of(file) };
     let what = what(c"penstock_truncate", "H5E_IO_g", "H5E_SEEKERROR_g");
     status(caught(file.hdf5, what, || file.truncate()))
 }
 
 pub(super) unsafe extern "C" fn lock(file: *mut H5FD_t, rw: bool) -> herr_t {
-    // SAFETY: HDF5 gives an open file.
+    // SAFETY: HDF5 passes an open file.
     let file = unsafe { of(file) };
     let what = what(c"penstock_lock", "H5E_VFL_g", "H5E_CANTLOCKFILE_g");
     status(caught(file.hdf5, what, || file.lock(rw)))
 }
 
 pub(super) unsafe extern "C" fn unlock(file: *mut H5FD_t) -> herr_t {
-    // SAFETY: HDF5 gives an open file.
+    // SAFETY: HDF5 passes an open file.
     let file = unsafe { of(file) };
     let what = what(c"penstock_unlock", "H5E_VFL_g", "H5E_CANTUNLOCKFILE_g");
     status(caught(file.hdf5, what, || file.unlock()))
@@ -438,7 +438,7 @@ pub(super) unsafe extern "C" fn del<const SLOT: usize>(name: *const c_char, _: h
         return FAIL;
     };
     let what = what(c"penstock_delete", "H5E_VFL_g", "H5E_CANTDELETEFILE_g");
-    // SAFETY: HDF5 gives a C string.
+    // SAFETY: HDF5 passes a C string.
     status(caught(hdf5, what, || unsafe { file::delete(name) }))
 }
 
@@ -449,7 +449,7 @@ pub(super) unsafe extern "C" fn ctl(
     input: *const c_void,
     _: *mut *mut c_void,
 ) -> herr_t {
-    // SAFETY: HDF5 gives an open file.
+    // SAFETY: HDF5 passes an open file.
     let file = unsafe { of(file) };
     let what = what(c"penstock_ctl", "H5E_VFL_g", "H5E_FCNTL_g");
     let body = || match op_code {
@@ -460,7 +460,7 @@ pub(super) unsafe extern "C" fn ctl(
             };
             let destination = args.dstbuf as usize + args.dst_off as usize;
             let source = args.srcbuf as usize + args.src_off as usize;
-            // SAFETY: HDF5 vouches for both pieces of memory.
+            // SAFETY: HDF5 guarantees both memory ranges.
             unsafe { file.copy(destination, source, args.len) }
         }
         _ if flags & H5FD_CTL_FAIL_IF_UNKNOWN_FLAG != 0 => Err(Error::invalid(format!(

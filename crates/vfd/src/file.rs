@@ -1,4 +1,4 @@
-//! One open file of the driver: its descriptor, its ends, its lock, its settings.
+//! An open file of the driver: its descriptor, end addresses, lock and settings.
 
 use std::cell::UnsafeCell;
 use std::collections::HashSet;
@@ -24,41 +24,41 @@ use crate::information;
 use crate::settings::Settings;
 use penstock_hdf5::library::Session;
 
-/// The greatest address: file offsets are signed.
+/// Largest address: file offsets are signed.
 pub(crate) const MAX_ADDRESS: haddr_t = haddr_t::MAX >> 1;
 
-/// HDF5 may call from several threads, with or without a lock of its own around each call.
+/// An open file. HDF5 may call from several threads, with or without its own lock around each call.
 #[repr(C)]
 pub(crate) struct DriverFile {
-    /// The first field: HDF5 knows the file by its address, and fills it in.
+    /// Must be the first field: HDF5 identifies the file by its address, and fills the field in.
     public: UnsafeCell<H5FD_t>,
-    /// What the file handle of `H5Fget_vfd_handle` points to.
+    /// The file handle of `H5Fget_vfd_handle` points here.
     descriptor: c_int,
     owned: OwnedFd,
     pub hdf5: &'static Hdf5,
-    /// What HDF5 knows this driver by.
+    /// HDF5's identifier of this driver.
     pub driver: hid_t,
     path: PathBuf,
     writes: bool,
-    /// Which file it is, whatever its name.
+    /// Identity of the file, whatever its name.
     device: u64,
     inode: u64,
-    /// The first address beyond what HDF5 has allocated, and the first beyond the file's bytes.
+    /// First address past what HDF5 has allocated, and first address past the bytes of the file.
     eoa: AtomicU64,
     eof: AtomicU64,
     ignores_missing_locks: bool,
     settings: RwLock<Settings>,
-    /// Made when raw data first goes through the engine.
+    /// Opened when raw data first goes through the engine.
     engine: OnceLock<Arc<File>>,
     pub account: Account,
 }
 
-// SAFETY: `public` is written by HDF5 alone, before and between its calls of the driver, and never
-// read here.
+// SAFETY: only HDF5 writes `public`, before and between its calls of the driver, and the driver
+// never reads it.
 unsafe impl Sync for DriverFile {}
 
-/// The addresses of the descriptors of all open files: what a file handle of `H5Fget_vfd_handle`
-/// must be among, to be one of ours.
+/// The addresses of the descriptors of all open files. A handle of `H5Fget_vfd_handle` belongs to
+/// this driver if it is among them.
 static OPEN: LazyLock<Mutex<HashSet<usize>>> = LazyLock::new(Mutex::default);
 
 fn open_files() -> std::sync::MutexGuard<'static, HashSet<usize>> {
@@ -67,7 +67,8 @@ fn open_files() -> std::sync::MutexGuard<'static, HashSet<usize>> {
 
 impl DriverFile {
     /// # Safety
-    /// `name` is a C string, and `fapl` is a file access property list of `hdf5`, whose lock is held.
+    /// `name` is a C string, and `fapl` is a file access property list of `hdf5`, whose lock is
+    /// held.
     pub(crate) unsafe fn open(
         hdf5: &'static Hdf5,
         name: *const c_char,
@@ -78,16 +79,18 @@ impl DriverFile {
         if name.is_null() {
             return Err(Error::invalid("the file has no name"));
         }
-        // SAFETY: the caller gives a C string.
+        // SAFETY: the caller passes a C string.
         let name = unsafe { CStr::from_ptr(name) };
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
         if max_address == 0 || max_address > MAX_ADDRESS {
-            return Err(Error::invalid(format!("no file has {max_address} bytes")).in_file(path));
+            return Err(
+                Error::invalid(format!("a file cannot have {max_address} bytes")).in_file(path),
+            );
         }
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         let (settings, ignores, driver) = unsafe {
             let settings = configuration(hdf5, fapl)?;
-            // What is wrong with the environment is said now, and not by the first transfer.
+            // Reports errors of the environment now, and not in the first transfer.
             settings.in_force()?;
             let ignores = ignores_missing_locks(hdf5, fapl)?;
             (settings, ignores, (hdf5.H5Pget_driver)(fapl))
@@ -127,17 +130,18 @@ impl DriverFile {
         Ok(file)
     }
 
-    /// What `H5Fget_vfd_handle` gives: a pointer to the descriptor, an int.
+    /// Returns the handle for `H5Fget_vfd_handle`: a pointer to the descriptor, an int.
     pub(crate) fn handle(&self) -> *mut c_void {
         (&raw const self.descriptor).cast_mut().cast()
     }
 
-    /// Does `act` with the file behind a handle of `H5Fget_vfd_handle`, which must be one of ours.
+    /// Calls `act` with the file behind a handle of `H5Fget_vfd_handle`. Returns an error if the
+    /// handle does not belong to this driver.
     pub(crate) fn with_handle<T>(
         handle: *const c_void,
         act: impl FnOnce(&DriverFile) -> Result<T>,
     ) -> Result<T> {
-        // Held throughout, so that the file is not closed meanwhile.
+        // Locked throughout, so that the file is not closed meanwhile.
         let open = open_files();
         if !open.contains(&(handle as usize)) {
             return Err(
@@ -147,12 +151,12 @@ impl DriverFile {
             );
         }
         let start = handle as usize - std::mem::offset_of!(DriverFile, descriptor);
-        // SAFETY: the handle is a field of an open file, which is closed only after it was taken
-        // out of the set that is locked here.
+        // SAFETY: the handle is a field of an open file, which is closed only after its removal
+        // from the set that is locked here.
         act(unsafe { &*(start as *const DriverFile) })
     }
 
-    /// Asks the open file with this descriptor, if there is one.
+    /// Calls `ask` with the open file that has this descriptor, if there is one.
     pub(crate) fn with_descriptor<T>(
         descriptor: c_int,
         ask: impl Fn(&DriverFile) -> T,
@@ -172,7 +176,7 @@ impl DriverFile {
     pub(crate) fn descriptor(&self) -> c_int {
         self.descriptor
     }
-    /// Which file it is: its device and inode numbers.
+    /// Returns the identity of the file: its device and inode numbers.
     pub(crate) fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
@@ -185,7 +189,7 @@ impl DriverFile {
     pub(crate) fn eof(&self) -> haddr_t {
         self.eof.load(Relaxed)
     }
-    /// A write has ended at `end`.
+    /// Records that a write has ended at `end`.
     pub(crate) fn grown_to(&self, end: haddr_t) {
         self.eof.fetch_max(end, Relaxed);
     }
@@ -194,18 +198,18 @@ impl DriverFile {
         *self.settings.read().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The settings with what they leave open taken from the process and its environment.
+    /// Returns the settings, completed from those of the process and its environment.
     pub(crate) fn settings_in_force(&self) -> Result<Settings> {
         self.settings().in_force()
     }
 
-    /// Takes effect with the next transfer. How a file is striped was settled when it was made.
+    /// Replaces the settings from the next transfer on. Striping is fixed when a file is created.
     pub(crate) fn set(&self, settings: Settings) {
         *self.settings.write().unwrap_or_else(|e| e.into_inner()) = settings;
     }
 
-    /// The engine's view of the file. Its descriptors are others, so that locks on this one stay. A
-    /// failure to get them may pass, and is not kept.
+    /// Returns the engine's view of the file. It has its own descriptors, so that locks on this one
+    /// stay. A failure to open them may be temporary, and is not stored.
     pub(crate) fn engine(&self) -> Result<&Arc<File>> {
         if let Some(file) = self.engine.get() {
             return Ok(file);
@@ -221,7 +225,7 @@ impl DriverFile {
         if end == self.eof() {
             return Ok(());
         }
-        // SAFETY: ftruncate on an open descriptor touches no memory of this process.
+        // SAFETY: ftruncate on an open descriptor affects no memory of this process.
         if unsafe { libc::ftruncate(self.descriptor, end as libc::off_t) } != 0 {
             return Err(Error::last_os("cannot set the file's length").in_file(&self.path));
         }
@@ -229,19 +233,21 @@ impl DriverFile {
         Ok(())
     }
 
-    /// As the default driver, it leaves the data in the page cache, unless durability is asked for.
+    /// Leaves the data in the page cache, as the default driver does, unless durability is
+    /// requested.
     pub(crate) fn flush(&self) -> Result<()> {
         if !self.writes || self.settings_in_force()?.options.durable != Some(true) {
             return Ok(());
         }
-        // SAFETY: fdatasync on an open descriptor touches no memory of this process.
+        // SAFETY: fdatasync on an open descriptor affects no memory of this process.
         match unsafe { libc::fdatasync(self.descriptor) } {
             0 => Ok(()),
             _ => Err(Error::last_os("cannot bring the data to the medium").in_file(&self.path)),
         }
     }
 
-    /// An advisory lock, exclusive or shared, or the error that somebody else has it.
+    /// Takes an advisory lock, exclusive or shared, or returns an error if another process holds
+    /// it.
     pub(crate) fn lock(&self, exclusive: bool) -> Result<()> {
         let kind = if exclusive {
             libc::LOCK_EX
@@ -259,7 +265,7 @@ impl DriverFile {
     }
 
     fn flock(&self, how: c_int, action: &str) -> Result<()> {
-        // SAFETY: flock on an open descriptor touches no memory of this process.
+        // SAFETY: flock on an open descriptor affects no memory of this process.
         if unsafe { libc::flock(self.descriptor, how) } == 0 {
             return Ok(());
         }
@@ -274,17 +280,18 @@ impl DriverFile {
         self.account.json(&self.path, self.settings().mode)
     }
 
-    /// Closes the descriptor, and tells what the system says of it.
+    /// Closes the descriptor, and returns the error that the system reports.
     pub(crate) fn close(self: Box<Self>) -> Result<()> {
         open_files().remove(&(self.handle() as usize));
         let file = *self;
-        // HDF5 writes its superblock after it has flushed the file for the last time.
+        // HDF5 writes its superblock after its last flush of the file.
         let flushed = file.flush();
         file.account.report_closed(&file.path, file.settings().mode);
-        // The engine's descriptors first: a network file system may report a failure at the last.
+        // The engine's descriptors are closed first: a network file system may report a failure at
+        // the last close.
         drop(file.engine);
         use std::os::fd::IntoRawFd;
-        // SAFETY: the descriptor was owned by the file, and is used no more.
+        // SAFETY: the file owned the descriptor, which is not used any more.
         let closed = match unsafe { libc::close(file.owned.into_raw_fd()) } {
             0 => Ok(()),
             _ => Err(Error::last_os("cannot close the file").in_file(&file.path)),
@@ -293,7 +300,7 @@ impl DriverFile {
     }
 }
 
-/// Removes a file, as `H5Fdelete` asks.
+/// Removes a file for `H5Fdelete`.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -301,32 +308,32 @@ pub(crate) unsafe fn delete(name: *const c_char) -> Result<()> {
     if name.is_null() {
         return Err(Error::invalid("the file has no name"));
     }
-    // SAFETY: the caller gives a C string.
+    // SAFETY: the caller passes a C string.
     let path = Path::new(OsStr::from_bytes(
         unsafe { CStr::from_ptr(name) }.to_bytes(),
     ));
     std::fs::remove_file(path).map_err(|e| Error::os(&e, "cannot delete the file").in_file(path))
 }
 
-/// The settings that the property list gives: those of the file that it was made of, or a text, which
-/// may be `HDF5_DRIVER_CONFIG`.
+/// Returns the settings in the property list: those of the file from which it was made, or a
+/// configuration string, which may come from `HDF5_DRIVER_CONFIG`.
 ///
 /// # Safety
 /// As for [`DriverFile::open`].
 unsafe fn configuration(hdf5: &Hdf5, fapl: hid_t) -> Result<Settings> {
-    // SAFETY: passed on.
+    // SAFETY: upheld by the caller.
     if let Some(settings) = unsafe { inherited(hdf5, fapl) } {
         return Ok(settings);
     }
-    let unreadable = || Error::invalid("HDF5 does not give the driver's configuration");
-    // SAFETY: without a buffer only the length is told.
+    let unreadable = || Error::invalid("HDF5 does not return the driver's configuration");
+    // SAFETY: without a buffer, HDF5 only returns the length.
     let length = unsafe { (hdf5.H5Pget_driver_config_str)(fapl, std::ptr::null_mut(), 0) };
     let length = usize::try_from(length).map_err(|_| unreadable())?;
     if length == 0 {
         return Ok(Settings::default());
     }
     let mut text = vec![0u8; length + 1];
-    // SAFETY: the buffer has the length told.
+    // SAFETY: the buffer has room for the text and its NUL.
     let told =
         unsafe { (hdf5.H5Pget_driver_config_str)(fapl, text.as_mut_ptr().cast(), text.len()) };
     if told < 0 {
@@ -337,16 +344,16 @@ unsafe fn configuration(hdf5: &Hdf5, fapl: hid_t) -> Result<Settings> {
         .map_err(|error| error.about("the configuration of the penstock driver"))
 }
 
-/// The settings of the open file that HDF5 has made the list of.
+/// Returns the settings of the open file from which HDF5 made the list.
 ///
 /// # Safety
 /// As for [`DriverFile::open`].
 unsafe fn inherited(hdf5: &Hdf5, fapl: hid_t) -> Option<Settings> {
-    // Where there is nothing HDF5 calls that an error.
-    // SAFETY: the lock is held, as the caller promises.
+    // HDF5 reports an error if there is no information.
+    // SAFETY: the caller guarantees that the lock is held.
     let session = unsafe { Session::begin(hdf5) };
-    // SAFETY: HDF5 opens a file by the driver of its list, so the information is this driver's, and
-    // stays as it is while HDF5 holds the list.
+    // SAFETY: HDF5 opens a file with the driver of its list, so the information is this driver's,
+    // and does not change while HDF5 holds the list.
     let number = unsafe { (hdf5.H5Pget_driver_info)(fapl).cast::<usize>().as_ref() };
     if number.is_none() {
         // SAFETY: as above.
@@ -356,8 +363,8 @@ unsafe fn inherited(hdf5: &Hdf5, fapl: hid_t) -> Option<Settings> {
     information::settings_of(*number?)
 }
 
-/// Whether a file system without locks is taken as it is: by the environment, as HDF5 has it, else
-/// by the property list.
+/// Returns whether a file system without locks is accepted: by the environment, as in HDF5, else by
+/// the property list.
 ///
 /// # Safety
 /// As for [`DriverFile::open`].
@@ -368,16 +375,18 @@ unsafe fn ignores_missing_locks(hdf5: &Hdf5, fapl: hid_t) -> Result<bool> {
         _ => {}
     }
     let (mut uses, mut ignores) = (false, false);
-    // SAFETY: both are places for the answers.
+    // SAFETY: both results have places of their types.
     let status = unsafe { (hdf5.H5Pget_file_locking)(fapl, &mut uses, &mut ignores) };
     match status < 0 {
-        true => Err(Error::invalid("HDF5 does not tell how files are locked")),
+        true => Err(Error::invalid(
+            "HDF5 does not return the file locking settings",
+        )),
         false => Ok(ignores),
     }
 }
 
-/// Opens or makes the file as HDF5's flags say. The note tells why a new file is not striped as
-/// asked for.
+/// Opens or creates the file as HDF5's flags request. The note says why a new file is not striped
+/// as requested.
 fn open_descriptor(
     path: &Path,
     flags: c_uint,
@@ -405,7 +414,7 @@ fn open_descriptor(
         .map_err(|e| Error::os(&e, "unable to open the file").in_file(path))
 }
 
-/// The options of an open file, by its identifier.
+/// Calls `act` with an open file, given its identifier.
 ///
 /// # Safety
 /// `file` is an identifier of `hdf5`, whose lock is held.
@@ -415,7 +424,7 @@ pub(crate) unsafe fn with_identifier<T>(
     act: impl FnOnce(&DriverFile) -> Result<T>,
 ) -> Result<T> {
     let mut handle: *mut c_void = std::ptr::null_mut();
-    // SAFETY: `handle` is a place for the answer; HDF5 checks the identifier.
+    // SAFETY: `handle` is a place for the result; HDF5 checks the identifier.
     let status = unsafe { (hdf5.H5Fget_vfd_handle)(file, H5P_DEFAULT, &mut handle) };
     if status < 0 {
         return Err(Error::invalid(format!(

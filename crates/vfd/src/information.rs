@@ -1,21 +1,21 @@
-//! What a property list that HDF5 makes of an open file says of the driver: the file's settings. HDF5
-//! opens the files of external links and of virtual datasets with such a list, which has no
-//! configuration of its own.
+//! The driver information in a property list that HDF5 makes of an open file: the file's settings.
+//! HDF5 opens the files of external links and of virtual datasets with such a list, which has no
+//! configuration string.
 //!
-//! HDF5 compares what it is given byte by byte, which a `Settings` with its padding cannot be. So it
-//! is given the settings' number.
+//! HDF5 compares this information byte by byte, which the padding of `Settings` rules out. So the
+//! information is a number that stands for the settings.
 
 use std::sync::Mutex;
 
 use crate::settings::Settings;
 
-/// How long HDF5 takes the information to be.
+/// Size of the information in bytes.
 pub(crate) const SIZE: usize = size_of::<usize>();
 
-/// All settings that a list was asked for; programs have few. Equal ones have one number.
+/// All settings that were put into a list; programs have few. Equal settings have the same number.
 static KNOWN: Mutex<Vec<Settings>> = Mutex::new(Vec::new());
 
-/// The number of some settings.
+/// Returns the number of some settings.
 pub(crate) fn number_of(settings: Settings) -> usize {
     let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
     match known.iter().position(|other| *other == settings) {
@@ -27,7 +27,7 @@ pub(crate) fn number_of(settings: Settings) -> usize {
     }
 }
 
-/// The settings of a number that [`number_of`] gave.
+/// Returns the settings for a number that [`number_of`] returned.
 pub(crate) fn settings_of(number: usize) -> Option<Settings> {
     let known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
     known.get(number).copied()

@@ -1,9 +1,10 @@
 //! The virtual file driver "penstock": HDF5 files whose raw data may be in GPU memory.
 //!
-//! HDF5 calls [`callbacks`] with ranges of the file. Its own data goes by one system call; raw data
-//! in GPU memory goes through the engine, or, to compare with, in one of the ways that programs use
-//! without it ([`Mode`]). Which cases of `H5Dread` and `H5Dwrite` reach the driver with the GPU's
-//! pointer, and which HDF5 touches with the CPU before, is in `docs/hdf5-driver.md`.
+//! HDF5 calls [`callbacks`] with ranges of the file. HDF5's own data is moved by one system call.
+//! Raw data in GPU memory goes through the engine or, for comparison, by one of the methods that
+//! programs use without it ([`Mode`]). `docs/hdf5-driver.md` lists for which cases of `H5Dread` and
+//! `H5Dwrite` the driver receives the GPU pointer, and in which HDF5 accesses the data with the CPU
+//! first.
 
 #![deny(missing_docs, unreachable_pub, rustdoc::broken_intra_doc_links)]
 
@@ -32,7 +33,7 @@ pub use settings::{Mode, Settings};
 
 const NAME: &CStr = c"penstock";
 
-/// Identifies the driver to HDF5, beside its name: the values from 512 on are for everybody.
+/// HDF5's number of the driver, in addition to its name: values from 512 on are for general use.
 const VALUE: i32 = 27_022;
 
 const fn class<const SLOT: usize>() -> H5FD_class_t {
@@ -78,16 +79,16 @@ const fn class<const SLOT: usize>() -> H5FD_class_t {
         unlock: Some(callbacks::unlock),
         del: Some(callbacks::del::<SLOT>),
         ctl: Some(callbacks::ctl),
-        // Free space of metadata and of raw data apart, as with the default driver: default, super,
-        // B-tree, raw, global heap, local heap, object header.
+        // Free space of metadata and raw data is separate, as in the default driver. In order:
+        // default, super, B-tree, raw, global heap, local heap, object header.
         fl_map: [METADATA, METADATA, METADATA, RAW, RAW, METADATA, METADATA],
     }
 }
 
 static CLASSES: [H5FD_class_t; SLOTS] = [class::<0>(), class::<1>(), class::<2>(), class::<3>()];
 
-/// The driver for the HDF5 that holds `code`, the address of one of its instructions. Nothing of
-/// HDF5 is called.
+/// Returns the driver for the HDF5 that contains `code`, the address of one of its instructions.
+/// Calls no function of HDF5.
 pub fn class_for(code: *const c_void) -> Result<&'static H5FD_class_t> {
     plain_files::register(PlainDriver {
         has_opened,
@@ -96,19 +97,19 @@ pub fn class_for(code: *const c_void) -> Result<&'static H5FD_class_t> {
     Ok(&CLASSES[slot_of(code)?])
 }
 
-/// Makes a file access property list use the driver, with options as in `HDF5_DRIVER_CONFIG`.
+/// Sets the driver on a file access property list, with options as in `HDF5_DRIVER_CONFIG`.
 ///
 /// # Safety
 /// `fapl` is an identifier of `hdf5`, whose lock is held.
 pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Result<()> {
-    // Said here rather than when a file is opened with it.
+    // Reports invalid options here instead of when a file is opened.
     Settings::parse(options)?;
     let class = class_for(hdf5.H5open as *const c_void)?;
     let failed = |action: &str| Error::new(Kind::Invalid, format!("HDF5 cannot {action}"));
     let options = c_text(options);
-    // SAFETY: the class lives for ever, the texts are C strings, and HDF5 checks the identifier.
+    // SAFETY: the class is static, the texts are C strings, and HDF5 checks the identifier.
     unsafe {
-        // Asked each time: H5close forgets what was registered.
+        // Queried each time, because H5close drops all registrations.
         if (hdf5.H5FDis_driver_registered_by_name)(NAME.as_ptr()) <= 0
             && (hdf5.H5FDregister)(class) < 0
         {
@@ -122,37 +123,40 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
     }
 }
 
-/// As [`set_on_access_list`], for a caller that knows HDF5's error stack and no other.
+/// Does the same as [`set_on_access_list`], and pushes an error onto HDF5's error stack for callers
+/// that only know that.
 ///
 /// # Safety
 /// As for [`set_on_access_list`].
 pub unsafe fn set_on_access_list_and_push(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Result<()> {
     const SET: callback::What =
         callback::what(c"penstock_fapl_set", "H5E_PLIST_g", "H5E_CANTSET_g");
-    // SAFETY: passed on.
+    // SAFETY: upheld by the caller.
     unsafe { set_on_access_list(hdf5, fapl, options) }
         .inspect_err(|error| callback::push(hdf5, SET, error))
 }
 
-/// Whether this driver, and no other above it, has opened the file with this driver and handle, as
-/// `H5Pget_driver` and `H5Fget_vfd_handle` tell them: then offsets are those of one plain file.
+/// Returns whether this driver, with no other above it, has opened the file with this driver
+/// identifier and handle, as returned by `H5Pget_driver` and `H5Fget_vfd_handle`. Offsets are then
+/// those of one plain file.
 fn has_opened(driver: hid_t, handle: *const c_void) -> bool {
     DriverFile::with_handle(handle, |file| Ok(file.driver == driver)).unwrap_or(false)
 }
 
-/// What the options say of the file that this driver has open with a descriptor; nothing if it has none.
+/// Returns the options of the file that this driver has open with a descriptor; the defaults if
+/// there is none.
 fn options_of(descriptor: c_int) -> Options {
     let options = DriverFile::with_descriptor(descriptor, |file| file.settings().options);
     options.unwrap_or_default()
 }
 
-/// Replaces the options of an open file, from the next transfer on.
+/// Replaces the options of an open file from the next transfer on.
 ///
 /// # Safety
 /// `file` is an identifier of `hdf5`, whose lock is held.
 pub unsafe fn set_options(hdf5: &Hdf5, file: hid_t, options: &str) -> Result<()> {
     let settings = Settings::parse(options)?;
-    // SAFETY: passed on.
+    // SAFETY: upheld by the caller.
     unsafe {
         with_identifier(hdf5, file, |file| {
             file.set(settings);
@@ -161,11 +165,11 @@ pub unsafe fn set_options(hdf5: &Hdf5, file: hid_t, options: &str) -> Result<()>
     }
 }
 
-/// What was moved for an open file so far, as JSON.
+/// Returns what was moved for an open file so far, as JSON.
 ///
 /// # Safety
 /// `file` is an identifier of `hdf5`, whose lock is held.
 pub unsafe fn report(hdf5: &Hdf5, file: hid_t) -> Result<String> {
-    // SAFETY: passed on.
+    // SAFETY: upheld by the caller.
     unsafe { with_identifier(hdf5, file, |file| Ok(file.report().to_string())) }
 }

@@ -1,4 +1,5 @@
-//! Selections of a file and of memory, which HDF5 hands to the driver as dataspaces, as ranges.
+//! Converts the selections of file and memory that HDF5 passes to the driver as dataspaces to
+//! ranges.
 
 use std::ffi::c_uint;
 
@@ -6,23 +7,22 @@ use penstock_engine::Extent;
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{Hdf5, haddr_t, hid_t, hsize_t};
 
-/// One selection in the file with the one in memory that it belongs to, element by element in the
-/// order of each.
+/// A selection in the file and the matching one in memory, whose elements correspond in order.
 pub(crate) struct Pair {
     pub file_space: hid_t,
     pub memory_space: hid_t,
-    /// Address in the file of the first element of the file's dataspace.
+    /// File address of the first element of the file dataspace.
     pub offset: haddr_t,
-    /// Address in memory of the first element of the memory's dataspace.
+    /// Memory address of the first element of the memory dataspace.
     pub memory: usize,
     pub element_size: usize,
 }
 
-/// Ranges that are handed on at a time: some megabytes of them.
+/// Number of ranges passed on at a time; they take some megabytes.
 const BATCH: usize = 1 << 16;
 
 impl Pair {
-    /// Calls `act` with the ranges of the selection, a batch at a time.
+    /// Calls `act` with the ranges of the selection, in batches.
     ///
     /// # Safety
     /// The spaces are dataspaces of `hdf5`, whose lock is held.
@@ -31,7 +31,7 @@ impl Pair {
         hdf5: &Hdf5,
         act: &mut dyn FnMut(&[Extent]) -> Result<()>,
     ) -> Result<()> {
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         let (mut file, mut memory) = unsafe {
             (
                 Sequences::of(hdf5, self.file_space, self.element_size)?,
@@ -82,7 +82,7 @@ impl Pair {
     }
 }
 
-/// Bytes of a dataspace, counted from its first element.
+/// A range of bytes of a dataspace, counted from its first element.
 #[derive(Clone, Copy, Default)]
 struct Run {
     start: u64,
@@ -98,7 +98,7 @@ impl Run {
 
 const FETCHED: usize = 1024;
 
-/// The runs of bytes that a dataspace selects, in its order.
+/// The byte ranges that a dataspace selects, in its order.
 struct Sequences<'a> {
     hdf5: &'a Hdf5,
     iterator: hid_t,
@@ -110,15 +110,15 @@ struct Sequences<'a> {
 
 impl<'a> Sequences<'a> {
     /// # Safety
-    /// `space` is a dataspace of `hdf5`, whose lock is held as long as the answer lives.
+    /// `space` is a dataspace of `hdf5`, whose lock is held as long as the result lives.
     unsafe fn of(hdf5: &'a Hdf5, space: hid_t, element_size: usize) -> Result<Self> {
-        // The iterator only reads the selection, which nobody changes meanwhile.
+        // The iterator only reads the selection, which does not change meanwhile.
         const SHARE_WITH_DATASPACE: c_uint = 2;
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller guarantees it.
         let iterator =
             unsafe { (hdf5.H5Ssel_iter_create)(space, element_size, SHARE_WITH_DATASPACE) };
         if iterator < 0 {
-            return Err(Error::invalid("HDF5 does not tell what is selected"));
+            return Err(Error::invalid("HDF5 does not return the selection"));
         }
         Ok(Sequences {
             hdf5,
@@ -134,7 +134,7 @@ impl<'a> Sequences<'a> {
         if self.next == self.fetched {
             let mut elements = 0usize;
             self.next = 0;
-            // SAFETY: the places are as long as said; the lock is held, as `of` asks.
+            // SAFETY: the arrays have the lengths passed; the lock is held, as `of` requires.
             let status = unsafe {
                 (self.hdf5.H5Ssel_iter_get_seq_list)(
                     self.iterator,
@@ -147,7 +147,7 @@ impl<'a> Sequences<'a> {
                 )
             };
             if status < 0 {
-                return Err(Error::invalid("HDF5 does not tell what is selected"));
+                return Err(Error::invalid("HDF5 does not return the selection"));
             }
         }
         if self.fetched == 0 {

@@ -1,27 +1,28 @@
-//! The options of the driver: the engine's own, how GPU data is moved, and how a new file is striped.
+//! The options of the driver: those of the engine, the mode for GPU data, and the striping of new
+//! files.
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::options::{Options, parse_size};
 use penstock_engine::options_without_engine;
 
-/// How raw data in GPU memory is moved. All but `Auto` and `Gds` are what programs do without
-/// Penstock, to compare with (Ravi, Byna, Koziol, "GPU Direct I/O with HDF5", PDSW 2020).
+/// How raw data in GPU memory is moved. All modes except `Auto` and `Gds` are what programs do
+/// without Penstock, for comparison (Ravi, Byna, Koziol, "GPU Direct I/O with HDF5", PDSW 2020).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// By the engine, as the option `route` says.
+    /// By the engine, with the option `route`.
     #[default]
     Auto,
     /// One `pread` or `pwrite` and one copy through pageable memory.
     Sec2,
-    /// As `Sec2`, past the page cache.
+    /// As `Sec2`, with direct I/O.
     Direct,
     /// As `Sec2`, through pinned memory.
     Sec2Pinned,
     /// As `Direct`, through pinned memory.
     DirectPinned,
-    /// As `Sec2`, by several threads, a block each.
+    /// As `Sec2`, by several threads with one block each.
     PosixMt,
-    /// By cuFile, or not at all.
+    /// By cuFile, or an error.
     Gds,
 }
 
@@ -36,7 +37,7 @@ const MODES: [(&str, Mode); 7] = [
 ];
 
 impl Mode {
-    /// What the option `mode` takes for it.
+    /// Returns the value of the option `mode` that selects it.
     pub fn name(self) -> &'static str {
         MODES
             .iter()
@@ -54,25 +55,25 @@ impl Mode {
     }
 }
 
-/// What an option string says.
+/// The contents of an option string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// How raw data travel.
+    /// How raw data is moved.
     pub mode: Mode,
-    /// Those of the engine, for each transfer.
+    /// Options of the engine for each transfer.
     pub options: Options,
-    /// Storage targets that a new file is spread over, where the file system has stripes.
+    /// Number of storage targets for a new file, on file systems with striping.
     pub stripe_count: Option<u32>,
-    /// Bytes of a stripe of a new file.
+    /// Stripe size of a new file, in bytes.
     pub stripe_size: Option<u64>,
 }
 
-/// Lustre takes multiples of this (`LOV_MIN_STRIPE_SIZE` of lustre_user.h).
+/// Lustre requires multiples of this (`LOV_MIN_STRIPE_SIZE` of lustre_user.h).
 const STRIPE_UNIT: u64 = 64 << 10;
 
 impl Settings {
-    /// Reads "threads=8;block=4MiB;route=auto;mode=auto;stripe_count=8;stripe_size=4MiB". Keys may
-    /// be left out.
+    /// Parses "threads=8;block=4MiB;route=auto;mode=auto;stripe_count=8;stripe_size=4MiB". All keys
+    /// are optional.
     pub fn parse(text: &str) -> Result<Settings> {
         let mut settings = Settings::default();
         let mut others = |key: &str, value: &str| {
@@ -89,7 +90,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// With what is left open taken from the process and its environment.
+    /// Returns the settings, completed from those of the process and its environment.
     pub fn in_force(self) -> Result<Settings> {
         let options = options_without_engine(self.options)?;
         Ok(Settings { options, ..self })

@@ -1,5 +1,5 @@
-//! Reads and writes of the driver: HDF5's own data by one system call, raw data by where its memory
-//! is.
+//! The driver's reads and writes: HDF5's own data by one system call, raw data depending on the
+//! kind of its memory.
 
 use std::time::Instant;
 
@@ -17,15 +17,15 @@ use crate::baseline;
 use crate::file::{DriverFile, MAX_ADDRESS};
 use crate::settings::Mode;
 
-/// Raw data in host memory from this size on is moved by several workers.
+/// From this size on, raw data in host memory is moved by several workers.
 const LARGE: u64 = 4 << 20;
 
-/// From so many pieces on, raw data in host memory is moved by the engine, which reads neighbours
-/// together.
+/// From this number of ranges on, raw data in host memory is moved by the engine, which merges
+/// neighbouring ranges.
 const MANY: usize = 8;
 
 impl DriverFile {
-    /// Moves one range. A read beyond the end of the file gives zeros, as with the default driver.
+    /// Moves one range. A read past the end of the file returns zeros, as in the default driver.
     ///
     /// # Safety
     /// The memory of the extent is valid (for writing, if the operation is a read) until the call
@@ -38,27 +38,27 @@ impl DriverFile {
     ) -> Result<()> {
         self.check(&extent)?;
         if kind != H5FD_MEM_DRAW {
-            // SAFETY: passed on; what is not raw data is HDF5's own, in host memory.
+            // SAFETY: upheld by the caller; only raw data may be outside host memory.
             return unsafe { self.move_host(operation, Way::Metadata, &extent) };
         }
         if is_on_gpu(extent.memory)? {
             let allocation = Memory::at(extent.memory)?;
-            // SAFETY: passed on.
+            // SAFETY: upheld by the caller.
             return unsafe { self.move_gpu(operation, &[extent], vec![allocation]) };
         }
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         unsafe { self.move_raw_host(operation, &[extent]) }
     }
 
-    /// Moves many ranges of raw data, host and GPU memory mixed as they come. Of what is written twice
-    /// the last counts, as with the default driver.
+    /// Moves many ranges of raw data, in any mix of host and GPU memory. If a write covers bytes
+    /// twice, the last range wins, as in the default driver.
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range), for each extent.
     pub(crate) unsafe fn move_raw(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
         if operation == Operation::Write && Extent::overlap(extents).is_some() {
             let one = |extent: &Extent| {
-                // SAFETY: passed on.
+                // SAFETY: upheld by the caller.
                 unsafe { self.move_range(operation, H5FD_MEM_DRAW, *extent) }
             };
             return extents.iter().try_for_each(one);
@@ -78,7 +78,7 @@ impl DriverFile {
                 on_host.push(*extent);
             }
         }
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         unsafe {
             if !on_gpu.is_empty() {
                 self.move_gpu(operation, &on_gpu, allocations)?;
@@ -92,7 +92,7 @@ impl DriverFile {
         match end.is_some_and(|end| end <= MAX_ADDRESS) {
             true => Ok(()),
             false => Err(
-                Error::invalid("the range is beyond what a file can have").at(
+                Error::invalid("the range ends past the largest file offset").at(
                     self.path(),
                     extent.offset,
                     extent.length,
@@ -108,31 +108,31 @@ impl DriverFile {
         let is_much = bytes >= LARGE || extents.len() >= MANY;
         let mode = self.settings().mode;
         if is_much && mode == Mode::PosixMt && refuse_fork().is_ok() {
-            // SAFETY: passed on.
+            // SAFETY: upheld by the caller.
             return unsafe { baseline::move_host(self, operation, extents) };
         }
         if is_much && mode == Mode::Auto && refuse_fork().is_ok() {
             let options = self.host_options()?;
             match self.engine() {
-                // SAFETY: passed on.
+                // SAFETY: upheld by the caller.
                 Ok(_) => return unsafe { self.by_engine(operation, extents, None, options) },
-                // Host memory needs no more than the descriptor that is there.
+                // Host memory needs only the descriptor that is open already.
                 Err(error) => self.account.note(&format!("moved by one thread: {error}")),
             }
         }
         for extent in extents {
-            // SAFETY: passed on.
+            // SAFETY: upheld by the caller.
             unsafe { self.move_host(operation, Way::By(Path::HostBuffered), extent)? };
         }
         match operation {
             Operation::Read => Ok(()),
-            // Durable is what a write of the engine's would be now.
+            // Makes the data durable if requested, as a write by the engine does.
             Operation::Write => self.flush(),
         }
     }
 
-    /// Raw data in host memory goes through the page cache unless it is asked not to: programs
-    /// read it again, and HDF5 keeps its metadata there.
+    /// Returns the options for raw data in host memory. It goes through the page cache unless the
+    /// options say otherwise: programs read it again, and HDF5's metadata is there.
     fn host_options(&self) -> Result<Options> {
         let options = self.settings_in_force()?.options;
         Ok(Options {
@@ -149,7 +149,8 @@ impl DriverFile {
         extents: &[Extent],
         mut allocations: Vec<Memory>,
     ) -> Result<()> {
-        // What the application has queued is done before its memory is touched, as for cudaMemcpy.
+        // Work that the application has queued must finish before its memory is accessed, as for
+        // cudaMemcpy.
         for memory in &allocations {
             copy::follow_default_stream(memory)?;
         }
@@ -159,9 +160,9 @@ impl DriverFile {
         };
         let settings = self.settings_in_force()?;
         match settings.mode {
-            // SAFETY: passed on.
+            // SAFETY: upheld by the caller.
             Mode::Auto => unsafe { self.by_engine(operation, extents, memory, settings.options) },
-            // SAFETY: passed on.
+            // SAFETY: upheld by the caller.
             _ => unsafe { baseline::move_gpu(self, operation, extents, &settings) },
         }
     }
@@ -179,7 +180,7 @@ impl DriverFile {
         let within;
         let extents = match operation {
             Operation::Read => {
-                // SAFETY: passed on.
+                // SAFETY: upheld by the caller.
                 within = unsafe { self.zero_beyond_the_end(extents)? };
                 within.as_deref().unwrap_or(extents)
             }
@@ -191,7 +192,7 @@ impl DriverFile {
         let file = self.engine()?;
         let mut order = Order::new(operation, extents, options);
         order.memory = memory;
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         let report = unsafe { request::run(file, order)? };
         self.account.moved_by_engine(operation, &report, since);
         if operation == Operation::Write {
@@ -204,8 +205,8 @@ impl DriverFile {
         Ok(())
     }
 
-    /// Fills what lies beyond the end of the file with zeros, and returns what lies before it;
-    /// `None` if that is all of it.
+    /// Zeroes the memory of what lies past the end of the file, and returns the extents before it;
+    /// `None` if nothing lies past it.
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range).
@@ -229,14 +230,14 @@ impl DriverFile {
             }
             if before < extent.length {
                 let beyond = (extent.length - before) as usize;
-                // SAFETY: the tail of an extent that the caller vouches for.
+                // SAFETY: the tail of an extent that the caller guarantees to be valid.
                 unsafe { copy::zero(extent.memory + before as usize, beyond)? };
             }
         }
         Ok(Some(within))
     }
 
-    /// One range by one system call, or as many as the kernel makes of it.
+    /// Moves one range by one system call, or by more if the kernel transfers less at a time.
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range), in host memory.
@@ -249,7 +250,7 @@ impl DriverFile {
         let since = Instant::now();
         let buffer = extent.memory as *mut u8;
         let (length, offset) = (extent.length, extent.offset);
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         let (done, stop) = unsafe {
             position::transfer(None, self.descriptor(), operation, buffer, length, offset)
         };
@@ -278,35 +279,37 @@ impl DriverFile {
         Ok(())
     }
 
-    /// Copies between two pieces of memory of any kind, as HDF5 asks a driver that manages memory.
+    /// Copies between two memory ranges of any kind, as HDF5 requires of a driver that manages
+    /// memory.
     ///
     /// # Safety
-    /// Both pieces are valid for `length` bytes, and do not overlap.
+    /// Both ranges are valid for `length` bytes, and do not overlap.
     pub(crate) unsafe fn copy(
         &self,
         destination: usize,
         source: usize,
         length: usize,
     ) -> Result<()> {
-        // A child made by fork has no GPU.
+        // The child of a fork has no GPU.
         if refuse_fork().is_err() || memory::are_on_host([destination, source])? {
-            // SAFETY: passed on; the CPU reaches both.
+            // SAFETY: upheld by the caller; the CPU can access both ranges.
             unsafe {
                 std::ptr::copy_nonoverlapping(source as *const u8, destination as *mut u8, length)
             };
-            // HDF5 asks for each row of a chunk: to count it would take as long.
+            // Not counted: HDF5 requests one copy for each row of a chunk, and counting would take
+            // as long.
             return Ok(());
         }
         let since = Instant::now();
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         unsafe { copy::copy(destination, source, length)? };
         self.account.copied(length as u64, since);
         Ok(())
     }
 }
 
-/// Whether the CPU does not reach the address, or should not: device and managed memory.
+/// Returns whether the CPU cannot access the address, or should not: device and managed memory.
 fn is_on_gpu(address: usize) -> Result<bool> {
-    // A child made by fork has no GPU, and its driver answers nothing.
+    // The child of a fork has no GPU, and the CUDA driver does not work in it.
     Ok(refuse_fork().is_ok() && !memory::is_on_host(address)?)
 }

@@ -1,11 +1,12 @@
-//! A dataset cut into chunks.
+//! An array cut into chunks.
 
 use penstock_engine::error::{Error, Kind, Result};
 
-/// Dimensions that a dataset has at most. Formats that are read through this crate allow no more.
+/// Largest number of dimensions of an array. Formats that are read through this crate allow no
+/// more.
 pub const MAX_RANK: usize = 32;
 
-/// A dataset cut into chunks. Chunks are numbered in C order of their coordinates.
+/// An array cut into chunks. Chunks are numbered in C order of their coordinates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkGrid {
     shape: Vec<u64>,
@@ -16,7 +17,7 @@ pub struct ChunkGrid {
 }
 
 impl ChunkGrid {
-    /// An error if ranks differ, a chunk is empty, or a number is too large to count with.
+    /// Makes a grid. Returns an error if the ranks differ, a chunk is empty, or a number overflows.
     pub fn new(shape: &[u64], chunk: &[u64]) -> Result<ChunkGrid> {
         let nonsense = |what: &str| {
             Error::new(
@@ -25,7 +26,7 @@ impl ChunkGrid {
             )
         };
         if shape.len() != chunk.len() || shape.len() > MAX_RANK {
-            return Err(nonsense("the ranks do not fit"));
+            return Err(nonsense("the ranks do not match"));
         }
         if chunk.contains(&0) {
             return Err(nonsense("they are empty"));
@@ -46,13 +47,13 @@ impl ChunkGrid {
             false => product(&counts).ok_or_else(|| nonsense("they are too many to count"))?,
         };
         let elements = product(chunk).ok_or_else(|| nonsense("they are too large"))?;
-        // Also the end of the last chunk must be a number.
+        // The end of the last chunk must fit into an `i64`, too.
         let fits = |(s, c): (&u64, &u64)| {
             s.checked_add(*c)
                 .is_some_and(|end| i64::try_from(end).is_ok())
         };
         if !shape.iter().zip(chunk).all(fits) {
-            return Err(nonsense("they reach too far"));
+            return Err(nonsense("they end past the largest possible index"));
         }
         Ok(ChunkGrid {
             shape: shape.to_vec(),
@@ -63,28 +64,28 @@ impl ChunkGrid {
         })
     }
 
-    /// Shape of the dataset in elements.
+    /// Returns the shape of the array in elements.
     pub fn shape(&self) -> &[u64] {
         &self.shape
     }
-    /// Shape of a chunk in elements.
+    /// Returns the shape of a chunk in elements.
     pub fn chunk(&self) -> &[u64] {
         &self.chunk
     }
-    /// Number of chunks along each dimension.
+    /// Returns the number of chunks along each dimension.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }
-    /// Number of chunks that the dataset would have if all were allocated.
+    /// Returns the number of chunks that the array has if all are allocated.
     pub fn total(&self) -> u64 {
         self.total
     }
-    /// Elements of a chunk, those outside the dataset included.
+    /// Returns the number of elements of a chunk, those outside the array included.
     pub fn elements(&self) -> u64 {
         self.elements
     }
 
-    /// The number of the chunk at `coordinates`, which are inside the grid.
+    /// Returns the number of the chunk at `coordinates`, which must be inside the grid.
     pub fn number(&self, coordinates: &[u64]) -> u64 {
         coordinates
             .iter()
@@ -92,7 +93,7 @@ impl ChunkGrid {
             .fold(0, |all, (at, count)| all * count + at)
     }
 
-    /// Coordinates, counted in chunks, of the chunk with this number.
+    /// Returns the coordinates, in units of chunks, of the chunk with this number.
     pub fn coordinates(&self, number: u64) -> Vec<u64> {
         let mut left = number;
         let mut coordinates = vec![0; self.counts.len()];
@@ -103,7 +104,7 @@ impl ChunkGrid {
         coordinates
     }
 
-    /// Whether the chunk sticks out of the dataset.
+    /// Returns whether the chunk extends past the edge of the array.
     pub fn is_partial(&self, number: u64) -> bool {
         let sizes = self.shape.iter().zip(&self.chunk);
         self.coordinates(number)

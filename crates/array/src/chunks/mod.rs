@@ -1,4 +1,4 @@
-//! Chunks: how a dataset is cut into them, and where they lie in the file.
+//! Chunks: how an array is cut into them, and where they lie in the file.
 
 mod grid;
 mod table;

@@ -1,24 +1,24 @@
-//! Where the chunks of a dataset lie in the file.
+//! Where the chunks of an array lie in the file.
 
 use penstock_engine::error::{Error, Kind, Result};
 
 use super::ChunkGrid;
 
-/// The address of a chunk that an index lists without storage.
+/// Address of a chunk that an index lists without storage.
 pub const NO_STORAGE: u64 = u64::MAX;
 
 /// One allocated chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredChunk {
-    /// Offset in the file, user block included.
+    /// File offset, counted from the start of the file (user block included).
     pub address: u64,
-    /// Bytes in the file.
+    /// Number of stored bytes.
     pub size: u64,
-    /// Bit `i` is set if filter `i` was left out.
+    /// Filter mask: bit `i` is set if filter `i` was skipped.
     pub mask: u32,
 }
 
-/// All allocated chunks of a dataset, sorted by number: 28 bytes a chunk.
+/// All allocated chunks of an array, sorted by number; 28 bytes a chunk.
 #[derive(Clone, Debug)]
 pub struct ChunkTable {
     grid: ChunkGrid,
@@ -26,33 +26,33 @@ pub struct ChunkTable {
     addresses: Vec<u64>,
     sizes: Vec<u64>,
     masks: Vec<u32>,
-    /// Numbers of chunks that the file lists more than once. Nobody can say which entry is right.
+    /// Numbers of chunks that the file lists more than once: which entry is right cannot be known.
     repeated: Vec<u64>,
     end: u64,
     file_size: u64,
 }
 
 impl ChunkTable {
-    /// The grid whose chunks are listed.
+    /// Returns the grid whose chunks are listed.
     pub fn grid(&self) -> &ChunkGrid {
         &self.grid
     }
-    /// Number of allocated chunks.
+    /// Returns the number of allocated chunks.
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
-    /// Whether no chunk is allocated.
+    /// Returns whether no chunk is allocated.
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }
 
-    /// Behind the last byte of the file that belongs to a chunk.
+    /// Returns the end offset of the last byte of the file that belongs to a chunk.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// The stored chunk with this number; `None` if it is not allocated. An entry that cannot be
-    /// true is an error here, not when the table is read, so that it spoils no other chunk.
+    /// Returns the stored chunk with this number; `None` if it is not allocated. An impossible
+    /// entry is an error here and not when the table is read, so that it affects no other chunk.
     pub fn find(&self, number: u64) -> Result<Option<StoredChunk>> {
         let position = if self.numbers.len() as u64 == self.grid.total() {
             usize::try_from(number).ok().filter(|at| *at < self.len())
@@ -96,7 +96,7 @@ impl ChunkTable {
     }
 }
 
-/// Makes a table from entries in any order.
+/// Builds a table from entries in any order.
 #[derive(Debug)]
 pub struct TableBuilder {
     table: ChunkTable,
@@ -104,7 +104,7 @@ pub struct TableBuilder {
 }
 
 impl TableBuilder {
-    /// A table without chunks, of a file of `file_size` bytes.
+    /// Returns a builder without chunks, for a file of `file_size` bytes.
     pub fn new(grid: ChunkGrid, file_size: u64) -> Self {
         TableBuilder {
             table: ChunkTable {
@@ -121,23 +121,23 @@ impl TableBuilder {
         }
     }
 
-    /// The length of the file, behind which no chunk can lie.
+    /// Returns the length of the file, past which no chunk can lie.
     pub fn file_size(&self) -> u64 {
         self.table.file_size
     }
 
-    /// The file has grown since the builder was made.
+    /// Updates the length of a file that has grown since the builder was made.
     pub fn set_file_size(&mut self, size: u64) {
         self.table.file_size = size;
     }
 
-    /// The grid whose chunks are listed.
+    /// Returns the grid whose chunks are listed.
     pub fn grid(&self) -> &ChunkGrid {
         &self.table.grid
     }
 
-    /// Adds the chunk whose first element is at `first`. Chunks without an address and chunks
-    /// outside the dataset, which a writer may be about to extend, are passed over.
+    /// Adds the chunk whose first element is at `first`. Ignores chunks without an address, and
+    /// chunks outside the array, which a writer may be about to extend.
     pub fn add(&mut self, first: &[u64], stored: StoredChunk) -> Result<()> {
         let grid = &self.table.grid;
         if first.len() != grid.shape().len() {
@@ -149,8 +149,8 @@ impl TableBuilder {
                 ),
             ));
         }
-        // Where there are no elements, no chunk is inside, and the chunks of the other dimensions may
-        // be too many to count.
+        // An array without elements contains no chunk, and the number of chunks along its other
+        // dimensions may overflow.
         if stored.address == NO_STORAGE || grid.total() == 0 {
             return Ok(());
         }
@@ -169,7 +169,7 @@ impl TableBuilder {
             if coordinate >= *count {
                 return Ok(());
             }
-            // Inside the grid no number exceeds the total, which was counted.
+            // Cannot overflow: no number in the grid exceeds the total, which was checked.
             number = number * count + coordinate;
         }
         let table = &mut self.table;
@@ -202,7 +202,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Sorts the chunks, and notes those that were added more than once.
+    /// Sorts the chunks and records those that were added more than once.
     pub fn finish(self) -> ChunkTable {
         let mut table = self.table;
         if self.is_sorted {

@@ -1,4 +1,4 @@
-//! A plan with the files, and all else, that it takes to carry it out.
+//! A plan together with its files and everything else that its execution needs.
 
 use std::sync::Arc;
 
@@ -13,39 +13,39 @@ use penstock_engine::report::{Counters, Path};
 use super::buffer::{Buffer, no_memory};
 use crate::{ChunkJob, FileRange, Plan, Work};
 
-/// A plan bound to its files: an array, or a part of one, on its way between a file and memory.
+/// A plan bound to its files: all or part of an array that moves between a file and memory.
 #[derive(Debug)]
 pub struct BoundPlan {
-    /// What is moved.
+    /// The transfer.
     pub plan: Arc<Plan>,
-    /// The file of the array; those of its segments, in their order. One that cannot be opened is an
-    /// error only if something is read from it.
+    /// The file of the array, or those of its segments in order. A file that cannot be opened is an
+    /// error only when something is read from it.
     pub files: Vec<Result<Arc<File>>>,
-    /// What happens to the part of each element that is moved.
+    /// Conversion of the moved part of each element.
     pub change: Change,
-    /// Whether chunks are read past the page cache.
+    /// Whether chunks are read with direct I/O, bypassing the page cache.
     pub direct: Direct,
-    /// The elements, where they are in memory already.
+    /// The elements, if they are in memory already.
     pub given: Option<Given>,
 }
 
-/// Elements that somebody else has read.
+/// Elements that were read elsewhere.
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// All of them, in C order.
+    /// All elements in C order.
     pub bytes: Arc<[u8]>,
-    /// How reports call the way that they came.
+    /// The path that reports name for these bytes.
     pub path: Path,
 }
 
-/// What was read for some jobs.
+/// The stored bytes of some jobs.
 pub struct Stored<'a> {
     bytes: &'a [u8],
     start: u64,
     came: Came,
 }
 
-/// How stored bytes came into memory.
+/// How stored bytes reached memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Came {
     Buffered,
@@ -54,7 +54,8 @@ enum Came {
 }
 
 impl Stored<'_> {
-    /// How the bytes came: one of the two paths, or that of elements which were in memory.
+    /// Returns the path that the bytes took: one of the two given, or that of elements which were
+    /// in memory already.
     pub fn path(&self, buffered: Path, direct: Path) -> Path {
         match self.came {
             Came::Buffered => buffered,
@@ -63,7 +64,7 @@ impl Stored<'_> {
         }
     }
 
-    /// The stored bytes of a job, from `from` to `to` of them.
+    /// Returns the bytes `from..to` of a job's stored bytes.
     pub fn of(&self, job: &ChunkJob, (from, to): (u64, u64)) -> &[u8] {
         let start = (job.address + from - self.start) as usize;
         &self.bytes[start..start + (to - from) as usize]
@@ -71,8 +72,8 @@ impl Stored<'_> {
 }
 
 impl BoundPlan {
-    /// The stored bytes of a job that are needed: all that is to be decoded, or else the part that
-    /// is selected.
+    /// Returns the range of a job's stored bytes that is needed: all of them if they are decoded,
+    /// else the selected part.
     pub fn needed(&self, job: &ChunkJob) -> (u64, u64) {
         if job.is_plain {
             job.span
@@ -81,7 +82,7 @@ impl BoundPlan {
         }
     }
 
-    /// Reads what some jobs need by one call. Their addresses ascend.
+    /// Reads what some jobs need in one call. The jobs must be sorted by address.
     pub fn fetch<'b>(
         &'b self,
         jobs: &[ChunkJob],
@@ -94,8 +95,8 @@ impl BoundPlan {
             .map_err(|error| self.unreadable(jobs, error))
     }
 
-    /// Whether what a job needs comes through the page cache as it is, so that it can be read to
-    /// anywhere.
+    /// Returns whether what a job needs is read through the page cache unchanged, so that it can be
+    /// read into any memory.
     pub fn comes_straight(&self, job: &ChunkJob, counters: &Counters) -> Result<bool> {
         if !job.is_plain || self.given.is_some() || self.plan.is_in_segments() {
             return Ok(false);
@@ -104,24 +105,24 @@ impl BoundPlan {
         Ok(!self.side(counters)?.goes_direct(start, end - start))
     }
 
-    /// Reads what such a job needs into memory of its length.
+    /// Reads what such a job needs into memory of exactly that length.
     pub fn fetch_into(&self, job: &ChunkJob, counters: &Counters, to: &mut [u8]) -> Result<()> {
         let (start, end) = self.range(job);
         assert_eq!(to.len() as u64, end - start);
         let side = self.side(counters)?;
-        // SAFETY: the memory is the caller's own and as long as what is read.
+        // SAFETY: the slice is exclusive and as long as what is read.
         unsafe { side.move_buffered(to.as_mut_ptr(), start, end - start) }
             .map_err(|error| self.unreadable(std::slice::from_ref(job), error))
     }
 
-    /// What a job needs, as offsets in the file.
+    /// Returns the file range that a job needs (start, end).
     fn range(&self, job: &ChunkJob) -> (u64, u64) {
         let (from, to) = self.needed(job);
         (job.address + from, job.address + to)
     }
 
-    /// An error of bound several jobs, with the chunk that it is about: where a file is too
-    /// short, the first that it has no longer.
+    /// Names the chunk in an error of reading several jobs; where the file is too short, the first
+    /// chunk that lies beyond its end.
     fn unreadable(&self, jobs: &[ChunkJob], error: Error) -> Error {
         let size = match self.files.first() {
             Some(Ok(file)) if error.kind() == Kind::EndOfFile => file.size().unwrap_or(0),
@@ -164,7 +165,7 @@ impl BoundPlan {
         let length = usize::try_from(room).map_err(|_| no_memory(usize::MAX))?;
         let bytes = buffer.room(length)?;
         let came = if direct {
-            // SAFETY: the memory is this worker's own, page-aligned, and of this length.
+            // SAFETY: the memory is this worker's own, page-aligned, and `room` bytes long.
             match unsafe { side.move_direct(bytes.as_mut_ptr(), start - head, room, needed)? } {
                 true => Came::Direct,
                 false => Came::Buffered,
@@ -190,13 +191,13 @@ impl BoundPlan {
         }
     }
 
-    /// The file that errors name.
+    /// Returns the path of the file that errors name.
     pub fn path(&self) -> Option<&std::path::Path> {
         let file = self.files.iter().flatten().next()?;
         Some(file.path())
     }
 
-    /// One of its files.
+    /// Returns one of the files.
     pub fn file(&self, at: usize) -> Result<&Arc<File>> {
         match self.files.get(at) {
             Some(Ok(file)) => Ok(file),
@@ -205,12 +206,12 @@ impl BoundPlan {
         }
     }
 
-    /// Whether it needs bytes of its one file that lie behind the first `size`.
+    /// Returns whether the plan needs bytes of its one file past the first `size`.
     pub fn reaches_beyond(&self, size: u64) -> Result<bool> {
         for work in self.plan.works() {
             match work {
                 Ok(Work::Chunk(job)) if self.range(&job).1 > size => return Ok(true),
-                // The other errors are those of the read itself.
+                // All other errors will be reported by the read itself.
                 Err(error) if error.kind() == Kind::Memory => return Err(error),
                 _ => {}
             }
@@ -228,7 +229,7 @@ impl BoundPlan {
         })
     }
 
-    /// Files of segments that end early read as zeros.
+    /// Reads from the segments' files. A file that ends early reads as zeros.
     fn fetch_segments<'b>(
         &self,
         start: u64,
@@ -268,7 +269,7 @@ impl BoundPlan {
         })
     }
 
-    /// An error of decoding, with the chunk that it is about.
+    /// Names the chunk in a decoding error.
     pub fn undecodable(&self, job: &ChunkJob, error: &CodecError) -> Error {
         let cause = Error::new(Kind::Io, error.to_string())
             .remedy("the chunk is damaged: restore the file from a copy");
@@ -279,8 +280,8 @@ impl BoundPlan {
         }
     }
 
-    /// Refuses a chunk that claims to decode to more than its filters can make of what is stored,
-    /// before memory is taken for it.
+    /// Returns an error for a chunk that claims to decode to more than its filters can produce from
+    /// its stored bytes, before memory is allocated for it.
     pub fn refuse_bomb(&self, job: &ChunkJob) -> Result<()> {
         let Some(most) = self.plan.pipeline().most_decoded(job.mask, job.stored_size) else {
             return Ok(());

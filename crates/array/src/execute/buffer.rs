@@ -1,21 +1,21 @@
-//! Host memory of one worker that stored bytes are read into.
+//! Host memory of one worker for stored bytes.
 
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::page_size;
 
-/// Memory that starts at a page, as direct I/O wants it, and grows when more is needed.
+/// Page-aligned memory, as direct I/O requires, that grows on demand.
 #[derive(Debug, Default)]
 pub struct Buffer {
     bytes: Vec<u8>,
 }
 
 impl Buffer {
-    /// At least `length` bytes from the start of a page. What they hold is arbitrary.
+    /// Returns at least `length` bytes that start at a page boundary. Their contents are arbitrary.
     pub fn room(&mut self, length: usize) -> Result<&mut [u8]> {
         let page = page_size() as usize;
         let needed = length.checked_add(page).ok_or_else(|| no_memory(length))?;
         if self.bytes.len() < needed {
-            // What the old memory held is not wanted, so it is not copied along.
+            // The old contents are not needed, so they are freed instead of copied.
             self.bytes = Vec::new();
             let mut grown = Vec::new();
             grown

@@ -1,4 +1,4 @@
-//! Elements moved between a decoded chunk and host memory, in either direction.
+//! Moves elements between a decoded chunk and host memory, in either direction.
 
 use penstock_codec::convert::Change;
 
@@ -14,7 +14,7 @@ pub(super) struct Elements<'a> {
 }
 
 impl Elements<'_> {
-    /// Moves boxes out of a chunk into memory. `decoded` are the chunk's bytes from `from` on.
+    /// Moves boxes from a chunk to memory. `decoded` holds the chunk's bytes from offset `from` on.
     pub(super) fn place(&self, boxes: impl Iterator<Item = StridedBox>, decoded: &[u8], from: u64) {
         for mut strided in boxes {
             strided.chunk -= from;
@@ -25,7 +25,7 @@ impl Elements<'_> {
                     Inner::Dense(count) => {
                         let source = &source[..(count * self.mapping.source) as usize];
                         let bytes = count * self.mapping.target;
-                        // SAFETY: jobs have disjoint elements, and this is the only slice of this one's.
+                        // SAFETY: the jobs' elements are disjoint, and this is their only slice.
                         let target = unsafe { self.memory.slice_mut(row.memory, bytes) };
                         self.change.run(source, target);
                     }
@@ -35,7 +35,7 @@ impl Elements<'_> {
         }
     }
 
-    /// Moves boxes out of memory into a decoded chunk.
+    /// Moves boxes from memory to a decoded chunk.
     pub(super) fn gather(&self, boxes: impl Iterator<Item = StridedBox>, chunk: &mut [u8]) {
         for strided in boxes {
             let (rows, inner) = self.rows(strided, (self.mapping.target, self.mapping.source));
@@ -54,7 +54,7 @@ impl Elements<'_> {
         }
     }
 
-    /// Writes the fill value, as it is stored, to boxes of memory.
+    /// Fills boxes of memory with the stored fill value, converted.
     pub(super) fn fill(&self, boxes: impl Iterator<Item = StridedBox>, value: &[u8]) {
         let mapping = self.mapping;
         let part = &value[mapping.offset as usize..(mapping.offset + mapping.length) as usize];
@@ -63,7 +63,7 @@ impl Elements<'_> {
         for strided in boxes {
             for run in strided.runs() {
                 let bytes = run.elements * mapping.target;
-                // SAFETY: jobs have disjoint elements, and this is the only slice of this one's.
+                // SAFETY: the jobs' elements are disjoint, and this is their only slice.
                 let target = unsafe { self.memory.slice_mut(run.memory, bytes) };
                 match element.as_slice() {
                     same if same.iter().all(|byte| *byte == same[0]) => target.fill(same[0]),
@@ -75,8 +75,8 @@ impl Elements<'_> {
         }
     }
 
-    /// The rows of a box, and what each of them is. Elements apart from each other are gone through in
-    /// one loop, not run by run. `sizes` are those of an element in the chunk and in memory.
+    /// Returns the rows of a box, and the form of each row. Elements with gaps are handled in one
+    /// loop, not as one run each. `sizes` are the element sizes in the chunk and in memory.
     fn rows(&self, mut strided: StridedBox, sizes: (u64, u64)) -> (StridedBox, Inner) {
         let is_dense = self.mapping.offset == 0 && self.mapping.length == self.mapping.source;
         let last = match strided.run {
@@ -95,7 +95,7 @@ impl Elements<'_> {
         (strided, inner)
     }
 
-    /// Elements of a row from the chunk, whose bytes `source` are from the first of them on.
+    /// Moves one row from the chunk to memory; `source` starts at the row's first element.
     fn place_row(&self, source: &[u8], first: u64, axis: BoxAxis) {
         let reach = (axis.count as i64 - 1) * axis.memory_stride;
         let target = self.memory.elements(first, reach, self.mapping.target);
@@ -103,19 +103,19 @@ impl Elements<'_> {
         let end = (axis.count - 1) * axis.chunk_stride + self.mapping.length;
         assert!(end as usize <= source.len());
         let steps = (axis.chunk_stride as isize, axis.memory_stride as isize);
-        // SAFETY: the first and the last element lie inside on both sides, as just checked; jobs have
-        // disjoint elements.
+        // SAFETY: the asserts keep the first and the last element inside on both sides; the jobs'
+        // elements are disjoint.
         unsafe { self.move_row(source.as_ptr(), target, axis.count, steps) };
     }
 
-    /// Elements of a row from memory, into the chunk's bytes from the first of them on.
+    /// Moves one row from memory to the chunk; `target` starts at the row's first element.
     fn gather_row(&self, first: u64, target: &mut [u8], axis: BoxAxis) {
         let reach = (axis.count as i64 - 1) * axis.memory_stride;
         let source = self.memory.elements(first, reach, self.mapping.source);
         let end = (axis.count - 1) * axis.chunk_stride + self.mapping.target;
         assert!(end as usize <= target.len());
         let steps = (axis.memory_stride as isize, axis.chunk_stride as isize);
-        // SAFETY: the first and the last element lie inside on both sides, as just checked; the part
+        // SAFETY: the asserts keep the first and the last element inside on both sides; the part
         // lies inside the element.
         unsafe {
             let source = source.add(self.mapping.offset as usize);
@@ -124,12 +124,12 @@ impl Elements<'_> {
     }
 
     /// # Safety
-    /// All `count` elements, that many bytes apart, are valid on both sides: their part from `from` on,
-    /// and the room for them from `to` on.
+    /// All `count` elements at these steps in bytes are valid on both sides: the part to move from
+    /// `from` on, and the room for the result from `to` on.
     unsafe fn move_row(&self, from: *const u8, to: *mut u8, count: u64, steps: (isize, isize)) {
         let copies = matches!(self.change, Change::Copy);
         let (length, room) = (self.mapping.length as usize, self.mapping.target as usize);
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         unsafe {
             match length {
                 1 if copies => copy_row::<[u8; 1]>(from, to, count, steps),
@@ -150,20 +150,20 @@ impl Elements<'_> {
     }
 }
 
-/// What a row of a box is.
+/// The form of a row of a box.
 #[derive(Clone, Copy)]
 enum Inner {
-    /// So many elements without gaps, all of each.
+    /// This many whole elements without gaps.
     Dense(u64),
-    /// Elements the same distance apart.
+    /// Elements at equal distances.
     Apart(BoxAxis),
 }
 
 /// # Safety
-/// All `count` elements, that many bytes apart, are valid on both sides.
+/// All `count` elements at these steps in bytes are valid on both sides.
 unsafe fn copy_row<T: Copy>(from: *const u8, to: *mut u8, count: u64, steps: (isize, isize)) {
     for at in 0..count as isize {
-        // SAFETY: as promised by the caller; arrays of bytes have no alignment.
+        // SAFETY: the caller guarantees it; byte arrays have no alignment requirement.
         unsafe {
             let value = from.offset(at * steps.0).cast::<T>().read();
             to.offset(at * steps.1).cast::<T>().write(value);
@@ -171,7 +171,7 @@ unsafe fn copy_row<T: Copy>(from: *const u8, to: *mut u8, count: u64, steps: (is
     }
 }
 
-/// Copies the elements of boxes from one decoded chunk into another.
+/// Copies the elements of boxes from one decoded chunk to another.
 pub(super) fn merge(
     boxes: impl Iterator<Item = StridedBox>,
     size: u64,

@@ -1,4 +1,4 @@
-//! The memory of a request: addresses that all its workers use, each for elements of its own.
+//! The memory of a request: addresses that all its workers share, each for its own elements.
 
 /// Host memory of a request.
 #[derive(Clone, Copy, Debug)]
@@ -7,8 +7,8 @@ pub(crate) struct HostMemory {
     length: u64,
 }
 
-// SAFETY: whoever made it vouches for the memory until the request ends. Workers write disjoint parts in
-// a read, and write none in a write.
+// SAFETY: the creator guarantees that the memory is valid until the request ends. Workers write
+// disjoint parts in a read, and none in a write.
 unsafe impl Send for HostMemory {}
 // SAFETY: as above.
 unsafe impl Sync for HostMemory {}
@@ -16,24 +16,24 @@ unsafe impl Sync for HostMemory {}
 /// GPU memory of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceMemory {
-    /// Its address.
+    /// Address.
     pub start: u64,
-    /// Its bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
 impl HostMemory {
     /// # Safety
-    /// `start` is valid for `length` bytes until the request that uses it is finished: for writes in a
-    /// read, and nobody else touches them meanwhile; for reads in a write, and nobody writes to them.
+    /// `start` is valid for `length` bytes until the request that uses it has finished: in a read
+    /// for writes, with no other access meanwhile; in a write for reads, with no writes by others.
     pub(crate) unsafe fn new(start: *mut u8, length: u64) -> HostMemory {
         HostMemory { start, length }
     }
 
-    /// Bytes that are only read. The request is a write.
+    /// Returns bytes for reading. The request must be a write.
     pub(super) fn slice(&self, offset: u64, length: u64) -> &[u8] {
         self.check_range(offset, length);
-        // SAFETY: inside the memory, as just checked; the maker vouches for the rest.
+        // SAFETY: the range was just checked; the creator guarantees the rest.
         unsafe { std::slice::from_raw_parts(self.start.add(offset as usize), length as usize) }
     }
 
@@ -45,16 +45,17 @@ impl HostMemory {
     )]
     pub(super) unsafe fn slice_mut(&self, offset: u64, length: u64) -> &mut [u8] {
         self.check_range(offset, length);
-        // SAFETY: inside the memory, as just checked; the caller vouches for the rest.
+        // SAFETY: the range was just checked; the caller guarantees the rest.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(offset as usize), length as usize) }
     }
 
-    /// The address of elements of `element` bytes, the first at `first`, the last `reach` bytes from it.
+    /// Returns the address of the element at `first`. Checks that it lies in the memory together
+    /// with the last element, `reach` bytes away; elements have `element` bytes.
     pub(super) fn elements(&self, first: u64, reach: i64, element: u64) -> *mut u8 {
         let at = first as i64;
         let (low, high) = (at.min(at + reach), at.max(at + reach));
         assert!(low >= 0 && high as u64 + element <= self.length);
-        // SAFETY: inside the memory, as just checked.
+        // SAFETY: the range was just checked.
         unsafe { self.start.add(first as usize) }
     }
 

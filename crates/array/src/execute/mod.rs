@@ -1,5 +1,5 @@
-//! Plans carried out: stored bytes are read, decoded, converted and placed by the engine's workers, or
-//! gathered, converted, encoded and handed to a sink.
+//! Execution of plans by the engine's workers: in a read they read, decode, convert and place
+//! stored bytes; in a write they gather, convert and encode elements and hand them to a sink.
 
 mod bound;
 mod buffer;

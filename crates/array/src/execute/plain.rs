@@ -1,4 +1,4 @@
-//! Transfers that are nothing but moving bytes in long runs, which the engine carries out by itself.
+//! Transfers that only move bytes in long runs, which the engine carries out without decoding.
 
 use penstock_codec::convert::Change;
 use penstock_engine::Extent;
@@ -8,15 +8,14 @@ use super::bound::BoundPlan;
 use crate::reserve::push;
 use crate::{Source, Work};
 
-/// Runs of at least so many bytes are worth a transfer of their own: to host memory and out of
-/// contiguous data,
+/// Smallest run that is worth an extent of its own, for host memory and for contiguous data.
 const RUN: u64 = 16 << 10;
-/// and out of chunks to a GPU, where each costs a copy, and a kernel places many at a time.
+/// The same for chunks to a GPU, where every extent costs a copy and one kernel places many runs.
 const RUN_OF_CHUNK: u64 = 64 << 10;
 const MOST_EXTENTS: usize = 1 << 20;
 
-/// The extents of a transfer that is nothing but moving bytes in long runs; `None` if it is more. Their
-/// memory counts from the lowest byte of the memory.
+/// Returns the extents of a transfer that only moves bytes in long runs, else `None`. Memory
+/// offsets count from the lowest byte of the memory.
 pub fn extents(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
     let plan = &bound.plan;
     let is_plain = plan.pipeline().filters.is_empty()

@@ -1,60 +1,61 @@
-//! What a write needs of the format that it writes: done on the submitter's thread, in its steps.
+//! The operations that a write needs from its file format. They run on the submitter's thread, in
+//! submitter steps.
 
 use penstock_engine::error::Result;
 use penstock_engine::report::Path;
 
-/// One chunk as it is to be stored.
+/// One chunk to store.
 pub struct EncodedChunk<'a> {
-    /// Index in the array of its first element.
+    /// Index in the array of the chunk's first element.
     pub first: Vec<u64>,
-    /// Bit `i` is set if filter `i` was left out.
+    /// Filter mask: bit `i` is set if filter `i` was skipped.
     pub mask: u32,
-    /// Its stored bytes.
+    /// The bytes to store.
     pub bytes: &'a [u8],
 }
 
-/// Where encoded chunks go.
+/// The destination of encoded chunks.
 pub trait ChunkSink: Send + Sync {
-    /// Begins a step of the submitter's, which ends when what is returned is dropped.
+    /// Begins a submitter step; dropping the returned value ends it.
     fn step(&self) -> Box<dyn ChunkStep + '_>;
 
-    /// All chunks are written.
+    /// Completes the write after all chunks are written.
     fn finish(&self) -> Result<()>;
 }
 
-/// A step in which some chunks are written.
+/// A submitter step that writes some chunks.
 pub trait ChunkStep {
-    /// Writes a chunk. They come in the order of the plan.
+    /// Writes a chunk. Chunks come in the order of the plan.
     fn write(&mut self, chunk: EncodedChunk<'_>) -> Result<()>;
 }
 
-/// What comes after blocks of contiguous data, which workers have written into the file themselves.
+/// The end of a write of contiguous blocks, which workers have written to the file themselves.
 pub trait BlockSink: Send + Sync {
-    /// All blocks are written.
+    /// Completes the write after all blocks are written.
     fn finish(&self) -> Result<()>;
 
-    /// The last call, however the write has ended.
+    /// Called last, whether or not the write succeeded.
     fn end(&self);
 }
 
-/// Where the elements go that only the format's library can write.
+/// The destination of elements that only the format's library can write.
 pub trait DenseSink: Send + Sync {
-    /// Writes all elements, which follow each other in `bytes`.
+    /// Writes all elements, which are contiguous in `bytes`.
     fn write(&self, bytes: &[u8]) -> Result<()>;
 
-    /// The last call, however the write has ended.
+    /// Called last, whether or not the write succeeded.
     fn end(&self);
 
-    /// How reports call this way.
+    /// Returns the path that reports name for these bytes.
     fn path(&self) -> Path;
 }
 
-/// Where a write ends.
+/// The destination of a write.
 pub enum Sink {
-    /// Chunks of a chunked array, encoded by workers.
+    /// A chunked array, whose chunks workers encode.
     Chunks(Box<dyn ChunkSink>),
-    /// Blocks of a contiguous array, written by workers.
+    /// A contiguous array, whose blocks workers write.
     Blocks(Box<dyn BlockSink>),
-    /// So many bytes of elements gathered in host memory.
+    /// All elements, gathered in host memory; the number is their size in bytes.
     Dense(Box<dyn DenseSink>, u64),
 }

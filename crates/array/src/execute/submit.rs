@@ -1,5 +1,5 @@
-//! From a prepared transfer to a request: the plain transfer of the engine where that is all, else the
-//! task for its direction and kind of memory.
+//! Turns a prepared transfer into a request: a plain transfer of the engine if it only moves bytes,
+//! else the task for its direction and kind of memory.
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -21,46 +21,46 @@ use super::read::{DeviceRead, HostRead};
 use super::sink::Sink;
 use super::write::{Array, BlockWrite, ChunkWrite, DenseWrite, kernels};
 
-/// How a request is submitted, besides what it moves.
+/// How a request is submitted, apart from what it moves.
 #[derive(Default)]
 pub struct SubmitOptions {
-    /// Those of the call.
+    /// The options of the call.
     pub options: Options,
-    /// Its order with the work on a stream.
+    /// The position of the request in the order of a stream.
     pub stream: Option<StreamOrder>,
-    /// The caller goes on meanwhile.
+    /// Whether the caller does other work meanwhile.
     pub background: bool,
-    /// Dropped when the memory is no longer touched.
+    /// Dropped once the memory is no longer accessed.
     pub owner: Option<Box<dyn Any + Send>>,
 }
 
-/// A transfer that is planned, and needs nothing but its memory.
+/// A planned transfer that lacks only the address of its memory.
 pub struct PreparedTransfer {
-    /// What is left to do.
+    /// The remaining work.
     pub kind: TransferKind,
-    /// Which way the bytes go.
+    /// Whether the file is read or written.
     pub direction: Operation,
-    /// Lowest byte of the memory, from the address of the array's first element.
+    /// Offset of the memory's lowest byte from the address of the array's first element.
     pub low: i64,
     /// Bytes of the memory, from the lowest on.
     pub length: u64,
     /// The file that errors name.
     pub path: PathBuf,
-    /// What was done while it was planned.
+    /// What planning has already transferred.
     pub beforehand: Beforehand,
 }
 
-/// What a transfer is.
+/// The remaining work of a transfer.
 pub enum TransferKind {
-    /// Nothing is left to do.
+    /// None.
     Nothing,
-    /// Bytes are moved as they are, in long runs.
+    /// Bytes move unchanged, in long runs.
     Plain {
-        /// The one file.
+        /// The file.
         file: Arc<File>,
-        /// Its ranges; their memory counts from the lowest byte.
+        /// Its ranges; memory offsets count from the lowest byte.
         ranges: Vec<Extent>,
-        /// Called at the end on the submitter's thread, however the request has ended.
+        /// Called last, on the submitter's thread, whether or not the request succeeded.
         at_end: Option<AtEnd>,
     },
     /// Arrays are read.
@@ -69,26 +69,27 @@ pub enum TransferKind {
     Write(BoundPlan, Sink),
 }
 
-/// What comes last, on the submitter's thread.
+/// The last submitter step.
 pub type AtEnd = Box<dyn Fn() + Send + Sync>;
 
-/// What was done for a request before it was submitted.
+/// Work that was done for a request before its submission.
 pub struct Beforehand {
     /// Bytes that were moved.
     pub moved: u64,
-    /// How they were.
+    /// The path that they took.
     pub by: Path,
-    /// Why the request goes another way than asked for.
+    /// Why the request takes another path than the one asked for.
     pub note: Option<String>,
 }
 
-/// Starts a prepared transfer with the memory at `address`, which is that of the array's first element.
-/// `memory` is what is known of the memory at its lowest byte, where that was asked already.
+/// Starts a prepared transfer. `address` is that of the array's first element; `memory` describes
+/// the memory at its lowest byte, if that was queried already.
 ///
 /// # Safety
-/// The memory that was described when the transfer was prepared stays valid until the request is
-/// finished. In a read nobody else touches it meanwhile, in a write nobody writes to it. What the sink
-/// needs stays as long, and submitter steps are taken on threads on which the sink may be called.
+/// The memory described when the transfer was prepared stays valid until the request has finished.
+/// Nothing else accesses it in a read, and nothing else writes to it in a write, until then. What
+/// the sink needs stays valid as long, and submitter steps run on threads on which the sink may be
+/// called.
 pub unsafe fn submit(
     prepared: PreparedTransfer,
     address: usize,
@@ -101,7 +102,7 @@ pub unsafe fn submit(
         None => Memory::at(start)?,
     };
     let path = prepared.path;
-    // Planning goes on here, and finds what the index of chunks says wrong.
+    // Planning continues here and may find errors in the chunk index.
     let named = |error: Error| error.in_file(&path);
     let kind = match prepared
         .kind
@@ -113,7 +114,7 @@ pub unsafe fn submit(
             ranges,
             at_end,
         } => {
-            // SAFETY: passed on.
+            // SAFETY: upheld by the caller.
             return unsafe {
                 let plain = (&file, ranges, at_end);
                 submit_plain(prepared.direction, plain, (start, memory), with)
@@ -123,7 +124,7 @@ pub unsafe fn submit(
     };
     let options = merged_options(with.options)?;
     let most = options.threads.map_or(cores()?, |n| n as usize);
-    // SAFETY: the caller vouches for the memory.
+    // SAFETY: the caller guarantees that the memory is valid.
     let host = unsafe { HostMemory::new(start as *mut u8, prepared.length) };
     let device = DeviceMemory {
         start: start as u64,
@@ -192,12 +193,12 @@ pub unsafe fn submit(
         moved_by: prepared.beforehand.by,
         note,
     };
-    // SAFETY: passed on.
+    // SAFETY: upheld by the caller.
     unsafe { request::submit_duty(order, with.stream, with.owner) }
 }
 
 impl TransferKind {
-    /// The plain transfer that a read is, if it is one.
+    /// Turns a read that only moves bytes into a plain transfer.
     fn or_plain(self, is_gpu: bool) -> Result<TransferKind> {
         let TransferKind::Read(plans) = self else {
             return Ok(self);
@@ -216,13 +217,13 @@ impl TransferKind {
     }
 }
 
-/// The address of the lowest byte.
+/// Returns the address of the lowest byte.
 fn start_of(prepared: &PreparedTransfer, address: usize) -> Result<usize> {
     let start = address.checked_add_signed(prepared.low as isize);
     let is_inside = |start: &usize| start.checked_add(prepared.length as usize).is_some();
     let start = start
         .filter(is_inside)
-        .ok_or_else(|| Error::invalid("the array reaches beyond all addresses"))?;
+        .ok_or_else(|| Error::invalid("the array extends past the end of the address space"))?;
     if prepared.length > 0 && address == 0 {
         return Err(Error::invalid("the buffer is a null pointer"));
     }
@@ -243,7 +244,7 @@ unsafe fn submit_plain(
     let mut order = request::Order::new(direction, &ranges, with.options);
     order.background = with.background;
     order.memory = Some(memory);
-    // SAFETY: passed on: the ranges lie inside the memory described.
+    // SAFETY: upheld by the caller; the ranges lie inside the memory described.
     unsafe {
         match at_end {
             None => request::submit(file, order, with.stream, with.owner),
@@ -252,7 +253,7 @@ unsafe fn submit_plain(
     }
 }
 
-/// The task of a transfer that is done.
+/// The task of a transfer that has no remaining work.
 struct Nothing(Operation);
 
 impl Duty for Nothing {

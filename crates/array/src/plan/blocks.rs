@@ -1,14 +1,14 @@
-//! Contiguous data, cut into blocks as if it were chunked: a block is one stretch of the file.
+//! Contiguous data cut into blocks as if it were chunked: each block is one range of the file.
 
 use crate::selection::{Axis, Selection};
 
-/// Size that blocks have unless a single index of the outermost dimension is larger.
+/// Upper bound of a block's size, unless a single index of the outermost dimension is larger.
 const BLOCK_BYTES: u64 = 4 << 20;
-/// A gap between selected elements up to which reading on is better than a read of its own.
+/// Largest gap between selected elements that is cheaper to read than to skip.
 const MAX_GAP: u64 = 32 << 10;
 
-/// Shape of the dataset and of a block of it: 1 along outer dimensions, full along inner ones. A
-/// selection by runs sees the dataset as one-dimensional.
+/// Returns the shape of the array and of a block of it: 1 along outer dimensions, full along inner
+/// ones. A selection of runs treats the array as one-dimensional.
 pub(crate) fn shape(
     shape: &[u64],
     selection: &Selection,
@@ -20,7 +20,8 @@ pub(crate) fn shape(
         return (vec![elements], vec![block]);
     };
     let mut block = vec![1; shape.len()];
-    // Bytes of one index of the present dimension, and those from its first to its last selected.
+    // Bytes of one index of the current dimension, and bytes from its first to its last selected
+    // one.
     let mut row = element_size;
     let mut span = element_size;
     for ((axis, size), side) in axes.iter().zip(shape).zip(&mut block).rev() {
@@ -39,7 +40,7 @@ pub(crate) fn shape(
     (shape.to_vec(), block)
 }
 
-/// The widest distance from a selected index to the next that is usual along the axis.
+/// Returns the largest typical distance between neighbouring selected indices of the axis.
 fn step(axis: &Axis) -> u64 {
     match axis {
         Axis::Slab { count: 1, .. } => 0,

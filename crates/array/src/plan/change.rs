@@ -1,4 +1,4 @@
-//! The work of a plan that writes: chunks that get new elements.
+//! The work of a plan that writes: the chunks that get new elements.
 
 use std::sync::Arc;
 
@@ -9,35 +9,35 @@ use super::{ChunkJob, Plan, Source, Works};
 use crate::boxes::Placement;
 use crate::selection::{Axis, Selection};
 
-/// One chunk, or block of contiguous data, of which some elements change.
+/// One chunk, or block of contiguous data, some of whose elements change.
 #[derive(Clone, Debug)]
 pub struct Changed {
-    /// Where it is stored, where it is; its placement says which elements change.
+    /// Where the chunk is stored, if it is; its placement says which elements change.
     pub job: ChunkJob,
-    /// What of its present contents counts.
+    /// What of the present contents must be kept.
     pub before: Before,
 }
 
-/// What of the chunk as it is counts.
+/// What of a chunk's present contents a write must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// Every byte changes, or every one of the [`span`](ChunkJob::span) that is written.
+    /// Nothing: every byte changes, or every byte of the [`span`](ChunkJob::span) that is written.
     Nothing,
-    /// Elements outside the dataset, which are to be the fill value, or all of a chunk that was
-    /// never written.
+    /// The fill value: elements outside the array hold it, or all of a chunk that was never
+    /// written.
     Fill,
-    /// The elements that do not change.
+    /// The stored elements that do not change.
     Stored,
 }
 
-/// What a write changes, chunk by chunk in order of number.
+/// The chunks that a write changes, in order of their numbers.
 pub struct Changes {
     plan: Arc<Plan>,
     works: Works,
 }
 
 impl Changes {
-    /// All chunks that a plan touches.
+    /// Iterates over all chunks that the plan touches.
     pub fn new(plan: &Arc<Plan>) -> Changes {
         Changes {
             plan: Arc::clone(plan),
@@ -53,8 +53,8 @@ impl Changes {
             _ => None,
         };
         if let Some(offset) = start {
-            // A block ends where the array does. Of one that is covered from the first to the last
-            // changed element no more is written.
+            // The last block ends where the array does. A block in which one run of elements
+            // changes is written from the first to the last of them only.
             let job = plan.block(offset, chunk, placement).with_all_stored();
             let (low, high) = job.span;
             let is_one_run = job.elements * plan.file_element() == high - low;
@@ -69,7 +69,7 @@ impl Changes {
         }
         let inside = plan.inside(chunk);
         let new = ChunkJob::new(plan, chunk, Stored::nowhere(plan.decoded_size), placement);
-        // What is stored does not matter then, be it damaged.
+        // The stored bytes do not matter in this case, even if they are damaged.
         if new.elements == inside {
             let before = match inside == plan.grid.elements() {
                 true => Before::Nothing,
@@ -78,7 +78,7 @@ impl Changes {
             return Ok(Changed { job: new, before });
         }
         Ok(match plan.stored(&new)? {
-            // All of it is needed, also where it is stored without filters.
+            // All stored bytes are needed, also those of a chunk without filters.
             Some(job) => Changed {
                 job: job.with_all_stored(),
                 before: Before::Stored,
@@ -101,7 +101,7 @@ impl Iterator for Changes {
 }
 
 impl Plan {
-    /// Elements of a chunk that lie in the dataset.
+    /// Returns the number of elements of a chunk that lie inside the array.
     fn inside(&self, chunk: u64) -> u64 {
         let sides = self.grid.shape().iter().zip(self.grid.chunk());
         self.first_element(chunk)
@@ -111,8 +111,8 @@ impl Plan {
             .product()
     }
 
-    /// The sides of the blocks of contiguous data, if some are written with elements between those that
-    /// change: nothing else may change these meanwhile.
+    /// Returns the sides of the blocks of contiguous data if some blocks are written together with
+    /// elements between those that change; nothing else may change these elements meanwhile.
     pub fn rewritten(&self) -> Option<&[u64]> {
         let Source::Contiguous { .. } = self.source else {
             return None;
@@ -124,13 +124,13 @@ impl Plan {
         (!is_one_run).then(|| self.grid.chunk())
     }
 
-    /// Whether what is selected of each block is one run of elements.
+    /// Returns whether the selected elements of each block form one run.
     fn are_runs(&self, axes: &[Axis]) -> bool {
         let sides = self.grid.shape().iter().zip(self.grid.chunk());
         let mut is_full = true;
         for (axis, (size, side)) in axes.iter().zip(sides).rev() {
             if *side == 1 && *size > 1 {
-                // Of this dimension, and those further out, a block has one index.
+                // A block has one index of this dimension and of all outer ones.
                 break;
             }
             let Some((_, count)) = axis.as_range() else {

@@ -1,29 +1,29 @@
-//! What is to be done for one chunk of a plan.
+//! The work for one chunk of a plan.
 
 use super::Plan;
 use crate::boxes::{BoxRun, Placement, StridedBox};
 
-/// One chunk, or block of contiguous data, to be moved.
+/// One chunk, or block of contiguous data, to move.
 #[derive(Clone, Debug)]
 pub struct ChunkJob {
-    /// Number of the chunk; [`Plan::first_element`] says where it is in the array.
+    /// Number of the chunk; [`Plan::first_element`] returns its position in the array.
     pub chunk: u64,
-    /// Offset in the file of the stored bytes, user block included.
+    /// File offset of the stored bytes, counted from the start of the file (user block included).
     pub address: u64,
-    /// Bytes that it has in the file.
+    /// Number of stored bytes.
     pub stored_size: u64,
-    /// Bit `i` is set if filter `i` was left out.
+    /// Filter mask: bit `i` is set if filter `i` was skipped.
     pub mask: u32,
-    /// No filter was applied: the stored bytes are the elements.
+    /// Whether no filter was applied, so that the stored bytes are the elements.
     pub is_plain: bool,
-    /// Bytes that it has without filters.
+    /// Number of bytes after all filters are undone.
     pub decoded_size: u64,
-    /// Number of elements that are selected.
+    /// Number of selected elements.
     pub elements: u64,
-    /// First and behind the last byte of the decoded chunk that are selected. Of a plain job no other
-    /// bytes need to be read.
+    /// Byte range (start, end) of the decoded chunk that the selected elements span. A plain read
+    /// needs no other bytes.
     pub span: (u64, u64),
-    /// All that is selected, if it is one run on both sides.
+    /// The whole selection of the chunk, if it is one run on both sides.
     one_run: Option<BoxRun>,
     placement: Placement,
 }
@@ -38,16 +38,16 @@ pub struct FillJob {
     placement: Placement,
 }
 
-/// What is to be done for one chunk of a read.
+/// The work for one chunk of a read.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// Its stored bytes are moved.
+    /// The chunk is stored: its bytes are moved.
     Chunk(ChunkJob),
-    /// It was never written: its elements get the fill value.
+    /// The chunk was never written: its elements get the fill value.
     Fill(FillJob),
 }
 
-/// Bytes of a file and where they are in memory.
+/// A byte range of a file and its place in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileRange {
     /// Offset in the file.
@@ -69,7 +69,7 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    /// A chunk of which nothing is in the file, or nothing that counts.
+    /// Returns the entry of a chunk that has no stored bytes, or none that matter.
     pub(super) fn nowhere(decoded_size: u64) -> Stored {
         Stored {
             address: 0,
@@ -110,23 +110,23 @@ impl ChunkJob {
         }
     }
 
-    /// The same job, which needs all stored bytes, also where these are the elements.
+    /// Returns the same job, marked as needing all stored bytes even if no filter was applied.
     pub(super) fn with_all_stored(mut self) -> ChunkJob {
         self.is_plain = false;
         self
     }
 
-    /// Bytes that the selected elements take in memory.
+    /// Returns the number of bytes that the selected elements take in memory.
     pub fn bytes(&self, plan: &Plan) -> u64 {
         self.elements.saturating_mul(plan.memory_element())
     }
 
-    /// How many boxes there are at most.
+    /// Returns an upper bound of the number of boxes.
     pub fn box_count(&self) -> u64 {
         self.placement.box_count()
     }
 
-    /// The boxes of selected elements.
+    /// Returns the boxes of selected elements.
     pub fn boxes<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = StridedBox> + 'a {
         self.placement.boxes(&plan.geometry)
     }
@@ -135,7 +135,8 @@ impl ChunkJob {
         &self.placement
     }
 
-    /// The place in memory of the whole chunk, if it lies there in one piece as it is.
+    /// Returns the memory offset of the whole chunk if its elements lie there contiguously and
+    /// unchanged.
     pub fn whole(&self, plan: &Plan) -> Option<u64> {
         let run = self.one_run?;
         let is_whole = plan.element().is_whole()
@@ -144,8 +145,8 @@ impl ChunkJob {
         is_whole.then_some(run.memory)
     }
 
-    /// The stretches of the file that are in memory as they are, of one of the boxes. Only of a plain
-    /// job of whole elements that need no conversion.
+    /// Returns the file ranges whose bytes are those of memory, for one of the boxes. Valid only
+    /// for a plain job of whole elements without conversion.
     pub fn ranges<'a>(
         &'a self,
         plan: &Plan,
@@ -169,12 +170,12 @@ impl FillJob {
         }
     }
 
-    /// Bytes that the elements take in memory.
+    /// Returns the number of bytes that the elements take in memory.
     pub fn bytes(&self, plan: &Plan) -> u64 {
         self.elements.saturating_mul(plan.memory_element())
     }
 
-    /// The boxes of elements to fill; their offsets in the chunk mean nothing.
+    /// Returns the boxes of elements to fill; their chunk offsets have no meaning.
     pub fn boxes<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = StridedBox> + 'a {
         self.placement.boxes(&plan.geometry)
     }

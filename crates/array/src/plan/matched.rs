@@ -1,4 +1,4 @@
-//! A selection of the file and one of memory, whose elements correspond in order, made one.
+//! Two selections, of file and memory, whose elements correspond in order, combined into one.
 
 use penstock_engine::error::{Error, Result};
 
@@ -7,7 +7,7 @@ use crate::chunks::ChunkGrid;
 use crate::reserve::{make_room, push};
 use crate::selection::{Axis, Run, Selection};
 
-/// The n-th element of `file` goes to the n-th element of `memory`, which is a selection of a C
+/// Maps the n-th element of `file` to the n-th element of `memory`, which is a selection of a C
 /// array of shape `memory_shape` with elements of `memory_element` bytes.
 pub fn match_selections(
     file: &Selection,
@@ -57,8 +57,8 @@ pub fn match_selections(
     Ok((Selection::Runs(runs), destination))
 }
 
-/// Offset and strides in bytes, if both are evenly spaced boxes of the same shape once dimensions
-/// of size 1 are left out.
+/// Returns the offset and strides in bytes if both selections are evenly spaced boxes of the same
+/// shape, apart from dimensions of size 1.
 fn same_box(
     file: &Selection,
     memory: &Selection,
@@ -101,7 +101,7 @@ fn same_box(
     sides.next().is_none().then_some((base, strides))
 }
 
-/// All runs of a selection in the order in which they come out.
+/// Returns all runs of a selection, ordered by position.
 pub fn in_order(selection: &Selection, shape: &[u64]) -> Result<Vec<Run>> {
     let mut runs = match selection {
         Selection::Runs(runs) => {
@@ -113,7 +113,7 @@ pub fn in_order(selection: &Selection, shape: &[u64]) -> Result<Vec<Run>> {
         Selection::Grid(_) if selection.is_empty() => Vec::new(),
         Selection::Grid(axes) => grid_runs(axes, shape)?,
     };
-    // A stable sort would need memory. No two runs have one position.
+    // A stable sort would allocate. Positions are unique.
     runs.sort_unstable_by_key(|run| run.position);
     Ok(runs)
 }
@@ -126,7 +126,7 @@ fn grid_runs(axes: &[Axis], shape: &[u64]) -> Result<Vec<Run>> {
             length: 1,
         }]);
     }
-    // As one chunk, whose elements are those of the dataset.
+    // Treats the array as one chunk, so that chunk offsets are offsets in the array.
     let whole = ChunkGrid::new(shape, shape)?;
     let mut runs = vec![Run {
         start: 0,
@@ -172,7 +172,8 @@ fn join(mut runs: Vec<Run>) -> Vec<Run> {
     runs
 }
 
-/// Both lists are in order of position and cover the same number of elements.
+/// Splits runs so that both sides match. Both lists are ordered by position and cover the same
+/// number of elements.
 fn zip(file: &[Run], memory: &[Run]) -> Result<Vec<Run>> {
     let mut zipped = Vec::new();
     let (mut from, mut to) = (file.iter().copied(), memory.iter().copied());

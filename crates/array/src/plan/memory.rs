@@ -1,20 +1,20 @@
-//! Where elements lie in memory.
+//! The layout of elements in memory.
 
 use penstock_engine::error::{Error, Result};
 
-/// Where the elements of a selection lie in memory, in bytes from the lowest byte that the memory has.
+/// The layout of a selection's elements in memory, in bytes from the lowest address of that memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryLayout {
-    /// Offset of the first element that comes out.
+    /// Offset of the selection's first element.
     pub base: u64,
-    /// Bytes of the memory: nothing outside `0..length` is ever touched.
+    /// Bytes of the memory; no byte outside `0..length` is ever touched.
     pub length: u64,
-    /// Bytes from an element to the next along each dimension in which the selection comes out.
+    /// Bytes from one element to the next along each dimension of the selection.
     pub strides: Vec<i64>,
 }
 
 impl MemoryLayout {
-    /// A C array of this shape.
+    /// Returns the layout of a C array of this shape.
     pub fn dense(shape: &[u64], element: u64) -> Result<MemoryLayout> {
         let too_large =
             || Error::invalid(format!("an array of shape {shape:?} is too large to count"));
@@ -31,7 +31,7 @@ impl MemoryLayout {
         })
     }
 
-    /// An error if elements of the selection would come out on each other.
+    /// Returns an error if elements of the selection would overlap in memory.
     pub(super) fn check_apart(&self, shape: &[u64]) -> Result<()> {
         if self
             .strides
@@ -40,17 +40,17 @@ impl MemoryLayout {
             .any(|(stride, size)| *stride == 0 && *size > 1)
         {
             return Err(Error::invalid(
-                "a dimension of the memory has stride 0, so its elements lie on each other",
+                "a dimension of the memory has stride 0, so its elements overlap",
             ));
         }
         Ok(())
     }
 
-    /// An error if an element of the selection would come out outside the memory.
+    /// Returns an error if an element of the selection would lie outside the memory.
     pub fn check(&self, shape: &[u64], element: u64) -> Result<()> {
         if self.strides.len() != shape.len() {
             return Err(Error::invalid(format!(
-                "the selection comes out with shape {shape:?}, the memory has {} strides",
+                "the selection has shape {shape:?}, but the memory has {} strides",
                 self.strides.len()
             )));
         }
@@ -63,7 +63,7 @@ impl MemoryLayout {
         let most = i128::from(self.length.min(i64::MAX as u64));
         if low < 0 || end > most {
             return Err(Error::invalid(format!(
-                "the selection comes out at bytes {low} to {end} of a memory of {} bytes",
+                "the selection occupies bytes {low} to {end} of a memory of {} bytes",
                 self.length
             )));
         }

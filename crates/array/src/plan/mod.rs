@@ -1,6 +1,6 @@
-//! Plans: from an array, a selection and a place in memory to stretches of the file and the boxes of
-//! memory that correspond to them. Pure data, made chunk by chunk on demand, and the same for reads and
-//! writes.
+//! Plans: the file ranges and the strided boxes of memory that an array, a selection and a memory
+//! layout amount to. A plan is plain data, evaluated chunk by chunk on demand, and serves reads and
+//! writes alike.
 
 mod blocks;
 mod change;
@@ -31,10 +31,10 @@ pub use memory::MemoryLayout;
 pub use stored::{FileSegment, Source, StoredArray, bytes};
 pub use walk::{Window, Windows, Works};
 
-/// A filter mask that leaves every filter out.
+/// The filter mask that skips every filter.
 pub const NO_FILTERS: u32 = u32::MAX;
 
-/// What is moved between an array in a file and memory, and in which direction. Workers share it.
+/// A transfer between an array in a file and memory, and its direction. Workers share it.
 #[derive(Clone, Debug)]
 pub struct Plan {
     direction: Operation,
@@ -51,9 +51,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The elements of `selection`, which lie in memory as `memory` says.
+    /// Plans the transfer of the elements of `selection`, which lie in memory as `memory` says.
     ///
-    /// In a write elements may lie on each other in memory, as one value for several; in a read that is
+    /// Elements may overlap in memory in a write, where several take one value; in a read that is
     /// an error. Errors name the array.
     pub fn new(
         array: &StoredArray,
@@ -79,7 +79,7 @@ impl Plan {
         };
         if file_element != array.element {
             return Err(Error::invalid(
-                "the plan's element has another size than the array's",
+                "the plan's element size differs from that of the array",
             ));
         }
         let is_inside = element
@@ -126,9 +126,11 @@ impl Plan {
         let grid = match &array.source {
             Source::Chunks(table) if table.grid().shape() == shape => table.grid().clone(),
             Source::Chunks(_) => {
-                return Err(Error::invalid("the chunk table is that of another shape"));
+                return Err(Error::invalid(
+                    "the chunk table belongs to an array of another shape",
+                ));
             }
-            // Nothing to do, whatever the shape.
+            // There is nothing to move, whatever the shape.
             _ if is_empty => ChunkGrid::new(&[0], &[1])?,
             source => {
                 let bytes = array.bytes()?;
@@ -137,7 +139,7 @@ impl Plan {
                 {
                     return Err(Error::new(
                         Kind::Io,
-                        format!("its {bytes} bytes at offset {offset} reach past any file"),
+                        format!("its {bytes} bytes at offset {offset} end past the largest offset"),
                     ));
                 }
                 let (shape, block) = blocks::shape(&shape, &selection, file_element);
@@ -178,52 +180,52 @@ impl Plan {
         })
     }
 
-    /// Where the stored bytes are.
+    /// Returns where the stored bytes are.
     pub fn source(&self) -> &Source {
         &self.source
     }
-    /// Whether the file is read or written.
+    /// Returns whether the file is read or written.
     pub fn direction(&self) -> Operation {
         self.direction
     }
-    /// What of each element is moved.
+    /// Returns which part of each element is moved.
     pub fn element(&self) -> ElementMapping {
         self.element
     }
-    /// Bytes of an element in the file.
+    /// Returns the size of an element in the file, in bytes.
     pub fn file_element(&self) -> u64 {
         self.geometry.chunk_element
     }
-    /// Bytes of an element in memory.
+    /// Returns the size of an element in memory, in bytes.
     pub fn memory_element(&self) -> u64 {
         self.geometry.memory_element
     }
-    /// The filters of its chunks; none if it has no chunks.
+    /// Returns the filters of the chunks; empty if the array is not chunked.
     pub fn pipeline(&self) -> &Pipeline {
         &self.pipeline
     }
-    /// The name of the array.
+    /// Returns the name of the array.
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// Whether elements lie in files of their own.
+    /// Returns whether the elements lie in a list of file segments.
     pub fn is_in_segments(&self) -> bool {
         matches!(self.source, Source::Segments(_))
     }
-    /// Whether elements are in memory already.
+    /// Returns whether the elements are in memory already.
     pub fn is_in_memory(&self) -> bool {
         matches!(self.source, Source::Memory)
     }
-    /// The stored element that unwritten elements read as.
+    /// Returns the stored element that unwritten elements read as.
     pub fn fill(&self) -> Option<&[u8]> {
         self.fill.as_deref()
     }
-    /// Bytes of a full decoded chunk.
+    /// Returns the number of bytes of a full decoded chunk.
     pub fn decoded_size(&self) -> u64 {
         self.decoded_size
     }
 
-    /// Index in the dataset of a chunk's first element.
+    /// Returns the index in the array of a chunk's first element.
     pub fn first_element(&self, chunk: u64) -> Vec<u64> {
         let coordinates = self.grid.coordinates(chunk);
         coordinates
@@ -233,7 +235,7 @@ impl Plan {
             .collect()
     }
 
-    /// Puts dataset, chunk and file range before the cause of a failure of a job.
+    /// Puts array, chunk and file range before the cause of a job's failure.
     pub fn name_in(&self, job: &ChunkJob, error: Error) -> Error {
         let coordinates = self.grid.coordinates(job.chunk);
         let what = match &self.source {
@@ -247,7 +249,7 @@ impl Plan {
         error.about(&placed)
     }
 
-    /// Behind the last byte of its one file that belongs to the dataset.
+    /// Returns the end offset of the last byte of the array's one file that belongs to the array.
     pub fn end(&self) -> u64 {
         match &self.source {
             Source::Chunks(table) => table.end(),
@@ -259,7 +261,8 @@ impl Plan {
         }
     }
 
-    /// How many chunks are touched, about: a selection of single elements may touch fewer.
+    /// Returns an upper estimate of the number of touched chunks: a selection of single elements
+    /// may touch fewer.
     pub fn touched(&self) -> u64 {
         match &self.selection {
             Selection::Grid(axes) => axes
@@ -277,19 +280,20 @@ impl Plan {
         }
     }
 
-    /// All work, chunk by chunk in order of number. After an error the next chunk follows, if it was not
-    /// for want of memory.
+    /// Iterates over all work in order of chunk number. Iteration continues after an error unless
+    /// memory ran out.
     pub fn works(self: &Arc<Self>) -> Works {
         Works::new(self.clone())
     }
 
-    /// All work in portions whose stored and decoded bytes together stay below `limit`, or that are
-    /// a single chunk. Jobs of a portion are sorted by address.
+    /// Iterates over all work in portions whose stored and decoded bytes together stay below
+    /// `limit`; a portion may exceed it if it is a single chunk. The jobs of a portion are sorted
+    /// by address.
     pub fn windows(self: &Arc<Self>, limit: u64) -> Windows {
         Windows::new(self.clone(), limit)
     }
 
-    /// What is to be done for one touched chunk; `None` if it stays as it is.
+    /// Returns the work for one touched chunk; `None` if its memory stays unchanged.
     fn work(&self, chunk: u64, placement: Placement) -> Result<Option<Work>> {
         let found = match &self.source {
             Source::Missing => Err(placement),
@@ -312,7 +316,7 @@ impl Plan {
         found.map_err(|error| error.about(&format!("dataset {}", self.name)))
     }
 
-    /// The job with its stored bytes, if the chunk is in the file.
+    /// Completes the job with its stored bytes; `None` if the chunk is not stored.
     fn stored(&self, job: &ChunkJob) -> Result<Option<ChunkJob>> {
         let Source::Chunks(table) = &self.source else {
             return Ok(None);
@@ -323,7 +327,7 @@ impl Plan {
             .transpose()
     }
 
-    /// The job of a chunk that is in the file.
+    /// Returns the job of a stored chunk.
     fn stored_chunk(
         &self,
         chunk: u64,
@@ -346,7 +350,7 @@ impl Plan {
         let job = ChunkJob::new(self, chunk, place, placement);
         if is_plain && stored.size != self.decoded_size {
             let cause = format!(
-                "it is stored without filters, and its elements have {} bytes",
+                "it is stored without filters, but its elements have {} bytes",
                 self.decoded_size
             );
             return Err(self.name_in(&job, Error::new(Kind::Io, cause)));
@@ -354,12 +358,14 @@ impl Plan {
         Ok(job)
     }
 
-    /// Whether a chunk is stored without any filter, because it sticks out of the array.
+    /// Returns whether a chunk is stored without any filter because it extends past the array's
+    /// edge.
     pub fn is_unfiltered(&self, chunk: u64) -> bool {
         self.unfiltered_edges && self.grid.is_partial(chunk)
     }
 
-    /// A block of contiguous data that starts at `offset`; the last one may be shorter.
+    /// Returns the job of a block of contiguous data that starts at `offset`; the last block may be
+    /// shorter.
     fn block(&self, offset: u64, chunk: u64, placement: Placement) -> ChunkJob {
         let mut elements = 1;
         let mut before = 0;
@@ -379,7 +385,8 @@ impl Plan {
         ChunkJob::new(self, chunk, place, placement)
     }
 
-    /// The parts of the files of such an array that a range of the whole lies in.
+    /// Returns the parts of the segments' files in which a range of the whole array lies, with the
+    /// number of each segment.
     pub fn segment_ranges(&self, range: FileRange) -> Vec<(usize, FileRange)> {
         let Source::Segments(segments) = &self.source else {
             return Vec::new();

@@ -1,11 +1,12 @@
-//! Contiguous data of which one stretch is wanted, as it is and where it is: no block need be looked at.
+//! Contiguous data of which one range is selected: it is moved without going through blocks.
 
 use super::{FileRange, Plan, Source};
 use crate::selection::Selection;
 
 impl Plan {
-    /// All that is wanted, where that is whole elements of contiguous data which follow each other in
-    /// the file and in memory. `None` does not say that they do not.
+    /// Returns the selection as one file range if it is whole, unconverted elements of contiguous
+    /// data that are contiguous in the file and in memory. `None` may also be returned where they
+    /// are.
     pub fn one_range(&self) -> Option<FileRange> {
         let (Source::Contiguous { offset }, Selection::Grid(axes)) =
             (&self.source, &self.selection)
@@ -17,7 +18,7 @@ impl Plan {
         }
         let sides = self.grid.shape().iter().zip(&self.geometry.memory_strides);
         let (mut before, mut length) = (0, self.file_element());
-        // Bytes from an index to the next, and whether all within one index is wanted.
+        // Bytes from one index to the next, and whether everything within one index is selected.
         let (mut row, mut is_full) = (self.file_element(), true);
         for (axis, (side, stride)) in axes.iter().zip(sides).rev() {
             let (first, count) = axis.as_range()?;

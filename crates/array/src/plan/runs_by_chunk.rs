@@ -1,4 +1,4 @@
-//! Runs of elements, regrouped by the chunks that they lie in.
+//! Runs of elements, regrouped by chunk.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,35 +10,36 @@ use crate::chunks::ChunkGrid;
 use crate::reserve::{lack, make_room};
 use crate::selection::Run;
 
-/// Goes through the chunks that are touched, in order.
+/// Iterates over the touched chunks in order.
 ///
-/// Runs are cut at the ends of rows (the last dimension), and the rows that meet the present layer
-/// of chunks (those with the same first coordinate) wait in a heap, sorted by the chunk that each
-/// comes to next. So the memory in use is that of a layer's rows, not that of all pieces.
+/// Runs are cut at the ends of rows (the last dimension). The rows that touch the current layer of
+/// chunks (those with the same first coordinate) wait in a heap, sorted by the chunk that each
+/// reaches next. So memory holds the rows of one layer only, not all pieces.
 pub(crate) struct RunsByChunk {
     grid: ChunkGrid,
-    /// By their first element.
+    /// Sorted by first element.
     runs: Vec<Run>,
     next: usize,
-    /// What is left of runs of which rows were cut off, by their first element; one at most, unless runs overlap.
+    /// Remainders of runs of which rows were cut off, sorted by first element; at most one unless
+    /// runs overlap.
     tails: BinaryHeap<Reverse<Run>>,
     heap: BinaryHeap<Reverse<Row>>,
 }
 
-/// What is left of a piece of a row; the order is that of the fields.
+/// The remainder of a row. The order is that of the fields.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Row {
     chunk: u64,
-    /// First element left, counted in the chunk.
+    /// Offset of the first remaining element in the chunk, in elements.
     inside: u64,
     position: u64,
     length: u64,
-    /// Index of the first element left along the last dimension.
+    /// Index of the first remaining element along the last dimension.
     column: u64,
 }
 
 impl RunsByChunk {
-    /// The runs lie inside the grid's shape, whose elements can be counted.
+    /// The runs must lie inside the grid's shape, whose elements must be countable.
     pub(super) fn new(grid: ChunkGrid, given: &[Run]) -> Result<Self> {
         let mut runs: Vec<Run> = Vec::new();
         make_room(&mut runs, given.len())?;
@@ -53,7 +54,7 @@ impl RunsByChunk {
         })
     }
 
-    /// What comes next of all runs, and whether it is a tail.
+    /// Returns the run that comes next, and whether it is the remainder of one.
     fn first(&self) -> Option<(Run, bool)> {
         let run = self.runs.get(self.next);
         match (self.tails.peek(), run) {
@@ -63,7 +64,7 @@ impl RunsByChunk {
         }
     }
 
-    /// The part of a run that lies in its first row.
+    /// Returns the part of a run that lies in its first row.
     fn row(&self, run: Run) -> Option<Row> {
         let start = run.start;
         let grid = &self.grid;
@@ -95,9 +96,9 @@ impl RunsByChunk {
         })
     }
 
-    /// Moves all rows into the heap that start in the layer of the chunk that comes next.
+    /// Moves all rows that start in the layer of the next chunk into the heap.
     fn admit(&mut self) -> Result<()> {
-        // A grid with an element has no side of 0, and all its chunks were counted.
+        // A grid with elements has no side of 0, and the number of its chunks was checked.
         let layer_chunks = match self.first() {
             Some(_) => self.grid.counts()[1..].iter().product::<u64>(),
             None => return Ok(()),
@@ -128,7 +129,7 @@ impl RunsByChunk {
         Ok(())
     }
 
-    /// The next touched chunk and the pieces of it.
+    /// Returns the next touched chunk with its pieces.
     pub(super) fn next(&mut self) -> Result<Option<(u64, Vec<Segment>)>> {
         self.admit()?;
         let (Some(Reverse(first)), Some(side)) = (self.heap.peek(), self.grid.chunk().last())
@@ -143,7 +144,7 @@ impl RunsByChunk {
             self.heap.pop();
             let length = row.length.min(side - row.column % side);
             match pieces.last_mut() {
-                // Rows of a chunk as wide as the dataset go on without a gap.
+                // Rows of a chunk as wide as the array continue without a gap.
                 Some(last)
                     if last.index_step == 1
                         && last.position_step == 1
@@ -155,7 +156,7 @@ impl RunsByChunk {
                 _ => Segment::range(row.inside, row.position, length).push_to(&mut pieces)?,
             }
             if length < row.length {
-                // In the place of what was taken out.
+                // Replaces the entry that was popped.
                 self.heap.push(Reverse(Row {
                     chunk: row.chunk + 1,
                     inside: row.inside - row.column % side,
@@ -188,7 +189,7 @@ mod tests {
         }
     }
 
-    /// Each chunk and the number of its pieces.
+    /// Returns each chunk with the number of its pieces.
     fn pieces(grid: ChunkGrid, runs: &[Run]) -> Vec<(u64, usize)> {
         let mut chunks = RunsByChunk::new(grid, runs).unwrap();
         std::iter::from_fn(|| chunks.next().unwrap())

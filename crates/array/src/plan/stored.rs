@@ -1,4 +1,4 @@
-//! An array as a file stores it: all that a plan must know of it.
+//! The description of a stored array: all that a plan needs to know of it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,58 +8,58 @@ use penstock_engine::error::{Error, Kind, Result};
 
 use crate::chunks::ChunkTable;
 
-/// An array in a file, described by plain data.
+/// An array in a file, as plain data.
 #[derive(Clone, Debug)]
 pub struct StoredArray {
-    /// What errors call it.
+    /// Name of the array in errors.
     pub name: String,
-    /// Empty for a scalar, which has one element.
+    /// Shape; empty for a scalar, which has one element.
     pub shape: Vec<u64>,
-    /// Bytes of an element in the file.
+    /// Size of an element in the file, in bytes.
     pub element: u64,
-    /// Where its elements are.
+    /// Where the elements are.
     pub source: Source,
-    /// The filters of its chunks, in the order in which a chunk is encoded.
+    /// The filters of the chunks, in order of encoding.
     pub pipeline: Pipeline,
-    /// Chunks that stick out of the array are stored without any filter.
+    /// Whether chunks that extend past the array's edge are stored without filters.
     pub unfiltered_edges: bool,
-    /// One element, as stored, for every element that was never written; `None` if the memory keeps there
-    /// what it had.
+    /// The stored element that unwritten elements read as; `None` if a read leaves their memory
+    /// unchanged.
     pub fill: Option<Vec<u8>>,
 }
 
 /// Where the stored bytes of an array are.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// Chunks of the file.
+    /// In chunks of the file.
     Chunks(Arc<ChunkTable>),
-    /// Contiguous from this offset of the file on; jobs are blocks of it.
+    /// Contiguous in the file; jobs are blocks of it.
     Contiguous {
-        /// In bytes from the start of the file.
+        /// Offset in bytes from the start of the file.
         offset: u64,
     },
-    /// As contiguous, from offset 0 of these segments put one behind the other.
+    /// Contiguous in the concatenation of these segments, from its offset 0.
     Segments(Vec<FileSegment>),
-    /// In memory, all elements in C order. Jobs are blocks of it, with offsets in that memory as their
-    /// addresses.
+    /// In memory, as a C array of all elements. Jobs are blocks of it, whose addresses are offsets
+    /// in that memory.
     Memory,
-    /// Nothing was ever written.
+    /// Nowhere: nothing was ever written.
     Missing,
 }
 
-/// A stretch of a file. Bytes past the end of that file read as zero.
+/// A byte range of a file. Bytes past the end of that file read as zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSegment {
-    /// The file, by an absolute path.
+    /// Absolute path of the file.
     pub path: PathBuf,
-    /// Where the stretch begins, in bytes.
+    /// Offset of the range, in bytes.
     pub offset: u64,
-    /// Bytes; `None` for the last segment if it takes all that is left.
+    /// Length in bytes; `None` for a last segment that takes all remaining bytes.
     pub size: Option<u64>,
 }
 
 impl StoredArray {
-    /// An array that is in memory as a dense C array.
+    /// Describes an array that is in memory as a dense C array.
     pub fn in_memory(name: &str, shape: Vec<u64>, element: u64) -> StoredArray {
         StoredArray {
             name: name.to_owned(),
@@ -72,13 +72,14 @@ impl StoredArray {
         }
     }
 
-    /// Bytes of all elements; an error if they cannot be counted.
+    /// Returns the number of bytes of all elements, or an error if it overflows.
     pub fn bytes(&self) -> Result<u64> {
         bytes(&self.name, &self.shape, self.element)
     }
 }
 
-/// Bytes of all elements of an array; an error, which names it, if they cannot be counted.
+/// Returns the number of bytes of all elements of an array, or an error that names the array if it
+/// overflows.
 pub fn bytes(name: &str, shape: &[u64], element: u64) -> Result<u64> {
     shape
         .iter()

@@ -1,4 +1,4 @@
-//! Going through the chunks that a selection touches.
+//! Iteration over the chunks that a selection touches.
 
 use std::sync::Arc;
 
@@ -9,21 +9,22 @@ use super::{ChunkJob, FillJob, Plan, Work};
 use crate::boxes::{Placement, Segment};
 use crate::selection::{Axis, Selection};
 
-/// The work of a plan, chunk by chunk. It keeps the plan, so it goes wherever its jobs go.
+/// The work of a plan, chunk by chunk. It owns a reference to the plan, so it can move to any
+/// thread.
 pub struct Works {
     plan: Arc<Plan>,
     walk: Walk,
 }
 
 enum Walk {
-    /// Begins with the first chunk that is asked for.
+    /// Not begun: the first call of `next` finds the first chunk.
     Start,
     Grid(GridWalk),
     Runs(RunsByChunk),
     Over,
 }
 
-/// The chunk that comes next, and its segments along each axis, which neighbours share.
+/// The next chunk and its segments along each axis, which neighbouring chunks share.
 struct GridWalk {
     coordinates: Vec<u64>,
     segments: Vec<Arc<Vec<Segment>>>,
@@ -37,7 +38,8 @@ impl Works {
         }
     }
 
-    /// The next touched chunk. Nothing follows an error, which is a lack of memory.
+    /// Returns the next touched chunk. Iteration ends after an error, which means that memory ran
+    /// out.
     pub(super) fn touched(&mut self) -> Option<Result<(u64, Placement)>> {
         let touched = self.step();
         if !matches!(touched, Ok(Some(_))) {
@@ -117,7 +119,7 @@ impl GridWalk {
         }))
     }
 
-    /// Goes to the next touched chunk; false if there is none.
+    /// Advances to the next touched chunk; returns false if there is none.
     fn advance(&mut self, plan: &Plan, axes: &[Axis]) -> Result<bool> {
         for at in (0..axes.len()).rev() {
             let side = plan.grid.chunk()[at];
@@ -147,13 +149,13 @@ fn segments(plan: &Plan, axes: &[Axis], at: usize, coordinate: u64) -> Result<Ar
 /// A portion of the work.
 #[derive(Debug, Default)]
 pub struct Window {
-    /// Sorted by address.
+    /// Jobs for stored chunks, sorted by address.
     pub jobs: Vec<ChunkJob>,
-    /// Chunks that were never written.
+    /// Jobs for chunks that were never written.
     pub fills: Vec<FillJob>,
-    /// Bytes of the jobs in the file.
+    /// Stored bytes of the jobs.
     pub stored_bytes: u64,
-    /// Bytes of the jobs without filters.
+    /// Decoded bytes of the jobs.
     pub decoded_bytes: u64,
 }
 
@@ -161,11 +163,11 @@ pub struct Window {
 pub struct Windows {
     works: Works,
     limit: u64,
-    /// Did not fit into the last portion.
+    /// Work that did not fit into the last portion.
     left: Option<Result<Work>>,
 }
 
-/// Jobs of one portion at most, however small their chunks.
+/// Largest number of jobs in a portion, however small their chunks.
 const MOST_JOBS: usize = 1 << 16;
 
 impl Windows {
@@ -228,7 +230,7 @@ impl Iterator for Windows {
     }
 }
 
-/// Workers take turns at one walk.
+/// Workers share one iterator.
 const _: fn() = || {
     fn is_send<T: Send>() {}
     is_send::<Works>();

@@ -1,4 +1,4 @@
-//! Selections of elements, as plain data.
+//! Selections of elements as plain data.
 
 mod written;
 
@@ -7,23 +7,23 @@ use penstock_engine::error::{Error, Result};
 use crate::boxes::Segment;
 use crate::reserve::push;
 
-/// Which elements of a dataset, and in which order they come out.
+/// The selected elements of an array and their order in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// Each combination of the indices along the axes. It comes out as an array with as many
-    /// dimensions as the dataset has; a single index gives a dimension of size 1.
+    /// Every combination of the indices along the axes. The result has as many dimensions as the
+    /// array; a single index gives a dimension of size 1.
     Grid(Vec<Axis>),
-    /// Any elements. They come out as a one-dimensional array.
+    /// Arbitrary elements. The result is one-dimensional.
     Runs(Vec<Run>),
 }
 
-/// `length` elements from `start` on, counted in C order through the dataset, that come out as the
-/// elements from `position` on. The order is that of the fields.
+/// `length` elements from `start` on, counted in C order through the array, which are the elements
+/// from `position` on of the result. Runs are ordered by their fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
-    /// Number of the first element.
+    /// Number of the first element in C order.
     pub start: u64,
-    /// Its position in what comes out.
+    /// Position of the first element in the result.
     pub position: u64,
     /// Number of elements.
     pub length: u64,
@@ -36,36 +36,36 @@ pub enum Axis {
     Slab {
         /// First index of the first block.
         start: u64,
-        /// From a block to the next.
+        /// Distance from the start of one block to the next.
         stride: u64,
         /// Number of blocks.
         count: u64,
-        /// Indices of a block.
+        /// Number of indices in a block.
         block: u64,
     },
-    /// Made by [`Axis::list`] and [`Axis::mask`]: runs of indices, sorted so that no run starts
-    /// before the last index of the one before it.
+    /// Runs of indices, as [`Axis::list`] and [`Axis::mask`] make them: sorted so that no run
+    /// starts before the last index of the one before it.
     Runs(Vec<AxisRun>),
 }
 
-/// `length` indices from `start` on, which come out at `position` and after.
+/// `length` indices from `start` on, at `position` and after in the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AxisRun {
     /// The first index.
     pub start: u64,
-    /// Its position in what comes out.
+    /// Position of the first index in the result.
     pub position: u64,
     /// Number of indices.
     pub length: u64,
 }
 
 impl Axis {
-    /// All indices of a dimension of this size.
+    /// Returns all indices of a dimension of this size.
     pub fn all(size: u64) -> Axis {
         Axis::range(0, size)
     }
 
-    /// `count` indices that follow each other.
+    /// Returns `count` consecutive indices.
     pub fn range(start: u64, count: u64) -> Axis {
         Axis::Slab {
             start,
@@ -75,7 +75,7 @@ impl Axis {
         }
     }
 
-    /// `count` indices, `stride` apart.
+    /// Returns `count` indices, `stride` apart.
     pub fn strided(start: u64, stride: u64, count: u64) -> Axis {
         Axis::Slab {
             start,
@@ -85,7 +85,7 @@ impl Axis {
         }
     }
 
-    /// Indices in any order, also repeated.
+    /// Returns indices in any order; they may repeat.
     pub fn list(indices: &[u64]) -> Axis {
         let mut sorted: Vec<(u64, u64)> = indices.iter().copied().zip(0..).collect();
         sorted.sort_unstable();
@@ -108,7 +108,7 @@ impl Axis {
         Axis::Runs(runs)
     }
 
-    /// The indices at which the mask is true.
+    /// Returns the indices at which the mask is true.
     pub fn mask(mask: &[bool]) -> Axis {
         let runs = true_runs(mask).map(|run| AxisRun {
             start: run.start,
@@ -118,7 +118,7 @@ impl Axis {
         Axis::Runs(runs.collect())
     }
 
-    /// Number of indices that come out.
+    /// Returns the number of indices in the result.
     pub fn len(&self) -> u64 {
         match self {
             Axis::Slab { count, block, .. } => count.saturating_mul(*block),
@@ -130,7 +130,7 @@ impl Axis {
         }
     }
 
-    /// Whether no index is selected.
+    /// Returns whether no index is selected.
     pub fn is_empty(&self) -> bool {
         match self {
             Axis::Slab { count, block, .. } => *count == 0 || *block == 0,
@@ -138,7 +138,8 @@ impl Axis {
         }
     }
 
-    /// One block, or blocks that touch, are a range.
+    /// Returns the same indices as a range if they are one block or adjacent blocks, else
+    /// unchanged.
     pub fn normal(self) -> Axis {
         match self {
             Axis::Slab { count, block, .. } if count == 0 || block == 0 => Axis::range(0, 0),
@@ -152,7 +153,8 @@ impl Axis {
         }
     }
 
-    /// First index and number of indices of a range, once it is normal.
+    /// Returns the first index and the number of indices of a normalised range; `None` for other
+    /// axes.
     pub fn as_range(&self) -> Option<(u64, u64)> {
         match self {
             Axis::Slab {
@@ -165,7 +167,7 @@ impl Axis {
         }
     }
 
-    /// Whether all indices are below `size` and the description makes sense.
+    /// Returns whether all indices are below `size` and the description is valid.
     fn fits(&self, size: u64) -> bool {
         match self {
             _ if self.is_empty() => true,
@@ -191,7 +193,7 @@ impl Axis {
         }
     }
 
-    /// The first selected index that is not below `index`.
+    /// Returns the first selected index that is not below `index`.
     pub fn next(&self, index: u64) -> Option<u64> {
         match self {
             _ if self.is_empty() => None,
@@ -219,7 +221,8 @@ impl Axis {
         }
     }
 
-    /// How many stretches of `side` indices hold selected ones, at most.
+    /// Returns an upper bound of the number of intervals of `side` indices that contain selected
+    /// ones.
     pub fn touched(&self, side: u64) -> u64 {
         let (Some(first), Some(last)) = (self.next(0), self.last()) else {
             return 0;
@@ -236,7 +239,8 @@ impl Axis {
         }
     }
 
-    /// How many selected indices follow each other up to the last one. Some are selected.
+    /// Returns the number of consecutive selected indices that end with the last one. The axis must
+    /// not be empty.
     pub fn last_run(&self) -> u64 {
         match self {
             Axis::Slab {
@@ -250,7 +254,7 @@ impl Axis {
         }
     }
 
-    /// The last selected index.
+    /// Returns the last selected index.
     pub fn last(&self) -> Option<u64> {
         match self {
             _ if self.is_empty() => None,
@@ -264,7 +268,7 @@ impl Axis {
         }
     }
 
-    /// The selected indices in `from..to`, counted from `from`.
+    /// Returns the selected indices in `from..to`, counted from `from`.
     pub fn segments(&self, from: u64, to: u64) -> Result<Vec<Segment>> {
         let mut found = Vec::new();
         match self {
@@ -276,7 +280,8 @@ impl Axis {
                 block,
             } => {
                 let stride = if *count == 1 { u64::MAX } else { *stride };
-                // First and behind the last block of which the index `offset` inside lies in range.
+                // Returns the range (first, end) of the blocks whose index at `offset` lies in
+                // `from..to`.
                 let blocks = |offset: u64| {
                     let at = start + offset;
                     let first = from.saturating_sub(at).div_ceil(stride).min(*count);
@@ -295,7 +300,7 @@ impl Axis {
                     }
                 };
                 if *block == 1 || (end - first) / 2 > *block {
-                    // Few indices a block: a segment for each, from block to block.
+                    // Few indices a block: each gets one segment that goes from block to block.
                     for offset in 0..*block {
                         let (first, end) = blocks(offset);
                         if end > first {
@@ -333,17 +338,18 @@ impl Axis {
 }
 
 impl Selection {
-    /// All elements of a dataset.
+    /// Returns all elements of an array of this shape.
     pub fn all(shape: &[u64]) -> Selection {
         Selection::Grid(shape.iter().map(|size| Axis::all(*size)).collect())
     }
 
-    /// No element.
+    /// Returns the empty selection.
     pub fn none() -> Selection {
         Selection::Runs(Vec::new())
     }
 
-    /// Single elements; `coordinates` holds as many numbers for each as the dataset has dimensions.
+    /// Returns single elements; `coordinates` holds as many numbers for each as the array has
+    /// dimensions.
     pub fn points(shape: &[u64], coordinates: &[u64]) -> Result<Selection> {
         if shape.is_empty() || !coordinates.len().is_multiple_of(shape.len()) {
             return Err(Error::invalid(format!(
@@ -363,7 +369,7 @@ impl Selection {
                     "the point {point:?} is outside the shape {shape:?}"
                 )));
             }
-            // Less than the number of elements, which was counted.
+            // Smaller than the number of elements, which was checked to fit.
             let start = point
                 .iter()
                 .zip(shape)
@@ -373,13 +379,13 @@ impl Selection {
         Ok(Selection::Runs(runs))
     }
 
-    /// The elements at which `mask`, which has the dataset's shape, is true.
+    /// Returns the elements at which `mask`, which has the array's shape, is true.
     pub fn mask(mask: &[bool]) -> Selection {
         Selection::Runs(true_runs(mask).collect())
     }
 
-    /// Number of elements that come out; `None` if they cannot be counted. With runs, behind the
-    /// last element that comes out.
+    /// Returns the number of elements in the result; `None` if it overflows. For runs it is the end
+    /// of the highest position.
     pub fn len(&self) -> Option<u64> {
         match self {
             Selection::Grid(axes) if axes.iter().any(Axis::is_empty) => Some(0),
@@ -393,7 +399,7 @@ impl Selection {
         }
     }
 
-    /// Number of elements that are selected; `None` if they cannot be counted.
+    /// Returns the number of selected elements; `None` if it overflows.
     pub fn elements(&self) -> Option<u64> {
         match self {
             Selection::Grid(_) => self.len(),
@@ -403,7 +409,7 @@ impl Selection {
         }
     }
 
-    /// Whether no element is selected.
+    /// Returns whether no element is selected.
     pub fn is_empty(&self) -> bool {
         match self {
             Selection::Grid(axes) => axes.iter().any(Axis::is_empty),
@@ -411,7 +417,7 @@ impl Selection {
         }
     }
 
-    /// The shape in which the elements come out.
+    /// Returns the shape of the result; `None` if its size overflows.
     pub fn shape(&self) -> Option<Vec<u64>> {
         match self {
             Selection::Grid(axes) => Some(axes.iter().map(Axis::len).collect()),
@@ -419,13 +425,13 @@ impl Selection {
         }
     }
 
-    /// An error unless it lies inside a dataset of this shape.
+    /// Returns an error unless the selection lies inside an array of this shape.
     pub fn check(&self, shape: &[u64]) -> Result<()> {
         match self {
             Selection::Grid(axes) => {
                 if axes.len() != shape.len() {
                     return Err(Error::invalid(format!(
-                        "a selection with {} dimensions of a dataset with {}",
+                        "the selection has {} dimensions, but the dataset has {}",
                         axes.len(),
                         shape.len()
                     )));
@@ -433,13 +439,13 @@ impl Selection {
                 for (at, (axis, size)) in axes.iter().zip(shape).enumerate() {
                     if !axis.fits(*size) {
                         return Err(Error::invalid(format!(
-                            "the selection reaches outside dimension {at}, whose size is {size}"
+                            "the selection extends past dimension {at}, whose size is {size}"
                         )));
                     }
                 }
                 Ok(())
             }
-            // No element is inside any shape.
+            // An empty selection fits any shape.
             Selection::Runs(_) if self.is_empty() => Ok(()),
             Selection::Runs(runs) => {
                 let elements = shape
@@ -455,7 +461,7 @@ impl Selection {
                 match runs.iter().find(|run| !is_inside(run)) {
                     None => Ok(()),
                     Some(run) => Err(Error::invalid(format!(
-                        "the selection takes {} elements from element {} on, of {elements}",
+                        "the selection takes {} elements from {} on; the dataset has {elements}",
                         run.length, run.start
                     ))),
                 }
@@ -464,7 +470,7 @@ impl Selection {
     }
 }
 
-/// Adds elements that come out behind those before them.
+/// Appends elements that follow those before them in the result.
 pub fn push_run(runs: &mut Vec<Run>, start: u64, length: u64) {
     let mut position = 0;
     if let Some(last) = runs.last_mut() {
@@ -503,7 +509,7 @@ fn true_runs(mask: &[bool]) -> impl Iterator<Item = Run> + '_ {
 
 fn too_large(shape: &[u64]) -> Error {
     Error::invalid(format!(
-        "a dataset of shape {shape:?} has too many elements to count them one by one"
+        "the elements of a dataset of shape {shape:?} are too many to count"
     ))
 }
 
@@ -512,7 +518,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Every index and where it comes out, in the order of the destination.
+    /// Returns every index with its position, ordered by position.
     fn indices(axis: &Axis) -> Vec<(u64, u64)> {
         let mut all = match axis {
             Axis::Slab {
@@ -625,7 +631,7 @@ mod tests {
         run(0, 10).check(&[10]).unwrap();
         assert!(Selection::points(&[2, 2], &[0, 2]).is_err());
         assert!(Selection::points(&[2, 2], &[0]).is_err());
-        // The element behind the point could not be counted.
+        // The element count of this shape overflows.
         let huge = [u64::MAX, 2];
         assert!(Selection::points(&huge, &[u64::MAX / 2, 1, 0, 0]).is_err());
     }

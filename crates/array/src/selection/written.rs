@@ -1,9 +1,9 @@
-//! What a write asks of a selection.
+//! Properties of a selection that a write depends on.
 
 use super::{Axis, Selection};
 
 impl Selection {
-    /// Whether an element is selected more than once.
+    /// Returns whether an element is selected more than once.
     pub fn has_repeats(&self) -> bool {
         match self {
             Selection::Grid(axes) => axes.iter().any(|axis| match axis {
@@ -28,7 +28,8 @@ impl Selection {
         }
     }
 
-    /// Whether every chunk that is touched is covered, but for what lies outside the dataset.
+    /// Returns whether every touched chunk is selected completely, apart from what lies outside the
+    /// array.
     pub fn covers_chunks(&self, shape: &[u64], chunk: &[u64]) -> bool {
         let Selection::Grid(axes) = self else {
             return false;
@@ -43,8 +44,9 @@ impl Selection {
         axes.iter().zip(shape.iter().zip(chunk)).all(is_covered)
     }
 
-    /// First index and lengths of the last elements that are selected and follow each other in the
-    /// dataset: of more than so many bytes if there are as many, and then few more; else of one element.
+    /// Returns the first index and the lengths of a contiguous run of selected elements that ends
+    /// with the last one. The run has slightly more than `more_than` bytes if that many are
+    /// contiguous, else it is one element.
     pub fn end(&self, shape: &[u64], element: u64, more_than: u64) -> Option<(Vec<u64>, Vec<u64>)> {
         let last = self.last(shape)?;
         let one = vec![1; last.len()];
@@ -66,7 +68,7 @@ impl Selection {
         Some((last, one))
     }
 
-    /// Index of the last element of the dataset that is selected.
+    /// Returns the index of the last selected element of the array.
     fn last(&self, shape: &[u64]) -> Option<Vec<u64>> {
         match self {
             Selection::Grid(axes) => axes.iter().map(Axis::last).collect(),

@@ -1,8 +1,8 @@
-//! Whether the HDF5 at hand converts as the rules say.
+//! Checks that the HDF5 in use converts as Penstock's own rules do.
 //!
 //! Versions, builds and processors differ in some conversions, and a program may register its own.
-//! So before a conversion is done without HDF5, both do it to a few hundred values that tell the
-//! known ways apart.
+//! Before Penstock converts without HDF5, both therefore convert a few hundred values that
+//! distinguish all known behaviours.
 
 use std::ffi::c_void;
 
@@ -13,7 +13,7 @@ use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
 use crate::conversion::Conversion;
 use crate::library::Session;
 
-/// What would need more bytes to be tried out is left to HDF5.
+/// Conversions that need more bytes than this to try are left to HDF5.
 const LARGEST: usize = 16 << 20;
 
 pub(super) fn equal(session: &Session<'_>, one: hid_t, other: hid_t) -> Result<bool> {
@@ -62,14 +62,14 @@ pub(super) fn holds(
         let background = background.as_mut_ptr().cast();
         (session.hdf5.H5Tconvert)(from, to, count, data, background, H5P_DEFAULT)
     };
-    // A refusal is told by HDF5 itself when it is asked to read.
+    // HDF5 reports a refusal itself when it is asked to read.
     Ok(status >= 0 && theirs[..ours.len()] == ours)
 }
 
-/// Bytes of elements, a whole number of numbers.
+/// Returns the bytes of sample elements, a whole number of numbers.
 fn samples(change: &Change) -> Vec<u8> {
     match change {
-        // 240 bytes that differ are a whole number of any unit.
+        // 240 distinct bytes are a whole number of units of any size.
         Change::Copy | Change::Swap { .. } => (1..=240).collect(),
         Change::Convert { from, to } => {
             let values = match from.number.float_bits() {
@@ -89,7 +89,8 @@ fn bytes(format: Format, value: u64) -> Vec<u8> {
     bytes
 }
 
-/// Powers of two and their neighbours, and halves of what the target's mantissa resolves.
+/// Returns powers of two and their neighbours, and values halfway between those that the target's
+/// mantissa can represent.
 fn integers(bits: u32, to: Number) -> Vec<u64> {
     let mantissa = to.float_bits().map_or(bits, |(_, mantissa)| mantissa);
     let mut found = vec![0];
@@ -108,8 +109,9 @@ fn integers(bits: u32, to: Number) -> Vec<u64> {
     found
 }
 
-/// The exponents at which source or target change their ways, each with mantissas that are rounded
-/// in every way. The denormals come first: 1.14 goes wrong behind one.
+/// Returns numbers with the exponents at which source or target change behaviour, each with
+/// mantissas that exercise every way of rounding. Denormals come first: HDF5 1.14 converts wrongly
+/// after one.
 fn floats(exponent: u32, mantissa: u32, to: Number) -> Vec<u64> {
     let (bias, top) = ((1i64 << (exponent - 1)) - 1, (1i64 << exponent) - 1);
     let mut powers = vec![-2, -1, 0, 1];
@@ -161,7 +163,7 @@ fn floats(exponent: u32, mantissa: u32, to: Number) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    /// What becomes of values by the rule for machine numbers, or by that for big-endian ones.
+    /// Returns the results by the rule for native numbers, or by that for big-endian ones.
     fn results(from: Number, to: Number, big: bool, values: &[u64]) -> Vec<Vec<u8>> {
         let format = |number| Format { number, big };
         let change = Change::Convert {

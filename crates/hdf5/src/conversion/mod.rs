@@ -1,4 +1,4 @@
-//! What has to be done to the bytes of an element of one type to make it one of another.
+//! Conversion of an element's bytes from one type to another.
 
 mod check;
 
@@ -12,20 +12,20 @@ use crate::dataset::{
 };
 use crate::library::Session;
 
-/// The part of an element that is wanted, and how its numbers change on their way.
+/// The part of an element that is moved, and the conversion of its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conversion {
     /// The part of an element that is moved, and the sizes on both sides.
     pub element: ElementMapping,
-    /// How its numbers change.
+    /// The conversion of its numbers.
     pub change: Change,
 }
 
 impl Conversion {
-    /// For elements of type `from` that become elements of type `to`: file and memory in a read,
-    /// memory and file in a write. `Err` says why HDF5 itself has to convert them. What is found
-    /// here has been tried on values at which versions and builds of HDF5 differ, and this one gives
-    /// the same.
+    /// Returns the conversion from elements of type `from` to elements of type `to`: from file to
+    /// memory in a read, from memory to file in a write. `Err` holds the reason why HDF5 itself
+    /// must convert them. A conversion that is returned has been tried on values for which versions
+    /// and builds of HDF5 differ, and gives the same results as this HDF5.
     pub fn find(
         session: &Session<'_>,
         from: hid_t,
@@ -43,13 +43,13 @@ impl Conversion {
             return Ok(Ok(found));
         }
         Ok(Err(format!(
-            "this HDF5 converts {} to {} in its own way",
+            "this HDF5 converts {} to {} differently",
             name(&stored),
             name(&wanted)
         )))
     }
 
-    /// By the rules alone.
+    /// Returns the conversion by Penstock's own rules, without asking HDF5.
     pub fn between(
         from: &ElementType,
         to: &ElementType,
@@ -72,7 +72,7 @@ impl Conversion {
     }
 }
 
-/// Bytes of an element, from its start.
+/// A byte range of an element, and its conversion.
 #[derive(Clone, Copy)]
 struct Part {
     offset: usize,
@@ -84,7 +84,7 @@ type Found = std::result::Result<Part, String>;
 
 fn part(from: &ElementType, to: &ElementType) -> Found {
     if let Some(what) = to.only_hdf5() {
-        return Err(format!("{what} are for HDF5 alone"));
+        return Err(format!("only HDF5 converts {what}"));
     }
     let whole = |change| {
         Ok(Part {
@@ -107,7 +107,7 @@ fn part(from: &ElementType, to: &ElementType) -> Found {
         ) if dims == to_dims => {
             let inner = part(element, to_element)?;
             if inner.offset != 0 || inner.length != element.size() {
-                return Err("fields of compounds in an array are for HDF5".to_owned());
+                return Err("only HDF5 converts fields of compounds in an array".to_owned());
             }
             whole(inner.change)
         }
@@ -131,7 +131,8 @@ fn part(from: &ElementType, to: &ElementType) -> Found {
     }
 }
 
-/// All wanted fields, if together they are one stretch of the stored element and undergo the same.
+/// Returns the range of all wanted fields if they are contiguous in the stored element and have the
+/// same conversion.
 fn fields_part(from: &[Field], to: &[Field], size: usize) -> Found {
     let mut parts = Vec::new();
     for wanted in to {
@@ -144,23 +145,21 @@ fn fields_part(from: &[Field], to: &[Field], size: usize) -> Found {
     }
     parts.sort_by_key(|(offset, _)| *offset);
     let Some(&(_, first)) = parts.first() else {
-        return Err("a compound without fields is for HDF5".to_owned());
+        return Err("only HDF5 converts a compound without fields".to_owned());
     };
     let mut covered = 0;
     for (offset, part) in &parts {
         let is_next = *offset == covered && part.offset == first.offset + covered;
-        // A field of another size after the change would shift those behind it.
+        // A field whose size the conversion changes would shift those after it.
         let is_alike =
             part.change == first.change && part.change.size_after(part.length) == part.length;
         if !is_next || parts.len() > 1 && !is_alike {
-            return Err("only HDF5 picks and converts several fields of a compound".to_owned());
+            return Err("only HDF5 selects and converts several fields of a compound".to_owned());
         }
         covered += part.change.size_after(part.length);
     }
     if covered != size {
-        return Err(
-            "the compound in memory has gaps, which only HDF5 leaves as they are".to_owned(),
-        );
+        return Err("the compound in memory has gaps, which only HDF5 preserves".to_owned());
     }
     Ok(Part {
         offset: first.offset,
@@ -169,7 +168,7 @@ fn fields_part(from: &[Field], to: &[Field], size: usize) -> Found {
     })
 }
 
-/// h5py's complex number is a compound too.
+/// h5py's complex number is also a compound.
 fn fields_of(element: &ElementType) -> Option<Vec<Field>> {
     match element {
         ElementType::Compound { fields, .. } => Some(fields.clone()),
@@ -209,8 +208,8 @@ fn is_enumeration(element: &ElementType) -> bool {
     matches!(element, ElementType::Boolean(_) | ElementType::Enum(_))
 }
 
-/// The machine's number that an element is, if it is one. To HDF5 an enumeration is its integer
-/// when a number is asked for.
+/// Returns the machine format of an element, if it is a number. An enumeration counts as its base
+/// integer, as in HDF5.
 fn number(element: &ElementType) -> Option<Format> {
     match element {
         ElementType::Integer(integer)

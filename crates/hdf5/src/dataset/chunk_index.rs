@@ -1,4 +1,4 @@
-//! The chunk index of a dataset, read from HDF5.
+//! The chunk index of a dataset, read through HDF5.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -12,9 +12,9 @@ use super::swizzle::Swizzle;
 use super::{DatasetInfo, FileInfo, Layout};
 use crate::library::Session;
 
-/// Reads the whole index. HDF5 first writes chunks that it holds changed in its cache.
+/// Reads the whole index. HDF5 first writes the changed chunks of its cache.
 ///
-/// The size of the file bounds what a chunk may claim, and so what a forged index can make
+/// The size of the file bounds the number and size of chunks, and so what a forged index can make
 /// this allocate.
 pub fn read_chunk_table(
     session: &Session<'_>,
@@ -30,13 +30,13 @@ pub fn read_chunk_table(
         swizzle: Swizzle::suspected(session, dataset, info)?,
         builder: TableBuilder::new(grid, info.file.size),
         file: &info.file,
-        // The implicit index has no entries, but its chunks are all there.
+        // The implicit index has no entries, but all its chunks are allocated.
         entry: chunk_size.clamp(1, 8),
         count: 0,
         failed: None,
     };
     let data: *mut c_void = ptr::from_mut(&mut walk).cast();
-    // SAFETY: `visit` is given the walk that `data` points to, which outlives the call.
+    // SAFETY: `visit` receives the walk that `data` points to, which outlives the call.
     let status = unsafe { (session.hdf5.H5Dchunk_iter)(dataset, H5P_DEFAULT, visit, data) };
     if let Some(error) = walk.failed {
         return Err(error);
@@ -53,9 +53,9 @@ pub fn read_chunk_table(
 struct Walk<'a> {
     builder: TableBuilder,
     file: &'a FileInfo,
-    /// Takes the entries instead of the builder where their coordinates are in doubt.
+    /// Collects the entries instead of the builder if their coordinates are in doubt.
     swizzle: Option<Swizzle>,
-    /// Bytes of the file that an entry of the index takes at least.
+    /// Smallest number of bytes of the file that an entry of the index takes.
     entry: u64,
     count: u64,
     failed: Option<Error>,
@@ -64,14 +64,14 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn add(&mut self, first: &[u64], stored: StoredChunk) -> Result<()> {
         if self.count >= self.most() {
-            // The file may have grown since it was looked at.
+            // The file may have grown since its size was read.
             self.builder.set_file_size(self.file.size_now());
         }
         if self.count >= self.most() {
             return Err(Error::new(
                 Kind::Io,
                 format!(
-                    "the chunk index lists more than {} chunks, for which the file of {} bytes has no room",
+                    "the chunk index lists more than {} chunks, too many for a file of {} bytes",
                     self.most(),
                     self.builder.file_size()
                 ),
@@ -84,7 +84,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Chunks that the index of such a file can list.
+    /// Returns the number of chunks that the index of a file of this size can list.
     fn most(&self) -> u64 {
         self.builder.file_size() / self.entry
     }
@@ -100,10 +100,10 @@ unsafe extern "C" fn visit(
     size: hsize_t,
     op_data: *mut c_void,
 ) -> c_int {
-    // SAFETY: `read` passes its walk, which nothing else uses during the iteration.
+    // SAFETY: `read_chunk_table` passes its walk, which nothing else uses during the iteration.
     let walk = unsafe { &mut *op_data.cast::<Walk<'_>>() };
     let rank = walk.builder.grid().shape().len();
-    // SAFETY: HDF5 gives as many offsets as the dataset has dimensions, and one more.
+    // SAFETY: HDF5 passes one more offset than the dataset has dimensions.
     let first = unsafe { slice::from_raw_parts(offset, rank) };
     let stored = StoredChunk {
         address: addr,

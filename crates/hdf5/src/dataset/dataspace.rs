@@ -10,17 +10,18 @@ use crate::library::Session;
 use penstock_array::make_room;
 use penstock_array::{Axis, Selection, push_run};
 
-/// The selection of a dataspace. `H5S_ALL` is no dataspace: use [`Selection::all`].
+/// Returns the selection of a dataspace. `H5S_ALL` is not a dataspace: use [`Selection::all`] for
+/// it.
 pub fn selection(session: &Session<'_>, space: hid_t) -> Result<Selection> {
     bounded(session, space)?
-        .ok_or_else(|| Error::invalid("the selection has no end: set it to a size"))
+        .ok_or_else(|| Error::invalid("the selection is unlimited: set a finite count"))
 }
 
-/// Shape and largest shape.
+/// Returns the current and the maximum shape.
 pub fn extent(session: &Session<'_>, space: hid_t) -> Result<(Vec<u64>, Vec<Option<u64>>)> {
     let mut shape = vec![0u64; H5S_MAX_RANK];
     let mut most = vec![0u64; H5S_MAX_RANK];
-    // SAFETY: HDF5 allows no dataspace more dimensions than there is room for.
+    // SAFETY: both arrays have room for the largest rank that HDF5 allows.
     let rank = unsafe {
         (session.hdf5.H5Sget_simple_extent_dims)(space, shape.as_mut_ptr(), most.as_mut_ptr())
     };
@@ -33,7 +34,7 @@ pub fn extent(session: &Session<'_>, space: hid_t) -> Result<(Vec<u64>, Vec<Opti
     Ok((shape, most.collect()))
 }
 
-/// One side of a mapping of a virtual dataset.
+/// Returns one side of a mapping of a virtual dataset.
 pub fn mapped(session: &Session<'_>, space: hid_t) -> Result<MappedSelection> {
     // SAFETY: takes an identifier, which HDF5 checks.
     let class = unsafe { (session.hdf5.H5Sget_select_type)(space) };
@@ -49,7 +50,7 @@ pub fn mapped(session: &Session<'_>, space: hid_t) -> Result<MappedSelection> {
     })
 }
 
-/// `None` if the selection is unlimited, as those of virtual datasets can be.
+/// Returns the selection; `None` if it is unlimited, as those of virtual datasets can be.
 pub fn bounded(session: &Session<'_>, space: hid_t) -> Result<Option<Selection>> {
     let hdf5 = session.hdf5;
     // SAFETY: takes an identifier, which HDF5 checks.
@@ -73,7 +74,7 @@ fn hyperslab(session: &Session<'_>, space: hid_t) -> Result<Option<Selection>> {
     let hdf5 = session.hdf5;
     let [mut start, mut stride, mut count, mut block] = [[0u64; H5S_MAX_RANK]; 4];
     let [mut low, mut high] = [[0u64; H5S_MAX_RANK]; 2];
-    // SAFETY: HDF5 allows no dataspace more dimensions than there is room for.
+    // SAFETY: all arrays have room for the largest rank that HDF5 allows.
     let (status, rank) = unsafe {
         (
             (hdf5.H5Sget_regular_hyperslab)(
@@ -92,7 +93,7 @@ fn hyperslab(session: &Session<'_>, space: hid_t) -> Result<Option<Selection>> {
     if has_no_end(&count) || has_no_end(&block) {
         return Ok(None);
     }
-    // An offset set by H5Soffset_simple is told only by the bounds.
+    // H5Soffset_simple sets an offset that only the bounds include.
     // SAFETY: as above.
     let status = unsafe { (hdf5.H5Sget_select_bounds)(space, low.as_mut_ptr(), high.as_mut_ptr()) };
     session.check(status, "get the bounds of a selection")?;
@@ -108,12 +109,13 @@ fn hyperslab(session: &Session<'_>, space: hid_t) -> Result<Option<Selection>> {
     Ok(Some(Selection::Grid(axes.collect())))
 }
 
-/// Runs fetched at a time.
+/// Number of runs fetched at a time.
 const BATCH: usize = 1 << 14;
 
 fn runs(session: &Session<'_>, space: hid_t) -> Result<Selection> {
     let hdf5 = session.hdf5;
-    // SAFETY: takes an identifier, which HDF5 checks. Elements of size 1 make bytes into elements.
+    // SAFETY: takes an identifier, which HDF5 checks. An element size of 1 makes bytes count
+    // elements.
     let walk = unsafe { (hdf5.H5Ssel_iter_create)(space, 1, 0) };
     let walk = session.own(walk, hdf5.H5Ssel_iter_close, "walk through a selection")?;
     let (mut offsets, mut lengths) = (Vec::new(), Vec::new());
@@ -124,7 +126,7 @@ fn runs(session: &Session<'_>, space: hid_t) -> Result<Selection> {
     let mut runs = Vec::new();
     loop {
         let (mut got, mut elements) = (0, 0);
-        // SAFETY: both lists have room for the number of runs that is asked for.
+        // SAFETY: both lists have room for the number of runs requested.
         let status = unsafe {
             (hdf5.H5Ssel_iter_get_seq_list)(
                 walk.get(),
@@ -147,11 +149,13 @@ fn runs(session: &Session<'_>, space: hid_t) -> Result<Selection> {
     }
 }
 
-/// The first and the last element of a selection along each dimension; `None` if it has none, or is
-/// not one of a dataspace. The thread may call HDF5, which checks the identifier.
+/// Returns the first and the last index of a selection along each dimension; `None` if it is empty
+/// or the identifier is no dataspace. The thread must be allowed to call HDF5, which checks the
+/// identifier.
 pub fn bounds(hdf5: &Hdf5, space: hid_t) -> Option<(Vec<u64>, Vec<u64>)> {
     let (mut low, mut high) = ([0u64; H5S_MAX_RANK], [0u64; H5S_MAX_RANK]);
-    // SAFETY: HDF5 checks the identifier, and has no more dimensions than there is room for.
+    // SAFETY: HDF5 checks the identifier; both arrays have room for the largest rank that it
+    // allows.
     unsafe {
         let rank = (hdf5.H5Sget_simple_extent_ndims)(space);
         let rank = usize::try_from(rank).ok().filter(|rank| *rank > 0)?;

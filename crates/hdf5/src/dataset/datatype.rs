@@ -1,4 +1,4 @@
-//! The type of a dataset's elements, as plain data.
+//! The type of a dataset's elements as plain data.
 
 use std::ffi::c_int;
 
@@ -11,72 +11,72 @@ use penstock_sys::hdf5::{
 
 use crate::library::{Id, Session};
 
-/// In which order the bytes of a number are stored.
+/// The byte order of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteOrder {
-    /// The least significant byte comes first.
+    /// Least significant byte first.
     Little,
-    /// The most significant byte comes first.
+    /// Most significant byte first.
     Big,
 }
 
-/// An integer of `size` bytes of which `bits` from bit `shift` on carry the value.
+/// An integer of `size` bytes whose value is in the `bits` bits from bit `shift` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Integer {
-    /// Bytes of an element.
+    /// Size in bytes.
     pub size: usize,
-    /// The order of its bytes.
+    /// Byte order.
     pub order: ByteOrder,
     /// Whether it is a two's complement number.
     pub signed: bool,
-    /// Number of bits that carry the value.
+    /// Number of bits of the value.
     pub bits: usize,
-    /// The lowest of them.
+    /// Position of the lowest of these bits.
     pub shift: usize,
 }
 
 impl Integer {
-    /// Whether every bit carries the value, so that the bytes are those of a machine integer.
+    /// Returns whether all bits belong to the value, as in a machine integer.
     pub fn is_plain(&self) -> bool {
         self.shift == 0 && self.bits == self.size * 8
     }
 }
 
-/// Where the parts of a floating-point number lie, in bits from the least significant one.
+/// Positions of the parts of a floating-point number, in bits from the least significant one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FloatLayout {
-    /// Number of bits that carry the value.
+    /// Number of bits of the value.
     pub bits: usize,
-    /// The lowest of them.
+    /// Position of the lowest of these bits.
     pub shift: usize,
-    /// The sign bit.
+    /// Position of the sign bit.
     pub sign: usize,
-    /// The lowest bit of the exponent.
+    /// Position of the exponent's lowest bit.
     pub exponent: usize,
-    /// Number of its bits.
+    /// Number of bits of the exponent.
     pub exponent_bits: usize,
-    /// The lowest bit of the mantissa.
+    /// Position of the mantissa's lowest bit.
     pub mantissa: usize,
-    /// Number of its bits.
+    /// Number of bits of the mantissa.
     pub mantissa_bits: usize,
-    /// What is added to the exponent.
+    /// Exponent bias.
     pub bias: usize,
-    /// The leading one of the mantissa is not stored.
+    /// Whether the leading one of the mantissa is implied and not stored.
     pub implied: bool,
 }
 
 /// A floating-point number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Float {
-    /// Bytes of an element.
+    /// Size in bytes.
     pub size: usize,
-    /// The order of its bytes.
+    /// Byte order.
     pub order: ByteOrder,
-    /// Where its parts lie.
+    /// Positions of its parts.
     pub layout: FloatLayout,
 }
 
-/// The formats that have a name.
+/// Floating-point formats that have a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FloatKind {
     /// 8 bits, 4 of them exponent.
@@ -98,7 +98,7 @@ pub enum FloatKind {
 }
 
 impl Float {
-    /// The format with a name that it has, if any.
+    /// Returns the named format, if it has one.
     pub fn kind(&self) -> Option<FloatKind> {
         let FloatLayout {
             bits,
@@ -129,38 +129,39 @@ impl Float {
     }
 }
 
-/// A real and an imaginary part of one kind, in this order, without a gap.
+/// A real and an imaginary part of the same format, in this order, without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Complex {
-    /// The type of both parts.
+    /// Type of both parts.
     pub part: Float,
-    /// HDF5's own complex class, from 2.0 on; else h5py's compound of `r` and `i`.
+    /// Whether it is of HDF5's own complex class (since 2.0), instead of h5py's compound of `r` and
+    /// `i`.
     pub native: bool,
 }
 
-/// Numbers that have names.
+/// Integers with names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enumeration {
-    /// The type of the numbers.
+    /// Type of the integers.
     pub base: Integer,
-    /// Each name with its number.
+    /// Each name with its value.
     pub members: Vec<(String, i128)>,
 }
 
 impl Enumeration {
-    /// Whether it is what h5py writes for NumPy's bool.
+    /// Returns whether it is h5py's representation of NumPy's bool.
     pub fn is_boolean(&self) -> bool {
         let is = |name: &str, value: i128| self.members.iter().any(|m| m.0 == name && m.1 == value);
         self.members.len() == 2 && is("FALSE", 0) && is("TRUE", 1)
     }
 }
 
-/// What fills a string up to its fixed length.
+/// How a string is padded to its fixed length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Padding {
     /// The string ends at the first NUL.
     NullTerminated,
-    /// NULs follow the string; it may take all of the length.
+    /// NULs follow the string, which may take the whole length.
     Null,
     /// Spaces follow the string.
     Space,
@@ -169,73 +170,73 @@ pub enum Padding {
 /// A field of a compound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Where it begins in the compound, in bytes.
+    /// Offset in the compound, in bytes.
     pub offset: usize,
-    /// Its type.
+    /// Type.
     pub element: ElementType,
 }
 
-/// What an element of a dataset, or of memory, is. Sizes are in bytes.
+/// The type of an element, in the file or in memory. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ElementType {
-    /// A whole number.
+    /// An integer.
     Integer(Integer),
-    /// Bits without a numeric meaning; h5py takes them for unsigned integers.
+    /// Bits without a numeric meaning; h5py treats them as unsigned integers.
     Bitfield(Integer),
     /// A floating-point number.
     Float(Float),
     /// A complex number.
     Complex(Complex),
-    /// What h5py writes for NumPy's bool.
+    /// h5py's representation of NumPy's bool.
     Boolean(Integer),
-    /// A number that has a name.
+    /// An integer with a name.
     Enum(Enumeration),
     /// A string of fixed length.
     String {
-        /// The length.
+        /// Length.
         size: usize,
-        /// UTF-8, else ASCII.
+        /// Whether it is UTF-8 instead of ASCII.
         utf8: bool,
-        /// What follows the string.
+        /// Padding.
         padding: Padding,
     },
     /// Bytes without a meaning to HDF5.
     Opaque {
-        /// Their number.
+        /// Number of bytes.
         size: usize,
-        /// What the program calls them.
+        /// The program's name for them.
         tag: String,
     },
     /// An array as an element.
     Array {
-        /// What it holds.
+        /// Type of its elements.
         element: Box<ElementType>,
-        /// Its shape.
+        /// Shape.
         dims: Vec<u64>,
-        /// All of it.
+        /// Size of the whole array.
         size: usize,
     },
     /// Fields side by side.
     Compound {
-        /// All of it, gaps included.
+        /// Size including gaps.
         size: usize,
         /// The fields, in the order of the type.
         fields: Vec<Field>,
     },
-    /// What only HDF5 can read: variable-length data and references, whose values lie elsewhere in
-    /// the file, times, and numbers in VAX order.
+    /// A type that only HDF5 can read: variable-length data and references, whose values are
+    /// elsewhere in the file, times, and numbers in VAX order.
     OnlyHdf5 {
-        /// An element in the file or in memory.
+        /// Size of an element.
         size: usize,
-        /// What it is, for messages.
+        /// Its description in messages.
         what: &'static str,
     },
 }
 
 impl ElementType {
-    /// Bytes of an element in the file.
+    /// Returns the size of an element in bytes.
     pub fn size(&self) -> usize {
         match self {
             ElementType::Integer(i) | ElementType::Bitfield(i) | ElementType::Boolean(i) => i.size,
@@ -250,8 +251,8 @@ impl ElementType {
         }
     }
 
-    /// Whether it has fields that another type lacks, in itself or in what is nested alike. HDF5 leaves them
-    /// as they are where it reads elements of that type.
+    /// Returns whether this type has fields that `other` lacks, also in nested types of the same
+    /// structure. HDF5 leaves these fields unchanged when it reads elements of type `other`.
     pub fn has_more_fields(&self, other: &ElementType) -> bool {
         match (self, other) {
             (
@@ -268,7 +269,7 @@ impl ElementType {
         }
     }
 
-    /// Why the stored bytes are not the value, if some part of the type is of that kind.
+    /// Returns which part of the type, if any, has values that are not in the stored bytes.
     pub fn only_hdf5(&self) -> Option<&'static str> {
         match self {
             ElementType::OnlyHdf5 { what, .. } => Some(what),
@@ -285,7 +286,7 @@ impl ElementType {
     }
 }
 
-/// Types nest; a file that nests them deeper than this is not read.
+/// Largest nesting depth of a type.
 const DEEPEST: usize = 32;
 
 struct Reader<'a> {
@@ -297,11 +298,12 @@ impl Reader<'_> {
         if depth > DEEPEST {
             return Err(Error::new(
                 Kind::Io,
-                format!("the element type is nested more than {DEEPEST} deep"),
+                format!("the element type is nested more than {DEEPEST} levels deep"),
             ));
         }
         let hdf5 = self.session.hdf5;
-        // SAFETY: the functions take an identifier, which HDF5 checks, and touch no memory of ours.
+        // SAFETY: the functions take an identifier, which HDF5 checks, and touch no memory of the
+        // caller.
         let (class, size) = unsafe { ((hdf5.H5Tget_class)(id), (hdf5.H5Tget_size)(id)) };
         self.session.check(class, "get the class of a type")?;
         if size == 0 {
@@ -323,7 +325,7 @@ impl Reader<'_> {
             H5T_VLEN => only("variable-length sequences"),
             H5T_STRING => self.string(id, size),
             H5T_OPAQUE => {
-                // SAFETY: as above; the text is ours to free.
+                // SAFETY: as above; the caller must free the text.
                 let tag = unsafe { (hdf5.H5Tget_tag)(id) };
                 let tag = self
                     .session
@@ -339,13 +341,13 @@ impl Reader<'_> {
                 }
                 _ => only("complex numbers of an unusual base type"),
             },
-            _ => only("a class of types that is not known here"),
+            _ => only("types of an unknown class"),
         }
     }
 
     fn base(&self, id: hid_t) -> Result<Id> {
         let hdf5 = self.session.hdf5;
-        // SAFETY: takes a checked identifier and returns one of ours.
+        // SAFETY: takes a checked identifier and returns an owned one.
         let base = unsafe { (hdf5.H5Tget_super)(id) };
         self.session.own(base, hdf5.H5Tclose, "get a base type")
     }
@@ -362,7 +364,7 @@ impl Reader<'_> {
         )
     }
 
-    /// Precision and offset, checked to lie inside the element.
+    /// Returns precision and offset, checked to lie inside the element.
     fn bits(&self, id: hid_t, size: usize) -> Result<(usize, usize)> {
         let hdf5 = self.session.hdf5;
         // SAFETY: both take a checked identifier.
@@ -393,7 +395,8 @@ impl Reader<'_> {
             return Ok(ElementType::OnlyHdf5 { size, what });
         };
         let (bits, shift) = self.bits(id, size)?;
-        // SAFETY: takes a checked identifier. Bit fields have no sign, which is an error there.
+        // SAFETY: takes a checked identifier. For bit fields, which have no sign, it returns an
+        // error.
         let sign = unsafe { (self.session.hdf5.H5Tget_sign)(id) };
         Ok(make(Integer {
             size,
@@ -412,7 +415,7 @@ impl Reader<'_> {
         let (bits, shift) = self.bits(id, size)?;
         let mut fields = [0usize; 5];
         let [sign, exponent, exponent_bits, mantissa, mantissa_bits] = &mut fields;
-        // SAFETY: five places for the five numbers.
+        // SAFETY: the five results have five places.
         let status = unsafe {
             (hdf5.H5Tget_fields)(id, sign, exponent, exponent_bits, mantissa, mantissa_bits)
         };
@@ -477,7 +480,7 @@ impl Reader<'_> {
     }
 
     fn member_name(&self, id: hid_t, member: u32) -> Result<String> {
-        // SAFETY: HDF5 checks identifier and number; the text is ours to free.
+        // SAFETY: HDF5 checks identifier and index; the caller must free the text.
         let name = unsafe { (self.session.hdf5.H5Tget_member_name)(id, member) };
         self.session.take_text(name, "get the name of a member")
     }
@@ -486,7 +489,7 @@ impl Reader<'_> {
         let base = match self.element(self.base(id)?.get(), depth + 1)? {
             ElementType::Integer(base) if base.size == size => base,
             _ => {
-                let what = "enumerations of something else than integers";
+                let what = "enumerations of other types than integers";
                 return Ok(ElementType::OnlyHdf5 { size, what });
             }
         };
@@ -494,7 +497,7 @@ impl Reader<'_> {
         let mut value = vec![0u8; size];
         for member in 0..self.members(id)? {
             let name = self.member_name(id, member)?;
-            // SAFETY: the value of a member has the size of the type, which the buffer has.
+            // SAFETY: the value of a member has the size of the type, and so has the buffer.
             let status = unsafe {
                 (self.session.hdf5.H5Tget_member_value)(id, member, value.as_mut_ptr().cast())
             };
@@ -515,7 +518,7 @@ impl Reader<'_> {
         let rank = unsafe { (hdf5.H5Tget_array_ndims)(id) };
         let rank = self.session.check(rank, "get the rank of an array type")?;
         let mut dims = vec![0u64; rank as usize];
-        // SAFETY: there is room for `rank` sizes.
+        // SAFETY: the array has room for `rank` sizes.
         let status = unsafe { (hdf5.H5Tget_array_dims2)(id, dims.as_mut_ptr()) };
         self.session
             .check(status, "get the shape of an array type")?;
@@ -541,7 +544,7 @@ impl Reader<'_> {
         let mut fields = Vec::new();
         for member in 0..self.members(id)? {
             let name = self.member_name(id, member)?;
-            // SAFETY: both take a checked identifier and number; the type is ours to close.
+            // SAFETY: both take a checked identifier and index; the caller must close the type.
             let (offset, of_member) = unsafe {
                 (
                     (hdf5.H5Tget_member_offset)(id, member),
@@ -558,7 +561,7 @@ impl Reader<'_> {
             {
                 return Err(Error::new(
                     Kind::Io,
-                    format!("the field {name:?} reaches past the {size} bytes of its compound"),
+                    format!("the field {name:?} extends past the {size} bytes of its compound"),
                 ));
             }
             fields.push(Field {
@@ -577,7 +580,7 @@ impl Reader<'_> {
     }
 }
 
-/// The part of a compound that is what h5py writes for a complex number.
+/// Returns the type of the parts if the compound is h5py's representation of a complex number.
 fn complex(size: usize, fields: &[Field]) -> Option<Float> {
     let [real, imaginary] = fields else {
         return None;

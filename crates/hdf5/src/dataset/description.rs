@@ -1,4 +1,4 @@
-//! What a dataset is and where its bytes are, as plain data.
+//! The description of a dataset and of the place of its bytes, as plain data.
 
 use std::ffi::{CStr, OsString, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -23,44 +23,44 @@ use crate::library::{Id, Session, plain_files};
 /// A dataset as its file describes it.
 #[derive(Clone, Debug)]
 pub struct DatasetInfo {
-    /// Its path in the file; empty if it has none.
+    /// Path in the file; empty if it has none.
     pub name: String,
-    /// Empty for a scalar, which has one element.
+    /// Shape; empty for a scalar, which has one element.
     pub shape: Vec<u64>,
-    /// `None` along unlimited dimensions.
+    /// Maximum shape; `None` along unlimited dimensions.
     pub max_shape: Vec<Option<u64>>,
-    /// The dataset has no elements at all, whatever its shape (H5S_NULL).
+    /// Whether the dataspace is null (H5S_NULL), so that there are no elements.
     pub is_null: bool,
-    /// The type of its elements in the file.
+    /// Type of the elements in the file.
     pub element: ElementType,
-    /// Where its elements are.
+    /// Where the elements are.
     pub layout: Layout,
-    /// In the order in which a chunk is encoded.
+    /// Filters in order of encoding.
     pub filters: Vec<Filter>,
-    /// One element, as stored, for every element that was never written; `None` if HDF5 leaves the
-    /// destination there as it was.
+    /// The stored element that unwritten elements read as; `None` if HDF5 leaves the memory of a
+    /// read unchanged there.
     pub fill: Option<Vec<u8>>,
-    /// Its file.
+    /// The file.
     pub file: FileInfo,
 }
 
 /// How the elements of a dataset are stored.
 #[derive(Clone, Debug)]
 pub enum Layout {
-    /// `None` if nothing was written yet. The offset counts from the start of the file, user block
-    /// included.
+    /// In one range of the file.
     Contiguous {
-        /// Where they begin in the file.
+        /// Offset of that range from the start of the file (user block included); `None` if nothing
+        /// was written yet.
         offset: Option<u64>,
     },
-    /// In chunks, each with a place of its own.
+    /// In chunks.
     Chunked {
-        /// The shape of a chunk in elements.
+        /// Shape of a chunk in elements.
         chunk: Vec<u64>,
-        /// Chunks that stick out of the dataset are stored without any filter.
+        /// Whether chunks that extend past the dataset's edge are stored without filters.
         dont_filter_edges: bool,
     },
-    /// Inside the object header: only HDF5 reads it, and it is small.
+    /// In the object header, where only HDF5 reads them.
     Compact,
     /// In other datasets.
     Virtual(Vec<VirtualMapping>),
@@ -68,62 +68,64 @@ pub enum Layout {
     External(Vec<FileSegment>),
 }
 
-/// A part of a virtual dataset.
+/// A mapping of a virtual dataset.
 #[derive(Clone, Debug)]
 pub struct VirtualMapping {
-    /// As written: `.` is the same file, `%%` stands for a percent sign, and `%b` in either name
-    /// for a running number.
+    /// File name as written: `.` is the same file, `%%` a percent sign, and `%b`, in either name, a
+    /// running number.
     pub file: PathBuf,
-    /// The source dataset, by its path in that file.
+    /// Path of the source dataset in that file.
     pub dataset: String,
-    /// Of the virtual dataset.
+    /// Selection of the virtual dataset.
     pub target: MappedSelection,
-    /// Of the source.
+    /// Selection of the source.
     pub source: MappedSelection,
 }
 
-/// One side of a mapping. Elements correspond in the order in which they come out.
+/// One side of a mapping. The elements of both sides correspond in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MappedSelection {
     /// The whole dataset, whatever its shape is when it is opened.
     All,
-    /// In a dataspace that is large enough; the dataset may have another shape.
+    /// A selection in a dataspace that is large enough; the dataset may have another shape.
     Some {
-        /// The elements.
+        /// The selection.
         selection: Selection,
-        /// The shape of that dataspace.
+        /// Shape of that dataspace.
         shape: Vec<u64>,
     },
-    /// The selection has no end, which only HDF5 resolves.
+    /// An unlimited selection, which only HDF5 resolves.
     Unlimited,
 }
 
-/// The file of a dataset, and what decides whether its bytes may be read past HDF5.
+/// The file of a dataset, and what decides whether its bytes may be accessed without HDF5.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInfo {
-    /// As it was opened.
+    /// Name by which it was opened.
     pub name: PathBuf,
-    /// HDF5's own descriptor of the file, with a driver of plain files. Good while HDF5 has the
-    /// file open; through `/proc/self/fd` it leads to the same file whatever became of its name.
+    /// HDF5's own descriptor of the file, if its driver is one of plain files. It is valid while
+    /// HDF5 has the file open; `/proc/self/fd` leads through it to the same file even if its name
+    /// has changed.
     pub descriptor: Option<i32>,
-    /// Bytes that it has, or that HDF5 has allocated in it without having written them yet.
+    /// Size in bytes, including what HDF5 has allocated but not yet written.
     pub size: u64,
-    /// HDF5 may hold changes that are not in the file yet.
+    /// Whether it is open for writing, so that HDF5 may buffer changes.
     pub is_writable: bool,
-    /// It is open for one writer and readers at the same time (SWMR).
+    /// Whether it is open for one writer and readers at the same time (SWMR).
     pub is_swmr: bool,
-    /// Offsets are those of one plain file.
+    /// Whether offsets are those of one plain file.
     pub is_plain: bool,
-    /// Bytes of a page buffer, which may hold changed raw data.
+    /// Size in bytes of the page buffer, which may hold changed raw data.
     pub page_buffer: usize,
-    /// The buffer in which HDF5 may hold changed contiguous data; H5Dflush writes it.
+    /// Size in bytes of the sieve buffer, which may hold changed contiguous data; H5Dflush writes
+    /// it.
     pub sieve_buffer: usize,
-    /// Bytes before HDF5's own; offsets count them.
+    /// Size in bytes of the user block before HDF5's data; offsets include it.
     pub user_block: u64,
 }
 
 impl FileInfo {
-    /// The file of an object.
+    /// Describes the file of an object.
     pub fn of(session: &Session<'_>, object: hid_t) -> Result<FileInfo> {
         let dataset = object;
         Reader { session, dataset }.file()
@@ -131,15 +133,16 @@ impl FileInfo {
 }
 
 impl DatasetInfo {
-    /// All of it, on this thread. The chunk index is apart: [`read_chunk_table`](crate::dataset::read_chunk_table).
+    /// Reads the whole description on this thread, without the chunk index, which
+    /// [`read_chunk_table`](crate::dataset::read_chunk_table) reads.
     pub fn read(session: &Session<'_>, dataset: hid_t) -> Result<DatasetInfo> {
         let reader = Reader { session, dataset };
         let name = reader.name()?;
         reader.info(&name).map_err(|error| in_dataset(error, &name))
     }
 
-    /// Brings up to date what changes when HDF5 writes what it holds of the dataset: the size of the file,
-    /// and where contiguous elements begin.
+    /// Updates what changes when HDF5 writes its buffered data: the size of the file, and the
+    /// offset of contiguous elements.
     pub(crate) fn refresh(&mut self, session: &Session<'_>, dataset: hid_t) -> Result<()> {
         let reader = Reader { session, dataset };
         self.file = reader.file().map_err(|error| self.name_in(error))?;
@@ -150,12 +153,12 @@ impl DatasetInfo {
         Ok(())
     }
 
-    /// Whether nothing of it changes any more while it is open.
+    /// Returns whether the description cannot change while the dataset is open.
     pub fn is_settled(&self) -> bool {
         matches!(self.layout, Layout::Contiguous { offset: Some(_) })
     }
 
-    /// Bytes of all elements; an error if they cannot be counted.
+    /// Returns the number of bytes of all elements, or an error if it overflows.
     pub fn bytes(&self) -> Result<u64> {
         match self.is_null {
             true => Ok(0),
@@ -163,8 +166,8 @@ impl DatasetInfo {
         }
     }
 
-    /// What a plan must know of it. A chunked dataset needs its chunk table; of compact and virtual ones
-    /// all elements are in memory.
+    /// Returns the description that a plan needs. A chunked dataset needs its chunk table; the
+    /// elements of compact and virtual ones must be in memory.
     pub fn array(&self, table: Option<Arc<ChunkTable>>) -> Result<StoredArray> {
         let mut unfiltered_edges = false;
         let source = match (&self.layout, table) {
@@ -190,12 +193,12 @@ impl DatasetInfo {
         Ok(self.array_from(source, unfiltered_edges))
     }
 
-    /// The same array with all its elements in memory.
+    /// Returns the same array with all its elements in memory.
     pub fn array_in_memory(&self) -> StoredArray {
         self.array_from(Source::Memory, false)
     }
 
-    /// The same array as if nothing had ever been written.
+    /// Returns the same array as if nothing had ever been written.
     pub fn array_of_fill(&self) -> StoredArray {
         self.array_from(Source::Missing, false)
     }
@@ -225,31 +228,31 @@ pub(crate) fn in_dataset(error: Error, name: &str) -> Error {
 }
 
 impl FileInfo {
-    /// The size as it is now: another process may append to the file (SWMR), of which HDF5 knows the size
-    /// at the time of opening.
+    /// Returns the current size: another process may append to the file (SWMR), while HDF5 knows
+    /// its size at the time of opening.
     pub(crate) fn size_now(&self) -> u64 {
         self.size.max(self.descriptor.map_or(0, length))
     }
 
-    /// Whether it may end before what HDF5 has allocated in it. HDF5 reads zeros there; of any other file
-    /// something was lost.
+    /// Returns whether the file may be shorter than what HDF5 has allocated in it; HDF5 reads zeros
+    /// there. Any other file has lost data if it is.
     pub(crate) fn may_end_early(&self) -> bool {
         self.is_writable || self.is_swmr
     }
 }
 
-/// The length of an open file; 0 if the system does not tell.
+/// Returns the length of an open file; 0 if `fstat` fails.
 fn length(descriptor: c_int) -> u64 {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the system fills the place, or returns an error and leaves it.
+    // SAFETY: `fstat` fills the place, or returns an error.
     match unsafe { libc::fstat(descriptor, stat.as_mut_ptr()) } {
-        // SAFETY: filled, as it has just said.
+        // SAFETY: `fstat` has succeeded.
         0 => u64::try_from(unsafe { stat.assume_init() }.st_size).unwrap_or(0),
         _ => 0,
     }
 }
 
-/// What the system allows a path.
+/// The system's limit of a path's length.
 const PATH_MAX: usize = 4096;
 
 struct Reader<'a> {
@@ -261,7 +264,7 @@ impl Reader<'_> {
     fn info(&self, name: &str) -> Result<DatasetInfo> {
         let hdf5 = self.session.hdf5;
         let own = |id, close, action| self.session.own(id, close, action);
-        // SAFETY: each takes the dataset's identifier, which HDF5 checks, and returns one of ours.
+        // SAFETY: each takes the dataset's identifier, which HDF5 checks, and returns an owned one.
         let (space, of_element, creation, access) = unsafe {
             (
                 own(
@@ -287,10 +290,10 @@ impl Reader<'_> {
             )
         };
         let (shape, max_shape) = dataspace::extent(self.session, space.get())?;
-        // SAFETY: takes an identifier of ours.
+        // SAFETY: takes an owned identifier.
         let class = unsafe { (hdf5.H5Sget_simple_extent_type)(space.get()) };
         let element = ElementType::read(self.session, of_element.get())?;
-        // SAFETY: takes an identifier of ours.
+        // SAFETY: takes an owned identifier.
         let layout = unsafe { (hdf5.H5Pget_layout)(creation.get()) };
         let layout = self.session.check(layout, "get the layout")?;
         let mut info = DatasetInfo {
@@ -312,7 +315,7 @@ impl Reader<'_> {
             other => {
                 return Err(Error::new(
                     Kind::Io,
-                    format!("layout class {other} is not known"),
+                    format!("the layout class {other} is unknown"),
                 ));
             }
         };
@@ -321,7 +324,7 @@ impl Reader<'_> {
 
     fn name(&self) -> Result<String> {
         let get = |name, size| {
-            // SAFETY: `text` gives a buffer of `size` bytes, or none of size 0.
+            // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
             unsafe { (self.session.hdf5.H5Iget_name)(self.dataset, name, size) }
         };
         let name = self.session.text("get the name of the dataset", get)?;
@@ -347,7 +350,7 @@ impl Reader<'_> {
         Ok(Layout::Contiguous { offset })
     }
 
-    /// Where the elements of a contiguous dataset begin; `None` if it has no storage.
+    /// Returns the offset of a contiguous dataset; `None` if it has no storage.
     fn offset(&self, info: &DatasetInfo) -> Result<Option<u64>> {
         let bytes = info.bytes()?;
         // SAFETY: both take the dataset's identifier.
@@ -357,7 +360,7 @@ impl Reader<'_> {
                 (self.session.hdf5.H5Dget_offset)(self.dataset),
             )
         };
-        // Without storage the offset is nonsense, and not always HADDR_UNDEF.
+        // Without storage the offset is undefined, and not always HADDR_UNDEF.
         if stored == 0 {
             return Ok(None);
         }
@@ -376,7 +379,7 @@ impl Reader<'_> {
 
     fn external(&self, creation: &Id, access: &Id) -> Result<Vec<FileSegment>> {
         let hdf5 = self.session.hdf5;
-        // SAFETY: takes an identifier of ours.
+        // SAFETY: takes an owned identifier.
         let count = unsafe { (hdf5.H5Pget_external_count)(creation.get()) };
         let count = self.session.check(count, "count the external files")?;
         let mut slots = Vec::new();
@@ -386,15 +389,15 @@ impl Reader<'_> {
         let prefix = self
             .session
             .text("get the prefix of external files", |to, size| {
-                // SAFETY: `text` gives a buffer of `size` bytes, or none of size 0.
+                // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
                 unsafe { (hdf5.H5Pget_efile_prefix)(access.get(), to, size) }
             })?;
         let prefix = PathBuf::from(OsString::from_vec(prefix));
         for slot in 0..count as u32 {
             let mut name = vec![0u8; PATH_MAX + 1];
             let (mut offset, mut size) = (0i64, 0u64);
-            // SAFETY: the name has its length, of which HDF5 fills all but the last byte at most;
-            // the numbers have places of their types.
+            // SAFETY: HDF5 fills at most all bytes of the name but the last, which stays NUL; the
+            // numbers have places of their types.
             let status = unsafe {
                 (hdf5.H5Pget_external)(
                     creation.get(),
@@ -408,7 +411,8 @@ impl Reader<'_> {
             self.session.check(status, "get an external file")?;
             let length = CStr::from_bytes_until_nul(&name).map_or(0, CStr::count_bytes);
             name.truncate(length);
-            // The prefix is expanded already, be it the dataset's own or the environment's.
+            // HDF5 has already expanded the prefix, whether it is the dataset's own or the
+            // environment's.
             let path = prefix.join(OsString::from_vec(name));
             slots.push(FileSegment {
                 path: std::path::absolute(&path).unwrap_or(path),
@@ -425,7 +429,7 @@ impl Reader<'_> {
         let hdf5 = self.session.hdf5;
         let mut chunk = vec![0u64; H5S_MAX_RANK];
         let mut options = 0;
-        // SAFETY: the sizes have as much room as is said, the options a place of their type.
+        // SAFETY: the sizes have as much room as is passed, the options a place of their type.
         let (got, status) = unsafe {
             (
                 (hdf5.H5Pget_chunk)(creation.get(), H5S_MAX_RANK as c_int, chunk.as_mut_ptr()),
@@ -437,7 +441,7 @@ impl Reader<'_> {
         if got as usize != rank {
             return Err(Error::new(
                 Kind::Io,
-                format!("its chunks have {got} dimensions, itself {rank}"),
+                format!("its chunks have {got} dimensions, but it has {rank}"),
             ));
         }
         chunk.truncate(rank);
@@ -460,14 +464,14 @@ impl Reader<'_> {
     fn mapping(&self, creation: &Id, at: usize) -> Result<VirtualMapping> {
         let hdf5 = self.session.hdf5;
         let file = self.session.text("get the file of a part", |to, size| {
-            // SAFETY: `text` gives a buffer of `size` bytes, or none of size 0.
+            // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
             unsafe { (hdf5.H5Pget_virtual_filename)(creation.get(), at, to, size) }
         })?;
         let dataset = self.session.text("get the dataset of a part", |to, size| {
             // SAFETY: as above.
             unsafe { (hdf5.H5Pget_virtual_dsetname)(creation.get(), at, to, size) }
         })?;
-        // SAFETY: both take an identifier of ours and return one of ours.
+        // SAFETY: both take an owned identifier and return one.
         let (target, source) = unsafe {
             (
                 (hdf5.H5Pget_virtual_vspace)(creation.get(), at),
@@ -487,7 +491,7 @@ impl Reader<'_> {
 
     fn filters(&self, creation: &Id) -> Result<Vec<Filter>> {
         let hdf5 = self.session.hdf5;
-        // SAFETY: takes an identifier of ours.
+        // SAFETY: takes an owned identifier.
         let count = unsafe { (hdf5.H5Pget_nfilters)(creation.get()) };
         let count = self.session.check(count, "count the filters")?;
         (0..count as u32)
@@ -499,7 +503,7 @@ impl Reader<'_> {
         let mut values = vec![0u32; 32];
         loop {
             let (mut flags, mut length, mut config) = (0, values.len(), 0);
-            // SAFETY: the values have as much room as is said; no name is asked for.
+            // SAFETY: the values have as much room as is passed; no name is requested.
             let id = unsafe {
                 (self.session.hdf5.H5Pget_filter2)(
                     creation.get(),
@@ -513,7 +517,7 @@ impl Reader<'_> {
                 )
             };
             let id = self.session.check(id, "get a filter")? as u32;
-            // HDF5 tells how many there are also where it had room for fewer. The file keeps the
+            // HDF5 returns the number of values even if it had room for fewer. The file stores this
             // number in 16 bits.
             if length > values.len() && length <= usize::from(u16::MAX) {
                 values.resize(length, 0);
@@ -547,15 +551,15 @@ impl Reader<'_> {
         self.session.check(first, "get the fill time")?;
         self.session
             .check(second, "tell whether a fill value is set")?;
-        // A virtual dataset fills what nothing is mapped to at any rate.
+        // A virtual dataset always fills elements without a mapping.
         let is_never = time == H5D_FILL_TIME_NEVER && layout != H5D_VIRTUAL;
         let is_left = is_never || defined == H5D_FILL_VALUE_UNDEFINED;
         if is_left || element.only_hdf5().is_some() {
             return Ok(None);
         }
         let mut value = vec![0u8; element.size()];
-        // SAFETY: the value is asked for in the type whose size the buffer has. Types whose values
-        // own memory of HDF5 were turned away above.
+        // SAFETY: the value is requested in the type whose size the buffer has. Types whose values
+        // own memory of HDF5 were excluded above.
         let status = unsafe {
             (hdf5.H5Pget_fill_value)(creation.get(), of_element.get(), value.as_mut_ptr().cast())
         };
@@ -566,7 +570,7 @@ impl Reader<'_> {
     fn file(&self) -> Result<FileInfo> {
         let hdf5 = self.session.hdf5;
         let own = |id, close, action| self.session.own(id, close, action);
-        // SAFETY: each takes a checked identifier and returns one of ours.
+        // SAFETY: each takes a checked identifier and returns an owned one.
         let (file, access, creation) = unsafe {
             let file = own(
                 (hdf5.H5Iget_file_id)(self.dataset),
@@ -586,13 +590,13 @@ impl Reader<'_> {
             (file, access, creation)
         };
         let name = self.session.text("get the name of the file", |to, size| {
-            // SAFETY: `text` gives a buffer of `size` bytes, or none of size 0.
+            // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
             unsafe { (hdf5.H5Fget_name)(file.get(), to, size) }
         })?;
         let (mut intent, mut size, mut user_block) = (0, 0, 0);
         let (mut sieve_buffer, mut page_buffer) = (0, 0);
         let (mut meta, mut raw) = (0, 0);
-        // SAFETY: identifiers of ours, and places of the right types for all answers.
+        // SAFETY: owned identifiers, and places of the right types for all results.
         let statuses = unsafe {
             [
                 (hdf5.H5Fget_intent)(file.get(), &mut intent),
@@ -605,7 +609,7 @@ impl Reader<'_> {
         for status in statuses {
             self.session.check(status, "get the state of the file")?;
         }
-        // SAFETY: takes an identifier of ours; the answer is not ours to close.
+        // SAFETY: takes an owned identifier; the caller must not close the result.
         let driver = unsafe { (hdf5.H5Pget_driver)(access.get()) };
         let handle = self.handle(&file, &access);
         let is_plain = plain_files::is_plain(hdf5, driver, handle);
@@ -625,10 +629,10 @@ impl Reader<'_> {
         Ok(info)
     }
 
-    /// What the driver opened the file as; null if it does not tell.
+    /// Returns the driver's file handle; null if the driver provides none.
     fn handle(&self, file: &Id, access: &Id) -> *mut c_void {
         let mut handle = ptr::null_mut();
-        // SAFETY: identifiers of ours, and a place for a pointer.
+        // SAFETY: owned identifiers, and a place for a pointer.
         let status =
             unsafe { (self.session.hdf5.H5Fget_vfd_handle)(file.get(), access.get(), &mut handle) };
         match status < 0 {

@@ -1,4 +1,4 @@
-//! What a dataset is, read from HDF5 on the caller's thread and kept as plain data.
+//! The description of a dataset, read through HDF5 on the caller's thread and kept as plain data.
 
 mod chunk_index;
 pub mod dataspace;

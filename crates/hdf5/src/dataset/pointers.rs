@@ -1,4 +1,4 @@
-//! Elements that hold pointers to host memory.
+//! Elements that contain pointers to host memory.
 
 use std::ffi::c_int;
 
@@ -7,17 +7,17 @@ use penstock_sys::hdf5::{
     H5T_ARRAY, H5T_COMPOUND, H5T_REFERENCE, H5T_STRING, H5T_VLEN, Hdf5, hid_t,
 };
 
-/// An error if elements of this type, in GPU memory, hold pointers: HDF5 would follow those that it finds,
-/// and leave some to memory that only it can free.
+/// Returns an error if elements of this type, in GPU memory, contain pointers: HDF5 would
+/// dereference those that it finds, and store pointers to memory that only it can free.
 ///
 /// # Safety
 /// This thread may call HDF5, which checks the identifier.
 pub unsafe fn refuse(hdf5: &Hdf5, memory_type: hid_t) -> Result<()> {
-    // SAFETY: passed on.
+    // SAFETY: upheld by the caller.
     match unsafe { has_pointers(hdf5, memory_type, 0) } {
         false => Ok(()),
         true => Err(Error::invalid(
-            "elements of variable length, and references, cannot be read or written in GPU memory",
+            "variable-length elements and references cannot be transferred to or from GPU memory",
         )
         .remedy("use host memory for them")),
     }
@@ -26,12 +26,12 @@ pub unsafe fn refuse(hdf5: &Hdf5, memory_type: hid_t) -> Result<()> {
 /// # Safety
 /// As for [`refuse`].
 unsafe fn has_pointers(hdf5: &Hdf5, id: hid_t, depth: usize) -> bool {
-    /// Types of HDF5 nest less deep; more is refused.
+    /// HDF5's types do not nest this deep; anything deeper counts as containing pointers.
     const DEEPEST: usize = 64;
     /// `H5R_REF_BUF_SIZE`: the older kinds of references are smaller, and plain data.
     const REFERENCE: usize = 64;
     let part = |part: hid_t| {
-        // SAFETY: passed on; the part is ours to close.
+        // SAFETY: upheld by the caller; the part is owned and closed here.
         unsafe {
             let has = part < 0 || has_pointers(hdf5, part, depth + 1);
             (hdf5.H5Tclose)(part);
@@ -41,7 +41,7 @@ unsafe fn has_pointers(hdf5: &Hdf5, id: hid_t, depth: usize) -> bool {
     if depth > DEEPEST {
         return true;
     }
-    // SAFETY: passed on.
+    // SAFETY: upheld by the caller.
     unsafe {
         match (hdf5.H5Tget_class)(id) {
             H5T_VLEN => true,

@@ -1,11 +1,10 @@
-//! Chunks whose coordinates HDF5 tells wrongly.
+//! Corrects chunk coordinates that HDF5 reports wrongly.
 //!
-//! An extensible array keeps chunks in the order in which the one unlimited dimension is the
-//! slowest. `H5Dchunk_iter` (and `H5Dget_chunk_info`, also by coordinates) walks through it as if
-//! that were the first dimension, and where it is another one, every coordinate but the first few
-//! is wrong: in 1.14.4, 1.14.6, 2.0.0 and 2.2.0. Reading a single stored chunk is right, so that
-//! decides whether the walk can be believed, and a version of HDF5 without this defect is taken at
-//! its word.
+//! An extensible array stores chunks in the order in which the one unlimited dimension is the
+//! slowest. `H5Dchunk_iter` (and `H5Dget_chunk_info`, also by coordinates) iterates as if that were
+//! the first dimension. Where it is another one, all coordinates but the first few are wrong: in
+//! 1.14.4, 1.14.6, 2.0.0 and 2.2.0. Reading a single stored chunk is right, so one such read
+//! decides whether the iteration is correct; a version of HDF5 without this defect is believed.
 
 use std::ffi::c_int;
 
@@ -19,16 +18,16 @@ use penstock_array::{StoredChunk, TableBuilder};
 /// The entries of an index whose coordinates are in doubt.
 pub(crate) struct Swizzle {
     chunk: Vec<u64>,
-    /// Number of chunks along each dimension at its largest extent; of no meaning for `unlimited`.
+    /// Number of chunks along each dimension at its maximum extent; meaningless for `unlimited`.
     most: Vec<u64>,
     unlimited: usize,
-    /// First elements as told, one after the other.
+    /// First elements as reported, concatenated.
     firsts: Vec<u64>,
     stored: Vec<StoredChunk>,
 }
 
 impl Swizzle {
-    /// `None` if the coordinates are right whatever the version.
+    /// Returns `None` if the coordinates are right in every version.
     pub(crate) fn suspected(
         session: &Session<'_>,
         dataset: hid_t,
@@ -42,7 +41,7 @@ impl Swizzle {
             return Ok(None);
         };
         let mut index = 0;
-        // SAFETY: the kind of the index has a place of its type.
+        // SAFETY: the index type has a place of its type.
         let status = unsafe { (session.hdf5.H5Dget_chunk_index_type)(dataset, &mut index) };
         session.check(status, "get the kind of the chunk index")?;
         if index != H5D_CHUNK_IDX_EARRAY {
@@ -79,7 +78,7 @@ impl Swizzle {
         Ok(())
     }
 
-    /// Finds out whether the coordinates are right, and hands the entries on with the right ones.
+    /// Decides whether the coordinates are right, and passes the entries on with the right ones.
     pub(crate) fn resolve(
         &self,
         session: &Session<'_>,
@@ -89,8 +88,8 @@ impl Swizzle {
         let most = builder.file_size();
         let firsts = || self.firsts.chunks_exact(self.chunk.len());
         let is_wrong = match firsts().max_by_key(|first| first[self.unlimited]) {
-            // A walk that goes wrong never leaves 0 along the dimensions before the unlimited one,
-            // and goes too far along that.
+            // A wrong iteration reports 0 along all dimensions before the unlimited one, and
+            // reaches too far along the unlimited one.
             Some(far)
                 if firsts().all(|first| first[..self.unlimited].iter().all(|at| *at == 0)) =>
             {
@@ -104,7 +103,7 @@ impl Swizzle {
                 .try_for_each(|(first, stored)| builder.add(first, *stored));
         }
         for (at, (first, stored)) in firsts().zip(&self.stored).enumerate() {
-            // Looking up each would take too long; the last is the one that is off furthest.
+            // Looking up every chunk would take too long; the last is the one furthest off.
             let is_last = at + 1 == self.stored.len();
             let right = match self.corrected(first) {
                 Some(right) if is_last && !self.is_allocated(session, dataset, &right, most)? => {
@@ -116,7 +115,7 @@ impl Swizzle {
                 return Err(Error::new(
                     Kind::Io,
                     format!(
-                        "HDF5 lists a chunk at element {first:?} in its index and does not find it there"
+                        "HDF5 lists a chunk at element {first:?} in its index but cannot find it"
                     ),
                 ));
             };
@@ -125,9 +124,9 @@ impl Swizzle {
         Ok(())
     }
 
-    /// Whether the chunk has an address. Its size alone does not tell: an unwritten chunk in HDF5's
-    /// cache has one, too. So it is read, which also puts it out of the cache. None has more than `most`
-    /// bytes.
+    /// Returns whether the chunk has an address. Its size alone does not tell, because an unwritten
+    /// chunk in HDF5's cache has one, too. So the chunk is read, which also evicts it from the
+    /// cache. No chunk has more than `most` bytes.
     fn is_allocated(
         &self,
         session: &Session<'_>,
@@ -148,7 +147,7 @@ impl Swizzle {
             let cause = format!("no memory for a chunk of {size} bytes");
             return Err(Error::new(Kind::Memory, cause));
         }
-        // SAFETY: there is room for the bytes, as many as HDF5 has just said.
+        // SAFETY: the buffer has the size that HDF5 has just reported.
         let status = unsafe {
             (hdf5.H5Dread_chunk)(
                 dataset,
@@ -164,8 +163,8 @@ impl Swizzle {
         }
     }
 
-    /// The first element of the chunk that the walk took for one at `told`: its place in the array,
-    /// read with the unlimited dimension as the slowest.
+    /// Returns the first element of the chunk that the iteration reported at `told`: its place in
+    /// the array, decoded with the unlimited dimension as the slowest.
     fn corrected(&self, told: &[u64]) -> Option<Vec<u64>> {
         let mut place = 0u64;
         for ((at, side), most) in told
@@ -187,7 +186,8 @@ impl Swizzle {
     }
 }
 
-/// That a chunk is not there, unless it could not be looked at: that says nothing of where it is.
+/// Returns that a chunk is absent, or an error if a system call failed, which says nothing about
+/// the chunk's place.
 fn absent(session: &Session<'_>, status: c_int) -> Result<bool> {
     match session.check(status, "look at a chunk") {
         Err(error) if error.os_errno() != 0 => Err(error),

@@ -1,5 +1,5 @@
-//! The edge to HDF5, for the functions that it calls: an error or a panic becomes an entry of the
-//! calling thread's error stack. Nothing is printed, and nothing unwinds into C.
+//! Wraps functions that HDF5 calls: an error or a panic becomes an entry of the calling thread's
+//! error stack. Nothing is printed, and nothing unwinds into C.
 
 use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,12 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{ErrorPlace, Hdf5, herr_t};
 
-/// What a function that HDF5 calls returns for success.
+/// Return value of a callback that succeeded.
 pub const SUCCEED: herr_t = 0;
-/// What it returns for failure.
+/// Return value of a callback that failed.
 pub const FAIL: herr_t = -1;
 
-/// Which function failed, and in which of HDF5's classes of errors.
+/// The function that failed, and its major and minor error class in HDF5.
 #[derive(Clone, Copy)]
 pub struct What {
     function: &'static CStr,
@@ -20,7 +20,7 @@ pub struct What {
     minor: &'static str,
 }
 
-/// A function, and the names of the identifiers of its major and minor error classes.
+/// Names a function and the identifiers of its major and minor error class.
 pub const fn what(function: &'static CStr, major: &'static str, minor: &'static str) -> What {
     What {
         function,
@@ -29,7 +29,8 @@ pub const fn what(function: &'static CStr, major: &'static str, minor: &'static 
     }
 }
 
-/// Runs the body of a function that HDF5 calls.
+/// Runs the body of a function that HDF5 calls. On failure returns `None`, with the error on HDF5's
+/// stack.
 pub fn caught<T>(hdf5: &Hdf5, what: What, body: impl FnOnce() -> Result<T>) -> Option<T> {
     let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return Some(value),
@@ -40,9 +41,9 @@ pub fn caught<T>(hdf5: &Hdf5, what: What, body: impl FnOnce() -> Result<T>) -> O
     None
 }
 
-/// Puts an error on HDF5's error stack.
+/// Pushes an error onto HDF5's error stack.
 pub fn push(hdf5: &Hdf5, what: What, error: &Error) {
-    // h5py reads the number out of these words to choose its exception.
+    // h5py parses this number to choose its exception.
     let text = match error.os_errno() {
         0 => error.to_string(),
         errno => format!("{error}, errno = {errno}"),
@@ -55,12 +56,12 @@ pub fn push(hdf5: &Hdf5, what: What, error: &Error) {
     hdf5.push_error(&place, what.major, what.minor, &c_text(&text));
 }
 
-/// What HDF5 takes for the outcome of [`caught`].
+/// Converts the outcome of [`caught`] to HDF5's return value.
 pub fn status(done: Option<()>) -> herr_t {
     done.map_or(FAIL, |()| SUCCEED)
 }
 
-/// A text for C; a NUL inside, which no text of ours has, is left out.
+/// Converts a text for C, dropping NULs.
 pub fn c_text(text: &str) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }

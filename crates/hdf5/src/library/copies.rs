@@ -1,8 +1,8 @@
-//! The copies of HDF5 that have called a plugin of ours. A process may hold several, each with
-//! identifiers of its own: h5py's wheels bring a private one, an application is linked with another.
+//! The copies of HDF5 that have called a plugin of Penstock. A process may hold several, each with
+//! its own identifiers: h5py's wheels bring a private copy, an application links another.
 //!
-//! HDF5 passes to `open` nothing that tells which copy it is. So each copy has a slot, and each slot
-//! functions of its own, which know their slot by a const parameter.
+//! HDF5 passes nothing to `open` that tells which copy it is. So each copy has a slot, and each
+//! slot has its own functions, which know their slot by a const parameter.
 
 use std::ffi::c_void;
 use std::sync::{Mutex, OnceLock};
@@ -10,11 +10,11 @@ use std::sync::{Mutex, OnceLock};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{Hdf5, base_of};
 
-/// How many copies of HDF5 one process can use.
+/// Largest number of copies of HDF5 that one process can use.
 pub const SLOTS: usize = 4;
 
 struct Bound {
-    /// Where the object that holds this copy begins.
+    /// Base address of the object that contains this copy.
     base: usize,
     hdf5: Hdf5,
 }
@@ -22,8 +22,8 @@ struct Bound {
 static BOUND: [OnceLock<Bound>; SLOTS] = [const { OnceLock::new() }; SLOTS];
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// The slot of the HDF5 that holds `code`, the address of one of its instructions. Nothing of HDF5
-/// is called: it may be just initialising itself.
+/// Returns the slot of the HDF5 that contains `code`, the address of one of its instructions. Calls
+/// no function of HDF5, which may be in the middle of its initialisation.
 pub fn slot_of(code: *const c_void) -> Result<usize> {
     let unavailable = |cause: String| {
         Error::new(Kind::Unavailable, cause).remedy("use HDF5 1.14 or 2.x as a shared library")
@@ -48,7 +48,7 @@ pub fn slot_of(code: *const c_void) -> Result<usize> {
     ))
 }
 
-/// The HDF5 of a slot that [`slot_of`] has told.
+/// Returns the HDF5 of a slot that [`slot_of`] has returned.
 pub fn hdf5_of(slot: usize) -> Option<&'static Hdf5> {
     BOUND.get(slot)?.get().map(|bound| &bound.hdf5)
 }

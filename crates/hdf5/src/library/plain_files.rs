@@ -1,6 +1,6 @@
-//! Drivers whose files are plain files: offsets that HDF5 tells are offsets of one file, and the handle
-//! of `H5Fget_vfd_handle` is the address of its descriptor. HDF5's default driver is one; Penstock's
-//! registers itself here.
+//! Drivers whose files are plain files: HDF5's offsets are offsets in one file, and
+//! `H5Fget_vfd_handle` returns the address of its descriptor. HDF5's default driver is one;
+//! Penstock's registers itself here.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
@@ -8,23 +8,25 @@ use std::sync::OnceLock;
 use penstock_engine::options::Options;
 use penstock_sys::hdf5::{Hdf5, hid_t};
 
-/// A driver of plain files besides HDF5's own.
+/// A driver of plain files other than HDF5's own.
 pub struct PlainDriver {
-    /// Whether it, and no other driver above it, has opened the file with this driver and handle, as
-    /// `H5Pget_driver` and `H5Fget_vfd_handle` tell them.
+    /// Returns whether this driver, with no other driver above it, has opened the file with this
+    /// driver identifier and handle, as returned by `H5Pget_driver` and `H5Fget_vfd_handle`.
     pub has_opened: fn(hid_t, *const c_void) -> bool,
-    /// The options of the file that it has open with this descriptor; none if it has no such file.
+    /// Returns the options of the file that the driver has open with this descriptor; the defaults
+    /// if it has no such file.
     pub options_of: fn(c_int) -> Options,
 }
 
 static REGISTERED: OnceLock<PlainDriver> = OnceLock::new();
 
-/// Makes a driver known, before it opens its first file. A process has one; further calls change nothing.
+/// Registers a driver before it opens its first file. A process has one; further calls have no
+/// effect.
 pub fn register(driver: PlainDriver) {
     let _ = REGISTERED.set(driver);
 }
 
-/// Whether offsets of a file with this driver and handle are those of one plain file.
+/// Returns whether offsets of a file with this driver and handle are those of one plain file.
 pub(crate) fn is_plain(hdf5: &Hdf5, driver: hid_t, handle: *const c_void) -> bool {
     let is_registered = || {
         REGISTERED
@@ -34,7 +36,7 @@ pub(crate) fn is_plain(hdf5: &Hdf5, driver: hid_t, handle: *const c_void) -> boo
     driver >= 0 && (hdf5.sec2_driver() == Some(driver) || is_registered())
 }
 
-/// The options that a file's own driver has for it.
+/// Returns the options that a file's own driver has for it.
 pub fn options_of(descriptor: c_int) -> Options {
     REGISTERED
         .get()

@@ -1,4 +1,5 @@
-//! Calls of HDF5: silent, with HDF5's own words in each error, and identifiers that are given back.
+//! Calls of HDF5: silent, with HDF5's own message in each error, and with identifiers that close
+//! when dropped.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io;
@@ -12,24 +13,24 @@ use penstock_sys::hdf5::{
     ErrorAuto, H5E_DEFAULT, H5E_WALK_UPWARD, H5E_error2_t, Hdf5, herr_t, hid_t,
 };
 
-/// A stretch of time in which this thread may call HDF5. HDF5 prints no errors meanwhile.
+/// A period in which this thread may call HDF5. HDF5 prints no errors meanwhile.
 pub struct Session<'a> {
     /// The HDF5 that may be called.
     pub hdf5: &'a Hdf5,
     print: Option<ErrorAuto>,
     print_data: *mut c_void,
-    /// Error stacks belong to a thread, and so does a session.
+    /// Error stacks belong to a thread, so a session does, too.
     not_send: PhantomData<*mut ()>,
 }
 
 impl<'a> Session<'a> {
     /// # Safety
     /// Until the session is dropped, no other thread calls this HDF5, unless it was built
-    /// thread-safe. Identifiers need no promise: HDF5 checks them.
+    /// thread-safe. Identifiers need no guarantee: HDF5 checks them.
     pub unsafe fn begin(hdf5: &'a Hdf5) -> Self {
         let mut print = None;
         let mut print_data = ptr::null_mut();
-        // SAFETY: both places are valid, and no other thread is in HDF5, as the caller promised.
+        // SAFETY: both places are valid, and the caller guarantees that no other thread is in HDF5.
         unsafe {
             (hdf5.H5Eget_auto2)(H5E_DEFAULT, &mut print, &mut print_data);
             (hdf5.H5Eset_auto2)(H5E_DEFAULT, None, ptr::null_mut());
@@ -42,7 +43,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// An error if `status` is negative. `action` reads like "get the shape".
+    /// Returns an error if `status` is negative. `action` reads like "get the shape".
     pub fn check(&self, status: c_int, action: &str) -> Result<c_int> {
         if status < 0 {
             return Err(self.failed(action));
@@ -50,7 +51,8 @@ impl<'a> Session<'a> {
         Ok(status)
     }
 
-    /// Takes over an identifier that HDF5 has returned; an error if it is none. `action` is as in [`check`](Self::check).
+    /// Takes ownership of an identifier that HDF5 has returned, or returns an error if it is
+    /// negative. `action` is as in [`check`](Self::check).
     pub fn own(&self, id: hid_t, close: Close, action: &str) -> Result<Id> {
         if id < 0 {
             return Err(self.failed(action));
@@ -58,16 +60,16 @@ impl<'a> Session<'a> {
         Ok(Id { id, close })
     }
 
-    /// The error of the call that has just failed, in HDF5's words.
+    /// Returns the error of the call that has just failed, with HDF5's message.
     pub fn failed(&self, action: &str) -> Error {
         let mut stack: Vec<(String, String)> = Vec::new();
         let data: *mut c_void = ptr::from_mut(&mut stack).cast();
-        // SAFETY: `collect` is given the vector that `data` points to, which outlives the call, and
+        // SAFETY: `collect` receives the vector that `data` points to, which outlives the call, and
         // no other thread is in HDF5 while a session lives.
         unsafe { (self.hdf5.H5Ewalk2)(H5E_DEFAULT, H5E_WALK_UPWARD, collect, data) };
         let mut text = format!("HDF5 cannot {action}");
         if let Some((function, what)) = stack.first() {
-            // What a driver adds to the failure of a system call is told apart.
+            // The details that a driver adds to a failed system call are parsed separately.
             let what = what.split(": time = ").next().unwrap_or_default();
             text.push_str(&format!(": {what} ({function})"));
         }
@@ -80,16 +82,17 @@ impl<'a> Session<'a> {
         system_error(innermost, &text).unwrap_or_else(|| Error::new(Kind::Io, text))
     }
 
-    /// What tells an object of HDF5 from all others that are open: the number of its file, and its token.
+    /// Returns what identifies an object among all that are open: the number of its file and its
+    /// token.
     pub fn object(&self, id: hid_t) -> Result<(u64, [u8; 16])> {
         let mut info = H5O_info2_t::default();
-        // SAFETY: HDF5 checks the identifier, and there is a place for the answer.
+        // SAFETY: HDF5 checks the identifier; the result has a valid place.
         let status = unsafe { (self.hdf5.H5Oget_info3)(id, &mut info, H5O_INFO_BASIC) };
         self.check(status, "tell which object this is")?;
         Ok((info.fileno, info.token))
     }
 
-    /// A text that HDF5 writes into a buffer whose size it tells when asked without one.
+    /// Returns a text that HDF5 writes into a buffer. A call without a buffer returns its size.
     pub fn text(
         &self,
         action: &str,
@@ -106,12 +109,12 @@ impl<'a> Session<'a> {
         Ok(buffer)
     }
 
-    /// Takes over a text that HDF5 has allocated.
+    /// Takes ownership of a text that HDF5 has allocated.
     pub fn take_text(&self, text: *mut c_char, action: &str) -> Result<String> {
         if text.is_null() {
             return Err(self.failed(action));
         }
-        // SAFETY: HDF5 returned a NUL-terminated text that is ours to free, and frees it itself.
+        // SAFETY: HDF5 returned a NUL-terminated text that the caller owns and that HDF5 frees.
         unsafe {
             let copy = CStr::from_ptr(text).to_string_lossy().into_owned();
             (self.hdf5.H5free_memory)(text.cast());
@@ -122,15 +125,16 @@ impl<'a> Session<'a> {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        // SAFETY: puts back what `begin` found, still under the caller's promise.
+        // SAFETY: restores what `begin` found, still under the guarantee of its caller.
         unsafe { (self.hdf5.H5Eset_auto2)(H5E_DEFAULT, self.print, self.print_data) };
     }
 }
 
-/// A `close` function of HDF5.
+/// A close function of HDF5.
 pub type Close = unsafe extern "C" fn(hid_t) -> herr_t;
 
-/// An identifier that is closed when dropped. Only made by a session, and never outlives it.
+/// An identifier that is closed when dropped. Only a session creates it, and it never outlives the
+/// session.
 #[must_use]
 pub struct Id {
     id: hid_t,
@@ -138,12 +142,12 @@ pub struct Id {
 }
 
 impl Id {
-    /// The identifier, which stays open as long as this value.
+    /// Returns the identifier, which stays open as long as this value.
     pub fn get(&self) -> hid_t {
         self.id
     }
 
-    /// Leaves it open: whoever gets it closes it.
+    /// Returns the identifier and leaves it open: the receiver must close it.
     pub fn keep(self) -> hid_t {
         std::mem::ManuallyDrop::new(self).id
     }
@@ -156,8 +160,8 @@ impl Drop for Id {
     }
 }
 
-/// The error of a system call that failed below HDF5, if that is what its innermost words tell:
-/// "file write failed: ..., filename = '/f.h5', ..., errno = 28, error message = '...', ...,
+/// Returns the error of a system call that failed below HDF5, if its innermost message describes
+/// one: "file write failed: ..., filename = '/f.h5', ..., errno = 28, error message = '...', ...,
 /// total write size = 512, ..., offset = 2048".
 fn system_error(words: &str, text: &str) -> Option<Error> {
     let number = |name: &str| {
@@ -181,14 +185,14 @@ fn system_error(words: &str, text: &str) -> Option<Error> {
     })
 }
 
-/// HDF5's stacks are at most 32 deep.
+/// Largest number of entries read; HDF5's stacks have at most 32.
 const DEEPEST: usize = 64;
 
 unsafe extern "C" fn collect(_: c_uint, entry: *const H5E_error2_t, data: *mut c_void) -> herr_t {
     // SAFETY: `failed` passes a vector that nothing else uses during the walk.
     let stack = unsafe { &mut *data.cast::<Vec<(String, String)>>() };
     if stack.len() < DEEPEST && !entry.is_null() {
-        // SAFETY: HDF5 gives a valid entry; its texts are NUL-terminated or null.
+        // SAFETY: HDF5 passes a valid entry; its texts are NUL-terminated or null.
         unsafe { stack.push((copy((*entry).func_name), copy((*entry).desc))) };
     }
     0
@@ -200,7 +204,7 @@ unsafe fn copy(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller guarantees it.
     unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned()

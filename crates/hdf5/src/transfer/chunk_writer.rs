@@ -1,4 +1,4 @@
-//! Encoded chunks handed to HDF5.
+//! Passes encoded chunks to HDF5.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
@@ -12,14 +12,14 @@ use super::written::WrittenDataset;
 use crate::dataset::FileInfo;
 use crate::library::Session;
 
-/// The chunks of a dataset, written by HDF5.
+/// A dataset whose chunks HDF5 writes.
 pub(super) struct ChunkWriter(pub WrittenDataset);
 
 impl ChunkSink for ChunkWriter {
     fn step(&self) -> Box<dyn ChunkStep + '_> {
         Box::new(Step {
             dataset: &self.0,
-            // SAFETY: whoever takes the step may call HDF5, as the submitter has promised.
+            // SAFETY: the submitter guarantees that HDF5 may be called on the thread of the step.
             session: unsafe { self.0.session() },
             before: None,
             last: None,
@@ -36,7 +36,7 @@ impl ChunkSink for ChunkWriter {
 struct Step<'a> {
     dataset: &'a WrittenDataset,
     session: Session<'static>,
-    /// The chunks that were written last.
+    /// The chunk written before the last one, and the last one.
     before: Option<Vec<u64>>,
     last: Option<Vec<u64>>,
 }
@@ -61,10 +61,11 @@ impl Drop for Step<'_> {
 }
 
 impl WrittenDataset {
-    /// Hands an encoded chunk to HDF5.
+    /// Writes an encoded chunk through HDF5.
     ///
-    /// HDF5 (1.14.4, 2.2.0) writes the filter mask into the index only if the size of the chunk changes.
-    /// Where the old one, of the same size, could have another mask, the size is changed twice.
+    /// HDF5 (1.14.4, 2.2.0) writes the filter mask into the index only if the size of the chunk
+    /// changes. If the old chunk has the same size and may have another mask, the size is changed
+    /// twice.
     pub(super) fn write_chunk(
         &self,
         session: &Session<'_>,
@@ -98,10 +99,10 @@ impl WrittenDataset {
         Ok(())
     }
 
-    /// What `H5Dwrite_chunk` answers.
+    /// Returns the status of `H5Dwrite_chunk`.
     fn store(&self, session: &Session<'_>, first: &[u64], mask: u32, bytes: &[u8]) -> herr_t {
-        // SAFETY: HDF5 checks the identifier; there are as many offsets as dimensions, and as many
-        // bytes as is said.
+        // SAFETY: HDF5 checks the identifier; there are as many offsets as dimensions, and the size
+        // is that of the bytes.
         unsafe {
             (session.hdf5.H5Dwrite_chunk)(
                 self.dataset,
@@ -114,15 +115,17 @@ impl WrittenDataset {
         }
     }
 
-    /// After so many bytes of a chunk could not be written.
+    /// Restores a chunk after `length` bytes of it could not be written.
     ///
-    /// HDF5 (1.14.4, 2.0.0, 2.2.0) remembers storage for them that the index does not have. Where the chunk
-    /// had storage of another length, that is free, and still in the index: others would get it, and lose
-    /// it when the chunk is written again. So what was there is written once more, to storage that the
-    /// index then has. Where that is impossible, HDF5 is made to forget what it remembers.
+    /// HDF5 (1.14.4, 2.0.0, 2.2.0) caches storage for these bytes that the index does not have. If
+    /// the chunk had storage of another length, that storage is free but still in the index: other
+    /// data would be placed in it, and be lost when the chunk is written again. So the old contents
+    /// are written once more, to storage that the index then has. If that is impossible, HDF5's
+    /// cached lookup is evicted.
     fn put_back(&self, session: &Session<'_>, first: &[u64], length: u64) {
         let (mut mask, mut address, mut size) = (0, HADDR_UNDEF, 0);
-        // SAFETY: there are as many offsets as dimensions, and places of their types for the answers.
+        // SAFETY: there are as many offsets as dimensions, and places of their types for the
+        // results.
         let status = unsafe {
             (session.hdf5.H5Dget_chunk_info_by_coord)(
                 self.dataset,
@@ -141,41 +144,43 @@ impl WrittenDataset {
             && !self.may_be_told_wrongly(session)
             && let Some(bytes) = self.bytes_at(session, address, size)
         {
-            // A failure leaves things as they are.
+            // A failure leaves the chunk as it is.
             self.store(session, first, mask, &bytes);
         }
         self.evict_lookup(session, first, None);
     }
 
-    /// Whether HDF5 may take other chunks for those at coordinates: see `dataset::swizzle`.
+    /// Returns whether HDF5 may confuse chunks when it looks them up by coordinates: see
+    /// `dataset::swizzle`.
     fn may_be_told_wrongly(&self, session: &Session<'_>) -> bool {
         let mut index = 0;
-        // SAFETY: the kind of the index has a place of its type.
+        // SAFETY: the index type has a place of its type.
         let status = unsafe { (session.hdf5.H5Dget_chunk_index_type)(self.dataset, &mut index) };
         let unlimited = self.max_shape.iter().position(Option::is_none);
         status < 0 || (index == H5D_CHUNK_IDX_EARRAY && unlimited.is_some_and(|at| at > 0))
     }
 
-    /// Bytes of the file, as they are there.
+    /// Returns bytes of the file as they are stored.
     fn bytes_at(&self, session: &Session<'_>, address: u64, size: u64) -> Option<Vec<u8>> {
         let decoded = self.chunk.iter().product::<u64>() * self.element;
-        // What an index claims to store is no reason to run out of memory.
+        // A forged size in the index must not exhaust memory.
         if size > most_stored(decoded) {
             return None;
         }
         let descriptor = FileInfo::of(session, self.dataset).ok()?.descriptor?;
-        // SAFETY: HDF5 has the descriptor open throughout the session, and closes it.
+        // SAFETY: HDF5 keeps the descriptor open throughout the session, and closes it itself.
         let file = ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(descriptor) });
         let mut bytes = vec![0u8; size as usize];
         file.read_exact_at(&mut bytes, address).ok()?;
         Some(bytes)
     }
 
-    /// Makes HDF5 look the chunk at `last`, which was written last, up again when it needs it: the one
-    /// lookup that it remembers keeps the filter mask from before the write (seen in 2.0.0), and after
-    /// one that failed an address that the index lacks (seen in 1.14.4 and 2.2.0). The
-    /// lookup of another chunk takes its place, if that is not found in the chunk cache: not one that
-    /// was written just `before`, nor one that is not there.
+    /// Evicts HDF5's cached lookup of the chunk at `last`, which was written last.
+    ///
+    /// HDF5 caches one lookup. After a write it still holds the old filter mask (seen in 2.0.0),
+    /// and after a failed write an address that the index lacks (seen in 1.14.4 and 2.2.0). The
+    /// lookup of another chunk replaces it, unless that chunk is in the chunk cache; neither the
+    /// chunk written just `before` nor one that does not exist is in it.
     pub(super) fn evict_lookup(&self, session: &Session<'_>, last: &[u64], before: Option<&[u64]>) {
         if let Some(before) = before {
             self.stored_size(session, before);
@@ -183,7 +188,7 @@ impl WrittenDataset {
         }
         let sides = || self.shape.iter().zip(&self.chunk);
         let mut other = last.to_vec();
-        // Behind the dataset, where it can still grow.
+        // The first chunk past the end of a dimension that can still grow does not exist.
         let ends = sides().map(|(size, side)| size.div_ceil(*side).saturating_mul(*side));
         let grows = self.max_shape.iter().zip(ends).enumerate();
         let free = |(_, (most, end)): &(usize, (&Option<u64>, u64))| most.is_none_or(|m| m > *end);
@@ -216,18 +221,18 @@ impl WrittenDataset {
         (status >= 0).then_some(size)
     }
 
-    /// Reads a chunk as it is stored, which puts it out of the chunk cache.
+    /// Reads a chunk as it is stored, which evicts it from the chunk cache.
     fn read_stored(&self, session: &Session<'_>, first: &[u64]) {
         let decoded = self.chunk.iter().product::<u64>() * self.element;
-        // Where no size is told there is no address, and nothing is read.
+        // A chunk without a size has no address, and nothing is read.
         let size = self.stored_size(session, first).unwrap_or(0);
-        // What an index claims to store is no reason to run out of memory.
+        // A forged size in the index must not exhaust memory.
         if size > most_stored(decoded) {
             return;
         }
         let size = size.max(decoded);
         let (mut bytes, mut mask) = (vec![0u8; size as usize], 0);
-        // SAFETY: there is room for the bytes, as many as HDF5 has just said.
+        // SAFETY: the buffer has at least the size that HDF5 has just reported.
         unsafe {
             (session.hdf5.H5Dread_chunk)(
                 self.dataset,
@@ -240,7 +245,7 @@ impl WrittenDataset {
     }
 }
 
-/// Bytes that a chunk of so many has at most in the file.
+/// Returns the largest plausible stored size of a chunk of `decoded` bytes.
 fn most_stored(decoded: u64) -> u64 {
     decoded.saturating_mul(2).saturating_add(1 << 16)
 }

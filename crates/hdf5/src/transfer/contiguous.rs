@@ -1,4 +1,4 @@
-//! The storage of contiguous datasets, and the buffer in which HDF5 holds some of it.
+//! The storage of contiguous datasets, and HDF5's sieve buffer over it.
 
 use std::ptr;
 
@@ -12,12 +12,12 @@ use penstock_sys::hdf5::{
 use super::written::WrittenDataset;
 use crate::library::{Id, Session};
 
-/// A contiguous dataset whose blocks are written past HDF5.
+/// A contiguous dataset whose blocks are written without HDF5.
 pub(super) struct BlockEnd(pub WrittenDataset);
 
 impl BlockSink for BlockEnd {
     fn finish(&self) -> Result<()> {
-        // SAFETY: whoever takes the step may call HDF5, as the submitter has promised.
+        // SAFETY: the submitter guarantees that HDF5 may be called on the thread of the step.
         let session = unsafe { self.0.session() };
         self.0.make_durable(&session)
     }
@@ -25,24 +25,24 @@ impl BlockSink for BlockEnd {
     fn end(&self) {
         // SAFETY: as above.
         let session = unsafe { self.0.session() };
-        // A failure leaves HDF5 with what it knew of a dataset that it cannot read either.
+        // On failure HDF5 keeps its old data of a dataset that it cannot read either.
         let _ = self.0.refill_sieve(&session);
     }
 }
 
 impl WrittenDataset {
-    /// Makes HDF5's sieve buffer hold the bytes that are in the file now, after those that it has kept
-    /// back have been written.
+    /// Refills HDF5's sieve buffer with the current bytes of the file, after HDF5 has written the
+    /// changes that it buffers.
     ///
-    /// The buffer is one window, no longer than the distance of the first element from the last. So
-    /// at least one of the two reads finds its element outside, and fills the window anew.
+    /// The buffer is one window, no longer than the distance from the first element to the last. So
+    /// at least one of the two reads finds its element outside, and refills the window.
     pub(super) fn refill_sieve(&self, session: &Session<'_>) -> Result<()> {
         let last: Vec<u64> = self.shape.iter().map(|size| size - 1).collect();
         let one = vec![1; last.len()];
         for at in [&vec![0; last.len()], &last] {
             let mut element = vec![0u8; self.element as usize];
             self.some(session, (at, &one), |file_type, memory, space| {
-                // SAFETY: the buffer has room for the one element that is selected, in its own type.
+                // SAFETY: the buffer has room for the one selected element in its own type.
                 unsafe {
                     (session.hdf5.H5Dread)(
                         self.dataset,
@@ -58,8 +58,8 @@ impl WrittenDataset {
         Ok(())
     }
 
-    /// A transfer property list by which HDF5 writes past its sieve buffer, if that has never been used;
-    /// none from versions that cannot tell whether they have.
+    /// Returns a transfer property list with which HDF5 bypasses its sieve buffer if the buffer has
+    /// never been used; `None` from versions that cannot report whether they did.
     pub(super) fn past_sieve(&self, session: &Session<'_>) -> Result<Option<Id>> {
         let hdf5 = session.hdf5;
         let (Some(set), Some(_)) = (hdf5.H5Pset_selection_io, hdf5.H5Pget_no_selection_io_cause)
@@ -70,22 +70,24 @@ impl WrittenDataset {
             return Ok(None);
         };
         let action = "make a list of transfer properties";
-        // SAFETY: HDF5 checks the class; the answer is ours to close.
+        // SAFETY: HDF5 checks the class; the result is owned.
         let list = session.own(unsafe { (hdf5.H5Pcreate)(class) }, hdf5.H5Pclose, action)?;
         // SAFETY: the list is of the class that has this property.
         session.check(unsafe { set(list.get(), H5D_SELECTION_IO_MODE_ON) }, action)?;
         Ok(Some(list))
     }
 
-    /// Makes HDF5 allocate contiguous storage, by writing the fill value to elements that are about to be
-    /// written, and keep nothing of it back. A write that is cancelled or fails leaves them so.
+    /// Makes HDF5 allocate contiguous storage without buffering any of it, by writing the fill
+    /// value to elements that are about to be written. A write that is cancelled or fails leaves
+    /// them so.
     ///
-    /// The last ones are best: the file is as long then as it has to be. Every write here may wait for
-    /// those in the background, which hold the lock of the file.
+    /// The last elements are best, because the file then gets its final length. Every write here
+    /// may wait for writes in the background, which hold the lock of the file.
     ///
-    /// They have to go past the sieve buffer: HDF5 (1.14.4, 2.0.0) cannot close a dataset whose sieve
-    /// buffer cannot be written, because the disk is full, and uses the closed dataset when the file is
-    /// flushed. They do by `past_sieve`, or if they have more bytes than the buffer.
+    /// The elements must bypass the sieve buffer: HDF5 (1.14.4, 2.0.0) cannot close a dataset whose
+    /// sieve buffer cannot be written because the disk is full, and uses the closed dataset when
+    /// the file is flushed. They bypass it by `past_sieve`, or if they have more bytes than the
+    /// buffer.
     pub(super) fn allocate(
         &self,
         session: &Session<'_>,
@@ -100,7 +102,7 @@ impl WrittenDataset {
         };
         let list = past_sieve.as_ref().map_or(H5P_DEFAULT, Id::get);
         self.some(session, (start, count), |file_type, memory, space| {
-            // SAFETY: the buffer holds the elements that are selected, in their own type.
+            // SAFETY: the buffer holds the selected elements in their own type.
             unsafe {
                 (session.hdf5.H5Dwrite)(
                     self.dataset,
@@ -114,10 +116,11 @@ impl WrittenDataset {
         })?;
         let mut cause = 0;
         if let (Some(list), Some(get)) = (&past_sieve, session.hdf5.H5Pget_no_selection_io_cause) {
-            // SAFETY: the list is of the class that has this property; there is a place for it.
+            // SAFETY: the list is of the class that has this property, which has a place for its
+            // value.
             let status = unsafe { get(list.get(), &mut cause) };
             session.check(status, "find how the storage was allocated")?;
-            // A driver without selections gets each range by itself.
+            // A driver without selection I/O receives each range by itself.
             if cause & !H5D_SEL_IO_NO_VECTOR_OR_SELECTION_IO_CB == 0 {
                 return Ok(());
             }
@@ -125,7 +128,8 @@ impl WrittenDataset {
         self.refill_sieve(session)
     }
 
-    /// Calls HDF5 with some elements selected: their type, their place in memory, and the dataspace.
+    /// Calls HDF5 with some elements selected. `call` receives their type, their memory dataspace
+    /// and their file dataspace.
     fn some(
         &self,
         session: &Session<'_>,
@@ -133,7 +137,7 @@ impl WrittenDataset {
         mut call: impl FnMut(hid_t, hid_t, hid_t) -> i32,
     ) -> Result<()> {
         let hdf5 = session.hdf5;
-        // SAFETY: both take an identifier, which HDF5 checks; the answers are ours to close.
+        // SAFETY: both take an identifier, which HDF5 checks, and return owned ones.
         let (file_type, space) = unsafe {
             (
                 (hdf5.H5Dget_type)(self.dataset),
@@ -144,7 +148,7 @@ impl WrittenDataset {
         let file_type = session.own(file_type, hdf5.H5Tclose, action)?;
         let space = session.own(space, hdf5.H5Sclose, action)?;
         let length = count.iter().product();
-        // SAFETY: one dimension, whose length is given; the answer is ours to close.
+        // SAFETY: one dimension, whose length is passed; the result is owned.
         let memory = unsafe { (hdf5.H5Screate_simple)(1, &length, ptr::null()) };
         let memory = session.own(memory, hdf5.H5Sclose, action)?;
         if !start.is_empty() {

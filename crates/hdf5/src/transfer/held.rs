@@ -12,16 +12,16 @@ use penstock_sys::hdf5::Hdf5;
 use super::conflicts::{Effort, Left, Pending};
 use super::inside::inside;
 
-/// A turn that a thread is taking, and the one in the middle of which it takes it: HDF5, called in a
-/// turn, may come back here.
+/// A submitter step in progress on this thread, and the one within which it runs: HDF5, called in a
+/// step, may call back into Penstock.
 struct Turn {
     request: *const Request,
     outer: *const Turn,
 }
 
 thread_local! {
-    /// The innermost turn of this thread. A pointer, which can still be asked for when the process exits
-    /// and what threads own is gone.
+    /// The innermost step of this thread. A plain pointer, because it is read while the process
+    /// exits, after thread-local values have been destroyed.
     static TURN: Cell<*const Turn> = const { Cell::new(ptr::null()) };
 }
 
@@ -31,12 +31,12 @@ impl Drop for Turn {
     }
 }
 
-/// A transfer of a dataset under way. Its clones are of the same request.
+/// A transfer of a dataset in flight. Clones share the request.
 #[derive(Clone)]
 pub struct Held {
     request: Arc<Request>,
     hdf5: &'static Hdf5,
-    /// HDF5's number of the open file that it writes to, which is never that of another.
+    /// HDF5's number of the open file that a write changes, which is never that of another file.
     writes_to: Option<u64>,
 }
 
@@ -49,8 +49,8 @@ impl Held {
         }
     }
 
-    /// Takes the submitter's turn, if there is one to take. Nothing comes between the calls of HDF5
-    /// that it makes.
+    /// Runs the submitter step that is due, if there is one. No other call of HDF5 comes between
+    /// those of the step.
     pub fn turn(&self) {
         if self.is_in_turn() {
             return;
@@ -65,20 +65,20 @@ impl Held {
         });
     }
 
-    /// Waits for the end, and takes all turns meanwhile. The caller is told of the outcome.
+    /// Waits for the end and runs all steps meanwhile. Reports the outcome to the caller.
     pub fn finish(&self) -> Result<()> {
         self.settle(&|| None);
         match self.request.test() {
             Waited::Finished(outcome) => outcome,
             Waited::Turn | Waited::Pending => Err(Error::new(
                 Kind::Internal,
-                "a request is waited for in the middle of its turn",
+                "a request is waited for inside its own submitter step",
             )),
         }
     }
 
-    /// As [`finish`](Self::finish), as long as there is time, and without telling anybody. Whether it
-    /// has ended, or cannot be waited for by this thread.
+    /// Waits as [`finish`](Self::finish) does, but with a time limit and without reporting the
+    /// outcome. Returns whether the request has ended, or cannot be waited for by this thread.
     pub fn settle(&self, left: Left<'_>) -> bool {
         while !self.is_in_turn() {
             match self.request.watch(left()) {
@@ -92,7 +92,7 @@ impl Held {
 
     fn is_in_turn(&self) -> bool {
         let mut at = TURN.get();
-        // SAFETY: it is null or points to a turn of this thread, which is on its stack until it is taken.
+        // SAFETY: null, or a step of this thread, which stays on its stack until the step ends.
         while let Some(turn) = unsafe { at.as_ref() } {
             if ptr::eq(turn.request, Arc::as_ptr(&self.request)) {
                 return true;
@@ -114,7 +114,7 @@ impl Deref for Held {
 impl Pending for Held {
     fn go_on(self: Arc<Self>, left: Left<'_>, effort: Effort) -> bool {
         match effort {
-            // Its turns are for those who hold it.
+            // Its steps belong to those who hold the request.
             Effort::Begun => false,
             Effort::Bytes | Effort::All => self.settle(left),
         }

@@ -1,4 +1,4 @@
-//! Being inside a call of HDF5.
+//! Marks calls of HDF5 that a transfer makes.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
@@ -12,13 +12,13 @@ thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether this thread calls HDF5 in the course of a transfer: a connector of ours, which HDF5 asks then,
-/// passes everything on, since it is no call of the program's.
+/// Returns whether this thread calls HDF5 as part of a transfer. Penstock's connector then forwards
+/// the calls that it receives, because the program did not make them.
 pub fn is_inside() -> bool {
     DEPTH.get() > 0
 }
 
-/// While it lives, [`is_inside`] is true.
+/// While this value lives, [`is_inside`] returns true.
 struct Inside;
 
 impl Inside {
@@ -34,12 +34,13 @@ impl Drop for Inside {
     }
 }
 
-/// Calls `body` inside a call of HDF5: with the context that operations of a connector need which come
-/// after others, and with the lock of an HDF5 that is thread-safe, so that no other thread comes between
-/// the calls that `body` makes. Another HDF5 has no lock: the caller keeps its threads apart.
+/// Runs `body` inside a call of HDF5. That provides the context that dependent operations of a
+/// connector need, and holds the lock of a thread-safe HDF5, so that no other thread comes between
+/// the calls that `body` makes. An HDF5 that is not thread-safe has no lock: the caller must
+/// exclude other threads.
 ///
-/// HDF5 exports its lock in some builds only. Every build holds it while it calls functions of the
-/// program, such as for each property of a list.
+/// Only some builds export the lock, but every build holds it while it calls back into the program,
+/// for instance for each property of a list.
 pub fn inside<T>(hdf5: &Hdf5, body: impl FnOnce() -> T) -> T {
     struct Run<F, T> {
         body: Option<F>,
@@ -50,18 +51,18 @@ pub fn inside<T>(hdf5: &Hdf5, body: impl FnOnce() -> T) -> T {
         _: *const c_char,
         data: *mut c_void,
     ) -> herr_t {
-        // SAFETY: `inside` passes its own, which nobody else uses meanwhile.
+        // SAFETY: `inside` passes its own value, which nothing else uses meanwhile.
         let run = unsafe { &mut *data.cast::<Run<F, T>>() };
         if let Some(body) = run.body.take() {
-            // No panic may cross HDF5; it goes on behind.
+            // A panic must not unwind through HDF5; it is resumed after the call.
             let body = std::panic::AssertUnwindSafe(body);
             run.answer = Some(std::panic::catch_unwind(body));
         }
-        // Ends the iteration.
+        // Ends the iteration after one property.
         1
     }
     let _inside = Inside::begin();
-    // HDF5 would print that it calls nothing any more, where it is closing.
+    // HDF5 would print an error if it is closing and calls nothing any more.
     // SAFETY: the caller may call HDF5.
     let _quiet = unsafe { Session::begin(hdf5) };
     let Some(list) = hdf5.identifier("H5P_LST_DATASET_XFER_ID_g") else {
@@ -75,7 +76,7 @@ pub fn inside<T>(hdf5: &Hdf5, body: impl FnOnce() -> T) -> T {
         run::<F, T>
     }
     let call = callback(&run_once);
-    // SAFETY: the list is HDF5's own, and has properties; the data outlive the call.
+    // SAFETY: the list is HDF5's own and has properties; the data outlives the call.
     unsafe {
         (hdf5.H5Piterate)(
             list,
@@ -87,7 +88,7 @@ pub fn inside<T>(hdf5: &Hdf5, body: impl FnOnce() -> T) -> T {
     match (run_once.answer, run_once.body) {
         (Some(Ok(answer)), _) => answer,
         (Some(Err(panic)), _) => std::panic::resume_unwind(panic),
-        // HDF5 is closing, and calls nothing any more: nor does it let other threads in.
+        // HDF5 is closing: it makes no more callbacks, and admits no other threads.
         (None, Some(body)) => body(),
         (None, None) => unreachable!("the answer is kept where the body is taken"),
     }

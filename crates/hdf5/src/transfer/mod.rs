@@ -1,8 +1,9 @@
-//! The one way of all transfers of datasets: each is planned and starts after those under way with
-//! which it conflicts, whoever has asked for them.
+//! The common path of all transfers of datasets. Each transfer is planned and starts after those in
+//! flight with which it conflicts, whichever interface submitted them.
 //!
-//! So transfers have the effect of the order of their submission. What HDF5 does by itself, when the
-//! program calls it, is not seen here: the program, or the connector, waits for what is pending before.
+//! So transfers take effect in the order of their submission. What HDF5 does by itself when the
+//! program calls it is not visible here: the program, or the connector, waits for pending transfers
+//! first.
 
 mod chunk_writer;
 pub mod conflicts;
@@ -46,19 +47,21 @@ use crate::library::Session;
 
 /// The caller's memory.
 pub struct Buffer {
-    /// Its address.
+    /// Address.
     pub address: usize,
-    /// What is there, as the CUDA driver tells.
+    /// The kind of memory there, as the CUDA driver reports it.
     pub memory: Memory,
-    /// HDF5 may read or write it now: it is in host memory and, for a write, holds its final contents.
+    /// Whether HDF5 may access it now: it is in host memory and, for a write, holds its final
+    /// contents.
     pub is_for_hdf5: bool,
 }
 
-/// Starts a transfer between a dataset and the caller's memory, after what it conflicts with.
+/// Starts a transfer between a dataset and the caller's memory, after those with which it
+/// conflicts.
 ///
 /// # Safety
-/// The buffer is as the transfer describes it until the request is finished, and the dataset stays open
-/// as long. HDF5 may be called by this thread, and by those that take submitter steps: where it is not
+/// The buffer stays valid as the transfer describes it, and the dataset open, until the request has
+/// finished. This thread and those that run submitter steps may call HDF5; if it is not
 /// thread-safe, they hold the lock that guards it.
 pub unsafe fn start(
     hdf5: &'static Hdf5,
@@ -77,7 +80,7 @@ pub unsafe fn start(
             true => buffer.address as *mut u8,
             false => std::ptr::null_mut(),
         };
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         let (prepared, sets) = unsafe { prepare_in_order(&session, transfer, host)? };
         let writes_to = match transfer.operation {
             Operation::Write if !sets.is_empty() => {
@@ -86,7 +89,7 @@ pub unsafe fn start(
             Operation::Read | Operation::Write => None,
         };
         let memory = (prepared.low == 0).then_some(buffer.memory);
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         let request = unsafe { submit(prepared, buffer.address, memory, with)? };
         if writes_to.is_some() {
             numbers::are_kept(hdf5);
@@ -100,7 +103,8 @@ pub unsafe fn start(
     })
 }
 
-/// Plans a transfer after what it conflicts with. What it touches is told, too: nothing if it is done.
+/// Plans a transfer after those with which it conflicts. Also returns what it touches, which is
+/// empty if nothing is left to do.
 ///
 /// # Safety
 /// As for [`start`].
@@ -117,7 +121,7 @@ unsafe fn prepare_in_order(
     let info = transfer.info(session)?;
     let place = (transfer.dataset, transfer.file_space);
     let set = access_set(session, place, &info, access)?;
-    // What was pending may have given it storage.
+    // A pending operation may have allocated the storage.
     let is_current = set.as_ref().is_none_or(|set| finish_before(hdf5, set) == 0);
     let by_hdf5 = by_hdf5(set.as_ref(), access);
     let before_hdf5 = || {
@@ -129,14 +133,15 @@ unsafe fn prepare_in_order(
     };
     loop {
         let transfer = DatasetTransfer { known, ..*transfer };
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         let prepared = unsafe { prepare(session, &transfer, host, &before_hdf5)? };
         let sets = touched::sets(&prepared, set.as_ref(), &by_hdf5);
-        // What HDF5 has read while it planned is read before what is still to be read is waited for.
+        // What HDF5 has read during planning is waited for before what is still to be read.
         let given = touched::has_been_given(&prepared).then(|| by_hdf5.clone());
         let first = given.iter().chain(&sets);
         let waited: usize = first.map(|set| finish_before(hdf5, set)).sum();
-        // The sources of a virtual dataset are known only when it is planned: then they may have changed.
+        // The sources of a virtual dataset are known only after planning, so they may have changed
+        // meanwhile.
         if waited == 0 || set.is_some() {
             return Ok((prepared, sets));
         }
@@ -144,8 +149,8 @@ unsafe fn prepare_in_order(
     }
 }
 
-/// What a transfer touches, as far as it can be told before it is planned: not the sources of a
-/// virtual dataset that is read.
+/// Returns what a transfer touches, as far as it is known before planning: `None` for a read of a
+/// virtual dataset, whose sources are not known yet.
 fn access_set(
     session: &Session<'_>,
     (dataset, file_space): (hid_t, hid_t),
@@ -172,7 +177,7 @@ fn access_set(
     }))
 }
 
-/// What HDF5 touches when it carries the transfer out by itself.
+/// Returns what HDF5 touches if it carries the transfer out itself.
 fn by_hdf5(set: Option<&AccessSet>, access: Access) -> AccessSet {
     match set {
         Some(set) => set.clone().by_hdf5(),

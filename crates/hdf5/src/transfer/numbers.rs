@@ -1,5 +1,5 @@
-//! HDF5's numbers of open files, which begin anew when the library has closed (H5close): what is kept by
-//! them is forgotten then.
+//! HDF5's numbers of open files, which restart when the library closes (H5close): whatever is
+//! stored by such a number is dropped then.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -17,15 +17,17 @@ fn arranged() -> MutexGuard<'static, Vec<usize>> {
     ARRANGED.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Something is about to be kept by a number. The thread may call HDF5.
+/// Must be called before anything is stored by a file number, on a thread that may call HDF5.
 pub(super) fn are_kept(hdf5: &Hdf5) {
     let copy = hdf5.copy();
     if arranged().contains(&copy) {
         return;
     }
-    // A copy that exports no such function keeps what it has: at worst too much is refused, and waited for.
+    // A copy that does not export the function keeps its entries: at worst too much is refused or
+    // waited for.
     if let Ok(calls) = hdf5.pass_through() {
-        // SAFETY: the function lives as long as the process, as this library is never closed.
+        // SAFETY: the function lives as long as the process, because this library is never
+        // unloaded.
         let status = unsafe { (calls.H5atclose)(closes, ptr::without_provenance_mut(copy)) };
         if status >= 0 {
             arranged().push(copy);
@@ -37,7 +39,8 @@ unsafe extern "C" fn closes(copy: *mut c_void) {
     let _ = std::panic::catch_unwind(|| forget(copy.addr()));
 }
 
-/// The copy of HDF5 is closing, and begins anew when it is called again.
+/// Drops what is stored for a copy of HDF5 that closes; it initialises again when it is called
+/// again.
 fn forget(copy: usize) {
     arranged().retain(|other| *other != copy);
     unfinished::forget(copy);

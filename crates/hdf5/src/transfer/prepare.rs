@@ -1,4 +1,4 @@
-//! A transfer planned: what it takes to carry it out, or why only HDF5 can do it.
+//! Plans a transfer: what its execution needs, or why only HDF5 can do it.
 
 use penstock_array::execute::{Beforehand, PreparedTransfer, TransferKind};
 use penstock_engine::error::{Error, Result};
@@ -10,13 +10,13 @@ use super::{read, through_hdf5, write};
 use crate::dataset::DatasetInfo;
 use crate::library::Session;
 
-/// What only HDF5 can do, and why.
+/// The reason why only HDF5 can do a transfer.
 pub struct Refused(pub String);
 
-/// A plan, unless only HDF5 can do it.
+/// A plan, or the reason why only HDF5 can do the transfer.
 pub type Planned<T> = std::result::Result<T, Refused>;
 
-/// Why planning has ended.
+/// Why planning ended.
 pub(super) enum Stop {
     Refused(Refused),
     Failed(Error),
@@ -33,8 +33,8 @@ pub(super) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop>
 }
 
 /// Plans a transfer. `host` is the buffer if it is in host memory and, for a write, holds its final
-/// contents; else null. HDF5 then reads or writes there what it must by itself; otherwise in memory of
-/// its own. `before_hdf5` is called before HDF5 reads or writes.
+/// contents; else null. What HDF5 must transfer itself goes directly to or from `host`, or through
+/// temporary memory if `host` is null. `before_hdf5` is called before HDF5 reads or writes.
 ///
 /// # Safety
 /// `host` is null or valid for what the transfer describes.
@@ -49,13 +49,13 @@ pub unsafe fn prepare(
         Ok(prepared) => Ok(prepared),
         Err(Refused(why)) => {
             before_hdf5();
-            // SAFETY: passed on.
+            // SAFETY: upheld by the caller.
             unsafe { through_hdf5::prepare(session, transfer, &info, host, why) }
         }
     }
 }
 
-/// Plans a transfer, or says why only HDF5 can do it.
+/// Plans a transfer, or returns why only HDF5 can do it.
 pub fn prepare_or_refuse(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
@@ -69,7 +69,8 @@ pub fn prepare_or_refuse(
     plan(session, transfer, &mut info)
 }
 
-/// `info` is what the dataset is, and is read again where HDF5 had to write some of it first.
+/// Plans a transfer. `info` describes the dataset, and is updated where HDF5 had to flush changes
+/// first.
 fn plan(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
@@ -86,7 +87,7 @@ fn plan(
     }
 }
 
-/// A transfer of which nothing was done while it was planned.
+/// Returns a transfer for which planning has moved no bytes.
 pub(super) fn prepared(
     transfer: &DatasetTransfer<'_>,
     info: &DatasetInfo,

@@ -1,5 +1,5 @@
-//! Planning a read: from identifiers of HDF5 to plans with their files. All of it on the caller's
-//! thread; what it makes needs HDF5 no more.
+//! Plans a read: turns HDF5's identifiers into plans with their files, on the caller's thread. The
+//! result needs HDF5 no more.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -38,11 +38,11 @@ pub(super) fn plan(
         }
         flush(session, transfer.dataset, info)?;
         if !info.is_settled() {
-            // Chunks that were only in memory have their places now, and the file is longer.
+            // Chunks that were only in memory now have addresses, and the file is longer.
             info.refresh(session, transfer.dataset)?;
         }
     }
-    // SAFETY: takes an identifier, which HDF5 checks; the answer is ours to close.
+    // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
     let file_type = unsafe { (session.hdf5.H5Dget_type)(transfer.dataset) };
     let file_type = session.own(file_type, session.hdf5.H5Tclose, "get the element type")?;
     let found = Conversion::find(session, file_type.get(), transfer.memory_type)?;
@@ -51,7 +51,7 @@ pub(super) fn plan(
         Err(why) => return refused(why),
     };
     if transfer.is_of_another_shape(session, info)? {
-        return refused("the dataspace has another shape than the dataset");
+        return refused("the shape of the dataspace differs from that of the dataset");
     }
     let (selection, memory) = transfer.selections(session, info, conversion.element.target)?;
     if selection.is_empty() || info.is_null {
@@ -96,19 +96,19 @@ pub(super) fn plan(
     Ok(prepared(transfer, info, &memory, kind))
 }
 
-/// Leaves to HDF5 what the file does not reach yet, though HDF5 has allocated it: nothing was written there,
-/// and HDF5 reads zeros.
+/// Leaves a read to HDF5 if it extends past the end of the file: HDF5 has allocated that part but
+/// written nothing to it, and reads zeros there.
 fn refuse_cut_off(bound: &BoundPlan, info: &DatasetInfo) -> std::result::Result<(), Stop> {
     if !info.file.may_end_early() || bound.plan.end() == 0 {
         return Ok(());
     }
     let size = bound.file(0)?.size()?;
-    // A chunk that another process has listed and not written makes the table of chunks an error.
+    // A chunk that another process has listed but not written is an error of the chunk table.
     let is_whole = bound.plan.end() <= size;
     if is_whole || !(info.file.is_swmr || bound.reaches_beyond(size)?) {
         return Ok(());
     }
-    refused("the file ends before what is read, where HDF5 has written nothing yet")
+    refused("the file ends before the selected data, which HDF5 has not written yet")
 }
 
 fn known_filters(info: &DatasetInfo) -> std::result::Result<(), Stop> {
@@ -116,12 +116,12 @@ fn known_filters(info: &DatasetInfo) -> std::result::Result<(), Stop> {
         filters: info.filters.clone(),
     };
     match pipeline.unknown() {
-        Some(filter) => refused(format!("filter {} is known to HDF5 only", filter.id)),
+        Some(filter) => refused(format!("only HDF5 knows filter {}", filter.id)),
         None => Ok(()),
     }
 }
 
-/// Plans of the datasets that a virtual dataset is made of.
+/// Plans reads of the datasets that a virtual dataset consists of.
 fn virtual_parts(
     session: &Session<'_>,
     transfer: &DatasetTransfer<'_>,
@@ -131,8 +131,8 @@ fn virtual_parts(
     conversion: &Conversion,
 ) -> std::result::Result<Vec<BoundPlan>, Stop> {
     let memory_type = ElementType::read(session, transfer.memory_type)?;
-    // What holds for other types than that of the virtual dataset was not tried out with this HDF5,
-    // unless the numbers stay what they are.
+    // Conversions from other types than that of the virtual dataset were not tried with this HDF5,
+    // so only those that keep the numbers unchanged are used.
     let conversion_of = |element: &ElementType| {
         if *element == info.element {
             return Some(*conversion);

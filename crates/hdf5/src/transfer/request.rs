@@ -1,4 +1,5 @@
-//! A transfer as the caller describes it, by identifiers of HDF5, and what it selects on both sides.
+//! A transfer as the caller describes it, with HDF5's identifiers, and its selections in file and
+//! memory.
 
 use std::sync::Arc;
 
@@ -12,60 +13,59 @@ use penstock_sys::hdf5::{H5S_ALL, hid_t};
 use crate::dataset::{DatasetInfo, dataspace};
 use crate::library::Session;
 
-/// Where elements lie in memory.
+/// The layout of the elements in memory.
 #[derive(Clone, Copy, Debug)]
 pub enum MemoryShape<'a> {
-    /// An array of the selection's shape, up to dimensions of length 1. Strides are in bytes; C
-    /// order without them.
+    /// An array of the selection's shape, except for dimensions of length 1.
     Array {
-        /// Its shape.
+        /// Shape.
         shape: &'a [u64],
-        /// Bytes from an element to the next along each dimension.
+        /// Bytes from one element to the next along each dimension; `None` for C order.
         strides: Option<&'a [i64]>,
     },
-    /// The selection of a dataspace over a C array, as H5Dread takes it.
+    /// The selection of a dataspace over a C array, as in H5Dread.
     Space(hid_t),
 }
 
 /// A transfer between a dataset and memory, as the caller describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct DatasetTransfer<'a> {
-    /// Its direction.
+    /// Direction.
     pub operation: Operation,
-    /// The dataset.
+    /// Dataset.
     pub dataset: hid_t,
-    /// The type of an element in memory.
+    /// Type of an element in memory.
     pub memory_type: hid_t,
-    /// Where the elements lie in memory.
+    /// Layout of the elements in memory.
     pub shape: MemoryShape<'a>,
-    /// H5S_ALL or a dataspace.
+    /// `H5S_ALL` or a dataspace.
     pub file_space: hid_t,
-    /// A list of transfer properties; 0 for the default.
+    /// Transfer property list; 0 for the default.
     pub transfer_list: hid_t,
-    /// Those of the call.
+    /// Options of the call.
     pub options: Options,
-    /// What the caller knows already.
+    /// Facts that the caller already has.
     pub known: Known<'a>,
 }
 
-/// What need not be asked of HDF5 again.
+/// Facts that need not be queried from HDF5 again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known<'a> {
-    /// The dataset, as it is now.
+    /// Current description of the dataset.
     pub info: Option<&'a DatasetInfo>,
-    /// Its file, opened for whatever HDF5 has opened it for.
+    /// The dataset's file, opened for the accesses for which HDF5 has opened it.
     pub file: Option<&'a Arc<File>>,
 }
 
-/// The memory's side of a transfer.
+/// The memory side of a transfer.
 pub(crate) struct MemorySide {
     pub layout: MemoryLayout,
-    /// The lowest byte, from the address that the caller gave.
+    /// Offset of the lowest byte from the address that the caller passed.
     pub low: i64,
 }
 
 impl DatasetTransfer<'_> {
-    /// What the dataset is.
+    /// Returns the description of the dataset.
     pub(crate) fn info(&self, session: &Session<'_>) -> Result<DatasetInfo> {
         match self.known.info {
             Some(known) => Ok(known.clone()),
@@ -73,7 +73,7 @@ impl DatasetTransfer<'_> {
         }
     }
 
-    /// Bytes of an element in memory.
+    /// Returns the size of an element in memory, in bytes.
     pub fn memory_size(&self, session: &Session<'_>) -> Result<u64> {
         // SAFETY: takes an identifier, which HDF5 checks.
         match unsafe { (session.hdf5.H5Tget_size)(self.memory_type) } {
@@ -82,9 +82,9 @@ impl DatasetTransfer<'_> {
         }
     }
 
-    /// Whether the dataspace of the file does not have the shape of the dataset, as one that was taken before
-    /// the extent was changed. HDF5 takes it by rules of its own, and so does the connector; elsewhere it is
-    /// refused.
+    /// Returns whether the file dataspace has another shape than the dataset, as one that was taken
+    /// before the extent changed. HDF5 applies its own rules to it, and so does the connector; all
+    /// other callers refuse it.
     pub(crate) fn is_of_another_shape(
         &self,
         session: &Session<'_>,
@@ -96,7 +96,7 @@ impl DatasetTransfer<'_> {
         })
     }
 
-    /// What is selected of the dataset, and where it comes out.
+    /// Returns what is selected of the dataset, and the memory for it.
     pub(crate) fn selections(
         &self,
         session: &Session<'_>,
@@ -115,7 +115,7 @@ impl DatasetTransfer<'_> {
             }
             MemoryShape::Space(space) => {
                 let (memory, shape) = match space {
-                    // As H5Dread has it: H5S_ALL stands for the dataspace of the file.
+                    // As in H5Dread, H5S_ALL stands for the dataspace of the file.
                     H5S_ALL => (selection.clone(), info.shape.clone()),
                     space => (
                         dataspace::selection(session, space)?,
@@ -137,7 +137,7 @@ impl DatasetTransfer<'_> {
                 let (of_space, _) = dataspace::extent(session, space)?;
                 if of_space != shape {
                     return Err(Error::invalid(format!(
-                        "the selection is of an array of shape {of_space:?}, the dataset has shape {shape:?}"
+                        "the selection is for shape {of_space:?}; the dataset has shape {shape:?}"
                     )));
                 }
                 dataspace::selection(session, space)
@@ -165,7 +165,7 @@ impl DatasetTransfer<'_> {
 }
 
 impl MemorySide {
-    /// Whether the elements lie in memory as a C array of the selection's shape does.
+    /// Returns whether the elements form a C array of the selection's shape.
     pub(super) fn is_dense(&self, selection: &Selection, element: u64) -> Result<bool> {
         let shape = selection.shape().unwrap_or_default();
         Ok(self.low == 0 && self.layout == MemoryLayout::dense(&shape, element)?)
@@ -206,7 +206,7 @@ impl MemorySide {
         }
         let strides = match selection {
             Selection::Grid(_) => fit(&comes_out, shape, strides),
-            // Elements come out one after the other, whatever the array's shape.
+            // Elements are contiguous, whatever the array's shape.
             Selection::Runs(_) => {
                 let same =
                     shape.iter().try_fold(1u64, |n, s| n.checked_mul(*s)) == Some(comes_out[0]);
@@ -216,7 +216,7 @@ impl MemorySide {
                     .all(|(size, (a, b))| *size == 1 || a == b);
                 if same && !is_dense {
                     return Err(Error::invalid(
-                        "a selection of single elements comes out in an array in C order only",
+                        "a selection of single elements needs an array in C order",
                     ));
                 }
                 same.then(|| vec![element as i64])
@@ -230,7 +230,7 @@ impl MemorySide {
         }
         let length = high + i128::from(element) - low;
         let (Ok(low), Ok(length)) = (i64::try_from(low), i64::try_from(length)) else {
-            return Err(Error::invalid("the array reaches further than any memory"));
+            return Err(Error::invalid("the array is larger than the address space"));
         };
         Ok(MemorySide {
             layout: MemoryLayout {
@@ -245,12 +245,12 @@ impl MemorySide {
 
 fn wrong_shape(selection: &[u64], array: &[u64]) -> Error {
     Error::invalid(format!(
-        "the selection has shape {selection:?}, the array {array:?}"
+        "the selection has shape {selection:?}, but the array has shape {array:?}"
     ))
 }
 
-/// The strides of an array for each dimension of a selection, where both have the same shape but for
-/// dimensions of length 1.
+/// Returns the strides of an array for each dimension of a selection, if both have the same shape
+/// except for dimensions of length 1.
 fn fit(selection: &[u64], array: &[u64], strides: &[i64]) -> Option<Vec<i64>> {
     let mut sides = array.iter().zip(strides).filter(|(size, _)| **size != 1);
     let mut fitted = Vec::with_capacity(selection.len());

@@ -1,4 +1,4 @@
-//! What comes before calls of HDF5 that the program makes by itself.
+//! Waits that must precede HDF5 calls made by the program itself.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::dataset::{DatasetInfo, FileInfo};
 use crate::library::Session;
 use crate::transfer::unfinished;
 
-/// Whether there is nothing that [`settle_dataset`] or [`settle_file`] would wait for or tell. In the child of a
-/// fork there is not, and the parent may have held a lock.
+/// Returns whether [`settle_dataset`] and [`settle_file`] would neither wait nor report anything.
+/// Always true in the child of a fork, where the parent may have held a lock.
 pub fn is_settled() -> bool {
     refuse_fork().is_err() || (is_empty() && unfinished::is_none())
 }
 
-/// Waits for the transfers that HDF5's own access to a dataset has to come after. An error if HDF5 would
-/// lose what is written, or read what was never filled: see [`unfinished`].
+/// Waits for the transfers that must precede HDF5's own access to a dataset. Returns an error if
+/// HDF5 would lose what is written, or read what was never filled: see [`unfinished`].
 ///
 /// # Safety
 /// This thread may call HDF5.
@@ -32,7 +32,7 @@ pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access
         return Ok(());
     }
     inside(hdf5, || {
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         let session = unsafe { Session::begin(hdf5) };
         unfinished::refuse(&session, dataset)?;
         // What cannot be described may touch anything.
@@ -44,9 +44,9 @@ pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access
     })
 }
 
-/// Waits for all transfers of the file of an object, and tells the first failure of a write to it of which
-/// nobody was told. An open file has a number of its own; another file may get the inode of one that
-/// was deleted.
+/// Waits for all transfers of the file of an object, and returns the first failure of a write to it
+/// that was not reported yet. Files are identified by HDF5's number of the open file, because
+/// another file may get the inode of a deleted one.
 ///
 /// # Safety
 /// This thread may call HDF5.
@@ -55,7 +55,7 @@ pub unsafe fn settle_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
         return Ok(());
     }
     inside(hdf5, || {
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         let session = unsafe { Session::begin(hdf5) };
         let info = FileInfo::of(&session, object)?;
         let key = key_of_object(&session, object, &info)?.file;
@@ -73,8 +73,9 @@ pub unsafe fn settle_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
     })
 }
 
-/// Waits for all transfers of the file with this name, which is about to be made anew or deleted: HDF5 lets
-/// that be done to a file that it has not open, though it is read as the source of a virtual dataset.
+/// Waits for all transfers of the file with this name before it is truncated or deleted: HDF5
+/// allows both for a file that it has not open, although it may be in use as the source of a
+/// virtual dataset.
 ///
 /// # Safety
 /// This thread may call HDF5.

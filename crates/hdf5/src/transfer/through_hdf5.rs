@@ -1,8 +1,8 @@
 //! Transfers that HDF5 itself carries out, in either direction.
 //!
-//! HDF5 reads and writes the caller's buffer where that is in host memory and laid out as HDF5 takes it.
-//! Otherwise the elements go through memory of our own, one after the other: HDF5 has read them before
-//! the request starts, or writes them when workers have gathered them.
+//! HDF5 accesses the caller's buffer directly if that is in host memory and has a layout that HDF5
+//! can describe. Otherwise the elements pass through a temporary dense buffer: HDF5 has filled it
+//! before the request starts, or writes it after workers have gathered the elements.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -29,10 +29,11 @@ use super::written::WrittenDataset;
 use crate::dataset::{DatasetInfo, ElementType};
 use crate::library::{Id, Session};
 
-/// Has HDF5 carry out as much as it can at once. `why` goes into the report.
+/// Lets HDF5 carry out as much as it can immediately. `why` goes into the report.
 ///
 /// # Safety
-/// `host` is null or valid for what the transfer describes; for a write it holds its final contents.
+/// `host` is null or valid for what the transfer describes; for a write it holds its final
+/// contents.
 pub(super) unsafe fn prepare(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
@@ -64,7 +65,7 @@ pub(super) unsafe fn prepare(
             MemoryShape::Array { .. } => None,
         };
         if let Some(space) = space {
-            // SAFETY: the caller vouches for the buffer, which is as the dataspace says.
+            // SAFETY: the caller guarantees that the buffer is as the dataspace describes it.
             unsafe { call.run(session, space.id(), host.cast())? };
             return Ok(result(TransferKind::Nothing, call.bytes));
         }
@@ -101,7 +102,8 @@ pub(super) unsafe fn prepare(
     Ok(result(kind, 0))
 }
 
-/// The elements as a dense array in memory of our own, and how they correspond to the caller's memory.
+/// Returns the elements as a dense array in temporary memory, and their mapping to the caller's
+/// memory.
 fn dense_side(
     session: &Session<'_>,
     transfer: &DatasetTransfer<'_>,
@@ -128,8 +130,8 @@ fn dense_side(
     Ok((array, selection, layout))
 }
 
-/// HDF5 would leave the other fields as they are, but what comes from memory of our own takes the place
-/// of whole elements.
+/// Refuses elements with more fields than the dataset. HDF5 leaves these fields unchanged in
+/// memory, but elements from temporary memory replace whole elements.
 fn refuse_more_fields(
     session: &Session<'_>,
     transfer: &DatasetTransfer<'_>,
@@ -142,11 +144,11 @@ fn refuse_more_fields(
         "the elements in memory have fields that the dataset lacks, and would lose them",
     )
     .remedy(
-        "read only the fields that the dataset has, or into C-contiguous host memory after no stream",
+        "read only the fields of the dataset, or into C-contiguous host memory without a stream",
     ))
 }
 
-/// A dataspace of the memory.
+/// A memory dataspace.
 enum Space {
     Callers(hid_t),
     Own(Id),
@@ -162,21 +164,21 @@ impl Space {
 }
 
 fn dense_space(session: &Session<'_>, elements: u64) -> Result<Id> {
-    // SAFETY: one dimension, whose length is given; the answer is ours to close.
+    // SAFETY: one dimension, whose length is passed; the result is owned.
     let space = unsafe { (session.hdf5.H5Screate_simple)(1, &elements, ptr::null()) };
     session.own(space, session.hdf5.H5Sclose, "make a dataspace")
 }
 
-/// A call of `H5Dread` or `H5Dwrite`, but for the memory.
+/// A call of `H5Dread` or `H5Dwrite`, apart from the memory.
 struct LibraryCall {
     operation: Operation,
     dataset: WrittenDataset,
     memory_type: hid_t,
-    /// H5S_ALL or a dataspace.
+    /// `H5S_ALL` or a dataspace.
     file_space: hid_t,
     transfer_list: hid_t,
     elements: u64,
-    /// Bytes of an element in memory, and of all.
+    /// Bytes of an element in memory, and of all elements.
     element: u64,
     bytes: u64,
     /// The file that errors name.
@@ -225,7 +227,7 @@ impl LibraryCall {
     unsafe fn run(&self, session: &Session<'_>, space: hid_t, buffer: *mut c_void) -> Result<()> {
         let (dataset, hdf5) = (self.dataset.dataset, session.hdf5);
         let (types, list) = (self.memory_type, self.transfer_list);
-        // SAFETY: HDF5 checks the identifiers; the caller vouches for the buffer.
+        // SAFETY: HDF5 checks the identifiers; the caller guarantees that the buffer is valid.
         let (status, action) = unsafe {
             match self.operation {
                 Operation::Read => (
@@ -244,14 +246,14 @@ impl LibraryCall {
         self.dataset.make_durable(session)
     }
 
-    /// Reads the elements into memory of our own, one after the other.
+    /// Reads the elements into temporary memory as a dense array.
     fn read_dense(&self, session: &Session<'_>) -> Result<Arc<[u8]>> {
         let bytes = usize::try_from(self.bytes).unwrap_or(usize::MAX);
         let mut given = Vec::new();
         given.try_reserve_exact(bytes).map_err(|_| {
             Error::new(
                 Kind::Memory,
-                format!("no memory for {bytes} bytes that HDF5 is to read"),
+                format!("no memory for the {bytes} bytes that HDF5 reads"),
             )
         })?;
         given.resize(bytes, 0);
@@ -264,7 +266,7 @@ impl LibraryCall {
     /// Copies type and dataspace, which the caller may close before they are needed.
     fn keep(mut self, session: &Session<'_>) -> Result<KeptCall> {
         let hdf5 = session.hdf5;
-        // SAFETY: takes an identifier, which HDF5 checks; the answer is ours to close.
+        // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
         let memory_type = unsafe { (hdf5.H5Tcopy)(self.memory_type) };
         let memory_type = session.own(memory_type, hdf5.H5Tclose, "copy the memory type")?;
         if self.file_space != H5S_ALL {
@@ -285,7 +287,7 @@ struct KeptCall(LibraryCall);
 impl DenseSink for KeptCall {
     fn write(&self, bytes: &[u8]) -> Result<()> {
         let call = &self.0;
-        // SAFETY: whoever takes the step may call HDF5, as the submitter has promised.
+        // SAFETY: the submitter guarantees that HDF5 may be called on the thread of the step.
         let session = unsafe { call.dataset.session() };
         let space = dense_space(&session, call.elements)?;
         let buffer = bytes.as_ptr().cast_mut().cast();

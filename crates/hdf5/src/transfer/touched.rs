@@ -1,4 +1,4 @@
-//! What a prepared transfer is still to touch.
+//! What a prepared transfer has yet to touch.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use penstock_engine::file::File;
 
 use super::conflicts::{AccessSet, FileKey, key_of_file};
 
-/// Whether nothing is left to do.
+/// Returns whether nothing is left to do.
 pub fn is_done(prepared: &PreparedTransfer) -> bool {
     matches!(prepared.kind, TransferKind::Nothing)
 }
 
-/// The sides of the blocks of which elements are read and written back as they were, if there are any.
-/// While the write is under way, nothing else may write to a block that it touches.
+/// Returns the sides of the blocks of which unchanged elements are read and written back, if there
+/// are any. Nothing else may write to a touched block while the write is in flight.
 pub fn rewritten_blocks(prepared: &PreparedTransfer) -> Option<&[u64]> {
     match &prepared.kind {
         TransferKind::Write(bound, Sink::Blocks(_)) => bound.plan.rewritten(),
@@ -22,7 +22,7 @@ pub fn rewritten_blocks(prepared: &PreparedTransfer) -> Option<&[u64]> {
     }
 }
 
-/// Whether the file of a dataset that is not virtual ends before what is read.
+/// Returns whether the file of a dataset that is not virtual ends before the data to read.
 pub fn is_cut_off(prepared: &PreparedTransfer) -> Result<bool> {
     match plans(prepared) {
         [bound] if bound.plan.end() != 0 && !bound.plan.is_in_segments() => {
@@ -33,12 +33,13 @@ pub fn is_cut_off(prepared: &PreparedTransfer) -> Result<bool> {
     }
 }
 
-/// Whether HDF5 has read some elements while the transfer was planned.
+/// Returns whether HDF5 has read some elements during planning.
 pub(super) fn has_been_given(prepared: &PreparedTransfer) -> bool {
     plans(prepared).iter().any(|bound| bound.given.is_some())
 }
 
-/// What it touches: `set`, as far as that is known, or what HDF5 touches when it does it.
+/// Returns what the transfer touches: `set` if that is known, else what HDF5 touches when it does
+/// the transfer.
 pub(super) fn sets(
     prepared: &PreparedTransfer,
     set: Option<&AccessSet>,
@@ -58,14 +59,14 @@ pub(super) fn sets(
     }
 }
 
-/// What is still to be read.
+/// Returns what is still to be read.
 fn of_read(plans: &[BoundPlan], set: Option<&AccessSet>) -> Vec<AccessSet> {
     let files: Vec<FileKey> = files(plans).filter_map(key_of_file).collect();
     if files.is_empty() {
         return Vec::new();
     }
     let mut sets: Vec<AccessSet> = set.cloned().into_iter().collect();
-    // Other files than that of the dataset, whose elements say more.
+    // Files other than the dataset's own, whose elements are more specific.
     if set.is_none() || plans.iter().any(|bound| bound.plan.is_in_segments()) {
         sets.push(AccessSet::Sources(files));
     }

@@ -1,9 +1,9 @@
-//! Contiguous storage of which HDF5 has not finished the allocation.
+//! Contiguous storage whose allocation HDF5 has not finished.
 //!
-//! HDF5 (1.14.4, 2.2.0) sets the address of the storage in memory, then writes the fill values, and then
-//! notes the address in the file. Where the fill values cannot be written it keeps the address: it carries
-//! out the next write, and the file never tells where the elements lie. It forgets the address when the
-//! dataset is closed wherever it is open.
+//! HDF5 (1.14.4, 2.2.0) sets the address of the storage in memory, then writes the fill values, and
+//! then records the address in the file. If the fill values cannot be written, it keeps the address
+//! in memory: it carries out the next write, and the file never says where the elements lie. It
+//! forgets the address when the dataset is closed everywhere.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -16,7 +16,8 @@ use super::numbers;
 use crate::library::Session;
 use crate::transfer::unsettled;
 
-/// A dataset, however often it is open: the copy of HDF5, and what that tells of file and object.
+/// A dataset, however often it is open: the copy of HDF5, and its identification of file and
+/// object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     hdf5: usize,
@@ -30,7 +31,7 @@ fn unfinished() -> MutexGuard<'static, Vec<Key>> {
     UNFINISHED.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Whether there is none.
+/// Returns whether no dataset has unfinished storage.
 pub fn is_none() -> bool {
     unsettled::is_none() || unfinished().is_empty()
 }
@@ -42,7 +43,8 @@ fn change(act: impl FnOnce(&mut Vec<Key>)) {
     unsettled::changed(before, unfinished.len());
 }
 
-/// Makes HDF5 allocate the storage of a dataset that has none, and remembers if it has come half-way only.
+/// Makes HDF5 allocate the storage of a dataset that has none, and records whether the allocation
+/// stopped halfway.
 pub fn watched(
     session: &Session<'_>,
     dataset: hid_t,
@@ -58,12 +60,13 @@ pub fn watched(
     })
 }
 
-/// Whether HDF5 writes fill values when it allocates the storage. Else nothing can fail between the address
-/// in memory and that in the file.
+/// Returns whether HDF5 writes fill values when it allocates the storage. If not, nothing can fail
+/// between setting the address in memory and in the file.
 fn is_filled(session: &Session<'_>, dataset: hid_t) -> Result<bool> {
     let hdf5 = session.hdf5;
     let (mut time, mut value) = (0, 0);
-    // SAFETY: HDF5 checks the identifiers, the list is ours to close, and there are places for the answers.
+    // SAFETY: HDF5 checks the identifiers, the list is owned, and the results have places of their
+    // types.
     unsafe {
         let list = (hdf5.H5Dget_create_plist)(dataset);
         let list = session.own(list, hdf5.H5Pclose, "get the creation properties")?;
@@ -79,7 +82,7 @@ fn is_filled(session: &Session<'_>, dataset: hid_t) -> Result<bool> {
     })
 }
 
-/// An error if the storage of the dataset is not finished.
+/// Returns an error if the storage of the dataset is unfinished.
 pub fn refuse(session: &Session<'_>, dataset: hid_t) -> Result<()> {
     if is_none() {
         return Ok(());
@@ -89,19 +92,19 @@ pub fn refuse(session: &Session<'_>, dataset: hid_t) -> Result<()> {
         return Ok(());
     }
     if !has_storage(session, dataset) {
-        // It was closed, and opened anew.
+        // The dataset was closed and opened again.
         change(|unfinished| unfinished.retain(|other| *other != key));
         return Ok(());
     }
     Err(Error::new(
         Kind::Io,
-        "HDF5 could not write the fill values of the dataset when it allocated its storage, and has not noted \
-         in the file where that is: what is written there would be lost",
+        "HDF5 allocated the dataset's storage but could not write the fill values, so the file \
+         does not record the storage: data written there would be lost",
     )
-    .remedy("close the dataset wherever it is open, make room, and open it again"))
+    .remedy("close the dataset wherever it is open, free space, and open it again"))
 }
 
-/// No dataset of this copy of HDF5 is open any more.
+/// Drops all entries of a copy of HDF5 that has no open dataset any more.
 pub fn forget(hdf5: usize) {
     change(|unfinished| unfinished.retain(|key| key.hdf5 != hdf5));
 }

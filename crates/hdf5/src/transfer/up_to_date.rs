@@ -1,4 +1,4 @@
-//! The file brought up to date with what HDF5 holds of a dataset in memory.
+//! Brings the file up to date with what HDF5 buffers of a dataset.
 
 use penstock_engine::error::Result;
 use penstock_engine::file::side::Direct;
@@ -8,19 +8,19 @@ use penstock_sys::hdf5::hid_t;
 use crate::dataset::{DatasetInfo, Layout};
 use crate::library::Session;
 
-/// Why only HDF5 reads and writes where it may hold changed pages. H5Fflush alone writes these, and HDF5
-/// (1.14.4, 2.2.0) damages files with a page buffer that are flushed often.
+/// Why transfers are left to HDF5 if it may hold changed pages. Only H5Fflush writes these, and
+/// HDF5 (1.14.4, 2.2.0) damages files with a page buffer that are flushed often.
 pub(super) const PAGE_BUFFER: &str = "the file has a page buffer";
 
-/// What HDF5 holds changed of the elements in memory goes into the file first.
+/// Makes HDF5 write its buffered changes of the elements to the file.
 ///
-/// Chunks by a look at one of them, for which HDF5 writes all that it has in its cache. H5Dflush would
-/// write the metadata, too, and leaves the cache of that in disorder at times (1.14.4, 2.2.0: "slist not
-/// empty"), so that the file can neither be flushed nor closed any more.
+/// For chunks, a lookup of one of them makes HDF5 write all that it has in its chunk cache.
+/// H5Dflush would also write metadata, and sometimes leaves the metadata cache in disorder (1.14.4,
+/// 2.2.0: "slist not empty"), so that the file can be neither flushed nor closed any more.
 pub(super) fn flush(session: &Session<'_>, dataset: hid_t, info: &DatasetInfo) -> Result<()> {
     let hdf5 = session.hdf5;
-    // SAFETY: HDF5 checks the identifier; there is an offset for each dimension, and places of their
-    // types for the answers.
+    // SAFETY: HDF5 checks the identifier; there is an offset for each dimension, and the results
+    // have places of their types.
     let status = unsafe {
         match &info.layout {
             Layout::Chunked { chunk, .. } => {

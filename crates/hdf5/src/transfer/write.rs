@@ -1,5 +1,5 @@
-//! Planning a write: from identifiers of HDF5 to a plan with its file and its sink. All of it on the
-//! caller's thread.
+//! Plans a write: turns HDF5's identifiers into a plan with its file and its sink, on the caller's
+//! thread.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use crate::conversion::Conversion;
 use crate::dataset::{DatasetInfo, Layout, read_chunk_table};
 use crate::library::Session;
 
-/// Why a filter that HDF5 leaves out of what it writes makes a write HDF5's own: the program could not
-/// read what it had written itself if its chunks went through it.
+/// Returns why a write is left to HDF5 if HDF5 skips a filter: with Penstock's chunks, the program
+/// could not read what it has written itself.
 pub(super) fn filter_left_out(session: &Session<'_>, info: &DatasetInfo) -> Option<String> {
     let missing = info.filters.iter().find(|filter| {
-        // SAFETY: takes a number only.
+        // SAFETY: takes only a number.
         filter.optional && unsafe { (session.hdf5.H5Zfilter_avail)(filter.id as c_int) } <= 0
     })?;
     Some(format!(
-        "HDF5 lacks filter {}, which is optional: it leaves it out",
+        "HDF5 lacks the optional filter {}, so it skips it",
         missing.id
     ))
 }
@@ -53,12 +53,12 @@ pub(super) fn plan(
         return refused("the file is not one plain file");
     };
     if !file.is_writable || file.is_swmr {
-        return refused("the file is not open for writing, or for readers at the same time");
+        return refused("the file is read-only or open for concurrent readers (SWMR)");
     }
     if file.page_buffer > 0 {
         return refused(PAGE_BUFFER);
     }
-    // SAFETY: takes an identifier, which HDF5 checks; the answer is ours to close.
+    // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
     let file_type = unsafe { (session.hdf5.H5Dget_type)(transfer.dataset) };
     let file_type = session.own(file_type, session.hdf5.H5Tclose, "get the element type")?;
     let found = Conversion::find(session, transfer.memory_type, file_type.get())?;
@@ -67,7 +67,7 @@ pub(super) fn plan(
         Err(why) => return refused(why),
     };
     if transfer.is_of_another_shape(session, info)? {
-        return refused("the dataspace has another shape than the dataset");
+        return refused("the shape of the dataspace differs from that of the dataset");
     }
     let (selection, memory) = transfer.selections(session, info, element.source)?;
     if selection.has_repeats() {
@@ -79,7 +79,7 @@ pub(super) fn plan(
             filters: info.filters.clone(),
         };
         if let Some(filter) = pipeline.unknown() {
-            return refused(format!("filter {} is known to HDF5 only", filter.id));
+            return refused(format!("only HDF5 knows filter {}", filter.id));
         }
     }
     if selection.is_empty() || info.is_null {
@@ -113,9 +113,9 @@ pub(super) fn plan(
                 file: opened,
                 ranges,
                 at_end: Some(Box::new(move || {
-                    // SAFETY: a submitter step is taken on a thread that may call HDF5.
+                    // SAFETY: a submitter step runs on a thread that may call HDF5.
                     let session = unsafe { written.session() };
-                    // A failure leaves HDF5 with what it knew of a dataset that it cannot read either.
+                    // On failure HDF5 keeps its old data of a dataset that it cannot read either.
                     let _ = written.refill_sieve(&session);
                 })),
             },
@@ -125,7 +125,7 @@ pub(super) fn plan(
     Ok(prepared(transfer, info, &memory, kind))
 }
 
-/// The dataset and its file, as needed while the write is under way.
+/// Opens the file and collects what the write needs of the dataset while it is in flight.
 fn open(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
@@ -153,7 +153,7 @@ fn open(
     Ok((opened, written))
 }
 
-/// The stored chunks, as far as they count: not if only whole ones are written.
+/// Returns the table of stored chunks; it stays empty if only whole chunks are written.
 fn chunk_table(
     session: &Session<'_>,
     transfer: &DatasetTransfer<'_>,
@@ -168,17 +168,17 @@ fn chunk_table(
         return Ok(Arc::new(none));
     }
     flush(session, transfer.dataset, info)?;
-    // Chunks that were only in memory have their places now, and the file is longer.
+    // Chunks that were only in memory now have addresses, and the file is longer.
     info.refresh(session, transfer.dataset)?;
     let table =
         read_chunk_table(session, transfer.dataset, info).map_err(|error| info.name_in(error))?;
-    // A table that is damaged may name places where no file ends.
+    // A damaged table may list addresses far past the end of any file.
     file.lengthen(table.end().min(info.file.size))?;
     Ok(Arc::new(table))
 }
 
-/// Makes sure that the dataset has storage of which HDF5 holds nothing back, and that HDF5 can be
-/// told of the new bytes.
+/// Ensures that the dataset has storage of which HDF5 buffers nothing, and that HDF5 can be made to
+/// see the new bytes.
 fn contiguous(
     session: &Session<'_>,
     transfer: &DatasetTransfer<'_>,
@@ -189,7 +189,7 @@ fn contiguous(
 ) -> std::result::Result<(), Stop> {
     let reach = info.bytes()?.saturating_sub(written.element);
     if reach < info.file.sieve_buffer as u64 {
-        return refused("the dataset is so small that HDF5 may keep all of it");
+        return refused("the dataset is so small that HDF5 may buffer all of it");
     }
     match info.layout {
         Layout::Contiguous { offset: None } => {
@@ -200,7 +200,7 @@ fn contiguous(
             };
             let Some((start, count)) = selection.end(&info.shape, written.element, more_than)
             else {
-                return refused("the last element cannot be told");
+                return refused("the last selected element is unknown");
             };
             let (end, fill) = ((&*start, &*count), info.fill.as_deref());
             let allocate = || written.allocate(session, end, fill, past_sieve);
@@ -218,7 +218,7 @@ fn contiguous(
     else {
         return refused("no storage is allocated");
     };
-    // HDF5 does so only when it flushes or closes the file. What was never written is zeros then.
+    // HDF5 sets the length only when it flushes or closes the file. Unwritten bytes are then zeros.
     file.lengthen(offset.saturating_add(info.bytes()?))?;
     if written.durable.is_some() {
         // SAFETY: takes an identifier, which HDF5 checks.

@@ -1,4 +1,4 @@
-//! The dataset of a write, as needed while it is under way.
+//! The dataset of a write in flight.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::library::Session;
 pub(super) struct WrittenDataset {
     pub hdf5: &'static Hdf5,
     pub dataset: hid_t,
-    /// Its name and shape.
+    /// Name in errors.
     pub name: String,
     pub shape: Vec<u64>,
     pub max_shape: Vec<Option<u64>>,
-    /// Empty if it is not chunked.
+    /// Empty if the dataset is not chunked.
     pub chunk: Vec<u64>,
     pub element: u64,
     pub has_filters: bool,
-    /// Brought to the medium at the end, where the caller wants that.
+    /// The file to flush and sync at the end, if the caller wants durability.
     pub durable: Option<Arc<File>>,
 }
 
@@ -49,13 +49,13 @@ impl WrittenDataset {
     }
 
     /// # Safety
-    /// This thread may call HDF5, and goes on to do so, until the session is dropped.
+    /// This thread may call HDF5 until the session is dropped.
     pub(super) unsafe fn session(&self) -> Session<'static> {
-        // SAFETY: passed on.
+        // SAFETY: upheld by the caller.
         unsafe { Session::begin(self.hdf5) }
     }
 
-    /// What HDF5 holds back goes into the file, and the file to the medium, if the caller wants so.
+    /// Flushes HDF5's buffers and syncs the file, if the caller wants durability.
     pub(super) fn make_durable(&self, session: &Session<'_>) -> Result<()> {
         let Some(file) = &self.durable else {
             return Ok(());

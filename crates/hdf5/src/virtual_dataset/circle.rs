@@ -1,4 +1,5 @@
-//! Virtual datasets that refer to each other without end, on which HDF5 runs out of stack.
+//! Detects virtual datasets that refer to each other without end, for which HDF5 exhausts its
+//! stack.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,11 +12,11 @@ use super::DEEPEST;
 use super::files::{Identity, numbered};
 use super::sources::{Place, Sources};
 
-/// Names that a mapping with a running number is tried with.
+/// Largest number that is substituted into the names of a mapping with a running number.
 const MOST_NUMBERS: u64 = 1 << 16;
 
-/// An error if the dataset refers to itself, whatever elements it takes from itself: before HDF5 is
-/// left to read it.
+/// Returns an error if the dataset refers to itself, whichever elements it takes from itself.
+/// Called before a read is left to HDF5.
 pub(super) fn refuse(sources: &mut Sources<'_>, place: &Place) -> Result<(), Error> {
     let mut walk = Walk {
         sources,
@@ -25,7 +26,7 @@ pub(super) fn refuse(sources: &mut Sources<'_>, place: &Place) -> Result<(), Err
     walk.visit(place)
 }
 
-/// The error that names the datasets of the chain.
+/// Returns the error that names the datasets of the chain.
 pub(super) fn error<'a>(
     is_circle: bool,
     chain: impl Iterator<Item = &'a str>,
@@ -79,7 +80,7 @@ impl Walk<'_, '_> {
             match self.sources.find_virtual(place, &file, &name) {
                 Some(Some(next)) => self.visit(&next)?,
                 Some(None) => {}
-                // A number without a dataset ends the series.
+                // The first number without a dataset ends the series.
                 None => break,
             }
             if !in_file && !in_name {

@@ -1,21 +1,21 @@
-//! Which of the wanted elements no mapping covers, and whether two mappings cover the same.
+//! Finds wanted elements that no mapping covers, and mappings that cover the same elements.
 
 use penstock_array::{Axis, Run, Selection};
 
 use super::progression::{meet_all, meet_any, runs, segments};
 use super::{MOST_PIECES, Stop};
 
-/// An axis of a mapping or of what is wanted, as ranges of indices: first, and behind the last.
+/// Index ranges of one axis: (first, end).
 type Ranges = Vec<(u64, u64)>;
 
-/// Whether two of these boxes, which have the rank given, have an element in common.
+/// Returns whether two of these boxes of rank `rank` have an element in common.
 pub(super) fn overlap(boxes: &[&[Axis]], rank: usize) -> Result<bool, Stop> {
     if rank == 0 {
         return Ok(boxes.len() > 1);
     }
     let first = |axes: &[Axis], d: usize| axes[d].next(0).unwrap_or(0);
     let last = |axes: &[Axis], d: usize| axes[d].last().unwrap_or(0);
-    // Along the dimension in which most of them start at different places, few need comparing.
+    // Along the dimension with the most distinct starts, the fewest boxes need comparing.
     let starts = |d: usize| {
         let mut all: Vec<u64> = boxes.iter().map(|axes| first(axes, d)).collect();
         all.sort_unstable();
@@ -51,7 +51,7 @@ fn meet_everywhere(one: &[Axis], other: &[Axis]) -> Result<bool, Stop> {
     Ok(true)
 }
 
-/// The elements of a box of wanted ones that are in none of the others, as boxes.
+/// Returns the elements of a wanted box that are in none of the others, as boxes.
 pub(super) fn left_of_grid(wanted: &[Axis], taken: &[&[Axis]]) -> Result<Vec<Vec<Axis>>, Stop> {
     let bounds: Option<Vec<Ranges>> = wanted
         .iter()
@@ -92,8 +92,8 @@ pub(super) fn left_of_grid(wanted: &[Axis], taken: &[&[Axis]]) -> Result<Vec<Vec
     Ok(boxes)
 }
 
-/// The boxes as ranges inside the bounds. Those that differ along one dimension only, as the parts
-/// of a series do, become one.
+/// Returns the boxes as ranges inside the bounds. Boxes that differ along one dimension only, as
+/// the parts of a series do, are merged.
 fn joined(boxes: &[&[Axis]], bounds: &[Ranges]) -> Result<Vec<Vec<Ranges>>, Stop> {
     let differs = |d: &usize| boxes.windows(2).any(|pair| pair[0][*d] != pair[1][*d]);
     let different: Vec<usize> = (0..bounds.len()).filter(differs).collect();
@@ -160,7 +160,7 @@ fn subtract(mut region: Vec<Ranges>, taken: &[Ranges], parts: &mut Vec<Vec<Range
     }
 }
 
-/// All ranges are sorted and apart.
+/// Returns the intersection. All ranges are sorted and disjoint.
 fn both(one: &[(u64, u64)], other: &[(u64, u64)]) -> Ranges {
     let mut common = Vec::new();
     let (mut i, mut j) = (0, 0);
@@ -202,7 +202,7 @@ fn without(all: &[(u64, u64)], taken: &[(u64, u64)]) -> Ranges {
     rest
 }
 
-/// The indices of the axis that lie in the ranges, at the positions that they have.
+/// Returns the indices of the axis that lie in the ranges, with their positions.
 fn within(axis: &Axis, ranges: &Ranges) -> Result<Axis, Stop> {
     if let (Axis::Slab { .. }, [(low, high)]) = (axis, &ranges[..])
         && axis.next(0) == Some(*low)
@@ -212,7 +212,7 @@ fn within(axis: &Axis, ranges: &Ranges) -> Result<Axis, Stop> {
     }
     let mut found = Vec::new();
     for (low, high) in ranges {
-        // Only to be numbered by index.
+        // The positions of this segment are its indices.
         let range = penstock_array::Segment::range(*low, *low, high - low);
         found.extend(meet_all(&[range], &segments(axis, *low, *high)?)?);
         if found.len() > MOST_PIECES {
@@ -222,7 +222,8 @@ fn within(axis: &Axis, ranges: &Ranges) -> Result<Axis, Stop> {
     Ok(Axis::Runs(runs(&found)?))
 }
 
-/// The wanted runs whose positions are not taken, or `None` if two of the taken ones overlap.
+/// Returns the wanted runs whose positions are not taken, or `None` if two of the taken ranges
+/// overlap.
 pub(super) fn left_of_rows(
     wanted: &[Run],
     mut taken: Vec<(u64, u64)>,

@@ -1,4 +1,4 @@
-//! Where HDF5 looks for the source files of a virtual dataset.
+//! Finds the source files of a virtual dataset where HDF5 looks for them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
@@ -9,21 +9,22 @@ use std::path::{Path, PathBuf};
 
 use penstock_engine::error::{Error, Kind, Result};
 
-/// A list of folders, as HDF5 reads it each time that it looks for a source file.
+/// Environment variable with a list of folders, which HDF5 reads whenever it looks for a source
+/// file.
 pub(super) const PREFIXES: &str = "HDF5_VDS_PREFIX";
 
-/// Of the file of a virtual dataset.
+/// The names and the prefix of a virtual dataset's file.
 pub(super) struct Origin {
     /// The name by which it was opened.
     pub name: PathBuf,
-    /// That name made absolute when the file was opened.
+    /// The absolute form of that name at the time of opening.
     pub absolute: PathBuf,
-    /// Expanded by HDF5.
+    /// The source prefix, as expanded by HDF5.
     pub prefix: Vec<u8>,
 }
 
 impl Origin {
-    /// The names under which HDF5 tries to open a source file, in its order.
+    /// Returns the names by which HDF5 tries to open a source file, in its order.
     pub(super) fn candidates(&self, file: &Path, prefixes: Option<OsString>) -> Vec<PathBuf> {
         let mut name = file.as_os_str().as_bytes();
         let mut found = Vec::new();
@@ -54,14 +55,14 @@ impl Origin {
     }
 }
 
-/// Up to the last slash.
+/// Returns the path up to and including the last slash.
 fn folder(path: &Path) -> &[u8] {
     let path = path.as_os_str().as_bytes();
     let slash = path.iter().rposition(|byte| *byte == b'/');
     &path[..slash.map_or(0, |at| at + 1)]
 }
 
-/// As texts, so that the name is never taken for an absolute path.
+/// Joins the two as texts, so that the name is never treated as an absolute path.
 fn under(folder: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = folder.to_vec();
     if !path.is_empty() && !path.ends_with(b"/") {
@@ -71,8 +72,8 @@ fn under(folder: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// The name with this running number for each `%b`, and whether there is any. `%%` stands for a
-/// percent sign.
+/// Returns the name with this running number in place of each `%b`, and whether there is any. `%%`
+/// is a literal percent sign.
 pub(super) fn numbered(name: &OsStr, number: u64) -> (PathBuf, bool) {
     let mut plain = Vec::new();
     let mut has_number = false;
@@ -94,7 +95,7 @@ pub(super) fn numbered(name: &OsStr, number: u64) -> (PathBuf, bool) {
     (PathBuf::from(OsString::from_vec(plain)), has_number)
 }
 
-/// The name of a mapping that has an end, and so no running number.
+/// Returns the name in a limited mapping, which has no running number.
 pub(super) fn unescaped(name: &OsStr) -> PathBuf {
     numbered(name, 0).0
 }
@@ -106,7 +107,7 @@ pub(super) fn identity(meta: &Metadata) -> Identity {
     (meta.dev(), meta.ino())
 }
 
-/// A file that parts of a virtual dataset are read from. It needs no HDF5.
+/// A file from which parts of a virtual dataset are read without HDF5.
 #[derive(Debug)]
 pub struct SourceFile {
     path: PathBuf,
@@ -115,20 +116,20 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
-    /// Of a descriptor that HDF5 may close afterwards. Unless `hold`, no descriptor stays open as
-    /// long as the file's name leads to it.
+    /// Makes one from a descriptor that HDF5 may close afterwards. Holds a descriptor of its own if
+    /// `hold` is set or the file's name no longer leads to it.
     pub(super) fn of_descriptor(descriptor: i32, hold: bool) -> Result<SourceFile> {
         let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
         let failed = |cause: std::io::Error| {
             Error::new(
                 Kind::Io,
-                format!("HDF5's descriptor of a source file: {cause}"),
+                format!("cannot open HDF5's descriptor of a source file: {cause}"),
             )
         };
         let path = fs::read_link(&same).map_err(failed)?;
         let identity_now = identity(&fs::metadata(&same).map_err(failed)?);
         let is_named = fs::metadata(&path).is_ok_and(|meta| identity(&meta) == identity_now);
-        // Opened anew, not duplicated: a duplicate would keep HDF5's lock.
+        // Opened again instead of duplicated: a duplicate would keep HDF5's lock.
         let held = match hold || !is_named {
             true => Some(File::open(&same).map_err(failed)?),
             false => None,
@@ -140,12 +141,12 @@ impl SourceFile {
         })
     }
 
-    /// Where the file was when the plan was made, for messages.
+    /// Returns the path of the file when the plan was made, for messages.
     pub fn name(&self) -> &Path {
         &self.path
     }
 
-    /// What to open to read it: good as long as this lives.
+    /// Returns the path to open for reading, which is valid while this value lives.
     pub fn path(&self) -> PathBuf {
         match &self.held {
             Some(file) => PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())),
@@ -153,7 +154,7 @@ impl SourceFile {
         }
     }
 
-    /// An error if what was opened under [`SourceFile::path`] is another file.
+    /// Returns an error if the file opened under [`SourceFile::path`] is another one.
     pub fn verify(&self, opened: &Metadata) -> Result<()> {
         if identity(opened) == self.identity {
             return Ok(());

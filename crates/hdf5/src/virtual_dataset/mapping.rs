@@ -1,4 +1,4 @@
-//! From what is wanted of a virtual dataset to what is wanted of one source of it.
+//! Turns what is wanted of a virtual dataset into what is wanted of one of its sources.
 
 use penstock_engine::error::{Error, Kind};
 
@@ -10,39 +10,39 @@ use super::Stop;
 use super::progression::{Spaced, flipped, meet_all, segments};
 use super::rows::{Numbered, Rows, push};
 
-/// What is wanted of a dataset, and the memory that it goes to.
+/// What is wanted of a dataset, and the memory for it.
 #[derive(Clone)]
 pub(super) struct Wanted {
     pub selection: Selection,
     pub memory: MemoryLayout,
 }
 
-/// The wanted elements that a mapping is responsible for. Its elements are numbered in the order
-/// in which its selections come out.
+/// The wanted elements that a mapping provides. The elements of a mapping are numbered in the order
+/// of its selections.
 pub(super) enum Touched {
-    /// Along each dimension of the virtual dataset, the number to the position.
+    /// For each dimension of the virtual dataset, the map from number to position.
     Grid(Vec<Vec<Segment>>),
-    /// The number (as source) to the place in the one-dimensional memory.
+    /// The map from number (as run start) to position in the one-dimensional memory.
     Rows(Vec<Run>),
 }
 
-/// A selection of one side of a mapping.
+/// The selection on one side of a mapping.
 pub(super) struct Side<'a> {
     pub selection: &'a Selection,
-    /// The dataspace that it was made in.
+    /// Shape of the dataspace in which the selection was made.
     pub made_for: &'a [u64],
-    /// That of the dataset.
+    /// Shape of the dataset.
     pub shape: &'a [u64],
 }
 
 impl Side<'_> {
-    /// Its axes; an error if they are not those of the dataset.
+    /// Returns the axes, or an error if their number is not that of the dataset.
     fn axes<'b>(&self, axes: &'b [Axis]) -> Result<&'b [Axis], Stop> {
         if axes.len() != self.shape.len() {
             return Err(Stop::Failed(Error::new(
                 Kind::Io,
                 format!(
-                    "a mapping selects in {} dimensions of a dataset with {}",
+                    "a mapping selects {} dimensions, but the dataset has {}",
                     axes.len(),
                     self.shape.len()
                 ),
@@ -63,7 +63,7 @@ impl Side<'_> {
         Numbered::new(self.selection, self.made_for, self.shape)
     }
 
-    /// First and behind the last index along each dimension, or `None` if it is empty.
+    /// Returns the index range (first, end) along each dimension, or `None` if it is empty.
     pub(super) fn bounds(axes: &[Axis]) -> Option<Vec<(u64, u64)>> {
         axes.iter()
             .map(|axis| Some((axis.next(0)?, axis.last()? + 1)))
@@ -72,7 +72,7 @@ impl Side<'_> {
 }
 
 impl Touched {
-    /// `None` if the mapping has nothing that is wanted.
+    /// Returns the wanted elements in boxes; `None` if the mapping has none.
     pub(super) fn grid(
         target: &Side<'_>,
         axes: &[Axis],
@@ -97,7 +97,7 @@ impl Touched {
         Ok(Some(Touched::Grid(along)))
     }
 
-    /// The same of wanted runs.
+    /// Returns the wanted elements in runs; `None` if the mapping has none.
     pub(super) fn rows(target: &Side<'_>, wanted: &Rows) -> Result<Option<Touched>, Stop> {
         let target = target.numbered()?;
         let mut runs = Vec::new();
@@ -117,7 +117,7 @@ impl Touched {
         Ok((!runs.is_empty()).then_some(Touched::Rows(runs)))
     }
 
-    /// How many elements they are; as many as can be counted.
+    /// Returns the number of elements, saturating.
     pub(super) fn elements(&self) -> u64 {
         match self {
             Touched::Grid(along) => along.iter().fold(1, |all, segments| {
@@ -128,7 +128,7 @@ impl Touched {
         }
     }
 
-    /// What is wanted of the source. `wanted` is what is wanted of the virtual dataset.
+    /// Returns what is wanted of the source. `wanted` is what is wanted of the virtual dataset.
     pub(super) fn of_source(
         self,
         target: &Side<'_>,
@@ -146,7 +146,8 @@ impl Touched {
         {
             return Ok(found);
         }
-        // The sides have different shapes: element by element, but only those between the bounds.
+        // The sides have different shapes, so elements are mapped in runs, but only those within
+        // the bounds.
         let Selection::Grid(targets) = target.selection else {
             return Err(Stop::Hdf5(
                 "a mapping has an irregular selection".to_owned(),
@@ -163,7 +164,7 @@ impl Touched {
     }
 }
 
-/// `None` if the dimensions of the two sides do not correspond to each other.
+/// Returns `None` if the dimensions of the two sides do not correspond to each other.
 fn grid_of_source(
     along: &[Vec<Segment>],
     targets: &[Axis],
@@ -216,17 +217,17 @@ fn grid_of_source(
 }
 
 fn outside_memory() -> Stop {
-    Stop::Failed(Error::invalid("the selection reaches outside its memory"))
+    Stop::Failed(Error::invalid("the selection extends past its memory"))
 }
 
-/// Goes on with those of `sources` that have a single index.
+/// Appends those of the remaining `sources`, each of which has a single index.
 fn single_indices(axes: &mut Vec<Axis>, sources: &[Axis]) {
     for source in &sources[axes.len()..] {
         axes.push(Axis::range(source.next(0).unwrap_or(0), 1));
     }
 }
 
-/// The numbers that lie between the first and last wanted ones, to the indices of the source.
+/// Maps the numbers between the first and the last wanted one to indices of the source.
 fn of_numbers(source: &Axis, wanted: &[Segment]) -> Result<Vec<Segment>, Stop> {
     let last = |s: &Segment| s.index + (s.count - 1) * if s.count == 1 { 0 } else { s.index_step };
     let low = wanted.iter().map(|s| s.index).min().unwrap_or(0);

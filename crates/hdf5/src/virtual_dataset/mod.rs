@@ -1,4 +1,4 @@
-//! Virtual datasets, taken apart into the datasets that their elements really come from.
+//! Resolution of virtual datasets to the datasets that hold their elements.
 
 mod circle;
 mod cover;
@@ -26,57 +26,58 @@ use mapping::{Side, Touched, Wanted};
 use rows::Rows;
 use sources::{Place, Source, Sources};
 
-/// Pieces of a selection, or steps of work on them, beyond which HDF5 reads the dataset itself.
+/// Largest number of pieces of a selection, and of steps of work on them, before the read is left
+/// to HDF5.
 const MOST_PIECES: usize = 1 << 22;
 const MOST_PARTS: usize = 1 << 17;
-/// Virtual datasets whose sources are virtual, one in the other.
+/// Largest nesting depth of virtual datasets.
 const DEEPEST: usize = 32;
-/// Times that a dataset may be its own source, directly or not.
+/// Largest number of times that a dataset may be its own source, directly or indirectly.
 const MOST_RETURNS: usize = 64;
 
-/// What becomes of a virtual dataset.
+/// The result of resolving a virtual dataset.
 #[derive(Debug)]
 pub enum Resolution {
-    /// Each element of the selection that anything is to be put into is in one of them.
+    /// The parts that together provide every selected element for which memory changes.
     Parts(Vec<SourcePart>),
-    /// Only HDF5 reads it, for this reason.
+    /// The reason why only HDF5 can read the dataset.
     Hdf5(String),
 }
 
 /// A plan that reads from one dataset.
 #[derive(Debug)]
 pub struct SourcePart {
-    /// The dataset that the plan reads, or whose fill value it gives. Its element type can be
-    /// another one than that of the virtual dataset. Of its file, what HDF5 held back was flushed.
+    /// The dataset that the plan reads, or whose fill value it uses. Its element type may differ
+    /// from that of the virtual dataset. HDF5's buffered changes of it have been flushed.
     pub info: Arc<DatasetInfo>,
     /// What is read.
     pub plan: Arc<Plan>,
-    /// Where its bytes are.
+    /// Where the bytes are.
     pub store: Store,
 }
 
 /// Where the stored bytes of a part are.
 #[derive(Clone, Debug)]
 pub enum Store {
-    /// In this file, or in the files that an external layout names.
+    /// In this file, or in the files of an external layout.
     File(Arc<SourceFile>),
-    /// All elements, as a plan of memory takes them.
+    /// In memory: all elements, as a plan of `Source::Memory` requires.
     Memory(Arc<[u8]>),
-    /// The plan has nothing but fills.
+    /// Nowhere: the plan only fills.
     None,
 }
 
-/// Why composing ended.
+/// Why resolution ended.
 enum Stop {
     Hdf5(String),
     Failed(Error),
-    /// A mapping takes elements that its source does not have.
+    /// A mapping selects elements that its source does not have.
     Outside,
 }
 
 impl Stop {
     fn too_many() -> Stop {
-        Stop::Hdf5("the selection falls into too many pieces".to_owned())
+        Stop::Hdf5("the selection consists of too many pieces".to_owned())
     }
 }
 
@@ -86,12 +87,12 @@ impl From<Error> for Stop {
     }
 }
 
-/// Takes a selection of a virtual dataset apart, on this thread.
+/// Resolves a selection of a virtual dataset on this thread.
 ///
-/// Source files are found, opened and closed again as HDF5 itself does; what HDF5 would read as its
-/// fill value because a file or dataset is missing becomes a part of fills. `mapping` tells which bytes
-/// of an element of a given type are wanted and what room they take in the memory (always the
-/// same), or `None` if they cannot be converted.
+/// Finds, opens and closes source files as HDF5 itself does. Where a file or dataset is missing, so
+/// that HDF5 would return its fill value, the part only fills. `mapping` returns the wanted part of
+/// an element of a given type and its size in memory (always the same), or `None` if elements of
+/// that type cannot be converted.
 pub fn resolve(
     session: &Session<'_>,
     dataset: hid_t,
@@ -115,13 +116,13 @@ pub fn resolve(
     }
 }
 
-const OUTSIDE: &str = "a mapping takes elements that the dataset does not have";
+const OUTSIDE: &str = "a mapping selects elements that the dataset does not have";
 
 struct Resolver<'a> {
     sources: Sources<'a>,
     mapping: &'a dyn Fn(&ElementType) -> Option<ElementMapping>,
     parts: Vec<SourcePart>,
-    /// The virtual datasets between the first and the present one, with what is wanted of each.
+    /// The virtual datasets from the first to the current one, with what is wanted of each.
     chain: Vec<(files::Identity, String, Selection)>,
     returns: usize,
 }
@@ -169,7 +170,7 @@ impl Resolver<'_> {
         let Layout::Virtual(mappings) = &place.info.layout else {
             return Err(Stop::Hdf5(format!("{} is not virtual", place.info.name)));
         };
-        // The pieces of a dataset are counted from its start.
+        // Pieces are counted from the start of the dataset, whose size must not overflow.
         place.info.bytes()?;
         let all = Selection::all(&place.info.shape);
         let mut targets = Vec::with_capacity(mappings.len());
@@ -182,7 +183,7 @@ impl Resolver<'_> {
             }
             match (&mapping.target, &mapping.source) {
                 (MappedSelection::Unlimited, _) | (_, MappedSelection::Unlimited) => {
-                    return Err(Stop::Hdf5("a mapping of it has no end".to_owned()));
+                    return Err(Stop::Hdf5("one of its mappings is unlimited".to_owned()));
                 }
                 (MappedSelection::All, _) => targets.push((mapping, &all, &place.info.shape)),
                 (MappedSelection::Some { selection, shape }, _) => {
@@ -200,7 +201,7 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// An error if the dataset is its own source, without end or nearly so.
+    /// Returns an error if the dataset is its own source without end or too often.
     fn enter(&mut self, place: &Place, wanted: &Wanted) -> Result<(), Stop> {
         let name = &place.info.name;
         let before = self
@@ -223,7 +224,7 @@ impl Resolver<'_> {
         Err(Stop::Failed(circle::error(returns > 0, names, place)))
     }
 
-    /// The wanted elements and all mappings are boxes.
+    /// Resolves a read in which the wanted elements and all mappings are boxes.
     fn grid(&mut self, place: &Place, targets: &[Target<'_>], wanted: &Wanted) -> Result<(), Stop> {
         let Selection::Grid(axes) = &wanted.selection else {
             return self.rows(place, targets, wanted);
@@ -363,7 +364,7 @@ impl Resolver<'_> {
             let asked = match asked {
                 Err(Stop::Outside) if may_grow_to(info, selection, made_for) => {
                     let name = &info.name;
-                    let reason = format!("its source {name} has not grown to what is mapped");
+                    let reason = format!("its source {name} is still smaller than its mapping");
                     return Err(Stop::Hdf5(reason));
                 }
                 asked => asked.map_err(|stop| of_mapping(stop, place, found.mapping))?,
@@ -383,7 +384,7 @@ impl Resolver<'_> {
     }
 
     fn fill(&mut self, info: &Arc<DatasetInfo>, left: Wanted) -> Result<(), Stop> {
-        // Without a fill value the memory stays as it is.
+        // Without a fill value the memory keeps its contents.
         if info.fill.is_none() || left.selection.is_empty() {
             return Ok(());
         }
@@ -391,12 +392,8 @@ impl Resolver<'_> {
     }
 
     fn element(&self, info: &DatasetInfo) -> Result<ElementMapping, Stop> {
-        (self.mapping)(&info.element).ok_or_else(|| {
-            Stop::Hdf5(format!(
-                "elements of {} are of a type that HDF5 converts",
-                info.name
-            ))
-        })
+        (self.mapping)(&info.element)
+            .ok_or_else(|| Stop::Hdf5(format!("only HDF5 converts the elements of {}", info.name)))
     }
 
     fn push(
@@ -424,11 +421,10 @@ impl Resolver<'_> {
     }
 }
 
-/// A mapping, the elements of the virtual dataset that it gives, and the shape that these were
-/// selected in.
+/// A mapping, its selection of the virtual dataset, and the shape in which that selection was made.
 type Target<'a> = (&'a VirtualMapping, &'a Selection, &'a Vec<u64>);
 
-/// Elements along an axis, of which some positions may be left out.
+/// Returns the number of selected elements of an axis, some of whose positions may be missing.
 fn selected(axis: &Axis) -> u64 {
     match axis {
         Axis::Slab { .. } => axis.len(),
@@ -436,13 +432,13 @@ fn selected(axis: &Axis) -> u64 {
     }
 }
 
-/// HDF5 reads one mapping after the other, so the last one wins.
+/// Leaves overlapping mappings to HDF5, which reads them in order, so that the last one wins.
 fn overlapping() -> Stop {
-    Stop::Hdf5("mappings of it overlap".to_owned())
+    Stop::Hdf5("its mappings overlap".to_owned())
 }
 
-/// Whether the dataset can become large enough for the selection, which was made in a dataspace of
-/// the shape given. HDF5 reads its fill value until then.
+/// Returns whether the dataset can grow large enough for the selection, which was made in a
+/// dataspace of shape `made_for`. Until then HDF5 returns the fill value.
 fn may_grow_to(info: &DatasetInfo, selection: &Selection, made_for: &[u64]) -> bool {
     let sizes: Vec<u64> = match selection {
         Selection::Grid(axes) => axes.iter().map(|a| a.last().map_or(0, |n| n + 1)).collect(),

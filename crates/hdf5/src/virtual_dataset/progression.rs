@@ -1,12 +1,12 @@
-//! Evenly spaced indices along one axis: where they meet, and how they become an axis again.
+//! Evenly spaced indices along one axis: their intersection, and their conversion back to an axis.
 
 use penstock_array::Segment;
 use penstock_array::{Axis, AxisRun};
 
 use super::{MOST_PIECES, Stop};
 
-/// The indices that both take, as what `one` makes of them (the result's index) and what `other`
-/// makes of them (its position). Along each, indices and positions grow.
+/// Returns the indices that both segments have in common, as a map from positions of `one` (the
+/// result's indices) to positions of `other` (its positions). Indices and positions ascend in both.
 pub(super) fn meet(one: &Segment, other: &Segment) -> Option<Segment> {
     let step = |segment: &Segment| match segment.count {
         1 => 1,
@@ -22,7 +22,7 @@ pub(super) fn meet(one: &Segment, other: &Segment) -> Option<Segment> {
     let (step_i, step_j) = (b / common, a / common);
     let residue = (ahead / common).rem_euclid(step_i) as u128;
     let residue = (residue * inverse.rem_euclid(step_i) as u128 % step_i as u128) as i128;
-    // The first i from which on j is not negative.
+    // The smallest i for which j is not negative.
     let least = if ahead > 0 { (ahead - 1) / a + 1 } else { 0 };
     let i = least + (residue - least).rem_euclid(step_i);
     if i >= i128::from(one.count) {
@@ -34,7 +34,7 @@ pub(super) fn meet(one: &Segment, other: &Segment) -> Option<Segment> {
     }
     let more = |count: u64, first: i128, step: i128| (i128::from(count) - 1 - first) / step;
     let count = more(one.count, i, step_i).min(more(other.count, j, step_j)) as u64 + 1;
-    // Each number stays below an index or position that the inputs have.
+    // No product overflows: each stays below an index or position of the inputs.
     let along = |segment: &Segment, first: i128, step: i128| {
         let position_step = if count == 1 {
             1
@@ -59,7 +59,7 @@ pub(super) fn meet(one: &Segment, other: &Segment) -> Option<Segment> {
     })
 }
 
-/// The greatest common divisor, and x with `a * x = divisor` modulo `b`.
+/// Returns the greatest common divisor, and x with `a * x = divisor` modulo `b`.
 fn common_divisor(a: i128, b: i128) -> (i128, i128) {
     let (mut rest, mut next) = (a, b);
     let (mut x, mut next_x) = (1, 0);
@@ -91,7 +91,7 @@ pub(super) fn meet_any(one: &[Segment], other: &[Segment]) -> Result<bool, Stop>
     Ok(pairs.any(|(one, other)| meet(one, other).is_some()))
 }
 
-/// The selected indices in `from..to`, to the positions at which they come out.
+/// Returns the map from the selected indices in `from..to` to their positions.
 pub(super) fn segments(axis: &Axis, from: u64, to: u64) -> Result<Vec<Segment>, Stop> {
     if let Axis::Slab { count, block, .. } = axis
         && *count.min(block) > MOST_PIECES as u64
@@ -115,8 +115,7 @@ pub(super) fn flipped(segment: Segment) -> Segment {
     }
 }
 
-/// The segments as an axis: an index of it that comes out at n belongs to the position
-/// `first + n * step`.
+/// Segments as an axis: its index at position n stands for the position `first + n * step`.
 pub(super) struct Spaced {
     pub axis: Axis,
     pub first: u64,
@@ -145,7 +144,7 @@ impl Spaced {
     }
 }
 
-/// The segments as runs of neighbours on both sides, sorted by index.
+/// Returns the segments as runs that are consecutive on both sides, sorted by index.
 pub(super) fn runs(segments: &[Segment]) -> Result<Vec<AxisRun>, Stop> {
     let is_run = |s: &Segment| s.count == 1 || (s.index_step == 1 && s.position_step == 1);
     let pieces = segments.iter().fold(0u64, |all, s| {

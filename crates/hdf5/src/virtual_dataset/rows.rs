@@ -1,4 +1,4 @@
-//! Mappings between selections of any form, run of elements by run of elements.
+//! Mappings between selections of any form, resolved by runs of elements.
 
 use penstock_engine::error::{Error, Kind};
 
@@ -9,7 +9,7 @@ use penstock_array::{Axis, Run, Selection};
 use super::progression::segments;
 use super::{MOST_PIECES, Stop};
 
-/// What is wanted of a dataset, and where it comes out, as runs of elements.
+/// What is wanted of a dataset and its place in memory, as runs of elements.
 pub(super) struct Rows {
     /// Sorted by start.
     pub runs: Vec<Run>,
@@ -17,7 +17,7 @@ pub(super) struct Rows {
     pub memory: MemoryLayout,
 }
 
-/// Appends a run, as part of the last one if it goes on there.
+/// Appends a run, or extends the last one if the run continues it.
 pub(super) fn push(runs: &mut Vec<Run>, run: Run) -> Result<(), Stop> {
     if let Some(last) = runs.last_mut()
         && last.start + last.length == run.start
@@ -34,8 +34,8 @@ pub(super) fn push(runs: &mut Vec<Run>, run: Run) -> Result<(), Stop> {
 }
 
 impl Rows {
-    /// Of a grid, what lies between the bounds (first and behind the last index along each
-    /// dimension).
+    /// Makes the runs of a selection. Of a grid, keeps only what lies within the bounds (first,
+    /// end) along each dimension.
     pub(super) fn new(
         selection: &Selection,
         shape: &[u64],
@@ -103,18 +103,18 @@ impl Rows {
     }
 }
 
-/// A memory with several strides, as multiples of one.
+/// A common unit for the strides of a memory.
 struct Scale {
-    /// The lowest byte at which an element comes out.
+    /// Offset of the lowest byte of an element.
     base: u64,
-    /// The common divisor of the strides.
+    /// Greatest common divisor of the strides.
     unit: i64,
-    /// The selection's first element, in units from the base.
+    /// Place of the selection's first element, in units from the base.
     first: u64,
 }
 
 impl Scale {
-    /// The memory has room for the selection.
+    /// The memory must have room for the selection.
     fn of(axes: &[Axis], memory: &MemoryLayout) -> Scale {
         let mut below = 0i128;
         let mut unit = 0i128;
@@ -145,19 +145,19 @@ fn common_divisor(mut a: i128, mut b: i128) -> i128 {
     a
 }
 
-/// One side of a mapping: its elements are numbered in the order in which they come out.
+/// One side of a mapping, whose elements are numbered in the order of its selection.
 pub(super) enum Numbered {
     Grid {
         axes: Vec<Axis>,
         shape: Vec<u64>,
     },
-    /// Sorted by start and, as selections of HDF5 are, by position.
+    /// Sorted by start and, as HDF5's selections are, also by position.
     Runs(Vec<Run>),
 }
 
 impl Numbered {
-    /// `made_for` is the shape of the dataspace in which runs are counted, `shape` that of the
-    /// dataset.
+    /// Numbers a selection. `made_for` is the shape of the dataspace in which runs are counted,
+    /// `shape` that of the dataset.
     pub(super) fn new(
         selection: &Selection,
         made_for: &[u64],
@@ -178,7 +178,7 @@ impl Numbered {
             _ => Err(Stop::Failed(Error::new(
                 Kind::Io,
                 format!(
-                    "a mapping selects in {} dimensions of a dataset with {}",
+                    "a mapping selects {} dimensions, but the dataset has {}",
                     made_for.len(),
                     shape.len()
                 ),
@@ -186,8 +186,8 @@ impl Numbered {
         }
     }
 
-    /// Tells the numbers of those elements among `length` from `element` on that are selected:
-    /// how far from `element`, the number, and how many.
+    /// Finds the selected ones among the `length` elements from `element` on. Calls `tell` for each
+    /// run with the distance from `element`, the first number and the length.
     pub(super) fn numbers(
         &self,
         element: u64,
@@ -240,8 +240,9 @@ impl Numbered {
         Ok(())
     }
 
-    /// Tells where the elements with these numbers are: how far from `number`, the element, and how
-    /// many. An error if the dataset has no such element.
+    /// Finds the elements with the `length` numbers from `number` on. Calls `tell` for each run
+    /// with the distance from `number`, the first element and the length. Returns an error if the
+    /// dataset has no such element.
     pub(super) fn elements(
         &self,
         number: u64,
@@ -308,13 +309,13 @@ impl Numbered {
     }
 }
 
-/// The position at which an index comes out. The axes of mappings are slabs.
+/// Returns the position of an index. The axes of mappings are slabs.
 fn place_of(axis: &Axis, index: u64) -> Result<Option<u64>, Stop> {
     let found = axis.segments(index, index + 1)?;
     Ok(found.first().map(|segment| segment.position))
 }
 
-/// The index that comes out at a position, and how many neighbours follow each other there.
+/// Returns the index at a position, and how many consecutive indices follow from there.
 fn index_of(axis: &Axis, position: u64) -> Option<(u64, u64)> {
     let left = axis.len().checked_sub(position).filter(|left| *left > 0)?;
     match axis {
@@ -337,7 +338,7 @@ fn index_of(axis: &Axis, position: u64) -> Option<(u64, u64)> {
     }
 }
 
-/// Runs of a dataspace, counted in a larger or smaller one.
+/// Returns runs of one dataspace, counted in a larger or smaller one.
 fn recounted(runs: &[Run], from: &[u64], to: &[u64]) -> Result<Vec<Run>, Stop> {
     let Some(width) = from.last().copied() else {
         return Ok(runs.to_vec());

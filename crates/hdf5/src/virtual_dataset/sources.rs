@@ -1,4 +1,4 @@
-//! Opening the sources of virtual datasets as HDF5 itself does.
+//! Opens the sources of virtual datasets as HDF5 itself does.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
@@ -22,17 +22,17 @@ use penstock_array::ChunkTable;
 use super::files::{Identity, Origin, PREFIXES, SourceFile, identity, unescaped};
 use super::{Stop, Store};
 
-/// Source files that are kept open for the next mapping.
+/// Largest number of source files that stay open for the next mapping.
 const MOST_OPEN: usize = 64;
-/// Source files whose descriptors are held for the parts.
+/// Largest number of source files whose descriptors are held for the parts.
 const MOST_HELD: usize = 256;
-/// Of a compact dataset; its object header has no room for more.
+/// Largest size of a compact dataset in bytes; its object header has no room for more.
 const MOST_COMPACT: u64 = 1 << 16;
 
-/// A virtual dataset, as the place from which its sources are found.
+/// A virtual dataset, as the origin from which its sources are found.
 pub(super) struct Place {
     file: Rc<Id>,
-    /// With which its sources are opened.
+    /// Property lists with which its sources are opened.
     file_access: Id,
     dataset_access: Id,
     intent: u32,
@@ -42,7 +42,7 @@ pub(super) struct Place {
     pub info: Arc<DatasetInfo>,
 }
 
-/// A source dataset. Nothing of HDF5's stays open, unless it is virtual itself.
+/// A source dataset. HDF5 keeps it open only if it is virtual itself.
 pub(super) enum Source {
     Virtual(Place),
     Stored {
@@ -52,11 +52,11 @@ pub(super) enum Source {
     },
 }
 
-/// Files and datasets that were opened already.
+/// Files and datasets that have been opened.
 pub(super) struct Sources<'a> {
     session: &'a Session<'a>,
     files: VecDeque<(PathBuf, u32, Rc<Id>)>,
-    /// By the file in which the name was looked up, and the name.
+    /// Sources by the file in which the name was looked up, and the name.
     known: HashMap<(Identity, CString), Option<Rc<Source>>>,
     handed_out: HashMap<Identity, Arc<SourceFile>>,
 }
@@ -71,26 +71,26 @@ impl<'a> Sources<'a> {
         }
     }
 
-    /// `info` is that of the dataset, which is virtual.
+    /// Describes a virtual dataset as an origin; `info` is its description.
     pub(super) fn place(&self, dataset: hid_t, info: Arc<DatasetInfo>) -> Result<Place, Stop> {
         let session = self.session;
         let hdf5 = session.hdf5;
-        // SAFETY: takes the dataset's identifier, which HDF5 checks, and returns one of ours.
+        // SAFETY: takes the dataset's identifier, which HDF5 checks, and returns an owned one.
         let file = unsafe { (hdf5.H5Iget_file_id)(dataset) };
         let file = session.own(file, hdf5.H5Fclose, "get the file of the dataset")?;
-        // SAFETY: as above, of our own identifier of the file.
+        // SAFETY: takes an owned identifier and returns one.
         let access = unsafe { (hdf5.H5Fget_access_plist)(file.get()) };
         let action = "get the file's access properties";
         let file_access = session.own(access, hdf5.H5Pclose, action)?;
-        // SAFETY: takes an identifier of ours.
+        // SAFETY: takes an owned identifier.
         let status = unsafe { (hdf5.H5Pset_fclose_degree)(file_access.get(), H5F_CLOSE_WEAK) };
         session.check(status, "set how source files are closed")?;
-        // SAFETY: takes the dataset's identifier and returns one of ours.
+        // SAFETY: takes the dataset's identifier and returns an owned one.
         let access = unsafe { (hdf5.H5Dget_access_plist)(dataset) };
         let action = "get the access properties";
         let dataset_access = session.own(access, hdf5.H5Pclose, action)?;
         let prefix = session.text("get the prefix of source files", |to, size| {
-            // SAFETY: `text` gives a buffer of `size` bytes, or none of size 0.
+            // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
             unsafe { (hdf5.H5Pget_virtual_prefix)(dataset_access.get(), to, size) }
         })?;
         let external = session.text("get the prefix of external files", |to, size| {
@@ -118,13 +118,13 @@ impl<'a> Sources<'a> {
 
     fn intent(&self, file: &Id) -> Result<u32, Stop> {
         let mut intent = 0;
-        // SAFETY: an identifier of ours and a place of the right type.
+        // SAFETY: an owned identifier and a place of the right type.
         let status = unsafe { (self.session.hdf5.H5Fget_intent)(file.get(), &mut intent) };
         self.session.check(status, "get the state of the file")?;
         Ok(intent)
     }
 
-    /// Whether a source of that name can be opened, and its place if it is virtual itself.
+    /// Returns whether a source of that name can be opened, and its origin if it is virtual itself.
     pub(super) fn find_virtual(
         &mut self,
         place: &Place,
@@ -139,13 +139,13 @@ impl<'a> Sources<'a> {
         let hdf5 = self.session.hdf5;
         let own = |id, close| self.session.own(id, close, "open it").ok();
         let access = place.dataset_access.get();
-        // SAFETY: the name outlives the call; the properties are ours.
+        // SAFETY: the name outlives the call; the properties are owned.
         let dataset = unsafe { (hdf5.H5Dopen2)(opened.get(), name.as_ptr(), access) };
         let dataset = own(dataset, hdf5.H5Dclose)?;
-        // SAFETY: takes an identifier of ours and returns one.
+        // SAFETY: takes an owned identifier and returns one.
         let creation = unsafe { (hdf5.H5Dget_create_plist)(dataset.get()) };
         let creation = own(creation, hdf5.H5Pclose)?;
-        // SAFETY: takes an identifier of ours.
+        // SAFETY: takes an owned identifier.
         if unsafe { (hdf5.H5Pget_layout)(creation.get()) } != H5D_VIRTUAL {
             return Some(None);
         }
@@ -153,7 +153,8 @@ impl<'a> Sources<'a> {
         Some(self.place(dataset.get(), Arc::new(info)).ok())
     }
 
-    /// `None` if file or dataset do not exist, so that HDF5 reads the fill value.
+    /// Returns the source of a mapping; `None` if its file or dataset does not exist, so that HDF5
+    /// returns the fill value.
     pub(super) fn find(
         &mut self,
         place: &Place,
@@ -202,7 +203,7 @@ impl<'a> Sources<'a> {
             let name = CString::new(path.as_os_str().as_bytes())
                 .map_err(|error| unreadable(&path, &error.to_string()))?;
             let hdf5 = self.session.hdf5;
-            // SAFETY: the name outlives the call; the properties are ours.
+            // SAFETY: the name outlives the call; the properties are owned.
             let id =
                 unsafe { (hdf5.H5Fopen)(name.as_ptr(), place.intent, place.file_access.get()) };
             let id = self.session.own(id, hdf5.H5Fclose, "open it");
@@ -236,7 +237,7 @@ impl<'a> Sources<'a> {
         if self.session.check(exists, "look for it").map_err(failed)? == 0 {
             return Ok(None);
         }
-        // SAFETY: as above; the properties are ours.
+        // SAFETY: as above; the properties are owned.
         let dataset =
             unsafe { (hdf5.H5Dopen2)(file.get(), name.as_ptr(), place.dataset_access.get()) };
         let dataset = self
@@ -247,11 +248,11 @@ impl<'a> Sources<'a> {
         let info = DatasetInfo::read(self.session, dataset.get())?;
         if info.is_null {
             return Err(Stop::Hdf5(format!(
-                "its source {} has no elements",
+                "its source {} has a null dataspace",
                 info.name
             )));
         }
-        // Which prefix an origin in another folder would have given only HDF5 remembers.
+        // Only HDF5 knows which prefix an origin in another folder would have had.
         let has_prefix = match &info.layout {
             Layout::Virtual(_) => !place.origin.prefix.is_empty(),
             Layout::External(_) => place.external_prefix,
@@ -259,7 +260,7 @@ impl<'a> Sources<'a> {
         };
         if has_prefix && !is_same {
             return Err(Stop::Hdf5(format!(
-                "its source {} refers to other files, and a prefix is set",
+                "its source {} refers to other files while a prefix is set",
                 info.name
             )));
         }
@@ -296,10 +297,10 @@ impl<'a> Sources<'a> {
         })
     }
 
-    /// What HDF5 may hold of a dataset in a file that is open for writing.
+    /// Flushes what HDF5 may buffer of a dataset in a file that is open for writing.
     fn flush(&self, dataset: &Id) -> Result<(), Stop> {
         let hdf5 = self.session.hdf5;
-        // SAFETY: takes an identifier of ours and returns one.
+        // SAFETY: takes an owned identifier and returns one.
         let file = unsafe { (hdf5.H5Iget_file_id)(dataset.get()) };
         let file = self
             .session
@@ -307,7 +308,7 @@ impl<'a> Sources<'a> {
         if self.intent(&file)? & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE) == 0 {
             return Ok(());
         }
-        // SAFETY: both take identifiers of ours.
+        // SAFETY: both take owned identifiers.
         let statuses = unsafe {
             [
                 (hdf5.H5Dflush)(dataset.get()),
@@ -334,7 +335,7 @@ impl<'a> Sources<'a> {
         Ok(known.or_insert_with(|| Arc::new(file)).clone())
     }
 
-    /// All of a small dataset, in its own type.
+    /// Reads all elements of a small dataset in its own type.
     fn read(&self, dataset: &Id, info: &DatasetInfo) -> Result<Vec<u8>, Stop> {
         let hdf5 = self.session.hdf5;
         let size = info.bytes()?;
@@ -342,7 +343,7 @@ impl<'a> Sources<'a> {
             let cause = format!("the compact dataset {} has {size} bytes", info.name);
             return Err(Stop::Failed(Error::new(Kind::Io, cause)));
         }
-        // SAFETY: takes an identifier of ours and returns one.
+        // SAFETY: takes an owned identifier and returns one.
         let element = unsafe { (hdf5.H5Dget_type)(dataset.get()) };
         let element = self.session.own(element, hdf5.H5Tclose, "get the type")?;
         let mut bytes = vec![0u8; size as usize];
@@ -363,7 +364,8 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// The name of the dataset's file as it was made absolute on opening, and the file's identity.
+/// Returns the absolute name that the dataset's file had when it was opened, and the file's
+/// identity.
 fn whereabouts(info: &DatasetInfo, name: &Path) -> Result<(PathBuf, Identity), Stop> {
     let Some(descriptor) = info.file.descriptor else {
         return Err(Stop::Hdf5("its file is not one plain file".to_owned()));
@@ -381,18 +383,18 @@ fn whereabouts(info: &DatasetInfo, name: &Path) -> Result<(PathBuf, Identity), S
         return Ok((absolute, open));
     }
     Err(Stop::Hdf5(format!(
-        "its file was opened as {} in another current directory",
+        "its file was opened as {} relative to another working directory",
         name.display()
     )))
 }
 
 fn unnamed(mapping: &VirtualMapping) -> Stop {
     Stop::Hdf5(format!(
-        "the name of its source {:?} is no text",
+        "the name of its source {:?} contains a NUL",
         mapping.dataset
     ))
 }
 
 fn unreadable(path: &Path, cause: &str) -> Stop {
-    Stop::Hdf5(format!("the file {}: {cause}", path.display()))
+    Stop::Hdf5(format!("its source file {}: {cause}", path.display()))
 }

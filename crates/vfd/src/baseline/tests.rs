@@ -1,4 +1,4 @@
-//! Each way moves the bytes and nothing else, and says what went wrong.
+//! Tests that each mode moves all bytes and no others, and reports what went wrong.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ const WAYS: [Mode; 5] = [
 ];
 const BOTH: [Operation; 2] = [Operation::Read, Operation::Write];
 const SIZE: u64 = 600_001;
-/// Whole pages, parts of pages at either end or within one, and all there is.
+/// Whole pages, unaligned heads and tails, parts of one page, and the whole file.
 const RANGES: [(u64, u64); 6] = [
     (0, SIZE),
     (4096, 8192),
@@ -53,7 +53,7 @@ impl OnGpu {
     fn new(content: &[u8]) -> OnGpu {
         let length = content.len() as u64;
         let address = allocate::device_alloc(0, length).unwrap();
-        // SAFETY: both have that length.
+        // SAFETY: both ranges have that length.
         unsafe { allocate::copy(address as usize, content.as_ptr() as usize, length).unwrap() };
         OnGpu { address, length }
     }
@@ -61,7 +61,7 @@ impl OnGpu {
     fn bytes(&self) -> Vec<u8> {
         let mut all = vec![0; self.length as usize];
         let to = all.as_mut_ptr() as usize;
-        // SAFETY: both have that length.
+        // SAFETY: both ranges have that length.
         unsafe { allocate::copy(to, self.address as usize, self.length).unwrap() };
         all
     }
@@ -69,12 +69,12 @@ impl OnGpu {
 
 impl Drop for OnGpu {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new`, and used by nobody any more.
+        // SAFETY: allocated by `new`, and unused now.
         unsafe { allocate::device_free(self.address).unwrap() };
     }
 }
 
-/// A file with known content, and what was counted.
+/// A file with known content, and the counts of its transfers.
 struct Scene {
     _folder: tempfile::TempDir,
     file: Arc<File>,
@@ -115,7 +115,7 @@ impl Scene {
             gate,
         };
         let options = Options::parse("threads=3;block=64KiB").unwrap();
-        // SAFETY: the tests give memory that holds the ranges.
+        // SAFETY: the tests pass memory that holds the ranges.
         unsafe {
             match way {
                 Mode::Sec2 => mover.one_by_one(extents, bounce::Kind::Pageable),
@@ -127,7 +127,7 @@ impl Scene {
         }
     }
 
-    /// The ways that the file system of the tests has.
+    /// Returns the modes that the file system of the tests supports.
     fn ways(&self) -> Vec<Mode> {
         let direct = |way: &Mode| matches!(way, Mode::Direct | Mode::DirectPinned);
         WAYS.into_iter()
@@ -144,7 +144,7 @@ impl Scene {
     }
 }
 
-/// One range of the file at byte 3 of GPU memory.
+/// Returns one range of the file at byte 3 of GPU memory.
 fn extent(memory: &OnGpu, (offset, length): (u64, u64)) -> Extent {
     Extent {
         offset,
@@ -303,7 +303,7 @@ fn several_threads_move_host_memory_without_a_buffer() {
     assert_eq!(scene.counted("write")["host_buffered"]["bytes"], SIZE);
 }
 
-/// Fails the system calls from one on, or has the kernel do them in small pieces.
+/// Makes system calls fail from the given one on, or transfer small pieces.
 struct Faults {
     calls: AtomicU64,
     first: u64,
@@ -316,7 +316,7 @@ impl Gate for Faults {
         match self.errno {
             Some(code) if number >= self.first => Err(io::Error::from_raw_os_error(code)),
             Some(_) => Ok(call.length),
-            // Pages, so that O_DIRECT goes on.
+            // Whole pages, so that O_DIRECT still works.
             None => Ok(call.length.min(8192)),
         }
     }
@@ -340,7 +340,7 @@ fn a_failed_system_call_is_an_error_that_names_file_range_and_errno() {
             let scene = Scene::new();
             let memory = OnGpu::new(&pattern(300_004, 0));
             let ranges = [extent(&memory, (5000, 300_001))];
-            // The first call, and where there are several the second.
+            // The first call, and the second if there are several.
             for first in [0, 1] {
                 let faults = failing(first, libc::EIO);
                 let result = scene.go(way, operation, &ranges, Some(&faults));
@@ -418,7 +418,7 @@ fn a_file_system_without_direct_io_is_an_error_and_not_another_way() {
     if !has_gpu() {
         return;
     }
-    // Files of sysfs say that they are a page long.
+    // Files of sysfs report a length of one page.
     let path = std::path::Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
     let access = Access {
         read: true,
@@ -446,7 +446,7 @@ fn a_buffer_is_used_again() {
     drop(first);
     let second = Buffer::new(bounce::Kind::Pageable, 122 << 20).unwrap();
     assert_eq!(second.start(), start);
-    // SAFETY: the buffer has at least so many bytes.
+    // SAFETY: the buffer has at least that many bytes.
     unsafe { second.start().add((122 << 20) - 1).write(1) };
     let third = Buffer::new(bounce::Kind::Pageable, 122 << 20).unwrap();
     assert_ne!(third.start(), start);

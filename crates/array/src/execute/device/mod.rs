@@ -1,7 +1,7 @@
-//! What reads and writes of GPU memory share.
+//! Parts that reads and writes of GPU memory share.
 
 pub(super) mod placing;
 pub(super) mod scratch;
 
-/// Every chunk and table begins at a multiple of this; the kernels write nothing faster.
+/// Alignment of every chunk and table; the kernels perform no wider access.
 pub(super) const ALIGNMENT: usize = 32;

@@ -1,4 +1,4 @@
-//! The kernel that places elements, and how boxes of a plan are put into its tables.
+//! The kernel that places elements, and the conversion of a plan's boxes to its tables.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,8 @@ use penstock_sys::cuda::CUdeviceptr;
 use crate::execute::memory::DeviceMemory;
 use crate::{ElementMapping, StridedBox};
 
-/// The kernels of a context, loaded at the first call. The context must be current or enterable.
+/// Returns the kernels of a context, which the first call loads. The context must be current or
+/// enterable.
 pub(crate) fn kernels(context: &Arc<Context>) -> Result<Arc<Kernels>> {
     static KNOWN: Mutex<Vec<(Arc<Context>, Arc<Kernels>)>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
@@ -30,10 +31,10 @@ pub(crate) fn gpu_error(context: &Context, error: &GpuError) -> Error {
     Error::gpu(error.code, error.text(context.driver.cuda))
 }
 
-/// A call of nvCOMP that failed.
+/// Returns the error of a failed call of nvCOMP.
 pub(crate) fn gpu_failed(error: penstock_codec::CodecError) -> Error {
     Error::new(Kind::Gpu, error.to_string())
-        .remedy("read with decode=cpu, and see whether nvCOMP fits the CUDA driver")
+        .remedy("read with decode=cpu, and check that nvCOMP supports the CUDA driver")
 }
 
 pub(crate) fn table(change: Change, element: &ElementMapping, shuffled: u32) -> Result<PlaceTable> {
@@ -44,24 +45,24 @@ pub(crate) fn table(change: Change, element: &ElementMapping, shuffled: u32) -> 
     PlaceTable::new(change, element.length, shuffles).map_err(internal)
 }
 
-/// A plan's numbers were checked when it was made.
+/// Returns an internal error: a plan's numbers were checked when it was made.
 pub(crate) fn internal(error: penstock_codec::CodecError) -> Error {
     Error::new(Kind::Internal, error.to_string())
 }
 
-/// Where the bytes of a decoded chunk are.
+/// The bytes of a decoded chunk on the GPU.
 #[derive(Clone, Copy)]
 pub(crate) struct Decoded {
     pub address: CUdeviceptr,
     pub length: u64,
-    /// The chunk's bytes from here on.
+    /// Offset in the chunk of the first byte there.
     pub from: u64,
-    /// Elements that are shuffled.
+    /// Number of shuffled elements.
     pub shuffled: u64,
 }
 
-/// The axes of a box, the run of elements last. `source` makes of each stride in the chunk what it is
-/// at the source.
+/// Returns the axes of a box, the run of elements last. `source` turns a stride in the chunk into
+/// one at the source.
 fn axes(strided: &StridedBox, element: &ElementMapping, source: impl Fn(u64) -> i64) -> Vec<Axis> {
     let dims = strided.axes.iter().map(|dim| Axis {
         count: dim.count,
@@ -76,7 +77,7 @@ fn axes(strided: &StridedBox, element: &ElementMapping, source: impl Fn(u64) -> 
     dims.chain([run]).collect()
 }
 
-/// Adds the boxes of a job.
+/// Adds a box of a job.
 pub(crate) fn push(
     table: &mut PlaceTable,
     element: &ElementMapping,
@@ -96,7 +97,7 @@ pub(crate) fn push(
         .map_err(internal)
 }
 
-/// Adds boxes that all get the element at `address`.
+/// Adds a box whose elements all become the element at `address`.
 pub(crate) fn push_fill(
     table: &mut PlaceTable,
     element: &ElementMapping,

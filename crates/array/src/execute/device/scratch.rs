@@ -1,10 +1,10 @@
-//! GPU memory for chunks under way.
+//! GPU memory for chunks in flight.
 
 use penstock_engine::error::Result;
 use penstock_engine::gpu::CopyQueue;
 use penstock_sys::cuda::CUdeviceptr;
 
-/// Memory of one queue, to be given back to it.
+/// Memory of a queue, which must be released to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scratch {
     pub address: CUdeviceptr,
@@ -19,9 +19,9 @@ impl Scratch {
         })
     }
 
-    /// Gives the memory back when all that is queued so far is done. To be called once.
+    /// Releases the memory once all work queued so far has finished. Must be called exactly once.
     pub(crate) fn release(&self, queue: &mut CopyQueue) {
-        // SAFETY: only work of this queue uses it, and the owner gives it up.
+        // SAFETY: only work of this queue uses the memory, and the owner gives it up.
         unsafe { queue.free(self.address) };
     }
 }

@@ -1,4 +1,4 @@
-//! Reading into host memory: each worker takes chunks from file to destination by itself.
+//! Reads into host memory: each worker takes chunks from the file to their destination.
 
 use penstock_codec::convert::Change;
 use penstock_codec::{CodecError, Scratch};
@@ -30,13 +30,13 @@ impl HostRead {
         }
     }
 
-    /// How many of `most` workers find something to do.
+    /// Returns how many of `most` workers would find work.
     pub(crate) fn workers(&self, most: usize) -> Result<usize> {
         Ok(self.queue.peek(most)?.clamp(1, most))
     }
 }
 
-/// What a worker keeps from chunk to chunk.
+/// Buffers that a worker reuses from chunk to chunk.
 #[derive(Default)]
 struct Room {
     stored: Buffer,
@@ -108,7 +108,7 @@ impl HostRead {
         Ok(())
     }
 
-    /// Decodes one chunk and places what is selected of it. Returns how many bytes came out.
+    /// Decodes one chunk and places the selected elements. Returns the number of decoded bytes.
     fn decode(
         &self,
         number: usize,
@@ -130,7 +130,7 @@ impl HostRead {
         let pipeline = &bound.plan.pipeline();
         match job.whole(&bound.plan) {
             Some(target) if matches!(bound.change, Change::Copy) => {
-                // SAFETY: jobs have disjoint elements, and this is the only slice of this one's.
+                // SAFETY: the jobs' elements are disjoint, and this is their only slice.
                 let output = unsafe { self.memory.slice_mut(target, job.decoded_size) };
                 pipeline
                     .decode(job.mask, bytes, output, scratch)

@@ -1,4 +1,4 @@
-//! Reading: jobs come out of a work queue, and workers carry each from the file to its place.
+//! Reads: workers take jobs from a work queue and carry each from the file to its destination.
 
 pub(super) mod device;
 mod host_read;

@@ -1,4 +1,4 @@
-//! The work queue of a read: jobs are handed out in small batches, in order of their addresses.
+//! The work queue of a read, which hands out jobs in small batches, sorted by address.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,42 +8,43 @@ use penstock_engine::error::Result;
 use crate::execute::bound::BoundPlan;
 use crate::{ChunkJob, FillJob, Windows};
 
-/// What one worker takes on at a time.
+/// The work that one worker takes at a time.
 pub(super) enum Batch {
-    /// Jobs of one plan, by its number, whose addresses ascend, near to each other.
+    /// Jobs of the plan with this number, sorted by address and close to each other.
     Chunks(usize, Vec<ChunkJob>),
     Fill(usize, FillJob),
 }
 
-/// The work of several plans, one after the other, shared by workers.
+/// The work of several plans in sequence, shared by workers.
 pub(super) struct WorkQueue {
     state: Mutex<State>,
 }
 
 struct State {
-    /// Chunks of each plan that were not handed out, about.
+    /// Approximate number of chunks of each plan that are not handed out.
     left: Vec<u64>,
-    /// Decoded bytes of a full chunk of each plan.
+    /// Decoded size of a full chunk of each plan.
     sizes: Vec<u64>,
-    /// Of the plans that were not begun, the last first.
+    /// Plans that are not begun, the next one last.
     waiting: Vec<(usize, Windows)>,
     jobs: VecDeque<(usize, ChunkJob)>,
     fills: VecDeque<(usize, FillJob)>,
 }
 
-/// Jobs are sorted by address within so many bytes, and planned by the worker that needs them.
+/// Jobs are sorted by address within windows of this many bytes. The worker that needs a window
+/// plans it.
 const WINDOW: u64 = 64 << 20;
-/// A batch ends when it has so many stored bytes,
+/// A batch ends at this many stored bytes,
 const BATCH: u64 = 256 << 10;
-/// or so many decoded ones,
+/// or at this many decoded ones,
 const BATCH_DECODED: u64 = 1 << 20;
-/// or when the next chunk lies further away than this.
+/// or when the distance to the next chunk is larger than this.
 const GAP: u64 = 16 << 10;
 
-/// Jobs that do not fit are looked through for others that do, so many at a time.
+/// Number of jobs that `take` examines past those that do not fit.
 const MOST_PASSED_OVER: usize = 1024;
 
-/// With so many fills waiting, no more is planned in search of chunks.
+/// Once this many fills wait, no more chunks are planned in search of jobs for the GPU.
 const MOST_FILLS: usize = 1 << 16;
 
 impl WorkQueue {
@@ -62,7 +63,7 @@ impl WorkQueue {
         }
     }
 
-    /// The next batch; `None` when all are handed out.
+    /// Returns the next batch; `None` once all are handed out.
     pub(super) fn next_batch(&self, plans: &[BoundPlan]) -> Result<Option<Batch>> {
         let mut state = self.lock();
         if !state.fill_up()? {
@@ -95,8 +96,8 @@ impl WorkQueue {
         Ok(Some(Batch::Chunks(of, batch)))
     }
 
-    /// How many chunks were not handed out, about, of the plan whose turn it is, and the decoded
-    /// bytes of one; `None` while only fills come.
+    /// Returns the approximate number of remaining chunks of the current plan and the decoded size
+    /// of one; `None` while only fills remain.
     pub(super) fn left(&self) -> Result<Option<(u64, u64)>> {
         let mut state = self.lock();
         if !state.fill_up()? {
@@ -111,8 +112,8 @@ impl WorkQueue {
         Ok(Some((left, state.sizes[number].max(1))))
     }
 
-    /// Up to `count` jobs of one plan for which `needs` gives the memory that each takes, at most
-    /// `bytes` together.
+    /// Takes up to `count` jobs of one plan for which `needs` returns their memory requirement, and
+    /// at most `bytes` of memory in all.
     pub(super) fn take(
         &self,
         count: usize,
@@ -144,7 +145,7 @@ impl WorkQueue {
                 }
                 None => {
                     passed_over.push((number, job));
-                    // Most of the chunks are not for the GPU.
+                    // Most of the chunks cannot be decoded by the GPU.
                     if passed_over.len() > taken.len() + MOST_PASSED_OVER {
                         break;
                     }
@@ -159,7 +160,7 @@ impl WorkQueue {
         Ok((of, taken))
     }
 
-    /// Takes back what was handed out.
+    /// Puts jobs that were handed out back.
     pub(super) fn put_back(&self, number: usize, jobs: Vec<ChunkJob>) {
         let mut state = self.lock();
         for job in jobs.into_iter().rev() {
@@ -171,7 +172,7 @@ impl WorkQueue {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// At least `count` jobs, if there are as many: to see how much there is to do.
+    /// Plans until at least `count` jobs are ready, if there are as many, and returns how many are.
     pub(super) fn peek(&self, count: usize) -> Result<usize> {
         let mut state = self.lock();
         while state.jobs.len() + state.fills.len() < count && state.plan_more()? {}
@@ -186,7 +187,7 @@ impl State {
         }
     }
 
-    /// Makes sure that there is something to hand out; false if all is.
+    /// Ensures that there is work to hand out; returns false if none is left.
     fn fill_up(&mut self) -> Result<bool> {
         while self.jobs.is_empty() && self.fills.is_empty() {
             if !self.plan_more()? {

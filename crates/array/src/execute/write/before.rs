@@ -1,4 +1,4 @@
-//! The bytes that a chunk had before a write changes some of its elements.
+//! The contents of a chunk before a write changes some of its elements.
 
 use penstock_codec::{CodecError, Scratch};
 use penstock_engine::error::Result;
@@ -8,7 +8,7 @@ use crate::execute::bound::BoundPlan;
 use crate::execute::buffer::Buffer;
 use crate::{Before, Changed};
 
-/// What a worker keeps from chunk to chunk.
+/// Buffers that a worker reuses from chunk to chunk.
 #[derive(Default)]
 pub(super) struct Room {
     stored: Buffer,
@@ -17,7 +17,8 @@ pub(super) struct Room {
 }
 
 impl BoundPlan {
-    /// A decoded chunk in which the elements that do not change are right. The others are arbitrary.
+    /// Returns the decoded chunk, in which the elements that do not change are valid and the others
+    /// arbitrary.
     pub(super) fn before<'r>(
         &self,
         changed: &Changed,

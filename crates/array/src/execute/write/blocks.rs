@@ -1,5 +1,5 @@
-//! Writing contiguous data that must be gathered or converted: each worker takes blocks from memory to
-//! the file by itself.
+//! Writes contiguous data that must be gathered or converted: each worker moves blocks from memory
+//! to the file.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -14,8 +14,8 @@ use super::queue::ChangeQueue;
 use crate::execute::bound::BoundPlan;
 use crate::execute::sink::BlockSink;
 
-/// The task of writing a contiguous array. From the first to the last element of a block that change,
-/// it is written whole: what lies between them is read before.
+/// The task of writing a contiguous array. Each block is written from its first to its last changed
+/// element; the elements between that do not change are read first.
 pub(crate) struct BlockWrite {
     bound: BoundPlan,
     array: Array,
@@ -72,7 +72,7 @@ impl Duty for BlockWrite {
         )
     }
 
-    /// No worker asks for it, so it comes when all have left.
+    /// Runs after all workers have left, because none asks for a step.
     fn turn(&self, _share: &Share<'_>) -> Result<Remaining> {
         self.sink.finish()?;
         Ok(Remaining::Nothing)

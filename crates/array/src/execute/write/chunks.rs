@@ -1,7 +1,7 @@
-//! Writing chunks: workers encode them, the submitter's steps hand them to the sink in order.
+//! Writes chunks: workers encode them, and submitter steps hand them to the sink in order.
 //!
 //! Encoded chunks wait in a list until the chunks before them are written. A worker that finds the
-//! list full leaves instead of waiting; the step that has made room asks for others.
+//! list full leaves instead of waiting; the step that makes room requests new workers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,24 +25,24 @@ pub(crate) struct ChunkWrite {
     array: Array,
     sink: Box<dyn ChunkSink>,
     path: PathBuf,
-    /// Bytes that may wait in the list.
+    /// Largest number of encoded bytes in the list.
     limit: u64,
-    /// Workers that can be had.
+    /// Largest number of workers.
     most: usize,
-    /// One step at a time, so that chunks are written in order.
+    /// Held during a step: only one runs at a time, so that chunks are written in order.
     turning: Mutex<()>,
     state: Mutex<State>,
 }
 
 struct State {
     queue: ChangeQueue,
-    /// By their place in the order.
+    /// Encoded chunks by their place in the order.
     encoded: BTreeMap<u64, Encoded>,
-    /// Of the encoded chunks that are not written yet.
+    /// Total size of the encoded chunks that are not written yet.
     bytes: u64,
-    /// The place of the chunk that is to be written next.
+    /// Place of the chunk to write next.
     next: u64,
-    /// Workers that serve, or were asked for and are yet to begin.
+    /// Workers that are running or were requested.
     workers: usize,
 }
 
@@ -54,26 +54,26 @@ struct Encoded {
 
 enum Content {
     Own(Vec<u8>),
-    /// A place in the caller's memory.
+    /// A range of the caller's memory.
     Lent {
         start: *const u8,
         length: usize,
     },
 }
 
-// SAFETY: the caller's memory stays, and nobody writes to it, until the request is finished, as
-// whoever made the array has promised.
+// SAFETY: the creator of the array has guaranteed that the caller's memory stays valid and
+// unmodified until the request has finished.
 unsafe impl Send for Content {}
 
-/// Encoded bytes that may wait, unless the caller says otherwise.
+/// Default limit of the bytes of encoded chunks that wait.
 const LIMIT: u64 = 256 << 20;
-/// A step is asked for when so many bytes can be written, or a worker leaves.
+/// A step is requested once this many bytes can be written, or when a worker leaves.
 const WORTH_A_TURN: u64 = 4 << 20;
-/// A step ends after so many, so that others can use the sink.
+/// A step ends after this many bytes, so that others can use the sink.
 const TURN: u64 = 32 << 20;
 
 impl ChunkWrite {
-    /// `workers` of the machine's serve it at first.
+    /// Makes the task; `workers` is the number of workers that it starts with at most.
     pub(crate) fn new(
         bound: BoundPlan,
         array: Array,
@@ -83,7 +83,8 @@ impl ChunkWrite {
         workers: usize,
     ) -> ChunkWrite {
         let limit = scratch.unwrap_or(LIMIT);
-        // Each worker has a chunk decoded and encoded, which must not be many times the limit.
+        // Each worker holds one decoded and one encoded chunk; their total stays within a small
+        // multiple of the limit.
         let each = 2 * bound.plan.decoded_size().max(1);
         let by_memory = usize::try_from(limit.saturating_mul(4) / each).unwrap_or(usize::MAX);
         let by_work = usize::try_from(bound.plan.touched()).unwrap_or(usize::MAX);
@@ -106,7 +107,7 @@ impl ChunkWrite {
         }
     }
 
-    /// Workers that are to serve it at first.
+    /// Returns the number of workers to start.
     pub(crate) fn workers(&self) -> usize {
         self.most
     }
@@ -115,7 +116,7 @@ impl ChunkWrite {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Nothing, where nothing is left or there is no room for what would be encoded.
+    /// Takes the next batch; empty if no chunk is left or the list is full.
     fn take(&self) -> Result<Vec<Numbered>> {
         let mut state = self.lock();
         if state.bytes >= self.limit {
@@ -190,15 +191,16 @@ impl Encoded {
     fn bytes(&self) -> &[u8] {
         match &self.content {
             Content::Own(bytes) => bytes,
-            // SAFETY: a slice of the caller's memory, which stays until the request is finished.
+            // SAFETY: a range of the caller's memory, which stays valid until the request has
+            // finished.
             Content::Lent { start, length } => unsafe {
                 std::slice::from_raw_parts(*start, *length)
             },
         }
     }
 
-    /// Memory that it takes while it waits. Some also for what costs none, so that the list is
-    /// bounded.
+    /// Returns the memory that the chunk takes while it waits. Chunks in the caller's memory count
+    /// a little, too, so that the list is bounded.
     fn waiting(&self) -> u64 {
         match &self.content {
             Content::Own(bytes) => bytes.len().max(64) as u64,
@@ -213,7 +215,7 @@ impl State {
     }
 }
 
-/// A worker that serves. However it ends, the submitter learns of it.
+/// A running worker. Dropping it notifies the submitter, however the worker ends.
 struct Present<'a>(&'a ChunkWrite, &'a Share<'a>);
 
 impl Drop for Present<'_> {
@@ -268,7 +270,7 @@ impl Duty for ChunkWrite {
             self.sink.finish()?;
             return Ok(Remaining::Nothing);
         }
-        // Others leave when they find nothing to do.
+        // Workers leave when they find nothing to do.
         let missing = self.most - state.workers.min(self.most);
         if !state.queue.is_over() && missing > 0 && state.bytes <= self.limit / 2 {
             state.workers += missing;

@@ -1,5 +1,5 @@
-//! Writing what only the format's library can: workers gather the elements in host memory, and the sink
-//! writes them in the submitter's step.
+//! Writes what only the format's library can write: workers gather the elements in host memory, and
+//! the sink writes them in a submitter step.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -21,7 +21,7 @@ pub(crate) struct DenseWrite {
     sink: Box<dyn DenseSink>,
     path: PathBuf,
     queue: Mutex<ChangeQueue>,
-    /// The elements, one after the other. Workers write each their own parts of it.
+    /// All elements, contiguous. Each worker writes its own parts.
     gathered: Vec<u8>,
     target: HostMemory,
 }
@@ -38,12 +38,12 @@ impl DenseWrite {
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         gathered.try_reserve_exact(length).map_err(|_| {
             sink.end();
-            let text = format!("no memory to gather {length} bytes that are to be written");
+            let text = format!("no memory to gather the {length} bytes to write");
             Error::new(Kind::Memory, text)
         })?;
         gathered.resize(length, 0);
-        // SAFETY: the memory does not move with its owner, the task, and is used by nothing else before
-        // all workers have left.
+        // SAFETY: the allocation does not move with its owner, the task, and nothing else uses it
+        // before all workers have left.
         let target = unsafe { HostMemory::new(gathered.as_mut_ptr(), bytes) };
         Ok(DenseWrite {
             queue: Mutex::new(ChangeQueue::new(&bound.plan)),
@@ -78,7 +78,7 @@ impl Duty for DenseWrite {
         )
     }
 
-    /// No worker asks for it, so it comes when all have left.
+    /// Runs after all workers have left, because none asks for a step.
     fn turn(&self, _share: &Share<'_>) -> Result<Remaining> {
         self.sink.write(&self.gathered)?;
         Ok(Remaining::Nothing)

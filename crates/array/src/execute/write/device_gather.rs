@@ -1,4 +1,5 @@
-//! Elements gathered on the GPU by the kernel that places them, and brought into pinned slots.
+//! Gathers elements on the GPU with the kernel that also places them, and copies them to pinned
+//! slots.
 
 use std::sync::Arc;
 
@@ -20,10 +21,10 @@ use crate::execute::elements::merge;
 use crate::execute::memory::DeviceMemory;
 use crate::{Before, StridedBox};
 
-/// One worker's pinned slots: the chunks of one are encoded while those of the other are on their
-/// way.
+/// The pinned slots of one worker: it encodes the chunks of one slot while those of the other are
+/// copied.
 pub(super) struct DeviceGather<'a> {
-    // First, so that it waits for all copies before the slots go back.
+    // Dropped first, so that it waits for all copies before the slots are returned.
     lent: Lent<'a>,
     bound: &'a BoundPlan,
     memory: DeviceMemory,
@@ -34,23 +35,23 @@ pub(super) struct DeviceGather<'a> {
     room: Room,
 }
 
-/// A slot, and GPU memory of its size in which chunks are put together.
+/// A slot, and GPU memory of its size in which chunks are assembled.
 struct Landing {
     slot: Slot,
     scratch: Option<Scratch>,
 }
 
-/// Chunks on their way into a slot.
+/// Chunks that are being copied to a slot.
 struct Arriving {
     landing: usize,
     batch: Vec<Numbered>,
-    /// Where each begins in the slot.
+    /// Offset of each chunk in the slot.
     places: Vec<usize>,
 }
 
-/// Room for the kernel's tables behind the chunks of a slot.
+/// Room for the kernel's tables after the chunks of a slot.
 const TABLES: usize = 512 << 10;
-/// Of one box, at most.
+/// Largest table entry of one box.
 const LARGEST_BOX: usize = 2048;
 
 impl<'a> DeviceGather<'a> {
@@ -94,7 +95,7 @@ impl<'a> DeviceGather<'a> {
                 next = match free {
                     Some(landing) => Some(self.begin(batch, landing)?),
                     None => {
-                        // With one slot, one after the other.
+                        // With a single slot, one batch follows the other.
                         let landing = before.as_ref().map_or(0, |arriving| arriving.landing);
                         self.finish(before.take(), done)?;
                         Some(self.begin(batch, landing)?)
@@ -110,7 +111,7 @@ impl<'a> DeviceGather<'a> {
         Ok(())
     }
 
-    /// Waits for all that is under way, and gives slots and memory back.
+    /// Waits for all work in flight, then returns slots and memory.
     pub(super) fn drain(&mut self) -> Result<()> {
         let queue = self.lent.queue()?;
         let finished = queue.finish();
@@ -122,7 +123,7 @@ impl<'a> DeviceGather<'a> {
         finished
     }
 
-    /// Bytes that a slot must have for any batch.
+    /// Returns the slot size that is enough for any batch.
     fn slot_size(&self) -> u64 {
         let chunk = self.bound.plan.decoded_size();
         BATCH.max(chunk.next_multiple_of(ALIGNMENT as u64)) + TABLES as u64
@@ -143,7 +144,7 @@ impl<'a> DeviceGather<'a> {
     fn other_landing(&mut self, taken: usize) -> Result<Option<usize>> {
         if self.landings.len() < 2 {
             let (size, context) = (self.slot_size(), self.lent.context());
-            // Holding one slot, a worker must not wait for another.
+            // A worker that holds one slot must not wait for another.
             let Some(slot) = self.share.ring().further_slot(size, Some(context))? else {
                 return Ok(None);
             };
@@ -155,7 +156,7 @@ impl<'a> DeviceGather<'a> {
         Ok(Some(1 - taken))
     }
 
-    /// Queues all that brings chunks into a slot, which is free.
+    /// Queues all work that brings chunks to a free slot.
     fn begin(&mut self, batch: Vec<Numbered>, landing: usize) -> Result<Arriving> {
         let plan = &self.bound.plan;
         let is_copy = matches!(self.bound.change, Change::Copy);
@@ -182,7 +183,7 @@ impl<'a> DeviceGather<'a> {
                 self.push(&strided, scratch + *at as u64, job.decoded_size)?;
                 if self.table.size() + LARGEST_BOX > TABLES {
                     self.launch(landing, used)?;
-                    // The next table takes this one's place.
+                    // The next table reuses the memory of this one.
                     self.lent.queue()?.finish()?;
                 }
             }
@@ -237,7 +238,7 @@ impl<'a> DeviceGather<'a> {
         self.table.push(source, target, &axes).map_err(internal)
     }
 
-    /// Has the kernel carry out the table, which travels behind the chunks of the slot.
+    /// Launches the kernel with the table, which is uploaded from after the chunks of the slot.
     fn launch(&mut self, landing: usize, at: usize) -> Result<()> {
         if self.table.is_empty() {
             return Ok(());
@@ -247,9 +248,9 @@ impl<'a> DeviceGather<'a> {
         let slot = &self.landings[landing].slot;
         assert!(at + size <= slot.bytes());
         self.share.counters().copy();
-        // SAFETY: slot and scratch are this worker's own, of one size, and not touched until the
-        // queue has come to the next mark; the kernel reads the caller's memory, which stays, and
-        // writes to the scratch, as the table has checked.
+        // SAFETY: slot and scratch are this worker's own, of equal size, and untouched until the
+        // queue has reached the next mark. The kernel reads the caller's memory, which stays valid,
+        // and writes to the scratch; the table has checked both ranges.
         unsafe {
             let host = slot.start().add(at);
             self.table.write(std::slice::from_raw_parts_mut(host, size));
@@ -277,8 +278,9 @@ impl<'a> DeviceGather<'a> {
         let slot = &self.landings[landing].slot;
         assert!(at + length <= slot.bytes());
         self.share.counters().copy();
-        // SAFETY: inside the slot, which is this worker's own, and inside the scratch or the caller's
-        // memory, as the plan has checked; both stay until the queue has come to the next mark.
+        // SAFETY: the ranges lie inside this worker's slot, and inside the scratch or the caller's
+        // memory, as the plan has checked; both stay valid until the queue has reached the next
+        // mark.
         unsafe {
             let host = slot.start().add(at);
             self.lent
@@ -312,7 +314,7 @@ impl<'a> DeviceGather<'a> {
             let changed = &numbered.changed;
             let length = changed.job.decoded_size as usize;
             assert!(at + length <= slot.bytes());
-            // SAFETY: inside the slot, whose copies are done.
+            // SAFETY: the range lies inside the slot, whose copies have finished.
             let arrived = unsafe { std::slice::from_raw_parts(slot.start().add(at), length) };
             let bytes = if changed.before == Before::Nothing {
                 arrived

@@ -1,4 +1,4 @@
-//! One worker's way of getting at the new bytes of chunks, from either kind of memory.
+//! Gives a worker the new bytes of chunks from either kind of memory.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::execute::bound::BoundPlan;
 use crate::execute::elements::Elements;
 use crate::execute::memory::{DeviceMemory, HostMemory};
 
-/// The array that is written.
+/// The memory of the array that is written.
 pub(crate) enum Array {
     Host(HostMemory),
     Device {
@@ -30,12 +30,13 @@ pub(crate) enum Array {
 /// A decoded chunk with all its new elements.
 pub(crate) struct Filled<'a> {
     pub bytes: &'a [u8],
-    /// They are in the caller's memory, which stays until the request is finished.
+    /// Whether the bytes are in the caller's memory, which stays valid until the request has
+    /// finished.
     pub stays: bool,
 }
 
 impl Array {
-    /// How its bytes travel.
+    /// Returns the path that the bytes take.
     pub(crate) fn path(&self) -> Path {
         match self {
             Array::Host(_) => Path::HostBuffered,
@@ -43,8 +44,8 @@ impl Array {
         }
     }
 
-    /// Fills the chunks that `take` gives, until it gives none, and hands each to `done`. When this
-    /// returns, nothing of it touches any memory.
+    /// Fills the chunks that `take` returns, until it returns none, and hands each to `done`. After
+    /// this returns, none of its work accesses any memory.
     pub(crate) fn each(
         &self,
         bound: &BoundPlan,

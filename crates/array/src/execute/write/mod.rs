@@ -1,5 +1,5 @@
-//! Writing: workers gather the new elements of each chunk, convert them and encode the chunk; what only
-//! the format's library does is done by a sink, in the submitter's steps.
+//! Writes: workers gather the new elements of each chunk, convert them and encode the chunk; a sink
+//! does what only the format's library can do, in submitter steps.
 
 mod before;
 mod blocks;

@@ -1,4 +1,4 @@
-//! The work queue of a write: changed chunks are handed out in their order.
+//! The work queue of a write, which hands out changed chunks in order.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ pub(super) struct ChangeQueue {
     changes: Changes,
     next: u64,
     is_over: bool,
-    /// Did not fit into the last batch.
+    /// A chunk that did not fit into the last batch.
     left: Option<Changed>,
 }
 
-/// A batch ends when it has so many decoded bytes.
+/// Largest number of decoded bytes in a batch of several chunks.
 pub(super) const BATCH: u64 = 1 << 20;
 
 impl ChangeQueue {
@@ -34,8 +34,8 @@ impl ChangeQueue {
         }
     }
 
-    /// What one worker takes on at a time: one chunk, or as many as are small together. Empty when
-    /// all are handed out.
+    /// Returns the work for one worker: one chunk, or several small ones. Empty once all are handed
+    /// out.
     pub(super) fn next_batch(&mut self) -> Result<Vec<Numbered>> {
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -50,7 +50,7 @@ impl ChangeQueue {
                     }
                 },
             };
-            // So much a slot of the ring needs for it.
+            // The room that the chunk takes in a slot of the ring.
             bytes += changed.job.decoded_size.next_multiple_of(ALIGNMENT as u64);
             if bytes > BATCH && !batch.is_empty() {
                 self.left = Some(changed);
@@ -64,12 +64,12 @@ impl ChangeQueue {
         }
     }
 
-    /// How many were handed out.
+    /// Returns the number of chunks handed out.
     pub(super) fn handed_out(&self) -> u64 {
         self.next
     }
 
-    /// Whether all were, as far as is known.
+    /// Returns whether all chunks are known to be handed out.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }

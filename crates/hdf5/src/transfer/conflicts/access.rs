@@ -1,40 +1,40 @@
-//! What a transfer, or anything else that is done with a file, reads and writes; and whether the
-//! order of two of these matters.
+//! Access sets: what a transfer, or any other operation on a file, reads and writes, and whether
+//! the order of two operations matters.
 
 use std::ops::Range;
 
-/// Device and inode of a file, by which it is known under all of its names and handles.
+/// Device and inode of a file, which identify it under all its names and descriptors.
 pub type Identity = (u64, u64);
 
-/// A file, known by either of two numbers. Both are needed: HDF5 gives one file a new number each
-/// time that it opens it anew, and a driver need not tell the descriptor.
+/// A file, identified by either of two numbers. Both are needed: HDF5 gives a file a new number
+/// each time that it opens it again, and a driver need not reveal the descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileKey {
-    /// What HDF5 tells as the number of the open file.
+    /// HDF5's number of the open file.
     pub number: Option<u64>,
-    /// What the file system tells of its descriptor.
+    /// Device and inode of its descriptor.
     pub identity: Option<Identity>,
 }
 
 /// An object of a file, however often it is open.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectKey {
-    /// Its file.
+    /// The file.
     pub file: FileKey,
-    /// HDF5's token of the object in its file.
+    /// HDF5's token of the object in the file.
     pub token: [u8; 16],
 }
 
-/// Elements of a dataset: a range along each dimension that holds all of them.
+/// Some elements of a dataset, as the smallest known box around them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Region {
     /// All elements.
     Everything,
-    /// One range of indices for each dimension.
+    /// One index range for each dimension.
     Box(Vec<Range<u64>>),
 }
 
-/// What is done with elements.
+/// Whether elements are read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// They are read.
@@ -43,31 +43,31 @@ pub enum Access {
     Write,
 }
 
-/// What is read or written.
+/// What an operation reads or writes.
 #[derive(Clone, Debug)]
 pub enum AccessSet {
     /// Some elements of a dataset.
     Elements {
         /// The dataset.
         dataset: ObjectKey,
-        /// Its elements.
+        /// The elements.
         region: Region,
-        /// What is done with them.
+        /// Whether they are read or written.
         access: Access,
     },
-    /// An object as a whole, such as closing it.
+    /// An object as a whole, for instance to close it.
     Object(ObjectKey),
-    /// All of a file, such as flushing it.
+    /// A whole file, for instance to flush it.
     File(FileKey),
-    /// Files that are read, of which datasets is not told: the sources of a virtual dataset, and
-    /// external files.
+    /// Reads of files whose datasets are not known: the sources of a virtual dataset, and external
+    /// files.
     Sources(Vec<FileKey>),
     /// Any file.
     All(Access),
 }
 
 impl FileKey {
-    /// Whether both are one file, as far as either number tells.
+    /// Returns whether both are the same file, as far as either number tells.
     pub fn is_same(&self, other: &FileKey) -> bool {
         let same = |one: Option<u64>, other: Option<u64>| one.is_some() && one == other;
         same(self.number, other.number)
@@ -76,14 +76,15 @@ impl FileKey {
 }
 
 impl ObjectKey {
-    /// Whether both are one object.
+    /// Returns whether both are the same object.
     pub fn is_same(&self, other: &ObjectKey) -> bool {
         self.token == other.token && self.file.is_same(&other.file)
     }
 }
 
 impl Region {
-    /// From the first element along each dimension to the last; everything if these are not known.
+    /// Returns the region between the first and the last element along each dimension; everything
+    /// if these are not known.
     pub fn between(bounds: Option<(Vec<u64>, Vec<u64>)>) -> Region {
         let Some((low, high)) = bounds else {
             return Region::Everything;
@@ -95,7 +96,7 @@ impl Region {
         )
     }
 
-    /// The region made of whole chunks.
+    /// Returns the region extended to whole chunks.
     #[must_use]
     pub fn of_chunks(self, chunk: &[u64]) -> Region {
         match self {
@@ -111,8 +112,8 @@ impl Region {
         }
     }
 
-    /// The region made of whole blocks. A block of another number of dimensions is one of the dataset
-    /// seen as one row.
+    /// Returns the region extended to whole blocks. A block with another number of dimensions
+    /// belongs to a one-dimensional view of the dataset.
     #[must_use]
     pub fn of_blocks(self, block: &[u64]) -> Region {
         match self {
@@ -166,7 +167,8 @@ impl AccessSet {
         }
     }
 
-    /// With whole blocks of the elements, where some of each are written back as they were.
+    /// Extends the elements to whole blocks, because the other elements of each are written back
+    /// unchanged.
     #[must_use]
     pub fn of_blocks(self, block: &[u64]) -> AccessSet {
         match self {
@@ -183,9 +185,9 @@ impl AccessSet {
         }
     }
 
-    /// What HDF5 touches when it carries such a transfer out itself. When it writes, its buffers reach
-    /// further than what is selected: it may write elements beside that as it has found them before. Nor
-    /// does it read any of a dataset that has neither storage yet nor a fill value.
+    /// Returns what HDF5 touches when it carries out such a transfer itself. Its buffers extend
+    /// past the selection, so a write may also write neighbouring elements as HDF5 found them
+    /// earlier. A read of a dataset without storage and fill value reads nothing.
     #[must_use]
     pub fn by_hdf5(self) -> AccessSet {
         match self {
@@ -205,17 +207,17 @@ impl AccessSet {
         }
     }
 
-    /// Whether it is elements of one dataset.
+    /// Returns whether this is a set of elements of one dataset.
     pub fn is_elements(&self) -> bool {
         matches!(self, AccessSet::Elements { .. })
     }
 
-    /// Whether it lies in this file, as far as that is told.
+    /// Returns whether the set is in this file, as far as that is known.
     pub fn is_in(&self, file: &FileKey) -> bool {
         matches!(self, AccessSet::All(_)) || self.files().iter().any(|own| own.is_same(file))
     }
 
-    /// Whether two operations do not give the same in either order.
+    /// Returns whether two operations may give different results in different orders.
     pub fn conflicts(&self, other: &AccessSet) -> bool {
         if self.access() == Access::Read && other.access() == Access::Read {
             return false;

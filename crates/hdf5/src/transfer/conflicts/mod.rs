@@ -1,4 +1,4 @@
-//! Which operations are under way, what they read and write, and what has to come after them.
+//! Operations in flight: what they read and write, and what must wait for them.
 
 mod access;
 mod failures;
@@ -23,7 +23,7 @@ pub use pending::{
 use crate::dataset::FileInfo;
 use crate::library::Session;
 
-/// The key of a file that Penstock has opened itself.
+/// Returns the key of a file that Penstock has opened itself.
 pub fn key_of_file(file: &Arc<File>) -> Option<FileKey> {
     let metadata = file.metadata().ok()?;
     Some(FileKey {
@@ -32,12 +32,12 @@ pub fn key_of_file(file: &Arc<File>) -> Option<FileKey> {
     })
 }
 
-/// HDF5's number of the open file that an object lies in.
+/// Returns HDF5's number of the open file that contains an object.
 pub fn number_of_file(session: &Session<'_>, object: hid_t) -> Result<u64> {
     session.object(object).map(|(number, _)| number)
 }
 
-/// The key of a dataset, or another object, in a file that is described.
+/// Returns the key of a dataset, or of another object, in the file that `file` describes.
 pub fn key_of_object(session: &Session<'_>, object: hid_t, file: &FileInfo) -> Result<ObjectKey> {
     let (number, token) = session.object(object)?;
     Ok(ObjectKey {
@@ -49,10 +49,10 @@ pub fn key_of_object(session: &Session<'_>, object: hid_t, file: &FileInfo) -> R
     })
 }
 
-/// The identity of an open file.
+/// Returns the identity of an open file.
 fn identity_of(descriptor: i32) -> Option<Identity> {
     let mut status = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: there is a place for the answer, which is filled where the call succeeds.
+    // SAFETY: the result has a place, which `fstat` fills if it succeeds.
     unsafe {
         (libc::fstat(descriptor, status.as_mut_ptr()) == 0).then(|| {
             let status = status.assume_init();
@@ -61,14 +61,15 @@ fn identity_of(descriptor: i32) -> Option<Identity> {
     }
 }
 
-/// The identities of open files by HDF5's numbers of them; those of the files that were asked for last.
+/// The identities of the open files that were queried last, by HDF5's number.
 static KNOWN: Mutex<Vec<(Copy, u64, Option<Identity>)>> = Mutex::new(Vec::new());
 
 fn known() -> MutexGuard<'static, Vec<(Copy, u64, Option<Identity>)>> {
     KNOWN.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The identity of the file that HDF5 has open under a number, if [`identity_of_file`] has found it.
+/// Returns the identity of the file that HDF5 has open under a number, if [`identity_of_file`] has
+/// found it.
 pub fn known_identity(hdf5: &Hdf5, number: u64) -> Option<Option<Identity>> {
     let copy = Copy::of(hdf5);
     let known = known();
@@ -78,9 +79,9 @@ pub fn known_identity(hdf5: &Hdf5, number: u64) -> Option<Option<Identity>> {
     of_file.next().map(|file| file.2)
 }
 
-/// The identity of the file of an object, which HDF5 has open under a number.
+/// Returns the identity of an object's file, which HDF5 has open under this number.
 pub fn identity_of_file(session: &Session<'_>, object: hid_t, number: u64) -> Option<Identity> {
-    /// Files whose identity is kept.
+    /// Largest number of files whose identities are stored.
     const MOST: usize = 64;
     let file = FileInfo::of(session, object).ok()?;
     let identity = file.descriptor.and_then(identity_of);
@@ -92,13 +93,13 @@ pub fn identity_of_file(session: &Session<'_>, object: hid_t, number: u64) -> Op
     identity
 }
 
-/// This copy of HDF5 numbers its files anew: nothing is kept of [`identity_of_file`].
+/// Drops the identities of a copy of HDF5 that is about to number its files anew.
 pub fn forget_identities(hdf5: &Hdf5) {
     let copy = Copy::of(hdf5);
     known().retain(|file| file.0 != copy);
 }
 
-/// The identity of the file with this name.
+/// Returns the identity of the file with this name.
 pub fn identity(path: &Path) -> Option<Identity> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))

@@ -1,4 +1,4 @@
-//! Which operations of the process are pending, and which of them another one has to wait for.
+//! The pending operations of the process, and which of them another operation must wait for.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -11,74 +11,76 @@ use super::access::{AccessSet, FileKey};
 use super::failures::Failures;
 use crate::transfer::unsettled;
 
-/// How much of an operation a thread is to do.
+/// How far a thread is to carry an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// What is queued stays so.
+    /// Queued work stays queued.
     Begun,
-    /// Not what comes after other operations: it needs a call of HDF5 around it.
+    /// Everything except work that comes after other operations, which needs a surrounding call of
+    /// HDF5.
     Bytes,
-    /// All of it.
+    /// Everything.
     All,
 }
 
-/// The time that is left, or none if it takes as long as it takes.
+/// Returns the time that is left; `None` without a time limit.
 pub type Left<'a> = &'a dyn Fn() -> Option<Duration>;
 
-/// An operation that may be under way, as seen by what comes after it.
+/// An operation that may be in flight, as seen by operations that come after it.
 ///
-/// It is used by threads that are inside a call of its HDF5, or hold the lock that guards it.
+/// Its methods are called by threads that are inside a call of its HDF5, or hold the lock that
+/// guards it.
 pub trait Pending: Send + Sync {
-    /// Does what only this thread can do, and waits for the rest as long as there is time. Whether the
-    /// operation has ended, or this thread cannot wait for it because it is in the middle of it.
+    /// Does what only this thread can do, and waits for the rest until the time limit. Returns
+    /// whether the operation has ended, or cannot be waited for because this thread is inside it.
     fn go_on(self: Arc<Self>, left: Left<'_>, effort: Effort) -> bool;
 
-    /// Waits until it has ended, as far as this thread can wait for it now.
+    /// Waits until the operation has ended, as far as this thread can wait for it now.
     fn finish(self: Arc<Self>);
 
-    /// Whether nothing goes on any more, though it may have failed and nobody was told.
+    /// Returns whether the operation has stopped, even if its failure is not reported yet.
     fn has_ended(&self) -> bool;
 
-    /// Begins what is queued, on any thread.
+    /// Begins queued work, on any thread.
     fn begin(&self) {}
 
-    /// Whether somebody holds a request of it, by which its outcome is asked for.
+    /// Returns whether somebody holds a request of it that will report its outcome.
     fn has_request(&self) -> bool;
 
-    /// Whether its failure is told there.
+    /// Returns whether its failure is reported to these failures.
     fn tells(&self, _failures: &Arc<Failures>) -> bool {
         false
     }
 
-    /// Whether nobody has to wait for it any more, nor has to be told of its outcome.
+    /// Returns whether nobody has to wait for it, or to be told of its outcome, any more.
     fn is_over(&self) -> bool;
 
-    /// Why a write to the open file with this number has failed, if nobody was told so, nor will be by a
-    /// request. The caller tells.
+    /// Returns why a write to the open file with this number has failed, if that was not reported
+    /// and no request will report it. The caller must report it.
     fn untold_failure(&self, _file: u64) -> Option<Error> {
         None
     }
 
-    /// Whoever holds it was told of its failure.
+    /// Records that its failure was reported.
     fn told(&self) {}
 
-    /// Whether it is finished when the process exits, without a call of HDF5 around it.
+    /// Returns whether it is finished at process exit without a surrounding call of HDF5.
     fn finishes_at_exit(&self) -> bool {
         false
     }
 }
 
-/// A copy of HDF5: its operations are carried on by threads that call it, never by those of another.
+/// A copy of HDF5. Only threads that call this copy make progress on its operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy(usize);
 
 impl Copy {
-    /// The copy that a table of functions belongs to.
+    /// Returns the copy to which a table of functions belongs.
     pub fn of(hdf5: &Hdf5) -> Copy {
         Copy::of_address(hdf5.copy())
     }
 
-    /// The copy with a function at this address.
+    /// Returns the copy with a function at this address.
     pub(super) const fn of_address(address: usize) -> Copy {
         Copy(address)
     }
@@ -105,7 +107,7 @@ impl<T: Clone> Table<T> {
         }
     }
 
-    /// Adds an operation. The number given back tells it from all others.
+    /// Adds an operation and returns its unique number.
     pub(super) fn enter(&mut self, copy: Copy, sets: Vec<AccessSet>, operation: T) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -123,7 +125,7 @@ impl<T: Clone> Table<T> {
         at.ok().map(|at| self.entries.remove(at).operation)
     }
 
-    /// Takes those out of which `is_over` says so.
+    /// Removes and returns the operations for which `is_over` is true.
     pub(super) fn prune(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
         let mut over = Vec::new();
         self.entries.retain(|entry| {
@@ -136,7 +138,8 @@ impl<T: Clone> Table<T> {
         over
     }
 
-    /// Those of a copy of HDF5 that conflict with an access set, or of which `also` says so.
+    /// Returns the operations of a copy of HDF5 that conflict with an access set or for which
+    /// `also` is true.
     pub(super) fn before_or(
         &self,
         copy: Copy,
@@ -150,14 +153,14 @@ impl<T: Clone> Table<T> {
         self.chosen(is_before)
     }
 
-    /// Those that read or write a file.
+    /// Returns the operations that read or write a file.
     pub(super) fn in_file(&self, copy: Copy, file: &FileKey) -> Vec<T> {
         let is_in =
             |entry: &&Entry<T>| entry.copy == copy && entry.sets.iter().any(|own| own.is_in(file));
         self.chosen(is_in)
     }
 
-    /// The oldest ones of a copy of HDF5.
+    /// Returns the oldest operations of a copy of HDF5.
     pub(super) fn oldest(&self, copy: Copy, most: usize) -> Vec<T> {
         let of_copy = self.entries.iter().filter(|entry| entry.copy == copy);
         of_copy
@@ -185,15 +188,15 @@ pub type Shared = Arc<dyn Pending>;
 
 static PENDING: Mutex<Table<Shared>> = Mutex::new(Table::new());
 
-/// `None` in the child of a fork, where nothing goes on: what was pending is the parent's, which may
-/// have held the lock.
+/// Locks the table. Returns `None` in the child of a fork, where no operation makes progress:
+/// pending operations belong to the parent, which may have held the lock.
 fn pending() -> Option<MutexGuard<'static, Table<Shared>>> {
     refuse_fork().ok()?;
     Some(PENDING.lock().unwrap_or_else(|e| e.into_inner()))
 }
 
-/// Does `act` with the table. What leaves it is dropped without its lock: with the last handle of an
-/// operation identifiers go, whose closing may come back here.
+/// Calls `act` with the table. Removed operations are dropped after the lock is released: dropping
+/// the last handle of an operation closes identifiers, which may come back here.
 fn with<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> (T, Vec<Shared>)) -> T {
     let Some(mut table) = pending() else {
         return nothing;
@@ -216,7 +219,7 @@ fn with_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
     })
 }
 
-/// Makes it one that others wait for. What it gives back takes it out.
+/// Adds an operation for others to wait for, and returns its number for [`leave`].
 pub fn enter(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) -> u64 {
     with(0, |table| {
         let number = table.enter(Copy::of(hdf5), sets, Arc::clone(operation));
@@ -224,47 +227,48 @@ pub fn enter(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) -> u64 {
     })
 }
 
-/// Takes an operation out that [`enter`] has numbered.
+/// Removes the operation that [`enter`] has numbered.
 pub fn leave(number: u64) {
     with((), |table| ((), table.leave(number).into_iter().collect()));
 }
 
-/// Whether nothing is under way, but for failures that are left to be told; then there is no order to keep.
+/// Returns whether no operation is in flight, so that there is no order to keep; failures may still
+/// be unreported.
 pub fn is_idle() -> bool {
     with_current(true, |table| {
         table.are_all(|operation| operation.has_ended())
     })
 }
 
-/// Whether nothing is under way, and no failure left to be told.
+/// Returns whether no operation is in flight and no failure unreported.
 pub fn is_empty() -> bool {
     with_current(true, |table| table.len() == 0)
 }
 
-/// The pending operations that conflict with an access set, and those of which `also` says so.
+/// Returns the pending operations that conflict with an access set or for which `also` is true.
 pub fn before_or(hdf5: &Hdf5, set: &AccessSet, also: impl Fn(&Shared) -> bool) -> Vec<Shared> {
     with_current(Vec::new(), |table| {
         table.before_or(Copy::of(hdf5), set, also)
     })
 }
 
-/// The pending operations that conflict with an access set.
+/// Returns the pending operations that conflict with an access set.
 pub fn before(hdf5: &Hdf5, set: &AccessSet) -> Vec<Shared> {
     before_or(hdf5, set, |_| false)
 }
 
-/// Those that touch a file, with those of which nobody was told yet that they have failed.
+/// Returns the operations that touch a file, including failed ones that were not reported yet.
 pub fn in_file(hdf5: &Hdf5, file: &FileKey) -> Vec<Shared> {
     with_current(Vec::new(), |table| table.in_file(Copy::of(hdf5), file))
 }
 
-/// Up to `most` operations, the oldest first.
+/// Returns up to `most` operations, oldest first.
 pub fn oldest(hdf5: &Hdf5, most: usize) -> Vec<Shared> {
     with_current(Vec::new(), |table| table.oldest(Copy::of(hdf5), most))
 }
 
-/// No file is there any more that could tell of the failures of operations, of the copy of HDF5 with a
-/// function at this address.
+/// Discards unreported failures of the copy of HDF5 with a function at this address: it has no file
+/// left that could report them.
 pub fn forget(copy: usize) {
     let copy = Copy::of_address(copy);
     for operation in with_current(Vec::new(), |table| table.oldest(copy, usize::MAX)) {
@@ -274,9 +278,9 @@ pub fn forget(copy: usize) {
     }
 }
 
-/// Waits for the pending operations that conflict with an access set. How many have ended meanwhile:
-/// not those that had before and stay because nobody was told of their failure, nor those that this thread
-/// cannot wait for.
+/// Waits for the pending operations that conflict with an access set. Returns how many have ended
+/// meanwhile: this excludes those that had ended before and stay because their failure is
+/// unreported, and those that this thread cannot wait for.
 pub fn finish_before(hdf5: &Hdf5, set: &AccessSet) -> usize {
     let before = before(hdf5, set);
     let goes_on = before.iter().filter(|operation| !operation.has_ended());

@@ -1,25 +1,25 @@
-//! How much the GPU decodes and how much the CPU, so that both are done at the same time.
+//! Divides decoding between GPU and CPU so that both finish at the same time.
 //!
-//! The GPU takes a fixed time for a chunk, however few there are, as one warp decodes it; with
-//! enough chunks at a time its whole rate counts. The rates are those seen in this process.
+//! One warp decodes one chunk, so the GPU takes the same time for few chunks as for one; it reaches
+//! its full rate only with enough chunks at a time. The rates are those measured in this process.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use penstock_codec::gpu::nvcomp::Method;
 
-/// Bytes per second, decoded.
+/// Decoded bytes per second.
 struct Rates {
-    /// One worker, from the file into a slot.
+    /// Rate of one worker, from the file to a slot.
     cpu: AtomicU64,
-    /// The GPU with one chunk, and with as many as it can hold.
+    /// Rate of the GPU with one chunk, and with as many as it can hold.
     gpu_single: AtomicU64,
     gpu_all: AtomicU64,
 }
 
 const MB: u64 = 1_000_000;
 
-/// What holds until it was measured: an H200 and a core of its host.
+/// Initial values until the first measurement: those of an H200 and of one core of its host.
 static DEFLATE: Rates = Rates::new(400 * MB, 22 * MB, 30_000 * MB);
 static LZ4: Rates = Rates::new(1500 * MB, 60 * MB, 60_000 * MB);
 static ZSTD: Rates = Rates::new(900 * MB, 20 * MB, 25_000 * MB);
@@ -42,7 +42,7 @@ impl Rates {
     }
 }
 
-/// Lets a new measurement count for a quarter.
+/// Updates a rate: a new measurement has a weight of one quarter.
 fn learn(rate: &AtomicU64, bytes: u64, time: Duration) {
     let seconds = time.as_secs_f64();
     if bytes == 0 || seconds <= 0.0 {
@@ -58,7 +58,7 @@ pub(super) struct Balance {
     workers: u64,
 }
 
-/// Fewer chunks are not worth a batch.
+/// Smallest number of chunks that is worth a batch.
 const LEAST: u64 = 16;
 
 impl Balance {
@@ -69,14 +69,14 @@ impl Balance {
         }
     }
 
-    /// One worker has decoded so many bytes.
+    /// Records that one worker has decoded this many bytes.
     pub(super) fn cpu_did(&self, bytes: u64, time: Duration) {
         if let Some(method) = self.method {
             learn(&Rates::of(method).cpu, bytes, time);
         }
     }
 
-    /// The GPU has decoded a batch of chunks.
+    /// Records that the GPU has decoded a batch of chunks.
     pub(super) fn gpu_did(&self, chunks: u64, chunk: u64, time: Duration) {
         let Some(method) = self.method else { return };
         let rates = Rates::of(method);
@@ -87,7 +87,7 @@ impl Balance {
         }
     }
 
-    /// How many chunks at a time the GPU needs for its whole rate.
+    /// Returns how many chunks at a time the GPU needs to reach its full rate.
     pub(super) fn saturation(&self) -> u64 {
         self.method.map_or(0, |method| {
             let rates = Rates::of(method);
@@ -95,7 +95,7 @@ impl Balance {
         })
     }
 
-    /// How many of `chunks` chunks of `chunk` decoded bytes the GPU should have.
+    /// Returns how many of `chunks` chunks, each of `chunk` decoded bytes, the GPU should decode.
     pub(super) fn share(&self, chunks: u64, chunk: u64) -> u64 {
         let Some(method) = self.method else { return 0 };
         let rates = Rates::of(method);
@@ -106,7 +106,7 @@ impl Balance {
     }
 }
 
-/// The greatest number with which the GPU is done no later than the CPU with the rest.
+/// Returns the largest share with which the GPU finishes no later than the CPU with the rest.
 fn share_of(chunks: f64, chunk: f64, cpu: f64, single: f64, all: f64) -> f64 {
     let by_rate = chunks * all / (all + cpu);
     let is_slow_enough = by_rate * chunk / all >= chunk / single;

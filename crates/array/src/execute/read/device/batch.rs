@@ -1,4 +1,5 @@
-//! GpuBatches of chunks that the GPU decodes: from the feed, through loading, to what became of them.
+//! Batches of chunks that the GPU decodes: their way from the work queue through loading to the
+//! results.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -20,22 +21,23 @@ use crate::execute::bound::BoundPlan;
 use crate::execute::device::ALIGNMENT;
 use crate::execute::device::scratch::Scratch;
 
-/// Filters of which the GPU undoes the greater part.
+/// Filters that the GPU undoes for the most part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GpuFilters {
     pub method: Method,
     method_at: usize,
-    /// Place of the checksum around it all, which the CPU checks while it loads.
+    /// Position of the outermost checksum filter, which the CPU verifies while it loads.
     pub fletcher: Option<usize>,
 }
 
 impl GpuFilters {
-    /// Shuffle, if any; what nvCOMP knows; a checksum, if any: in the order of encoding.
+    /// Accepts, in order of encoding: an optional shuffle, a filter that the GPU decodes, an
+    /// optional checksum.
     fn of(filters: &[Filter]) -> Option<GpuFilters> {
         const SHUFFLE: u32 = 2;
         const FLETCHER32: u32 = 3;
         let mut rest = filters.iter().enumerate().peekable();
-        // The kernel that places the elements undoes it.
+        // The kernel that places the elements undoes the shuffle.
         let _ = rest.next_if(|(_, f)| f.id == SHUFFLE);
         let (method_at, method) = rest.next()?;
         let fletcher = rest.next_if(|(_, f)| f.id == FLETCHER32);
@@ -49,12 +51,12 @@ impl GpuFilters {
         })
     }
 
-    /// Whether the checksum was left out of a chunk.
+    /// Returns whether the chunk has a checksum, which the filter mask may skip.
     pub(super) fn has_fletcher(&self, job: &ChunkJob) -> bool {
         self.fletcher.is_some_and(|at| job.mask >> at & 1 == 0)
     }
 
-    /// GPU memory that a chunk takes; `None` if it is for the CPU.
+    /// Returns the GPU memory that a chunk needs; `None` if the CPU must decode it.
     fn needs(&self, job: &ChunkJob, bound: &BoundPlan) -> Option<u64> {
         let most = self.method.max_decodable() as u64;
         let boxes = job.box_count();
@@ -63,7 +65,7 @@ impl GpuFilters {
             && job.mask >> self.method_at & 1 == 0
             && job.decoded_size <= most
             && job.stored_size <= most;
-        // nvCOMP needs as much again to work in.
+        // nvCOMP needs temporary memory of this size in addition.
         let temp = match self.method {
             Method::Zstd => 3 * job.decoded_size,
             Method::Deflate | Method::Lz4 => 0,
@@ -75,8 +77,8 @@ impl GpuFilters {
         fits.then(|| stored_room(job.stored_size) + decoded + temp + boxes * TABLES)
     }
 
-    /// The place in the destination where a chunk is decoded to, instead of memory of ours. Only
-    /// the kernel of our own writes nowhere else, whatever it is given.
+    /// Returns the place in the destination to which a chunk is decoded directly. Only Penstock's
+    /// own kernel never writes outside the place, whatever its input.
     fn place(&self, job: &ChunkJob, bound: &BoundPlan) -> Option<u64> {
         let fits = self.method == Method::Deflate
             && job.decoded_size >= IN_PLACE_FROM
@@ -85,57 +87,58 @@ impl GpuFilters {
     }
 }
 
-/// Chunks of a batch at most: what is said of them goes through one slot.
+/// Largest number of chunks in a batch: their tables must fit into one slot.
 const MOST_JOBS: u64 = 1 << 16;
-/// Chunks of which more boxes are wanted are for the CPU, which brings their tables bit by bit.
+/// Chunks with more boxes are left to the CPU, which uploads their tables in parts.
 const MOST_BOXES: u64 = 64;
-/// Bytes that are said of a box, about.
+/// Approximate size of a box in the tables.
 const TABLES: u64 = 128;
 
-/// Chunks from this size on are decoded in their places: the GPU needs many at a time, for which
-/// there is not memory enough if they are large.
+/// Smallest chunk that is decoded directly into its place: the GPU needs many chunks at a time, and
+/// large ones would take too much memory.
 const IN_PLACE_FROM: u64 = 128 << 10;
 
 /// A batch that workers load.
 pub(super) struct GpuBatch {
-    /// The number of its plan.
+    /// Number of its plan.
     pub plan: usize,
     pub filters: GpuFilters,
     pub jobs: Vec<ChunkJob>,
     /// Where each job's decoded bytes go.
     pub outputs: Vec<Output>,
-    /// Where the stored bytes go, and how many of its bytes are taken.
+    /// Memory for the stored bytes, and how many bytes of it are taken.
     pub stored: Scratch,
     pub taken: AtomicU64,
     decoded: Scratch,
     pub queue: Mutex<CopyQueue>,
-    /// Jobs that no worker has begun to load, and those that were loaded.
+    /// Number of jobs whose loading has begun, and number of jobs loaded.
     pub next: AtomicUsize,
     pub loaded: AtomicUsize,
     pub found: Mutex<Found>,
 }
 
-/// Where a chunk is decoded to, on the GPU.
+/// Where the GPU decodes a chunk to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Output {
     pub address: u64,
-    /// It is the chunk's place in the destination, where it has to be unshuffled or changed yet.
+    /// Whether this is the chunk's place in the destination, where it may still have to be
+    /// unshuffled or converted.
     pub in_place: bool,
 }
 
-/// What loading found.
+/// The results of loading.
 #[derive(Default)]
 pub(super) struct Found {
     pub entries: Vec<Entry>,
-    /// Jobs that the CPU has to decode.
+    /// Jobs that the CPU must decode.
     pub again: Vec<usize>,
-    /// Tables for the kernel that places elements, of jobs that are not in place.
+    /// Tables for the kernel that places elements, for jobs that are not decoded in place.
     pub places: Vec<PlaceTable>,
-    /// Number of elements that all jobs but the ones above bring.
+    /// Number of elements of all jobs except those that the CPU must decode.
     pub elements: u64,
 }
 
-/// A piece of a chunk that nvCOMP decodes. Addresses are on the GPU.
+/// A piece of a chunk that the GPU decodes. Addresses are on the GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub job: usize,
@@ -143,12 +146,12 @@ pub(super) struct Entry {
     pub input_size: u64,
     pub output: u64,
     pub room: u64,
-    /// Where the chunk's Adler-32 is, on its first piece.
+    /// Address of the chunk's Adler-32 checksum, in the entry of its first piece.
     pub checksum: Option<u64>,
 }
 
 impl GpuBatch {
-    /// Decoded bytes of a chunk.
+    /// Returns the decoded size of a chunk.
     fn chunk(&self) -> u64 {
         self.jobs.first().map_or(1, |job| job.decoded_size)
     }
@@ -165,14 +168,14 @@ impl GpuBatch {
         self.stored.bytes + self.decoded.bytes
     }
 
-    /// Gives the memory back when all that is queued is done.
+    /// Releases the memory once all queued work has finished.
     fn release(&self) {
         let mut queue = self.queue();
         self.stored.release(&mut queue);
         self.decoded.release(&mut queue);
     }
 
-    /// Room in the memory for stored bytes.
+    /// Takes room in the memory for stored bytes; `None` if there is not enough.
     pub(super) fn take(&self, bytes: u64) -> Option<u64> {
         let bytes = bytes.next_multiple_of(ALIGNMENT as u64);
         let at = self.taken.fetch_add(bytes, Relaxed);
@@ -180,7 +183,7 @@ impl GpuBatch {
     }
 }
 
-/// Room that a chunk's stored bytes may need, wherever in them the pieces begin.
+/// Returns the room for a chunk's stored bytes, including the alignment of its pieces.
 fn stored_room(stored: u64) -> u64 {
     (stored + ALIGNMENT as u64).next_multiple_of(ALIGNMENT as u64)
 }
@@ -189,7 +192,7 @@ fn stride(decoded: u64) -> u64 {
     decoded.next_multiple_of(ALIGNMENT as u64)
 }
 
-/// A batch that the GPU is at, or has been.
+/// A batch that the GPU is decoding or has decoded.
 pub(super) struct Launched {
     pub batch: Arc<GpuBatch>,
     pub results: Results,
@@ -198,15 +201,15 @@ pub(super) struct Launched {
 
 /// All batches of one request.
 pub(super) struct GpuBatches {
-    /// Of each bound.
+    /// The filters of each plan.
     filters: Vec<Option<GpuFilters>>,
     pub nvcomp: Option<Nvcomp>,
     decoder: Decoder,
     scratch: u64,
     balance: Balance,
-    /// The GPU decodes anything at all.
+    /// Whether the GPU decodes any chunk.
     has_gpu: bool,
-    /// No further batch is begun.
+    /// Whether no further batch will be started.
     closed: AtomicBool,
     state: Mutex<State>,
     workers: AtomicUsize,
@@ -233,14 +236,14 @@ impl GpuBatches {
         });
         let mut filters: Vec<Option<GpuFilters>> = all.collect();
         let method = filters.iter().flatten().map(|f| f.method).next();
-        // nvCOMP may write anywhere when it is given a damaged chunk, so it is asked for
+        // nvCOMP may write out of bounds when its input is damaged, so it is used only on request
         // (docs/decisions/0007).
         let nvcomp = match (method, decoder) {
             (Some(Method::Lz4 | Method::Zstd), Decoder::Gpu) => Nvcomp::open().ok(),
             _ => None,
         };
         let method = method.filter(|m| *m == Method::Deflate || nvcomp.is_some());
-        // The rates are those of one method.
+        // The measured rates apply to one method.
         let fits = |f: &GpuFilters| Some(f.method) == method;
         filters.iter_mut().for_each(|of| *of = of.filter(fits));
         GpuBatches {
@@ -264,12 +267,12 @@ impl GpuBatches {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Begins a batch if the GPU should have more.
+    /// Starts a batch if the GPU should have more work.
     pub(super) fn begin(&self, duty: &DeviceRead, lent: &mut Lent<'_>) -> Result<()> {
         if self.closed.load(Relaxed) {
             return Ok(());
         }
-        // Somebody else is at it.
+        // Another worker is starting one.
         let Ok(mut state) = self.state.try_lock() else {
             return Ok(());
         };
@@ -287,13 +290,13 @@ impl GpuBatches {
                 .saturating_sub(state.in_flight_chunks),
         };
         if wanted == 0 {
-            // What is left only shrinks.
+            // The remaining work only shrinks.
             self.closed
                 .store(state.in_flight_chunks == 0 || left == 0, Relaxed);
             return Ok(());
         }
-        // As many chunks as the GPU can hold at a time come in one batch where only half of them
-        // would have memory in two.
+        // As many chunks as the GPU can hold at a time form one batch if two batches had memory for
+        // only half of them each.
         let full = self.balance.saturation().saturating_mul(stride(chunk));
         let full = full.saturating_add(full / 2);
         let most = if full > self.scratch / 2 {
@@ -320,7 +323,7 @@ impl GpuBatches {
                 state.loading = Some(Arc::new(batch));
                 Ok(())
             }
-            // The CPU needs less memory on the GPU.
+            // The CPU needs less GPU memory.
             Err((error, jobs)) if error.kind() == Kind::Memory => {
                 self.closed.store(true, Relaxed);
                 duty.queue.put_back(plan, jobs);
@@ -369,7 +372,7 @@ impl GpuBatches {
         });
         match made {
             Ok((mut queue, stored, decoded)) => {
-                // Loaders copy on queues of their own, which have to find the memory there.
+                // Loaders copy on their own queues, which must wait for this allocation.
                 if let Err(error) = queue.mark(ALLOCATED) {
                     stored.release(&mut queue);
                     decoded.release(&mut queue);
@@ -396,7 +399,7 @@ impl GpuBatches {
         }
     }
 
-    /// The batch that is to be loaded, if some of it was not begun.
+    /// Returns the batch to load if some of its jobs are not begun.
     pub(super) fn to_load(&self) -> Option<Arc<GpuBatch>> {
         if !self.has_gpu {
             return None;
@@ -406,14 +409,14 @@ impl GpuBatches {
         (batch.next.load(Relaxed) < batch.jobs.len()).then(|| Arc::clone(batch))
     }
 
-    /// The batch is loaded, and what decodes it is queued.
+    /// Records that the batch is loaded and its decoding queued.
     pub(super) fn launched(&self, launched: Launched) {
         let mut state = self.lock();
         state.loading = None;
         state.under_way.push_back(launched);
     }
 
-    /// A batch that the GPU is done with.
+    /// Returns a batch that the GPU has finished.
     pub(super) fn done(&self) -> Result<Option<Launched>> {
         if !self.has_gpu {
             return Ok(None);
@@ -432,7 +435,7 @@ impl GpuBatches {
         })
     }
 
-    /// Waits for the batch that is under way for the longest time; `None` if there is none.
+    /// Waits for the oldest batch in flight; `None` if there is none.
     pub(super) fn wait(&self) -> Result<Option<Launched>> {
         let Some(first) = self.lock().under_way.pop_front() else {
             return Ok(None);
@@ -441,14 +444,14 @@ impl GpuBatches {
         match waited {
             Ok(()) => Ok(Some(first)),
             Err(error) => {
-                // The last worker to leave sees to it.
+                // The last worker to leave handles it.
                 self.lock().under_way.push_back(first);
                 Err(error)
             }
         }
     }
 
-    /// Takes note of a batch whose results were seen, and gives its memory back.
+    /// Records a batch whose results were read, and releases its memory.
     pub(super) fn settled(&self, launched: &Launched, went_well: bool) {
         let batch = &launched.batch;
         if went_well {
@@ -471,7 +474,8 @@ impl GpuBatches {
         self.workers.fetch_add(1, SeqCst);
     }
 
-    /// One worker is done. With the last one all batches end, also those of a request that failed.
+    /// Records that one worker has finished. The last one ends all batches, also those of a failed
+    /// request.
     pub(super) fn leave(&self) -> Result<()> {
         if self.workers.fetch_sub(1, SeqCst) > 1 {
             return Ok(());
@@ -496,6 +500,6 @@ impl GpuBatches {
     }
 }
 
-/// Marks on a batch's queue: its memory is there; all of it is decoded and placed.
+/// Marks on a batch's queue: its memory is allocated; all its chunks are decoded and placed.
 pub(super) const ALLOCATED: usize = 0;
 pub(super) const DECODED: usize = 1;

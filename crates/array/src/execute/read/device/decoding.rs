@@ -1,4 +1,4 @@
-//! What decodes the pieces of a batch: the kernel of our own for deflate, nvCOMP for LZ4 and Zstd.
+//! The decoders of a batch's pieces: Penstock's own kernel for deflate, nvCOMP for LZ4 and Zstd.
 
 use penstock_codec::gpu::nvcomp::{self, Batch as NvBatch, Method, Nvcomp};
 use penstock_codec::gpu::{InflateTable, Inflated, Kernels};
@@ -16,7 +16,7 @@ pub(super) enum Decoding {
     Nvcomp { library: Nvcomp, method: Method },
 }
 
-/// Arrays of nvCOMP's that are uploaded: inputs, their sizes, outputs, the room at each.
+/// nvCOMP's input arrays: inputs, their sizes, outputs, and the room at each output.
 const COLUMNS: [Column; 4] = [|e| e.input, |e| e.input_size, |e| e.output, |e| e.room];
 type Column = fn(&Entry) -> u64;
 
@@ -25,7 +25,7 @@ fn column(count: usize) -> usize {
 }
 
 impl Decoding {
-    /// `nvcomp` is there where the method needs it.
+    /// Returns the decoder; `nvcomp` must be given if the method needs it.
     pub(super) fn new(
         method: Method,
         nvcomp: Option<Nvcomp>,
@@ -44,7 +44,7 @@ impl Decoding {
         Some(Decoding::Inflate(table))
     }
 
-    /// Bytes of the tables.
+    /// Returns the size of the tables in bytes.
     pub(super) fn size(&self, entries: &[Entry]) -> usize {
         match self {
             Decoding::Inflate(table) => table.size(),
@@ -66,7 +66,7 @@ impl Decoding {
         }
     }
 
-    /// Bytes in which the GPU says how it went.
+    /// Returns the size in bytes of the results that the GPU writes.
     pub(super) fn results_size(&self, entries: &[Entry]) -> usize {
         match self {
             Decoding::Inflate(table) => table.verdicts_size(),
@@ -74,17 +74,17 @@ impl Decoding {
         }
     }
 
-    /// Memory to work in.
+    /// Returns the size of the temporary memory.
     ///
     /// # Safety
-    /// `stream` is of the context that is current.
+    /// `stream` belongs to the current context.
     pub(super) unsafe fn temp_bytes(&self, entries: &[Entry], stream: CUstream) -> Result<u64> {
         match self {
             Decoding::Inflate(_) => Ok(0),
             Decoding::Nvcomp { library, method } => {
                 let total = entries.iter().map(|e| e.room).sum::<u64>() as usize;
                 let count = entries.len().max(1);
-                // SAFETY: passed on.
+                // SAFETY: upheld by the caller.
                 let bytes = unsafe {
                     library.decode_temp_bytes(*method, count, largest(entries), total, stream)
                 };
@@ -93,11 +93,11 @@ impl Decoding {
         }
     }
 
-    /// Queues the decoding. The tables are at `tables`, room for results at `results`.
+    /// Queues the decoding. The tables are at `tables`, room for the results at `results`.
     ///
     /// # Safety
-    /// All memory that the entries name stays until the stream has passed this; `stream` is of the
-    /// context, which is current.
+    /// All memory that the entries refer to stays valid until the stream has executed this;
+    /// `stream` belongs to the context, which is current.
     pub(super) unsafe fn queue(
         &self,
         entries: &[Entry],
@@ -107,7 +107,7 @@ impl Decoding {
         (context, stream): (&Context, CUstream),
     ) -> Result<()> {
         match self {
-            // SAFETY: passed on.
+            // SAFETY: upheld by the caller.
             Decoding::Inflate(table) => unsafe { kernels.inflate(table, tables, results, stream) }
                 .map_err(|e| placing::gpu_error(context, &e)),
             Decoding::Nvcomp { library, method } => {
@@ -125,13 +125,13 @@ impl Decoding {
                     temp: temp.address,
                     temp_bytes: temp.bytes as usize,
                 };
-                // SAFETY: passed on.
+                // SAFETY: upheld by the caller.
                 unsafe { library.decode(*method, &order, stream) }.map_err(placing::gpu_failed)
             }
         }
     }
 
-    /// Whether each entry was decoded, from the bytes of the results.
+    /// Returns whether each entry was decoded, from the bytes of the results.
     pub(super) fn outcomes(&self, entries: &[Entry], results: &[u8]) -> Vec<bool> {
         match self {
             Decoding::Inflate(_) => InflateTable::verdicts(results)

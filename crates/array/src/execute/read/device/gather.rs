@@ -1,5 +1,5 @@
-//! Boxes of a decoded chunk, gathered by the CPU in the order of their places, so that as few copies
-//! as possible bring them there.
+//! Gathers the boxes of a decoded chunk on the CPU in the order of their places, so that the fewest
+//! possible copies bring them there.
 
 use penstock_codec::convert::Change;
 
@@ -13,16 +13,16 @@ struct Axis {
     target: i64,
 }
 
-/// A box with its axes in the order of the target, from the longest stride to the shortest.
+/// A box whose axes are in the order of the target, from the longest stride to the shortest.
 pub(super) struct Gathering {
     element: ElementMapping,
-    /// Offset of the first element in the chunk, and of the first byte in the destination.
+    /// Offset of the first element in the chunk, and of the lowest byte in the destination.
     source: i64,
     target: u64,
     axes: Vec<Axis>,
 }
 
-/// What copies take: rows of `width` bytes that go to places `pitch` bytes apart.
+/// Rows for a 2-D copy: `width` bytes each, with starts `pitch` bytes apart.
 pub(super) struct Rows {
     pub target: u64,
     pub width: u64,
@@ -31,7 +31,7 @@ pub(super) struct Rows {
 }
 
 impl Gathering {
-    /// `strided.chunk` counts from the first byte that is there of the chunk.
+    /// Makes a gathering. `strided.chunk` counts from the chunk's first byte that is present.
     pub(super) fn new(element: ElementMapping, strided: &StridedBox) -> Gathering {
         let mut axes: Vec<Axis> = strided
             .axes
@@ -50,7 +50,7 @@ impl Gathering {
         let (mut source, mut target) = (strided.chunk as i64, strided.memory as i64);
         for axis in &mut axes {
             if axis.target < 0 {
-                // Gone through from its other end.
+                // A negative axis is traversed from its other end.
                 let last = axis.count as i64 - 1;
                 source += last * axis.source;
                 target += last * axis.target;
@@ -66,14 +66,14 @@ impl Gathering {
         }
     }
 
-    /// Bytes of all elements.
+    /// Returns the number of bytes of all elements.
     pub(super) fn bytes(&self) -> u64 {
         self.axes
             .iter()
             .fold(self.element.target, |all, axis| all * axis.count)
     }
 
-    /// Puts the elements one after the other.
+    /// Gathers the elements contiguously.
     pub(super) fn gather(&self, change: &Change, chunk: &[u8], dense: &mut [u8]) {
         let Some((inner, outer)) = self.axes.split_last() else {
             return;
@@ -97,7 +97,7 @@ impl Gathering {
         }
     }
 
-    /// The copies that bring the gathered elements to their places, in their order.
+    /// Returns the copies that bring the gathered elements to their places, in order.
     pub(super) fn copies(&self) -> impl Iterator<Item = Rows> + '_ {
         let (mut width, mut rest) = (self.element.target, self.axes.as_slice());
         while let Some((axis, outer)) = rest.split_last()
@@ -119,7 +119,7 @@ impl Gathering {
     }
 }
 
-/// Where each combination of the axes' indices begins, the last axis the fastest.
+/// The offset of each combination of the axes' indices; the last axis varies fastest.
 struct Starts {
     next: Option<i64>,
     /// Index, count and stride of each axis.
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use crate::boxes::BoxAxis;
 
-    /// A chunk of 2 x 3 bytes, whose rows become columns.
+    /// Returns a chunk of 2 x 3 bytes whose rows become columns.
     fn transposed(row: i64, column: i64, memory: u64) -> Gathering {
         let strided = StridedBox {
             chunk: 0,

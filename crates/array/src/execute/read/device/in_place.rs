@@ -1,5 +1,5 @@
-//! Chunks that the GPU has decoded in their places in the destination, where they are to be
-//! unshuffled and changed yet: through memory that holds some of them at a time.
+//! Chunks that the GPU has decoded in their places in the destination, but which must still be
+//! unshuffled or converted: they pass through temporary memory, a few at a time.
 
 use penstock_codec::convert::Change;
 use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
@@ -10,7 +10,7 @@ use super::batch::{Entry, GpuBatch};
 use crate::execute::device::ALIGNMENT;
 use crate::execute::device::placing::{self, Decoded};
 
-/// Those of a batch that are not in order as they are decoded.
+/// The chunks of a batch that are not in final form after decoding.
 pub(super) struct InPlace<'a> {
     duty: &'a DeviceRead,
     batch: &'a GpuBatch,
@@ -18,7 +18,7 @@ pub(super) struct InPlace<'a> {
     jobs: Vec<usize>,
 }
 
-/// Memory through which they go, unless a single one is larger.
+/// Size of the temporary memory, unless a single chunk is larger.
 const THROUGH: u64 = 64 << 20;
 
 impl<'a> InPlace<'a> {
@@ -41,14 +41,14 @@ impl<'a> InPlace<'a> {
         decoded.next_multiple_of(ALIGNMENT as u64)
     }
 
-    /// Bytes of memory that [`tables`](Self::tables) needs.
+    /// Returns the bytes of temporary memory that [`tables`](Self::tables) needs.
     pub(super) fn through(&self) -> u64 {
         let largest = self.jobs.iter().map(|job| self.size(*job)).max();
         largest.map_or(0, |largest| largest.max(THROUGH))
     }
 
-    /// Appends tables to be launched one after the other when the chunks are decoded: some chunks
-    /// out of the destination into the memory at `through`, and back to where they belong.
+    /// Appends tables to launch one after the other once the chunks are decoded: each pair moves
+    /// some chunks from the destination to the memory at `through`, and back to where they belong.
     pub(super) fn tables(&self, through: u64, tables: &mut Vec<PlaceTable>) -> Result<()> {
         let room = self.through();
         let mut used = room;

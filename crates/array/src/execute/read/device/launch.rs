@@ -1,4 +1,4 @@
-//! A loaded batch decoded and placed by the GPU, and what came of it.
+//! Decodes and places a loaded batch on the GPU, and evaluates the results.
 
 use penstock_codec::gpu::{Checksum, ChecksumTable, InflateTable};
 use penstock_engine::error::{Error, Kind, Result};
@@ -15,7 +15,7 @@ use crate::execute::device::ALIGNMENT;
 use crate::execute::device::placing;
 use crate::execute::device::scratch::Scratch;
 
-/// Where the GPU says how the decoding went.
+/// The memory to which the GPU writes the results of decoding.
 pub(super) struct Results {
     decoding: Decoding,
     scratch: Vec<Scratch>,
@@ -24,11 +24,11 @@ pub(super) struct Results {
     elements: u64,
     results_at: u64,
     verdicts_at: u64,
-    /// Entries of the verdicts on checksums.
+    /// Entries that the checksum results belong to.
     checked: Vec<usize>,
 }
 
-/// Parts of one piece of memory, one behind the other.
+/// Offsets of consecutive parts of one allocation.
 struct Parts {
     end: u64,
 }
@@ -42,7 +42,7 @@ impl Parts {
 }
 
 impl Results {
-    /// Queues all that turns the loaded bytes of a batch into elements in their places.
+    /// Queues all work that turns the loaded bytes of a batch into elements in their places.
     pub(super) fn launch(
         duty: &DeviceRead,
         batch: &GpuBatch,
@@ -65,14 +65,14 @@ impl Results {
         }
         let decoding = Decoding::new(batch.filters.method, duty.batches.nvcomp, &entries);
         let (Some(decoding), Some(kernels)) = (decoding, &duty.kernels) else {
-            let cause = "a batch was made that nothing on the GPU decodes";
+            let cause = "the GPU has no decoder for a batch";
             return Err(Error::new(Kind::Internal, cause));
         };
 
         let mut queue = batch.queue();
         let stream = queue.lend_stream();
         let in_place = InPlace::new(duty, batch, &entries);
-        // SAFETY: the stream is of the context that is current on this worker.
+        // SAFETY: the stream belongs to the context that is current on this worker.
         let temp = unsafe { decoding.temp_bytes(&entries, stream)? };
         let mut scratch = Vec::with_capacity(3);
         let mut take = |queue: &mut CopyQueue, bytes: u64| {
@@ -108,8 +108,8 @@ impl Results {
         };
         let (decoding, entries) = (&results.decoding, &results.entries);
         drop(queue);
-        // With the batch's queue unlocked: whoever waits for that lock may hold the slots that this
-        // worker has to wait for.
+        // Called with the batch's queue unlocked: whoever waits for that lock may hold the slots
+        // that this worker waits for.
         if let Err(error) = slots.ready(uploaded.max(1), lent) {
             results.release(batch);
             return Err(error);
@@ -123,13 +123,14 @@ impl Results {
                 table.write(&mut tables[*at as usize..]);
             }
             let start = tables.as_mut_ptr();
-            // SAFETY: the slot is left alone until the batch's queue has passed the copy, which is
+            // SAFETY: the slot is untouched until the batch's queue has executed the copy, which is
             // waited for below; the memory has room for it.
             unsafe { queue.copy(Direction::ToGpu, start, memory.address, uploaded as u64)? };
             queue.mark(DECODED)?;
             let failed = |e| placing::gpu_error(&duty.context, &e);
-            // SAFETY: all memory named in the tables belongs to the batch, which stays until it is
-            // settled, or to the caller, who vouches for it; the worker has the context current.
+            // SAFETY: all memory in the tables belongs to the batch, which lives until it is
+            // settled, or to the caller, who guarantees its validity; the context is current on
+            // this worker.
             unsafe {
                 let parts = (at(decoding_at), at(results_at));
                 let way = (&*duty.context, stream);
@@ -141,13 +142,13 @@ impl Results {
                     kernels.place(table, at(*offset), stream).map_err(failed)?;
                 }
             }
-            // The slot may be used again once the tables have been copied.
+            // The slot may be reused once the tables have been copied.
             queue.wait(DECODED)?;
             queue.mark(DECODED)
         };
         let queued = place_all(&mut queue, slots);
         if let Err(error) = queued {
-            // What was queued ends before its memory goes.
+            // Queued work must end before its memory is released.
             let _ = queue.finish();
             drop(queue);
             results.release(batch);
@@ -158,7 +159,7 @@ impl Results {
         Ok(results)
     }
 
-    /// Of a batch that is left to the CPU after all.
+    /// Returns the results of a batch that is left to the CPU.
     pub(super) fn none(batch: &GpuBatch) -> Result<Results> {
         batch.queue().mark(DECODED)?;
         Ok(Results {
@@ -173,10 +174,10 @@ impl Results {
         })
     }
 
-    /// The jobs that the CPU has to decode, after the GPU is done: what was not for the GPU, and
-    /// what it says, or the checksums say, is not right.
+    /// Returns the jobs that the CPU must decode once the GPU has finished: those that the GPU
+    /// cannot decode, and those that failed decoding or their checksum.
     pub(super) fn again(&self, batch: &GpuBatch, counters: &Counters) -> Result<Vec<ChunkJob>> {
-        // A job of which nothing was decoded has not gone well either.
+        // A job without any decoded piece has failed, too.
         let mut is_bad = vec![true; batch.jobs.len()];
         for entry in &self.entries {
             is_bad[entry.job] = false;
@@ -190,13 +191,14 @@ impl Results {
         let mut fetch = |to: &mut [u8], from: u64| match to.len() {
             0 => Ok(()),
             bytes => {
-                // SAFETY: each has the size of what the GPU has written, and is waited for below.
+                // SAFETY: both buffers have the size of what the GPU has written, and the copies
+                // are waited for below.
                 unsafe { queue.copy(Direction::FromGpu, to.as_mut_ptr(), from, bytes as u64) }
             }
         };
         let fetched = fetch(&mut results, self.results_at)
             .and_then(|()| fetch(&mut verdicts, self.verdicts_at));
-        // Also after an error: the copies that were queued write into what is freed here.
+        // Waits also after an error: the queued copies write to buffers that are freed here.
         let finished = queue.finish();
         drop(queue);
         fetched.and(finished)?;
@@ -219,7 +221,7 @@ impl Results {
         Ok(again)
     }
 
-    /// Gives the memory back when all that is queued is done.
+    /// Releases the memory once all queued work has finished.
     pub(super) fn release(&self, batch: &GpuBatch) {
         let mut queue = batch.queue();
         for scratch in &self.scratch {
@@ -227,7 +229,7 @@ impl Results {
         }
     }
 
-    /// Counts what a batch has brought.
+    /// Counts the bytes that a batch has moved.
     pub(super) fn count(
         &self,
         batch: &GpuBatch,
@@ -237,7 +239,7 @@ impl Results {
     ) {
         let plan = &duty.plans[batch.plan].plan;
         let missing: u64 = again.iter().map(|job| job.elements).sum();
-        // Those that were not for the GPU were not counted before.
+        // Jobs that the GPU cannot decode were never counted.
         let never = self.again.iter().map(|at| batch.jobs[*at].elements);
         let elements = (self.elements + never.sum::<u64>()).saturating_sub(missing);
         counters.moved(Path::StagedBuffered, elements * plan.memory_element());

@@ -1,5 +1,5 @@
-//! Loading a batch: stored bytes go into GPU memory, and all that decoding and placing need to know
-//! of them is gathered on the way, by all workers.
+//! Loads a batch: all workers copy stored bytes to GPU memory and collect the tables for decoding
+//! and placing them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -25,18 +25,18 @@ pub(super) struct Loader<'a, 'b> {
     share: &'a Share<'a>,
     stager: &'b mut Stager<'a>,
     found: Found,
-    /// What is in the slot: where each entry's input lies in it.
+    /// Entries of the chunks in the slot, with their input offsets in it.
     in_slot: Vec<Entry>,
     used: usize,
 }
 
-/// Jobs that a worker takes at a time, and the stored bytes that it reads at a time.
+/// Jobs that a worker takes at a time, and stored bytes that it reads at a time.
 const PORTION: usize = 32;
 const READ: u64 = 256 << 10;
 const SLOT: usize = 4 << 20;
-/// The mark of a worker's queue behind what it has loaded, beside those of its two slots.
+/// Mark on a worker's queue after what it has loaded, beside the marks of its two slots.
 const LOADED: usize = 2;
-/// What deflate leaves at the end of a chunk.
+/// Bytes of the checksum (Adler-32) at the end of a deflate stream.
 const ADLER: u64 = 4;
 
 impl<'a, 'b> Loader<'a, 'b> {
@@ -55,7 +55,7 @@ impl<'a, 'b> Loader<'a, 'b> {
         }
     }
 
-    /// Loads jobs until all are taken. The worker that brings in the last ones launches the batch.
+    /// Loads jobs until all are taken. The worker that loads the last ones launches the batch.
     pub(super) fn load(mut self, batch: &Arc<GpuBatch>, lent: &mut Lent<'_>) -> Result<()> {
         lent.queue()?.follow(&batch.queue(), ALLOCATED)?;
         let mut buffer = std::mem::take(&mut self.stager.stored);
@@ -87,7 +87,7 @@ impl<'a, 'b> Loader<'a, 'b> {
             return Ok(());
         }
         let results = match Results::launch(self.duty, batch, &mut self.stager.slots, lent) {
-            // The CPU needs less memory on the GPU.
+            // The CPU needs less GPU memory.
             Err(error) if error.kind() == Kind::Memory => Results::none(batch)?,
             launched => launched?,
         };
@@ -127,7 +127,7 @@ impl<'a, 'b> Loader<'a, 'b> {
         Ok(())
     }
 
-    /// Puts one chunk into the slot, or on the list of those that the CPU decodes.
+    /// Puts one chunk into the slot, or on the list of chunks for the CPU.
     fn chunk(
         &mut self,
         batch: &GpuBatch,
@@ -140,7 +140,7 @@ impl<'a, 'b> Loader<'a, 'b> {
             self.found.again.push(at);
             return Ok(());
         };
-        // The first piece begins at an aligned address; the others are moved to one of their own.
+        // The first piece begins at an aligned address; the others are moved to one.
         let room: usize = pieces
             .iter()
             .map(|piece| (piece.length + ADLER as usize).next_multiple_of(nvcomp::ALIGNMENT))
@@ -172,7 +172,7 @@ impl<'a, 'b> Loader<'a, 'b> {
         Ok(())
     }
 
-    /// Where the elements of a chunk go once it is decoded.
+    /// Adds the boxes of a chunk to the tables for placing it after decoding.
     fn place(&mut self, batch: &GpuBatch, at: usize) -> Result<()> {
         let (duty, job) = (self.duty, &batch.jobs[at]);
         let bound = &duty.plans[batch.plan];
@@ -197,7 +197,7 @@ impl<'a, 'b> Loader<'a, 'b> {
         Ok(())
     }
 
-    /// What the GPU decodes of a chunk; `None` if the CPU has to.
+    /// Returns the pieces of a chunk that the GPU decodes; `None` if the CPU must decode it.
     fn pieces<'s>(
         &self,
         batch: &GpuBatch,
@@ -216,17 +216,17 @@ impl<'a, 'b> Loader<'a, 'b> {
         let mut pieces = Vec::new();
         let decoded = usize::try_from(job.decoded_size).ok()?;
         let checksum = framing::split(batch.filters.method, stored, decoded, &mut pieces).ok()?;
-        // Blocks that were stored as they are come in chunks that hardly shrink.
+        // Blocks that are stored raw occur in chunks that hardly shrink.
         (!pieces.iter().any(|piece| piece.raw)).then_some((stored, pieces, checksum.is_some()))
     }
 
-    /// Sends what is in the slot.
+    /// Uploads the contents of the slot.
     fn send(&mut self, batch: &GpuBatch, lent: &mut Lent<'_>) -> Result<()> {
         if self.used == 0 {
             return Ok(());
         }
         let Some(start) = batch.take(self.used as u64) else {
-            // Many small pieces, each aligned, may take more room than was reckoned with.
+            // Many small pieces, each aligned, may take more room than was estimated.
             let mut jobs: Vec<usize> = self.in_slot.drain(..).map(|entry| entry.job).collect();
             jobs.dedup();
             let elements = jobs.iter().map(|job| batch.jobs[*job].elements);

@@ -1,5 +1,5 @@
-//! BoundPlan into GPU memory. Workers decode chunks into pinned slots and have kernels place them;
-//! meanwhile batches of chunks are decoded by the GPU itself.
+//! Reads into GPU memory. Workers decode chunks into pinned slots and launch kernels that place
+//! them; meanwhile the GPU itself decodes batches of chunks.
 
 mod balance;
 mod batch;
@@ -31,26 +31,28 @@ use batch::{GpuBatches, Launched};
 use loader::Loader;
 use stager::Stager;
 
-/// The duty of bound into GPU memory.
+/// The task of reading into GPU memory.
 pub(crate) struct DeviceRead {
     plans: Vec<BoundPlan>,
     queue: WorkQueue,
     target: DeviceMemory,
     context: Arc<Context>,
-    /// None where a stream waits for the request: kernels may share a hardware queue with that
-    /// stream, and would wait for it in turn (docs/decisions/0006). Then copies do it all.
+    /// `None` if a stream waits for the request: kernels may share a hardware queue with that
+    /// stream, and would then wait for it in turn (docs/decisions/0006). Copies do all the work in
+    /// that case.
     kernels: Option<Arc<Kernels>>,
-    /// Why there are no kernels that should be there.
+    /// Why kernels are missing although they should be used.
     pub note: Option<String>,
     batches: GpuBatches,
-    /// Of each bound, the size of the elements that its first filter shuffles; 1 if it does not.
+    /// For each plan, the size of the elements that its first filter shuffles; 1 if it is no
+    /// shuffle.
     shuffles: Vec<u32>,
 }
 
-/// The place among the filters of a shuffle that the GPU undoes.
+/// Position of a shuffle filter that the GPU can undo.
 const SHUFFLE_AT: usize = 0;
 
-/// GPU memory for chunks under way, unless the caller says otherwise.
+/// Default size of the GPU memory for chunks in flight.
 const SCRATCH: u64 = 1 << 30;
 
 impl DeviceRead {
@@ -90,7 +92,7 @@ impl DeviceRead {
         })
     }
 
-    /// How many elements of a chunk the GPU has to unshuffle.
+    /// Returns how many elements of a chunk the GPU must unshuffle.
     fn shuffled(&self, number: usize, job: &ChunkJob) -> u64 {
         let element = self.shuffles[number];
         let is_left_out = job.is_plain || job.mask >> SHUFFLE_AT & 1 == 1;
@@ -101,7 +103,7 @@ impl DeviceRead {
         }
     }
 
-    /// How many of `most` workers find something to do.
+    /// Returns how many of `most` workers would find work.
     pub(crate) fn workers(&self, most: usize) -> Result<usize> {
         Ok(self.queue.peek(most)?.clamp(1, most))
     }
@@ -115,7 +117,7 @@ impl Duty for DeviceRead {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             self.serve_with(share, &mut lent, &mut stager)
         }));
-        // Whatever happened, nothing of this worker touches any memory afterwards.
+        // Whatever happened, no work of this worker accesses any memory after this.
         let drained = stager.drain(&mut lent);
         let ended = self.batches.leave();
         match outcome {
@@ -137,8 +139,8 @@ impl Duty for DeviceRead {
 }
 
 impl DeviceRead {
-    /// The GPU is fed first, as it takes long; what it has decoded makes room for the next batch;
-    /// in between this worker decodes chunks itself.
+    /// Starts batches for the GPU first, because they take long, then settles finished ones, which
+    /// makes room for the next; in between, this worker decodes chunks itself.
     fn serve_with<'a>(
         &'a self,
         share: &'a Share<'a>,
@@ -177,7 +179,7 @@ impl DeviceRead {
         stager.flush(lent)
     }
 
-    /// What the GPU could not decode is decoded here, which also tells what is wrong with it.
+    /// Decodes what the GPU could not decode on the CPU, which also reports what is wrong with it.
     fn settle(
         &self,
         launched: Launched,

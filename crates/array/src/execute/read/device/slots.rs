@@ -1,5 +1,5 @@
-//! Two pinned slots of one worker, with as much GPU memory: one is filled while the other is on its
-//! way.
+//! Two pinned slots of one worker, each with GPU memory of its size: one is filled while the other
+//! is copied.
 
 use penstock_engine::error::Result;
 use penstock_engine::gpu::{Direction, Lent};
@@ -15,10 +15,10 @@ pub(super) struct Slots {
     turn: usize,
 }
 
-/// A slot and the GPU memory that its bytes go to.
+/// A slot and the GPU memory to which its bytes are copied.
 struct Pair {
     slot: Slot,
-    /// Only where the bytes do not go straight to where they belong.
+    /// `None` while all bytes go directly to their destination.
     scratch: Option<Scratch>,
     busy: bool,
 }
@@ -32,14 +32,14 @@ impl Slots {
         }
     }
 
-    /// Makes the slot whose turn it is free and at least so large. What it held is done.
+    /// Makes the current slot free and at least this large. Its former contents have been copied.
     pub(super) fn ready(&mut self, bytes: usize, lent: &mut Lent<'_>) -> Result<()> {
         let fits = |pair: &Option<Pair>| pair.as_ref().is_some_and(|p| p.slot.bytes() >= bytes);
         if !fits(&self.pairs[self.turn]) {
             self.release(self.turn, lent)?;
             let context = Some(lent.context());
             let other = 1 - self.turn;
-            // Holding one slot, a worker must not wait for another.
+            // A worker that holds one slot must not wait for another.
             let slot = match &self.pairs[other] {
                 None => Some(self.ring.slot(bytes as u64, context)?),
                 Some(_) => self.ring.further_slot(bytes as u64, context)?,
@@ -74,10 +74,10 @@ impl Slots {
         Ok(())
     }
 
-    /// The memory of the slot whose turn it is.
+    /// Returns the memory of the current slot.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         match &mut self.pairs[self.turn] {
-            // SAFETY: the slot is this worker's own, and `ready` has waited for what it held.
+            // SAFETY: the slot is this worker's own, and `ready` has waited for its copies.
             Some(pair) if !pair.busy => unsafe {
                 std::slice::from_raw_parts_mut(pair.slot.start(), pair.slot.bytes())
             },
@@ -85,7 +85,7 @@ impl Slots {
         }
     }
 
-    /// The GPU memory that goes with the slot, as large as the slot.
+    /// Returns the GPU memory of the slot, which has its size.
     pub(super) fn scratch(&mut self, lent: &mut Lent<'_>) -> Result<CUdeviceptr> {
         let Some(pair) = &mut self.pairs[self.turn] else {
             return Ok(0);
@@ -103,7 +103,7 @@ impl Slots {
     /// Queues a copy of a part of the slot.
     ///
     /// # Safety
-    /// The GPU memory is valid for `length` bytes until the queue is finished.
+    /// The GPU memory is valid for `length` bytes until the queue has finished.
     pub(super) unsafe fn upload(
         &mut self,
         from: usize,
@@ -112,7 +112,8 @@ impl Slots {
         lent: &mut Lent<'_>,
     ) -> Result<()> {
         let start = self.bytes()[from..from + length].as_mut_ptr();
-        // SAFETY: the slot is not touched before `ready` has waited for it; the rest is passed on.
+        // SAFETY: the slot is untouched until `ready` has waited for it; the rest is passed on to
+        // the caller.
         unsafe {
             lent.queue()?
                 .copy(Direction::ToGpu, start, to, length as u64)
@@ -122,7 +123,7 @@ impl Slots {
     /// Queues the copies of rows in the slot to their places in the memory at `target`.
     ///
     /// # Safety
-    /// The GPU memory of each row is valid until the queue is finished.
+    /// The GPU memory of each row is valid until the queue has finished.
     pub(super) unsafe fn upload_rows(
         &mut self,
         from: usize,
@@ -140,7 +141,7 @@ impl Slots {
         }
     }
 
-    /// What was queued last is the last that needs this slot. The other one is next.
+    /// Marks the work queued last as the last that needs this slot, and switches to the other slot.
     pub(super) fn sent(&mut self, lent: &mut Lent<'_>) -> Result<()> {
         if let Some(pair) = &mut self.pairs[self.turn] {
             pair.busy = true;
@@ -150,9 +151,9 @@ impl Slots {
         Ok(())
     }
 
-    /// Waits for all that was sent, and gives slots and memory back.
+    /// Waits for all queued work, then returns slots and memory.
     pub(super) fn drain(&mut self, lent: &mut Lent<'_>) -> Result<()> {
-        // Marks say nothing here: after an error there may be work behind them.
+        // The marks are not enough: after an error there may be work behind them.
         let finished = lent.queue()?.finish();
         for turn in 0..2 {
             self.give_back(turn, finished.is_ok(), lent)?;
@@ -167,7 +168,7 @@ impl Slots {
         self.give_back(turn, true, lent)
     }
 
-    /// `is_idle`: no work needs the slot or its memory any more.
+    /// Returns a slot and its memory. `is_idle` says that no work uses them any more.
     fn give_back(&mut self, turn: usize, is_idle: bool, lent: &mut Lent<'_>) -> Result<()> {
         if let Some(pair) = self.pairs[turn].take()
             && let Some(scratch) = pair.scratch

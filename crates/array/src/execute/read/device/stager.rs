@@ -1,4 +1,4 @@
-//! One worker's own chunks: decoded by the CPU into a pinned slot, brought to the GPU, placed there.
+//! Chunks that a worker decodes on the CPU into a pinned slot, uploads and places on the GPU.
 
 use std::time::Instant;
 
@@ -25,25 +25,25 @@ pub(super) struct Stager<'a> {
     pub slots: Slots,
     pub stored: Buffer,
     codec: CodecScratch,
-    /// Bytes used in the slot whose turn it is.
+    /// Bytes used in the current slot.
     used: usize,
-    /// What of the slot goes to its place by copies.
+    /// Parts of the slot that copies bring to their places.
     copies: Vec<Copies>,
-    /// A chunk whose elements are gathered by the CPU.
+    /// A chunk whose elements the CPU gathers.
     decoded: Buffer,
-    /// The boxes of chunks in the slot, all of one bound.
+    /// The boxes of the chunks in the slot, all of the plan with this number.
     table: Option<(usize, PlaceTable)>,
 }
 
-/// Rows in a slot and where they go.
+/// Rows in a slot and their places.
 struct Copies {
     from: usize,
     rows: Rows,
 }
 
-/// A slot is sent when it holds so much.
+/// A slot is sent once it holds this many bytes.
 const FULL: usize = 4 << 20;
-/// Room for tables behind the chunks of a slot.
+/// Room for tables after the chunks of a slot.
 const TABLES: usize = 512 << 10;
 
 impl<'a> Stager<'a> {
@@ -129,7 +129,7 @@ impl<'a> Stager<'a> {
         self.put(number, job, (at, from, length), shuffled, lent)
     }
 
-    /// Reads a chunk without filters into the slot itself.
+    /// Reads a chunk without filters directly into the slot.
     fn straight(&mut self, number: usize, job: &ChunkJob, lent: &mut Lent<'_>) -> Result<()> {
         let bound = &self.duty.plans[number];
         let (from, to) = bound.needed(job);
@@ -144,8 +144,8 @@ impl<'a> Stager<'a> {
         self.put(number, job, (at, from, length), 0, lent)
     }
 
-    /// Sends a chunk that is in the slot to its place, straight or by the kernel. `at` is where in
-    /// the slot its bytes from `from` on are.
+    /// Sends a chunk in the slot to its place, directly or by the kernel. The slot holds `length`
+    /// of the chunk's bytes, from `from` on, at offset `at`.
     fn put(
         &mut self,
         number: usize,
@@ -179,7 +179,7 @@ impl<'a> Stager<'a> {
         }
     }
 
-    /// Puts what is selected of a chunk densely into the slot, from where copies take it.
+    /// Gathers the selected elements of a chunk contiguously into the slot, for copies to place.
     fn gather(
         &mut self,
         number: usize,
@@ -214,7 +214,7 @@ impl<'a> Stager<'a> {
         outcome
     }
 
-    /// Adds the boxes of a chunk to the table; more than fit are placed in several goes.
+    /// Adds the boxes of a chunk to the table; launches it whenever it is full.
     fn scatter(
         &mut self,
         number: usize,
@@ -261,7 +261,7 @@ impl<'a> Stager<'a> {
         value: &[u8],
         lent: &mut Lent<'_>,
     ) -> Result<()> {
-        /// Elements of the pattern that a copy takes at most.
+        /// Largest number of elements in the pattern of a copy.
         const MOST: u64 = 64 << 10;
         const MOST_COPIES: usize = 1 << 16;
         let bound = &self.duty.plans[number];
@@ -277,7 +277,7 @@ impl<'a> Stager<'a> {
                     if self.copies.len() >= MOST_COPIES {
                         self.flush(lent)?;
                     }
-                    // What was sent took the pattern along.
+                    // A sent slot no longer holds the pattern.
                     if pattern == usize::MAX || self.used == 0 {
                         pattern = self.room(number, (most * element.target) as usize, lent)?;
                         let slot = &mut self.slots.bytes()[pattern..];
@@ -316,8 +316,8 @@ impl<'a> Stager<'a> {
         Ok(&mut self.table.insert(made).1)
     }
 
-    /// Room for so many bytes in a slot, whose place in it is returned. What is in the slot is sent
-    /// first where that is too much, or of another bound.
+    /// Returns the offset of room for this many bytes in a slot. Sends the contents of the slot
+    /// first if they leave no room or belong to another plan.
     fn room(&mut self, number: usize, bytes: usize, lent: &mut Lent<'_>) -> Result<usize> {
         let is_other = self.table.as_ref().is_some_and(|(n, _)| *n != number);
         let is_full = self.used > 0 && self.used + bytes + TABLES > FULL;
@@ -333,8 +333,8 @@ impl<'a> Stager<'a> {
         Ok(at)
     }
 
-    /// A table that has grown to the room that slots keep for it is carried out at once, with the
-    /// chunks so far.
+    /// Launches the table with the chunks so far if it has outgrown the room that slots reserve for
+    /// it.
     fn make_room_in_table(&mut self, lent: &mut Lent<'_>) -> Result<()> {
         const LARGEST_BOX: usize = 2048;
         let size = self.table.as_ref().map_or(0, |(_, table)| table.size());
@@ -342,11 +342,11 @@ impl<'a> Stager<'a> {
             return Ok(());
         }
         self.launch(lent)?;
-        // The slot goes on being used, so its table must have arrived.
+        // The slot stays in use, so its table must have been copied.
         lent.queue()?.finish()
     }
 
-    /// Sends what is in the slot.
+    /// Sends the contents of the slot.
     pub(super) fn flush(&mut self, lent: &mut Lent<'_>) -> Result<()> {
         if self.used == 0 {
             return Ok(());
@@ -354,7 +354,7 @@ impl<'a> Stager<'a> {
         self.launch(lent)?;
         for copy in std::mem::take(&mut self.copies) {
             self.share.counters().copy();
-            // SAFETY: places inside the caller's memory, as the plan has checked.
+            // SAFETY: the places lie inside the caller's memory, as the plan has checked.
             unsafe {
                 let target = self.duty.target.start;
                 self.slots
@@ -366,7 +366,7 @@ impl<'a> Stager<'a> {
         Ok(())
     }
 
-    /// Brings the slot's chunks and the table to the GPU and queues the placing.
+    /// Uploads the slot's chunks and the table, and queues the kernel.
     fn launch(&mut self, lent: &mut Lent<'_>) -> Result<()> {
         let Some((_, mut table)) = self.table.take().filter(|(_, table)| !table.is_empty()) else {
             return Ok(());
@@ -376,8 +376,8 @@ impl<'a> Stager<'a> {
         table.write(&mut self.slots.bytes()[at..at + size]);
         let scratch = self.slots.scratch(lent)?;
         self.share.counters().copy();
-        // SAFETY: slot and scratch are of one size; the kernel's buffers are the scratch and the
-        // caller's memory, and both stay until the queue is finished.
+        // SAFETY: slot and scratch have the same size; the kernel accesses the scratch and the
+        // caller's memory, which both stay valid until the queue has finished.
         unsafe {
             self.slots.upload(0, at + size, scratch, lent)?;
             let stream = lent.queue()?.lend_stream();
@@ -391,7 +391,7 @@ impl<'a> Stager<'a> {
         Ok(())
     }
 
-    /// Waits for all that was sent.
+    /// Discards unsent contents and waits for all that was sent.
     pub(super) fn drain(&mut self, lent: &mut Lent<'_>) -> Result<()> {
         self.used = 0;
         self.copies.clear();
@@ -400,7 +400,7 @@ impl<'a> Stager<'a> {
     }
 }
 
-/// The place of a chunk that goes there in one piece as it is.
+/// Returns the place of a chunk that goes there contiguously and unchanged.
 fn whole(bound: &BoundPlan, job: &ChunkJob) -> Option<u64> {
     match bound.change {
         Change::Copy => job.whole(&bound.plan),
@@ -408,7 +408,7 @@ fn whole(bound: &BoundPlan, job: &ChunkJob) -> Option<u64> {
     }
 }
 
-/// The bytes of a chunk as they are without the filters that `mask` does not leave out.
+/// Decodes a chunk, undoing the filters that `mask` does not skip.
 fn decode(
     bound: &BoundPlan,
     job: &ChunkJob,

@@ -1,5 +1,5 @@
-//! Access sets on paper, and whole programs: whatever the order in which pending operations make
-//! progress, they give what the same calls give one after the other.
+//! Tests access sets by themselves, and in whole programs: in whatever order pending operations
+//! make progress, the result is that of the same calls made one after the other.
 
 use std::collections::HashMap;
 
@@ -138,7 +138,7 @@ fn those_before_come_in_the_order_of_their_submission_and_leave_by_their_number(
     assert_eq!(pending.oldest(COPY, 2), [0, 2]);
 }
 
-/// One call of a program on datasets of one dimension.
+/// One call of a program on one-dimensional datasets.
 #[derive(Clone, Debug)]
 enum Call {
     Write {
@@ -149,7 +149,7 @@ enum Call {
         dataset: u8,
         range: Range<u64>,
     },
-    /// As flushing does, or closing.
+    /// Waits for everything, as a flush or a close does.
     Drain,
 }
 
@@ -179,7 +179,7 @@ fn access_set(call: &Call) -> AccessSet {
     }
 }
 
-/// The file, and what each read has found.
+/// The contents of the file, and what each read has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct World {
     file: HashMap<(u8, u64), usize>,
@@ -219,17 +219,17 @@ fn one_after_the_other(calls: &[Call]) -> World {
     world
 }
 
-/// Runs the calls as the connector does: each begins when those before it are finished, and all
-/// that have begun make progress element by element, as `choices` says.
+/// Runs the calls as the connector does: each begins when those that it must follow have finished,
+/// and all that have begun make progress element by element, as `choices` decides.
 fn in_the_background(calls: &[Call], choices: &[usize]) -> World {
     let mut world = World::default();
     let mut pending: Table<usize> = Table::new();
-    // What is left of each call that has begun, with its number among the pending ones.
+    // The remaining elements of each call that has begun, with its number among the pending ones.
     let mut left: HashMap<usize, (u64, Vec<u64>)> = HashMap::new();
     let mut choices = choices.iter().cycle();
     let mut choose = |among: usize| *choices.next().unwrap_or(&0) % among.max(1);
     for (number, call) in calls.iter().enumerate() {
-        // Some progress, of some.
+        // Some of the running calls make some progress.
         for _ in 0..choose(6) {
             let mut running: Vec<usize> = left.keys().copied().collect();
             running.sort_unstable();
