@@ -10,60 +10,14 @@ use penstock_sys::hdf5::{herr_t, hid_t};
 use super::background::Loan;
 use super::host::Quiet;
 use super::staging::{Staging, refuse_pointers};
-use super::wrapped::{Ask, Location, Req, Under, attempt, close, make, operate, operate_or_visit};
+use super::wrapped::{Ask, Under, attempt, close, make, operate, operate_or_visit};
 
-unsafe extern "C" fn create(
-    obj: *mut c_void,
-    loc_params: Location,
-    attr_name: *const c_char,
-    type_id: hid_t,
-    space_id: hid_t,
-    acpl_id: hid_t,
-    aapl_id: hid_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        make(obj, Ask::of(c"H5Acreate_async", req), |under| {
-            (under.calls.H5VLattr_create)(
-                under.object,
-                loc_params,
-                under.id,
-                attr_name,
-                type_id,
-                space_id,
-                acpl_id,
-                aapl_id,
-                dxpl_id,
-                req,
-            )
-        })
-    }
-}
-
-unsafe extern "C" fn open(
-    obj: *mut c_void,
-    loc_params: Location,
-    attr_name: *const c_char,
-    aapl_id: hid_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        make(obj, Ask::of(c"H5Aopen_async", req), |under| {
-            (under.calls.H5VLattr_open)(
-                under.object,
-                loc_params,
-                under.id,
-                attr_name,
-                aapl_id,
-                dxpl_id,
-                req,
-            )
-        })
-    }
+forward! {
+    make create = H5VLattr_create, c"H5Acreate_async";
+    make open = H5VLattr_open, c"H5Aopen_async";
+    operate get = H5VLattr_get, c"H5Aget";
+    operate optional = H5VLattr_optional, c"H5A";
+    close close_attribute = H5VLattr_close, c"H5Aclose_async";
 }
 
 /// The memory of an attribute's elements, as HDF5 can reach it.
@@ -169,20 +123,6 @@ unsafe extern "C" fn write(
     }
 }
 
-unsafe extern "C" fn get(
-    obj: *mut c_void,
-    args: *mut H5VL_attr_get_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5Aget", req), |under| {
-            (under.calls.H5VLattr_get)(under.object, under.id, args, dxpl_id, req)
-        })
-    }
-}
-
 fn call_of(operation: c_int) -> &'static CStr {
     match operation {
         H5VL_ATTR_EXISTS => c"H5Aexists_async",
@@ -206,29 +146,6 @@ unsafe extern "C" fn specific(
         };
         let ask = Ask::of(call_of((*args).op_type), req);
         operate_or_visit(obj, ask, (*args).op_type == H5VL_ATTR_ITER, call)
-    }
-}
-
-unsafe extern "C" fn optional(
-    obj: *mut c_void,
-    args: *mut H5VL_optional_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5A", req), |under| {
-            (under.calls.H5VLattr_optional)(under.object, under.id, args, dxpl_id, req)
-        })
-    }
-}
-
-unsafe extern "C" fn close_attribute(attr: *mut c_void, dxpl_id: hid_t, req: Req) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        close(attr, Ask::of(c"H5Aclose_async", req), |under| {
-            (under.calls.H5VLattr_close)(under.object, under.id, dxpl_id, req)
-        })
     }
 }
 

@@ -11,65 +11,14 @@ use penstock_sys::hdf5::{H5P_DEFAULT, herr_t, hid_t};
 use super::background::{self, Call, Kind, Loan, Way};
 use super::host::Quiet;
 use super::request;
-use super::wrapped::{Ask, Location, Req, Under, Wrapped, attempt, close_after, make, operate};
+use super::wrapped::{Ask, Under, Wrapped, attempt, close_after, make, operate};
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED};
 use penstock_hdf5::transfer::unfinished;
 
-unsafe extern "C" fn create(
-    obj: *mut c_void,
-    loc_params: Location,
-    name: *const c_char,
-    lcpl_id: hid_t,
-    type_id: hid_t,
-    space_id: hid_t,
-    dcpl_id: hid_t,
-    dapl_id: hid_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        make(obj, Ask::of(c"H5Dcreate_async", req), |under| {
-            (under.calls.H5VLdataset_create)(
-                under.object,
-                loc_params,
-                under.id,
-                name,
-                lcpl_id,
-                type_id,
-                space_id,
-                dcpl_id,
-                dapl_id,
-                dxpl_id,
-                req,
-            )
-        })
-    }
-}
-
-unsafe extern "C" fn open(
-    obj: *mut c_void,
-    loc_params: Location,
-    name: *const c_char,
-    dapl_id: hid_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        make(obj, Ask::of(c"H5Dopen_async", req), |under| {
-            (under.calls.H5VLdataset_open)(
-                under.object,
-                loc_params,
-                under.id,
-                name,
-                dapl_id,
-                dxpl_id,
-                req,
-            )
-        })
-    }
+forward! {
+    make create = H5VLdataset_create, c"H5Dcreate_async";
+    make open = H5VLdataset_open, c"H5Dopen_async";
 }
 
 unsafe extern "C" fn read(

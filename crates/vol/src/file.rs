@@ -14,7 +14,7 @@ use super::background::{self, before_end, before_open, identity};
 use super::host::{Host, Quiet};
 use super::info::Info;
 use super::wrapped::{
-    Ask, Container, METADATA, NONE, NOTHING_PENDING, Req, Under, Wrapped, attempt, close_and_tell,
+    Ask, Container, METADATA, NONE, NOTHING_PENDING, Under, Wrapped, attempt, close_and_tell,
     operate,
 };
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, what};
@@ -156,18 +156,8 @@ unsafe extern "C" fn open<const SLOT: usize>(
     }
 }
 
-unsafe extern "C" fn get(
-    obj: *mut c_void,
-    args: *mut H5VL_file_get_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5Fget", req), |under| {
-            (under.calls.H5VLfile_get)(under.object, under.id, args, dxpl_id, req)
-        })
-    }
+forward! {
+    operate get = H5VLfile_get, c"H5Fget";
 }
 
 /// An operation on a file that is known by its name only.

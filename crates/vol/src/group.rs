@@ -6,72 +6,13 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::background;
-use super::wrapped::{Ask, Location, Req, close, make, operate, operate_on_two};
+use super::wrapped::{Ask, close, make, operate, operate_on_two};
 
-unsafe extern "C" fn create(
-    obj: *mut c_void,
-    loc_params: Location,
-    name: *const c_char,
-    lcpl_id: hid_t,
-    gcpl_id: hid_t,
-    gapl_id: hid_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        make(obj, Ask::of(c"H5Gcreate_async", req), |under| {
-            (under.calls.H5VLgroup_create)(
-                under.object,
-                loc_params,
-                under.id,
-                name,
-                lcpl_id,
-                gcpl_id,
-                gapl_id,
-                dxpl_id,
-                req,
-            )
-        })
-    }
-}
-
-unsafe extern "C" fn open(
-    obj: *mut c_void,
-    loc_params: Location,
-    name: *const c_char,
-    gapl_id: hid_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        make(obj, Ask::of(c"H5Gopen_async", req), |under| {
-            (under.calls.H5VLgroup_open)(
-                under.object,
-                loc_params,
-                under.id,
-                name,
-                gapl_id,
-                dxpl_id,
-                req,
-            )
-        })
-    }
-}
-
-unsafe extern "C" fn get(
-    obj: *mut c_void,
-    args: *mut H5VL_group_get_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5Gget_info_async", req), |under| {
-            (under.calls.H5VLgroup_get)(under.object, under.id, args, dxpl_id, req)
-        })
-    }
+forward! {
+    make create = H5VLgroup_create, c"H5Gcreate_async";
+    make open = H5VLgroup_open, c"H5Gopen_async";
+    operate get = H5VLgroup_get, c"H5Gget_info_async";
+    operate optional = H5VLgroup_optional, c"H5G";
 }
 
 unsafe extern "C" fn specific(
@@ -105,20 +46,6 @@ unsafe extern "C" fn specific(
                 (under.calls.H5VLgroup_specific)(group, under.id, &mut args, dxpl_id, req)
             },
         )
-    }
-}
-
-unsafe extern "C" fn optional(
-    obj: *mut c_void,
-    args: *mut H5VL_optional_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5G", req), |under| {
-            (under.calls.H5VLgroup_optional)(under.object, under.id, args, dxpl_id, req)
-        })
     }
 }
 

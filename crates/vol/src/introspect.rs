@@ -56,18 +56,8 @@ unsafe extern "C" fn get_cap_flags<const SLOT: usize>(
     caught(host.hdf5, INFO, body).unwrap_or(FAIL)
 }
 
-unsafe extern "C" fn opt_query(
-    obj: *mut c_void,
-    cls: H5VL_subclass_t,
-    opt_type: c_int,
-    flags: *mut u64,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::NONE, |under| {
-            (under.calls.H5VLintrospect_opt_query)(under.object, under.id, cls, opt_type, flags)
-        })
-    }
+forward! {
+    operate opt_query = H5VLintrospect_opt_query;
 }
 
 pub(super) const fn class<const SLOT: usize>() -> H5VL_introspect_class_t {

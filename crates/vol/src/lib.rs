@@ -6,6 +6,9 @@
 //! connector has made, and goes there without its wrapper. Everything runs on the thread that has
 //! called HDF5, inside that call.
 
+#[macro_use]
+mod forward;
+
 mod attribute;
 mod background;
 mod blob;
@@ -33,9 +36,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_sys::hdf5::connector::{
-    H5VL_CAP_FLAG_ASYNC, H5VL_VERSION, H5VL_class_t, H5VL_optional_args_t,
-};
+use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5P_DEFAULT, Hdf5, herr_t, hid_t};
 
 use host::{Below, Host};
@@ -45,7 +46,7 @@ use penstock_hdf5::library::copies::{SLOTS, slot_of};
 use penstock_hdf5::transfer::conflicts::forget_identities;
 use settings::Settings;
 use text::Parts;
-use wrapped::{Ask, Req, operate};
+use wrapped::operate;
 
 /// Some programs know by "async" in the name that operations go on after a call.
 const NAME: &CStr = c"penstock_async";
@@ -58,18 +59,8 @@ const VERSION: u32 = 1;
 /// What the connector can do that the one below need not.
 const CAP_FLAGS: u64 = H5VL_CAP_FLAG_ASYNC;
 
-unsafe extern "C" fn optional(
-    obj: *mut c_void,
-    args: *mut H5VL_optional_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(NAME, req), |under| {
-            (under.calls.H5VLoptional)(under.object, under.id, args, dxpl_id, req)
-        })
-    }
+forward! {
+    operate optional = H5VLoptional, NAME;
 }
 
 /// For H5atclose: the library closes.

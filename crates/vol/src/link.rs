@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_int, c_void};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::wrapped::{Ask, Location, Req, Under, operate, operate_on_two, operate_or_visit};
+use super::wrapped::{Ask, Under, operate, operate_on_two, operate_or_visit};
 
 unsafe extern "C" fn create(
     args: *mut H5VL_link_create_args_t,
@@ -117,19 +117,9 @@ unsafe extern "C" fn rename(
     }
 }
 
-unsafe extern "C" fn get(
-    obj: *mut c_void,
-    loc_params: Location,
-    args: *mut H5VL_link_get_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5Lget_info", req), |under| {
-            (under.calls.H5VLlink_get)(under.object, loc_params, under.id, args, dxpl_id, req)
-        })
-    }
+forward! {
+    operate get = H5VLlink_get, c"H5Lget_info";
+    operate optional = H5VLlink_optional, c"H5L";
 }
 
 fn call_of(operation: c_int) -> &'static CStr {
@@ -154,21 +144,6 @@ unsafe extern "C" fn specific(
         };
         let ask = Ask::of(call_of((*args).op_type), req);
         operate_or_visit(obj, ask, (*args).op_type == H5VL_LINK_ITER, call)
-    }
-}
-
-unsafe extern "C" fn optional(
-    obj: *mut c_void,
-    loc_params: Location,
-    args: *mut H5VL_optional_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5L", req), |under| {
-            (under.calls.H5VLlink_optional)(under.object, loc_params, under.id, args, dxpl_id, req)
-        })
     }
 }
 

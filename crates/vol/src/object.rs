@@ -6,28 +6,12 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::background;
-use super::wrapped::{Ask, Location, Req, Under, make, operate, operate_on_two, operate_or_visit};
+use super::wrapped::{Ask, Under, make, operate, operate_on_two, operate_or_visit};
 
-unsafe extern "C" fn open(
-    obj: *mut c_void,
-    loc_params: Location,
-    opened_type: *mut H5I_type_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        make(obj, Ask::of(c"H5Oopen_async", req), |under| {
-            (under.calls.H5VLobject_open)(
-                under.object,
-                loc_params,
-                under.id,
-                opened_type,
-                dxpl_id,
-                req,
-            )
-        })
-    }
+forward! {
+    make open = H5VLobject_open, c"H5Oopen_async";
+    operate get = H5VLobject_get, c"H5Oget_info";
+    operate optional = H5VLobject_optional, c"H5O";
 }
 
 unsafe extern "C" fn copy(
@@ -69,21 +53,6 @@ unsafe extern "C" fn copy(
     }
 }
 
-unsafe extern "C" fn get(
-    obj: *mut c_void,
-    loc_params: Location,
-    args: *mut H5VL_object_get_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5Oget_info", req), |under| {
-            (under.calls.H5VLobject_get)(under.object, loc_params, under.id, args, dxpl_id, req)
-        })
-    }
-}
-
 fn call_of(operation: c_int) -> &'static CStr {
     match operation {
         H5VL_OBJECT_VISIT => c"H5Ovisit",
@@ -118,28 +87,6 @@ unsafe extern "C" fn specific(
         };
         let ask = Ask::of(call_of((*args).op_type), req);
         operate_or_visit(obj, ask, (*args).op_type == H5VL_OBJECT_VISIT, call)
-    }
-}
-
-unsafe extern "C" fn optional(
-    obj: *mut c_void,
-    loc_params: Location,
-    args: *mut H5VL_optional_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5O", req), |under| {
-            (under.calls.H5VLobject_optional)(
-                under.object,
-                loc_params,
-                under.id,
-                args,
-                dxpl_id,
-                req,
-            )
-        })
     }
 }
 

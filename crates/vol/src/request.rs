@@ -13,7 +13,7 @@ use penstock_sys::hdf5::{ErrorPlace, herr_t, hid_t};
 use super::background::{Operation, Outcome};
 use super::host::{Host, Quiet};
 use super::reported::Place;
-use super::wrapped::{Ask, Container, Req, Under, Wrapped, attempt};
+use super::wrapped::{Ask, Container, Under, Wrapped, attempt};
 use penstock_hdf5::library::callback::{SUCCEED, c_text};
 
 /// `H5ES_WAIT_FOREVER`.

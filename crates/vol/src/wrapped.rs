@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
-use penstock_sys::hdf5::connector::H5VL_loc_params_t;
+use penstock_sys::hdf5::connector::Req;
 use penstock_sys::hdf5::pass_through::Functions;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
@@ -26,10 +26,6 @@ use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, what};
 use penstock_hdf5::transfer::conflicts::{AccessSet, FileKey, Identity};
 use penstock_hdf5::transfer::is_inside;
 
-/// Where HDF5 says that an object lies; passed on as it is.
-pub type Location = *const H5VL_loc_params_t;
-/// Null, or where an operation that goes on after the call leaves its request.
-pub type Req = *mut *mut c_void;
 pub const NONE: Req = std::ptr::null_mut();
 
 /// What the application has called, and the place for its request; null if it has no event set.

@@ -9,7 +9,7 @@ use penstock_engine::memory::{Memory, is_on_host};
 use penstock_engine::reach::Use;
 use penstock_engine::{Stream, refuse_fork};
 use penstock_sys::cuda::cuda_is_loaded;
-use penstock_sys::hdf5::connector::H5I_DATASET;
+use penstock_sys::hdf5::connector::{H5I_DATASET, Req};
 use penstock_sys::hdf5::{H5S_ALL, hid_t};
 
 use super::about::{ends_in_native, is_special};
@@ -23,7 +23,7 @@ use super::start::{Going, start};
 use super::{attend, concerns, enter, finish_before, finish_before_exit};
 use crate::property::stream_of;
 use crate::staging::{Staging, refuse_pointers};
-use crate::wrapped::{Req, Under, Wrapped};
+use crate::wrapped::{Under, Wrapped};
 use penstock_hdf5::transfer::conflicts::{Access, AccessSet};
 use penstock_hdf5::transfer::{Planned, Refused, rewritten_blocks};
 

@@ -1,0 +1,64 @@
+//! Functions that only forward to the connector below.
+
+/// Defines functions that only forward. The line
+///
+/// ```text
+/// close close_attribute = H5VLattr_close, c"H5Aclose_async";
+/// ```
+///
+/// takes the signature of `H5VLattr_close` from penstock-sys, and becomes
+///
+/// ```text
+/// unsafe extern "C" fn close_attribute(attr: Obj, dxpl_id: hid_t, req: Req) -> herr_t {
+///     unsafe {
+///         close(attr, Ask::of(c"H5Aclose_async", req), |under| {
+///             (under.calls.H5VLattr_close)(under.object, under.id, dxpl_id, req)
+///         })
+///     }
+/// }
+/// ```
+///
+/// The first word is one of `make`, `operate` and `close` of [`wrapped`](crate::wrapped). The name of the
+/// application's call stands where the function has an argument `req`.
+macro_rules! forward {
+    ($($how:ident $name:ident = $function:ident $(, $call:expr)?;)*) => {$(
+        penstock_sys::connector_signature! {
+            $function forward_one $how $name = $function, [$($call)?]
+        }
+    )*};
+}
+
+/// Defines one function of [`forward`] from its line and its signature.
+macro_rules! forward_one {
+    (
+        $how:ident $name:ident = $function:ident, [$($call:expr)?]
+        ($object:ident: $object_type:ty $(, $before:ident: $before_type:ty)*;
+        $($after:ident: $after_type:ty),* $(; $req:ident)?) -> $result:ty
+    ) => {
+        unsafe extern "C" fn $name(
+            $object: $object_type,
+            $($before: $before_type,)*
+            $($after: $after_type,)*
+            $($req: Req)?
+        ) -> $result {
+            // SAFETY: HDF5's arguments are passed on.
+            unsafe {
+                $how($object, ask!($($call, $req)?), |under| {
+                    (under.calls.$function)(
+                        under.object, $($before,)* under.id, $($after,)* $($req)?
+                    )
+                })
+            }
+        }
+    };
+}
+
+/// The call of the application that a function belongs to.
+macro_rules! ask {
+    () => {
+        crate::wrapped::Ask::NONE
+    };
+    ($call:expr, $req:ident) => {
+        crate::wrapped::Ask::of($call, $req)
+    };
+}
