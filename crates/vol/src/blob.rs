@@ -14,7 +14,7 @@ forward! {
     operate optional = H5VLblob_optional;
 }
 
-pub(super) const CLASS: H5VL_blob_class_t = H5VL_blob_class_t {
+pub(crate) const CLASS: H5VL_blob_class_t = H5VL_blob_class_t {
     put: Some(put),
     get: Some(get),
     specific: Some(specific),

@@ -1,4 +1,4 @@
-//! Datatypes that have a name in the file, `H5T`.
+//! Named datatypes, `H5T`.
 
 use std::ffi::{c_char, c_void};
 
@@ -16,7 +16,7 @@ forward! {
     close close_datatype = H5VLdatatype_close, c"H5Tclose_async";
 }
 
-pub(super) const CLASS: H5VL_datatype_class_t = H5VL_datatype_class_t {
+pub(crate) const CLASS: H5VL_datatype_class_t = H5VL_datatype_class_t {
     commit: Some(commit),
     open: Some(open),
     get: Some(get),

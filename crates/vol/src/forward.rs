@@ -11,7 +11,7 @@
 /// ```text
 /// unsafe extern "C" fn close_attribute(attr: Obj, dxpl_id: hid_t, req: Req) -> herr_t {
 ///     unsafe {
-///         close(attr, Ask::of(c"H5Aclose_async", req), |under| {
+///         close(attr, ApiCall::of(c"H5Aclose_async", req), |under| {
 ///             (under.calls.H5VLattr_close)(under.object, under.id, dxpl_id, req)
 ///         })
 ///     }
@@ -41,9 +41,9 @@ macro_rules! forward_one {
             $($after: $after_type,)*
             $($req: Req)?
         ) -> $result {
-            // SAFETY: HDF5's arguments are passed on.
+            // SAFETY: the call passes HDF5's arguments on.
             unsafe {
-                $how($object, ask!($($call, $req)?), |under| {
+                $how($object, api_call!($($call, $req)?), |under| {
                     (under.calls.$function)(
                         under.object, $($before,)* under.id, $($after,)* $($req)?
                     )
@@ -54,11 +54,11 @@ macro_rules! forward_one {
 }
 
 /// The call of the application that a function belongs to.
-macro_rules! ask {
+macro_rules! api_call {
     () => {
-        crate::wrapped::Ask::NONE
+        crate::wrapped::ApiCall::NONE
     };
     ($call:expr, $req:ident) => {
-        crate::wrapped::Ask::of($call, $req)
+        crate::wrapped::ApiCall::of($call, $req)
     };
 }

@@ -6,7 +6,7 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::background;
-use super::wrapped::{Ask, close, make, operate, operate_on_two};
+use super::wrapped::{ApiCall, close, make, operate, operate_on_two};
 
 forward! {
     make create = H5VLgroup_create, c"H5Gcreate_async";
@@ -21,10 +21,10 @@ unsafe extern "C" fn specific(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on; the member of the union is the one of the operation.
+    // SAFETY: the call passes HDF5's arguments on; the member of the union belongs to the operation.
     unsafe {
         if (*args).op_type != H5VL_GROUP_MOUNT {
-            return operate(obj, Ask::of(c"H5Gflush", req), |under| {
+            return operate(obj, ApiCall::of(c"H5Gflush", req), |under| {
                 (under.calls.H5VLgroup_specific)(under.object, under.id, args, dxpl_id, req)
             });
         }
@@ -32,7 +32,7 @@ unsafe extern "C" fn specific(
         operate_on_two(
             obj,
             asked.child_file,
-            Ask::of(c"H5Fmount", req),
+            ApiCall::of(c"H5Fmount", req),
             |under, group, child_file| {
                 let mut args = H5VL_group_specific_args_t {
                     op_type: H5VL_GROUP_MOUNT,
@@ -50,16 +50,16 @@ unsafe extern "C" fn specific(
 }
 
 unsafe extern "C" fn close_group(grp: *mut c_void, dxpl_id: hid_t, req: Req) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        close(grp, Ask::of(c"H5Gclose_async", req), |under| {
+        close(grp, ApiCall::of(c"H5Gclose_async", req), |under| {
             background::group_closes(under);
             (under.calls.H5VLgroup_close)(under.object, under.id, dxpl_id, req)
         })
     }
 }
 
-pub(super) const CLASS: H5VL_group_class_t = H5VL_group_class_t {
+pub(crate) const CLASS: H5VL_group_class_t = H5VL_group_class_t {
     create: Some(create),
     open: Some(open),
     get: Some(get),

@@ -1,4 +1,4 @@
-//! Objects of whatever kind, `H5O`.
+//! Objects of any kind, `H5O`.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -6,7 +6,7 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::background;
-use super::wrapped::{Ask, Under, make, operate, operate_on_two, operate_or_visit};
+use super::wrapped::{ApiCall, Under, make, operate, operate_on_two, operate_or_visit};
 
 forward! {
     make open = H5VLobject_open, c"H5Oopen_async";
@@ -26,15 +26,15 @@ unsafe extern "C" fn copy(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         operate_on_two(
             src_obj,
             dst_obj,
-            Ask::of(c"H5Ocopy_async", req),
+            ApiCall::of(c"H5Ocopy_async", req),
             |under, src, dst| {
-                // What is copied may lie in any file.
-                background::finish_all(under.container.below.host);
+                // The copied objects may lie in any file.
+                background::finish_all(under.container.below.library);
                 (under.calls.H5VLobject_copy)(
                     src,
                     loc_params1,
@@ -69,12 +69,13 @@ unsafe extern "C" fn specific(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         let call = |under: &Under| {
-            if matches!((*args).op_type, H5VL_OBJECT_FLUSH | H5VL_OBJECT_REFRESH) && !under.is_lent
+            if matches!((*args).op_type, H5VL_OBJECT_FLUSH | H5VL_OBJECT_REFRESH)
+                && !under.is_internal
             {
-                background::finish_all(under.container.below.host);
+                background::finish_all(under.container.below.library);
             }
             (under.calls.H5VLobject_specific)(
                 under.object,
@@ -85,12 +86,12 @@ unsafe extern "C" fn specific(
                 req,
             )
         };
-        let ask = Ask::of(call_of((*args).op_type), req);
-        operate_or_visit(obj, ask, (*args).op_type == H5VL_OBJECT_VISIT, call)
+        let api_call = ApiCall::of(call_of((*args).op_type), req);
+        operate_or_visit(obj, api_call, (*args).op_type == H5VL_OBJECT_VISIT, call)
     }
 }
 
-pub(super) const CLASS: H5VL_object_class_t = H5VL_object_class_t {
+pub(crate) const CLASS: H5VL_object_class_t = H5VL_object_class_t {
     open: Some(open),
     copy: Some(copy),
     get: Some(get),

@@ -1,4 +1,4 @@
-//! Tokens: where an object lies in its file.
+//! Tokens, which give the location of an object in its file.
 
 use std::ffi::{c_char, c_int};
 
@@ -13,7 +13,7 @@ forward! {
     operate from_str = H5VLtoken_from_str;
 }
 
-pub(super) const CLASS: H5VL_token_class_t = H5VL_token_class_t {
+pub(crate) const CLASS: H5VL_token_class_t = H5VL_token_class_t {
     cmp: Some(cmp),
     to_str: Some(to_str),
     from_str: Some(from_str),

@@ -17,8 +17,7 @@ type Callback = *const c_void;
 pub type EachId = unsafe extern "C" fn(id: hid_t, op_data: *mut c_void) -> herr_t;
 pub type AtClose = unsafe extern "C" fn(ctx: *mut c_void);
 
-/// Makes the table, of what a connector needs besides and of
-/// [`connector_functions`](super::connector::functions::connector_functions). The line
+/// Makes the table of the functions in `$besides` and in [`connector_functions`]. The line
 /// `fn close = H5VLattr_close(attr: Obj; dxpl_id: hid_t; req) -> herr_t;` becomes
 ///
 /// ```text
