@@ -20,6 +20,7 @@ use penstock_hdf5::transfer::unfinished;
 forward! {
     make create = H5VLdataset_create, c"H5Dcreate_async";
     make open = H5VLdataset_open, c"H5Dopen_async";
+    after_pending optional = H5VLdataset_optional, c"H5D";
 }
 
 unsafe extern "C" fn read(
@@ -254,20 +255,6 @@ unsafe extern "C" fn specific(
     unsafe {
         after_pending(obj, ApiCall::of(call_of((*args).op_type), req), |under| {
             (under.calls.H5VLdataset_specific)(under.object, under.id, args, dxpl_id, req)
-        })
-    }
-}
-
-unsafe extern "C" fn optional(
-    obj: *mut c_void,
-    args: *mut H5VL_optional_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: the call passes HDF5's arguments on.
-    unsafe {
-        after_pending(obj, ApiCall::of(c"H5D", req), |under| {
-            (under.calls.H5VLdataset_optional)(under.object, under.id, args, dxpl_id, req)
         })
     }
 }

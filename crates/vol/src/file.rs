@@ -14,8 +14,8 @@ use super::background::{self, file_identity, finish_before_replacing, finish_def
 use super::calling_library::{CallingLibrary, Quiet};
 use super::info::Info;
 use super::wrapped::{
-    ApiCall, Container, METADATA, NONE, NOTHING_PENDING, Under, Wrapped, attempt, close_and_report,
-    operate,
+    ApiCall, Container, METADATA, NO_REQUEST, NOTHING_PENDING, Under, Wrapped, attempt,
+    close_and_report, operate,
 };
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, what};
 
@@ -320,7 +320,7 @@ unsafe fn flush(
             let api_call = ApiCall::of(c"H5Fflush_async", req);
             let is_request = !req.is_null() && asked.obj_type == H5I_FILE;
             if is_request && background::may_conflict(under) {
-                let deferred = move |under: &Under| native(under, NONE);
+                let deferred = move |under: &Under| native(under, NO_REQUEST);
                 if background::defer(api_call, under, set(), deferred)? {
                     return Ok(SUCCEED);
                 }

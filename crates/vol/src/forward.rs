@@ -18,8 +18,9 @@
 /// }
 /// ```
 ///
-/// The first word is one of `make`, `operate` and `close` of [`wrapped`](crate::wrapped). The name of the
-/// application's call stands where the function has an argument `req`.
+/// The first word names a function such as `make`, `operate` or `close` of [`wrapped`](crate::wrapped). It gets
+/// the object, the call of the application, and a closure that calls the connector below. A line has the name
+/// of the application's call if the function has an argument `req`.
 macro_rules! forward {
     ($($how:ident $name:ident = $function:ident $(, $call:expr)?;)*) => {$(
         penstock_sys::connector_signature! {

@@ -29,7 +29,8 @@ use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, what};
 use penstock_hdf5::transfer::conflicts::{AccessSet, FileKey, Identity};
 use penstock_hdf5::transfer::is_inside;
 
-pub(crate) const NONE: Req = std::ptr::null_mut();
+/// The pointer for a request if a call has no event set.
+pub(crate) const NO_REQUEST: Req = std::ptr::null_mut();
 
 /// A call of the application, for the log, and the pointer for its request. The pointer is null if the call has
 /// no event set.
@@ -190,7 +191,11 @@ impl Wrapped {
     /// # Safety
     /// The thread is inside a callback on `under`, which this wraps, and `id` is an identifier of
     /// it.
-    pub(crate) unsafe fn access(&self, under: &Under, id: &TemporaryId) -> Result<DatasetAccess> {
+    pub(crate) unsafe fn dataset_access(
+        &self,
+        under: &Under,
+        id: &TemporaryId,
+    ) -> Result<DatasetAccess> {
         if let Some(known) = self.access.get() {
             return Ok(known.clone());
         }
@@ -199,8 +204,8 @@ impl Wrapped {
         Ok(self.access.get_or_init(|| access).clone())
     }
 
-    /// Returns the answer of an earlier [`Wrapped::access`].
-    pub(crate) fn known_access(&self) -> Option<&DatasetAccess> {
+    /// Returns the answer of an earlier [`Wrapped::dataset_access`].
+    pub(crate) fn known_dataset_access(&self) -> Option<&DatasetAccess> {
         self.access.get()
     }
 
@@ -333,7 +338,7 @@ impl Under {
 pub(crate) const METADATA: &str = "HDF5 works on metadata on the thread that calls it";
 
 impl ApiCall {
-    pub(crate) const NONE: ApiCall = ApiCall::of(c"", NONE);
+    pub(crate) const NONE: ApiCall = ApiCall::of(c"", NO_REQUEST);
 
     pub(crate) const fn of(call: &'static CStr, req: Req) -> ApiCall {
         ApiCall { call, req }
@@ -534,7 +539,7 @@ pub(crate) unsafe fn close_and_report(
             let native = Rc::new(native);
             if background::may_conflict(under) {
                 let native = Rc::clone(&native);
-                let act = move |under: &Under| native(under, NONE);
+                let act = move |under: &Under| native(under, NO_REQUEST);
                 if background::defer(api_call, under, set(under), act)? {
                     is_deferred.set(true);
                     return Ok(SUCCEED);

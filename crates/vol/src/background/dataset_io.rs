@@ -61,7 +61,7 @@ impl DatasetCall<'_> {
         }
     }
 
-    fn access(&self) -> Access {
+    fn kind_of_access(&self) -> Access {
         match self.operation {
             Operation::Read => Access::Read,
             Operation::Write => Access::Write,
@@ -123,7 +123,7 @@ impl DatasetCall<'_> {
         self.policy().log(self.name(), execution, bytes, why);
     }
 
-    /// An identifier and the access set of each dataset.
+    /// Makes an identifier and the access set of each dataset.
     ///
     /// # Safety
     /// As for [`read_or_write`].
@@ -133,8 +133,8 @@ impl DatasetCall<'_> {
             // SAFETY: the caller guarantees this.
             unsafe {
                 let id = TemporaryId::of(under, H5I_DATASET)?;
-                let access = self.datasets[at].access(under, &id)?;
-                let set = access.access_set(under, self.file_spaces[at], self.access());
+                let access = self.datasets[at].dataset_access(under, &id)?;
+                let set = access.access_set(under, self.file_spaces[at], self.kind_of_access());
                 Ok((id, set))
             }
         };

@@ -50,7 +50,7 @@ pub(crate) unsafe fn plan(
     // The options of the driver apply where the connector's settings have none.
     let of_driver = info.file.descriptor.map(options_of).unwrap_or_default();
     let options = call.policy().options().or(of_driver);
-    let access = call.datasets[at].known_access();
+    let access = call.datasets[at].known_dataset_access();
     let file = match access {
         Some(access) => match under.container.open_file(access.key.file, &info.file) {
             Ok(file) => file,

@@ -51,9 +51,9 @@ pub(crate) fn may_conflict(under: &Under) -> bool {
 /// the operations whose failures only this file reports: an external link may lead to another file.
 fn conflicting_with(under: &Under, set: &AccessSet) -> Vec<Shared> {
     let failures = &under.container.policy.failures;
-    let is_told =
+    let is_reported =
         |operation: &Shared| matches!(set, AccessSet::File(_)) && operation.tells(failures);
-    conflicts::before_or(under.container.below.library.hdf5, set, is_told)
+    conflicts::before_or(under.container.below.library.hdf5, set, is_reported)
 }
 
 /// Adds an operation to the pending ones. Operations that conflict with one of its access sets wait for it.

@@ -18,6 +18,7 @@ use super::temporary_id::TemporaryId;
 use super::visit::is_visiting;
 use penstock_hdf5::transfer::conflicts::{Effort, Failures, Left, Pending, Shared};
 
+/// An operation that continues after its call, which event sets hold by a request.
 pub(crate) struct AsyncOperation {
     /// The name of the application's call.
     pub(crate) call: &'static CStr,
@@ -27,7 +28,7 @@ pub(crate) struct AsyncOperation {
     /// The list for a failure, if the operation has no request.
     failures: Option<Arc<Failures>>,
     state: Mutex<State>,
-    /// Whether this call runs inside of another call that advances the same operation.
+    /// Whether a call advances the operation now. Calls inside of that one leave it alone.
     is_busy: AtomicBool,
     ending: OnceLock<Ending>,
     notices: Mutex<Vec<Notice>>,
@@ -58,6 +59,7 @@ pub(crate) struct QueuedTransfers {
     pub(crate) ids: Vec<TemporaryId>,
 }
 
+/// The requests of the engine for transfers.
 #[derive(Default)]
 pub(crate) struct StartedTransfers {
     pub(crate) requests: Vec<Arc<Request>>,
@@ -90,6 +92,7 @@ impl RunningTransfers {
     }
 }
 
+/// The end of an operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Succeeded,

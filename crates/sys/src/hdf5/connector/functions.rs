@@ -27,12 +27,12 @@ pub type Req = *mut *mut c_void;
 ///   takes the identifier of the connector;
 /// - behind the second `;`, if there is one, stands the argument of type [`Req`].
 ///
-/// A function behind `static` takes no identifier of a connector. A field in brackets is no function
-/// that HDF5 exports with the same arguments.
+/// A function behind `static` takes no identifier of a connector. A field in brackets has no
+/// counterpart among the exported functions.
 macro_rules! connector_functions {
     ($then:ident $($with:tt)*) => {
         $then! { $($with)*
-            /// What `H5Pset_vol` takes along.
+            /// The information that `H5Pset_vol` stores in a property list.
             H5VL_info_class_t {
                 [size: usize]
                 [copy: Option<unsafe extern "C" fn(info: *const c_void) -> *mut c_void>]
@@ -45,7 +45,7 @@ macro_rules! connector_functions {
                     -> herr_t;
             }
 
-            /// Objects of a connector around those of the one below.
+            /// Wrappers around objects of the connector below.
             H5VL_wrap_class_t {
                 fn get_object = H5VLget_object(obj: *const c_void;) -> *mut c_void;
                 fn get_wrap_ctx = H5VLget_wrap_ctx(obj: *const c_void; wrap_ctx: *mut *mut c_void)
@@ -83,7 +83,7 @@ macro_rules! connector_functions {
                     dapl_id: hid_t, dxpl_id: hid_t; req) -> *mut c_void;
                 fn open = H5VLdataset_open(obj: Obj, loc_params: Location; name: *const c_char,
                     dapl_id: hid_t, dxpl_id: hid_t; req) -> *mut c_void;
-                /// `count` datasets at once; each array has an entry for each of them.
+                /// Each array has an entry for each of the `count` datasets.
                 fn read = H5VLdataset_read(count: usize, dset: *mut *mut c_void;
                     mem_type_id: *mut hid_t, mem_space_id: *mut hid_t, file_space_id: *mut hid_t,
                     dxpl_id: hid_t, buf: *mut *mut c_void; req) -> herr_t;
@@ -99,7 +99,7 @@ macro_rules! connector_functions {
                 fn close = H5VLdataset_close(dset: Obj; dxpl_id: hid_t; req) -> herr_t;
             }
 
-            /// `H5T`, of types that have a name in the file.
+            /// `H5T`, for named datatypes.
             H5VL_datatype_class_t {
                 fn commit = H5VLdatatype_commit(obj: Obj, loc_params: Location;
                     name: *const c_char, type_id: hid_t, lcpl_id: hid_t, tcpl_id: hid_t,
@@ -123,7 +123,7 @@ macro_rules! connector_functions {
                     dxpl_id: hid_t, req: Req) -> *mut c_void;
                 fn get = H5VLfile_get(obj: Obj; args: *mut H5VL_file_get_args_t, dxpl_id: hid_t;
                     req) -> herr_t;
-                /// `obj` is null where the operation is on the name of a file.
+                /// `obj` is null if the operation takes the name of a file.
                 fn specific = H5VLfile_specific(obj: Obj; args: *mut H5VL_file_specific_args_t,
                     dxpl_id: hid_t; req) -> herr_t;
                 fn optional = H5VLfile_optional(obj: Obj; args: *mut H5VL_optional_args_t,
@@ -152,7 +152,7 @@ macro_rules! connector_functions {
                 fn create = H5VLlink_create(args: *mut H5VL_link_create_args_t, obj: Obj,
                     loc_params: Location; lcpl_id: hid_t, lapl_id: hid_t, dxpl_id: hid_t; req)
                     -> herr_t;
-                /// One of the objects may be null: the location of the other is meant.
+                /// One of the objects may be null, and then stands for the location of the other.
                 fn copy = H5VLlink_copy(src_obj: Obj, loc_params1: Location, dst_obj: Obj,
                     loc_params2: Location; lcpl_id: hid_t, lapl_id: hid_t, dxpl_id: hid_t; req)
                     -> herr_t;
@@ -183,7 +183,7 @@ macro_rules! connector_functions {
                     args: *mut H5VL_optional_args_t, dxpl_id: hid_t; req) -> herr_t;
             }
 
-            /// What a connector tells of itself.
+            /// Properties of a connector.
             H5VL_introspect_class_t {
                 fn get_conn_cls = H5VLintrospect_get_conn_cls(obj: Obj; lvl: H5VL_get_conn_lvl_t,
                     conn_cls: *mut *const H5VL_class_t) -> herr_t;
@@ -193,9 +193,9 @@ macro_rules! connector_functions {
                     opt_type: c_int, flags: *mut u64) -> herr_t;
             }
 
-            /// Operations that go on after the call, in an event set. `free` comes after the end.
+            /// Operations that continue after the call, in an event set. HDF5 calls `free` after the end.
             H5VL_request_class_t {
-                /// `timeout` is in nanoseconds; 0 asks and does not wait.
+                /// `timeout` is in nanoseconds. 0 polls.
                 fn wait = H5VLrequest_wait(req: *mut c_void; timeout: u64,
                     status: *mut H5VL_request_status_t) -> herr_t;
                 fn notify = H5VLrequest_notify(req: *mut c_void; cb: H5VL_request_notify_t,
@@ -221,7 +221,7 @@ macro_rules! connector_functions {
                     args: *mut H5VL_optional_args_t) -> herr_t;
             }
 
-            /// Where an object lies in its file.
+            /// The location of an object in its file.
             H5VL_token_class_t {
                 fn cmp = H5VLtoken_cmp(obj: Obj; token1: *const H5O_token_t,
                     token2: *const H5O_token_t, cmp_value: *mut c_int) -> herr_t;

@@ -1,9 +1,9 @@
-//! What HDF5 asks of a connector of its virtual object layer (`H5VLconnector.h`,
-//! `H5VLpublic.h`), the same in 1.14.x and 2.x.
+//! The interface between HDF5 and a connector of its virtual object layer (`H5VLconnector.h`,
+//! `H5VLpublic.h`). It is the same in 1.14.x and 2.x.
 //!
-//! The tables are complete. Of the arguments that many callbacks take as one struct, only those are
-//! spelled out that hold objects or property lists of the connector, which one that stands above
-//! another has to replace by those of the other; the rest is passed on by its address.
+//! The structs of functions are complete. Many functions take their arguments as one struct. Such a struct
+//! has fields here only if it contains objects or property lists of the connector: a connector above
+//! another replaces these, and passes all other structs on by their address.
 
 #![allow(non_camel_case_types)]
 
@@ -16,7 +16,7 @@ pub use functions::*;
 
 pub const H5VL_VERSION: c_uint = 3;
 
-/// Of a driver by which the processes of an MPI program share a file (`H5FDpublic.h`).
+/// The flag of a driver with which the processes of an MPI program share a file (`H5FDpublic.h`).
 pub const H5FD_FEAT_HAS_MPI: c_ulong = 0x100;
 
 pub const H5VL_CAP_FLAG_THREADSAFE: u64 = 0x1;
@@ -33,8 +33,9 @@ pub const H5I_EVENTSET: H5I_type_t = 16;
 pub type H5VL_subclass_t = c_int;
 pub type H5VL_get_conn_lvl_t = c_int;
 
-/// Asked: the class of the connector itself, not of the one at the bottom.
+/// Asks for the class of the connector itself.
 pub const H5VL_GET_CONN_LVL_CURR: H5VL_get_conn_lvl_t = 0;
+/// Asks for the class of the connector at the bottom.
 pub const H5VL_GET_CONN_LVL_TERM: H5VL_get_conn_lvl_t = 1;
 
 pub type H5VL_request_status_t = c_int;
@@ -44,11 +45,11 @@ pub const H5VL_REQUEST_STATUS_FAIL: H5VL_request_status_t = 2;
 pub const H5VL_REQUEST_STATUS_CANT_CANCEL: H5VL_request_status_t = 3;
 pub const H5VL_REQUEST_STATUS_CANCELED: H5VL_request_status_t = 4;
 
-/// Called once when the request has finished.
+/// HDF5 expects one call when the request has finished.
 pub type H5VL_request_notify_t =
     Option<unsafe extern "C" fn(ctx: *mut c_void, status: H5VL_request_status_t) -> herr_t>;
 
-/// Structs of which only the address is passed on.
+/// Structs that a connector only passes on by their address.
 macro_rules! opaque {
     ($($name:ident)*) => {$(
         #[repr(C)]
@@ -60,7 +61,7 @@ macro_rules! opaque {
 
 opaque! { H5VL_loc_params_t H5O_token_t }
 
-/// Arguments of which only the operation is looked at. They are made by HDF5 and never here.
+/// Arguments of which a connector reads only the operation. HDF5 makes them, never this program.
 macro_rules! operation_only {
     ($($name:ident)*) => {$(
         #[repr(C)]
@@ -86,8 +87,8 @@ operation_only! {
     H5VL_blob_specific_args_t
 }
 
-/// Where an object lies that is itself the place: `H5VL_loc_params_t` of the kind
-/// `H5VL_OBJECT_BY_SELF`, with room for the other kinds.
+/// The location of an object that is given itself: `H5VL_loc_params_t` of the kind
+/// `H5VL_OBJECT_BY_SELF`, as large as the other kinds.
 #[repr(C)]
 pub struct LocationBySelf {
     pub obj_type: H5I_type_t,
@@ -158,14 +159,14 @@ pub struct H5O_info2_t {
     pub num_attrs: hsize_t,
 }
 
-/// Of all callbacks named `optional`.
+/// The arguments of all functions named `optional`.
 #[repr(C)]
 pub struct H5VL_optional_args_t {
     pub op_type: c_int,
     pub args: *mut c_void,
 }
 
-// Those named `ITER` and `VISIT` call a function of the application.
+// The operations named `ITER` and `VISIT` call a function of the application.
 pub const H5VL_ATTR_EXISTS: c_int = 2;
 pub const H5VL_ATTR_ITER: c_int = 3;
 pub const H5VL_ATTR_RENAME: c_int = 4;
@@ -175,7 +176,7 @@ pub const H5VL_OBJECT_VISIT: c_int = 3;
 pub const H5VL_OBJECT_FLUSH: c_int = 4;
 pub const H5VL_OBJECT_REFRESH: c_int = 5;
 
-// What these tell depends on the storage that is allocated.
+// The answers depend on the allocated storage.
 pub const H5VL_DATASET_GET_SPACE_STATUS: c_int = 3;
 pub const H5VL_DATASET_GET_STORAGE_SIZE: c_int = 4;
 
@@ -191,9 +192,9 @@ pub struct H5VL_dataset_specific_args_t {
 
 #[repr(C)]
 pub union DatasetSpecific {
-    /// Of [`H5VL_DATASET_SET_EXTENT`]: one number a dimension.
+    /// For [`H5VL_DATASET_SET_EXTENT`]: a number for each dimension.
     pub set_extent: *const hsize_t,
-    /// Of the others: the dataset.
+    /// For the other operations: the dataset.
     pub dset_id: hid_t,
 }
 
@@ -212,7 +213,7 @@ pub struct H5VL_file_specific_args_t {
 #[repr(C)]
 pub union FileSpecific {
     pub flush: FileFlush,
-    /// Where the new file object goes.
+    /// The pointer for the new file object.
     pub reopen: *mut *mut c_void,
     pub is_accessible: FileIsAccessible,
     pub del: FileDelete,
@@ -258,7 +259,7 @@ pub struct H5VL_group_specific_args_t {
 
 #[repr(C)]
 pub union GroupSpecific {
-    /// Of [`H5VL_GROUP_MOUNT`].
+    /// For [`H5VL_GROUP_MOUNT`].
     pub mount: GroupMount,
 }
 
@@ -278,12 +279,12 @@ pub struct H5VL_link_create_args_t {
     pub args: LinkCreate,
 }
 
-/// As large as its largest member, so that it can be copied and changed.
+/// As large as the largest member, so that a connector can change a copy.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub union LinkCreate {
-    /// Of [`H5VL_LINK_CREATE_HARD`]: the object that gets another name; null is the location of
-    /// the link. What says where it lies follows.
+    /// For [`H5VL_LINK_CREATE_HARD`]: the object that gets another name; null stands for the location of the
+    /// link. The location of the object follows.
     pub hard_curr_obj: *mut c_void,
     _all: [u64; 6],
 }
@@ -299,12 +300,12 @@ pub struct H5VL_request_specific_args_t {
 
 #[repr(C)]
 pub union RequestSpecific {
-    /// Of [`H5VL_REQUEST_GET_ERR_STACK`]: a stack that HDF5 closes.
+    /// For [`H5VL_REQUEST_GET_ERR_STACK`]: a stack that HDF5 closes.
     pub err_stack_id: hid_t,
     pub get_exec_time: RequestExecTime,
 }
 
-/// In nanoseconds.
+/// The pointers for the times of a request, in nanoseconds.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct RequestExecTime {
@@ -312,5 +313,5 @@ pub struct RequestExecTime {
     pub exec_time: *mut u64,
 }
 
-// SAFETY: the name and the functions are constants of the program, and HDF5 only reads the class.
+// SAFETY: the name and the functions are constants, and HDF5 only reads the class.
 unsafe impl Sync for H5VL_class_t {}
