@@ -7,112 +7,74 @@ use penstock_engine::memory::is_on_host;
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::background::Loan;
-use super::host::Quiet;
-use super::staging::{Staging, refuse_pointers};
-use super::wrapped::{Ask, Location, Req, Under, attempt, close, make, operate, operate_or_visit};
+use super::background::TemporaryId;
+use super::calling_library::Quiet;
+use super::host_buffers::{HostBuffers, refuse_pointers};
+use super::wrapped::{ApiCall, Under, attempt, close, make, operate, operate_or_visit};
 
-unsafe extern "C" fn create(
-    obj: *mut c_void,
-    loc_params: Location,
-    attr_name: *const c_char,
-    type_id: hid_t,
-    space_id: hid_t,
-    acpl_id: hid_t,
-    aapl_id: hid_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        make(obj, Ask::of(c"H5Acreate_async", req), |under| {
-            (under.calls.H5VLattr_create)(
-                under.object,
-                loc_params,
-                under.id,
-                attr_name,
-                type_id,
-                space_id,
-                acpl_id,
-                aapl_id,
-                dxpl_id,
-                req,
-            )
-        })
-    }
+forward! {
+    make create = H5VLattr_create, c"H5Acreate_async";
+    make open = H5VLattr_open, c"H5Aopen_async";
+    operate get = H5VLattr_get, c"H5Aget";
+    operate optional = H5VLattr_optional, c"H5A";
+    close close_attribute = H5VLattr_close, c"H5Aclose_async";
 }
 
-unsafe extern "C" fn open(
-    obj: *mut c_void,
-    loc_params: Location,
-    attr_name: *const c_char,
-    aapl_id: hid_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        make(obj, Ask::of(c"H5Aopen_async", req), |under| {
-            (under.calls.H5VLattr_open)(
-                under.object,
-                loc_params,
-                under.id,
-                attr_name,
-                aapl_id,
-                dxpl_id,
-                req,
-            )
-        })
-    }
-}
-
-/// The memory of an attribute's elements, as HDF5 can reach it.
-enum Memory {
+/// The memory of an attribute's elements, in the form that HDF5 can access.
+enum AttributeMemory {
     OnHost(*mut c_void),
-    /// GPU memory, and what stands for it.
-    Staged(Staging),
+    /// Host memory in place of GPU memory.
+    OnGpu(HostBuffers),
 }
 
-impl Memory {
+impl AttributeMemory {
+    /// Copies the elements to host memory if `memory` is on a GPU.
+    ///
     /// # Safety
-    /// The thread is inside a callback on `under`, an attribute, whose elements the memory can hold.
-    unsafe fn of(under: &Under, memory_type: hid_t, memory: *mut c_void) -> Result<Memory> {
+    /// The thread is inside a callback on `under`, an attribute, and `memory` has room for its elements.
+    unsafe fn of(
+        under: &Under,
+        memory_type: hid_t,
+        memory: *mut c_void,
+    ) -> Result<AttributeMemory> {
         if is_on_host(memory as usize)? {
-            return Ok(Memory::OnHost(memory));
+            return Ok(AttributeMemory::OnHost(memory));
         }
-        let host = under.container.below.host;
-        // SAFETY: HDF5 checks the identifiers; the caller vouches for the memory.
+        let library = under.container.below.library;
+        // SAFETY: HDF5 checks the identifiers; the caller guarantees the memory.
         unsafe {
-            refuse_pointers(host, memory_type)?;
-            let loan = Loan::of(under, H5I_ATTR)?;
-            let bytes = host.keeping_errors(|| {
-                let space = (host.calls.H5Aget_space)(loan.id());
-                let elements = (host.calls.H5Sget_simple_extent_npoints)(space);
-                (host.hdf5.H5Sclose)(space);
-                let element = (host.hdf5.H5Tget_size)(memory_type) as u64;
+            refuse_pointers(library, memory_type)?;
+            let id = TemporaryId::of(under, H5I_ATTR)?;
+            let bytes = library.keeping_errors(|| {
+                let space = (library.calls.H5Aget_space)(id.get());
+                let elements = (library.calls.H5Sget_simple_extent_npoints)(space);
+                (library.hdf5.H5Sclose)(space);
+                let element = (library.hdf5.H5Tget_size)(memory_type) as u64;
                 u64::try_from(elements).ok()?.checked_mul(element)
             });
             let bytes = bytes.ok_or_else(|| {
-                Error::invalid("HDF5 does not tell how large the attribute is in memory")
+                Error::invalid("HDF5 cannot tell the size of the attribute in memory")
             })?;
-            Staging::of(&[memory as usize], |_| Ok(Some(0..bytes))).map(Memory::Staged)
+            HostBuffers::of(&[memory as usize], |_| Ok(Some(0..bytes))).map(AttributeMemory::OnGpu)
         }
     }
 
     fn address(&mut self) -> *mut c_void {
         match self {
-            Memory::OnHost(memory) => *memory,
-            Memory::Staged(staging) => staging.addresses()[0],
+            AttributeMemory::OnHost(memory) => *memory,
+            AttributeMemory::OnGpu(buffers) => buffers.addresses()[0],
         }
     }
 
+    /// Copies what HDF5 has read to the GPU.
+    ///
     /// # Safety
-    /// As for [`Memory::of`].
-    unsafe fn give_back(self) -> Result<()> {
+    /// As for [`AttributeMemory::of`].
+    unsafe fn copy_back(self) -> Result<()> {
         match self {
-            Memory::OnHost(_) => Ok(()),
-            // SAFETY: passed on.
-            Memory::Staged(staging) => unsafe { staging.give_back() },
+            AttributeMemory::OnHost(_) => Ok(()),
+            // SAFETY: the caller guarantees this.
+            AttributeMemory::OnGpu(buffers) => unsafe { buffers.copy_back() },
         }
     }
 }
@@ -124,11 +86,11 @@ unsafe extern "C" fn read(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        attempt(attr, Ask::of(c"H5Aread_async", req), |under| {
-            let _quiet = Quiet::begin(under.container.below.host);
-            let mut memory = Memory::of(under, mem_type_id, buf)?;
+        attempt(attr, ApiCall::of(c"H5Aread_async", req), |under| {
+            let _quiet = Quiet::begin(under.container.below.library);
+            let mut memory = AttributeMemory::of(under, mem_type_id, buf)?;
             let status = (under.calls.H5VLattr_read)(
                 under.object,
                 under.id,
@@ -138,7 +100,7 @@ unsafe extern "C" fn read(
                 req,
             );
             if status >= 0 {
-                memory.give_back()?;
+                memory.copy_back()?;
             }
             Ok(status)
         })
@@ -152,11 +114,11 @@ unsafe extern "C" fn write(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        attempt(attr, Ask::of(c"H5Awrite_async", req), |under| {
-            let _quiet = Quiet::begin(under.container.below.host);
-            let mut memory = Memory::of(under, mem_type_id, buf.cast_mut())?;
+        attempt(attr, ApiCall::of(c"H5Awrite_async", req), |under| {
+            let _quiet = Quiet::begin(under.container.below.library);
+            let mut memory = AttributeMemory::of(under, mem_type_id, buf.cast_mut())?;
             Ok((under.calls.H5VLattr_write)(
                 under.object,
                 under.id,
@@ -165,20 +127,6 @@ unsafe extern "C" fn write(
                 dxpl_id,
                 req,
             ))
-        })
-    }
-}
-
-unsafe extern "C" fn get(
-    obj: *mut c_void,
-    args: *mut H5VL_attr_get_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5Aget", req), |under| {
-            (under.calls.H5VLattr_get)(under.object, under.id, args, dxpl_id, req)
         })
     }
 }
@@ -199,40 +147,17 @@ unsafe extern "C" fn specific(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         let call = |under: &Under| {
             (under.calls.H5VLattr_specific)(under.object, loc_params, under.id, args, dxpl_id, req)
         };
-        let ask = Ask::of(call_of((*args).op_type), req);
-        operate_or_visit(obj, ask, (*args).op_type == H5VL_ATTR_ITER, call)
+        let api_call = ApiCall::of(call_of((*args).op_type), req);
+        operate_or_visit(obj, api_call, (*args).op_type == H5VL_ATTR_ITER, call)
     }
 }
 
-unsafe extern "C" fn optional(
-    obj: *mut c_void,
-    args: *mut H5VL_optional_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5A", req), |under| {
-            (under.calls.H5VLattr_optional)(under.object, under.id, args, dxpl_id, req)
-        })
-    }
-}
-
-unsafe extern "C" fn close_attribute(attr: *mut c_void, dxpl_id: hid_t, req: Req) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        close(attr, Ask::of(c"H5Aclose_async", req), |under| {
-            (under.calls.H5VLattr_close)(under.object, under.id, dxpl_id, req)
-        })
-    }
-}
-
-pub(super) const CLASS: H5VL_attr_class_t = H5VL_attr_class_t {
+pub(crate) const CLASS: H5VL_attr_class_t = H5VL_attr_class_t {
     create: Some(create),
     open: Some(open),
     read: Some(read),

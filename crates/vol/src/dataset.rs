@@ -5,71 +5,22 @@ use std::slice;
 use std::sync::atomic::Ordering::Relaxed;
 
 use penstock_engine::error::Result;
+use penstock_engine::file::position::Operation;
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5P_DEFAULT, herr_t, hid_t};
 
-use super::background::{self, Call, Kind, Loan, Way};
-use super::host::Quiet;
+use super::background::{self, DatasetCall, Disposition, TemporaryId};
+use super::calling_library::Quiet;
 use super::request;
-use super::wrapped::{Ask, Location, Req, Under, Wrapped, attempt, close_after, make, operate};
+use super::wrapped::{ApiCall, Under, Wrapped, attempt, close_after, make, operate};
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED};
 use penstock_hdf5::transfer::unfinished;
 
-unsafe extern "C" fn create(
-    obj: *mut c_void,
-    loc_params: Location,
-    name: *const c_char,
-    lcpl_id: hid_t,
-    type_id: hid_t,
-    space_id: hid_t,
-    dcpl_id: hid_t,
-    dapl_id: hid_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        make(obj, Ask::of(c"H5Dcreate_async", req), |under| {
-            (under.calls.H5VLdataset_create)(
-                under.object,
-                loc_params,
-                under.id,
-                name,
-                lcpl_id,
-                type_id,
-                space_id,
-                dcpl_id,
-                dapl_id,
-                dxpl_id,
-                req,
-            )
-        })
-    }
-}
-
-unsafe extern "C" fn open(
-    obj: *mut c_void,
-    loc_params: Location,
-    name: *const c_char,
-    dapl_id: hid_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        make(obj, Ask::of(c"H5Dopen_async", req), |under| {
-            (under.calls.H5VLdataset_open)(
-                under.object,
-                loc_params,
-                under.id,
-                name,
-                dapl_id,
-                dxpl_id,
-                req,
-            )
-        })
-    }
+forward! {
+    make create = H5VLdataset_create, c"H5Dcreate_async";
+    make open = H5VLdataset_open, c"H5Dopen_async";
+    after_pending optional = H5VLdataset_optional, c"H5D";
 }
 
 unsafe extern "C" fn read(
@@ -92,9 +43,9 @@ unsafe extern "C" fn read(
         buf,
         req,
     };
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        transfer(Kind::Read, &arguments, |under, datasets, buffers| {
+        transfer(Operation::Read, &arguments, |under, datasets, buffers| {
             (under.calls.H5VLdataset_read)(
                 count,
                 datasets,
@@ -130,9 +81,9 @@ unsafe extern "C" fn write(
         buf: buf.cast(),
         req,
     };
-    // SAFETY: HDF5's arguments are passed on. A write only reads the buffers.
+    // SAFETY: the call passes HDF5's arguments on. A write only reads the buffers.
     unsafe {
-        transfer(Kind::Write, &arguments, |under, datasets, buffers| {
+        transfer(Operation::Write, &arguments, |under, datasets, buffers| {
             (under.calls.H5VLdataset_write)(
                 count,
                 datasets,
@@ -148,7 +99,7 @@ unsafe extern "C" fn write(
     }
 }
 
-/// Those of a read or write of several datasets at once.
+/// The arguments of a read or write of several datasets.
 struct Arguments {
     count: usize,
     dset: *mut *mut c_void,
@@ -160,12 +111,13 @@ struct Arguments {
     req: Req,
 }
 
-/// A read or write, in the background or by the connector below, which gets the datasets as its own.
+/// Reads or writes in the background, or by the connector below. `call` calls that connector with its own
+/// objects, and with the addresses of the buffers.
 ///
 /// # Safety
-/// The arguments are those that HDF5 has given; else as for [`operate`].
+/// HDF5 has given the arguments. Otherwise as for [`operate`].
 unsafe fn transfer(
-    kind: Kind,
+    operation: Operation,
     arguments: &Arguments,
     call: impl FnOnce(&Under, *mut *mut c_void, *mut *mut c_void) -> herr_t,
 ) -> herr_t {
@@ -173,10 +125,10 @@ unsafe fn transfer(
     if count == 0 {
         return SUCCEED;
     }
-    // SAFETY: passed on: each array has `count` entries.
+    // SAFETY: the caller guarantees this: each array has `count` entries.
     unsafe {
         let datasets = slice::from_raw_parts(arguments.dset, count);
-        attempt(datasets[0], Ask::NONE, |first| {
+        attempt(datasets[0], ApiCall::NONE, |first| {
             let mut unders = Vec::with_capacity(count);
             for dataset in datasets {
                 let under = Under::of(*dataset);
@@ -186,9 +138,9 @@ unsafe fn transfer(
             let wrapped: Vec<&Wrapped> = datasets.iter().map(|d| Wrapped::of(*d)).collect();
             let buffers = slice::from_raw_parts(arguments.buf, count);
             let buffers: Vec<usize> = buffers.iter().map(|buffer| *buffer as usize).collect();
-            let _quiet = Quiet::begin(first.container.below.host);
-            let way = background::transfer(&Call {
-                kind,
+            let _quiet = Quiet::begin(first.container.below.library);
+            let disposition = background::read_or_write(&DatasetCall {
+                operation,
                 datasets: &wrapped,
                 unders: &unders,
                 memory_types: slice::from_raw_parts(arguments.mem_type_id, count),
@@ -198,22 +150,22 @@ unsafe fn transfer(
                 buffers: &buffers,
                 req,
             })?;
-            if !matches!(way, Way::Done) {
+            if !matches!(disposition, Disposition::Done) {
                 refuse_unfinished(&unders)?;
             }
             let mut objects: Vec<*mut c_void> = unders.iter().map(|under| under.object).collect();
-            match way {
-                Way::Done => Ok(SUCCEED),
-                Way::Below => {
+            match disposition {
+                Disposition::Done => Ok(SUCCEED),
+                Disposition::Below => {
                     let status = call(first, objects.as_mut_ptr(), arguments.buf);
                     request::wrap(req, &first.container);
                     Ok(status)
                 }
-                Way::Staged(mut staging) => {
-                    let mut instead = staging.addresses();
-                    let status = call(first, objects.as_mut_ptr(), instead.as_mut_ptr());
-                    if status >= 0 && kind == Kind::Read {
-                        staging.give_back()?;
+                Disposition::BelowOnHost(mut buffers) => {
+                    let mut addresses = buffers.addresses();
+                    let status = call(first, objects.as_mut_ptr(), addresses.as_mut_ptr());
+                    if status >= 0 && operation == Operation::Read {
+                        buffers.copy_back()?;
                     }
                     Ok(status)
                 }
@@ -222,35 +174,41 @@ unsafe fn transfer(
     }
 }
 
-/// An error if HDF5 is to read or write storage of which it has not finished the allocation.
+/// Returns an error if HDF5 would read or write storage whose allocation it has not finished.
 ///
 /// # Safety
 /// The thread is inside a callback on these datasets.
 unsafe fn refuse_unfinished(unders: &[Under]) -> Result<()> {
-    if unfinished::is_none() || unders.iter().any(|under| under.is_lent) {
+    if unfinished::is_none() || unders.iter().any(|under| under.is_internal) {
         return Ok(());
     }
     for under in unders {
-        // SAFETY: passed on.
-        let loan = unsafe { Loan::of(under, H5I_DATASET)? };
+        // SAFETY: the caller guarantees this.
+        let id = unsafe { TemporaryId::of(under, H5I_DATASET)? };
         // SAFETY: the thread is inside a call of this HDF5.
-        let session = unsafe { Session::begin(under.container.below.host.hdf5) };
-        unfinished::refuse(&session, loan.id())?;
+        let session = unsafe { Session::begin(under.container.below.library.hdf5) };
+        unfinished::refuse(&session, id.get())?;
     }
     Ok(())
 }
 
-/// An operation by the connector below on what pending operations may change.
+/// Makes a call of the connector below that depends on what pending operations change.
 ///
 /// # Safety
 /// As for [`operate`].
-unsafe fn after_pending(obj: *mut c_void, ask: Ask, call: impl FnOnce(&Under) -> herr_t) -> herr_t {
-    // SAFETY: passed on.
+unsafe fn after_pending(
+    obj: *mut c_void,
+    api_call: ApiCall,
+    call: impl FnOnce(&Under) -> herr_t,
+) -> herr_t {
+    // SAFETY: the caller guarantees this.
     unsafe {
-        attempt(obj, ask, |under| {
-            let _quiet = Quiet::begin(under.container.below.host);
-            if !under.is_lent {
-                background::settle(under, || background::object_of(under, H5I_DATASET))?;
+        attempt(obj, api_call, |under| {
+            let _quiet = Quiet::begin(under.container.below.library);
+            if !under.is_internal {
+                background::finish_conflicting(under, || {
+                    background::object_access(under, H5I_DATASET)
+                })?;
             }
             Ok(call(under))
         })
@@ -263,18 +221,18 @@ unsafe extern "C" fn get(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         let call = |under: &Under| {
             (under.calls.H5VLdataset_get)(under.object, under.id, args, dxpl_id, req)
         };
-        let ask = Ask::of(c"H5Dget_space_async", req);
+        let api_call = ApiCall::of(c"H5Dget_space_async", req);
         match (*args).op_type {
-            // What storage there is.
+            // The answer depends on the allocated storage.
             H5VL_DATASET_GET_SPACE_STATUS | H5VL_DATASET_GET_STORAGE_SIZE => {
-                after_pending(obj, ask, call)
+                after_pending(obj, api_call, call)
             }
-            _ => operate(obj, ask, call),
+            _ => operate(obj, api_call, call),
         }
     }
 }
@@ -293,52 +251,39 @@ unsafe extern "C" fn specific(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        after_pending(obj, Ask::of(call_of((*args).op_type), req), |under| {
+        after_pending(obj, ApiCall::of(call_of((*args).op_type), req), |under| {
             (under.calls.H5VLdataset_specific)(under.object, under.id, args, dxpl_id, req)
-        })
-    }
-}
-
-unsafe extern "C" fn optional(
-    obj: *mut c_void,
-    args: *mut H5VL_optional_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        after_pending(obj, Ask::of(c"H5D", req), |under| {
-            (under.calls.H5VLdataset_optional)(under.object, under.id, args, dxpl_id, req)
         })
     }
 }
 
 unsafe extern "C" fn close_dataset(dset: *mut c_void, _dxpl_id: hid_t, req: Req) -> herr_t {
     let native = |under: &Under, req: Req| {
-        // SAFETY: HDF5 closes the dataset, or has asked for it when something was pending.
+        // SAFETY: HDF5 closes the dataset, now or in an earlier call that deferred the close.
         unsafe { (under.calls.H5VLdataset_close)(under.object, under.id, H5P_DEFAULT, req) }
     };
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        let set = |under: &Under| background::object_of(under, H5I_DATASET);
-        let ask = Ask::of(background::CLOSE_DATASET, req);
+        let set = |under: &Under| background::object_access(under, H5I_DATASET);
+        let api_call = ApiCall::of(background::CLOSE_DATASET, req);
         let under = Under::of(dset);
-        let status = close_after(dset, ask, set, native);
-        // Nothing comes after this that could tell of failures.
-        let is_last = req.is_null() && !under.is_lent && under.container.is_closed.load(Relaxed);
+        let status = close_after(dset, api_call, set, native);
+        // No later call can report the failures.
+        let is_last =
+            req.is_null() && !under.is_internal && under.container.is_closed.load(Relaxed);
         match status >= 0 && is_last {
             true => {
-                let told = under.caught(|| under.container.policy.failures.take());
-                told.map_or(FAIL, |()| status)
+                let reported = under.caught(|| under.container.policy.failures.take());
+                reported.map_or(FAIL, |()| status)
             }
             false => status,
         }
     }
 }
 
-pub(super) const CLASS: H5VL_dataset_class_t = H5VL_dataset_class_t {
+pub(crate) const CLASS: H5VL_dataset_class_t = H5VL_dataset_class_t {
     create: Some(create),
     open: Some(open),
     read: Some(read),

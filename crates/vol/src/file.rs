@@ -10,12 +10,12 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5E_DEFAULT, H5P_DEFAULT, herr_t, hid_t};
 
 use super::NAME;
-use super::background::{self, before_end, before_open, identity};
-use super::host::{Host, Quiet};
+use super::background::{self, file_identity, finish_before_replacing, finish_deferred_close};
+use super::calling_library::{CallingLibrary, Quiet};
 use super::info::Info;
 use super::wrapped::{
-    Ask, Container, METADATA, NONE, NOTHING_PENDING, Req, Under, Wrapped, attempt, close_and_tell,
-    operate,
+    ApiCall, Container, METADATA, NO_REQUEST, NOTHING_PENDING, Under, Wrapped, attempt,
+    close_and_report, operate,
 };
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, what};
 
@@ -23,95 +23,100 @@ const OPEN: What = what(c"penstock_async_open", "H5E_VOL_g", "H5E_CANTOPENFILE_g
 const SPECIFIC: What = what(c"penstock_async_file", "H5E_VOL_g", "H5E_CANTOPERATE_g");
 
 /// A file access property list for the connector below.
-struct Access {
-    host: Host,
+struct AccessList {
+    library: CallingLibrary,
     container: Arc<Container>,
     fapl: hid_t,
 }
 
-impl Access {
-    /// From the list that an application, or the connector above, has given.
+impl AccessList {
+    /// Copies the list that the application, or the connector above, has given, and sets the connector below
+    /// in it.
     ///
     /// # Safety
-    /// The thread is inside a call of `host`, of whose HDF5 `fapl` is a file access property list.
-    unsafe fn of(host: Host, fapl: hid_t) -> Result<Access> {
-        // SAFETY: passed on.
-        let info = unsafe { Info::of_access_list(host, fapl)? };
+    /// The thread is inside a call of `library`, and `fapl` is a file access property list of that library.
+    unsafe fn of(library: CallingLibrary, fapl: hid_t) -> Result<AccessList> {
+        // SAFETY: the caller guarantees this.
+        let info = unsafe { Info::of_access_list(library, fapl)? };
         // SAFETY: HDF5 checks the identifier.
-        let fapl = unsafe { (host.calls.H5Pcopy)(fapl) };
+        let fapl = unsafe { (library.calls.H5Pcopy)(fapl) };
         if fapl < 0 {
             return Err(Error::invalid(
-                "HDF5 does not copy the file access property list",
+                "HDF5 cannot copy the file access property list",
             ));
         }
-        let access = Access {
-            host,
-            // SAFETY: passed on.
-            container: info.container(unsafe { is_parallel(host, fapl) })?,
+        let access = AccessList {
+            library,
+            // SAFETY: the caller guarantees this.
+            container: info.container(unsafe { is_parallel(library, fapl) })?,
             fapl,
         };
-        // SAFETY: the connector is held, and the information, which HDF5 copies, is its own.
-        let status = unsafe { (host.calls.H5Pset_vol)(fapl, info.below.id, info.under_info()) };
+        // SAFETY: the identifier is open. Its connector has made the information, which HDF5 copies.
+        let status = unsafe { (library.calls.H5Pset_vol)(fapl, info.below.id, info.under_info()) };
         match status < 0 {
-            true => Err(Error::invalid("HDF5 does not set the connector below")),
+            true => Err(Error::invalid(
+                "HDF5 cannot set the connector below in the file access property list",
+            )),
             false => Ok(access),
         }
     }
 }
 
-impl Drop for Access {
+impl Drop for AccessList {
     fn drop(&mut self) {
-        // SAFETY: the list was made by this object, and is used no more.
-        self.host
-            .keeping_errors(|| unsafe { (self.host.hdf5.H5Pclose)(self.fapl) });
+        // SAFETY: this object has made the list, and nothing uses it later.
+        self.library
+            .keeping_errors(|| unsafe { (self.library.hdf5.H5Pclose)(self.fapl) });
     }
 }
 
-/// Whether the list is for a file that the processes of an MPI program share.
+/// Whether the processes of an MPI program share a file opened with this list.
 ///
 /// # Safety
-/// As for [`Access::of`].
-unsafe fn is_parallel(host: Host, fapl: hid_t) -> bool {
+/// As for [`AccessList::of`].
+unsafe fn is_parallel(library: CallingLibrary, fapl: hid_t) -> bool {
     let mut flags = 0;
-    // SAFETY: HDF5 checks the identifiers, and there is a place for the answer.
-    host.keeping_errors(|| unsafe {
-        let driver = (host.hdf5.H5Pget_driver)(fapl);
-        driver >= 0 && (host.calls.H5FDdriver_query)(driver, &mut flags) >= 0
+    // SAFETY: HDF5 checks the identifiers, and `flags` receives the answer.
+    library.keeping_errors(|| unsafe {
+        let driver = (library.hdf5.H5Pget_driver)(fapl);
+        driver >= 0 && (library.calls.H5FDdriver_query)(driver, &mut flags) >= 0
     }) && flags & H5FD_FEAT_HAS_MPI != 0
 }
 
+/// Opens or creates a file by `call`, which gets the property list for the connector below.
+///
 /// # Safety
-/// HDF5 gives the name of a file, a file access property list, and null or a place for a request.
-unsafe fn opened(
+/// HDF5 has given the name of a file, a file access property list, and null or a place for a request.
+unsafe fn open_below(
     slot: usize,
     name: *const c_char,
     fapl_id: hid_t,
-    ask: Ask,
-    call: impl FnOnce(&Host, hid_t) -> *mut c_void,
+    api_call: ApiCall,
+    call: impl FnOnce(&CallingLibrary, hid_t) -> *mut c_void,
 ) -> *mut c_void {
-    let Some(host) = Host::of(slot) else {
+    let Some(library) = CallingLibrary::of(slot) else {
         return ptr::null_mut();
     };
     let body = || {
-        // SAFETY: passed on.
-        let access = unsafe { Access::of(host, fapl_id)? };
-        let _quiet = Quiet::begin(host);
-        // SAFETY: passed on.
-        unsafe { before_open(name) };
-        let file = call(&host, access.fapl);
+        // SAFETY: the caller guarantees this.
+        let access = unsafe { AccessList::of(library, fapl_id)? };
+        let _quiet = Quiet::begin(library);
+        // SAFETY: the caller guarantees this.
+        unsafe { finish_deferred_close(name) };
+        let file = call(&library, access.fapl);
         if file.is_null() {
             return Ok(file);
         }
         let _ = access.container.file.set(file as usize);
-        // SAFETY: passed on.
-        if let Some(identity) = unsafe { identity(name) } {
+        // SAFETY: the caller guarantees this.
+        if let Some(identity) = unsafe { file_identity(name) } {
             let _ = access.container.identity.set(identity);
         }
-        // SAFETY: passed on.
-        unsafe { ask.answered(&access.container, METADATA) };
+        // SAFETY: the caller guarantees this.
+        unsafe { api_call.succeeded(&access.container, METADATA) };
         Ok(Wrapped::wrap(file, &access.container))
     };
-    caught(host.hdf5, OPEN, body).unwrap_or(ptr::null_mut())
+    caught(library.hdf5, OPEN, body).unwrap_or(ptr::null_mut())
 }
 
 unsafe extern "C" fn create<const SLOT: usize>(
@@ -122,16 +127,16 @@ unsafe extern "C" fn create<const SLOT: usize>(
     dxpl_id: hid_t,
     req: Req,
 ) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        opened(
+        open_below(
             SLOT,
             name,
             fapl_id,
-            Ask::of(c"H5Fcreate_async", req),
-            |host, fapl| {
-                before_end(*host, name);
-                (host.calls.H5VLfile_create)(name, flags, fcpl_id, fapl, dxpl_id, req)
+            ApiCall::of(c"H5Fcreate_async", req),
+            |library, fapl| {
+                finish_before_replacing(*library, name);
+                (library.calls.H5VLfile_create)(name, flags, fcpl_id, fapl, dxpl_id, req)
             },
         )
     }
@@ -144,36 +149,26 @@ unsafe extern "C" fn open<const SLOT: usize>(
     dxpl_id: hid_t,
     req: Req,
 ) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        opened(
+        open_below(
             SLOT,
             name,
             fapl_id,
-            Ask::of(c"H5Fopen_async", req),
-            |host, fapl| (host.calls.H5VLfile_open)(name, flags, fapl, dxpl_id, req),
+            ApiCall::of(c"H5Fopen_async", req),
+            |library, fapl| (library.calls.H5VLfile_open)(name, flags, fapl, dxpl_id, req),
         )
     }
 }
 
-unsafe extern "C" fn get(
-    obj: *mut c_void,
-    args: *mut H5VL_file_get_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5Fget", req), |under| {
-            (under.calls.H5VLfile_get)(under.object, under.id, args, dxpl_id, req)
-        })
-    }
+forward! {
+    operate get = H5VLfile_get, c"H5Fget";
 }
 
-/// An operation on a file that is known by its name only.
+/// Runs an operation on the name of a file.
 ///
 /// # Safety
-/// As for [`opened`], and `args` are those of `operation`, for the list that it is given.
+/// As for [`open_below`], and `args` returns the arguments of `operation` with the given property list.
 unsafe fn by_name(
     slot: usize,
     fapl_id: hid_t,
@@ -182,38 +177,39 @@ unsafe fn by_name(
     operation: c_int,
     args: impl FnOnce(hid_t) -> FileSpecific,
 ) -> herr_t {
-    let Some(host) = Host::of(slot) else {
+    let Some(library) = CallingLibrary::of(slot) else {
         return FAIL;
     };
     let body = || {
-        // SAFETY: passed on.
-        let access = unsafe { Access::of(host, fapl_id)? };
+        // SAFETY: the caller guarantees this.
+        let access = unsafe { AccessList::of(library, fapl_id)? };
         let container = &access.container;
-        let _quiet = Quiet::begin(host);
+        let _quiet = Quiet::begin(library);
         let mut args = H5VL_file_specific_args_t {
             op_type: operation,
             args: args(access.fapl),
         };
-        // SAFETY: passed on; an operation on a name has no object.
+        // SAFETY: the caller guarantees this; an operation on a name takes no object.
         unsafe {
             let (none, id) = (ptr::null_mut(), container.below.id);
-            let status = (host.calls.H5VLfile_specific)(none, id, &mut args, dxpl_id, req);
+            let status = (library.calls.H5VLfile_specific)(none, id, &mut args, dxpl_id, req);
             if status >= 0 {
-                Ask::of(c"H5Fis_accessible_async", req).answered(container, METADATA);
+                ApiCall::of(c"H5Fis_accessible_async", req).succeeded(container, METADATA);
             }
             Ok(status)
         }
     };
-    caught(host.hdf5, SPECIFIC, body).unwrap_or(FAIL)
+    caught(library.hdf5, SPECIFIC, body).unwrap_or(FAIL)
 }
 
-/// Whether HDF5 asks in the course of opening a file, which has failed: where no connector was asked
-/// for, it tries all that it finds. What the native connector cannot open is not for this one, which
-/// would only ask the native one again.
-fn is_search(slot: usize) -> bool {
-    // A call of the application begins with no errors.
+/// Whether HDF5 is searching for a connector that can open a file. If the application has named none and
+/// the native connector fails, HDF5 tries all connectors that it finds. This one would only ask the native
+/// connector again.
+fn is_searching(slot: usize) -> bool {
+    // The error stack is empty when a call of the application begins.
     // SAFETY: the thread is inside a call of this HDF5.
-    Host::of(slot).is_some_and(|host| unsafe { (host.calls.H5Eget_num)(H5E_DEFAULT) } > 0)
+    CallingLibrary::of(slot)
+        .is_some_and(|library| unsafe { (library.calls.H5Eget_num)(H5E_DEFAULT) } > 0)
 }
 
 unsafe extern "C" fn specific<const SLOT: usize>(
@@ -222,16 +218,16 @@ unsafe extern "C" fn specific<const SLOT: usize>(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on; the member of the union is the one of the operation.
+    // SAFETY: the call passes HDF5's arguments on; the member of the union belongs to the operation.
     unsafe {
         match (*args).op_type {
-            H5VL_FILE_IS_ACCESSIBLE if is_search(SLOT) => {
+            H5VL_FILE_IS_ACCESSIBLE if is_searching(SLOT) => {
                 *(*args).args.is_accessible.accessible = false;
                 SUCCEED
             }
             operation @ H5VL_FILE_IS_ACCESSIBLE => {
                 let asked = (*args).args.is_accessible;
-                before_open(asked.filename);
+                finish_deferred_close(asked.filename);
                 by_name(SLOT, asked.fapl_id, dxpl_id, req, operation, |fapl_id| {
                     let is_accessible = FileIsAccessible { fapl_id, ..asked };
                     FileSpecific { is_accessible }
@@ -239,8 +235,8 @@ unsafe extern "C" fn specific<const SLOT: usize>(
             }
             operation @ H5VL_FILE_DELETE => {
                 let asked = (*args).args.del;
-                if let Some(host) = Host::of(SLOT) {
-                    before_end(host, asked.filename);
+                if let Some(library) = CallingLibrary::of(SLOT) {
+                    finish_before_replacing(library, asked.filename);
                 }
                 by_name(SLOT, asked.fapl_id, dxpl_id, req, operation, |fapl_id| {
                     let del = FileDelete { fapl_id, ..asked };
@@ -248,8 +244,8 @@ unsafe extern "C" fn specific<const SLOT: usize>(
                 })
             }
             H5VL_FILE_FLUSH => flush(obj, args, dxpl_id, req),
-            // The second file of H5VL_FILE_IS_EQUAL is the one at the bottom already.
-            operation => operate(obj, Ask::of(c"H5Freopen_async", req), |under| {
+            // The second file of H5VL_FILE_IS_EQUAL is already an object of the connector at the bottom.
+            operation => operate(obj, ApiCall::of(c"H5Freopen_async", req), |under| {
                 let status =
                     (under.calls.H5VLfile_specific)(under.object, under.id, args, dxpl_id, req);
                 if status >= 0 && operation == H5VL_FILE_REOPEN {
@@ -262,8 +258,8 @@ unsafe extern "C" fn specific<const SLOT: usize>(
     }
 }
 
-/// Operations of the native connector (`H5VLnative.h`) that look at the bytes of the file. The others
-/// are not worth waiting for what is pending: plans are made with some of them.
+/// Operations of the native connector (`H5VLnative.h`) that depend on the bytes of the file. The others do
+/// not wait for pending operations: Penstock itself uses some of them to plan transfers.
 const GET_FILE_IMAGE: c_int = 1;
 const START_SWMR_WRITE: c_int = 13;
 
@@ -273,12 +269,12 @@ unsafe extern "C" fn optional(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        attempt(obj, Ask::of(c"H5F", req), |under| {
-            let _quiet = Quiet::begin(under.container.below.host);
+        attempt(obj, ApiCall::of(c"H5F", req), |under| {
+            let _quiet = Quiet::begin(under.container.below.library);
             if matches!((*args).op_type, GET_FILE_IMAGE | START_SWMR_WRITE) {
-                background::settle(under, || background::file_of(under, H5I_FILE))?;
+                background::finish_conflicting(under, || background::file_access(under, H5I_FILE))?;
             }
             if (*args).op_type == START_SWMR_WRITE {
                 under.container.has_readers.store(true, Relaxed);
@@ -294,6 +290,8 @@ unsafe extern "C" fn optional(
     }
 }
 
+/// Flushes a file, or the file of another object, after the pending operations on it.
+///
 /// # Safety
 /// As for the callback, and the operation is [`H5VL_FILE_FLUSH`].
 unsafe fn flush(
@@ -302,7 +300,7 @@ unsafe fn flush(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         let asked = (*args).args.flush;
         let native = move |under: &Under, req: Req| {
@@ -312,25 +310,25 @@ unsafe fn flush(
             };
             (under.calls.H5VLfile_specific)(under.object, under.id, &mut args, dxpl_id, req)
         };
-        attempt(obj, Ask::NONE, |under| {
-            let _quiet = Quiet::begin(under.container.below.host);
-            if under.is_lent {
+        attempt(obj, ApiCall::NONE, |under| {
+            let _quiet = Quiet::begin(under.container.below.library);
+            if under.is_internal {
                 return Ok(native(under, req));
             }
-            let set = || background::file_of(under, asked.obj_type);
-            // Another object than a file may be closed before.
-            let ask = Ask::of(c"H5Fflush_async", req);
+            let set = || background::file_access(under, asked.obj_type);
+            // The application may close an object before a deferred flush of it. A file stays open.
+            let api_call = ApiCall::of(c"H5Fflush_async", req);
             let is_request = !req.is_null() && asked.obj_type == H5I_FILE;
-            if is_request && background::concerns(under) {
-                let deferred = move |under: &Under| native(under, NONE);
-                if background::later(ask, under, set(), deferred)? {
+            if is_request && background::may_conflict(under) {
+                let deferred = move |under: &Under| native(under, NO_REQUEST);
+                if background::defer(api_call, under, set(), deferred)? {
                     return Ok(SUCCEED);
                 }
             }
-            background::settle(under, set)?;
+            background::finish_conflicting(under, set)?;
             let status = native(under, req);
             if status >= 0 {
-                ask.answered(&under.container, NOTHING_PENDING);
+                api_call.succeeded(&under.container, NOTHING_PENDING);
             }
             Ok(status)
         })
@@ -340,44 +338,43 @@ unsafe fn flush(
 unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) -> herr_t {
     let native = |under: &Under, req: Req| {
         under.container.closes(under.object);
-        // SAFETY: HDF5 closes the file, or has asked for it when something was pending.
+        // SAFETY: HDF5 closes the file, now or in an earlier call that deferred the close.
         unsafe { (under.calls.H5VLfile_close)(under.object, under.id, H5P_DEFAULT, req) }
     };
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        let set = |under: &Under| background::file_of(under, H5I_FILE);
-        // Failures of writes that nobody has waited for: those of the file's end with this call.
-        let tell = |under: &Under| under.container.policy.failures.take();
-        close_and_tell(
+        let set = |under: &Under| background::file_access(under, H5I_FILE);
+        // This call is the last that can report failures of writes without a request.
+        let report = |under: &Under| under.container.policy.failures.take();
+        close_and_report(
             file,
-            Ask::of(background::CLOSE_FILE, req),
+            ApiCall::of(background::CLOSE_FILE, req),
             set,
             native,
-            tell,
+            report,
         )
     }
 }
 
-/// Closes the files that the application has left open when the library closes. HDF5 would do so, but
-/// looks through the identifiers of files meanwhile, up to 2.2.0 also at those that it has just freed: it
-/// asks connectors about what is no object any more.
+/// Closes the files that are open when the library closes. HDF5 (up to 2.2.0) would look at the identifiers
+/// of files that it has just freed while it closes them, and would pass freed objects to connectors.
 ///
 /// # Safety
-/// The thread is inside a call of `host`.
-pub unsafe fn close_all(host: Host) {
+/// The thread is inside a call of `library`.
+pub(crate) unsafe fn close_all(library: CallingLibrary) {
     const EVERYWHERE: hid_t = 0x1f;
     const FILES: c_uint = 1;
-    let calls = host.calls;
+    let calls = library.calls;
     let is_own = |file: &hid_t| {
         let mut name = [0u8; NAME.count_bytes() + 2];
-        // SAFETY: HDF5 checks the identifier, and there is room for as much as is said.
+        // SAFETY: HDF5 checks the identifier, and `name` has the given length.
         let length =
             unsafe { (calls.H5VLget_connector_name)(*file, name.as_mut_ptr().cast(), name.len()) };
         length == NAME.count_bytes() as isize && name.starts_with(NAME.to_bytes())
     };
-    let _quiet = Quiet::begin(host);
-    // SAFETY: there is room for as many identifiers as is said; HDF5 checks those that it gets.
-    host.keeping_errors(|| unsafe {
+    let _quiet = Quiet::begin(library);
+    // SAFETY: `files` has the given length, and HDF5 checks the identifiers.
+    library.keeping_errors(|| unsafe {
         let count = (calls.H5Fget_obj_count)(EVERYWHERE, FILES);
         let mut files = vec![0; usize::try_from(count).unwrap_or(0)];
         let found = (calls.H5Fget_obj_ids)(EVERYWHERE, FILES, files.len(), files.as_mut_ptr());
@@ -388,7 +385,7 @@ pub unsafe fn close_all(host: Host) {
     });
 }
 
-pub(super) const fn class<const SLOT: usize>() -> H5VL_file_class_t {
+pub(crate) const fn class<const SLOT: usize>() -> H5VL_file_class_t {
     H5VL_file_class_t {
         create: Some(create::<SLOT>),
         open: Some(open::<SLOT>),

@@ -6,72 +6,13 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::background;
-use super::wrapped::{Ask, Location, Req, close, make, operate, operate_on_two};
+use super::wrapped::{ApiCall, close, make, operate, operate_on_two};
 
-unsafe extern "C" fn create(
-    obj: *mut c_void,
-    loc_params: Location,
-    name: *const c_char,
-    lcpl_id: hid_t,
-    gcpl_id: hid_t,
-    gapl_id: hid_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        make(obj, Ask::of(c"H5Gcreate_async", req), |under| {
-            (under.calls.H5VLgroup_create)(
-                under.object,
-                loc_params,
-                under.id,
-                name,
-                lcpl_id,
-                gcpl_id,
-                gapl_id,
-                dxpl_id,
-                req,
-            )
-        })
-    }
-}
-
-unsafe extern "C" fn open(
-    obj: *mut c_void,
-    loc_params: Location,
-    name: *const c_char,
-    gapl_id: hid_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        make(obj, Ask::of(c"H5Gopen_async", req), |under| {
-            (under.calls.H5VLgroup_open)(
-                under.object,
-                loc_params,
-                under.id,
-                name,
-                gapl_id,
-                dxpl_id,
-                req,
-            )
-        })
-    }
-}
-
-unsafe extern "C" fn get(
-    obj: *mut c_void,
-    args: *mut H5VL_group_get_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5Gget_info_async", req), |under| {
-            (under.calls.H5VLgroup_get)(under.object, under.id, args, dxpl_id, req)
-        })
-    }
+forward! {
+    make create = H5VLgroup_create, c"H5Gcreate_async";
+    make open = H5VLgroup_open, c"H5Gopen_async";
+    operate get = H5VLgroup_get, c"H5Gget_info_async";
+    operate optional = H5VLgroup_optional, c"H5G";
 }
 
 unsafe extern "C" fn specific(
@@ -80,10 +21,10 @@ unsafe extern "C" fn specific(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on; the member of the union is the one of the operation.
+    // SAFETY: the call passes HDF5's arguments on; the member of the union belongs to the operation.
     unsafe {
         if (*args).op_type != H5VL_GROUP_MOUNT {
-            return operate(obj, Ask::of(c"H5Gflush", req), |under| {
+            return operate(obj, ApiCall::of(c"H5Gflush", req), |under| {
                 (under.calls.H5VLgroup_specific)(under.object, under.id, args, dxpl_id, req)
             });
         }
@@ -91,7 +32,7 @@ unsafe extern "C" fn specific(
         operate_on_two(
             obj,
             asked.child_file,
-            Ask::of(c"H5Fmount", req),
+            ApiCall::of(c"H5Fmount", req),
             |under, group, child_file| {
                 let mut args = H5VL_group_specific_args_t {
                     op_type: H5VL_GROUP_MOUNT,
@@ -108,31 +49,17 @@ unsafe extern "C" fn specific(
     }
 }
 
-unsafe extern "C" fn optional(
-    obj: *mut c_void,
-    args: *mut H5VL_optional_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5G", req), |under| {
-            (under.calls.H5VLgroup_optional)(under.object, under.id, args, dxpl_id, req)
-        })
-    }
-}
-
 unsafe extern "C" fn close_group(grp: *mut c_void, dxpl_id: hid_t, req: Req) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        close(grp, Ask::of(c"H5Gclose_async", req), |under| {
+        close(grp, ApiCall::of(c"H5Gclose_async", req), |under| {
             background::group_closes(under);
             (under.calls.H5VLgroup_close)(under.object, under.id, dxpl_id, req)
         })
     }
 }
 
-pub(super) const CLASS: H5VL_group_class_t = H5VL_group_class_t {
+pub(crate) const CLASS: H5VL_group_class_t = H5VL_group_class_t {
     create: Some(create),
     open: Some(open),
     get: Some(get),

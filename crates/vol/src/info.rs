@@ -1,5 +1,5 @@
-//! What a file access property list says of the connector: which one lies below, what that is told,
-//! and the settings.
+//! What a file access property list holds for the connector: the connector below, its configuration,
+//! and the settings of this one.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -11,40 +11,41 @@ use penstock_sys::hdf5::connector::H5VL_info_class_t;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::background::Policy;
-use super::host::{Below, Host};
+use super::calling_library::CallingLibrary;
+use super::configuration::Configuration;
+use super::connector_below::ConnectorBelow;
 use super::settings::Settings;
-use super::text::Parts;
 use super::wrapped::Container;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, c_text, caught, what};
 
-pub const INFO: What = what(c"penstock_async_info", "H5E_VOL_g", "H5E_BADVALUE_g");
+pub(crate) const INFO: What = what(c"penstock_async_info", "H5E_VOL_g", "H5E_BADVALUE_g");
 
-/// HDF5 holds it by its address, and copies and frees it by the functions below.
-pub struct Info {
-    pub below: Arc<Below>,
-    /// What the connector below is told; null if nothing. It is that connector's, and owned.
+/// HDF5 holds the address, and copies and frees the object with the functions of [`class`].
+pub(crate) struct Info {
+    pub(crate) below: Arc<ConnectorBelow>,
+    /// The configuration of the connector below, in that connector's format; null if there is none. This
+    /// object owns it.
     under_info: *mut c_void,
-    pub settings: Arc<Settings>,
+    pub(crate) settings: Arc<Settings>,
 }
 
 impl Info {
-    /// Nothing is said: the native connector lies below.
-    pub fn native(host: Host) -> Result<Info> {
-        Info::parse(host, "")
+    /// The information if a property list says nothing: the native connector lies below.
+    pub(crate) fn native(library: CallingLibrary) -> Result<Info> {
+        Info::parse(library, "")
     }
 
-    pub fn parse(host: Host, text: &str) -> Result<Info> {
-        let parts = Parts::of(text)?;
-        // Before anything is owned.
+    pub(crate) fn parse(library: CallingLibrary, text: &str) -> Result<Info> {
+        let parts = Configuration::parse(text)?;
+        // An error here leaves nothing to release.
         let settings = Arc::new(Settings::parse(&parts.settings)?);
-        let below = Below::find(host, parts.under_vol)?;
-        let mut info = Info::over(below, ptr::null_mut(), settings);
+        let below = ConnectorBelow::find(library, parts.under_vol)?;
+        let mut info = Info::above(below, ptr::null_mut(), settings);
         if !parts.under_info.is_empty() {
             let text = c_text(parts.under_info);
-            // SAFETY: the connector is held, the text is a C string, and there is a place for the
-            // answer.
+            // SAFETY: the identifier is open, the text is a C string, and `under_info` receives the answer.
             let status = unsafe {
-                (host.calls.H5VLconnector_str_to_info)(
+                (library.calls.H5VLconnector_str_to_info)(
                     text.as_ptr(),
                     info.below.id,
                     &mut info.under_info,
@@ -52,7 +53,7 @@ impl Info {
             };
             if status < 0 {
                 return Err(Error::invalid(format!(
-                    "the connector below does not take option under_info={{{}}}",
+                    "the connector below does not accept option under_info={{{}}}",
                     parts.under_info
                 )));
             }
@@ -60,8 +61,12 @@ impl Info {
         Ok(info)
     }
 
-    /// Takes over `under_info`, which is null or belongs to the connector `below`.
-    pub fn over(below: Below, under_info: *mut c_void, settings: Arc<Settings>) -> Info {
+    /// Takes ownership of `under_info`, which is null or made by the connector `below`.
+    pub(crate) fn above(
+        below: ConnectorBelow,
+        under_info: *mut c_void,
+        settings: Arc<Settings>,
+    ) -> Info {
         Info {
             below: Arc::new(below),
             under_info,
@@ -69,32 +74,34 @@ impl Info {
         }
     }
 
-    /// What `fapl`, which uses this connector, says; without that, the native one lies below.
+    /// Reads the information of `fapl`, which uses this connector. Without any, the native connector lies
+    /// below.
     ///
     /// # Safety
-    /// The thread is inside a call of `host`, of whose HDF5 `fapl` is a file access property list.
-    pub unsafe fn of_access_list(host: Host, fapl: hid_t) -> Result<Info> {
+    /// The thread is inside a call of `library`, and `fapl` is a file access property list of that library.
+    pub(crate) unsafe fn of_access_list(library: CallingLibrary, fapl: hid_t) -> Result<Info> {
         let mut info = ptr::null_mut();
-        // SAFETY: `info` is a place for the answer.
-        let status = unsafe { (host.calls.H5Pget_vol_info)(fapl, &mut info) };
+        // SAFETY: `info` receives the answer.
+        let status = unsafe { (library.calls.H5Pget_vol_info)(fapl, &mut info) };
         if status < 0 {
             return Err(Error::invalid(
-                "HDF5 does not tell which connector lies below",
+                "HDF5 cannot read the connector's information from the file access property list",
             ));
         }
         match info.is_null() {
-            true => Info::native(host),
-            // SAFETY: HDF5 has made a copy by `copy`, and gives it up.
+            true => Info::native(library),
+            // SAFETY: HDF5 has made a copy with `copy`, and hands over its ownership.
             false => Ok(*unsafe { Box::from_raw(info.cast::<Info>()) }),
         }
     }
 
-    pub fn under_info(&self) -> *const c_void {
+    pub(crate) fn under_info(&self) -> *const c_void {
         self.under_info
     }
 
-    /// For the objects of a file that is opened with this, by one process or by several together.
-    pub fn container(&self, is_parallel: bool) -> Result<Arc<Container>> {
+    /// Makes the state that the objects of a file share. `is_parallel` says whether the processes of an MPI
+    /// program open the file together.
+    pub(crate) fn container(&self, is_parallel: bool) -> Result<Arc<Container>> {
         Ok(Arc::new(Container {
             below: Arc::clone(&self.below),
             policy: Policy::of(&self.settings)?,
@@ -108,8 +115,9 @@ impl Info {
         }))
     }
 
-    /// With other settings, or none if the connector below cannot copy what it is told.
-    pub fn with_settings(&self, settings: Arc<Settings>) -> Option<Info> {
+    /// Copies the information, with other settings. `None` if the connector below cannot copy its
+    /// configuration.
+    pub(crate) fn with_settings(&self, settings: Arc<Settings>) -> Option<Info> {
         let mut copied = Info {
             below: Arc::clone(&self.below),
             under_info: ptr::null_mut(),
@@ -118,8 +126,8 @@ impl Info {
         if self.under_info.is_null() {
             return Some(copied);
         }
-        let calls = self.below.host.calls;
-        // SAFETY: the connector is held, and its information is copied into a place for it.
+        let calls = self.below.library.calls;
+        // SAFETY: the identifier is open, and `copied.under_info` receives the copy.
         let status = unsafe {
             (calls.H5VLcopy_connector_info)(self.below.id, &mut copied.under_info, self.under_info)
         };
@@ -132,10 +140,10 @@ impl Info {
             return order;
         }
         let mut order = 0;
-        // SAFETY: the connector is held, both pieces of information are its own, and `order` is a
-        // place for the answer.
+        // SAFETY: the identifier is open, its connector has made both pieces of information, and `order`
+        // receives the answer.
         unsafe {
-            (self.below.host.calls.H5VLcmp_connector_info)(
+            (self.below.library.calls.H5VLcmp_connector_info)(
                 &mut order,
                 self.below.id,
                 self.under_info,
@@ -148,32 +156,32 @@ impl Info {
         }
     }
 
-    /// What [`Info::parse`] makes the same of.
+    /// The text from which [`Info::parse`] makes equal information.
     fn text(&self) -> Result<String> {
-        let host = self.below.host;
+        let library = self.below.library;
         let mut value = 0;
         let mut under: *mut c_char = ptr::null_mut();
-        // SAFETY: the connector is held, the information is its own, and there are places for the
-        // answers.
-        let told = unsafe {
-            (host.calls.H5VLget_value)(self.below.id, &mut value) >= 0
-                && (host.calls.H5VLconnector_info_to_str)(
+        // SAFETY: the identifier is open, its connector has made the information, and the pointers are
+        // valid for the answers.
+        let is_described = unsafe {
+            (library.calls.H5VLget_value)(self.below.id, &mut value) >= 0
+                && (library.calls.H5VLconnector_info_to_str)(
                     self.under_info,
                     self.below.id,
                     &mut under,
                 ) >= 0
         };
-        if !told {
+        if !is_described {
             return Err(Error::invalid(
                 "the connector below does not describe itself",
             ));
         }
         let mut text = format!("under_vol={value};under_info={{");
         if !under.is_null() {
-            // SAFETY: the connector below has made a C string, which is ours to free.
+            // SAFETY: the connector below has made a C string, which this function has to free.
             unsafe {
                 text.push_str(&CStr::from_ptr(under).to_string_lossy());
-                (host.hdf5.H5free_memory)(under.cast());
+                (library.hdf5.H5free_memory)(under.cast());
             }
         }
         text.push('}');
@@ -188,19 +196,20 @@ impl Info {
 impl Drop for Info {
     fn drop(&mut self) {
         if !self.under_info.is_null() {
-            let host = self.below.host;
-            // SAFETY: the connector is held, and the information is its own and used no more.
-            host.keeping_errors(|| unsafe {
-                (host.calls.H5VLfree_connector_info)(self.below.id, self.under_info)
+            let library = self.below.library;
+            // SAFETY: the identifier is open, its connector has made the information, and nothing uses the
+            // information later.
+            library.keeping_errors(|| unsafe {
+                (library.calls.H5VLfree_connector_info)(self.below.id, self.under_info)
             });
         }
     }
 }
 
 /// # Safety
-/// `info` was made here and is not freed yet.
+/// `info` was made by this module and is not freed.
 unsafe fn of<'a>(info: *const c_void) -> &'a Info {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees this.
     unsafe { &*info.cast::<Info>() }
 }
 
@@ -209,11 +218,11 @@ unsafe extern "C" fn copy(info: *const c_void) -> *mut c_void {
     let info = unsafe { of(info) };
     let body = || {
         let copied = info.with_settings(Arc::clone(&info.settings));
-        let copied =
-            copied.ok_or_else(|| Error::invalid("the connector below has made no copy"))?;
+        let copied = copied
+            .ok_or_else(|| Error::invalid("the connector below cannot copy its configuration"))?;
         Ok(Box::into_raw(Box::new(copied)).cast())
     };
-    caught(info.below.host.hdf5, INFO, body).unwrap_or(ptr::null_mut())
+    caught(info.below.library.hdf5, INFO, body).unwrap_or(ptr::null_mut())
 }
 
 unsafe extern "C" fn cmp(
@@ -221,10 +230,10 @@ unsafe extern "C" fn cmp(
     info1: *const c_void,
     info2: *const c_void,
 ) -> herr_t {
-    // SAFETY: HDF5 gives information of this connector, and a place for the answer.
+    // SAFETY: HDF5 gives information of this connector, and a pointer for the answer.
     unsafe {
         let (one, other) = (of(info1), of(info2));
-        let order = caught(one.below.host.hdf5, INFO, || Ok(one.compare(other)));
+        let order = caught(one.below.library.hdf5, INFO, || Ok(one.compare(other)));
         order.map_or(FAIL, |order| {
             *cmp_value = order;
             SUCCEED
@@ -233,9 +242,9 @@ unsafe extern "C" fn cmp(
 }
 
 unsafe extern "C" fn free(info: *mut c_void) -> herr_t {
-    // SAFETY: HDF5 gives up information of this connector.
+    // SAFETY: HDF5 hands over the ownership of information of this connector.
     let info = unsafe { Box::from_raw(info.cast::<Info>()) };
-    let hdf5 = info.below.host.hdf5;
+    let hdf5 = info.below.library.hdf5;
     caught(hdf5, INFO, || {
         drop(info);
         Ok(SUCCEED)
@@ -246,26 +255,28 @@ unsafe extern "C" fn free(info: *mut c_void) -> herr_t {
 unsafe extern "C" fn to_str(info: *const c_void, str: *mut *mut c_char) -> herr_t {
     // SAFETY: HDF5 gives information of this connector.
     let info = unsafe { of(info) };
-    let host = info.below.host;
+    let library = info.below.library;
     let body = || {
         let text = c_text(&info.text()?);
         let text = text.as_bytes_with_nul();
-        // SAFETY: HDF5 frees the memory, which is as large as the text; `str` is a place for it.
+        // SAFETY: the memory is as large as the text. HDF5 gives a pointer for its address, and frees it.
         unsafe {
-            let memory = (host.calls.H5allocate_memory)(text.len(), false).cast::<u8>();
+            let memory = (library.calls.H5allocate_memory)(text.len(), false).cast::<u8>();
             if memory.is_null() {
-                return Err(Error::invalid("there is no memory for the text"));
+                return Err(Error::invalid(
+                    "no memory for the text of the connector's configuration",
+                ));
             }
             memory.copy_from_nonoverlapping(text.as_ptr(), text.len());
             *str = memory.cast();
         }
         Ok(SUCCEED)
     };
-    caught(host.hdf5, INFO, body).unwrap_or(FAIL)
+    caught(library.hdf5, INFO, body).unwrap_or(FAIL)
 }
 
-/// The connector "pass_through" of HDF5, and those that were made after it, hand down what stands in
-/// their braces with one byte more, whichever it happens to be.
+/// Removes a byte that stands behind the last brace. The connector "pass_through" of HDF5, and those
+/// made after it, pass on the text between their braces with one arbitrary byte too many.
 fn without_stray_byte(text: &[u8]) -> &[u8] {
     match text {
         [meant @ .., last] if *last != b'}' && meant.last() == Some(&b'}') => meant,
@@ -277,23 +288,23 @@ unsafe extern "C" fn from_str<const SLOT: usize>(
     str: *const c_char,
     info: *mut *mut c_void,
 ) -> herr_t {
-    let Some(host) = Host::of(SLOT) else {
+    let Some(library) = CallingLibrary::of(SLOT) else {
         return FAIL;
     };
     let body = || {
         // SAFETY: HDF5 gives a C string.
         let text = without_stray_byte(unsafe { CStr::from_ptr(str) }.to_bytes());
         let text = std::str::from_utf8(text)
-            .map_err(|_| Error::invalid("the options are not a text in UTF-8"))?;
-        let parsed = Box::new(Info::parse(host, text)?);
-        // SAFETY: HDF5 gives a place for the answer.
+            .map_err(|_| Error::invalid("the connector's configuration is not UTF-8"))?;
+        let parsed = Box::new(Info::parse(library, text)?);
+        // SAFETY: HDF5 gives a pointer for the answer.
         unsafe { *info = Box::into_raw(parsed).cast() };
         Ok(SUCCEED)
     };
-    caught(host.hdf5, INFO, body).unwrap_or(FAIL)
+    caught(library.hdf5, INFO, body).unwrap_or(FAIL)
 }
 
-pub(super) const fn class<const SLOT: usize>() -> H5VL_info_class_t {
+pub(crate) const fn class<const SLOT: usize>() -> H5VL_info_class_t {
     H5VL_info_class_t {
         size: size_of::<Info>(),
         copy: Some(copy),
@@ -309,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_behind_the_last_brace_is_nobodys() {
+    fn a_byte_behind_the_last_brace_is_removed() {
         for (text, meant) in [
             (&b"under_info={}\xff"[..], &b"under_info={}"[..]),
             (b"under_info={};", b"under_info={}"),

@@ -1,13 +1,13 @@
-//! What the connector tells of itself.
+//! The answers to questions of HDF5 about the connector.
 
 use std::ffi::{c_int, c_void};
 
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::herr_t;
 
-use super::host::Host;
+use super::calling_library::CallingLibrary;
 use super::info::{INFO, Info};
-use super::wrapped::{Ask, operate};
+use super::wrapped::{ApiCall, operate};
 use super::{CAP_FLAGS, CLASSES};
 use penstock_hdf5::library::callback::{FAIL, caught};
 
@@ -16,11 +16,11 @@ unsafe extern "C" fn get_conn_cls(
     lvl: H5VL_get_conn_lvl_t,
     conn_cls: *mut *const H5VL_class_t,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on, with a place for the answer.
+    // SAFETY: the call passes HDF5's arguments on, one of which points to the answer.
     unsafe {
-        operate(obj, Ask::NONE, |under| {
+        operate(obj, ApiCall::NONE, |under| {
             if lvl == H5VL_GET_CONN_LVL_CURR {
-                *conn_cls = &CLASSES[under.container.below.host.slot];
+                *conn_cls = &CLASSES[under.container.below.library.slot];
                 return 0;
             }
             (under.calls.H5VLintrospect_get_conn_cls)(under.object, under.id, lvl, conn_cls)
@@ -28,20 +28,20 @@ unsafe extern "C" fn get_conn_cls(
     }
 }
 
-/// What the connector below can do, and this one besides.
+/// The capabilities of the connector below and of this one.
 unsafe extern "C" fn get_cap_flags<const SLOT: usize>(
     info: *const c_void,
     cap_flags: *mut u64,
 ) -> herr_t {
-    let Some(host) = Host::of(SLOT) else {
+    let Some(library) = CallingLibrary::of(SLOT) else {
         return FAIL;
     };
-    let tell = |info: &Info| {
-        // SAFETY: the connector is held, the information is its own, and HDF5 gives a place for the
-        // answer.
+    let answer = |info: &Info| {
+        // SAFETY: the identifier is open, its connector has made the information, and HDF5 gives a pointer
+        // for the answer.
         unsafe {
             let (under_info, id) = (info.under_info(), info.below.id);
-            let status = (host.calls.H5VLintrospect_get_cap_flags)(under_info, id, cap_flags);
+            let status = (library.calls.H5VLintrospect_get_cap_flags)(under_info, id, cap_flags);
             if status >= 0 {
                 *cap_flags |= CAP_FLAGS;
             }
@@ -50,27 +50,17 @@ unsafe extern "C" fn get_cap_flags<const SLOT: usize>(
     };
     // SAFETY: HDF5 gives null or information of this connector.
     let body = || match unsafe { info.cast::<Info>().as_ref() } {
-        Some(info) => tell(info),
-        None => tell(&Info::native(host)?),
+        Some(info) => answer(info),
+        None => answer(&Info::native(library)?),
     };
-    caught(host.hdf5, INFO, body).unwrap_or(FAIL)
+    caught(library.hdf5, INFO, body).unwrap_or(FAIL)
 }
 
-unsafe extern "C" fn opt_query(
-    obj: *mut c_void,
-    cls: H5VL_subclass_t,
-    opt_type: c_int,
-    flags: *mut u64,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::NONE, |under| {
-            (under.calls.H5VLintrospect_opt_query)(under.object, under.id, cls, opt_type, flags)
-        })
-    }
+forward! {
+    operate opt_query = H5VLintrospect_opt_query;
 }
 
-pub(super) const fn class<const SLOT: usize>() -> H5VL_introspect_class_t {
+pub(crate) const fn class<const SLOT: usize>() -> H5VL_introspect_class_t {
     H5VL_introspect_class_t {
         get_conn_cls: Some(get_conn_cls),
         get_cap_flags: Some(get_cap_flags::<SLOT>),

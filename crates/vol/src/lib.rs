@@ -1,30 +1,36 @@
 //! The connector "penstock_async" of HDF5's virtual object layer.
 //!
-//! It stands above another, the native one by default, and passes on what it is asked: HDF5 calls the
-//! functions of the files named after its interfaces ([`dataset`], [`group`] ...), each of which calls
-//! the same function of the connector below. What HDF5 holds of ours is [`wrapped`] around what that
-//! connector has made, and goes there without its wrapper. Everything runs on the thread that has
-//! called HDF5, inside that call.
+//! The connector stands above another connector, by default the native one, and forwards calls to it.
+//! HDF5 calls the functions in the files named after its interfaces (`dataset`, `group` ...). Each of
+//! them calls the same function of the connector below; `forward!` defines those that do nothing else.
+//! HDF5 holds the objects of the connector below in wrappers (`wrapped`), which this connector removes
+//! before it passes an object down. Everything runs on the thread that has called HDF5, inside that call.
+
+#![deny(missing_docs, unreachable_pub)]
+
+#[macro_use]
+mod forward;
 
 mod attribute;
 mod background;
 mod blob;
+mod calling_library;
+mod configuration;
+mod connector_below;
 mod dataset;
 mod datatype;
 mod file;
 mod group;
-mod host;
+mod host_buffers;
 mod info;
 mod introspect;
 mod link;
 mod object;
-mod property;
-mod reported;
+mod report_order;
 mod request;
 mod settings;
-mod staging;
-mod text;
 mod token;
+mod transfer_list;
 mod wrap;
 mod wrapped;
 
@@ -33,68 +39,57 @@ use std::ptr;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_sys::hdf5::connector::{
-    H5VL_CAP_FLAG_ASYNC, H5VL_VERSION, H5VL_class_t, H5VL_optional_args_t,
-};
+use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5P_DEFAULT, Hdf5, herr_t, hid_t};
 
-use host::{Below, Host};
+use calling_library::CallingLibrary;
+use configuration::Configuration;
+use connector_below::ConnectorBelow;
 use info::Info;
 use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::library::copies::{SLOTS, slot_of};
 use penstock_hdf5::transfer::conflicts::forget_identities;
 use settings::Settings;
-use text::Parts;
-use wrapped::{Ask, Req, operate};
+use wrapped::operate;
 
-/// Some programs know by "async" in the name that operations go on after a call.
+/// Some programs conclude from "async" in the name that operations continue after a call.
 const NAME: &CStr = c"penstock_async";
 
-/// Identifies the connector to HDF5, beside its name: the values from 512 on are for everybody.
+/// HDF5 knows the connector by this value and by its name. Values from 512 on are free for all.
 const VALUE: i32 = 27_022;
 
 const VERSION: u32 = 1;
 
-/// What the connector can do that the one below need not.
+/// What this connector can do even if the connector below cannot.
 const CAP_FLAGS: u64 = H5VL_CAP_FLAG_ASYNC;
 
-unsafe extern "C" fn optional(
-    obj: *mut c_void,
-    args: *mut H5VL_optional_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(NAME, req), |under| {
-            (under.calls.H5VLoptional)(under.object, under.id, args, dxpl_id, req)
-        })
-    }
+forward! {
+    operate optional = H5VLoptional, NAME;
 }
 
-/// For H5atclose: the library closes.
-unsafe extern "C" fn ends<const SLOT: usize>(_: *mut c_void) {
+/// Finishes what is pending when the library closes, for `H5atclose`.
+unsafe extern "C" fn finish<const SLOT: usize>(_: *mut c_void) {
     let _ = std::panic::catch_unwind(|| {
-        if let Some(host) = Host::of(SLOT) {
-            background::at_end(|| background::finish_all(host));
-            // SAFETY: HDF5 calls this.
+        if let Some(library) = CallingLibrary::of(SLOT) {
+            background::while_closing(|| background::finish_all(library));
+            // SAFETY: HDF5 calls this function.
             unsafe {
-                background::at_end(|| request::empty_event_sets(host));
-                file::close_all(host);
+                background::while_closing(|| request::wait_for_event_sets(library));
+                file::close_all(library);
             }
         }
     });
 }
 
-/// Sees to it that the library does not close before what is pending is finished.
+/// Makes the library finish what is pending before it closes.
 unsafe extern "C" fn initialize<const SLOT: usize>(_: hid_t) -> herr_t {
-    if let Some(host) = Host::of(SLOT) {
-        // H5close forgets what was registered, too.
-        forget_identities(host.hdf5);
-        // HDF5 may be trying all that it finds, after a failure.
-        host.keeping_errors(|| {
-            // SAFETY: the function lives as long as the process.
-            unsafe { (host.calls.H5atclose)(ends::<SLOT>, ptr::null_mut()) };
+    if let Some(library) = CallingLibrary::of(SLOT) {
+        // H5close forgets connectors. A library that is used again numbers its files anew.
+        forget_identities(library.hdf5);
+        // After a failure, HDF5 may be trying each connector that it finds.
+        library.keeping_errors(|| {
+            // SAFETY: the function exists as long as the process.
+            unsafe { (library.calls.H5atclose)(finish::<SLOT>, ptr::null_mut()) };
         });
     }
     SUCCEED
@@ -128,14 +123,17 @@ const fn class<const SLOT: usize>() -> H5VL_class_t {
 
 static CLASSES: [H5VL_class_t; SLOTS] = [class::<0>(), class::<1>(), class::<2>(), class::<3>()];
 
-/// The connector for the HDF5 that holds `code`, the address of one of its instructions. Nothing of
-/// HDF5 is called.
+/// Returns the connector for the copy of HDF5 that contains `code`, the address of one of its
+/// instructions. Calls no function of HDF5.
+///
+/// # Errors
+/// The address belongs to no copy of HDF5, or to one that exports no functions for connectors.
 pub fn class_for(code: *const c_void) -> Result<&'static H5VL_class_t> {
-    Ok(&CLASSES[host_of(code)?.slot])
+    Ok(&CLASSES[library_of(code)?.slot])
 }
 
-fn host_of(code: *const c_void) -> Result<Host> {
-    Host::of(slot_of(code)?).ok_or_else(|| {
+fn library_of(code: *const c_void) -> Result<CallingLibrary> {
+    CallingLibrary::of(slot_of(code)?).ok_or_else(|| {
         Error::new(
             Kind::Unavailable,
             "this HDF5 exports no functions for connectors",
@@ -144,65 +142,79 @@ fn host_of(code: *const c_void) -> Result<Host> {
     })
 }
 
-/// Whether the text after the connector's name is one that it takes, as far as that can be told without
-/// HDF5.
+/// Checks the text that follows the connector's name in `HDF5_VOL_CONNECTOR`, as far as this is possible
+/// without HDF5.
+///
+/// # Errors
+/// A key is unknown, or its value is malformed.
 pub fn check(text: &str) -> Result<()> {
-    Settings::parse(&Parts::of(text)?.settings).map(drop)
+    Settings::parse(&Configuration::parse(text)?.settings).map(drop)
 }
 
-/// Makes a file access property list use the connector, above the one that it uses. If that is this
-/// one already, the settings are replaced.
+/// Makes a file access property list use the connector, above the connector that it uses now. If that is
+/// already this connector, the call replaces its settings.
+///
+/// # Errors
+/// `options` is malformed, or HDF5 refuses the identifier.
 ///
 /// # Safety
-/// `fapl` is an identifier of `hdf5`, whose lock is held.
+/// `fapl` is an identifier of `hdf5`, and the thread holds the lock of that library.
 pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Result<()> {
     let settings = Arc::new(Settings::parse(options)?);
-    let host = host_of(hdf5.H5open as *const c_void)?;
+    let library = library_of(hdf5.H5open as *const c_void)?;
     let failed = |action: &str| Error::new(Kind::Invalid, format!("HDF5 cannot {action}"));
-    // SAFETY: there are places for the answers, the class lives for ever, and HDF5 checks the
+    // SAFETY: the pointers are valid for the answers, the class is a constant, and HDF5 checks the
     // identifiers.
     unsafe {
-        // Asked each time: H5close forgets what was registered.
-        let own = match (host.calls.H5VLis_connector_registered_by_name)(NAME.as_ptr()) > 0 {
-            true => (host.calls.H5VLget_connector_id_by_name)(NAME.as_ptr()),
-            false => (host.calls.H5VLregister_connector)(&CLASSES[host.slot], H5P_DEFAULT),
+        // This is asked each time because H5close forgets registered connectors.
+        let own = match (library.calls.H5VLis_connector_registered_by_name)(NAME.as_ptr()) > 0 {
+            true => (library.calls.H5VLget_connector_id_by_name)(NAME.as_ptr()),
+            false => (library.calls.H5VLregister_connector)(&CLASSES[library.slot], H5P_DEFAULT),
         };
         if own < 0 {
             return Err(failed("register the connector"));
         }
-        let own = Below { host, id: own };
+        let own = ConnectorBelow { library, id: own };
         let mut present = 0;
-        if (host.calls.H5Pget_vol_id)(fapl, &mut present) < 0 {
-            return Err(failed("tell the connector of the list")
+        if (library.calls.H5Pget_vol_id)(fapl, &mut present) < 0 {
+            return Err(failed("find the connector of the list")
                 .remedy("give the identifier of a file access property list"));
         }
-        let present = Below { host, id: present };
+        let present = ConnectorBelow {
+            library,
+            id: present,
+        };
         let info = if present.compare(&own) == 0 {
-            let info = Info::of_access_list(host, fapl)?;
+            let info = Info::of_access_list(library, fapl)?;
             let changed = info.with_settings(settings);
-            changed.ok_or_else(|| failed("copy what the connector below is told"))?
+            changed.ok_or_else(|| failed("copy the configuration of the connector below"))?
         } else {
             let mut under_info = ptr::null_mut();
-            if (host.calls.H5Pget_vol_info)(fapl, &mut under_info) < 0 {
-                return Err(failed("tell what the connector of the list is told"));
+            if (library.calls.H5Pget_vol_info)(fapl, &mut under_info) < 0 {
+                return Err(failed(
+                    "find the configuration of the connector of the list",
+                ));
             }
-            Info::over(present, under_info, settings)
+            Info::above(present, under_info, settings)
         };
         let info: *const Info = &info;
-        match (host.calls.H5Pset_vol)(fapl, own.id, info.cast()) < 0 {
+        match (library.calls.H5Pset_vol)(fapl, own.id, info.cast()) < 0 {
             true => Err(failed("set the connector")),
             false => Ok(()),
         }
     }
 }
 
-/// Sets the stream that GPU memory is ready after, for the transfers with a property list.
+/// Sets the stream after which GPU memory is ready, for all transfers with a property list.
+///
+/// # Errors
+/// `list` is no property list of dataset transfers.
 ///
 /// # Safety
-/// `list` is an identifier of `hdf5`, whose lock is held. `stream` is a live CUDA stream as long as
-/// the list is used.
+/// `list` is an identifier of `hdf5`, and the thread holds the lock of that library. `stream` is a live
+/// CUDA stream as long as the list is in use.
 pub unsafe fn set_stream(hdf5: &Hdf5, list: hid_t, stream: *mut c_void) -> Result<()> {
-    let host = host_of(hdf5.H5open as *const c_void)?;
-    // SAFETY: passed on.
-    unsafe { property::set_stream(host, list, stream) }
+    let library = library_of(hdf5.H5open as *const c_void)?;
+    // SAFETY: the caller guarantees this.
+    unsafe { transfer_list::set_stream(library, list, stream) }
 }

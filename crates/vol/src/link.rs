@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_int, c_void};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::wrapped::{Ask, Location, Req, Under, operate, operate_on_two, operate_or_visit};
+use super::wrapped::{ApiCall, Under, operate, operate_on_two, operate_or_visit};
 
 unsafe extern "C" fn create(
     args: *mut H5VL_link_create_args_t,
@@ -16,10 +16,10 @@ unsafe extern "C" fn create(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on; the member of the union is the one of the operation.
+    // SAFETY: the call passes HDF5's arguments on; the member of the union belongs to the operation.
     unsafe {
         if (*args).op_type != H5VL_LINK_CREATE_HARD {
-            return operate(obj, Ask::of(c"H5Lcreate_soft_async", req), |under| {
+            return operate(obj, ApiCall::of(c"H5Lcreate_soft_async", req), |under| {
                 (under.calls.H5VLlink_create)(
                     args,
                     under.object,
@@ -36,7 +36,7 @@ unsafe extern "C" fn create(
         operate_on_two(
             obj,
             named,
-            Ask::of(c"H5Lcreate_hard_async", req),
+            ApiCall::of(c"H5Lcreate_hard_async", req),
             |under, place, hard_curr_obj| {
                 let mut args = H5VL_link_create_args_t {
                     op_type: H5VL_LINK_CREATE_HARD,
@@ -61,12 +61,12 @@ unsafe extern "C" fn copy(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         operate_on_two(
             src_obj,
             dst_obj,
-            Ask::of(c"H5Lcopy", req),
+            ApiCall::of(c"H5Lcopy", req),
             |under, src, dst| {
                 (under.calls.H5VLlink_copy)(
                     src,
@@ -94,12 +94,12 @@ unsafe extern "C" fn rename(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         operate_on_two(
             src_obj,
             dst_obj,
-            Ask::of(c"H5Lmove", req),
+            ApiCall::of(c"H5Lmove", req),
             |under, src, dst| {
                 (under.calls.H5VLlink_move)(
                     src,
@@ -117,19 +117,9 @@ unsafe extern "C" fn rename(
     }
 }
 
-unsafe extern "C" fn get(
-    obj: *mut c_void,
-    loc_params: Location,
-    args: *mut H5VL_link_get_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5Lget_info", req), |under| {
-            (under.calls.H5VLlink_get)(under.object, loc_params, under.id, args, dxpl_id, req)
-        })
-    }
+forward! {
+    operate get = H5VLlink_get, c"H5Lget_info";
+    operate optional = H5VLlink_optional, c"H5L";
 }
 
 fn call_of(operation: c_int) -> &'static CStr {
@@ -147,32 +137,17 @@ unsafe extern "C" fn specific(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         let call = |under: &Under| {
             (under.calls.H5VLlink_specific)(under.object, loc_params, under.id, args, dxpl_id, req)
         };
-        let ask = Ask::of(call_of((*args).op_type), req);
-        operate_or_visit(obj, ask, (*args).op_type == H5VL_LINK_ITER, call)
+        let api_call = ApiCall::of(call_of((*args).op_type), req);
+        operate_or_visit(obj, api_call, (*args).op_type == H5VL_LINK_ITER, call)
     }
 }
 
-unsafe extern "C" fn optional(
-    obj: *mut c_void,
-    loc_params: Location,
-    args: *mut H5VL_optional_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5L", req), |under| {
-            (under.calls.H5VLlink_optional)(under.object, loc_params, under.id, args, dxpl_id, req)
-        })
-    }
-}
-
-pub(super) const CLASS: H5VL_link_class_t = H5VL_link_class_t {
+pub(crate) const CLASS: H5VL_link_class_t = H5VL_link_class_t {
     create: Some(create),
     copy: Some(copy),
     r#move: Some(rename),

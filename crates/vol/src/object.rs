@@ -1,4 +1,4 @@
-//! Objects of whatever kind, `H5O`.
+//! Objects of any kind, `H5O`.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -6,28 +6,12 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::background;
-use super::wrapped::{Ask, Location, Req, Under, make, operate, operate_on_two, operate_or_visit};
+use super::wrapped::{ApiCall, Under, make, operate, operate_on_two, operate_or_visit};
 
-unsafe extern "C" fn open(
-    obj: *mut c_void,
-    loc_params: Location,
-    opened_type: *mut H5I_type_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> *mut c_void {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        make(obj, Ask::of(c"H5Oopen_async", req), |under| {
-            (under.calls.H5VLobject_open)(
-                under.object,
-                loc_params,
-                under.id,
-                opened_type,
-                dxpl_id,
-                req,
-            )
-        })
-    }
+forward! {
+    make open = H5VLobject_open, c"H5Oopen_async";
+    operate get = H5VLobject_get, c"H5Oget_info";
+    operate optional = H5VLobject_optional, c"H5O";
 }
 
 unsafe extern "C" fn copy(
@@ -42,15 +26,15 @@ unsafe extern "C" fn copy(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         operate_on_two(
             src_obj,
             dst_obj,
-            Ask::of(c"H5Ocopy_async", req),
+            ApiCall::of(c"H5Ocopy_async", req),
             |under, src, dst| {
-                // What is copied may lie in any file.
-                background::finish_all(under.container.below.host);
+                // The copied objects may lie in any file.
+                background::finish_all(under.container.below.library);
                 (under.calls.H5VLobject_copy)(
                     src,
                     loc_params1,
@@ -66,21 +50,6 @@ unsafe extern "C" fn copy(
                 )
             },
         )
-    }
-}
-
-unsafe extern "C" fn get(
-    obj: *mut c_void,
-    loc_params: Location,
-    args: *mut H5VL_object_get_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5Oget_info", req), |under| {
-            (under.calls.H5VLobject_get)(under.object, loc_params, under.id, args, dxpl_id, req)
-        })
     }
 }
 
@@ -100,12 +69,13 @@ unsafe extern "C" fn specific(
     dxpl_id: hid_t,
     req: Req,
 ) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
+    // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         let call = |under: &Under| {
-            if matches!((*args).op_type, H5VL_OBJECT_FLUSH | H5VL_OBJECT_REFRESH) && !under.is_lent
+            if matches!((*args).op_type, H5VL_OBJECT_FLUSH | H5VL_OBJECT_REFRESH)
+                && !under.is_internal
             {
-                background::finish_all(under.container.below.host);
+                background::finish_all(under.container.below.library);
             }
             (under.calls.H5VLobject_specific)(
                 under.object,
@@ -116,34 +86,12 @@ unsafe extern "C" fn specific(
                 req,
             )
         };
-        let ask = Ask::of(call_of((*args).op_type), req);
-        operate_or_visit(obj, ask, (*args).op_type == H5VL_OBJECT_VISIT, call)
+        let api_call = ApiCall::of(call_of((*args).op_type), req);
+        operate_or_visit(obj, api_call, (*args).op_type == H5VL_OBJECT_VISIT, call)
     }
 }
 
-unsafe extern "C" fn optional(
-    obj: *mut c_void,
-    loc_params: Location,
-    args: *mut H5VL_optional_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: HDF5's arguments are passed on.
-    unsafe {
-        operate(obj, Ask::of(c"H5O", req), |under| {
-            (under.calls.H5VLobject_optional)(
-                under.object,
-                loc_params,
-                under.id,
-                args,
-                dxpl_id,
-                req,
-            )
-        })
-    }
-}
-
-pub(super) const CLASS: H5VL_object_class_t = H5VL_object_class_t {
+pub(crate) const CLASS: H5VL_object_class_t = H5VL_object_class_t {
     open: Some(open),
     copy: Some(copy),
     get: Some(get),

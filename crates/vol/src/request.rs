@@ -1,4 +1,4 @@
-//! Requests: of operations in the background, or of the connector below, wrapped.
+//! Requests: those of asynchronous operations, and wrapped ones of the connector below.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -10,21 +10,21 @@ use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{ErrorPlace, herr_t, hid_t};
 
-use super::background::{Operation, Outcome};
-use super::host::{Host, Quiet};
-use super::reported::Place;
-use super::wrapped::{Ask, Container, Req, Under, Wrapped, attempt};
+use super::background::{AsyncOperation, Outcome};
+use super::calling_library::{CallingLibrary, Quiet};
+use super::report_order::ReportOrder;
+use super::wrapped::{ApiCall, Container, Under, Wrapped, attempt};
 use penstock_hdf5::library::callback::{SUCCEED, c_text};
 
 /// `H5ES_WAIT_FOREVER`.
 const FOREVER: u64 = u64::MAX;
 
-/// Wraps the request that the connector below has left; false if it has left none.
+/// Wraps the request that the connector below has returned. False if it has returned none.
 ///
 /// # Safety
-/// `req` is null or a place that holds null or a request of the connector below.
-pub unsafe fn wrap(req: Req, container: &Arc<Container>) -> bool {
-    // SAFETY: passed on.
+/// `req` is null, or points to null or to a request of the connector below.
+pub(crate) unsafe fn wrap(req: Req, container: &Arc<Container>) -> bool {
+    // SAFETY: the caller guarantees this.
     unsafe {
         let is_left = !req.is_null() && !(*req).is_null();
         if is_left {
@@ -34,20 +34,20 @@ pub unsafe fn wrap(req: Req, container: &Arc<Container>) -> bool {
     }
 }
 
-/// A request of this connector, or else of the one below.
+/// Handles a request with `own` if it is this connector's, else with `call`.
 ///
 /// # Safety
 /// HDF5 gives a request of this connector.
-unsafe fn of(
+unsafe fn dispatch(
     req: *mut c_void,
-    own: impl FnOnce(&Arc<Operation>, &Place) -> Result<()>,
+    own: impl FnOnce(&Arc<AsyncOperation>, &ReportOrder) -> Result<()>,
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees this.
     unsafe {
-        attempt(req, Ask::NONE, |under| {
+        attempt(req, ApiCall::NONE, |under| {
             match Wrapped::of(req).own_request() {
-                Some((operation, place)) => own(operation, place).map(|()| SUCCEED),
+                Some((operation, order)) => own(operation, order).map(|()| SUCCEED),
                 None => Ok(call(under)),
             }
         })
@@ -60,67 +60,67 @@ unsafe extern "C" fn wait(
     status: *mut H5VL_request_status_t,
 ) -> herr_t {
     let limit = (timeout != FOREVER).then(|| Duration::from_nanos(timeout));
-    let own = |operation: &Arc<Operation>, place: &Place| {
-        let may_end = limit.is_none() || place.may_end();
+    let own = |operation: &Arc<AsyncOperation>, order: &ReportOrder| {
+        let may_end = limit.is_none() || order.may_report_end();
         let outcome = operation.wait(limit).filter(|_| may_end || is_first(req));
         if outcome.is_none() {
-            place.goes_on();
+            order.reports_in_progress();
         }
-        // SAFETY: HDF5 gives a place for the answer.
+        // SAFETY: HDF5 gives a pointer for the answer.
         unsafe { *status = outcome.map_or(H5VL_REQUEST_STATUS_IN_PROGRESS, Outcome::status) };
         Ok(())
     };
     // SAFETY: HDF5 gives a request of this connector.
     unsafe {
-        of(req, own, |under| {
+        dispatch(req, own, |under| {
             (under.calls.H5VLrequest_wait)(under.object, under.id, timeout, status)
         })
     }
 }
 
-/// Waits for all event sets when the library closes. HDF5 cannot free one that has operations, even
-/// ended ones: it would say that it does not come to an end ("infinite loop closing library").
+/// Waits for all event sets when the library closes. HDF5 cannot free an event set with operations, even
+/// ended ones, and would report "infinite loop closing library".
 ///
 /// # Safety
-/// The thread is inside a call of `host`.
-pub unsafe fn empty_event_sets(host: Host) {
+/// The thread is inside a call of `library`.
+pub(crate) unsafe fn wait_for_event_sets(library: CallingLibrary) {
     unsafe extern "C" fn add(set: hid_t, sets: *mut c_void) -> herr_t {
-        // SAFETY: this is what is given below.
+        // SAFETY: the call below passes this vector.
         unsafe { &mut *sets.cast::<Vec<hid_t>>() }.push(set);
         0
     }
     let mut sets: Vec<hid_t> = Vec::new();
-    let _quiet = Quiet::begin(host);
-    // SAFETY: passed on; `add` gets what it expects, and there are places for the answers.
-    host.keeping_errors(|| unsafe {
-        (host.calls.H5Iiterate)(H5I_EVENTSET, add, (&raw mut sets).cast());
+    let _quiet = Quiet::begin(library);
+    // SAFETY: the caller guarantees this; `add` gets a vector, and the pointers are valid for the answers.
+    library.keeping_errors(|| unsafe {
+        (library.calls.H5Iiterate)(H5I_EVENTSET, add, (&raw mut sets).cast());
         for set in sets {
             let (mut left, mut has_failed) = (0, true);
-            // Each failed operation ends the wait.
+            // A failed operation ends the wait.
             while has_failed {
                 has_failed = false;
-                (host.calls.H5ESwait)(set, FOREVER, &mut left, &mut has_failed);
+                (library.calls.H5ESwait)(set, FOREVER, &mut left, &mut has_failed);
             }
         }
     });
 }
 
-/// Whether an event set has the request before all others, so that it waits for those of other sets
-/// only. False for one that the connector above has wrapped.
+/// Whether the request is the first of its event set, so that no earlier request of the set is in progress.
+/// False for a request that a connector above has wrapped.
 fn is_first(req: *mut c_void) -> bool {
     const OLDEST_FIRST: c_int = 0;
     struct Search {
-        host: Host,
+        library: CallingLibrary,
         request: *mut c_void,
         is_found: bool,
     }
     unsafe extern "C" fn look(set: hid_t, search: *mut c_void) -> herr_t {
-        // SAFETY: this is what is given below.
+        // SAFETY: the call below passes this struct.
         let search = unsafe { &mut *search.cast::<Search>() };
         let (mut first, mut count) = (ptr::null_mut(), 0);
-        // SAFETY: the set is open, and there is room for one request.
+        // SAFETY: the set is open, and `first` receives one request.
         let status = unsafe {
-            let get = search.host.calls.H5ESget_requests;
+            let get = search.library.calls.H5ESget_requests;
             get(
                 set,
                 OLDEST_FIRST,
@@ -134,15 +134,15 @@ fn is_first(req: *mut c_void) -> bool {
         herr_t::from(search.is_found)
     }
     // SAFETY: HDF5 has given a request of this connector.
-    let host = unsafe { Wrapped::of(req) }.container().below.host;
+    let library = unsafe { Wrapped::of(req) }.container().below.library;
     let mut search = Search {
-        host,
+        library,
         request: req,
         is_found: false,
     };
-    host.keeping_errors(|| {
-        // SAFETY: the thread is inside a call of this HDF5; `look` gets what it expects.
-        unsafe { (host.calls.H5Iiterate)(H5I_EVENTSET, look, (&raw mut search).cast()) }
+    library.keeping_errors(|| {
+        // SAFETY: the thread is inside a call of this HDF5, and `look` gets a `Search`.
+        unsafe { (library.calls.H5Iiterate)(H5I_EVENTSET, look, (&raw mut search).cast()) }
     });
     search.is_found
 }
@@ -152,22 +152,22 @@ unsafe extern "C" fn notify(
     cb: H5VL_request_notify_t,
     ctx: *mut c_void,
 ) -> herr_t {
-    let own = |operation: &Arc<Operation>, _: &Place| {
-        // SAFETY: HDF5 gives a function that may be called with this context.
+    let own = |operation: &Arc<AsyncOperation>, _: &ReportOrder| {
+        // SAFETY: HDF5 gives a function and its argument.
         unsafe { operation.notify(cb, ctx) };
         Ok(())
     };
     // SAFETY: HDF5 gives a request of this connector.
     unsafe {
-        of(req, own, |under| {
+        dispatch(req, own, |under| {
             (under.calls.H5VLrequest_notify)(under.object, under.id, cb, ctx)
         })
     }
 }
 
 unsafe extern "C" fn cancel(req: *mut c_void, status: *mut H5VL_request_status_t) -> herr_t {
-    let own = |operation: &Arc<Operation>, place: &Place| {
-        let may_end = place.may_end();
+    let own = |operation: &Arc<AsyncOperation>, order: &ReportOrder| {
+        let may_end = order.may_report_end();
         let stays = |status| {
             status == H5VL_REQUEST_STATUS_IN_PROGRESS || status == H5VL_REQUEST_STATUS_CANT_CANCEL
         };
@@ -176,29 +176,28 @@ unsafe extern "C" fn cancel(req: *mut c_void, status: *mut H5VL_request_status_t
             answer => answer,
         };
         if stays(answer) {
-            place.goes_on();
+            order.reports_in_progress();
         }
-        // SAFETY: HDF5 gives a place for the answer.
+        // SAFETY: HDF5 gives a pointer for the answer.
         unsafe { *status = answer };
         Ok(())
     };
     // SAFETY: HDF5 gives a request of this connector.
     unsafe {
-        of(req, own, |under| {
+        dispatch(req, own, |under| {
             (under.calls.H5VLrequest_cancel)(under.object, under.id, status)
         })
     }
 }
 
 unsafe extern "C" fn specific(req: *mut c_void, args: *mut H5VL_request_specific_args_t) -> herr_t {
-    let own = |operation: &Arc<Operation>, _: &Place| {
-        // SAFETY: HDF5 gives a request, and the arguments of this operation on it, with places for the
-        // answers.
+    let own = |operation: &Arc<AsyncOperation>, _: &ReportOrder| {
+        // SAFETY: HDF5 gives a request and the arguments of this operation, with pointers for the answers.
         unsafe {
             match (*args).op_type {
                 H5VL_REQUEST_GET_ERR_STACK => {
-                    let host = Wrapped::of(req).container().below.host;
-                    (*args).args.err_stack_id = error_stack(host, operation);
+                    let library = Wrapped::of(req).container().below.library;
+                    (*args).args.err_stack_id = error_stack(library, operation);
                     Ok(())
                 }
                 H5VL_REQUEST_GET_EXEC_TIME => {
@@ -217,7 +216,7 @@ unsafe extern "C" fn specific(req: *mut c_void, args: *mut H5VL_request_specific
     };
     // SAFETY: HDF5 gives a request of this connector.
     unsafe {
-        of(req, own, |under| {
+        dispatch(req, own, |under| {
             (under.calls.H5VLrequest_specific)(under.object, under.id, args)
         })
     }
@@ -225,25 +224,24 @@ unsafe extern "C" fn specific(req: *mut c_void, args: *mut H5VL_request_specific
 
 unsafe extern "C" fn optional(req: *mut c_void, args: *mut H5VL_optional_args_t) -> herr_t {
     // SAFETY: HDF5 gives the arguments.
-    let own = |_: &Arc<Operation>, _: &Place| Err(unknown(unsafe { (*args).op_type }));
+    let own = |_: &Arc<AsyncOperation>, _: &ReportOrder| Err(unknown(unsafe { (*args).op_type }));
     // SAFETY: HDF5 gives a request of this connector.
     unsafe {
-        of(req, own, |under| {
+        dispatch(req, own, |under| {
             (under.calls.H5VLrequest_optional)(under.object, under.id, args)
         })
     }
 }
 
-/// The only end of a request: waiting for it, or cancelling it, does not free it. One that is not
-/// finished is waited for.
+/// Frees a request, after waiting for its operation. Neither waiting nor cancelling frees it.
 unsafe extern "C" fn free(req: *mut c_void) -> herr_t {
-    let own = |operation: &Arc<Operation>, _: &Place| {
-        operation.settle();
+    let own = |operation: &Arc<AsyncOperation>, _: &ReportOrder| {
+        operation.wait_if_possible();
         Ok(())
     };
-    // SAFETY: HDF5 gives up a request of this connector.
+    // SAFETY: HDF5 releases a request of this connector.
     unsafe {
-        let status = of(req, own, |under| {
+        let status = dispatch(req, own, |under| {
             (under.calls.H5VLrequest_free)(under.object, under.id)
         });
         if status >= 0 {
@@ -257,8 +255,8 @@ fn unknown(operation: i32) -> Error {
     Error::invalid(format!("requests have no operation {operation}"))
 }
 
-/// A stack with what went wrong, which HDF5 gives to the application; none if nothing did.
-fn error_stack(host: Host, operation: &Operation) -> hid_t {
+/// Makes an error stack of the operation's failure, for the application. -1 if the operation has not failed.
+fn error_stack(library: CallingLibrary, operation: &AsyncOperation) -> hid_t {
     let Some(Outcome::Failed(error)) = operation.outcome() else {
         return -1;
     };
@@ -268,16 +266,15 @@ fn error_stack(host: Host, operation: &Operation) -> hid_t {
         function: operation.call,
         line: 0,
     };
-    host.keeping_errors(|| {
+    library.keeping_errors(|| {
         let (major, minor) = ("H5E_VOL_g", "H5E_CANTOPERATE_g");
-        host.hdf5.push_error(&place, major, minor, &text);
+        library.hdf5.push_error(&place, major, minor, &text);
         // SAFETY: the thread is inside a call of this HDF5.
-        unsafe { (host.calls.H5Eget_current_stack)() }
+        unsafe { (library.calls.H5Eget_current_stack)() }
     })
 }
 
-/// For the tables of callbacks.
-pub(super) const CLASS: H5VL_request_class_t = H5VL_request_class_t {
+pub(crate) const CLASS: H5VL_request_class_t = H5VL_request_class_t {
     wait: Some(wait),
     notify: Some(notify),
     cancel: Some(cancel),

@@ -1,40 +1,40 @@
-//! The settings of the connector, beside the engine's options.
+//! The settings of the connector, which include the engine's options.
 
 use std::path::PathBuf;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::options::Options;
 
-/// Whether an operation that goes on after the call takes a copy of what it writes.
+/// Whether a write that continues after the call copies its buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Copies {
+pub(crate) enum WriteCopies {
     #[default]
     Auto,
     Always,
     Never,
 }
 
-/// What the text after the connector's name says.
+/// The settings in the text after the connector's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
-    pub options: Options,
-    pub copies: Copies,
-    /// The most memory that copies may take, in bytes.
-    pub max_memory: Option<u64>,
-    /// Where calls that ran synchronously are told of.
-    pub log: Option<PathBuf>,
-    /// Whether calls without an event set may go on after they have returned.
-    pub implicit: bool,
-    /// What this was read from.
+pub(crate) struct Settings {
+    pub(crate) options: Options,
+    pub(crate) copies: WriteCopies,
+    /// The most memory that copies may occupy, in bytes.
+    pub(crate) max_memory: Option<u64>,
+    /// The file that logs each call that could have continued in the background.
+    pub(crate) log: Option<PathBuf>,
+    /// Whether calls without an event set may continue after they have returned.
+    pub(crate) implicit: bool,
+    /// The text that contained these settings.
     text: String,
 }
 
 const KEYS: &str = "copy, max_mem_mb, log, implicit, under_vol, under_info";
 
 impl Settings {
-    /// Reads "threads=8;block=4MiB;copy=auto;max_mem_mb=1024;log=FILE;implicit=0". Keys may be left
-    /// out.
-    pub fn parse(text: &str) -> Result<Settings> {
+    /// Reads "threads=8;block=4MiB;copy=auto;max_mem_mb=1024;log=FILE;implicit=0". All keys are
+    /// optional.
+    pub(crate) fn parse(text: &str) -> Result<Settings> {
         let mut settings = Settings {
             text: text.to_owned(),
             ..Settings::default()
@@ -53,17 +53,17 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The text that these were read from.
-    pub fn text(&self) -> &str {
+    /// The text that contained these settings.
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 }
 
-fn copies(value: &str) -> Result<Copies> {
+fn copies(value: &str) -> Result<WriteCopies> {
     match value {
-        "auto" => Ok(Copies::Auto),
-        "always" => Ok(Copies::Always),
-        "never" => Ok(Copies::Never),
+        "auto" => Ok(WriteCopies::Auto),
+        "always" => Ok(WriteCopies::Always),
+        "never" => Ok(WriteCopies::Never),
         _ => Err(Error::invalid(format!(
             "option copy must be auto, always or never, not {value:?}"
         ))),
@@ -98,7 +98,7 @@ mod tests {
         let text = "threads=4;copy=never;max_mem_mb=64;log=/tmp/calls;implicit=1";
         let settings = Settings::parse(text).unwrap();
         assert_eq!(settings.options.threads, Some(4));
-        assert_eq!(settings.copies, Copies::Never);
+        assert_eq!(settings.copies, WriteCopies::Never);
         assert_eq!(settings.max_memory, Some(64 << 20));
         assert_eq!(settings.log, Some(PathBuf::from("/tmp/calls")));
         assert!(settings.implicit);

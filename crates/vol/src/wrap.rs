@@ -1,5 +1,5 @@
-//! How HDF5 wraps objects of the connector at the bottom as ours, and takes them out again: for
-//! callbacks of an application, for references, for datatypes of elements of variable length.
+//! Wrapping and unwrapping of objects by HDF5: for callbacks of an application, for references, and for
+//! datatypes of variable length. HDF5 asks this connector to wrap an object of the connector at the bottom.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -8,24 +8,24 @@ use std::sync::Arc;
 use penstock_sys::hdf5::connector::{H5I_type_t, H5VL_wrap_class_t};
 use penstock_sys::hdf5::herr_t;
 
-use super::background::being_lent;
+use super::background::take_wrapping;
 use super::wrapped::{Container, Under, Wrapped};
 use penstock_hdf5::library::callback::{FAIL, SUCCEED};
 
-/// What is needed to wrap an object that lies in the same file as another.
-struct Context {
+/// What [`wrap_object`] needs for an object in the same file as the object of [`get_wrap_ctx`].
+struct WrapContext {
     container: Arc<Container>,
-    /// The same of the connector below; null if that wraps nothing.
+    /// The context of the connector below; null if nothing is to be wrapped by it.
     under: *mut c_void,
 }
 
-impl Drop for Context {
+impl Drop for WrapContext {
     fn drop(&mut self) {
         if !self.under.is_null() {
             let below = &self.container.below;
-            // SAFETY: the connector below has made the context, and its end is here.
-            below.host.keeping_errors(|| unsafe {
-                (below.host.calls.H5VLfree_wrap_ctx)(self.under, below.id)
+            // SAFETY: the connector below has made the context, and nothing uses it later.
+            below.library.keeping_errors(|| unsafe {
+                (below.library.calls.H5VLfree_wrap_ctx)(self.under, below.id)
             });
         }
     }
@@ -41,12 +41,12 @@ unsafe extern "C" fn get_object(obj: *const c_void) -> *mut c_void {
 }
 
 unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void) -> herr_t {
-    // SAFETY: HDF5 gives an object of this connector, and a place for the answer.
+    // SAFETY: HDF5 gives an object of this connector, and a pointer for the answer.
     unsafe {
         let wrapped = Wrapped::of(obj);
         if wrapped.operation().is_some() || wrapped.is_gone() {
-            // Nothing of a request is wrapped but what it lends itself; nor anything of a closed file.
-            let context = Context {
+            // HDF5 wraps nothing of a request but temporary identifiers, and nothing of a closed file.
+            let context = WrapContext {
                 container: Arc::clone(wrapped.container()),
                 under: ptr::null_mut(),
             };
@@ -55,7 +55,7 @@ unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void
         }
         let under = Under::of(obj);
         let body = || {
-            let mut context = Context {
+            let mut context = WrapContext {
                 container: Arc::clone(&under.container),
                 under: ptr::null_mut(),
             };
@@ -75,28 +75,29 @@ unsafe extern "C" fn wrap_object(
     wrap_ctx: *mut c_void,
 ) -> *mut c_void {
     // SAFETY: HDF5 gives a context of this connector.
-    let context = unsafe { &*wrap_ctx.cast::<Context>() };
+    let context = unsafe { &*wrap_ctx.cast::<WrapContext>() };
     let below = &context.container.below;
-    let lending = being_lent(&context.container);
-    // SAFETY: the object belongs to the file that the context is of.
+    let wrapping = take_wrapping(&context.container);
+    // SAFETY: the context belongs to the file of the object.
     let under =
-        unsafe { (below.host.calls.H5VLwrap_object)(obj, obj_type, below.id, context.under) };
+        unsafe { (below.library.calls.H5VLwrap_object)(obj, obj_type, below.id, context.under) };
     if under.is_null() {
         return under;
     }
-    match lending {
-        Some((container, lent)) => Wrapped::lend(under, &container, lent),
+    match wrapping {
+        Some((container, state)) => Wrapped::wrap_temporary(under, &container, state),
         None => Wrapped::wrap(under, &context.container),
     }
 }
 
 unsafe extern "C" fn unwrap_object(obj: *mut c_void) -> *mut c_void {
-    // Of a file that is open by this connector and without, HDF5 (1.14.4, 2.2.0) notes one connector for
-    // both: closing the one without asks for an object that was never wrapped.
-    if !Wrapped::is_one(obj) {
+    // If a file is open with this connector and without it, HDF5 (1.14.4, 2.2.0) keeps one connector for
+    // both handles. When the application closes the handle without, HDF5 passes an object that was never
+    // wrapped.
+    if !Wrapped::is_wrapper(obj) {
         return obj;
     }
-    // SAFETY: HDF5 gives up an object of this connector, if it gets the one at the bottom for it.
+    // SAFETY: HDF5 releases an object of this connector if it gets the object at the bottom in return.
     unsafe {
         let under = Under::of(obj);
         if Wrapped::of(obj).is_gone() {
@@ -111,12 +112,12 @@ unsafe extern "C" fn unwrap_object(obj: *mut c_void) -> *mut c_void {
 }
 
 unsafe extern "C" fn free_wrap_ctx(wrap_ctx: *mut c_void) -> herr_t {
-    // SAFETY: HDF5 gives up a context of this connector.
-    drop(unsafe { Box::from_raw(wrap_ctx.cast::<Context>()) });
+    // SAFETY: HDF5 hands over the ownership of a context of this connector.
+    drop(unsafe { Box::from_raw(wrap_ctx.cast::<WrapContext>()) });
     SUCCEED
 }
 
-pub(super) const CLASS: H5VL_wrap_class_t = H5VL_wrap_class_t {
+pub(crate) const CLASS: H5VL_wrap_class_t = H5VL_wrap_class_t {
     get_object: Some(get_object),
     get_wrap_ctx: Some(get_wrap_ctx),
     wrap_object: Some(wrap_object),

@@ -1,5 +1,5 @@
-//! What HDF5 holds for a file, group, dataset, attribute, named datatype or request of the connector,
-//! and how a callback on one becomes a call of the connector below.
+//! The wrappers that HDF5 holds for files, groups, datasets, attributes, named datatypes and requests, and the
+//! ways from a callback on a wrapper to a call of the connector below.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -12,13 +12,16 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
-use penstock_sys::hdf5::connector::H5VL_loc_params_t;
+use penstock_sys::hdf5::connector::Req;
 use penstock_sys::hdf5::pass_through::Functions;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::background::{self, About, Lent, Loan, Manner, Operation, Policy};
-use super::host::{Below, Quiet};
-use super::reported::Place;
+use super::background::{
+    self, AsyncOperation, DatasetAccess, Execution, Policy, TemporaryId, TemporaryState,
+};
+use super::calling_library::Quiet;
+use super::connector_below::ConnectorBelow;
+use super::report_order::ReportOrder;
 use super::request;
 use penstock_hdf5::dataset::{DatasetInfo, FileInfo};
 use penstock_hdf5::library::Session;
@@ -26,100 +29,104 @@ use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, what};
 use penstock_hdf5::transfer::conflicts::{AccessSet, FileKey, Identity};
 use penstock_hdf5::transfer::is_inside;
 
-/// Where HDF5 says that an object lies; passed on as it is.
-pub type Location = *const H5VL_loc_params_t;
-/// Null, or where an operation that goes on after the call leaves its request.
-pub type Req = *mut *mut c_void;
-pub const NONE: Req = std::ptr::null_mut();
+/// The pointer for a request if a call has no event set.
+pub(crate) const NO_REQUEST: Req = std::ptr::null_mut();
 
-/// What the application has called, and the place for its request; null if it has no event set.
+/// A call of the application, for the log, and the pointer for its request. The pointer is null if the call has
+/// no event set.
 #[derive(Clone, Copy)]
-pub struct Ask {
-    pub call: &'static CStr,
-    pub req: Req,
+pub(crate) struct ApiCall {
+    pub(crate) call: &'static CStr,
+    pub(crate) req: Req,
 }
 
-/// What the objects of one file share.
-pub struct Container {
-    pub below: Arc<Below>,
-    pub policy: Policy,
-    /// Whether the connector at the bottom is the native one; asked once.
-    pub is_native: OnceLock<bool>,
-    /// Whether the processes of an MPI program share the file, so that only HDF5 may touch it.
-    pub is_parallel: bool,
-    /// Of the file on its device, if it is one file with a name.
-    pub identity: OnceLock<Identity>,
-    /// Whether other processes may follow what is written, from now on.
-    pub has_readers: AtomicBool,
-    /// The file as the engine has opened it, with HDF5's number of it: objects of other files can be
-    /// reached from this one.
-    pub opened: Mutex<Option<(FileKey, Arc<File>)>>,
-    /// The address of the file, as the connector below knows it. Others may be reached from it, and
-    /// are closed by themselves.
-    pub file: OnceLock<usize>,
-    pub is_closed: AtomicBool,
+/// The state that the objects of one file share.
+pub(crate) struct Container {
+    pub(crate) below: Arc<ConnectorBelow>,
+    pub(crate) policy: Policy,
+    /// Whether the connector at the bottom is the native one. HDF5 is asked once.
+    pub(crate) is_native: OnceLock<bool>,
+    /// Whether the processes of an MPI program share the file, so that only HDF5 may access it.
+    pub(crate) is_parallel: bool,
+    /// The device and the number of the file, if the container is one named file.
+    pub(crate) identity: OnceLock<Identity>,
+    /// Whether other processes may read the file while this one writes it.
+    pub(crate) has_readers: AtomicBool,
+    /// The file that the engine has opened last, with its key: external links lead to other files.
+    pub(crate) opened: Mutex<Option<(FileKey, Arc<File>)>>,
+    /// The file object of the connector below. External links lead to other file objects, which HDF5 closes
+    /// separately.
+    pub(crate) file: OnceLock<usize>,
+    pub(crate) is_closed: AtomicBool,
 }
 
-/// An object of the connector below, wrapped; or a request of this one.
-pub struct Wrapped {
+/// The wrapper of an object of the connector below, or a request of this connector.
+pub(crate) struct Wrapped {
     under: *mut c_void,
     container: Arc<Container>,
     role: Role,
-    /// Of a dataset, when it is known.
-    about: OnceLock<About>,
-    /// The same for one of which nothing changes any more.
-    settled: OnceLock<DatasetInfo>,
-    /// Whether the object was closed by a call that failed for another reason: HDF5 keeps the identifier.
+    /// The properties for the access sets of a dataset, once they are known.
+    access: OnceLock<DatasetAccess>,
+    /// The description of a dataset that cannot change any more.
+    fixed_info: OnceLock<DatasetInfo>,
+    /// Whether a failed call has closed the object. HDF5 keeps its identifier.
     is_gone: AtomicBool,
 }
 
-/// What a wrapper is for.
+/// The purpose of a wrapper.
 enum Role {
-    /// HDF5 closes the object by it.
+    /// HDF5 closes the object through this wrapper.
     Owned,
-    /// The object is closed by another wrapper.
-    Lent(Arc<Lent>),
-    Request(Arc<Operation>, Place),
+    /// HDF5 closes the object through another wrapper.
+    Temporary(Arc<TemporaryState>),
+    Request(Arc<AsyncOperation>, ReportOrder),
 }
 
-/// An object taken apart for one call. It holds on to what the call needs when the object is gone:
-/// a refresh closes it, and opens it anew.
+/// The contents of a wrapper, for one call. They outlive the wrapper: a refresh closes the object, and opens it
+/// again.
 #[derive(Clone)]
-pub struct Under {
-    /// The object, as the connector below knows it.
-    pub object: *mut c_void,
-    /// The connector below.
-    pub id: hid_t,
-    pub calls: &'static Functions,
-    pub container: Arc<Container>,
-    /// Whether Penstock itself is what uses it, in the course of an operation or a transfer.
-    pub is_lent: bool,
-    /// Whether it was closed, though HDF5 has the identifier still.
+pub(crate) struct Under {
+    /// The object of the connector below.
+    pub(crate) object: *mut c_void,
+    /// The identifier of the connector below.
+    pub(crate) id: hid_t,
+    pub(crate) calls: &'static Functions,
+    pub(crate) container: Arc<Container>,
+    /// Whether Penstock makes the call itself, in an operation or a transfer.
+    pub(crate) is_internal: bool,
+    /// Whether the object is closed, though HDF5 keeps the identifier.
     is_gone: bool,
 }
 
 const CALL: What = what(c"penstock_async", "H5E_VOL_g", "H5E_CANTOPERATE_g");
 
-/// The addresses of all there are.
-fn made() -> MutexGuard<'static, BTreeSet<usize>> {
-    static MADE: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-    MADE.lock().unwrap_or_else(|e| e.into_inner())
+/// The addresses of all wrappers.
+fn wrappers() -> MutexGuard<'static, BTreeSet<usize>> {
+    static WRAPPERS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+    WRAPPERS.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl Wrapped {
-    /// For HDF5, which gives it back to [`Wrapped::release`].
-    pub fn wrap(under: *mut c_void, container: &Arc<Container>) -> *mut c_void {
+    /// Makes a wrapper for HDF5, which [`Wrapped::release`] drops.
+    pub(crate) fn wrap(under: *mut c_void, container: &Arc<Container>) -> *mut c_void {
         Wrapped::boxed(under, container, Role::Owned)
     }
 
-    /// As [`Wrapped::wrap`], of an object that is lent.
-    pub fn lend(under: *mut c_void, container: &Arc<Container>, lent: Arc<Lent>) -> *mut c_void {
-        Wrapped::boxed(under, container, Role::Lent(lent))
+    /// As [`Wrapped::wrap`], for an object with a temporary identifier.
+    pub(crate) fn wrap_temporary(
+        under: *mut c_void,
+        container: &Arc<Container>,
+        state: Arc<TemporaryState>,
+    ) -> *mut c_void {
+        Wrapped::boxed(under, container, Role::Temporary(state))
     }
 
-    /// A request of this connector, for HDF5.
-    pub fn request(operation: &Arc<Operation>, container: &Arc<Container>) -> *mut c_void {
-        let role = Role::Request(Arc::clone(operation), Place::new());
+    /// Makes a request of this connector, for HDF5.
+    pub(crate) fn request(
+        operation: &Arc<AsyncOperation>,
+        container: &Arc<Container>,
+    ) -> *mut c_void {
+        let role = Role::Request(Arc::clone(operation), ReportOrder::new());
         Wrapped::boxed(std::ptr::null_mut(), container, role)
     }
 
@@ -128,103 +135,109 @@ impl Wrapped {
             under,
             container: Arc::clone(container),
             role,
-            about: OnceLock::new(),
-            settled: OnceLock::new(),
+            access: OnceLock::new(),
+            fixed_info: OnceLock::new(),
             is_gone: AtomicBool::new(false),
         };
         let object: *mut c_void = Box::into_raw(Box::new(wrapped)).cast();
-        made().insert(object as usize);
+        wrappers().insert(object as usize);
         object
     }
 
-    /// Whether `object` was made here. HDF5 (1.14.4, 2.2.0) asks the connector by which a file is open
-    /// first to unwrap what it has of a second handle, be that without any connector.
-    pub fn is_one(object: *const c_void) -> bool {
-        made().contains(&(object as usize))
+    /// Whether `object` is a wrapper. HDF5 (1.14.4, 2.2.0) passes objects of a second handle of a file to the
+    /// connector of the first, even if the second handle has no connector.
+    pub(crate) fn is_wrapper(object: *const c_void) -> bool {
+        wrappers().contains(&(object as usize))
     }
 
     /// # Safety
-    /// `object` was made here and is not released while the answer is used.
-    pub unsafe fn of<'a>(object: *const c_void) -> &'a Wrapped {
-        // SAFETY: passed on.
+    /// `object` is a wrapper, and exists as long as the answer.
+    pub(crate) unsafe fn of<'a>(object: *const c_void) -> &'a Wrapped {
+        // SAFETY: the caller guarantees this.
         unsafe { &*object.cast::<Wrapped>() }
     }
 
-    /// The operation of a request that is this connector's own.
-    pub fn operation(&self) -> Option<&Arc<Operation>> {
+    /// The operation, if this is a request of this connector.
+    pub(crate) fn operation(&self) -> Option<&Arc<AsyncOperation>> {
         self.own_request().map(|(operation, _)| operation)
     }
 
-    /// The operation of a request that is this connector's own, and when to tell of its end.
-    pub fn own_request(&self) -> Option<(&Arc<Operation>, &Place)> {
+    /// The operation and its position in the order of reports, if this is a request of this connector.
+    pub(crate) fn own_request(&self) -> Option<(&Arc<AsyncOperation>, &ReportOrder)> {
         match &self.role {
-            Role::Request(operation, place) => Some((operation, place)),
-            Role::Owned | Role::Lent(_) => None,
+            Role::Request(operation, order) => Some((operation, order)),
+            Role::Owned | Role::Temporary(_) => None,
         }
     }
 
-    pub fn lent(&self) -> Option<&Arc<Lent>> {
+    pub(crate) fn temporary(&self) -> Option<&Arc<TemporaryState>> {
         match &self.role {
-            Role::Lent(lent) if !lent.is_given() => Some(lent),
-            Role::Owned | Role::Lent(_) | Role::Request(..) => None,
+            Role::Temporary(state) if !state.is_handed_over() => Some(state),
+            Role::Owned | Role::Temporary(_) | Role::Request(..) => None,
         }
     }
 
-    /// Whether the object was closed, though HDF5 has the identifier still.
-    pub fn is_gone(&self) -> bool {
+    /// Whether the object is closed, though HDF5 keeps the identifier.
+    pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(Relaxed)
     }
 
-    pub fn container(&self) -> &Arc<Container> {
+    pub(crate) fn container(&self) -> &Arc<Container> {
         &self.container
     }
 
-    /// What is to be known of a dataset.
+    /// Returns the properties for the access sets of a dataset.
     ///
     /// # Safety
-    /// The thread is inside a callback on `under`, which this wraps, and `loan` is an identifier of
+    /// The thread is inside a callback on `under`, which this wraps, and `id` is an identifier of
     /// it.
-    pub unsafe fn about(&self, under: &Under, loan: &Loan) -> Result<About> {
-        if let Some(known) = self.about.get() {
+    pub(crate) unsafe fn dataset_access(
+        &self,
+        under: &Under,
+        id: &TemporaryId,
+    ) -> Result<DatasetAccess> {
+        if let Some(known) = self.access.get() {
             return Ok(known.clone());
         }
-        // SAFETY: passed on.
-        let about = unsafe { About::of(under, loan)? };
-        Ok(self.about.get_or_init(|| about).clone())
+        // SAFETY: the caller guarantees this.
+        let access = unsafe { DatasetAccess::of(under, id)? };
+        Ok(self.access.get_or_init(|| access).clone())
     }
 
-    /// What [`Wrapped::about`] has told before.
-    pub fn about_known(&self) -> Option<&About> {
-        self.about.get()
+    /// Returns the answer of an earlier [`Wrapped::dataset_access`].
+    pub(crate) fn known_dataset_access(&self) -> Option<&DatasetAccess> {
+        self.access.get()
     }
 
-    /// A dataset as it is now: asked of HDF5 if it can have changed.
-    pub fn info(&self, session: &Session<'_>, loan: &Loan) -> Result<DatasetInfo> {
-        // HDF5 tells another state of the file then.
-        let may_know = !self.container.has_readers.load(Relaxed);
-        if let Some(known) = self.settled.get().filter(|_| may_know) {
+    /// Returns the description of a dataset. Asks HDF5 if the dataset may have changed.
+    pub(crate) fn info(&self, session: &Session<'_>, id: &TemporaryId) -> Result<DatasetInfo> {
+        // With readers, HDF5 may describe another state of the file.
+        let may_reuse = !self.container.has_readers.load(Relaxed);
+        if let Some(known) = self.fixed_info.get().filter(|_| may_reuse) {
             return Ok(known.clone());
         }
-        let info = DatasetInfo::read(session, loan.id())?;
+        let info = DatasetInfo::read(session, id.get())?;
         if info.is_settled() {
-            let _ = self.settled.set(info.clone());
+            let _ = self.fixed_info.set(info.clone());
         }
         Ok(info)
     }
 
+    /// Drops a wrapper.
+    ///
     /// # Safety
-    /// HDF5 gives the object up, which [`Wrapped::wrap`] made.
-    pub unsafe fn release(object: *mut c_void) {
-        made().remove(&(object as usize));
-        // SAFETY: passed on.
+    /// `object` is a wrapper, and HDF5 releases it.
+    pub(crate) unsafe fn release(object: *mut c_void) {
+        wrappers().remove(&(object as usize));
+        // SAFETY: the caller guarantees this.
         drop(unsafe { Box::from_raw(object.cast::<Wrapped>()) });
     }
 }
 
 impl Container {
-    /// The file of a dataset, opened for whatever HDF5 has opened it for; `None` if that is not one
-    /// plain file.
-    pub fn opened(&self, key: FileKey, info: &FileInfo) -> Result<Option<Arc<File>>> {
+    /// Opens the file of a dataset, with the access that HDF5 has. `None` if the storage is not one plain
+    /// file.
+    pub(crate) fn open_file(&self, key: FileKey, info: &FileInfo) -> Result<Option<Arc<File>>> {
         let Some(descriptor) = info.descriptor.filter(|_| info.is_plain) else {
             return Ok(None);
         };
@@ -244,19 +257,18 @@ impl Container {
         Ok(Some(file))
     }
 
-    /// The application has closed this file, the container's or one reached from it. Objects of it may
-    /// still be open, and HDF5 may keep what is wrapped of it longer than that: no descriptor is kept for
-    /// them.
-    pub fn closes(&self, file: *mut c_void) {
-        /// A worker that has carried its last block lets go of the file in a moment.
-        const A_MOMENT: Duration = Duration::from_millis(5);
+    /// Called when the application closes a file object of this container. Closes the descriptor, which would
+    /// otherwise stay open as long as objects and wrappers of the file.
+    pub(crate) fn closes(&self, file: *mut c_void) {
+        /// The time in which a worker that has finished its last block releases the file.
+        const TIME_TO_RELEASE: Duration = Duration::from_millis(5);
         if self.file.get() == Some(&(file as usize)) {
             self.is_closed.store(true, Relaxed);
         }
         let opened = self.opened.lock().unwrap_or_else(|e| e.into_inner()).take();
         if let Some((_, file)) = opened {
             let since = Instant::now();
-            while Arc::strong_count(&file) > 1 && since.elapsed() < A_MOMENT {
+            while Arc::strong_count(&file) > 1 && since.elapsed() < TIME_TO_RELEASE {
                 thread::yield_now();
             }
         }
@@ -265,273 +277,277 @@ impl Container {
 
 impl Under {
     /// # Safety
-    /// `object` was made by [`Wrapped::wrap`] and is not released yet.
-    pub unsafe fn of(object: *const c_void) -> Under {
-        // SAFETY: passed on.
+    /// `object` is a wrapper, which HDF5 has not released.
+    pub(crate) unsafe fn of(object: *const c_void) -> Under {
+        // SAFETY: the caller guarantees this.
         let object = unsafe { Wrapped::of(object) };
         Under {
-            is_lent: object.lent().is_some() || is_inside(),
+            is_internal: object.temporary().is_some() || is_inside(),
             is_gone: object.is_gone(),
             object: object.under,
             id: object.container.below.id,
-            calls: object.container.below.host.calls,
+            calls: object.container.below.library.calls,
             container: Arc::clone(&object.container),
         }
     }
 
-    /// What HDF5 gets for an object that the connector below has made; null stays null.
-    pub fn wrap(&self, made: *mut c_void) -> *mut c_void {
+    /// Wraps an object that the connector below has made. Null stays null.
+    pub(crate) fn wrap(&self, made: *mut c_void) -> *mut c_void {
         match made.is_null() {
             true => made,
             false => Wrapped::wrap(made, &self.container),
         }
     }
 
-    /// Runs a callback's body. What the connector below says of a failure is on the error stack
-    /// already.
-    pub fn caught<T>(&self, body: impl FnOnce() -> Result<T>) -> Option<T> {
+    /// Runs the body of a callback, and pushes its error or panic onto the error stack. Errors of the connector
+    /// below are there already.
+    pub(crate) fn caught<T>(&self, body: impl FnOnce() -> Result<T>) -> Option<T> {
         let body = || self.refuse_gone().and_then(|()| body());
-        caught(self.container.below.host.hdf5, CALL, body)
+        caught(self.container.below.library.hdf5, CALL, body)
     }
 
     fn refuse_gone(&self) -> Result<()> {
         match self.is_gone {
             true => Err(Error::invalid(
-                "the file was closed by the call that told of a failed write",
+                "the object was closed by the call that reported a failed write",
             )),
             false => Ok(()),
         }
     }
 
-    /// Makes a call that prints nothing when it fails: HDF5 prints when the application's call ends.
-    pub fn quietly<T>(&self, call: impl FnOnce() -> T) -> T {
-        let _quiet = Quiet::begin(self.container.below.host);
+    /// Makes a call that prints no errors. HDF5 prints them when the application's call ends.
+    pub(crate) fn quietly<T>(&self, call: impl FnOnce() -> T) -> T {
+        let _quiet = Quiet::begin(self.container.below.library);
         call()
     }
 
-    /// Whether the connector below is the same for another object.
-    pub fn together_with(&self, other: &Under) -> Result<()> {
+    /// Returns an error if the connector below is not the same for another object.
+    pub(crate) fn together_with(&self, other: &Under) -> Result<()> {
         other.refuse_gone()?;
         let (one, other) = (&self.container, &other.container);
         match Arc::ptr_eq(one, other) || one.below.compare(&other.below) == 0 {
             true => Ok(()),
             false => Err(Error::invalid(
-                "the objects belong to connectors that differ below penstock_async",
+                "the objects belong to different connectors below penstock_async",
             )),
         }
     }
 }
 
-/// Why the operations that this connector leaves to the one below do not go on.
-pub const METADATA: &str = "HDF5 works on metadata on the thread that calls it";
+/// The reason in the log why an operation that this connector forwards is synchronous.
+pub(crate) const METADATA: &str = "HDF5 works on metadata on the thread that calls it";
 
-impl Ask {
-    pub const NONE: Ask = Ask::of(c"", NONE);
+impl ApiCall {
+    pub(crate) const NONE: ApiCall = ApiCall::of(c"", NO_REQUEST);
 
-    pub const fn of(call: &'static CStr, req: Req) -> Ask {
-        Ask { call, req }
+    pub(crate) const fn of(call: &'static CStr, req: Req) -> ApiCall {
+        ApiCall { call, req }
     }
 
-    /// After a call of the connector below that has succeeded: the request is wrapped that it may
-    /// have left.
+    /// Called after the connector below has succeeded. Wraps the request that it has returned, if any, and logs
+    /// the call.
     ///
     /// # Safety
-    /// The place for a request holds null or one of the connector below.
-    pub unsafe fn answered(self, container: &Arc<Container>, why: &str) {
+    /// `req` is null, or points to null or to a request of the connector below.
+    pub(crate) unsafe fn succeeded(self, container: &Arc<Container>, why: &str) {
         if self.req.is_null() {
             return;
         }
-        // SAFETY: passed on.
-        let (manner, why) = match unsafe { request::wrap(self.req, container) } {
-            true => (Manner::Async, "by the connector below"),
-            false => (Manner::Sync, why),
+        // SAFETY: the caller guarantees this.
+        let (execution, why) = match unsafe { request::wrap(self.req, container) } {
+            true => (Execution::Async, "by the connector below"),
+            false => (Execution::Sync, why),
         };
-        container.policy.tell(self.call, manner, 0, why);
+        container.policy.log(self.call, execution, 0, why);
     }
 }
 
-/// An operation on an object.
+/// Runs an operation on an object.
 ///
 /// # Safety
-/// `object` is one that HDF5 holds, `req` is null or a place for a request, and `call` only makes the
-/// call that HDF5 has asked for.
-pub unsafe fn operate(
+/// HDF5 holds `object`, `api_call.req` is null or a pointer for a request, and `call` only makes the call that
+/// HDF5 has asked for.
+pub(crate) unsafe fn operate(
     object: *const c_void,
-    ask: Ask,
+    api_call: ApiCall,
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
-    // SAFETY: passed on.
-    unsafe { attempt(object, ask, |under| Ok(under.quietly(|| call(under)))) }
+    // SAFETY: the caller guarantees this.
+    unsafe { attempt(object, api_call, |under| Ok(under.quietly(|| call(under)))) }
 }
 
-/// An operation that may turn out to be none for the connector below, or that calls functions of the
-/// application, of which HDF5 prints the errors.
+/// Runs an operation whose `call` may return an error of this connector, or may call functions of the
+/// application. HDF5 prints errors of these functions.
 ///
 /// # Safety
 /// As for [`operate`].
-pub unsafe fn attempt(
+pub(crate) unsafe fn attempt(
     object: *const c_void,
-    ask: Ask,
+    api_call: ApiCall,
     call: impl FnOnce(&Under) -> Result<herr_t>,
 ) -> herr_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees this.
     let under = unsafe { Under::of(object) };
     let body = || {
         let status = call(&under)?;
         if status >= 0 {
-            // SAFETY: passed on.
-            unsafe { ask.answered(&under.container, METADATA) };
+            // SAFETY: the caller guarantees this.
+            unsafe { api_call.succeeded(&under.container, METADATA) };
         }
         Ok(status)
     };
     under.caught(body).unwrap_or(FAIL)
 }
 
-/// An operation that `visits` if it calls a function of the application for each of several things.
+/// Runs an operation. `visits` says whether it iterates: it calls a function of the application for each item.
 ///
 /// # Safety
 /// As for [`operate`].
-pub unsafe fn operate_or_visit(
+pub(crate) unsafe fn operate_or_visit(
     object: *const c_void,
-    ask: Ask,
+    api_call: ApiCall,
     visits: bool,
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees this.
     unsafe {
         match visits {
-            true => attempt(object, ask, |under| {
+            true => attempt(object, api_call, |under| {
                 let _visit = background::Visit::begin();
                 Ok(call(under))
             }),
-            false => operate(object, ask, call),
+            false => operate(object, api_call, call),
         }
     }
 }
 
-/// An operation on two objects, of which one may be null: HDF5 means the location of the other.
+/// Runs an operation on two objects. One may be null, and then stands for the location of the other.
 ///
 /// # Safety
 /// As for [`operate`], for both.
-pub unsafe fn operate_on_two(
+pub(crate) unsafe fn operate_on_two(
     one: *mut c_void,
     other: *mut c_void,
-    ask: Ask,
+    api_call: ApiCall,
     call: impl FnOnce(&Under, *mut c_void, *mut c_void) -> herr_t,
 ) -> herr_t {
     let under_or_null = |object: *mut c_void, beside: &Under| match object.is_null() {
         true => Ok(object),
         false => {
-            // SAFETY: passed on.
+            // SAFETY: the caller guarantees this.
             let under = unsafe { Under::of(object) };
             beside.together_with(&under)?;
             Ok(under.object)
         }
     };
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees this.
     unsafe {
-        attempt(if one.is_null() { other } else { one }, ask, |under| {
+        attempt(if one.is_null() { other } else { one }, api_call, |under| {
             let objects = (under_or_null(one, under)?, under_or_null(other, under)?);
             Ok(under.quietly(|| call(under, objects.0, objects.1)))
         })
     }
 }
 
-/// An operation that makes an object.
+/// Runs an operation that makes an object.
 ///
 /// # Safety
 /// As for [`operate`].
-pub unsafe fn make(
+pub(crate) unsafe fn make(
     object: *const c_void,
-    ask: Ask,
+    api_call: ApiCall,
     call: impl FnOnce(&Under) -> *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees this.
     let under = unsafe { Under::of(object) };
     let body = || {
         let made = under.quietly(|| call(&under));
         if !made.is_null() {
-            // SAFETY: passed on.
-            unsafe { ask.answered(&under.container, METADATA) };
+            // SAFETY: the caller guarantees this.
+            unsafe { api_call.succeeded(&under.container, METADATA) };
         }
         Ok(under.wrap(made))
     };
     under.caught(body).unwrap_or(std::ptr::null_mut())
 }
 
-/// An operation after which the object is no more, if it succeeds.
+/// Runs an operation that closes the object if it succeeds.
 ///
 /// # Safety
 /// As for [`operate`].
-pub unsafe fn close(object: *mut c_void, ask: Ask, call: impl FnOnce(&Under) -> herr_t) -> herr_t {
-    // SAFETY: passed on.
-    if let Some(status) = unsafe { close_lent(object) } {
+pub(crate) unsafe fn close(
+    object: *mut c_void,
+    api_call: ApiCall,
+    call: impl FnOnce(&Under) -> herr_t,
+) -> herr_t {
+    // SAFETY: the caller guarantees this.
+    if let Some(status) = unsafe { close_temporary(object) } {
         return status;
     }
-    // SAFETY: passed on.
-    let status = unsafe { operate(object, ask, call) };
+    // SAFETY: the caller guarantees this.
+    let status = unsafe { operate(object, api_call, call) };
     if status >= 0 {
-        // SAFETY: HDF5 gives a closed object up.
+        // SAFETY: HDF5 releases a closed object.
         unsafe { Wrapped::release(object) };
     }
     status
 }
 
-/// As [`close`], of an object on which operations may be pending. It is closed after them: by an
-/// operation of its own, if it may be closed after this call.
+/// As [`close`], for an object that may have pending operations. The close waits for them, or becomes a deferred
+/// operation.
 ///
 /// # Safety
-/// As for [`close`], where `native` makes the call, now or later.
-pub unsafe fn close_after(
+/// As for [`close`]. `native` makes the call, now or later.
+pub(crate) unsafe fn close_after(
     object: *mut c_void,
-    ask: Ask,
+    api_call: ApiCall,
     set: impl FnOnce(&Under) -> AccessSet,
     native: impl Fn(&Under, Req) -> herr_t + 'static,
 ) -> herr_t {
-    // SAFETY: passed on.
-    unsafe { close_and_tell(object, ask, set, native, |_| Ok(())) }
+    // SAFETY: the caller guarantees this.
+    unsafe { close_and_report(object, api_call, set, native, |_| Ok(())) }
 }
 
-/// As [`close_after`]. Once the object is closed in this call, `tell` says whether there is a failure to
-/// tell of. Then the call fails, and HDF5 keeps the identifier, which stands for nothing until it is
-/// closed once more.
+/// As [`close_after`]. If this call has closed the object, it then returns the error of `report`, if there is one.
+/// In this case the call fails, and HDF5 keeps the identifier, which is invalid until the application closes
+/// it again.
 ///
 /// # Safety
-/// As for [`close_after`], for an object of which HDF5 keeps the identifier where closing it fails.
-pub unsafe fn close_and_tell(
+/// As for [`close_after`]. HDF5 keeps the identifier of such an object if its close fails.
+pub(crate) unsafe fn close_and_report(
     object: *mut c_void,
-    ask: Ask,
+    api_call: ApiCall,
     set: impl FnOnce(&Under) -> AccessSet,
     native: impl Fn(&Under, Req) -> herr_t + 'static,
-    tell: impl FnOnce(&Under) -> Result<()>,
+    report: impl FnOnce(&Under) -> Result<()>,
 ) -> herr_t {
-    // SAFETY: passed on.
-    if let Some(status) = unsafe { close_lent(object) } {
+    // SAFETY: the caller guarantees this.
+    if let Some(status) = unsafe { close_temporary(object) } {
         return status;
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees this.
     if unsafe { Wrapped::of(object) }.is_gone() {
-        // SAFETY: HDF5 gives it up now.
+        // SAFETY: HDF5 releases the object now.
         unsafe { Wrapped::release(object) };
         return SUCCEED;
     }
-    let is_put_off = Cell::new(false);
-    // SAFETY: passed on.
+    let is_deferred = Cell::new(false);
+    // SAFETY: the caller guarantees this.
     unsafe {
-        let status = attempt(object, Ask::NONE, |under| {
-            let _quiet = Quiet::begin(under.container.below.host);
+        let status = attempt(object, ApiCall::NONE, |under| {
+            let _quiet = Quiet::begin(under.container.below.library);
             let native = Rc::new(native);
-            if background::concerns(under) {
+            if background::may_conflict(under) {
                 let native = Rc::clone(&native);
-                let act = move |under: &Under| native(under, NONE);
-                if background::later(ask, under, set(under), act)? {
-                    is_put_off.set(true);
+                let act = move |under: &Under| native(under, NO_REQUEST);
+                if background::defer(api_call, under, set(under), act)? {
+                    is_deferred.set(true);
                     return Ok(SUCCEED);
                 }
             }
-            let status = native(under, ask.req);
+            let status = native(under, api_call.req);
             if status >= 0 {
-                ask.answered(&under.container, NOTHING_PENDING);
+                api_call.succeeded(&under.container, NOTHING_PENDING);
             }
             Ok(status)
         });
@@ -539,7 +555,7 @@ pub unsafe fn close_and_tell(
             return status;
         }
         let under = Under::of(object);
-        if !is_put_off.get() && under.caught(|| tell(&under)).is_none() {
+        if !is_deferred.get() && under.caught(|| report(&under)).is_none() {
             Wrapped::of(object).is_gone.store(true, Relaxed);
             return FAIL;
         }
@@ -548,19 +564,20 @@ pub unsafe fn close_and_tell(
     }
 }
 
-/// Why an object is closed at once.
-pub const NOTHING_PENDING: &str = "nothing is pending that it would have to come after";
+/// The reason in the log why an object is closed at once.
+pub(crate) const NOTHING_PENDING: &str = "nothing is pending that it would have to come after";
 
-/// Closes the wrapper of an object that is lent, and leaves the object open. `None` for another.
+/// Drops the wrapper of an object with a temporary identifier, and leaves the object open. `None` for another
+/// object.
 ///
 /// # Safety
-/// HDF5 gives the object up.
-unsafe fn close_lent(object: *mut c_void) -> Option<herr_t> {
-    // SAFETY: passed on.
+/// HDF5 releases the object.
+unsafe fn close_temporary(object: *mut c_void) -> Option<herr_t> {
+    // SAFETY: the caller guarantees this.
     unsafe {
-        let lent = Arc::clone(Wrapped::of(object).lent()?);
+        let state = Arc::clone(Wrapped::of(object).temporary()?);
         let under = Under::of(object);
-        lent.closes();
+        state.closes();
         background::unwrap(&under);
         Wrapped::release(object);
     }

@@ -1,68 +1,67 @@
-//! How much memory the copies of pending operations may take.
+//! The memory that copies of pending operations may occupy.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::{cmp, fs};
 
-/// Bytes that are taken at present, against limits that the takers name: files may be opened with
-/// different ones.
+/// The number of reserved bytes. Each reservation names its limit, because files may have different limits.
 #[derive(Debug, Default)]
-pub struct Budget {
-    taken: AtomicU64,
+pub(crate) struct Budget {
+    reserved: AtomicU64,
 }
 
-/// What a taker is told.
+/// The answer to a reservation.
 #[derive(Debug)]
-pub enum Answer<'a> {
-    Taken(Share<'a>),
-    /// There will be room when others have given theirs back.
+pub(crate) enum Reserved<'a> {
+    Granted(Reservation<'a>),
+    /// The limit allows it only after other reservations have ended.
     Wait,
-    /// Alone it is more than the limit.
+    /// The reservation alone exceeds the limit.
     TooLarge,
 }
 
-/// Bytes that are taken until this is dropped, by any thread.
+/// Reserved bytes. Any thread may drop it, which ends the reservation.
 #[derive(Debug)]
-pub struct Share<'a> {
+pub(crate) struct Reservation<'a> {
     budget: &'a Budget,
     bytes: u64,
 }
 
 impl Budget {
-    pub const fn new() -> Budget {
+    pub(crate) const fn new() -> Budget {
         Budget {
-            taken: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
         }
     }
 
-    /// Takes `bytes` if all that is taken then is no more than `limit`.
-    pub fn take(&self, bytes: u64, limit: u64) -> Answer<'_> {
+    /// Reserves `bytes` if the sum of all reservations then does not exceed `limit`.
+    pub(crate) fn reserve(&self, bytes: u64, limit: u64) -> Reserved<'_> {
         if bytes > limit {
-            return Answer::TooLarge;
+            return Reserved::TooLarge;
         }
-        let more = |taken: u64| taken.checked_add(bytes).filter(|all| *all <= limit);
-        match self.taken.fetch_update(Relaxed, Relaxed, more) {
-            Ok(_) => Answer::Taken(Share {
+        let more = |reserved: u64| reserved.checked_add(bytes).filter(|all| *all <= limit);
+        match self.reserved.fetch_update(Relaxed, Relaxed, more) {
+            Ok(_) => Reserved::Granted(Reservation {
                 budget: self,
                 bytes,
             }),
-            Err(_) => Answer::Wait,
+            Err(_) => Reserved::Wait,
         }
     }
 
     #[cfg(test)]
-    fn taken(&self) -> u64 {
-        self.taken.load(Relaxed)
+    fn reserved(&self) -> u64 {
+        self.reserved.load(Relaxed)
     }
 }
 
-impl Drop for Share<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.budget.taken.fetch_sub(self.bytes, Relaxed);
+        self.budget.reserved.fetch_sub(self.bytes, Relaxed);
     }
 }
 
-/// The limit where none is named: a quarter of the memory that is available now.
-pub fn usual_limit() -> u64 {
+/// The limit if the settings have none: a quarter of the memory that is available now, in bytes.
+pub(crate) fn default_limit() -> u64 {
     const LEAST: u64 = 64 << 20;
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     cmp::max(available(&text).unwrap_or(0) / 4, LEAST)
@@ -83,74 +82,74 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn more_than_the_limit_is_never_had_and_what_fits_later_can_be_waited_for() {
+    fn reservations_never_exceed_the_limit_and_those_that_fit_later_may_wait() {
         let budget = Budget::new();
-        assert!(matches!(budget.take(101, 100), Answer::TooLarge));
-        let Answer::Taken(share) = budget.take(60, 100) else {
+        assert!(matches!(budget.reserve(101, 100), Reserved::TooLarge));
+        let Reserved::Granted(reservation) = budget.reserve(60, 100) else {
             panic!("60 of 100 are free");
         };
-        assert!(matches!(budget.take(41, 100), Answer::Wait));
-        assert!(matches!(budget.take(40, 100), Answer::Taken(_)));
-        drop(share);
-        assert!(matches!(budget.take(100, 100), Answer::Taken(_)));
-        assert_eq!(budget.taken(), 0);
+        assert!(matches!(budget.reserve(41, 100), Reserved::Wait));
+        assert!(matches!(budget.reserve(40, 100), Reserved::Granted(_)));
+        drop(reservation);
+        assert!(matches!(budget.reserve(100, 100), Reserved::Granted(_)));
+        assert_eq!(budget.reserved(), 0);
     }
 
     #[test]
-    fn sizes_beyond_all_numbers_do_not_wrap_around() {
+    fn sums_beyond_64_bits_do_not_wrap_around() {
         let budget = Budget::new();
-        let Answer::Taken(_share) = budget.take(u64::MAX - 1, u64::MAX) else {
-            panic!("nothing is taken yet");
+        let Reserved::Granted(_share) = budget.reserve(u64::MAX - 1, u64::MAX) else {
+            panic!("nothing is reserved yet");
         };
-        assert!(matches!(budget.take(2, u64::MAX), Answer::Wait));
+        assert!(matches!(budget.reserve(2, u64::MAX), Reserved::Wait));
     }
 
     #[test]
-    fn the_limit_is_kept_by_threads_that_take_at_the_same_time() {
+    fn the_limit_holds_for_threads_that_reserve_at_the_same_time() {
         let budget = Budget::new();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..10_000 {
-                        let answer = budget.take(3, 10);
-                        assert!(budget.taken() <= 10);
+                        let answer = budget.reserve(3, 10);
+                        assert!(budget.reserved() <= 10);
                         drop(answer);
                     }
                 });
             }
         });
-        assert_eq!(budget.taken(), 0);
+        assert_eq!(budget.reserved(), 0);
     }
 
     #[test]
-    fn the_available_memory_is_read_out_of_what_the_kernel_tells() {
+    fn the_available_memory_is_read_from_the_text_of_the_kernel() {
         let text = "MemTotal:       100 kB\nMemFree:  7 kB\nMemAvailable:   24 kB\n";
         assert_eq!(available(text), Some(24 << 10));
         assert_eq!(available("MemTotal: 1 kB\n"), None);
-        assert!(usual_limit() >= 64 << 20);
+        assert!(default_limit() >= 64 << 20);
     }
 
     proptest! {
         #[test]
-        fn what_is_taken_is_the_sum_of_the_shares(
+        fn what_is_reserved_is_the_sum_of_the_shares(
             steps in prop::collection::vec((any::<bool>(), 0u64..50), 1..200)
         ) {
             let budget = Budget::new();
-            let mut shares: Vec<(u64, Share<'_>)> = Vec::new();
-            for (gives_back, bytes) in steps {
-                if gives_back && !shares.is_empty() {
-                    let at = bytes as usize % shares.len();
-                    shares.swap_remove(at);
+            let mut reservations: Vec<(u64, Reservation<'_>)> = Vec::new();
+            for (ends, bytes) in steps {
+                if ends && !reservations.is_empty() {
+                    let at = bytes as usize % reservations.len();
+                    reservations.swap_remove(at);
                 } else {
-                    let held: u64 = shares.iter().map(|(bytes, _)| bytes).sum();
-                    match budget.take(bytes, 100) {
-                        Answer::Taken(share) => shares.push((bytes, share)),
-                        Answer::Wait => prop_assert!(held + bytes > 100),
-                        Answer::TooLarge => prop_assert!(bytes > 100),
+                    let held: u64 = reservations.iter().map(|(bytes, _)| bytes).sum();
+                    match budget.reserve(bytes, 100) {
+                        Reserved::Granted(reservation) => reservations.push((bytes, reservation)),
+                        Reserved::Wait => prop_assert!(held + bytes > 100),
+                        Reserved::TooLarge => prop_assert!(bytes > 100),
                     }
                 }
-                let held: u64 = shares.iter().map(|(bytes, _)| bytes).sum();
-                prop_assert_eq!(budget.taken(), held);
+                let held: u64 = reservations.iter().map(|(bytes, _)| bytes).sum();
+                prop_assert_eq!(budget.reserved(), held);
                 prop_assert!(held <= 100);
             }
         }

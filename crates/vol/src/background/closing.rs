@@ -1,5 +1,5 @@
-//! Closing and flushing what operations are pending on: at once after them, or as an operation of its
-//! own that comes after them.
+//! Closing and flushing of objects with pending operations: at once after these have finished, or as a
+//! deferred operation.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -12,117 +12,116 @@ use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::H5I_FILE;
 use penstock_sys::hdf5::{H5F_CLOSE_WEAK, herr_t};
 
-use super::journal::Manner;
-use super::lend::Loan;
-use super::operation::{Operation, Work};
-use super::{Begins, before_on, begin_before, concerns, enter};
-use crate::host::Host;
-use crate::wrapped::{Ask, Under, Wrapped};
+use super::log::Execution;
+use super::operation::{AsyncOperation, State};
+use super::temporary_id::TemporaryId;
+use super::{StartsAt, add_pending, begin_conflicting, conflicting_with, may_conflict};
+use crate::calling_library::CallingLibrary;
+use crate::wrapped::{ApiCall, Under, Wrapped};
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::transfer::conflicts::{self, AccessSet, Identity, Pending};
 use penstock_hdf5::transfer::settle_path;
 
-/// A file that is to be closed when its operations are finished, and is open until then.
-struct Closing {
+/// A file that closes when its operations have finished, and is open until then.
+struct DeferredClose {
     file: Option<Identity>,
-    operation: Weak<Operation>,
+    operation: Weak<AsyncOperation>,
 }
 
-static CLOSING: Mutex<Vec<Closing>> = Mutex::new(Vec::new());
+static DEFERRED_CLOSES: Mutex<Vec<DeferredClose>> = Mutex::new(Vec::new());
 
-/// Lets `act`, which closes or flushes `under`, come after the pending operations that conflict with
-/// the access set. True if it is an operation now; false if there is nothing to wait for any more, and the
-/// caller is to act itself.
+/// Defers `act`, which closes or flushes `under`, until the pending operations that conflict with the access
+/// set have finished. Returns true if `act` is now an operation. Returns false if no conflicting operation
+/// is pending any more, and the caller has to act itself.
 ///
 /// # Safety
-/// The thread is inside a callback on `under`, which stays open until `act` is done. The place for a
-/// request is one.
-pub unsafe fn later(
-    ask: Ask,
+/// The thread is inside a callback on `under`, which stays open until `act` is done. `api_call.req` is null
+/// or a pointer for the request.
+pub(crate) unsafe fn defer(
+    api_call: ApiCall,
     under: &Under,
     set: AccessSet,
     act: impl FnOnce(&Under) -> herr_t + 'static,
 ) -> Result<bool> {
-    let Ask { call, req } = ask;
+    let ApiCall { call, req } = api_call;
     let policy = &under.container.policy;
-    let before = before_on(under, &set);
-    // Only what has no event set either can be left to go on: a program that closes a
-    // dataset knows then that its reads are done.
-    let may_go_on = || !before.iter().any(|operation| operation.has_request());
+    let before = conflicting_with(under, &set);
+    // A close without an event set does not return before operations with a request have finished: the
+    // program expects that its reads are done when it has closed the dataset.
+    let may_continue = || !before.iter().any(|operation| operation.has_request());
     let is_implicit = req.is_null()
         && policy.is_implicit()
         && call == CLOSE_DATASET
         && !under.container.is_closed.load(Relaxed)
-        && may_go_on();
+        && may_continue();
     if before.is_empty() || (req.is_null() && !is_implicit) {
         before.into_iter().for_each(Pending::finish);
         return Ok(false);
     }
-    let begins = match policy.begins {
-        Begins::Now => false,
-        Begins::DatasetClose => true,
-        Begins::GroupClose | Begins::FileClose => call != CLOSE_DATASET,
+    let begins_now = match policy.starts_at {
+        StartsAt::Now => false,
+        StartsAt::DatasetClose => true,
+        StartsAt::GroupClose | StartsAt::FileClose => call != CLOSE_DATASET,
     };
-    if begins {
-        begin_before(under.container.below.host, &set);
+    if begins_now {
+        begin_conflicting(under.container.below.library, &set);
     }
-    // HDF5 looks for an identifier of a file when it closes it, and the application's is gone then.
-    let loan = match call == CLOSE_FILE {
+    // HDF5 needs an identifier of a file to close it, and the application has closed its own by then.
+    let id = match call == CLOSE_FILE {
         true => {
-            // SAFETY: passed on.
-            let loan = unsafe { Loan::of(under, H5I_FILE) };
-            // SAFETY: passed on.
-            let can_wait = |loan: &Loan| unsafe { may_stay_in_use(under, loan) };
-            // Else closing the file closes what the application may be using then, or fails when the
-            // application has no identifier of it any more.
-            let Some(loan) = loan.ok().filter(can_wait) else {
+            // SAFETY: the caller guarantees this.
+            let id = unsafe { TemporaryId::of(under, H5I_FILE) };
+            // SAFETY: the caller guarantees this.
+            let can_wait = |id: &TemporaryId| unsafe { allows_open_objects(under, id) };
+            // Otherwise the close would close objects that the application still uses, or would fail.
+            let Some(id) = id.ok().filter(can_wait) else {
                 before.into_iter().for_each(Pending::finish);
                 return Ok(false);
             };
-            Some(Rc::new(loan))
+            Some(Rc::new(id))
         }
         false => None,
     };
-    let kept = (under.clone(), loan.clone());
+    let kept = (under.clone(), id.clone());
     let action = call.to_string_lossy();
     let act = move || {
-        let (under, loan) = kept;
+        let (under, id) = kept;
         // SAFETY: the thread is inside a call of this HDF5.
-        let session = unsafe { Session::begin(under.container.below.host.hdf5) };
-        let status = match loan.as_ref().is_some_and(|loan| loan.is_taken_over()) {
+        let session = unsafe { Session::begin(under.container.below.library.hdf5) };
+        let status = match id.as_ref().is_some_and(|id| id.hand_over()) {
             true => SUCCEED,
             false => act(&under),
         };
         let done = session.check(status, &format!("do what {action} has asked for"));
         match call == CLOSE_DATASET && !under.container.is_closed.load(Relaxed) {
             true => done.map(drop),
-            // Closing or flushing the file is where failures that nobody has waited for are told; and
-            // closing a dataset, when the file is closed.
+            // Closing or flushing a file reports the failures of operations without a request. So does
+            // closing a dataset after its file.
             false => done.and_then(|_| under.container.policy.failures.take()),
         }
     };
-    let nobody_asks = is_implicit.then(|| Arc::clone(&policy.failures));
+    let failures = is_implicit.then(|| Arc::clone(&policy.failures));
     let call = if is_implicit { c"H5Dclose" } else { call };
-    let operation = Operation::new(call, nobody_asks, Work::After(before, Box::new(act)));
-    enter(under.container.below.host, vec![set], &operation);
-    if let Some(loan) = loan {
-        loan.is_used_by(&operation);
+    let operation = AsyncOperation::new(call, failures, State::Deferred(before, Box::new(act)));
+    add_pending(under.container.below.library, vec![set], &operation);
+    if let Some(id) = id {
+        id.set_user(&operation);
     }
-    policy.tell(
+    policy.log(
         call,
-        Manner::Deferred,
+        Execution::Deferred,
         0,
         "comes after what is pending on the same object",
     );
     if !req.is_null() {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees this.
         unsafe { *req = Wrapped::request(&operation, &under.container) };
     }
     if call == CLOSE_FILE {
-        let mut closing = CLOSING.lock().unwrap_or_else(|e| e.into_inner());
+        let mut closing = DEFERRED_CLOSES.lock().unwrap_or_else(|e| e.into_inner());
         closing.retain(|other| other.operation.strong_count() > 0);
-        closing.push(Closing {
+        closing.push(DeferredClose {
             file: under.container.identity.get().copied(),
             operation: Arc::downgrade(&operation),
         });
@@ -130,33 +129,33 @@ pub unsafe fn later(
     Ok(true)
 }
 
-/// Whether objects of a file may be open when it is closed, and stay so.
+/// Whether the objects of a file may stay open when the file is closed.
 ///
 /// # Safety
-/// The thread is inside a callback on `under`, a file, of which `loan` is an identifier.
-unsafe fn may_stay_in_use(under: &Under, loan: &Loan) -> bool {
-    let host = under.container.below.host;
+/// The thread is inside a callback on `under`, a file, and `id` is an identifier of it.
+unsafe fn allows_open_objects(under: &Under, id: &TemporaryId) -> bool {
+    let library = under.container.below.library;
     let mut degree = -1;
-    // SAFETY: passed on, with a place for the answer.
-    host.keeping_errors(|| unsafe {
-        let list = (host.hdf5.H5Fget_access_plist)(loan.id());
-        (host.calls.H5Pget_fclose_degree)(list, &mut degree);
-        (host.hdf5.H5Pclose)(list);
+    // SAFETY: the caller guarantees this; `degree` receives the answer.
+    library.keeping_errors(|| unsafe {
+        let list = (library.hdf5.H5Fget_access_plist)(id.get());
+        (library.calls.H5Pget_fclose_degree)(list, &mut degree);
+        (library.hdf5.H5Pclose)(list);
     });
     degree == H5F_CLOSE_WEAK
 }
 
-pub const CLOSE_FILE: &CStr = c"H5Fclose_async";
-pub const CLOSE_DATASET: &CStr = c"H5Dclose_async";
+pub(crate) const CLOSE_FILE: &CStr = c"H5Fclose_async";
+pub(crate) const CLOSE_DATASET: &CStr = c"H5Dclose_async";
 
-/// The file with this name is about to be opened, made or deleted: it must not be open only because
-/// it is yet to be closed.
+/// Finishes the deferred close of the file with this name, which the application is about to open, create or
+/// delete.
 ///
 /// # Safety
 /// `name` is null or a C string; the thread is inside a call of HDF5.
-pub unsafe fn before_open(name: *const c_char) {
-    let closing: Vec<(Option<Identity>, Arc<Operation>)> = {
-        let closing = CLOSING.lock().unwrap_or_else(|e| e.into_inner());
+pub(crate) unsafe fn finish_deferred_close(name: *const c_char) {
+    let closing: Vec<(Option<Identity>, Arc<AsyncOperation>)> = {
+        let closing = DEFERRED_CLOSES.lock().unwrap_or_else(|e| e.into_inner());
         let alive = closing
             .iter()
             .filter_map(|c| Some((c.file, c.operation.upgrade()?)));
@@ -165,55 +164,61 @@ pub unsafe fn before_open(name: *const c_char) {
     if closing.is_empty() {
         return;
     }
-    // SAFETY: passed on.
-    let wanted = unsafe { identity(name) };
+    // SAFETY: the caller guarantees this.
+    let wanted = unsafe { file_identity(name) };
     for (file, operation) in closing {
         if file.is_none() || file == wanted {
-            operation.settle();
+            operation.wait_if_possible();
         }
     }
 }
 
-/// As [`before_open`], of a file that is about to be made anew or deleted: also what is under way in it
-/// without HDF5 having it open comes before.
+/// As [`finish_deferred_close`], for a file that the application is about to replace or delete. Also waits
+/// for the transfers of the file in which HDF5 takes no part.
 ///
 /// # Safety
-/// As for [`before_open`].
-pub unsafe fn before_end(host: Host, name: *const c_char) {
-    // SAFETY: passed on.
+/// As for [`finish_deferred_close`].
+pub(crate) unsafe fn finish_before_replacing(library: CallingLibrary, name: *const c_char) {
+    // SAFETY: the caller guarantees this.
     unsafe {
-        before_open(name);
+        finish_deferred_close(name);
         if let Some(path) = path_of(name) {
-            settle_path(host.hdf5, path);
+            settle_path(library.hdf5, path);
         }
     }
 }
 
+/// The identity of the file with this name, if it exists.
+///
 /// # Safety
-/// As for [`before_open`].
-pub unsafe fn identity(name: *const c_char) -> Option<Identity> {
-    // SAFETY: passed on.
+/// As for [`finish_deferred_close`].
+pub(crate) unsafe fn file_identity(name: *const c_char) -> Option<Identity> {
+    // SAFETY: the caller guarantees this.
     unsafe { path_of(name) }.and_then(conflicts::identity)
 }
 
 /// # Safety
-/// `name` is null or a C string that lives as long as the answer is used.
+/// `name` is null or a C string that exists as long as the answer.
 unsafe fn path_of<'a>(name: *const c_char) -> Option<&'a Path> {
     if name.is_null() {
         return None;
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees this.
     let name = unsafe { CStr::from_ptr(name) };
     Some(Path::new(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// Finishes what conflicts with an access set, and tells of a failure that nobody has waited for.
+/// Waits for the operations that conflict with an access set. Returns the failure of an operation without a
+/// request, if there is one.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`.
-pub unsafe fn settle(under: &Under, set: impl FnOnce() -> AccessSet) -> Result<()> {
-    if concerns(under) {
-        let before = before_on(under, &set());
+pub(crate) unsafe fn finish_conflicting(
+    under: &Under,
+    set: impl FnOnce() -> AccessSet,
+) -> Result<()> {
+    if may_conflict(under) {
+        let before = conflicting_with(under, &set());
         before.into_iter().for_each(Pending::finish);
     }
     under.container.policy.failures.take()

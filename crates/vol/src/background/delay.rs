@@ -1,19 +1,19 @@
-//! Operations that begin some time after their call, as the environment may ask: by then an application
-//! may have done what it does not want to share memory and disk with them for.
+//! Operations that begin some time after their call, if the environment asks for that. An application may
+//! want to use memory and disk alone until then.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::operation::Operation;
+use super::operation::AsyncOperation;
 use penstock_hdf5::transfer::conflicts::Pending;
 
-static WAITING: Mutex<Vec<(Instant, Weak<Operation>)>> = Mutex::new(Vec::new());
+static WAITING: Mutex<Vec<(Instant, Weak<AsyncOperation>)>> = Mutex::new(Vec::new());
 static CHANGED: Condvar = Condvar::new();
 
-/// Begins a queued operation after this time, if nobody has before; at once where no thread can be
-/// had for that.
-pub fn begin_after(operation: &Arc<Operation>, delay: Duration) {
+/// Begins a queued operation after this time, if no other thread has begun it before. Begins it at once if
+/// the process cannot start a thread for the delay.
+pub(crate) fn begin_after(operation: &Arc<AsyncOperation>, delay: Duration) {
     static IS_SERVED: OnceLock<bool> = OnceLock::new();
     let is_served = || {
         let thread = thread::Builder::new().name("penstock-delay".to_owned());
@@ -29,7 +29,7 @@ pub fn begin_after(operation: &Arc<Operation>, delay: Duration) {
     }
 }
 
-fn waiting() -> MutexGuard<'static, Vec<(Instant, Weak<Operation>)>> {
+fn waiting() -> MutexGuard<'static, Vec<(Instant, Weak<AsyncOperation>)>> {
     WAITING.lock().unwrap_or_else(|e| e.into_inner())
 }
 

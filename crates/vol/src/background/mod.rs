@@ -1,126 +1,126 @@
-//! Operations that go on after their call has returned, without a thread that calls HDF5.
+//! Operations that continue after their call has returned, without a thread that calls HDF5.
 //!
-//! What needs HDF5 is done on the thread that calls it: plans are made when an operation is
-//! submitted ([`transfer`]), encoded chunks are handed over when it is waited for ([`operation`]). In
-//! between the engine moves bytes. The order of the program is kept where it matters: an operation
-//! that conflicts with pending ones comes after them ([`transfer`](penstock_hdf5::transfer)), and so does everything that the
-//! connector below does with the same dataset or file.
+//! The application's threads run what needs HDF5: they plan a transfer when they submit an operation
+//! ([`dataset_io`]), and hand encoded chunks to HDF5 when they wait for it ([`operation`]). In between the
+//! engine moves bytes. Operations that conflict keep the order of the program
+//! ([`conflicts`]), and so does everything that the connector below does
+//! with the same dataset or file.
 
-mod about;
+mod access_sets;
 mod budget;
 mod closing;
+mod dataset_io;
+mod dataset_plan;
 mod delay;
-mod journal;
-mod lend;
+mod log;
 mod operation;
-mod planned;
 mod policy;
 mod start;
-mod transfer;
+mod temporary_id;
 mod visit;
 
 use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::Duration;
 
-pub use about::{About, file_of, object_of};
-pub use closing::{CLOSE_DATASET, CLOSE_FILE, before_end, before_open, identity, later, settle};
-pub use journal::Manner;
-pub use lend::{Lent, Loan, being_lent, unwrap};
-pub use operation::{Operation, Outcome};
-pub use policy::{Begins, Policy};
-pub use transfer::{Call, Kind, Way, transfer};
-pub use visit::{Visit, at_end};
+pub(crate) use access_sets::{DatasetAccess, file_access, object_access};
+pub(crate) use closing::{
+    CLOSE_DATASET, CLOSE_FILE, defer, file_identity, finish_before_replacing, finish_conflicting,
+    finish_deferred_close,
+};
+pub(crate) use dataset_io::{DatasetCall, Disposition, read_or_write};
+pub(crate) use log::Execution;
+pub(crate) use operation::{AsyncOperation, Outcome};
+pub(crate) use policy::{Policy, StartsAt};
+pub(crate) use temporary_id::{TemporaryId, TemporaryState, take_wrapping, unwrap};
+pub(crate) use visit::{Visit, while_closing};
 
 use penstock_sys::hdf5::connector::H5I_GROUP;
 
-use super::host::Host;
+use super::calling_library::CallingLibrary;
 use super::wrapped::Under;
 use penstock_hdf5::transfer::conflicts::{self, Access, AccessSet, Effort, Shared};
 use penstock_hdf5::transfer::inside;
 
-/// Whether something may be pending that what the application does with an object comes after. Nothing
-/// goes on with files that processes share.
-pub fn concerns(under: &Under) -> bool {
-    !under.is_lent && !under.container.is_parallel && !conflicts::is_idle()
+/// Whether an operation may be pending that conflicts with a call on this object. There is none on files that
+/// processes share.
+pub(crate) fn may_conflict(under: &Under) -> bool {
+    !under.is_internal && !under.container.is_parallel && !conflicts::is_idle()
 }
 
-/// The pending operations that conflict with what is done with `under`. Where that is closing or flushing
-/// a file, it comes after all whose failures only the file can tell, too: what was reached through it may
-/// lie in another.
-fn before_on(under: &Under, set: &AccessSet) -> Vec<Shared> {
+/// Returns the pending operations that conflict with an access set of `under`. For a whole file it also returns
+/// the operations whose failures only this file reports: an external link may lead to another file.
+fn conflicting_with(under: &Under, set: &AccessSet) -> Vec<Shared> {
     let failures = &under.container.policy.failures;
-    let is_told =
+    let is_reported =
         |operation: &Shared| matches!(set, AccessSet::File(_)) && operation.tells(failures);
-    conflicts::before_or(under.container.below.host.hdf5, set, is_told)
+    conflicts::before_or(under.container.below.library.hdf5, set, is_reported)
 }
 
-/// Makes it one that others wait for, if they conflict with one of its access sets.
-fn enter(host: Host, sets: Vec<AccessSet>, operation: &Arc<Operation>) {
+/// Adds an operation to the pending ones. Operations that conflict with one of its access sets wait for it.
+fn add_pending(library: CallingLibrary, sets: Vec<AccessSet>, operation: &Arc<AsyncOperation>) {
     let shared: Shared = Arc::clone(operation) as Shared;
-    let number = conflicts::enter(host.hdf5, sets, &shared);
-    operation.leaves_by(Box::new(move || conflicts::leave(number)));
+    let number = conflicts::enter(library.hdf5, sets, &shared);
+    operation.set_leave(Box::new(move || conflicts::leave(number)));
 }
 
-/// Waits for the pending operations that conflict with an access set. How many have ended meanwhile.
-fn finish_before(host: Host, set: &AccessSet) -> usize {
-    conflicts::finish_before(host.hdf5, set)
+/// Waits for the pending operations that conflict with an access set. Returns how many have ended.
+fn wait_for_conflicting(library: CallingLibrary, set: &AccessSet) -> usize {
+    conflicts::finish_before(library.hdf5, set)
 }
 
 /// Waits for all pending operations.
-pub fn finish_all(host: Host) {
-    finish_before(host, &AccessSet::All(Access::Write));
+pub(crate) fn finish_all(library: CallingLibrary) {
+    wait_for_conflicting(library, &AccessSet::All(Access::Write));
 }
 
-/// Begins the queued operations that conflict with an access set, as closing what they use does.
-fn begin_before(host: Host, set: &AccessSet) {
-    let before = conflicts::before(host.hdf5, set);
+/// Begins the queued operations that conflict with an access set.
+fn begin_conflicting(library: CallingLibrary, set: &AccessSet) {
+    let before = conflicts::before(library.hdf5, set);
     before.iter().for_each(|operation| operation.begin());
 }
 
-/// A group is about to be closed.
+/// Begins the queued operations of a file, if the environment asks for that when a group is closed.
 ///
 /// # Safety
 /// The thread is inside the callback on `under`.
-pub unsafe fn group_closes(under: &Under) {
-    if under.container.policy.begins == Begins::GroupClose && concerns(under) {
-        // SAFETY: passed on.
-        let file = unsafe { file_of(under, H5I_GROUP) };
-        begin_before(under.container.below.host, &file);
+pub(crate) unsafe fn group_closes(under: &Under) {
+    if under.container.policy.starts_at == StartsAt::GroupClose && may_conflict(under) {
+        // SAFETY: the caller guarantees this.
+        let file = unsafe { file_access(under, H5I_GROUP) };
+        begin_conflicting(under.container.below.library, &file);
     }
 }
 
-/// Takes the turns that the oldest operations ask for, so that they go on though nobody waits for
-/// them yet.
-pub fn attend(host: Host) {
-    /// Of so many, so that a call does not cost more the more is pending.
+/// Polls the oldest operations: runs the submitter steps that they need to continue.
+pub(crate) fn poll_oldest(library: CallingLibrary) {
+    /// The number of operations, which limits the cost of a call.
     const MOST: usize = 16;
-    for operation in conflicts::oldest(host.hdf5, MOST) {
+    for operation in conflicts::oldest(library.hdf5, MOST) {
         operation.go_on(&|| Some(Duration::ZERO), Effort::Begun);
     }
 }
 
-/// Waits for the oldest operation. False if there is none that this thread can wait for.
-fn finish_oldest(host: Host) -> bool {
-    let oldest = conflicts::oldest(host.hdf5, 1);
+/// Waits for the oldest operation. Returns false if there is none that this thread can wait for.
+fn wait_for_oldest(library: CallingLibrary) -> bool {
+    let oldest = conflicts::oldest(library.hdf5, 1);
     oldest
         .into_iter()
         .any(|operation| operation.go_on(&|| None, Effort::All))
 }
 
-/// Sees to it that bytes are moved when the process exits, before HDF5 ends: once it has begun to,
-/// what it has not used yet cannot be used any more, such as another kind of index of chunks. The CUDA
-/// driver ends then, too, and before HDF5 does if the program has begun to use it later. What is
-/// arranged last comes first.
+/// Finishes transfers when the process exits, before HDF5 closes. A closing HDF5 cannot initialise a part that
+/// the program has not used before, such as another kind of chunk index. The CUDA driver closes at exit, too,
+/// and before HDF5 if the program has initialised it later. Functions registered last run first.
 ///
-/// It is done inside a call of each HDF5 that has operations here, since other threads may still be
-/// in them.
-fn finish_before_exit(host: Host) {
-    static IN_USE: Mutex<Vec<Host>> = Mutex::new(Vec::new());
-    fn in_use() -> MutexGuard<'static, Vec<Host>> {
+/// The function at exit runs inside a call of each HDF5 that has pending operations, because other threads may
+/// still be inside calls.
+fn finish_when_exiting(library: CallingLibrary) {
+    static IN_USE: Mutex<Vec<CallingLibrary>> = Mutex::new(Vec::new());
+    fn in_use() -> MutexGuard<'static, Vec<CallingLibrary>> {
         IN_USE.lock().unwrap_or_else(|e| e.into_inner())
     }
-    fn finish(host: Host) {
-        for operation in conflicts::oldest(host.hdf5, usize::MAX) {
+    fn finish(library: CallingLibrary) {
+        for operation in conflicts::oldest(library.hdf5, usize::MAX) {
             if operation.finishes_at_exit() {
                 operation.go_on(&|| None, Effort::Bytes);
             }
@@ -128,23 +128,23 @@ fn finish_before_exit(host: Host) {
     }
     extern "C" fn at_exit() {
         let finish_all = || {
-            let hosts = in_use().clone();
-            // One that has closed meanwhile must not be called: it would begin anew.
-            let is_busy = |host: &Host| !conflicts::oldest(host.hdf5, 1).is_empty();
-            for host in hosts.into_iter().filter(is_busy) {
-                inside(host.hdf5, || finish(host));
+            let libraries = in_use().clone();
+            // A call would initialise a library again that has closed meanwhile.
+            let is_busy = |library: &CallingLibrary| !conflicts::oldest(library.hdf5, 1).is_empty();
+            for library in libraries.into_iter().filter(is_busy) {
+                inside(library.hdf5, || finish(library));
             }
         };
         let _ = std::panic::catch_unwind(finish_all);
     }
-    static ARRANGED: Once = Once::new();
-    let mut hosts = in_use();
-    if hosts.iter().all(|known| known.slot != host.slot) {
-        hosts.push(host);
+    static REGISTERED: Once = Once::new();
+    let mut libraries = in_use();
+    if libraries.iter().all(|known| known.slot != library.slot) {
+        libraries.push(library);
     }
-    drop(hosts);
-    ARRANGED.call_once(|| {
-        // SAFETY: the function lives as long as the process, as this library is never closed.
+    drop(libraries);
+    REGISTERED.call_once(|| {
+        // SAFETY: the function exists as long as the process, which never unloads this library.
         unsafe { libc::atexit(at_exit) };
     });
 }

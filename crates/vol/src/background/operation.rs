@@ -1,7 +1,7 @@
-//! One operation that goes on after its call has returned, seen by whoever waits for it.
+//! One operation that continues after its call has returned.
 //!
-//! Its bytes are moved by the engine's workers, or it comes after others whose bytes are. What of it
-//! needs HDF5 is done by threads that call HDF5, in [`wait`](Operation::wait) and its siblings.
+//! The engine's workers move its bytes, or it waits for operations whose bytes they move. Threads that call
+//! HDF5 run the parts that need HDF5, in [`wait`](AsyncOperation::wait) and similar functions.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,85 +13,88 @@ use penstock_engine::refuse_fork;
 use penstock_engine::request::{Request, Waited};
 use penstock_sys::hdf5::connector::*;
 
-use super::journal::since_epoch;
-use super::lend::Loan;
+use super::log::since_epoch;
+use super::temporary_id::TemporaryId;
 use super::visit::is_visiting;
 use penstock_hdf5::transfer::conflicts::{Effort, Failures, Left, Pending, Shared};
 
-pub struct Operation {
-    /// As the application knows it.
-    pub call: &'static CStr,
-    /// Microseconds since the epoch, as event sets count.
+/// An operation that continues after its call, which event sets hold by a request.
+pub(crate) struct AsyncOperation {
+    /// The name of the application's call.
+    pub(crate) call: &'static CStr,
+    /// The time of the call, in microseconds since the epoch, the unit of event sets.
     begun: u64,
     since: Instant,
-    /// Where a failure goes if nobody asks for the outcome.
-    later: Option<Arc<Failures>>,
-    work: Mutex<Work>,
-    /// A thread is at it, further up in this very call.
+    /// The list for a failure, if the operation has no request.
+    failures: Option<Arc<Failures>>,
+    state: Mutex<State>,
+    /// Whether a call advances the operation now. Calls inside of that one leave it alone.
     is_busy: AtomicBool,
     ending: OnceLock<Ending>,
     notices: Mutex<Vec<Notice>>,
-    /// How the operation leaves the pending ones.
+    /// Removes the operation from the pending ones.
     leave: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-// SAFETY: what is not `Send` or `Sync` inside, identifiers, objects of HDF5 and what calls it, is used
-// and dropped by threads inside a call of HDF5 only, which lets one of them in at a time.
-unsafe impl Send for Operation {}
+// SAFETY: only threads inside a call of HDF5 use and drop the members that are not `Send` or `Sync`, and HDF5
+// admits one thread at a time.
+unsafe impl Send for AsyncOperation {}
 // SAFETY: as above.
-unsafe impl Sync for Operation {}
+unsafe impl Sync for AsyncOperation {}
 
-/// What there is to do.
-pub enum Work {
-    /// Nothing has begun.
-    Queued(Queued),
-    Moving(Moving),
-    /// To be done by a thread inside HDF5 when the others are finished.
-    After(Vec<Shared>, Box<dyn FnOnce() -> Result<()>>),
+/// The state of an operation.
+pub(crate) enum State {
+    /// No transfer has begun.
+    Queued(QueuedTransfers),
+    Running(RunningTransfers),
+    /// A thread inside HDF5 calls the function when the other operations have finished.
+    Deferred(Vec<Shared>, Box<dyn FnOnce() -> Result<()>>),
     Done,
 }
 
-/// Transfers that are ready, and the identifiers by which their turns call HDF5.
-pub struct Queued {
-    /// Begins them. Needs no HDF5.
-    pub begin: Box<dyn FnOnce() -> Begun>,
-    pub loans: Vec<Loan>,
+/// Transfers that are ready, and the identifiers with which their submitter steps call HDF5.
+pub(crate) struct QueuedTransfers {
+    /// Begins the transfers. Calls no function of HDF5.
+    pub(crate) begin: Box<dyn FnOnce() -> StartedTransfers>,
+    pub(crate) ids: Vec<TemporaryId>,
 }
 
+/// The requests of the engine for transfers.
 #[derive(Default)]
-pub struct Begun {
-    pub requests: Vec<Arc<Request>>,
-    /// Why others did not begin.
-    pub failed: Option<Error>,
+pub(crate) struct StartedTransfers {
+    pub(crate) requests: Vec<Arc<Request>>,
+    /// The reason why the other transfers did not begin.
+    pub(crate) failed: Option<Error>,
 }
 
-/// Transfers under way.
+/// Transfers that have begun.
 #[derive(Default)]
-pub struct Moving {
-    pub begun: Begun,
-    pub loans: Vec<Loan>,
+pub(crate) struct RunningTransfers {
+    pub(crate) begun: StartedTransfers,
+    pub(crate) ids: Vec<TemporaryId>,
 }
 
-impl Queued {
-    pub fn begin(self) -> Moving {
-        Moving {
+impl QueuedTransfers {
+    pub(crate) fn begin(self) -> RunningTransfers {
+        RunningTransfers {
             begun: (self.begin)(),
-            loans: self.loans,
+            ids: self.ids,
         }
     }
 }
 
-impl Moving {
-    /// Waits for the transfers, and takes their turns.
-    pub fn finish(self) -> Result<()> {
+impl RunningTransfers {
+    /// Waits for the transfers, and runs their submitter steps.
+    pub(crate) fn finish(self) -> Result<()> {
         let ends = self.begun.requests.iter().map(|request| request.finish());
         let failed = self.begun.failed.map_or(Ok(()), Err);
         ends.fold(failed, Result::and)
     }
 }
 
+/// The end of an operation.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Succeeded,
     Failed(Error),
     Cancelled,
@@ -102,21 +105,21 @@ struct Ending {
     took: Duration,
 }
 
-/// Who is told of the end.
+/// A function to call at the end of the operation.
 struct Notice {
     call: unsafe extern "C" fn(ctx: *mut c_void, status: H5VL_request_status_t) -> i32,
     context: *mut c_void,
 }
 
-/// What a thread can do next.
-enum Step {
-    Move(Vec<Arc<Request>>, Option<Error>),
-    WaitFor(Vec<Shared>),
+/// The next action of a thread.
+enum Action {
+    WaitForRequests(Vec<Arc<Request>>, Option<Error>),
+    WaitForOperations(Vec<Shared>),
     Nothing,
 }
 
 impl Outcome {
-    pub fn status(&self) -> H5VL_request_status_t {
+    pub(crate) fn status(&self) -> H5VL_request_status_t {
         match self {
             Outcome::Succeeded => H5VL_REQUEST_STATUS_SUCCEED,
             Outcome::Failed(_) => H5VL_REQUEST_STATUS_FAIL,
@@ -135,40 +138,45 @@ impl From<Result<()>> for Outcome {
     }
 }
 
-impl Operation {
-    pub fn new(call: &'static CStr, later: Option<Arc<Failures>>, work: Work) -> Arc<Operation> {
-        let operation = Arc::new(Operation {
+impl AsyncOperation {
+    pub(crate) fn new(
+        call: &'static CStr,
+        failures: Option<Arc<Failures>>,
+        state: State,
+    ) -> Arc<AsyncOperation> {
+        let operation = Arc::new(AsyncOperation {
             call,
             begun: since_epoch(),
             since: Instant::now(),
-            later,
-            work: Mutex::new(work),
+            failures,
+            state: Mutex::new(state),
             is_busy: AtomicBool::new(false),
             ending: OnceLock::new(),
             notices: Mutex::default(),
             leave: OnceLock::new(),
         });
-        match &*operation.work() {
-            Work::Queued(Queued { loans, .. }) | Work::Moving(Moving { loans, .. }) => {
-                loans.iter().for_each(|loan| loan.is_used_by(&operation));
+        match &*operation.state() {
+            State::Queued(QueuedTransfers { ids, .. })
+            | State::Running(RunningTransfers { ids, .. }) => {
+                ids.iter().for_each(|id| id.set_user(&operation));
             }
-            Work::After(..) | Work::Done => {}
+            State::Deferred(..) | State::Done => {}
         }
         operation
     }
 
-    /// What takes it out of the pending ones when it has ended.
-    pub fn leaves_by(&self, leave: Box<dyn Fn() + Send + Sync>) {
+    /// Sets the function that removes the operation from the pending ones.
+    pub(crate) fn set_leave(&self, leave: Box<dyn Fn() + Send + Sync>) {
         let _ = self.leave.set(leave);
     }
 
-    pub fn outcome(&self) -> Option<&Outcome> {
+    pub(crate) fn outcome(&self) -> Option<&Outcome> {
         self.ending.get().map(|ending| &ending.outcome)
     }
 
-    /// When it began, in microseconds since the epoch, and the nanoseconds that it took, so far if it
-    /// is not finished.
-    pub fn times(&self) -> (u64, u64) {
+    /// The time of the call, in microseconds since the epoch, and the duration until the end or until now, in
+    /// nanoseconds.
+    pub(crate) fn times(&self) -> (u64, u64) {
         let took = self
             .ending
             .get()
@@ -176,9 +184,9 @@ impl Operation {
         (self.begun, took.as_nanos() as u64)
     }
 
-    /// Does what only this thread can do, and waits for the rest, at most as long as `limit`: without
-    /// one as long as it takes.
-    pub fn wait(self: &Arc<Self>, limit: Option<Duration>) -> Option<&Outcome> {
+    /// Runs what only this thread can run, and waits for the rest: at most `limit`, or without a limit if it
+    /// is `None`. Returns the outcome if the operation has ended.
+    pub(crate) fn wait(self: &Arc<Self>, limit: Option<Duration>) -> Option<&Outcome> {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         let left = || end.map(|end| end.saturating_duration_since(Instant::now()));
         let effort = match limit.is_some() && is_visiting() {
@@ -196,9 +204,9 @@ impl Operation {
         self.outcome()
     }
 
-    /// Waits until it has ended, unless it is this thread that is at it, or what HDF5 is to do cannot be
-    /// done now: what was called before is under way for itself.
-    pub fn settle(self: &Arc<Self>) {
+    /// Waits until the operation has ended. Returns early if this call runs inside of another call that
+    /// advances the operation, or inside of an iteration in which HDF5 cannot finish it.
+    pub(crate) fn wait_if_possible(self: &Arc<Self>) {
         match is_visiting() {
             true => {
                 self.proceed(&|| None, Effort::Bytes);
@@ -210,76 +218,76 @@ impl Operation {
     }
 
     fn advance(self: &Arc<Self>, left: Left<'_>, effort: Effort) {
-        match self.step(effort) {
-            Step::Move(requests, failed) => {
-                if let Some(outcome) = move_all(&requests, left) {
+        match self.next_action(effort) {
+            Action::WaitForRequests(requests, failed) => {
+                if let Some(outcome) = wait_for_all(&requests, left) {
                     self.end(failed.map_or(outcome, Err).into());
                 }
             }
-            Step::WaitFor(others) => {
+            Action::WaitForOperations(others) => {
                 let is_over = |other: &Shared| Arc::clone(other).go_on(left, effort);
                 if others.iter().all(is_over) {
-                    let work = std::mem::replace(&mut *self.work(), Work::Done);
-                    if let Work::After(_, act) = work {
+                    let state = std::mem::replace(&mut *self.state(), State::Done);
+                    if let State::Deferred(_, act) = state {
                         self.end(act().into());
                     }
                 }
             }
-            Step::Nothing => {}
+            Action::Nothing => {}
         }
     }
 
-    fn step(&self, effort: Effort) -> Step {
-        let mut work = self.work();
+    fn next_action(&self, effort: Effort) -> Action {
+        let mut state = self.state();
         if effort != Effort::Begun {
-            begin(&mut work);
+            begin(&mut state);
         }
-        match &*work {
-            Work::Queued(_) => Step::Nothing,
-            Work::Moving(Moving { begun, .. }) => {
-                Step::Move(begun.requests.clone(), begun.failed.clone())
+        match &*state {
+            State::Queued(_) => Action::Nothing,
+            State::Running(RunningTransfers { begun, .. }) => {
+                Action::WaitForRequests(begun.requests.clone(), begun.failed.clone())
             }
-            Work::After(others, _) => match effort {
-                Effort::Bytes => Step::Nothing,
-                Effort::Begun if is_visiting() => Step::Nothing,
-                _ => Step::WaitFor(others.clone()),
+            State::Deferred(others, _) => match effort {
+                Effort::Bytes => Action::Nothing,
+                Effort::Begun if is_visiting() => Action::Nothing,
+                _ => Action::WaitForOperations(others.clone()),
             },
-            Work::Done => Step::Nothing,
+            State::Done => Action::Nothing,
         }
     }
 
     fn end(&self, outcome: Outcome) {
         let status = outcome.status();
-        if let (Some(later), Outcome::Failed(error)) = (&self.later, &outcome) {
-            later.add(error.clone());
+        if let (Some(failures), Outcome::Failed(error)) = (&self.failures, &outcome) {
+            failures.add(error.clone());
         }
         let took = self.since.elapsed();
         let _ = self.ending.set(Ending { outcome, took });
-        let work = std::mem::replace(&mut *self.work(), Work::Done);
+        let state = std::mem::replace(&mut *self.state(), State::Done);
         match refuse_fork() {
-            // Closing the identifiers comes back to this connector.
-            Ok(()) => drop(work),
-            // Buffers and files are the parent's, whose threads use them.
-            Err(_) => std::mem::forget(work),
+            // Closing the identifiers calls this connector again.
+            Ok(()) => drop(state),
+            // Threads of the parent process use the buffers and files.
+            Err(_) => std::mem::forget(state),
         }
         if let Some(leave) = self.leave.get() {
             leave();
         }
         let notices = std::mem::take(&mut *self.notices.lock().unwrap_or_else(|e| e.into_inner()));
         for notice in notices {
-            // SAFETY: whoever asked to be told has given a function for this, and its context.
+            // SAFETY: the caller of `notify` has guaranteed the function and its argument.
             unsafe { (notice.call)(notice.context, status) };
         }
     }
 
-    /// Tells `call` of the end, now if it is past.
+    /// Calls `call` when the operation ends, or now if it has ended.
     ///
     /// # Safety
-    /// `call` may be called with `context` until it has been, on any thread inside HDF5.
-    pub unsafe fn notify(&self, call: H5VL_request_notify_t, context: *mut c_void) {
+    /// `call` may be called once with `context`, on any thread inside HDF5.
+    pub(crate) unsafe fn notify(&self, call: H5VL_request_notify_t, context: *mut c_void) {
         let Some(call) = call else { return };
         match self.outcome() {
-            // SAFETY: passed on.
+            // SAFETY: the caller guarantees this.
             Some(outcome) => unsafe {
                 call(context, outcome.status());
             },
@@ -290,46 +298,46 @@ impl Operation {
         }
     }
 
-    /// Asks it to stop, and says how far that has come: what is being stopped is in progress.
-    pub fn cancel(self: &Arc<Self>) -> H5VL_request_status_t {
-        /// Workers stop at the next block.
-        const A_BLOCK: Duration = Duration::from_millis(20);
+    /// Cancels the operation. Returns its status, which is in progress while workers are stopping.
+    pub(crate) fn cancel(self: &Arc<Self>) -> H5VL_request_status_t {
+        /// The time in which workers finish their blocks.
+        const TIME_TO_STOP: Duration = Duration::from_millis(20);
         if let Some(outcome) = self.outcome() {
             return outcome.status();
         }
-        let mut work = self.work();
-        let requests = match &*work {
-            Work::After(..) => return H5VL_REQUEST_STATUS_CANT_CANCEL,
-            Work::Queued(_) => {
-                let queued = std::mem::replace(&mut *work, Work::Done);
-                drop(work);
+        let mut state = self.state();
+        let requests = match &*state {
+            State::Deferred(..) => return H5VL_REQUEST_STATUS_CANT_CANCEL,
+            State::Queued(_) => {
+                let queued = std::mem::replace(&mut *state, State::Done);
+                drop(state);
                 drop(queued);
                 self.end(Outcome::Cancelled);
                 return H5VL_REQUEST_STATUS_CANCELED;
             }
-            Work::Moving(moving) => moving.begun.requests.clone(),
-            Work::Done => return H5VL_REQUEST_STATUS_IN_PROGRESS,
+            State::Running(running) => running.begun.requests.clone(),
+            State::Done => return H5VL_REQUEST_STATUS_IN_PROGRESS,
         };
-        drop(work);
+        drop(state);
         requests.iter().for_each(|request| request.cancel());
-        match self.wait(Some(A_BLOCK)) {
+        match self.wait(Some(TIME_TO_STOP)) {
             Some(outcome) => outcome.status(),
             None => H5VL_REQUEST_STATUS_IN_PROGRESS,
         }
     }
 
-    fn work(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(|e| e.into_inner())
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
-impl Pending for Operation {
+impl Pending for AsyncOperation {
     fn go_on(self: Arc<Self>, left: Left<'_>, effort: Effort) -> bool {
         self.proceed(left, effort).is_some()
     }
 
     fn finish(self: Arc<Self>) {
-        self.settle();
+        self.wait_if_possible();
     }
 
     fn has_ended(&self) -> bool {
@@ -337,19 +345,19 @@ impl Pending for Operation {
     }
 
     fn begin(&self) {
-        begin(&mut self.work());
+        begin(&mut self.state());
     }
 
     fn has_request(&self) -> bool {
-        self.later.is_none()
+        self.failures.is_none()
     }
 
     fn tells(&self, failures: &Arc<Failures>) -> bool {
-        let is_that = |later: &Arc<Failures>| Arc::ptr_eq(later, failures);
-        self.later.as_ref().is_some_and(is_that)
+        let is_that = |own: &Arc<Failures>| Arc::ptr_eq(own, failures);
+        self.failures.as_ref().is_some_and(is_that)
     }
 
-    /// It leaves when what it holds of HDF5 is given back.
+    /// The operation leaves the pending ones itself, when it has closed its identifiers.
     fn is_over(&self) -> bool {
         false
     }
@@ -359,17 +367,17 @@ impl Pending for Operation {
     }
 }
 
-/// Begins what is queued.
-fn begin(work: &mut Work) {
-    if matches!(work, Work::Queued(_))
-        && let Work::Queued(queued) = std::mem::replace(work, Work::Done)
+/// Begins queued transfers.
+fn begin(state: &mut State) {
+    if matches!(state, State::Queued(_))
+        && let State::Queued(queued) = std::mem::replace(state, State::Done)
     {
-        *work = Work::Moving(queued.begin());
+        *state = State::Running(queued.begin());
     }
 }
 
-/// Waits for transfers and takes their turns. The first failure is the outcome, when all have ended.
-fn move_all(requests: &[Arc<Request>], left: Left<'_>) -> Option<Result<()>> {
+/// Waits for transfers and runs their submitter steps. When all have ended, returns the first failure.
+fn wait_for_all(requests: &[Arc<Request>], left: Left<'_>) -> Option<Result<()>> {
     let mut outcome = Ok(());
     for request in requests {
         let ended = loop {

@@ -1,5 +1,5 @@
-//! What the settings of a file, and the environment that other connectors of this kind know, say
-//! about operations in the background.
+//! How operations run in the background: by the settings of a file, and by environment variables that
+//! other asynchronous connectors know, too.
 
 use std::env;
 use std::ffi::CStr;
@@ -9,78 +9,78 @@ use std::time::Duration;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::options::Options;
 
-use super::budget::usual_limit;
-use super::journal::{Journal, Manner};
-use crate::settings::{Copies, Settings};
+use super::budget::default_limit;
+use super::log::{Execution, Log};
+use crate::settings::{Settings, WriteCopies};
 use penstock_hdf5::transfer::conflicts::Failures;
 
-/// When what was submitted begins, unless it is waited for before: at once, or when its dataset, its
-/// group or its file is closed.
+/// When a submitted operation begins, unless the application waits for it earlier: at once, or when the
+/// application closes the dataset, the group or the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begins {
+pub(crate) enum StartsAt {
     Now,
     DatasetClose,
     GroupClose,
     FileClose,
 }
 
-/// Read once, when a file is opened.
-pub struct Policy {
+/// How operations on one file run. It is made when the file is opened.
+pub(crate) struct Policy {
     settings: Arc<Settings>,
-    pub begins: Begins,
-    /// How long after its call it begins at the earliest, if at once.
-    pub delay: Option<Duration>,
-    /// Bytes that copies may take.
+    pub(crate) starts_at: StartsAt,
+    /// The delay before an operation begins, for [`StartsAt::Now`].
+    pub(crate) delay: Option<Duration>,
+    /// The most bytes that copies may occupy.
     limit: OnceLock<u64>,
-    journal: Option<Journal>,
-    /// Of operations without a request.
-    pub failures: Arc<Failures>,
+    log: Option<Log>,
+    /// The failures of operations without a request.
+    pub(crate) failures: Arc<Failures>,
 }
 
 impl Policy {
-    pub fn of(settings: &Arc<Settings>) -> Result<Policy> {
-        let journal = settings.log.as_deref().map(Journal::open).transpose()?;
+    pub(crate) fn of(settings: &Arc<Settings>) -> Result<Policy> {
+        let log = settings.log.as_deref().map(Log::open).transpose()?;
         let named = match settings.max_memory {
             Some(bytes) => Some(bytes),
             None => megabytes(env::var("HDF5_ASYNC_MAX_MEM_MB").ok().as_deref())?,
         };
         Ok(Policy {
             settings: Arc::clone(settings),
-            begins: begins(|name| env::var(name).ok()),
+            starts_at: starts_at(|name| env::var(name).ok()),
             delay: delay(env::var("HDF5_ASYNC_DELAY_MICROSECOND").ok().as_deref()),
             limit: named.map_or_else(OnceLock::new, OnceLock::from),
-            journal,
+            log,
             failures: Arc::default(),
         })
     }
 
-    /// Tells how a call went, where somebody wants to know.
-    pub fn tell(&self, call: &CStr, manner: Manner, bytes: u64, why: &str) {
-        if let Some(journal) = &self.journal {
-            journal.tell(call, manner, bytes, why);
+    /// Adds a line to the log, if there is one.
+    pub(crate) fn log(&self, call: &CStr, execution: Execution, bytes: u64, why: &str) {
+        if let Some(log) = &self.log {
+            log.add(call, execution, bytes, why);
         }
     }
 
-    /// Whether what goes on begins some time after its call.
-    pub fn waits(&self) -> bool {
-        self.begins != Begins::Now || self.delay.is_some()
+    /// Whether an operation begins some time after its call.
+    pub(crate) fn is_delayed(&self) -> bool {
+        self.starts_at != StartsAt::Now || self.delay.is_some()
     }
 
-    pub fn limit(&self) -> u64 {
-        *self.limit.get_or_init(usual_limit)
+    pub(crate) fn copy_limit(&self) -> u64 {
+        *self.limit.get_or_init(default_limit)
     }
 
-    pub fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> Options {
         self.settings.options
     }
 
-    pub fn is_implicit(&self) -> bool {
+    pub(crate) fn is_implicit(&self) -> bool {
         self.settings.implicit
     }
 
-    /// Whether writes that go on take a copy of what they write.
-    pub fn copies(&self) -> bool {
-        self.settings.copies != Copies::Never
+    /// Whether a write that continues after the call copies its buffer.
+    pub(crate) fn copies_writes(&self) -> bool {
+        self.settings.copies != WriteCopies::Never
     }
 }
 
@@ -94,7 +94,7 @@ fn megabytes(text: Option<&str>) -> Result<Option<u64>> {
         .and_then(|n| n.checked_mul(1 << 20));
     bytes.map(Some).ok_or_else(|| {
         Error::invalid(format!(
-            "HDF5_ASYNC_MAX_MEM_MB is no number of MiB: {text:?}"
+            "HDF5_ASYNC_MAX_MEM_MB must be a number of MiB, not {text:?}"
         ))
         .remedy("correct the environment variable HDF5_ASYNC_MAX_MEM_MB")
     })
@@ -105,17 +105,17 @@ fn delay(text: Option<&str>) -> Option<Duration> {
     (micros > 0).then(|| Duration::from_micros(micros))
 }
 
-fn begins(variable: impl Fn(&str) -> Option<String>) -> Begins {
+fn starts_at(variable: impl Fn(&str) -> Option<String>) -> StartsAt {
     let number = |text: String| text.trim().parse::<i64>().ok();
     let is_set = |name: &str| variable(name).and_then(number).is_some_and(|n| n > 0);
     if is_set("HDF5_ASYNC_EXE_FCLOSE") {
-        Begins::FileClose
+        StartsAt::FileClose
     } else if is_set("HDF5_ASYNC_EXE_GCLOSE") {
-        Begins::GroupClose
+        StartsAt::GroupClose
     } else if is_set("HDF5_ASYNC_EXE_DCLOSE") {
-        Begins::DatasetClose
+        StartsAt::DatasetClose
     } else {
-        Begins::Now
+        StartsAt::Now
     }
 }
 
@@ -124,20 +124,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_variables_of_the_environment_say_when_operations_begin() {
+    fn environment_variables_say_when_operations_begin() {
         let only = |set: &'static str, value: &'static str| {
-            begins(move |name| (name == set).then(|| value.to_owned()))
+            starts_at(move |name| (name == set).then(|| value.to_owned()))
         };
-        assert_eq!(only("HDF5_ASYNC_EXE_FCLOSE", "1"), Begins::FileClose);
-        assert_eq!(only("HDF5_ASYNC_EXE_GCLOSE", "1"), Begins::GroupClose);
-        assert_eq!(only("HDF5_ASYNC_EXE_DCLOSE", "1"), Begins::DatasetClose);
-        assert_eq!(only("HDF5_ASYNC_EXE_FCLOSE", "0"), Begins::Now);
-        assert_eq!(only("HDF5_ASYNC_EXE_FCLOSE", ""), Begins::Now);
-        assert_eq!(only("HDF5_ASYNC", "1"), Begins::Now);
+        assert_eq!(only("HDF5_ASYNC_EXE_FCLOSE", "1"), StartsAt::FileClose);
+        assert_eq!(only("HDF5_ASYNC_EXE_GCLOSE", "1"), StartsAt::GroupClose);
+        assert_eq!(only("HDF5_ASYNC_EXE_DCLOSE", "1"), StartsAt::DatasetClose);
+        assert_eq!(only("HDF5_ASYNC_EXE_FCLOSE", "0"), StartsAt::Now);
+        assert_eq!(only("HDF5_ASYNC_EXE_FCLOSE", ""), StartsAt::Now);
+        assert_eq!(only("HDF5_ASYNC", "1"), StartsAt::Now);
     }
 
     #[test]
-    fn a_delay_is_in_microseconds_and_may_be_left_out() {
+    fn a_delay_is_in_microseconds_and_optional() {
         assert_eq!(delay(Some("1500")), Some(Duration::from_micros(1500)));
         assert_eq!(delay(Some("0")), None);
         assert_eq!(delay(Some("soon")), None);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_the_environment_is_in_mebibytes() {
+    fn the_environment_variable_for_memory_is_in_mebibytes() {
         assert_eq!(megabytes(Some("3")).unwrap(), Some(3 << 20));
         assert_eq!(megabytes(Some("")).unwrap(), None);
         assert_eq!(megabytes(None).unwrap(), None);

@@ -1,4 +1,4 @@
-//! Starting what is planned, at once or later, from the memory of the application or from a copy.
+//! Starts planned transfers, at once or later, with the memory of the application or with a copy.
 
 use std::any::Any;
 use std::ptr;
@@ -12,107 +12,107 @@ use penstock_engine::reach;
 use penstock_engine::request::{Request, StreamOrder};
 use penstock_engine::snapshot::{Snapshot, Taken};
 
-use super::budget::{Answer, Budget, Share};
-use super::finish_oldest;
-use super::journal::Manner;
-use super::operation::{Begun, Moving, Queued, Work};
-use super::planned::Part;
-use super::transfer::Call;
+use super::budget::{Budget, Reservation, Reserved};
+use super::dataset_io::DatasetCall;
+use super::dataset_plan::DatasetPlan;
+use super::log::Execution;
+use super::operation::{QueuedTransfers, RunningTransfers, StartedTransfers, State};
+use super::wait_for_oldest;
 use penstock_array::execute::{PreparedTransfer, SubmitOptions, submit};
 use penstock_hdf5::transfer::conflicts::AccessSet;
 use penstock_hdf5::transfer::is_done;
 
-/// Memory that copies have taken.
+/// The memory that copies occupy.
 static BUDGET: Budget = Budget::new();
 
-/// What goes on, and what it touches.
-pub type Going = (Vec<AccessSet>, Work);
+/// The operation that continues after the call, and its access sets.
+pub(crate) type Continuing = (Vec<AccessSet>, State);
 
-/// Starts the planned transfers. What is to go on is given back, the rest is left in `moving`, to be
-/// waited for.
+/// Starts the planned transfers. Returns the transfers that continue after the call, and adds the others,
+/// which the caller has to wait for, to `running`.
 ///
 /// # Safety
-/// As for [`transfer`](super::transfer::transfer).
-pub unsafe fn start(
-    call: &Call<'_>,
-    parts: Vec<(Part, AccessSet)>,
+/// As for [`read_or_write`](super::dataset_io::read_or_write).
+pub(crate) unsafe fn start(
+    call: &DatasetCall<'_>,
+    plans: Vec<(DatasetPlan, AccessSet)>,
     stream: Option<Stream>,
-    moving: &mut Moving,
-) -> Result<Option<Going>> {
-    let goes_on = call.goes_on();
-    let waits = goes_on && call.policy().waits();
+    running: &mut RunningTransfers,
+) -> Result<Option<Continuing>> {
+    let continues = call.continues();
+    let is_delayed = continues && call.policy().is_delayed();
     let (mut sets, mut bytes) = (Vec::new(), 0);
-    let (mut loans, mut starts) = (Vec::new(), Vec::new());
-    for (part, set) in parts {
-        if is_done(&part.prepared) {
-            if goes_on {
-                call.tell(Manner::Sync, 0, "nothing is selected");
+    let (mut ids, mut ready_transfers) = (Vec::new(), Vec::new());
+    for (plan, set) in plans {
+        if is_done(&plan.prepared) {
+            if continues {
+                call.log(Execution::Sync, 0, "nothing is selected");
             }
             continue;
         }
-        let length = part.touched.end - part.touched.start;
-        if part.is_on_host {
-            let first = part.buffer.wrapping_add(part.touched.start as usize);
-            reach::check(first, length as usize, call.kind.use_of_memory())?;
+        let length = plan.touched.end - plan.touched.start;
+        if plan.is_on_host {
+            let first = plan.buffer.wrapping_add(plan.touched.start as usize);
+            reach::check(first, length as usize, call.use_of_memory())?;
         }
-        let mut after = stream.filter(|_| !part.is_on_host);
-        if let (true, Some(stream)) = (waits, after) {
-            // It may be gone when the operation begins.
-            stream.synchronize(Memory::at(part.buffer)?.device.max(0))?;
+        let mut after = stream.filter(|_| !plan.is_on_host);
+        if let (true, Some(stream)) = (is_delayed, after) {
+            // The application may destroy the stream before the operation begins.
+            stream.synchronize(Memory::at(plan.buffer)?.device.max(0))?;
             after = None;
         }
-        let is_copied = goes_on && call.is_copied();
-        // SAFETY: passed on.
-        let copied = is_copied.then(|| unsafe { copy(call, &part, after) });
+        let is_copied = continues && call.is_copied();
+        // SAFETY: the caller guarantees this.
+        let copied = is_copied.then(|| unsafe { copy(call, &plan, after) });
         let source = match copied.transpose()? {
             Some(Ok(copy)) => copy,
             Some(Err(why)) => {
-                call.tell(Manner::Sync, length, &why);
-                let source = Source::lent(&part, after);
-                Start::of(part.options, part.prepared, source, false)
+                call.log(Execution::Sync, length, &why);
+                let source = TransferMemory::of_application(&plan, after);
+                ReadyTransfer::of(plan.options, plan.prepared, source, false)
                     .run()?
                     .finish()?;
                 continue;
             }
-            None => Source::lent(&part, after),
+            None => TransferMemory::of_application(&plan, after),
         };
-        let start = Start::of(part.options, part.prepared, source, goes_on);
-        if !goes_on {
-            moving.begun.requests.push(Arc::new(start.run()?));
-            moving.loans.push(part.loan);
+        let ready = ReadyTransfer::of(plan.options, plan.prepared, source, continues);
+        if !continues {
+            running.begun.requests.push(Arc::new(ready.run()?));
+            running.ids.push(plan.id);
             continue;
         }
         bytes += length;
         sets.push(set);
-        loans.push(part.loan);
-        starts.push(start);
+        ids.push(plan.id);
+        ready_transfers.push(ready);
     }
-    if starts.is_empty() {
+    if ready_transfers.is_empty() {
         return Ok(None);
     }
-    let queued = Queued {
-        begin: Box::new(move || begin(starts)),
-        loans,
+    let queued = QueuedTransfers {
+        begin: Box::new(move || begin(ready_transfers)),
+        ids,
     };
-    if waits {
+    if is_delayed {
         let why = "begins later, as the environment asks";
-        call.tell(Manner::Deferred, bytes, why);
-        return Ok(Some((sets, Work::Queued(queued))));
+        call.log(Execution::Deferred, bytes, why);
+        return Ok(Some((sets, State::Queued(queued))));
     }
-    let going = queued.begin();
-    if going.begun.failed.is_some() {
-        going.finish()?;
+    let running = queued.begin();
+    if running.begun.failed.is_some() {
+        running.finish()?;
         return Ok(None);
     }
-    call.tell(Manner::Async, bytes, "");
-    Ok(Some((sets, Work::Moving(going))))
+    call.log(Execution::Async, bytes, "");
+    Ok(Some((sets, State::Running(running))))
 }
 
 /// Begins transfers, up to the first that cannot begin.
-fn begin(starts: Vec<Start>) -> Begun {
-    let mut begun = Begun::default();
-    for start in starts {
-        match start.run() {
+fn begin(ready_transfers: Vec<ReadyTransfer>) -> StartedTransfers {
+    let mut begun = StartedTransfers::default();
+    for ready in ready_transfers {
+        match ready.run() {
             Ok(request) => begun.requests.push(Arc::new(request)),
             Err(error) => {
                 begun.failed = Some(error);
@@ -123,18 +123,18 @@ fn begin(starts: Vec<Start>) -> Begun {
     begun
 }
 
-/// The memory that a transfer works with.
-struct Source {
+/// The memory of a transfer.
+struct TransferMemory {
     address: usize,
-    /// What work with it comes after, if it is the GPU's.
+    /// The stream after which GPU memory is ready.
     after: Option<StreamOrder>,
-    /// A copy.
+    /// The owner of a copy.
     owner: Option<Box<dyn Any + Send>>,
 }
 
-impl Source {
+impl TransferMemory {
     /// The memory of the application.
-    fn lent(part: &Part, after: Option<Stream>) -> Source {
+    fn of_application(plan: &DatasetPlan, after: Option<Stream>) -> TransferMemory {
         // SAFETY: null is the default stream.
         let stream = after.unwrap_or_else(|| unsafe { Stream::from_raw(ptr::null_mut()) });
         let order = StreamOrder {
@@ -142,35 +142,40 @@ impl Source {
             after: true,
             before: false,
         };
-        Source {
-            address: part.buffer,
-            after: (!part.is_on_host).then_some(order),
+        TransferMemory {
+            address: plan.buffer,
+            after: (!plan.is_on_host).then_some(order),
             owner: None,
         }
     }
 
-    fn copied(taken: Taken, share: Share<'static>) -> Source {
-        Source {
+    fn copied(taken: Taken, reservation: Reservation<'static>) -> TransferMemory {
+        TransferMemory {
             address: taken.snapshot.address(),
             after: taken.after,
-            // The share goes last: then the memory is there again.
-            owner: Some(Box::new((taken.snapshot, share))),
+            // The reservation ends after the memory is free.
+            owner: Some(Box::new((taken.snapshot, reservation))),
         }
     }
 }
 
-/// A transfer that is ready to be submitted.
-struct Start {
+/// A transfer that is ready for submission.
+struct ReadyTransfer {
     prepared: PreparedTransfer,
     address: usize,
     with: SubmitOptions,
 }
 
-impl Start {
-    /// The memory stays as it is until the transfer is finished, as the application has promised where
-    /// it is no copy.
-    fn of(options: Options, prepared: PreparedTransfer, source: Source, background: bool) -> Start {
-        Start {
+impl ReadyTransfer {
+    /// The memory must not change until the transfer has finished. The application guarantees that, except
+    /// for a copy.
+    fn of(
+        options: Options,
+        prepared: PreparedTransfer,
+        source: TransferMemory,
+        background: bool,
+    ) -> ReadyTransfer {
+        ReadyTransfer {
             prepared,
             address: source.address,
             with: SubmitOptions {
@@ -183,28 +188,28 @@ impl Start {
     }
 
     fn run(self) -> Result<Request> {
-        // SAFETY: the application vouches for its memory, and turns are taken inside HDF5.
+        // SAFETY: the application guarantees its memory, and submitter steps run inside a call of HDF5.
         unsafe { submit(self.prepared, self.address, None, self.with) }
     }
 }
 
-/// Copies what a write is to write; or says why that cannot be.
+/// Copies the buffer of a write. Returns the reason if there is no memory for the copy.
 ///
 /// # Safety
-/// As for [`transfer`](super::transfer::transfer).
+/// As for [`read_or_write`](super::dataset_io::read_or_write).
 unsafe fn copy(
-    call: &Call<'_>,
-    part: &Part,
+    call: &DatasetCall<'_>,
+    plan: &DatasetPlan,
     after: Option<Stream>,
-) -> Result<std::result::Result<Source, String>> {
-    let limit = call.policy().limit();
-    let host = call.unders[0].container.below.host;
-    let bytes = part.touched.end - part.touched.start;
-    let share = loop {
-        match BUDGET.take(bytes, limit) {
-            Answer::Taken(share) => break share,
-            Answer::Wait if finish_oldest(host) => {}
-            Answer::Wait | Answer::TooLarge => {
+) -> Result<std::result::Result<TransferMemory, String>> {
+    let limit = call.policy().copy_limit();
+    let library = call.unders[0].container.below.library;
+    let bytes = plan.touched.end - plan.touched.start;
+    let reservation = loop {
+        match BUDGET.reserve(bytes, limit) {
+            Reserved::Granted(reservation) => break reservation,
+            Reserved::Wait if wait_for_oldest(library) => {}
+            Reserved::Wait | Reserved::TooLarge => {
                 let limit = limit >> 20;
                 return Ok(Err(format!(
                     "a copy would take more than max_mem_mb={limit}"
@@ -212,9 +217,9 @@ unsafe fn copy(
             }
         }
     };
-    // SAFETY: the caller vouches for the buffer.
-    match unsafe { Snapshot::take(part.buffer, part.touched.clone(), after) } {
-        Ok(taken) => Ok(Ok(Source::copied(taken, share))),
+    // SAFETY: the caller guarantees the buffer.
+    match unsafe { Snapshot::take(plan.buffer, plan.touched.clone(), after) } {
+        Ok(taken) => Ok(Ok(TransferMemory::copied(taken, reservation))),
         Err(error) if error.kind() == Kind::Memory => Ok(Err(error.to_string())),
         Err(error) => Err(error),
     }

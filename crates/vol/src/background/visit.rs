@@ -1,21 +1,22 @@
-//! What the thread is in the middle of.
+//! Whether the thread is inside an iteration of HDF5, or inside its closing.
 //!
-//! HDF5 calls functions of the application for each link, object or attribute. Meanwhile it keeps parts of
-//! the metadata in use, so that flushing and closing the file would fail. When the library closes, on the
-//! other hand, the thread is in no call on an object.
+//! HDF5 calls functions of the application for each link, object or attribute. During the iteration it keeps
+//! parts of the metadata in use, and flushing or closing the file would fail. When the library closes, no
+//! iteration is in progress.
 
 use std::cell::Cell;
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    static IS_ENDING: Cell<bool> = const { Cell::new(false) };
+    static IS_CLOSING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While it lives, what is put off on this thread stays so, unless somebody waits for it without limit.
-pub struct Visit(());
+/// While it exists, this thread runs no deferred operation, unless the application waits for one without a
+/// time limit.
+pub(crate) struct Visit(());
 
 impl Visit {
-    pub fn begin() -> Visit {
+    pub(crate) fn begin() -> Visit {
         DEPTH.set(DEPTH.get() + 1);
         Visit(())
     }
@@ -27,18 +28,19 @@ impl Drop for Visit {
     }
 }
 
-pub fn is_visiting() -> bool {
+pub(crate) fn is_visiting() -> bool {
     DEPTH.get() > 0
 }
 
-/// Runs what is done when the library closes: the process may exit from inside such a function.
-pub fn at_end(act: impl FnOnce()) {
+/// Runs `act` while the library closes. It ends all iterations, because the process may exit from inside a
+/// function that HDF5 calls in one.
+pub(crate) fn while_closing(act: impl FnOnce()) {
     DEPTH.set(0);
-    IS_ENDING.set(true);
+    IS_CLOSING.set(true);
     act();
-    IS_ENDING.set(false);
+    IS_CLOSING.set(false);
 }
 
-pub fn is_ending() -> bool {
-    IS_ENDING.get()
+pub(crate) fn is_closing() -> bool {
+    IS_CLOSING.get()
 }

@@ -1,4 +1,4 @@
-//! Operations made of requests that are the engine's, on files and host memory.
+//! Operations made of requests of the engine, on files and host memory.
 
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
@@ -14,28 +14,28 @@ use super::*;
 
 const CALL: &CStr = c"H5Dwrite_async";
 
-fn operation(work: Work) -> Arc<Operation> {
-    Operation::new(CALL, None, work)
+fn operation(state: State) -> Arc<AsyncOperation> {
+    AsyncOperation::new(CALL, None, state)
 }
 
-fn attend(operation: &Arc<Operation>) {
+fn poll(operation: &Arc<AsyncOperation>) {
     Arc::clone(operation).go_on(&|| Some(Duration::ZERO), Effort::Begun);
 }
 
-fn moving(requests: Vec<Request>) -> Work {
-    Work::Moving(Moving {
-        begun: Begun {
+fn running(requests: Vec<Request>) -> State {
+    State::Running(RunningTransfers {
+        begun: StartedTransfers {
             requests: requests.into_iter().map(Arc::new).collect(),
             failed: None,
         },
-        loans: Vec::new(),
+        ids: Vec::new(),
     })
 }
 
-fn queued(begin: Box<dyn FnOnce() -> Begun>) -> Work {
-    Work::Queued(Queued {
+fn queued(begin: Box<dyn FnOnce() -> StartedTransfers>) -> State {
+    State::Queued(QueuedTransfers {
         begin,
-        loans: Vec::new(),
+        ids: Vec::new(),
     })
 }
 
@@ -52,7 +52,7 @@ fn write(path: &Path, bytes: &'static [u8]) -> Request {
         memory: bytes.as_ptr() as usize,
     }];
     let order = Order::new(Direction::Write, &extents, Options::default());
-    // SAFETY: the bytes live for ever, and nobody writes to them.
+    // SAFETY: the bytes are constants.
     unsafe { request::submit(&file, order, None, None).unwrap() }
 }
 
@@ -62,10 +62,10 @@ fn file() -> tempfile::NamedTempFile {
 
 const FAILS: usize = usize::MAX;
 
-/// A request that ends only after so many turns, or fails in the first.
-struct Turns(AtomicUsize);
+/// A request that ends after so many submitter steps, or fails in the first.
+struct Steps(AtomicUsize);
 
-impl Duty for Turns {
+impl Duty for Steps {
     fn serve(&self, _share: &Share<'_>) -> Result<()> {
         Ok(())
     }
@@ -90,10 +90,10 @@ impl Duty for Turns {
     }
 }
 
-fn turns(count: usize) -> Request {
+fn steps(count: usize) -> Request {
     let order = DutyOrder {
-        duty: Box::new(Turns(AtomicUsize::new(count))),
-        path: "turns".into(),
+        duty: Box::new(Steps(AtomicUsize::new(count))),
+        path: "steps".into(),
         workers: 1,
         context: None,
         asked: penstock_engine::options::RouteName::Host,
@@ -110,15 +110,15 @@ fn turns(count: usize) -> Request {
 #[test]
 fn an_operation_ends_when_its_bytes_are_in_the_file() {
     let file = file();
-    let operation = operation(moving(vec![write(file.path(), b"penstock")]));
+    let operation = operation(running(vec![write(file.path(), b"penstock")]));
     assert!(matches!(operation.wait(None), Some(Outcome::Succeeded)));
     assert_eq!(std::fs::read(file.path()).unwrap(), b"penstock");
     assert!(operation.times().1 > 0);
 }
 
 #[test]
-fn asking_again_and_again_without_waiting_takes_the_turns_and_finds_the_end() {
-    let operation = operation(moving(vec![turns(5), turns(1)]));
+fn polling_runs_the_submitter_steps_and_finds_the_end() {
+    let operation = operation(running(vec![steps(5), steps(1)]));
     let end = Instant::now() + Duration::from_secs(20);
     while operation.wait(Some(Duration::ZERO)).is_none() {
         assert!(Instant::now() < end, "polling never finds the end");
@@ -126,8 +126,8 @@ fn asking_again_and_again_without_waiting_takes_the_turns_and_finds_the_end() {
 }
 
 #[test]
-fn a_failure_is_kept_and_told_to_everybody_who_asks() {
-    let operation = operation(moving(vec![turns(1), turns(FAILS), turns(1)]));
+fn a_failure_is_reported_each_time() {
+    let operation = operation(running(vec![steps(1), steps(FAILS), steps(1)]));
     for _ in 0..2 {
         match operation.wait(None) {
             Some(Outcome::Failed(error)) => assert_eq!(error.kind(), Kind::NoSpace),
@@ -137,17 +137,17 @@ fn a_failure_is_kept_and_told_to_everybody_who_asks() {
 }
 
 #[test]
-fn a_failure_that_nobody_waits_for_is_told_once_later() {
-    let later = Arc::new(Failures::default());
-    let work = moving(vec![turns(FAILS)]);
-    Operation::new(CALL, Some(Arc::clone(&later)), work).settle();
-    assert!(later.take().is_err());
-    assert!(later.take().is_ok());
+fn a_failure_without_a_request_is_reported_once_later() {
+    let failures = Arc::new(Failures::default());
+    let state = running(vec![steps(FAILS)]);
+    AsyncOperation::new(CALL, Some(Arc::clone(&failures)), state).wait_if_possible();
+    assert!(failures.take().is_err());
+    assert!(failures.take().is_ok());
 }
 
 #[test]
-fn what_comes_after_others_is_done_when_they_are_finished_and_not_before() {
-    let first = operation(moving(vec![turns(3)]));
+fn a_deferred_operation_runs_only_when_the_others_have_finished() {
+    let first = operation(running(vec![steps(3)]));
     let done = Arc::new(AtomicBool::new(false));
     let act = {
         let (first, done) = (Arc::clone(&first), Arc::clone(&done));
@@ -156,93 +156,93 @@ fn what_comes_after_others_is_done_when_they_are_finished_and_not_before() {
             Ok(())
         })
     };
-    let last = operation(Work::After(vec![first], act));
+    let last = operation(State::Deferred(vec![first], act));
     assert!(matches!(last.wait(None), Some(Outcome::Succeeded)));
     assert!(done.load(Relaxed));
 }
 
 #[test]
-fn what_is_queued_begins_when_it_is_waited_for_and_not_when_turns_are_taken() {
+fn waiting_begins_a_queued_operation_and_polling_does_not() {
     let begun = Arc::new(AtomicBool::new(false));
     let begin = {
         let begun = Arc::clone(&begun);
         Box::new(move || {
             begun.store(true, Relaxed);
-            Begun::default()
+            StartedTransfers::default()
         })
     };
     let operation = operation(queued(begin));
-    attend(&operation);
+    poll(&operation);
     assert!(!begun.load(Relaxed));
-    operation.settle();
+    operation.wait_if_possible();
     assert!(begun.load(Relaxed));
 }
 
 #[test]
-fn what_is_queued_for_some_time_begins_by_itself_and_then_takes_its_turns() {
-    let begin = Box::new(|| Begun {
-        requests: vec![Arc::new(turns(1))],
+fn a_delayed_operation_begins_by_itself_and_then_runs_its_submitter_steps() {
+    let begin = Box::new(|| StartedTransfers {
+        requests: vec![Arc::new(steps(1))],
         failed: None,
     });
     let operation = operation(queued(begin));
     begin_after(&operation, Duration::from_millis(20));
-    attend(&operation);
-    assert!(matches!(&*operation.work(), Work::Queued(_)));
+    poll(&operation);
+    assert!(matches!(&*operation.state(), State::Queued(_)));
     while operation.outcome().is_none() {
         std::thread::sleep(Duration::from_millis(1));
-        attend(&operation);
+        poll(&operation);
     }
     assert!(matches!(operation.outcome(), Some(Outcome::Succeeded)));
 }
 
 #[test]
-fn what_fails_to_begin_is_a_failure_when_the_rest_has_ended() {
-    let begin = Box::new(|| Begun {
-        requests: vec![Arc::new(turns(2))],
+fn a_transfer_that_cannot_begin_is_a_failure_when_the_others_have_ended() {
+    let begin = Box::new(|| StartedTransfers {
+        requests: vec![Arc::new(steps(2))],
         failed: Some(Error::new(Kind::NoSpace, "no space left")),
     });
     let operation = operation(queued(begin));
     let Some(Outcome::Failed(error)) = operation.wait(None) else {
-        panic!("a part of it has failed");
+        panic!("one transfer has failed to begin");
     };
     assert_eq!(error.kind(), Kind::NoSpace);
 }
 
 #[test]
-fn cancelling_stops_what_is_queued_and_cannot_take_back_what_is_done() {
+fn cancelling_stops_a_queued_operation_and_cannot_undo_a_finished_one() {
     let never = Box::new(|| panic!("it was cancelled"));
     let queued = operation(queued(never));
     assert_eq!(queued.cancel(), H5VL_REQUEST_STATUS_CANCELED);
     assert!(matches!(queued.wait(None), Some(Outcome::Cancelled)));
 
-    let running = operation(moving(vec![turns(1)]));
-    assert_eq!(running.cancel(), H5VL_REQUEST_STATUS_CANCELED);
+    let moving = operation(running(vec![steps(1)]));
+    assert_eq!(moving.cancel(), H5VL_REQUEST_STATUS_CANCELED);
 
     let file = file();
-    let finished = operation(moving(vec![write(file.path(), b"x")]));
-    finished.settle();
+    let finished = operation(running(vec![write(file.path(), b"x")]));
+    finished.wait_if_possible();
     assert_eq!(finished.cancel(), H5VL_REQUEST_STATUS_SUCCEED);
 
-    let closing = operation(Work::After(Vec::new(), Box::new(|| Ok(()))));
+    let closing = operation(State::Deferred(Vec::new(), Box::new(|| Ok(()))));
     assert_eq!(closing.cancel(), H5VL_REQUEST_STATUS_CANT_CANCEL);
 }
 
 #[test]
-fn the_end_is_told_once_to_whoever_asked_before_or_asks_afterwards() {
-    static TOLD: AtomicUsize = AtomicUsize::new(0);
-    unsafe extern "C" fn tell(_: *mut c_void, status: H5VL_request_status_t) -> i32 {
+fn each_notification_is_called_once_before_or_after_the_end() {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    unsafe extern "C" fn count(_: *mut c_void, status: H5VL_request_status_t) -> i32 {
         assert_eq!(status, H5VL_REQUEST_STATUS_SUCCEED);
-        TOLD.fetch_add(1, Relaxed);
+        CALLS.fetch_add(1, Relaxed);
         0
     }
-    let operation = operation(moving(vec![turns(1)]));
+    let operation = operation(running(vec![steps(1)]));
     // SAFETY: the function needs no context.
-    unsafe { operation.notify(Some(tell), std::ptr::null_mut()) };
-    assert_eq!(TOLD.load(Relaxed), 0);
-    operation.settle();
-    operation.settle();
-    assert_eq!(TOLD.load(Relaxed), 1);
+    unsafe { operation.notify(Some(count), std::ptr::null_mut()) };
+    assert_eq!(CALLS.load(Relaxed), 0);
+    operation.wait_if_possible();
+    operation.wait_if_possible();
+    assert_eq!(CALLS.load(Relaxed), 1);
     // SAFETY: as above.
-    unsafe { operation.notify(Some(tell), std::ptr::null_mut()) };
-    assert_eq!(TOLD.load(Relaxed), 2);
+    unsafe { operation.notify(Some(count), std::ptr::null_mut()) };
+    assert_eq!(CALLS.load(Relaxed), 2);
 }

@@ -1,31 +1,31 @@
-//! The text after the connector's name in `HDF5_VOL_CONNECTOR`: which connector lies below, what it
-//! is told, and the settings of this one.
+//! The text after the connector's name in `HDF5_VOL_CONNECTOR`: the connector below, its configuration,
+//! and the settings of this one.
 
 use penstock_engine::error::{Error, Result};
 
-/// The connector below: HDF5 knows it by either.
+/// The connector below, by its value or its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Under<'a> {
+pub(crate) enum UnderVol<'a> {
     Value(i32),
     Name(&'a str),
 }
 
-/// `under_vol=0;under_info={...};` and what else there is.
+/// The parts of a text such as `under_vol=0;under_info={...};threads=8`.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Parts<'a> {
-    pub under_vol: Under<'a>,
-    /// What stands between the braces. It may hold semicolons and braces of its own.
-    pub under_info: &'a str,
-    /// The other keys, as they were written.
-    pub settings: String,
+pub(crate) struct Configuration<'a> {
+    pub(crate) under_vol: UnderVol<'a>,
+    /// The text between the braces, which may itself contain semicolons and braces.
+    pub(crate) under_info: &'a str,
+    /// The other keys, as the text has them.
+    pub(crate) settings: String,
 }
 
-const NATIVE: Under<'_> = Under::Value(0);
+const NATIVE: UnderVol<'_> = UnderVol::Value(0);
 
-impl<'a> Parts<'a> {
-    /// Keys may be left out; without `under_vol` the native connector lies below.
-    pub fn of(text: &'a str) -> Result<Parts<'a>> {
-        let mut parts = Parts {
+impl<'a> Configuration<'a> {
+    /// Splits the text. All keys are optional. Without `under_vol` the native connector lies below.
+    pub(crate) fn parse(text: &'a str) -> Result<Configuration<'a>> {
+        let mut parts = Configuration {
             under_vol: NATIVE,
             under_info: "",
             settings: String::new(),
@@ -48,7 +48,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// What stands between semicolons that are in no braces.
+/// The pieces between semicolons outside of braces.
 fn items(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0usize;
     let split = text.split(move |c: char| {
@@ -62,13 +62,13 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
     split.map(str::trim).filter(|item| !item.is_empty())
 }
 
-/// What does not look like a number is a name.
-fn under(value: &str) -> Result<Under<'_>> {
+/// Reads the value of `under_vol`. A value that begins with a letter or `_` is a name.
+fn under(value: &str) -> Result<UnderVol<'_>> {
     if value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
-        return Ok(Under::Name(value));
+        return Ok(UnderVol::Name(value));
     }
     let number = value.parse().ok().filter(|value| *value >= 0);
-    number.map(Under::Value).ok_or_else(|| {
+    number.map(UnderVol::Value).ok_or_else(|| {
         Error::invalid(format!(
             "option under_vol must be the number or the name of a connector, not {value:?}"
         ))
@@ -76,6 +76,7 @@ fn under(value: &str) -> Result<Under<'_>> {
     })
 }
 
+/// The text inside of matching braces.
 fn within_braces(value: &str) -> Result<&str> {
     let inner = value
         .strip_prefix('{')
@@ -90,9 +91,9 @@ fn within_braces(value: &str) -> Result<&str> {
     };
     inner.filter(|inner| balanced(inner)).ok_or_else(|| {
         Error::invalid(format!(
-            "option under_info must stand in braces that match, not {value:?}"
+            "option under_info must stand in matching braces, not {value:?}"
         ))
-        .remedy("write under_info={} if the connector below is told nothing")
+        .remedy("write under_info={} if the connector below has no configuration")
     })
 }
 
@@ -100,8 +101,8 @@ fn within_braces(value: &str) -> Result<&str> {
 mod tests {
     use super::*;
 
-    fn parts(text: &str) -> (Under<'_>, &str, String) {
-        let parts = Parts::of(text).unwrap();
+    fn parts(text: &str) -> (UnderVol<'_>, &str, String) {
+        let parts = Configuration::parse(text).unwrap();
         (parts.under_vol, parts.under_info, parts.settings)
     }
 
@@ -109,7 +110,7 @@ mod tests {
     fn the_connector_below_and_the_settings_are_told_apart() {
         let text = "under_vol=512;under_info={under_vol=0;under_info={};};threads=4 ; block=1MiB;";
         let expected = (
-            Under::Value(512),
+            UnderVol::Value(512),
             "under_vol=0;under_info={};",
             "threads=4;block=1MiB".to_owned(),
         );
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_connector_below_may_be_named() {
-        let expected = (Under::Name("pass_through"), "under_vol=0", String::new());
+        let expected = (UnderVol::Name("pass_through"), "under_vol=0", String::new());
         let text = "under_vol=pass_through;under_info={under_vol=0}";
         assert_eq!(parts(text), expected);
     }
@@ -142,7 +143,7 @@ mod tests {
             ("under_vol=0;under_info={}}{", "under_info"),
             ("under_vol=0;under_info=path", "under_info"),
         ] {
-            let error = Parts::of(text).unwrap_err();
+            let error = Configuration::parse(text).unwrap_err();
             assert!(error.cause().contains(key), "{text}: {error}");
         }
     }

@@ -1,4 +1,4 @@
-//! What the order of operations on an object depends on, asked of HDF5 once.
+//! The access sets of operations on an object.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -7,7 +7,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5D_CHUNKED, H5D_CONTIGUOUS, H5P_DEFAULT, H5S_MAX_RANK, hid_t};
 
-use super::lend::Loan;
+use super::temporary_id::TemporaryId;
 use crate::wrapped::Under;
 use penstock_hdf5::dataset::dataspace;
 use penstock_hdf5::library::Session;
@@ -15,19 +15,19 @@ use penstock_hdf5::transfer::conflicts::{
     Access, AccessSet, FileKey, ObjectKey, Region, identity_of_file, known_identity,
 };
 
-/// A dataset, as far as others that are to be ordered with it must know it.
+/// The properties of a dataset that its access sets depend on. They never change.
 #[derive(Clone, Debug)]
-pub struct About {
-    pub key: ObjectKey,
-    /// Empty if it is not chunked.
+pub(crate) struct DatasetAccess {
+    pub(crate) key: ObjectKey,
+    /// The shape of a chunk, in elements. Empty if the dataset is not chunked.
     chunk: Vec<u64>,
-    /// Its elements may lie in other datasets, or in files of which HDF5 knows the name only.
+    /// Whether elements may lie in other datasets, or in files that HDF5 knows by their names only.
     is_elsewhere: bool,
 }
 
 const EVERYTHING: AccessSet = AccessSet::All(Access::Write);
 
-/// The number of the file that the object with this kind lies in, and its token.
+/// Returns the number of the file that contains the object of this kind, and the token of the object.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`.
@@ -35,7 +35,7 @@ unsafe fn place_of(under: &Under, kind: H5I_type_t) -> Result<(u64, [u8; 16])> {
     let location = LocationBySelf::new(kind);
     let mut info = H5O_info2_t::default();
     let mut args = ObjectGetInfo::new(&mut info);
-    // SAFETY: passed on; the arguments are those of the operation and outlive the call.
+    // SAFETY: the caller guarantees this; the arguments belong to the operation and outlive the call.
     let status = unsafe {
         (under.calls.H5VLobject_get)(
             under.object,
@@ -47,31 +47,31 @@ unsafe fn place_of(under: &Under, kind: H5I_type_t) -> Result<(u64, [u8; 16])> {
         )
     };
     match status < 0 {
-        true => Err(Error::invalid("HDF5 does not tell which object this is")),
+        true => Err(Error::invalid("HDF5 cannot tell the address of the object")),
         false => Ok((info.fileno, info.token)),
     }
 }
 
-/// The key of an object, which tells it from all others, of which `loan` is an identifier. What is read
-/// through other handles knows the file by its identity only. The file is not the one by which the object
-/// was reached where a link leads to another.
+/// Returns the key of an object. `id` is an identifier of the object if the caller has one. The key contains
+/// the identity of the file because transfers through other handles know nothing else of it. The file is
+/// the one that contains the object: an external link may lead there from another file.
 ///
 /// # Safety
 /// As for [`place_of`].
-unsafe fn key_by(under: &Under, kind: H5I_type_t, loan: Option<&Loan>) -> Result<ObjectKey> {
-    // SAFETY: passed on.
+unsafe fn key_by(under: &Under, kind: H5I_type_t, id: Option<&TemporaryId>) -> Result<ObjectKey> {
+    // SAFETY: the caller guarantees this.
     let (number, token) = unsafe { place_of(under, kind)? };
-    let hdf5 = under.container.below.host.hdf5;
+    let hdf5 = under.container.below.library.hdf5;
     let identity = known_identity(hdf5, number).unwrap_or_else(|| {
-        let own = match loan {
-            // SAFETY: passed on.
-            None => unsafe { Loan::of(under, kind) }.ok(),
+        let own = match id {
+            // SAFETY: the caller guarantees this.
+            None => unsafe { TemporaryId::of(under, kind) }.ok(),
             Some(_) => None,
         };
         // SAFETY: the thread is inside a call of this HDF5.
         let session = unsafe { Session::begin(hdf5) };
-        let loan = loan.or(own.as_ref())?;
-        identity_of_file(&session, loan.id(), number)
+        let id = id.or(own.as_ref())?;
+        identity_of_file(&session, id.get(), number)
     });
     Ok(ObjectKey {
         file: FileKey {
@@ -82,44 +82,47 @@ unsafe fn key_by(under: &Under, kind: H5I_type_t, loan: Option<&Loan>) -> Result
     })
 }
 
-/// As [`key_by`], of any object.
+/// Returns the key of any object.
 ///
 /// # Safety
 /// As for [`place_of`].
 unsafe fn key_of(under: &Under, kind: H5I_type_t) -> Result<ObjectKey> {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees this.
     unsafe { key_by(under, kind, None) }
 }
 
-/// The file of an object; everything if HDF5 does not tell.
+/// Returns the access set of the whole file that contains an object, or of everything if HDF5 cannot tell
+/// the file.
 ///
 /// # Safety
 /// As for [`key_of`].
-pub unsafe fn file_of(under: &Under, kind: H5I_type_t) -> AccessSet {
-    // SAFETY: passed on.
+pub(crate) unsafe fn file_access(under: &Under, kind: H5I_type_t) -> AccessSet {
+    // SAFETY: the caller guarantees this.
     unsafe { key_of(under, kind) }.map_or(EVERYTHING, |key| AccessSet::File(key.file))
 }
 
-/// An object and what is pending on it; everything if HDF5 does not tell.
+/// Returns the access set of an object, or of everything if HDF5 cannot tell the object.
 ///
 /// # Safety
 /// As for [`key_of`].
-pub unsafe fn object_of(under: &Under, kind: H5I_type_t) -> AccessSet {
-    // SAFETY: passed on.
+pub(crate) unsafe fn object_access(under: &Under, kind: H5I_type_t) -> AccessSet {
+    // SAFETY: the caller guarantees this.
     unsafe { key_of(under, kind) }.map_or(EVERYTHING, AccessSet::Object)
 }
 
-impl About {
+impl DatasetAccess {
+    /// Asks HDF5 for the properties of a dataset.
+    ///
     /// # Safety
-    /// The thread is inside a callback on `under`, a dataset, of which `loan` is an identifier.
-    pub unsafe fn of(under: &Under, loan: &Loan) -> Result<About> {
-        let hdf5 = under.container.below.host.hdf5;
-        let failed = || Error::invalid("HDF5 does not tell the layout of the dataset");
+    /// The thread is inside a callback on `under`, a dataset, and `id` is an identifier of it.
+    pub(crate) unsafe fn of(under: &Under, id: &TemporaryId) -> Result<DatasetAccess> {
+        let hdf5 = under.container.below.library.hdf5;
+        let failed = || Error::invalid("HDF5 cannot tell the layout of the dataset");
         let mut chunk = [0u64; H5S_MAX_RANK];
-        // SAFETY: the identifiers are open, and there is room for as many numbers as is said.
+        // SAFETY: the identifiers are open, and `chunk` has the given length.
         unsafe {
-            let key = key_by(under, H5I_DATASET, Some(loan))?;
-            let list = (hdf5.H5Dget_create_plist)(loan.id());
+            let key = key_by(under, H5I_DATASET, Some(id))?;
+            let list = (hdf5.H5Dget_create_plist)(id.get());
             if list < 0 {
                 return Err(failed());
             }
@@ -134,7 +137,7 @@ impl About {
             };
             (hdf5.H5Pclose)(list);
             let rank = usize::try_from(rank).map_err(|_| failed())?;
-            Ok(About {
+            Ok(DatasetAccess {
                 key,
                 chunk: chunk[..rank].to_vec(),
                 is_elsewhere: !matches!(layout, H5D_CHUNKED | H5D_CONTIGUOUS | COMPACT)
@@ -143,15 +146,20 @@ impl About {
         }
     }
 
-    /// What a transfer of the elements that `space` selects reads or writes.
+    /// Returns the access set of a transfer of the elements that `space` selects.
     ///
     /// # Safety
     /// The thread is inside a call of HDF5.
-    pub unsafe fn touches(&self, under: &Under, space: hid_t, access: Access) -> AccessSet {
+    pub(crate) unsafe fn access_set(
+        &self,
+        under: &Under,
+        space: hid_t,
+        access: Access,
+    ) -> AccessSet {
         if self.is_elsewhere {
             return AccessSet::All(access);
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees this.
         let bounds = unsafe { bounds(under, space) };
         let region = Region::between(bounds).of_chunks(&self.chunk);
         AccessSet::Elements {
@@ -164,32 +172,32 @@ impl About {
 
 const COMPACT: c_int = penstock_sys::hdf5::H5D_COMPACT;
 
-/// The numbers below 2^31 that stand for a dataspace instead of an identifier: H5S_ALL, and others.
-pub fn is_special(space: hid_t) -> bool {
+/// Whether a number stands for a dataspace without being an identifier, as H5S_ALL does.
+pub(crate) fn is_special(space: hid_t) -> bool {
     (0..16).contains(&space)
 }
 
-/// The first and the last element of a selection along each dimension; `None` if it has none, or is
-/// not one of a dataspace.
+/// Returns the first and the last selected element along each dimension. `None` if nothing is selected, or
+/// `space` is no identifier.
 ///
 /// # Safety
 /// The thread is inside a call of HDF5, which checks the identifier.
-pub unsafe fn bounds(under: &Under, space: hid_t) -> Option<(Vec<u64>, Vec<u64>)> {
+pub(crate) unsafe fn bounds(under: &Under, space: hid_t) -> Option<(Vec<u64>, Vec<u64>)> {
     if is_special(space) {
         return None;
     }
-    let host = under.container.below.host;
-    host.keeping_errors(|| dataspace::bounds(host.hdf5, space))
+    let library = under.container.below.library;
+    library.keeping_errors(|| dataspace::bounds(library.hdf5, space))
 }
 
-/// Whether nothing of HDF5's own lies between the connector below and the file.
+/// Whether the connector at the bottom is the native one.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`.
-pub unsafe fn ends_in_native(under: &Under) -> bool {
+pub(crate) unsafe fn ends_in_native(under: &Under) -> bool {
     const NATIVE: c_int = 0;
     let mut class: *const H5VL_class_t = ptr::null();
-    // SAFETY: passed on, with a place for the answer; the class lives as long as its connector.
+    // SAFETY: the caller guarantees this; `class` receives the answer, which exists as long as its connector.
     unsafe {
         let object: *mut c_void = under.object;
         let level = H5VL_GET_CONN_LVL_TERM;

@@ -1,0 +1,379 @@
+//! Reads and writes of datasets: the engine carries them out, or leaves them to HDF5.
+
+use std::ffi::CStr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::position::Operation;
+use penstock_engine::memory::{Memory, is_on_host};
+use penstock_engine::reach::Use;
+use penstock_engine::{Stream, refuse_fork};
+use penstock_sys::cuda::cuda_is_loaded;
+use penstock_sys::hdf5::connector::{H5I_DATASET, Req};
+use penstock_sys::hdf5::{H5S_ALL, hid_t};
+
+use super::access_sets::{ends_in_native, is_special};
+use super::dataset_plan::{DatasetPlan, plan, touched_bytes};
+use super::delay::begin_after;
+use super::log::Execution;
+use super::operation::{AsyncOperation, RunningTransfers};
+use super::policy::{Policy, StartsAt};
+use super::start::{Continuing, start};
+use super::temporary_id::TemporaryId;
+use super::{add_pending, finish_when_exiting, may_conflict, poll_oldest, wait_for_conflicting};
+use crate::host_buffers::{HostBuffers, refuse_pointers};
+use crate::transfer_list::read_transfer_list;
+use crate::wrapped::{Under, Wrapped};
+use penstock_hdf5::transfer::conflicts::{Access, AccessSet};
+use penstock_hdf5::transfer::{Planned, Refused, rewritten_blocks};
+
+/// The arguments of a callback that reads or writes. Each slice has an entry for each dataset.
+pub(crate) struct DatasetCall<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) datasets: &'a [&'a Wrapped],
+    pub(crate) unders: &'a [Under],
+    pub(crate) memory_types: &'a [hid_t],
+    pub(crate) memory_spaces: &'a [hid_t],
+    pub(crate) file_spaces: &'a [hid_t],
+    pub(crate) list: hid_t,
+    pub(crate) buffers: &'a [usize],
+    pub(crate) req: Req,
+}
+
+/// Who carries out a call.
+pub(crate) enum Disposition {
+    /// The engine: the call is done, or has a request.
+    Done,
+    /// The connector below.
+    Below,
+    /// The connector below, with buffers in host memory.
+    BelowOnHost(HostBuffers),
+}
+
+impl DatasetCall<'_> {
+    fn name(&self) -> &'static CStr {
+        match (self.operation, self.req.is_null()) {
+            (Operation::Read, true) => c"H5Dread",
+            (Operation::Read, false) => c"H5Dread_async",
+            (Operation::Write, true) => c"H5Dwrite",
+            (Operation::Write, false) => c"H5Dwrite_async",
+        }
+    }
+
+    fn kind_of_access(&self) -> Access {
+        match self.operation {
+            Operation::Read => Access::Read,
+            Operation::Write => Access::Write,
+        }
+    }
+
+    /// What the CPU does with the memory of the application.
+    pub(crate) fn use_of_memory(&self) -> Use {
+        match self.operation {
+            Operation::Read => Use::Write,
+            Operation::Write => Use::Read,
+        }
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.unders[0].container.policy
+    }
+
+    /// Whether the operation may continue after the call has returned.
+    pub(crate) fn continues(&self) -> bool {
+        !self.req.is_null() || (self.policy().is_implicit() && self.operation == Operation::Write)
+    }
+
+    /// Whether a write that continues copies its buffer. Without a request, the application cannot know when
+    /// it may reuse the buffer.
+    pub(crate) fn is_copied(&self) -> bool {
+        self.operation == Operation::Write && (self.policy().copies_writes() || self.req.is_null())
+    }
+
+    /// The dataspace of the memory. For H5S_ALL it is the dataspace of the file.
+    pub(crate) fn memory_space(&self, at: usize) -> hid_t {
+        match self.memory_spaces[at] {
+            H5S_ALL => self.file_spaces[at],
+            own => own,
+        }
+    }
+
+    /// Whether the elements of dataset `at` lie in host memory. The address of the buffer itself may point to
+    /// anything: only the selected elements exist.
+    ///
+    /// # Safety
+    /// As for [`read_or_write`].
+    pub(crate) unsafe fn is_on_host(&self, at: usize) -> Result<bool> {
+        if !cuda_is_loaded() {
+            return Ok(true);
+        }
+        let library = self.unders[at].container.below.library;
+        // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
+        let touched = unsafe {
+            let element =
+                library.keeping_errors(|| (library.hdf5.H5Tget_size)(self.memory_types[at]));
+            touched_bytes(&self.unders[at], self.memory_space(at), element as u64)
+        };
+        let first = touched.map_or(0, |range| range.start as usize);
+        is_on_host(self.buffers[at].wrapping_add(first))
+    }
+
+    pub(crate) fn log(&self, execution: Execution, bytes: u64, why: &str) {
+        self.policy().log(self.name(), execution, bytes, why);
+    }
+
+    /// Makes an identifier and the access set of each dataset.
+    ///
+    /// # Safety
+    /// As for [`read_or_write`].
+    unsafe fn access_sets(&self) -> Result<Vec<(TemporaryId, AccessSet)>> {
+        let set = |at: usize| {
+            let under = &self.unders[at];
+            // SAFETY: the caller guarantees this.
+            unsafe {
+                let id = TemporaryId::of(under, H5I_DATASET)?;
+                let access = self.datasets[at].dataset_access(under, &id)?;
+                let set = access.access_set(under, self.file_spaces[at], self.kind_of_access());
+                Ok((id, set))
+            }
+        };
+        (0..self.unders.len()).map(set).collect()
+    }
+}
+
+/// Carries out a call, or returns who has to. All operations that conflict with the call have then finished.
+///
+/// # Safety
+/// The thread is inside the callback, and HDF5 has given these arguments.
+pub(crate) unsafe fn read_or_write(call: &DatasetCall<'_>) -> Result<Disposition> {
+    let first = &call.unders[0];
+    if first.is_internal {
+        return Ok(Disposition::Below);
+    }
+    poll_oldest(first.container.below.library);
+    let mut is_on_gpu = false;
+    for at in 0..call.buffers.len() {
+        // SAFETY: the caller guarantees this.
+        is_on_gpu |= !unsafe { call.is_on_host(at)? };
+    }
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        if !call.continues() {
+            wait_before_hdf5(call)?;
+            call.policy().failures.take()?;
+            call.log(Execution::Sync, 0, "called without an event set");
+            if !is_on_gpu {
+                return Ok(Disposition::Below);
+            }
+        }
+        let list = read_transfer_list(first.container.below.library, call.list)?;
+        let below = |why: &str| {
+            wait_before_hdf5(call)?;
+            if call.continues() {
+                call.log(Execution::Sync, 0, why);
+            }
+            match is_on_gpu {
+                true => Ok(Disposition::BelowOnHost(host_buffers(call, list.stream)?)),
+                false => Ok(Disposition::Below),
+            }
+        };
+        if let Some(why) = why_only_below(call, list.is_plain) {
+            return below(why);
+        }
+        let plans = match plan_all(call)? {
+            Ok(plans) => plans,
+            Err(Refused(why)) => return below(&why),
+        };
+        if call.operation == Operation::Read {
+            // The read may depend on a write that has failed.
+            call.policy().failures.take()?;
+        }
+        let mut running = RunningTransfers::default();
+        match start(call, plans, list.stream, &mut running) {
+            Ok(Some(continuing)) => add_operation(call, continuing),
+            Ok(None) => running.finish()?,
+            Err(error) => {
+                let _ = running.finish();
+                return Err(error);
+            }
+        }
+    }
+    Ok(Disposition::Done)
+}
+
+/// Plans the transfer of each dataset, after all operations that conflict with it. Returns the reason if only
+/// HDF5 can carry out the call.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn plan_all(call: &DatasetCall<'_>) -> Result<Planned<Vec<(DatasetPlan, AccessSet)>>> {
+    // SAFETY: the caller guarantees this.
+    let sets = unsafe { call.access_sets()? };
+    let (ids, mut sets): (Vec<TemporaryId>, Vec<AccessSet>) = sets.into_iter().unzip();
+    if overlap(&sets) {
+        let why = "the call touches the same elements twice";
+        return Ok(Err(Refused(why.to_owned())));
+    }
+    let library = call.unders[0].container.below.library;
+    let mut waited = 0;
+    for set in &sets {
+        waited += wait_for_conflicting(library, set);
+    }
+    let mut plans = Vec::with_capacity(sets.len());
+    for (at, (id, set)) in ids.into_iter().zip(&mut sets).enumerate() {
+        // SAFETY: the caller guarantees this.
+        let plan = match unsafe { plan(call, at, id)? } {
+            Ok(plan) => plan,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        if let Some(block) = rewritten_blocks(&plan.prepared) {
+            *set = set.clone().of_blocks(block);
+            waited += wait_for_conflicting(library, set);
+        }
+        plans.push(plan);
+    }
+    if overlap(&sets) {
+        let why = "the call touches the same blocks of a dataset twice";
+        return Ok(Err(Refused(why.to_owned())));
+    }
+    if waited > 0 && call.continues() {
+        let why = "came after pending operations that it conflicts with";
+        call.log(Execution::Async, 0, why);
+    }
+    Ok(Ok(plans.into_iter().zip(sets).collect()))
+}
+
+/// Whether two of the access sets contain the same elements.
+fn overlap(sets: &[AccessSet]) -> bool {
+    let overlaps = |(at, set): (usize, &AccessSet)| {
+        let is_same = |other: &AccessSet| other.is_elements() && set.conflicts(other);
+        set.is_elements() && sets[..at].iter().any(is_same)
+    };
+    sets.iter().enumerate().any(overlaps)
+}
+
+/// Waits for the operations that must finish before HDF5 carries out the call.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn wait_before_hdf5(call: &DatasetCall<'_>) -> Result<()> {
+    if call.unders.iter().any(may_conflict) {
+        // SAFETY: the caller guarantees this.
+        for (_, set) in unsafe { call.access_sets()? } {
+            wait_for_conflicting(call.unders[0].container.below.library, &set.by_hdf5());
+        }
+    }
+    Ok(())
+}
+
+/// Returns the reason if only the connector below can carry out the call.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn why_only_below(call: &DatasetCall<'_>, is_plain: bool) -> Option<&'static str> {
+    let first = &call.unders[0].container;
+    if refuse_fork().is_err() {
+        return Some("the process was forked from one that had used Penstock");
+    }
+    if first.is_parallel {
+        return Some("the processes of an MPI program share the file");
+    }
+    // SAFETY: the caller guarantees this.
+    let is_native = *first
+        .is_native
+        .get_or_init(|| unsafe { ends_in_native(&call.unders[0]) });
+    if !is_native {
+        return Some("the connector below does not store in HDF5's own files");
+    }
+    if !is_plain {
+        return Some("the transfer property list has properties that only HDF5 heeds");
+    }
+    let spaces = call.memory_spaces.iter().chain(call.file_spaces);
+    let is_named = |space: &hid_t| *space != H5S_ALL && is_special(*space);
+    if spaces.copied().any(|space| is_named(&space)) {
+        return Some("a dataspace is given by H5S_BLOCK or H5S_PLIST");
+    }
+    None
+}
+
+/// Makes an operation of the transfers that continue, and returns its request to HDF5.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn add_operation(call: &DatasetCall<'_>, (sets, state): Continuing) {
+    let is_implicit = call.req.is_null();
+    let failures = is_implicit.then(|| Arc::clone(&call.policy().failures));
+    let operation = AsyncOperation::new(call.name(), failures, state);
+    add_pending(call.unders[0].container.below.library, sets, &operation);
+    if let (StartsAt::Now, Some(delay)) = (call.policy().starts_at, call.policy().delay) {
+        begin_after(&operation, delay);
+    }
+    finish_when_exiting(call.unders[0].container.below.library);
+    if !call.req.is_null() {
+        // SAFETY: HDF5 gives a pointer for the request.
+        unsafe { *call.req = Wrapped::request(&operation, &call.unders[0].container) };
+    }
+}
+
+/// Makes host memory for the buffers of a call that the connector below carries out.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn host_buffers(call: &DatasetCall<'_>, stream: Option<Stream>) -> Result<HostBuffers> {
+    let touched = |at: usize| {
+        // SAFETY: the caller guarantees this.
+        unsafe {
+            if call.is_on_host(at)? {
+                return Ok(None);
+            }
+            let range = touched_or_all(call, at)?;
+            if let Some(stream) = stream {
+                let first = call.buffers[at].wrapping_add(range.start as usize);
+                stream.synchronize(Memory::at(first)?.device.max(0))?;
+            }
+            Ok(Some(range))
+        }
+    };
+    // SAFETY: the caller guarantees the buffers.
+    unsafe { HostBuffers::of(call.buffers, touched) }
+}
+
+/// The bytes of GPU memory that the transfer of dataset `at` touches.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn touched_or_all(call: &DatasetCall<'_>, at: usize) -> Result<Range<u64>> {
+    let (under, space) = (&call.unders[at], call.memory_space(at));
+    let library = under.container.below.library;
+    if space != H5S_ALL && is_special(space) {
+        return Err(
+            Error::invalid("GPU memory cannot be described by H5S_BLOCK or H5S_PLIST")
+                .remedy("give a dataspace for the memory"),
+        );
+    }
+    // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
+    unsafe {
+        refuse_pointers(library, call.memory_types[at])?;
+        let element = (library.hdf5.H5Tget_size)(call.memory_types[at]) as u64;
+        let elements = match space {
+            H5S_ALL => {
+                let id = TemporaryId::of(under, H5I_DATASET)?;
+                let space = (library.hdf5.H5Dget_space)(id.get());
+                let elements = (library.calls.H5Sget_simple_extent_npoints)(space);
+                (library.hdf5.H5Sclose)(space);
+                elements
+            }
+            own => match touched_bytes(under, own, element) {
+                Some(range) => return Ok(range),
+                None => (library.hdf5.H5Sget_select_npoints)(own),
+            },
+        };
+        let elements = u64::try_from(elements).ok();
+        let bytes = elements.and_then(|elements| elements.checked_mul(element));
+        let bytes = bytes.filter(|_| element > 0);
+        let bytes =
+            bytes.ok_or_else(|| Error::invalid("HDF5 cannot tell the size of the memory"))?;
+        Ok(0..bytes)
+    }
+}

@@ -1,0 +1,68 @@
+//! The connector below this one.
+
+use std::ffi::c_int;
+
+use penstock_engine::error::{Error, Result};
+use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
+
+use super::calling_library::CallingLibrary;
+use super::configuration::UnderVol;
+use penstock_hdf5::library::callback::c_text;
+
+/// The connector below. It holds one reference to the identifier.
+pub(crate) struct ConnectorBelow {
+    pub(crate) library: CallingLibrary,
+    pub(crate) id: hid_t,
+}
+
+impl ConnectorBelow {
+    /// Finds the connector with this value or name. HDF5 also looks for it among its plugins.
+    pub(crate) fn find(library: CallingLibrary, under: UnderVol<'_>) -> Result<ConnectorBelow> {
+        // SAFETY: the thread is inside a call of this HDF5, and the name is a C string.
+        let (id, written) = unsafe {
+            match under {
+                UnderVol::Value(value) => (
+                    (library.calls.H5VLregister_connector_by_value)(value, H5P_DEFAULT),
+                    value.to_string(),
+                ),
+                UnderVol::Name(name) => (
+                    (library.calls.H5VLregister_connector_by_name)(
+                        c_text(name).as_ptr(),
+                        H5P_DEFAULT,
+                    ),
+                    name.to_owned(),
+                ),
+            }
+        };
+        match id < 0 {
+            true => Err(Error::invalid(format!(
+                "HDF5 finds no connector for the option under_vol={written}"
+            ))
+            .remedy(
+                "name its folder in HDF5_PLUGIN_PATH, or write under_vol=0 for the native one",
+            )),
+            false => Ok(ConnectorBelow { library, id }),
+        }
+    }
+
+    /// The order of two connectors: less than 0, 0 or greater than 0.
+    pub(crate) fn compare(&self, other: &ConnectorBelow) -> c_int {
+        // From 2.0 on, one connector may have several identifiers.
+        if self.id == other.id {
+            return 0;
+        }
+        let mut order = 0;
+        // SAFETY: both identifiers are open, and `order` receives the answer.
+        unsafe { (self.library.calls.H5VLcmp_connector_cls)(&mut order, self.id, other.id) };
+        order
+    }
+}
+
+impl Drop for ConnectorBelow {
+    fn drop(&mut self) {
+        // SAFETY: this object owns the reference. If the closing HDF5 has already released it, the call
+        // fails without harm.
+        self.library
+            .keeping_errors(|| unsafe { (self.library.calls.H5Idec_ref)(self.id) });
+    }
+}

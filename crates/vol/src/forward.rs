@@ -1,0 +1,65 @@
+//! Functions that only forward to the connector below.
+
+/// Defines functions that only forward. The line
+///
+/// ```text
+/// close close_attribute = H5VLattr_close, c"H5Aclose_async";
+/// ```
+///
+/// takes the signature of `H5VLattr_close` from penstock-sys, and becomes
+///
+/// ```text
+/// unsafe extern "C" fn close_attribute(attr: Obj, dxpl_id: hid_t, req: Req) -> herr_t {
+///     unsafe {
+///         close(attr, ApiCall::of(c"H5Aclose_async", req), |under| {
+///             (under.calls.H5VLattr_close)(under.object, under.id, dxpl_id, req)
+///         })
+///     }
+/// }
+/// ```
+///
+/// The first word names a function such as `make`, `operate` or `close` of [`wrapped`](crate::wrapped). It gets
+/// the object, the call of the application, and a closure that calls the connector below. A line has the name
+/// of the application's call if the function has an argument `req`.
+macro_rules! forward {
+    ($($how:ident $name:ident = $function:ident $(, $call:expr)?;)*) => {$(
+        penstock_sys::connector_signature! {
+            $function forward_one $how $name = $function, [$($call)?]
+        }
+    )*};
+}
+
+/// Defines one function of [`forward`] from its line and its signature.
+macro_rules! forward_one {
+    (
+        $how:ident $name:ident = $function:ident, [$($call:expr)?]
+        ($object:ident: $object_type:ty $(, $before:ident: $before_type:ty)*;
+        $($after:ident: $after_type:ty),* $(; $req:ident)?) -> $result:ty
+    ) => {
+        unsafe extern "C" fn $name(
+            $object: $object_type,
+            $($before: $before_type,)*
+            $($after: $after_type,)*
+            $($req: Req)?
+        ) -> $result {
+            // SAFETY: the call passes HDF5's arguments on.
+            unsafe {
+                $how($object, api_call!($($call, $req)?), |under| {
+                    (under.calls.$function)(
+                        under.object, $($before,)* under.id, $($after,)* $($req)?
+                    )
+                })
+            }
+        }
+    };
+}
+
+/// The call of the application that a function belongs to.
+macro_rules! api_call {
+    () => {
+        crate::wrapped::ApiCall::NONE
+    };
+    ($call:expr, $req:ident) => {
+        crate::wrapped::ApiCall::of($call, $req)
+    };
+}

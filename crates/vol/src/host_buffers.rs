@@ -1,0 +1,112 @@
+//! Host memory in place of GPU memory, for calls that only HDF5 can carry out.
+
+use std::ffi::c_void;
+use std::ops::Range;
+
+use penstock_engine::copy::copy;
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_sys::hdf5::hid_t;
+
+use super::calling_library::CallingLibrary;
+use penstock_hdf5::dataset::pointers;
+
+/// The buffers of a call, where host memory replaces GPU memory.
+pub(crate) struct HostBuffers {
+    buffers: Vec<Buffer>,
+}
+
+struct Buffer {
+    /// The address of the application's buffer.
+    given: usize,
+    /// `None` if the buffer is in host memory.
+    copy: Option<HostCopy>,
+}
+
+/// A copy of a part of a buffer.
+struct HostCopy {
+    /// The offset of the part in the buffer.
+    start: usize,
+    bytes: Vec<u8>,
+}
+
+impl HostBuffers {
+    /// Copies the bytes of GPU memory that the call touches to host memory. `touched` returns them for the
+    /// buffer with an index, and `None` for a buffer in host memory, which HDF5 uses itself. A read needs
+    /// the copy, too, because it may leave some of the bytes unchanged.
+    ///
+    /// # Safety
+    /// The buffers have the bytes that `touched` returns.
+    pub(crate) unsafe fn of(
+        buffers: &[usize],
+        touched: impl Fn(usize) -> Result<Option<Range<u64>>>,
+    ) -> Result<HostBuffers> {
+        let buffer = |(at, given): (usize, &usize)| {
+            let given = *given;
+            let copy = match touched(at)? {
+                None => None,
+                // SAFETY: the caller guarantees this.
+                Some(touched) => Some(unsafe { HostCopy::of(given, touched)? }),
+            };
+            Ok(Buffer { given, copy })
+        };
+        let buffers = buffers.iter().enumerate().map(buffer);
+        Ok(HostBuffers {
+            buffers: buffers.collect::<Result<_>>()?,
+        })
+    }
+
+    /// The addresses for HDF5: those at which the first byte of each buffer would lie.
+    pub(crate) fn addresses(&mut self) -> Vec<*mut c_void> {
+        let address = |buffer: &mut Buffer| match &mut buffer.copy {
+            Some(copy) => copy.bytes.as_mut_ptr().wrapping_sub(copy.start).cast(),
+            None => buffer.given as *mut c_void,
+        };
+        self.buffers.iter_mut().map(address).collect()
+    }
+
+    /// Copies what HDF5 has read to the GPU.
+    ///
+    /// # Safety
+    /// As for [`HostBuffers::of`].
+    pub(crate) unsafe fn copy_back(self) -> Result<()> {
+        for buffer in self.buffers {
+            if let Some(HostCopy { start, bytes }) = buffer.copy {
+                let given = buffer.given.wrapping_add(start);
+                // SAFETY: the caller guarantees this.
+                unsafe { copy(given, bytes.as_ptr() as usize, bytes.len())? };
+            }
+        }
+        Ok(())
+    }
+}
+
+impl HostCopy {
+    /// # Safety
+    /// As for [`HostBuffers::of`].
+    unsafe fn of(given: usize, touched: Range<u64>) -> Result<HostCopy> {
+        let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let (start, length) = (
+            size(touched.start),
+            size(touched.end.saturating_sub(touched.start)),
+        );
+        let mut bytes: Vec<u8> = Vec::new();
+        bytes.try_reserve_exact(length).map_err(|_| {
+            let text = format!("no host memory for {length} bytes that HDF5 transfers for the GPU");
+            Error::new(Kind::Memory, text)
+        })?;
+        bytes.resize(length, 0);
+        let from = given.wrapping_add(start);
+        // SAFETY: the caller guarantees this; `bytes` is as long.
+        unsafe { copy(bytes.as_mut_ptr() as usize, from, length)? };
+        Ok(HostCopy { start, bytes })
+    }
+}
+
+/// Returns an error if elements of this type hold pointers, see [`pointers::refuse`].
+///
+/// # Safety
+/// The thread is inside a call of `library`, which checks the identifier.
+pub(crate) unsafe fn refuse_pointers(library: CallingLibrary, memory_type: hid_t) -> Result<()> {
+    // SAFETY: the caller guarantees this.
+    library.keeping_errors(|| unsafe { pointers::refuse(library.hdf5, memory_type) })
+}

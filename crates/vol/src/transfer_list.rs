@@ -1,0 +1,120 @@
+//! Dataset transfer property lists. Penstock keeps a stream in them, as a property of its own.
+
+use std::ffi::{CStr, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+use penstock_engine::Stream;
+use penstock_engine::error::{Error, Result};
+use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
+
+use super::calling_library::CallingLibrary;
+use penstock_hdf5::library::copies::SLOTS;
+
+const STREAM: &CStr = c"penstock_stream";
+
+/// The contents of a dataset transfer property list.
+pub(crate) struct TransferList {
+    /// The stream after which GPU memory is ready. `None` is the legacy default stream.
+    pub(crate) stream: Option<Stream>,
+    /// Whether all other properties are those of the default list.
+    pub(crate) is_plain: bool,
+}
+
+/// The identifier of the list that H5P_DEFAULT stands for. `None` if this HDF5 does not export it.
+///
+/// # Safety
+/// The thread is inside a call of `library`.
+unsafe fn default_list(library: CallingLibrary) -> Option<hid_t> {
+    static ADDRESSES: [OnceLock<Option<usize>>; SLOTS] = [const { OnceLock::new() }; SLOTS];
+    let address = ADDRESSES.get(library.slot)?.get_or_init(|| {
+        let found = library.hdf5.address_of("H5P_LST_DATASET_XFER_ID_g");
+        found.map(|address| address as usize)
+    });
+    // SAFETY: the address is that of a variable of this HDF5, which the process never unloads.
+    address.map(|address| unsafe { *(address as *const hid_t) })
+}
+
+/// Reads a dataset transfer property list.
+///
+/// # Safety
+/// The thread is inside a call of `library`, which checks the identifier.
+pub(crate) unsafe fn read_transfer_list(
+    library: CallingLibrary,
+    list: hid_t,
+) -> Result<TransferList> {
+    // SAFETY: the caller guarantees this.
+    let default = unsafe { default_list(library) };
+    if list == H5P_DEFAULT || default == Some(list) {
+        return Ok(TransferList {
+            stream: None,
+            is_plain: true,
+        });
+    }
+    let default = default.unwrap_or(H5P_DEFAULT);
+    let equals = |list| {
+        // SAFETY: the caller guarantees this.
+        unsafe { (library.calls.H5Pequal)(list, default) > 0 }
+    };
+    // SAFETY: the caller guarantees this; `handle` receives the value, which is a pointer.
+    library.keeping_errors(|| unsafe {
+        if (library.calls.H5Pexist)(list, STREAM.as_ptr()) <= 0 {
+            return Ok(TransferList {
+                stream: None,
+                is_plain: equals(list),
+            });
+        }
+        let mut handle: *mut c_void = ptr::null_mut();
+        if (library.calls.H5Pget)(list, STREAM.as_ptr(), (&raw mut handle).cast()) < 0 {
+            return Err(Error::invalid(
+                "HDF5 cannot read the stream from the transfer property list",
+            ));
+        }
+        let rest = (library.calls.H5Pcopy)(list);
+        let removed = (library.calls.H5Premove)(rest, STREAM.as_ptr()) >= 0;
+        let is_plain = removed && equals(rest);
+        (library.hdf5.H5Pclose)(rest);
+        Ok(TransferList {
+            stream: Some(Stream::from_raw(handle)),
+            is_plain,
+        })
+    })
+}
+
+/// Sets the stream of a dataset transfer property list.
+///
+/// # Safety
+/// `list` is an identifier of `library`, and the thread holds the lock of that library. `stream` is a live
+/// CUDA stream as long as the list is in use.
+pub(crate) unsafe fn set_stream(
+    library: CallingLibrary,
+    list: hid_t,
+    mut stream: *mut c_void,
+) -> Result<()> {
+    let value: *mut c_void = (&raw mut stream).cast();
+    let none = ptr::null();
+    // SAFETY: HDF5 checks the identifier, and copies the value, which has the given size.
+    let status = unsafe {
+        match (library.calls.H5Pexist)(list, STREAM.as_ptr()) {
+            0 => (library.calls.H5Pinsert2)(
+                list,
+                STREAM.as_ptr(),
+                size_of::<*mut c_void>(),
+                value,
+                none,
+                none,
+                none,
+                none,
+                none,
+                none,
+            ),
+            exists if exists > 0 => (library.calls.H5Pset)(list, STREAM.as_ptr(), value),
+            _ => -1,
+        }
+    };
+    match status < 0 {
+        true => Err(Error::invalid("HDF5 cannot set the stream in the list")
+            .remedy("give the identifier of a dataset transfer property list")),
+        false => Ok(()),
+    }
+}
