@@ -15,7 +15,8 @@ use penstock_engine::refuse_fork;
 use penstock_engine::request::StreamOrder;
 use penstock_hdf5::transfer::conflicts::Access;
 use penstock_hdf5::transfer::{
-    self, Buffer, DatasetTransfer, Known, MemoryShape, settle_dataset, settle_file, settle_path,
+    self, Buffer, DatasetTransfer, Known, MemoryShape, wait_for_dataset, wait_for_file,
+    wait_for_path,
 };
 use penstock_sys::add_library_folders;
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
@@ -401,7 +402,7 @@ unsafe extern "C" fn penstock_dataset_settle(dataset: hid_t, operation: c_int) -
             Operation::Write => Access::Write,
         };
         // SAFETY: the header asks the caller for HDF5's lock.
-        unsafe { settle_dataset(BINDING.get()?, dataset, access)? };
+        unsafe { wait_for_dataset(BINDING.get()?, dataset, access)? };
         Ok(OK)
     })
 }
@@ -413,7 +414,7 @@ unsafe extern "C" fn penstock_hdf5_settle(object: hid_t) -> c_int {
     guard(|| {
         refuse_fork()?;
         // SAFETY: the header asks the caller for HDF5's lock.
-        unsafe { settle_file(BINDING.get()?, object)? };
+        unsafe { wait_for_file(BINDING.get()?, object)? };
         Ok(OK)
     })
 }
@@ -427,9 +428,9 @@ unsafe extern "C" fn penstock_hdf5_settle_path(path: *const c_char) -> c_int {
         // SAFETY: the caller gives a C string.
         let path = unsafe { path_of(path)? };
         // What is under way has found HDF5.
-        if !transfer::is_settled() {
+        if !transfer::nothing_is_pending() {
             // SAFETY: the header asks the caller for HDF5's lock.
-            unsafe { settle_path(BINDING.get()?, path) };
+            unsafe { wait_for_path(BINDING.get()?, path) };
         }
         Ok(OK)
     })
@@ -437,10 +438,10 @@ unsafe extern "C" fn penstock_hdf5_settle_path(path: *const c_char) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn penstock_hdf5_is_settled() -> c_int {
-    c_int::from(transfer::is_settled())
+    c_int::from(transfer::nothing_is_pending())
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn penstock_hdf5_unsettled() -> *const u64 {
-    transfer::unsettled_count()
+    transfer::unresolved_count()
 }

@@ -36,21 +36,21 @@ pub(crate) enum Held {
 }
 
 impl Held {
-    fn turn(&self) {
+    fn step(&self) {
         match self {
-            Held::Plain(request) => request.turn(),
-            Held::Dataset(transfer) => transfer.turn(),
+            Held::Plain(request) => request.step(),
+            Held::Dataset(transfer) => transfer.step(),
         }
     }
 
     /// Waits for the end, and tells nobody of the outcome.
-    fn settle(&self) {
+    fn wait_or_leave(&self) {
         match self {
             Held::Plain(request) => {
                 request.watch(None);
             }
             Held::Dataset(transfer) => {
-                transfer.settle(&|| None);
+                transfer.wait_at_most(&|| None);
             }
         }
     }
@@ -107,7 +107,7 @@ pub(crate) fn hand_over(place: &mut *mut CRequest, held: Held) {
 fn status(news: Waited<Error>) -> Result<c_int> {
     match news {
         Waited::Pending => Ok(PENDING),
-        Waited::Turn => Ok(TURN),
+        Waited::Step => Ok(TURN),
         Waited::Finished(outcome) => outcome.map(|()| OK),
     }
 }
@@ -190,7 +190,7 @@ extern "C" fn penstock_request_watch(request: *mut CRequest, timeout_ns: i64) ->
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_turn(request: *mut CRequest) -> c_int {
     guard(|| {
-        REQUESTS.get(request)?.turn();
+        REQUESTS.get(request)?.step();
         Ok(OK)
     })
 }
@@ -280,8 +280,8 @@ unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
             return Ok(OK);
         }
         // The outcome was there to be asked for. What nobody has asked for is told when the file of a
-        // dataset is settled.
-        REQUESTS.take(request)?.settle();
+        // dataset is waited for.
+        REQUESTS.take(request)?.wait_or_leave();
         Ok(OK)
     });
 }

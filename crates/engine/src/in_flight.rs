@@ -8,8 +8,8 @@ use crate::sync::{Condvar, Mutex, lock};
 /// The requests of this process.
 pub(crate) static REQUESTS: LazyLock<InFlight> = LazyLock::new(InFlight::new);
 
-/// The requests of this process that finish although nobody takes their turns.
-pub(crate) static WITHOUT_TURNS: LazyLock<InFlight> = LazyLock::new(InFlight::new);
+/// The requests of this process that finish although nobody takes their steps.
+pub(crate) static WITHOUT_STEPS: LazyLock<InFlight> = LazyLock::new(InFlight::new);
 
 /// Counts requests from [`enter`](Self::enter) to [`leave`](Self::leave).
 #[derive(Debug)]

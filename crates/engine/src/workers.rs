@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::sync::{Condvar, Mutex, lock};
 
-pub(crate) type Task = Box<dyn FnOnce() + Send>;
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
 /// A first-in-first-out queue of tasks, and threads that are started when no thread is idle. A task
 /// may block on I/O, but never on another task.
@@ -24,7 +24,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    tasks: VecDeque<Task>,
+    tasks: VecDeque<Work>,
     idle: usize,
     threads: usize,
     limit: usize,
@@ -47,9 +47,9 @@ impl Workers {
     /// the tasks come back for the submitter to carry out.
     pub(crate) fn submit(
         &self,
-        tasks: Vec<Task>,
+        tasks: Vec<Work>,
         threads: usize,
-    ) -> std::result::Result<(), Vec<Task>> {
+    ) -> std::result::Result<(), Vec<Work>> {
         let mut queue = lock(&self.shared.queue);
         queue.limit = queue.limit.max(threads).max(LEAST);
         let added = tasks.len();
@@ -128,7 +128,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let tasks = (0..100).map(|i| {
             let sender = sender.clone();
-            Box::new(move || sender.send(i).unwrap()) as Task
+            Box::new(move || sender.send(i).unwrap()) as Work
         });
         assert!(workers.submit(tasks.collect(), 3).is_ok());
         let mut seen: Vec<i32> = receiver.iter().take(100).collect();
@@ -141,8 +141,8 @@ mod tests {
     fn a_panicking_task_does_not_take_its_thread_along() {
         let workers = Workers::new();
         let (sender, receiver) = mpsc::channel();
-        let bad: Task = Box::new(|| panic!("expected by this test"));
-        let good: Task = Box::new(move || sender.send(1).unwrap());
+        let bad: Work = Box::new(|| panic!("expected by this test"));
+        let good: Work = Box::new(move || sender.send(1).unwrap());
         assert!(workers.submit(vec![bad, good], 1).is_ok());
         assert_eq!(receiver.recv(), Ok(1));
     }

@@ -20,7 +20,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::options::RouteName;
 use penstock_engine::report;
 use penstock_engine::request::{
-    Duty, DutyOrder, Remaining, Request, Share, save, submit_duty, submit_save,
+    Remaining, Request, Share, Task, TaskOrder, save, submit_save, submit_task,
 };
 
 /// From now on the system has no more threads for this program.
@@ -229,7 +229,7 @@ fn without_a_thread_that_watches_streams_those_who_wait_find_one_that_failed() {
     run_case("broken_stream_alone", &[]);
 }
 
-/// Workers make items, one at a time for want of room; a turn takes each away.
+/// Workers make items, one at a time for want of room; a step takes each away.
 struct Factory {
     made: AtomicUsize,
     taken: AtomicUsize,
@@ -237,7 +237,7 @@ struct Factory {
     thread: ThreadId,
 }
 
-impl Duty for Factory {
+impl Task for Factory {
     fn serve(&self, _: &Share<'_>) -> Result<()> {
         assert_eq!(self.thread, thread::current().id());
         if self.made.load(SeqCst) == self.taken.load(SeqCst) {
@@ -245,7 +245,7 @@ impl Duty for Factory {
         }
         Ok(())
     }
-    fn turn(&self, _: &Share<'_>) -> Result<Remaining> {
+    fn step(&self, _: &Share<'_>) -> Result<Remaining> {
         self.taken.store(self.made.load(SeqCst), SeqCst);
         Ok(match self.taken.load(SeqCst) == self.wanted {
             true => Remaining::Nothing,
@@ -264,8 +264,8 @@ impl Duty for Factory {
 #[ignore = "a case"]
 fn turns_alone() {
     no_more_threads();
-    let order = DutyOrder {
-        duty: Box::new(Factory {
+    let order = TaskOrder {
+        task: Box::new(Factory {
             made: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
             wanted: 5,
@@ -276,13 +276,13 @@ fn turns_alone() {
         context: None,
         asked: RouteName::Auto,
         block: 0,
-        has_turns: true,
+        has_steps: true,
         moved: 0,
         moved_by: report::Path::HostBuffered,
         note: None,
     };
-    // SAFETY: the duty touches no memory but its own.
-    let request = Arc::new(unsafe { submit_duty(order, None, None).unwrap() });
+    // SAFETY: the task touches no memory but its own.
+    let request = Arc::new(unsafe { submit_task(order, None, None).unwrap() });
     request.finish().unwrap();
 }
 

@@ -217,7 +217,7 @@ impl Wrapped {
             return Ok(known.clone());
         }
         let info = DatasetInfo::read(session, id.get())?;
-        if info.is_settled() {
+        if info.is_final() {
             let _ = self.fixed_info.set(info.clone());
         }
         Ok(info)

@@ -11,7 +11,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::options::{Options, RouteName};
 use penstock_engine::report::Path;
-use penstock_engine::request::{self, Duty, DutyOrder, Request, Share, StreamOrder};
+use penstock_engine::request::{self, Request, Share, StreamOrder, Task, TaskOrder};
 use penstock_engine::{Extent, cores, merged_options};
 
 use super::bound::BoundPlan;
@@ -131,8 +131,8 @@ pub unsafe fn submit(
         length: prepared.length,
     };
     let mut note = prepared.beforehand.note;
-    let has_turns = matches!(kind, TransferKind::Write(..));
-    let (duty, workers): (Box<dyn Duty>, usize) = match kind {
+    let has_steps = matches!(kind, TransferKind::Write(..));
+    let (task, workers): (Box<dyn Task>, usize) = match kind {
         TransferKind::Nothing | TransferKind::Plain { .. } => {
             (Box::new(Nothing(prepared.direction)), 1)
         }
@@ -178,8 +178,8 @@ pub unsafe fn submit(
             }
         }
     };
-    let order = DutyOrder {
-        duty,
+    let order = TaskOrder {
+        task,
         path,
         workers,
         asked: match memory.context {
@@ -188,13 +188,13 @@ pub unsafe fn submit(
         },
         context: memory.context,
         block: 0,
-        has_turns,
+        has_steps,
         moved: prepared.beforehand.moved,
         moved_by: prepared.beforehand.by,
         note,
     };
     // SAFETY: upheld by the caller.
-    unsafe { request::submit_duty(order, with.stream, with.owner) }
+    unsafe { request::submit_task(order, with.stream, with.owner) }
 }
 
 impl TransferKind {
@@ -248,7 +248,7 @@ unsafe fn submit_plain(
     unsafe {
         match at_end {
             None => request::submit(file, order, with.stream, with.owner),
-            Some(last) => request::submit_with_turn(file, order, with.stream, with.owner, last),
+            Some(last) => request::submit_with_step(file, order, with.stream, with.owner, last),
         }
     }
 }
@@ -256,7 +256,7 @@ unsafe fn submit_plain(
 /// The task of a transfer that has no remaining work.
 struct Nothing(Operation);
 
-impl Duty for Nothing {
+impl Task for Nothing {
     fn serve(&self, _share: &Share<'_>) -> Result<()> {
         Ok(())
     }

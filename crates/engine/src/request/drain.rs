@@ -4,10 +4,10 @@ use super::launch::begin_all;
 use crate::error::Result;
 use crate::file::File;
 use crate::fork::refuse_fork;
-use crate::in_flight::WITHOUT_TURNS;
+use crate::in_flight::WITHOUT_STEPS;
 
-/// Waits for all requests that are in flight in this process now, except those with turns: a request
-/// with turns may need the thread that waits here.
+/// Waits for all requests that are in flight in this process now, except those with steps: a request
+/// with steps may need the thread that waits here.
 ///
 /// # Errors
 /// [`Kind::Forked`](crate::error::Kind::Forked) in a forked child. The outcome of a request is told
@@ -15,7 +15,7 @@ use crate::in_flight::WITHOUT_TURNS;
 pub fn drain() -> Result<()> {
     refuse_fork()?;
     begin_all();
-    WITHOUT_TURNS.wait_for_present();
+    WITHOUT_STEPS.wait_for_present();
     Ok(())
 }
 

@@ -1,30 +1,30 @@
-//! A submitted duty: what its workers share, and how the last of them concludes it.
+//! A submitted task: what its workers share, and how the last of them concludes it.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
 
-use super::duty::{Duty, Share};
 use super::progress::Waited;
+use super::task::{Share, Task};
 use super::tracker::Tracker;
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
-use crate::in_flight::{REQUESTS, Round, WITHOUT_TURNS};
+use crate::in_flight::{REQUESTS, Round, WITHOUT_STEPS};
 use crate::trace;
 
 pub(crate) struct Job {
     pub engine: &'static Engine,
     /// `None` once the request has concluded, so that tasks which run later keep no file open.
-    pub duty: RwLock<Option<Box<dyn Duty>>>,
+    pub task: RwLock<Option<Box<dyn Task>>>,
     pub tracker: Arc<Tracker>,
     /// Workers that have not begun and are still wanted.
     pub to_begin: AtomicUsize,
     /// Whether the submitter has a share of the work.
-    pub has_turns: bool,
-    /// Its rounds in [`REQUESTS`], and in [`WITHOUT_TURNS`] if it has none.
+    pub has_steps: bool,
+    /// Its rounds in [`REQUESTS`], and in [`WITHOUT_STEPS`] if it has none.
     pub entered: Round,
-    pub without_turns: Option<Round>,
+    pub without_steps: Option<Round>,
     /// What keeps the buffers alive until no worker touches them any more.
     pub owner: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -46,27 +46,27 @@ impl Job {
         {
             return;
         }
-        if let Err(error) = self.on_duty(|duty| duty.serve(&self.share())) {
+        if let Err(error) = self.with_task(|task| task.serve(&self.share())) {
             self.tracker.progress.fail(error);
         }
-        // With turns, a worker may also leave for lack of memory while others have work; the
-        // submitter's last turn tells when there is none.
-        let needless = match self.has_turns {
+        // With steps, a worker may also leave for lack of memory while others have work; the
+        // submitter's last step tells when there is none.
+        let needless = match self.has_steps {
             true => 0,
             false => self.to_begin.swap(0, Relaxed),
         };
         self.leave(needless + 1);
     }
 
-    /// Calls `act` with the duty, for a caller whose share is not left. Errors get the file's name,
+    /// Calls `act` with the task, for a caller whose share is not left. Errors get the file's name,
     /// and a panic is an error.
-    pub(crate) fn on_duty<T>(&self, act: impl FnOnce(&dyn Duty) -> Result<T>) -> Result<T> {
-        let duty = self.duty.read().unwrap_or_else(|e| e.into_inner());
-        let Some(duty) = &*duty else {
+    pub(crate) fn with_task<T>(&self, act: impl FnOnce(&dyn Task) -> Result<T>) -> Result<T> {
+        let task = self.task.read().unwrap_or_else(|e| e.into_inner());
+        let Some(task) = &*task else {
             return Err(Error::new(Kind::Internal, "the request has concluded"));
         };
-        match catch_unwind(AssertUnwindSafe(|| act(&**duty))) {
-            Ok(done) => done.map_err(|error| duty.named(error)),
+        match catch_unwind(AssertUnwindSafe(|| act(&**task))) {
+            Ok(done) => done.map_err(|error| task.named(error)),
             Err(panic) => Err(Error::panicked(&*panic)),
         }
     }
@@ -78,30 +78,30 @@ impl Job {
                 self.conclude();
             }
         }
-        if matches!(self.tracker.progress.now(), Waited::Turn) {
+        if matches!(self.tracker.progress.now(), Waited::Step) {
             self.tracker.signals.tell();
         }
     }
 
     fn conclude(&self) {
-        let duty = self.duty.write().unwrap_or_else(|e| e.into_inner()).take();
-        let Some(duty) = duty else { return };
+        let task = self.task.write().unwrap_or_else(|e| e.into_inner()).take();
+        let Some(task) = task else { return };
         let stopped = self.tracker.progress.seal();
         let ending = catch_unwind(AssertUnwindSafe(|| match &stopped {
-            None => duty.end(&self.share()),
+            None => task.end(&self.share()),
             Some(_) => {
-                duty.clean_up();
+                task.clean_up();
                 Ok(())
             }
         }));
         match ending {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                duty.clean_up();
-                self.tracker.progress.fail(duty.named(error));
+                task.clean_up();
+                self.tracker.progress.fail(task.named(error));
             }
             Err(panic) => {
-                duty.clean_up();
+                task.clean_up();
                 self.tracker.progress.fail(Error::panicked(&*panic));
             }
         }
@@ -110,15 +110,15 @@ impl Job {
         let _ = catch_unwind(AssertUnwindSafe(|| drop(owner)));
         let tracker = &self.tracker;
         trace::request(
-            duty.operation(),
+            task.operation(),
             tracker.submitted,
             tracker.counters.total(),
         );
         tracker.finish();
-        duty.finished();
+        task.finished();
         REQUESTS.leave(self.entered);
-        if let Some(entered) = self.without_turns {
-            WITHOUT_TURNS.leave(entered);
+        if let Some(entered) = self.without_steps {
+            WITHOUT_STEPS.leave(entered);
         }
     }
 }

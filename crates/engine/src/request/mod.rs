@@ -1,18 +1,18 @@
 //! Requests: from a caller's ranges to workers, and back to the caller.
 //!
 //! [`run`] moves the bytes before it returns, and [`submit`] lets workers move them.
-//! [`submit_duty`] gives workers something else to do than a plain transfer. A [`Request`] tells
-//! how far it is and how it ended, and may need the thread of its submitter: see [`Duty::turn`].
+//! [`submit_task`] gives workers something else to do than a plain transfer. A [`Request`] tells
+//! how far it is and how it ended, and may need the thread of its submitter: see [`Task::step`].
 
 mod choose;
 mod drain;
-mod duty;
 mod grow;
 mod job;
 mod launch;
 mod prepare;
 mod progress;
 mod signal;
+mod task;
 mod tracker;
 mod transfer;
 mod unaligned;
@@ -32,22 +32,22 @@ use crate::file::position::Operation;
 use crate::fork::refuse_fork;
 use crate::gpu::Context;
 use crate::gpu::stream::{Flag, Stream};
-use crate::in_flight::{REQUESTS, WITHOUT_TURNS};
+use crate::in_flight::{REQUESTS, WITHOUT_STEPS};
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::plan::Extent;
 use crate::report::Report;
 use crate::routes::fault::Decide;
 use crate::save::{self, Replacement};
-use crate::workers::Task;
+use crate::workers::Work;
 pub(crate) use choose::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 pub use drain::drain;
-pub use duty::{Duty, DutyOrder, Remaining, Share};
 use job::Job;
 use launch::Launch;
 use prepare::Prepared;
 use progress::Progress;
 pub use progress::Waited;
+pub use task::{Remaining, Share, Task, TaskOrder};
 use tracker::Tracker;
 use transfer::{Ending, Transfer};
 
@@ -143,10 +143,10 @@ pub unsafe fn submit(
     start(engine, submission.into_job(owner, None), None, stream)
 }
 
-/// What the submitter's thread does in its last turn. It is called once.
-pub type LastTurn = Box<dyn Fn() + Send + Sync>;
+/// What the submitter's thread does in its last step. It is called once.
+pub type LastStep = Box<dyn Fn() + Send + Sync>;
 
-/// As [`submit`], with one turn of the submitter's at the end, when all bytes have moved or no more
+/// As [`submit`], with one step of the submitter's at the end, when all bytes have moved or no more
 /// will.
 ///
 /// # Errors
@@ -154,17 +154,17 @@ pub type LastTurn = Box<dyn Fn() + Send + Sync>;
 ///
 /// # Safety
 /// As for [`submit`].
-pub unsafe fn submit_with_turn(
+pub unsafe fn submit_with_step(
     file: &Arc<File>,
     order: Order<'_>,
     stream: Option<StreamOrder>,
     owner: Option<Box<dyn Any + Send>>,
-    last: LastTurn,
+    last: LastStep,
 ) -> Result<Request> {
     let engine = engine()?;
     let made = Submission::of_file(engine, file, order)?.into_job(owner, Some(last));
-    let turner = Some(Arc::clone(&made.0));
-    start(engine, made, turner, stream)
+    let stepper = Some(Arc::clone(&made.0));
+    start(engine, made, stepper, stream)
 }
 
 /// The asynchronous form of [`save`].
@@ -240,10 +240,10 @@ impl Submission {
         Ok(submission)
     }
 
-    fn into_job(self, owner: Option<Box<dyn Any + Send>>, last: Option<LastTurn>) -> Made {
+    fn into_job(self, owner: Option<Box<dyn Any + Send>>, last: Option<LastStep>) -> Made {
         let lanes = self.prepared.lanes();
         let progress = match last {
-            Some(_) => Progress::with_turns(lanes),
+            Some(_) => Progress::with_steps(lanes),
             None => Progress::new(lanes),
         };
         let parts = self.prepared.parts;
@@ -278,20 +278,20 @@ impl Submission {
 
 fn make_job(
     engine: &'static Engine,
-    duty: Box<dyn Duty>,
+    task: Box<dyn Task>,
     tracker: Tracker,
     lanes: usize,
     owner: Option<Box<dyn Any + Send>>,
 ) -> Made {
-    let has_turns = tracker.progress.has_turns();
+    let has_steps = tracker.progress.has_steps();
     let entered = REQUESTS.enter();
-    let without_turns = (!has_turns).then(|| WITHOUT_TURNS.enter());
+    let without_steps = (!has_steps).then(|| WITHOUT_STEPS.enter());
     let job = Job {
         engine,
-        duty: RwLock::new(Some(duty)),
-        has_turns,
+        task: RwLock::new(Some(task)),
+        has_steps,
         entered,
-        without_turns,
+        without_steps,
         tracker: Arc::new(tracker),
         to_begin: AtomicUsize::new(lanes),
         owner: Mutex::new(owner),
@@ -299,23 +299,23 @@ fn make_job(
     (Arc::new(job), lanes)
 }
 
-/// Starts a duty and returns at once. `owner` is dropped as for [`submit`].
+/// Starts a task and returns at once. `owner` is dropped as for [`submit`].
 ///
 /// # Errors
 /// What keeps the request from starting: a stream that cannot be waited for, a fork.
 ///
 /// # Safety
-/// The memory that the duty touches stays valid until the request is finished.
-pub unsafe fn submit_duty(
-    order: DutyOrder,
+/// The memory that the task touches stays valid until the request is finished.
+pub unsafe fn submit_task(
+    order: TaskOrder,
     stream: Option<StreamOrder>,
     owner: Option<Box<dyn Any + Send>>,
 ) -> Result<Request> {
     let engine = engine()?;
-    let has_turns = order.has_turns;
+    let has_steps = order.has_steps;
     let made = order.into_job(engine, owner);
-    let turner = has_turns.then(|| Arc::clone(&made.0));
-    start(engine, made, turner, stream)
+    let stepper = has_steps.then(|| Arc::clone(&made.0));
+    start(engine, made, stepper, stream)
 }
 
 /// A job and the number of its workers.
@@ -332,10 +332,10 @@ fn run_here(engine: &Engine, (job, lanes): Made) -> Result<Report> {
     drop(job);
     match tracker.progress.wait() {
         Waited::Finished(outcome) => outcome?,
-        Waited::Turn | Waited::Pending => {
+        Waited::Step | Waited::Pending => {
             return Err(Error::new(
                 Kind::Internal,
-                "a turn was asked for by mistake",
+                "a step was asked for by mistake",
             ));
         }
     }
@@ -344,14 +344,14 @@ fn run_here(engine: &Engine, (job, lanes): Made) -> Result<Report> {
 
 /// `count` tasks that serve a job. The last one takes the given handle: the submitter must not drop
 /// it, since the last handle of a job may close its file.
-fn tasks(job: Arc<Job>, count: usize) -> Vec<Task> {
+fn tasks(job: Arc<Job>, count: usize) -> Vec<Work> {
     std::iter::repeat_n(job, count)
-        .map(|job| Box::new(move || job.serve()) as Task)
+        .map(|job| Box::new(move || job.serve()) as Work)
         .collect()
 }
 
 /// Carries out on this thread the tasks for which no thread could be started.
-fn carry_out(submitted: std::result::Result<(), Vec<Task>>) {
+fn carry_out(submitted: std::result::Result<(), Vec<Work>>) {
     if let Err(tasks) = submitted {
         tasks.into_iter().for_each(|task| task());
     }
@@ -360,7 +360,7 @@ fn carry_out(submitted: std::result::Result<(), Vec<Task>>) {
 fn start(
     engine: &'static Engine,
     (job, lanes): Made,
-    turner: Option<Arc<Job>>,
+    stepper: Option<Arc<Job>>,
     order: Option<StreamOrder>,
 ) -> Result<Request> {
     let tracker = Arc::clone(&job.tracker);
@@ -368,7 +368,7 @@ fn start(
     let request = Request {
         tracker,
         launch: Arc::clone(&launch),
-        turner,
+        stepper,
         told: AtomicBool::new(false),
     };
     let Some(order) = order else {
@@ -387,21 +387,21 @@ fn start(
 
 /// A request in flight. Any number of threads may wait for it, poll it and cancel it.
 ///
-/// Dropping a request lets it continue. A request with turns is stopped instead, since nobody takes
-/// its turns any more. Either way, the caller's promise about the buffers lasts until it is finished.
+/// Dropping a request lets it continue. A request with steps is stopped instead, since nobody takes
+/// its steps any more. Either way, the caller's promise about the buffers lasts until it is finished.
 pub struct Request {
     tracker: Arc<Tracker>,
     launch: Arc<Launch>,
-    /// The job of a request with turns.
-    turner: Option<Arc<Job>>,
+    /// The job of a request with steps.
+    stepper: Option<Arc<Job>>,
     /// Whether somebody was told the outcome.
     told: AtomicBool,
 }
 
 impl Drop for Request {
     fn drop(&mut self) {
-        if let Some(job) = &self.turner {
-            job.give_turns_up();
+        if let Some(job) = &self.stepper {
+            job.give_up_steps();
         }
         self.launch.begin_here(None);
     }
@@ -429,7 +429,7 @@ impl Request {
         Ok(())
     }
 
-    /// Waits for the outcome or for the submitter's turn, at most as long as `limit`, and notes
+    /// Waits for the outcome or for the submitter's step, at most as long as `limit`, and notes
     /// that the outcome was told. A request without a thread of its own is carried out here.
     pub fn wait(&self, limit: Option<Duration>) -> Waited<Error> {
         let news = self.watch(limit);
@@ -461,7 +461,7 @@ impl Request {
         }
     }
 
-    /// Waits for the outcome, and takes all turns meanwhile. To be called on the submitter's thread.
+    /// Waits for the outcome, and takes all steps meanwhile. To be called on the submitter's thread.
     ///
     /// # Errors
     /// The outcome, if it is a failure.
@@ -469,7 +469,7 @@ impl Request {
         loop {
             match self.wait(None) {
                 Waited::Finished(outcome) => return outcome,
-                Waited::Turn => self.turn(),
+                Waited::Step => self.step(),
                 Waited::Pending => {}
             }
         }
@@ -495,12 +495,12 @@ impl Request {
         self.told.load(Relaxed)
     }
 
-    /// Takes the submitter's turn, if the request asks for it. Only the submitter's thread may call
+    /// Takes the submitter's step, if the request asks for it. Only the submitter's thread may call
     /// this.
-    pub fn turn(&self) {
-        let Some(job) = &self.turner else { return };
+    pub fn step(&self) {
+        let Some(job) = &self.stepper else { return };
         let engine = job.engine;
-        job.turn(|count| {
+        job.step(|count| {
             let made = engine.workers.submit(tasks(Arc::clone(job), count), count);
             carry_out(made);
         });
@@ -512,7 +512,7 @@ impl Request {
         let cancelled =
             Error::new(Kind::Cancelled, "the request was cancelled").in_file(&self.tracker.path);
         self.tracker.progress.cancel(cancelled.clone());
-        if matches!(self.tracker.progress.now(), Waited::Turn) {
+        if matches!(self.tracker.progress.now(), Waited::Step) {
             self.tracker.signals.tell();
         }
         self.launch.abandon(cancelled);
@@ -538,15 +538,15 @@ impl Request {
     }
 
     /// A descriptor that is readable once the request is finished, and while it asks for the
-    /// submitter's turn. It closes when this is dropped.
+    /// submitter's step. It closes when this is dropped.
     ///
     /// # Errors
     /// What eventfd(2) says.
     pub fn descriptor(&self) -> Result<RawFd> {
         self.launch.begin_here(None);
         let descriptor = self.tracker.signals.descriptor()?;
-        // A turn that was asked for earlier found no descriptor.
-        if matches!(self.peek(), Waited::Turn) {
+        // A step that was asked for earlier found no descriptor.
+        if matches!(self.peek(), Waited::Step) {
             self.tracker.signals.tell();
         }
         Ok(descriptor)

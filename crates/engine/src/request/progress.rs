@@ -20,9 +20,9 @@ struct State<E> {
     phase: Phase,
     error: Option<E>,
     /// Whether the submitter has a share of the work that it has not left.
-    has_turns: bool,
-    /// Whether the submitter is asked for its turn.
-    turn: bool,
+    has_steps: bool,
+    /// Whether the submitter is asked for its step.
+    step: bool,
 }
 
 /// What a thread that waits for a request learns.
@@ -30,8 +30,8 @@ struct State<E> {
 pub enum Waited<E> {
     /// The request is still in flight when the time is up.
     Pending,
-    /// The request asks for the submitter's turn, and may not continue without it.
-    Turn,
+    /// The request asks for the submitter's step, and may not continue without it.
+    Step,
     /// The request is finished, and this is its outcome.
     Finished(Result<(), E>),
 }
@@ -41,7 +41,7 @@ impl<E> Waited<E> {
     pub fn finished(self) -> Option<Result<(), E>> {
         match self {
             Waited::Finished(outcome) => Some(outcome),
-            Waited::Pending | Waited::Turn => None,
+            Waited::Pending | Waited::Step => None,
         }
     }
 }
@@ -60,19 +60,19 @@ impl<E: Clone> Progress<E> {
     }
 
     /// As [`new`](Self::new), with a share for the submitter, which counts as one more worker.
-    pub(crate) fn with_turns(workers: usize) -> Self {
+    pub(crate) fn with_steps(workers: usize) -> Self {
         Progress::with(workers + 1, true)
     }
 
-    fn with(workers: usize, has_turns: bool) -> Self {
+    fn with(workers: usize, has_steps: bool) -> Self {
         Progress {
             stop: AtomicBool::new(false),
             workers: AtomicUsize::new(workers),
             state: Mutex::new(State {
                 phase: Phase::Running,
                 error: None,
-                has_turns,
-                turn: false,
+                has_steps,
+                step: false,
             }),
             finished: Condvar::new(),
         }
@@ -93,28 +93,28 @@ impl<E: Clone> Progress<E> {
         self.call_turn(&mut state);
     }
 
-    /// Asks for the submitter's turn, if it has turns.
-    pub(crate) fn ask_turn(&self) {
+    /// Asks for the submitter's step, if it has steps.
+    pub(crate) fn ask_step(&self) {
         self.call_turn(&mut lock(&self.state));
     }
 
     fn call_turn(&self, state: &mut State<E>) {
-        if state.has_turns && !state.turn {
-            state.turn = true;
+        if state.has_steps && !state.step {
+            state.step = true;
             self.finished.notify_all();
         }
     }
 
-    /// Whether the submitter was asked for its turn since this was called last.
-    pub(crate) fn take_turn(&self) -> bool {
-        std::mem::take(&mut lock(&self.state).turn)
+    /// Whether the submitter was asked for its step since this was called last.
+    pub(crate) fn take_step(&self) -> bool {
+        std::mem::take(&mut lock(&self.state).step)
     }
 
-    /// Ends the submitter's turns. Returns true the first time: the caller then leaves the share.
-    pub(crate) fn end_turns(&self) -> bool {
+    /// Ends the submitter's steps. Returns true the first time: the caller then leaves the share.
+    pub(crate) fn end_steps(&self) -> bool {
         let mut state = lock(&self.state);
-        state.turn = false;
-        std::mem::take(&mut state.has_turns)
+        state.step = false;
+        std::mem::take(&mut state.has_steps)
     }
 
     /// Adds workers to those that the request began with, while some share is not left yet.
@@ -133,13 +133,13 @@ impl<E: Clone> Progress<E> {
     }
 
     /// Lets one worker leave. Returns true for the last one. When only the submitter's share
-    /// remains, its turn is asked for.
+    /// remains, its step is asked for.
     pub(crate) fn leave(&self) -> bool {
         // AcqRel lets the last worker see all that the others wrote.
         match self.workers.fetch_sub(1, Ordering::AcqRel) {
             1 => true,
             2 => {
-                self.ask_turn();
+                self.ask_step();
                 false
             }
             _ => false,
@@ -147,11 +147,11 @@ impl<E: Clone> Progress<E> {
     }
 
     /// Whether the submitter has a share that it has not left.
-    pub(crate) fn has_turns(&self) -> bool {
-        lock(&self.state).has_turns
+    pub(crate) fn has_steps(&self) -> bool {
+        lock(&self.state).has_steps
     }
 
-    /// Whether all shares but the caller's are left. Only the submitter's turn adds workers.
+    /// Whether all shares but the caller's are left. Only the submitter's step adds workers.
     pub(crate) fn is_alone(&self) -> bool {
         self.workers.load(Ordering::Acquire) == 1
     }
@@ -179,12 +179,12 @@ impl<E: Clone> Progress<E> {
     fn of(state: &State<E>) -> Waited<E> {
         match state.phase {
             Phase::Finished => Waited::Finished(state.error.clone().map_or(Ok(()), Err)),
-            _ if state.turn => Waited::Turn,
+            _ if state.step => Waited::Step,
             _ => Waited::Pending,
         }
     }
 
-    /// Waits for the outcome or for the submitter's turn.
+    /// Waits for the outcome or for the submitter's step.
     pub(crate) fn wait(&self) -> Waited<E> {
         let mut state = lock(&self.state);
         loop {

@@ -63,9 +63,9 @@ impl Tracker {
         self.before.store(before.as_nanos() as u64, Relaxed);
     }
 
-    /// Asks for the submitter's turn, and makes the descriptor readable.
-    pub(crate) fn ask_turn(&self) {
-        self.progress.ask_turn();
+    /// Asks for the submitter's step, and makes the descriptor readable.
+    pub(crate) fn ask_step(&self) {
+        self.progress.ask_step();
         self.signals.tell();
     }
 

@@ -1,11 +1,11 @@
-//! The duty of a plain transfer: it moves the blocks of a plan between a file and memory.
+//! The task of a plain transfer: it moves the blocks of a plan between a file and memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use super::LastTurn;
-use super::duty::{Duty, Remaining, Share};
+use super::LastStep;
 use super::grow;
+use super::task::{Remaining, Share, Task};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::position::Operation;
@@ -50,8 +50,8 @@ pub(super) struct Transfer {
     pub ending: Ending,
     /// Whether the file has room for a direct write; found before its first block.
     pub room: OnceLock<Result<()>>,
-    /// What the submitter's last turn does. With it, the ending belongs to that turn as well.
-    pub last: Option<LastTurn>,
+    /// What the submitter's last step does. With it, the ending belongs to that step as well.
+    pub last: Option<LastStep>,
 }
 
 impl Part {
@@ -121,7 +121,7 @@ impl Transfer {
     }
 }
 
-impl Duty for Transfer {
+impl Task for Transfer {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
         if share.stopping() {
             return Ok(());
@@ -159,14 +159,14 @@ impl Duty for Transfer {
         }
     }
 
-    /// No worker asks for a turn, so this comes when all of them have left.
-    fn turn(&self, share: &Share<'_>) -> Result<Remaining> {
+    /// No worker asks for a step, so this comes when all of them have left.
+    fn step(&self, share: &Share<'_>) -> Result<Remaining> {
         self.write_unaligned(share)?;
         self.ending()?;
         Ok(Remaining::Nothing)
     }
 
-    fn end_turns(&self) {
+    fn end_steps(&self) {
         if let Some(last) = &self.last {
             last();
         }

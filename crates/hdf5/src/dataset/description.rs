@@ -154,7 +154,7 @@ impl DatasetInfo {
     }
 
     /// Returns whether the description cannot change while the dataset is open.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_final(&self) -> bool {
         matches!(self.layout, Layout::Contiguous { offset: Some(_) })
     }
 

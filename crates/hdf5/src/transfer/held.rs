@@ -14,20 +14,20 @@ use super::inside::inside;
 
 /// A submitter step in progress on this thread, and the one within which it runs: HDF5, called in a
 /// step, may call back into Penstock.
-struct Turn {
+struct Step {
     request: *const Request,
-    outer: *const Turn,
+    outer: *const Step,
 }
 
 thread_local! {
     /// The innermost step of this thread. A plain pointer, because it is read while the process
     /// exits, after thread-local values have been destroyed.
-    static TURN: Cell<*const Turn> = const { Cell::new(ptr::null()) };
+    static STEP: Cell<*const Step> = const { Cell::new(ptr::null()) };
 }
 
-impl Drop for Turn {
+impl Drop for Step {
     fn drop(&mut self) {
-        TURN.set(self.outer);
+        STEP.set(self.outer);
     }
 }
 
@@ -51,26 +51,26 @@ impl Held {
 
     /// Runs the submitter step that is due, if there is one. No other call of HDF5 comes between
     /// those of the step.
-    pub fn turn(&self) {
-        if self.is_in_turn() {
+    pub fn step(&self) {
+        if self.is_in_step() {
             return;
         }
         inside(self.hdf5, || {
-            let turn = Turn {
+            let step = Step {
                 request: Arc::as_ptr(&self.request),
-                outer: TURN.get(),
+                outer: STEP.get(),
             };
-            TURN.set(&turn);
-            self.request.turn();
+            STEP.set(&step);
+            self.request.step();
         });
     }
 
     /// Waits for the end and runs all steps meanwhile. Reports the outcome to the caller.
     pub fn finish(&self) -> Result<()> {
-        self.settle(&|| None);
+        self.wait_at_most(&|| None);
         match self.request.test() {
             Waited::Finished(outcome) => outcome,
-            Waited::Turn | Waited::Pending => Err(Error::new(
+            Waited::Step | Waited::Pending => Err(Error::new(
                 Kind::Internal,
                 "a request is waited for inside its own submitter step",
             )),
@@ -79,25 +79,25 @@ impl Held {
 
     /// Waits as [`finish`](Self::finish) does, but with a time limit and without reporting the
     /// outcome. Returns whether the request has ended, or cannot be waited for by this thread.
-    pub fn settle(&self, left: Left<'_>) -> bool {
-        while !self.is_in_turn() {
+    pub fn wait_at_most(&self, left: Left<'_>) -> bool {
+        while !self.is_in_step() {
             match self.request.watch(left()) {
                 Waited::Finished(_) => return true,
-                Waited::Turn => self.turn(),
+                Waited::Step => self.step(),
                 Waited::Pending => return false,
             }
         }
         true
     }
 
-    fn is_in_turn(&self) -> bool {
-        let mut at = TURN.get();
+    fn is_in_step(&self) -> bool {
+        let mut at = STEP.get();
         // SAFETY: null, or a step of this thread, which stays on its stack until the step ends.
-        while let Some(turn) = unsafe { at.as_ref() } {
-            if ptr::eq(turn.request, Arc::as_ptr(&self.request)) {
+        while let Some(step) = unsafe { at.as_ref() } {
+            if ptr::eq(step.request, Arc::as_ptr(&self.request)) {
                 return true;
             }
-            at = turn.outer;
+            at = step.outer;
         }
         false
     }
@@ -116,12 +116,12 @@ impl Pending for Held {
         match effort {
             // Its steps belong to those who hold the request.
             Effort::Begun => false,
-            Effort::Bytes | Effort::All => self.settle(left),
+            Effort::Bytes | Effort::All => self.wait_at_most(left),
         }
     }
 
     fn finish(self: Arc<Self>) {
-        self.settle(&|| None);
+        self.wait_at_most(&|| None);
     }
 
     fn has_ended(&self) -> bool {
@@ -139,7 +139,7 @@ impl Pending for Held {
                 let is_untold = |number| self.untold_failure(number).is_some();
                 !self.writes_to.is_some_and(is_untold)
             }
-            Waited::Turn | Waited::Pending => false,
+            Waited::Step | Waited::Pending => false,
         }
     }
 

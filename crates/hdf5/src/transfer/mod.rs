@@ -14,12 +14,12 @@ mod numbers;
 mod prepare;
 mod read;
 mod request;
-mod settle;
 mod through_hdf5;
 mod touched;
 pub mod unfinished;
-mod unsettled;
+mod unresolved;
 mod up_to_date;
+mod wait;
 mod write;
 mod written;
 
@@ -38,9 +38,9 @@ pub use held::Held;
 pub use inside::{inside, is_inside};
 pub use prepare::{Planned, Refused, prepare, prepare_or_refuse};
 pub use request::{DatasetTransfer, Known, MemoryShape};
-pub use settle::{is_settled, settle_dataset, settle_file, settle_path};
 pub use touched::{is_cut_off, is_done, rewritten_blocks};
-pub use unsettled::address as unsettled_count;
+pub use unresolved::address as unresolved_count;
+pub use wait::{nothing_is_pending, wait_for_dataset, wait_for_file, wait_for_path};
 
 use crate::dataset::{DatasetInfo, Layout, dataspace, pointers};
 use crate::library::Session;

@@ -1,4 +1,4 @@
-//! Plans a read: turns HDF5's identifiers into plans with their files, on the caller's thread. The
+//! Plans a read: steps HDF5's identifiers into plans with their files, on the caller's thread. The
 //! result needs HDF5 no more.
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ pub(super) fn plan(
     transfer: &DatasetTransfer<'_>,
     info: &mut DatasetInfo,
 ) -> std::result::Result<PreparedTransfer, Stop> {
-    if info.is_settled() {
+    if info.is_final() {
         unfinished::refuse(session, transfer.dataset)?;
     }
     if info.file.is_writable && info.file.is_plain {
@@ -37,7 +37,7 @@ pub(super) fn plan(
             return refused(PAGE_BUFFER);
         }
         flush(session, transfer.dataset, info)?;
-        if !info.is_settled() {
+        if !info.is_final() {
             // Chunks that were only in memory now have addresses, and the file is longer.
             info.refresh(session, transfer.dataset)?;
         }

@@ -14,7 +14,7 @@ use penstock_sys::hdf5::{
 
 use super::numbers;
 use crate::library::Session;
-use crate::transfer::unsettled;
+use crate::transfer::unresolved;
 
 /// A dataset, however often it is open: the copy of HDF5, and its identification of file and
 /// object.
@@ -33,14 +33,14 @@ fn unfinished() -> MutexGuard<'static, Vec<Key>> {
 
 /// Returns whether no dataset has unfinished storage.
 pub fn is_none() -> bool {
-    unsettled::is_none() || unfinished().is_empty()
+    unresolved::is_none() || unfinished().is_empty()
 }
 
 fn change(act: impl FnOnce(&mut Vec<Key>)) {
     let mut unfinished = unfinished();
     let before = unfinished.len();
     act(&mut unfinished);
-    unsettled::changed(before, unfinished.len());
+    unresolved::changed(before, unfinished.len());
 }
 
 /// Makes HDF5 allocate the storage of a dataset that has none, and records whether the allocation

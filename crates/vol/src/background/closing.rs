@@ -21,7 +21,7 @@ use crate::wrapped::{ApiCall, Under, Wrapped};
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::transfer::conflicts::{self, AccessSet, Identity, Pending};
-use penstock_hdf5::transfer::settle_path;
+use penstock_hdf5::transfer::wait_for_path;
 
 /// A file that closes when its operations have finished, and is open until then.
 struct DeferredClose {
@@ -183,7 +183,7 @@ pub(crate) unsafe fn finish_before_replacing(library: CallingLibrary, name: *con
     unsafe {
         finish_deferred_close(name);
         if let Some(path) = path_of(name) {
-            settle_path(library.hdf5, path);
+            wait_for_path(library.hdf5, path);
         }
     }
 }

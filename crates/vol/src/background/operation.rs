@@ -383,7 +383,7 @@ fn wait_for_all(requests: &[Arc<Request>], left: Left<'_>) -> Option<Result<()>>
         let ended = loop {
             match request.wait(left()) {
                 Waited::Finished(ended) => break ended,
-                Waited::Turn => request.turn(),
+                Waited::Step => request.step(),
                 Waited::Pending => return None,
             }
         };

@@ -5,7 +5,7 @@ use penstock_codec::{CodecError, Scratch};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::{Counters, Path};
-use penstock_engine::request::{Duty, Share};
+use penstock_engine::request::{Share, Task};
 
 use super::queue::{Batch, WorkQueue};
 use crate::ChunkJob;
@@ -44,7 +44,7 @@ struct Room {
     scratch: Scratch,
 }
 
-impl Duty for HostRead {
+impl Task for HostRead {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
         let mut room = Room::default();
         while !share.stopping() {

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::side::{Direct, FileSide};
-use penstock_engine::request::{Duty, Remaining, Share};
+use penstock_engine::request::{Remaining, Share, Task};
 
 use super::gather::Array;
 use super::queue::ChangeQueue;
@@ -41,7 +41,7 @@ impl BlockWrite {
     }
 }
 
-impl Duty for BlockWrite {
+impl Task for BlockWrite {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
         let side = FileSide {
             file: self.bound.file(0)?,
@@ -73,12 +73,12 @@ impl Duty for BlockWrite {
     }
 
     /// Runs after all workers have left, because none asks for a step.
-    fn turn(&self, _share: &Share<'_>) -> Result<Remaining> {
+    fn step(&self, _share: &Share<'_>) -> Result<Remaining> {
         self.sink.finish()?;
         Ok(Remaining::Nothing)
     }
 
-    fn end_turns(&self) {
+    fn end_steps(&self) {
         self.sink.end();
     }
 

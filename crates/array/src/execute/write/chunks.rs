@@ -11,7 +11,7 @@ use penstock_codec::{CodecError, Scratch};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::Counters;
-use penstock_engine::request::{Duty, Remaining, Share};
+use penstock_engine::request::{Remaining, Share, Task};
 
 use super::gather::{Array, Filled};
 use super::queue::{ChangeQueue, Numbered};
@@ -30,7 +30,7 @@ pub(crate) struct ChunkWrite {
     /// Largest number of workers.
     most: usize,
     /// Held during a step: only one runs at a time, so that chunks are written in order.
-    turning: Mutex<()>,
+    stepping: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -68,9 +68,9 @@ unsafe impl Send for Content {}
 /// Default limit of the bytes of encoded chunks that wait.
 const LIMIT: u64 = 256 << 20;
 /// A step is requested once this many bytes can be written, or when a worker leaves.
-const WORTH_A_TURN: u64 = 4 << 20;
+const WORTH_A_STEP: u64 = 4 << 20;
 /// A step ends after this many bytes, so that others can use the sink.
-const TURN: u64 = 32 << 20;
+const STEP: u64 = 32 << 20;
 
 impl ChunkWrite {
     /// Makes the task; `workers` is the number of workers that it starts with at most.
@@ -103,7 +103,7 @@ impl ChunkWrite {
             path,
             limit,
             most,
-            turning: Mutex::new(()),
+            stepping: Mutex::new(()),
         }
     }
 
@@ -163,10 +163,10 @@ impl ChunkWrite {
         let mut state = self.lock();
         state.bytes += encoded.waiting();
         state.encoded.insert(number, encoded);
-        let is_worth_it = state.bytes >= WORTH_A_TURN.min(self.limit);
+        let is_worth_it = state.bytes >= WORTH_A_STEP.min(self.limit);
         if is_worth_it && state.has_next() {
             drop(state);
-            share.ask_turn();
+            share.ask_step();
         }
     }
 
@@ -221,11 +221,11 @@ struct Present<'a>(&'a ChunkWrite, &'a Share<'a>);
 impl Drop for Present<'_> {
     fn drop(&mut self) {
         self.0.lock().workers -= 1;
-        self.1.ask_turn();
+        self.1.ask_step();
     }
 }
 
-impl Duty for ChunkWrite {
+impl Task for ChunkWrite {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
         let _present = Present(self, share);
         let mut scratch = Scratch::default();
@@ -244,11 +244,11 @@ impl Duty for ChunkWrite {
         )
     }
 
-    fn turn(&self, share: &Share<'_>) -> Result<Remaining> {
-        let _one = self.turning.lock().unwrap_or_else(|e| e.into_inner());
+    fn step(&self, share: &Share<'_>) -> Result<Remaining> {
+        let _one = self.stepping.lock().unwrap_or_else(|e| e.into_inner());
         let mut step = self.sink.step();
         let (mut written, mut outcome) = (0, Ok(()));
-        while written < TURN && outcome.is_ok() && !share.stopping() {
+        while written < STEP && outcome.is_ok() && !share.stopping() {
             let mut state = self.lock();
             let next = state.next;
             let Some(encoded) = state.encoded.remove(&next) else {
@@ -264,7 +264,7 @@ impl Duty for ChunkWrite {
         outcome?;
         let mut state = self.lock();
         if state.has_next() {
-            share.ask_turn();
+            share.ask_step();
         } else if state.queue.is_over() && state.next == state.queue.handed_out() {
             drop(state);
             self.sink.finish()?;
@@ -276,7 +276,7 @@ impl Duty for ChunkWrite {
             state.workers += missing;
             return Ok(Remaining::Workers(missing));
         }
-        Ok(Remaining::Turns)
+        Ok(Remaining::Steps)
     }
 
     fn clean_up(&self) {

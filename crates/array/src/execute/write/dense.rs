@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::request::{Duty, Remaining, Share};
+use penstock_engine::request::{Remaining, Share, Task};
 
 use super::gather::Array;
 use super::queue::ChangeQueue;
@@ -57,7 +57,7 @@ impl DenseWrite {
     }
 }
 
-impl Duty for DenseWrite {
+impl Task for DenseWrite {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
         self.array.each(
             &self.bound,
@@ -79,12 +79,12 @@ impl Duty for DenseWrite {
     }
 
     /// Runs after all workers have left, because none asks for a step.
-    fn turn(&self, _share: &Share<'_>) -> Result<Remaining> {
+    fn step(&self, _share: &Share<'_>) -> Result<Remaining> {
         self.sink.write(&self.gathered)?;
         Ok(Remaining::Nothing)
     }
 
-    fn end_turns(&self) {
+    fn end_steps(&self) {
         self.sink.end();
     }
 

@@ -9,7 +9,7 @@ use penstock_sys::hdf5::Hdf5;
 
 use super::access::{AccessSet, FileKey};
 use super::failures::Failures;
-use crate::transfer::unsettled;
+use crate::transfer::unresolved;
 
 /// How far a thread is to carry an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,14 +203,14 @@ fn with<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> (T, Vec<Shared>))
     };
     let before = table.len();
     let (answer, gone) = act(&mut table);
-    unsettled::changed(before, table.len());
+    unresolved::changed(before, table.len());
     drop(table);
     drop(gone);
     answer
 }
 
 fn with_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
-    if unsettled::is_none() {
+    if unresolved::is_none() {
         return nothing;
     }
     with(nothing, |table| {

@@ -7,7 +7,7 @@ use penstock_engine::Extent;
 use penstock_engine::file::position::Operation as Direction;
 use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
-use penstock_engine::request::{self, Duty, DutyOrder, Order, Remaining, Share};
+use penstock_engine::request::{self, Order, Remaining, Share, Task, TaskOrder};
 
 use super::super::delay::begin_after;
 use super::*;
@@ -65,20 +65,20 @@ const FAILS: usize = usize::MAX;
 /// A request that ends after so many submitter steps, or fails in the first.
 struct Steps(AtomicUsize);
 
-impl Duty for Steps {
+impl Task for Steps {
     fn serve(&self, _share: &Share<'_>) -> Result<()> {
         Ok(())
     }
 
-    fn turn(&self, share: &Share<'_>) -> Result<Remaining> {
+    fn step(&self, share: &Share<'_>) -> Result<Remaining> {
         if self.0.load(Relaxed) == FAILS {
             return Err(Error::new(Kind::NoSpace, "no space left"));
         }
         if self.0.fetch_sub(1, Relaxed) == 1 {
             return Ok(Remaining::Nothing);
         }
-        share.ask_turn();
-        Ok(Remaining::Turns)
+        share.ask_step();
+        Ok(Remaining::Steps)
     }
 
     fn named(&self, error: Error) -> Error {
@@ -91,20 +91,20 @@ impl Duty for Steps {
 }
 
 fn steps(count: usize) -> Request {
-    let order = DutyOrder {
-        duty: Box::new(Steps(AtomicUsize::new(count))),
+    let order = TaskOrder {
+        task: Box::new(Steps(AtomicUsize::new(count))),
         path: "steps".into(),
         workers: 1,
         context: None,
         asked: penstock_engine::options::RouteName::Host,
         block: 0,
-        has_turns: true,
+        has_steps: true,
         moved: 0,
         moved_by: penstock_engine::report::Path::Hdf5,
         note: None,
     };
-    // SAFETY: the duty touches no memory.
-    unsafe { request::submit_duty(order, None, None).unwrap() }
+    // SAFETY: the task touches no memory.
+    unsafe { request::submit_task(order, None, None).unwrap() }
 }
 
 #[test]

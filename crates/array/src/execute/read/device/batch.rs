@@ -268,7 +268,7 @@ impl GpuBatches {
     }
 
     /// Starts a batch if the GPU should have more work.
-    pub(super) fn begin(&self, duty: &DeviceRead, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn begin(&self, task: &DeviceRead, lent: &mut Lent<'_>) -> Result<()> {
         if self.closed.load(Relaxed) {
             return Ok(());
         }
@@ -279,7 +279,7 @@ impl GpuBatches {
         if state.loading.is_some() {
             return Ok(());
         }
-        let Some((left, chunk)) = duty.queue.left()? else {
+        let Some((left, chunk)) = task.queue.left()? else {
             return Ok(());
         };
         let wanted = match self.decoder {
@@ -309,14 +309,14 @@ impl GpuBatches {
             return Ok(());
         }
         let count = wanted.min(MOST_JOBS) as usize;
-        let (plan, jobs) = duty.queue.take(count, room, |number, job| {
-            self.filters[number]?.needs(job, &duty.plans[number])
+        let (plan, jobs) = task.queue.take(count, room, |number, job| {
+            self.filters[number]?.needs(job, &task.plans[number])
         })?;
         let Some(filters) = self.filters[plan].filter(|_| !jobs.is_empty()) else {
             self.closed.store(true, Relaxed);
             return Ok(());
         };
-        match self.make(duty, plan, filters, jobs, lent) {
+        match self.make(task, plan, filters, jobs, lent) {
             Ok(batch) => {
                 state.in_flight_bytes += batch.bytes();
                 state.in_flight_chunks += batch.jobs.len() as u64;
@@ -326,7 +326,7 @@ impl GpuBatches {
             // The CPU needs less GPU memory.
             Err((error, jobs)) if error.kind() == Kind::Memory => {
                 self.closed.store(true, Relaxed);
-                duty.queue.put_back(plan, jobs);
+                task.queue.put_back(plan, jobs);
                 Ok(())
             }
             Err((error, _)) => Err(error),
@@ -335,7 +335,7 @@ impl GpuBatches {
 
     fn make(
         &self,
-        duty: &DeviceRead,
+        task: &DeviceRead,
         plan: usize,
         filters: GpuFilters,
         jobs: Vec<ChunkJob>,
@@ -345,9 +345,9 @@ impl GpuBatches {
         let mut decoded = 0;
         let mut outputs: Vec<Output> = jobs
             .iter()
-            .map(|job| match filters.place(job, &duty.plans[plan]) {
+            .map(|job| match filters.place(job, &task.plans[plan]) {
                 Some(place) => Output {
-                    address: duty.target.start + place,
+                    address: task.target.start + place,
                     in_place: true,
                 },
                 None => {
@@ -452,7 +452,7 @@ impl GpuBatches {
     }
 
     /// Records a batch whose results were read, and releases its memory.
-    pub(super) fn settled(&self, launched: &Launched, went_well: bool) {
+    pub(super) fn concluded(&self, launched: &Launched, went_well: bool) {
         let batch = &launched.batch;
         if went_well {
             self.balance.gpu_did(

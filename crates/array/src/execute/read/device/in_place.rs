@@ -12,7 +12,7 @@ use crate::execute::device::placing::{self, Decoded};
 
 /// The chunks of a batch that are not in final form after decoding.
 pub(super) struct InPlace<'a> {
-    duty: &'a DeviceRead,
+    task: &'a DeviceRead,
     batch: &'a GpuBatch,
     /// Numbers of the jobs.
     jobs: Vec<usize>,
@@ -22,15 +22,15 @@ pub(super) struct InPlace<'a> {
 const THROUGH: u64 = 64 << 20;
 
 impl<'a> InPlace<'a> {
-    pub(super) fn new(duty: &'a DeviceRead, batch: &'a GpuBatch, entries: &[Entry]) -> InPlace<'a> {
-        let bound = &duty.plans[batch.plan];
+    pub(super) fn new(task: &'a DeviceRead, batch: &'a GpuBatch, entries: &[Entry]) -> InPlace<'a> {
+        let bound = &task.plans[batch.plan];
         let is_done = |job: usize| {
-            bound.change == Change::Copy && duty.shuffled(batch.plan, &batch.jobs[job]) == 0
+            bound.change == Change::Copy && task.shuffled(batch.plan, &batch.jobs[job]) == 0
         };
         let jobs = entries.iter().map(|entry| entry.job);
         let jobs = jobs.filter(|job| batch.outputs[*job].in_place && !is_done(*job));
         InPlace {
-            duty,
+            task,
             batch,
             jobs: jobs.collect(),
         }
@@ -54,8 +54,8 @@ impl<'a> InPlace<'a> {
         let mut used = room;
         for job in &self.jobs {
             if used + self.size(*job) > room {
-                let bound = &self.duty.plans[self.batch.plan];
-                let shuffled = self.duty.shuffles[self.batch.plan];
+                let bound = &self.task.plans[self.batch.plan];
+                let shuffled = self.task.shuffles[self.batch.plan];
                 let out = PlaceTable::new(Change::Copy, 1, Shuffles::default());
                 tables.push(out.map_err(placing::internal)?);
                 let element = bound.plan.element();
@@ -78,7 +78,7 @@ impl<'a> InPlace<'a> {
         back: &mut PlaceTable,
     ) -> Result<()> {
         let job = &self.batch.jobs[number];
-        let bound = &self.duty.plans[self.batch.plan];
+        let bound = &self.task.plans[self.batch.plan];
         let side = |address| Side {
             address,
             length: job.decoded_size,
@@ -97,11 +97,11 @@ impl<'a> InPlace<'a> {
             address: through,
             length: job.decoded_size,
             from: 0,
-            shuffled: self.duty.shuffled(self.batch.plan, job),
+            shuffled: self.task.shuffled(self.batch.plan, job),
         };
         let element = bound.plan.element();
         for strided in job.boxes(&bound.plan) {
-            placing::push(back, &element, &strided, &decoded, self.duty.target)?;
+            placing::push(back, &element, &strided, &decoded, self.task.target)?;
         }
         Ok(())
     }

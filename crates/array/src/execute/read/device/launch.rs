@@ -44,7 +44,7 @@ impl Parts {
 impl Results {
     /// Queues all work that turns the loaded bytes of a batch into elements in their places.
     pub(super) fn launch(
-        duty: &DeviceRead,
+        task: &DeviceRead,
         batch: &GpuBatch,
         slots: &mut Slots,
         lent: &mut Lent<'_>,
@@ -63,15 +63,15 @@ impl Results {
                 checked.push(at);
             }
         }
-        let decoding = Decoding::new(batch.filters.method, duty.batches.nvcomp, &entries);
-        let (Some(decoding), Some(kernels)) = (decoding, &duty.kernels) else {
+        let decoding = Decoding::new(batch.filters.method, task.batches.nvcomp, &entries);
+        let (Some(decoding), Some(kernels)) = (decoding, &task.kernels) else {
             let cause = "the GPU has no decoder for a batch";
             return Err(Error::new(Kind::Internal, cause));
         };
 
         let mut queue = batch.queue();
         let stream = queue.lend_stream();
-        let in_place = InPlace::new(duty, batch, &entries);
+        let in_place = InPlace::new(task, batch, &entries);
         // SAFETY: the stream belongs to the context that is current on this worker.
         let temp = unsafe { decoding.temp_bytes(&entries, stream)? };
         let mut scratch = Vec::with_capacity(3);
@@ -127,13 +127,13 @@ impl Results {
             // waited for below; the memory has room for it.
             unsafe { queue.copy(Direction::ToGpu, start, memory.address, uploaded as u64)? };
             queue.mark(DECODED)?;
-            let failed = |e| placing::gpu_error(&duty.context, &e);
+            let failed = |e| placing::gpu_error(&task.context, &e);
             // SAFETY: all memory in the tables belongs to the batch, which lives until it is
-            // settled, or to the caller, who guarantees its validity; the context is current on
+            // concluded, or to the caller, who guarantees its validity; the context is current on
             // this worker.
             unsafe {
                 let parts = (at(decoding_at), at(results_at));
-                let way = (&*duty.context, stream);
+                let way = (&*task.context, stream);
                 decoding.queue(entries, parts, &temp, kernels, way)?;
                 kernels
                     .checksum(&checksums, at(checksum_at), at(work_at), stream)
@@ -234,10 +234,10 @@ impl Results {
         &self,
         batch: &GpuBatch,
         again: &[ChunkJob],
-        duty: &DeviceRead,
+        task: &DeviceRead,
         counters: &Counters,
     ) {
-        let plan = &duty.plans[batch.plan].plan;
+        let plan = &task.plans[batch.plan].plan;
         let missing: u64 = again.iter().map(|job| job.elements).sum();
         // Jobs that the GPU cannot decode were never counted.
         let never = self.again.iter().map(|at| batch.jobs[*at].elements);

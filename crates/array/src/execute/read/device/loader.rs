@@ -21,7 +21,7 @@ use crate::execute::buffer::Buffer;
 use crate::execute::device::placing::{self, Decoded};
 
 pub(super) struct Loader<'a, 'b> {
-    duty: &'a DeviceRead,
+    task: &'a DeviceRead,
     share: &'a Share<'a>,
     stager: &'b mut Stager<'a>,
     found: Found,
@@ -41,12 +41,12 @@ const ADLER: u64 = 4;
 
 impl<'a, 'b> Loader<'a, 'b> {
     pub(super) fn new(
-        duty: &'a DeviceRead,
+        task: &'a DeviceRead,
         share: &'a Share<'a>,
         stager: &'b mut Stager<'a>,
     ) -> Self {
         Loader {
-            duty,
+            task,
             share,
             stager,
             found: Found::default(),
@@ -86,12 +86,12 @@ impl<'a, 'b> Loader<'a, 'b> {
         if batch.loaded.fetch_add(done, SeqCst) + done < batch.jobs.len() {
             return Ok(());
         }
-        let results = match Results::launch(self.duty, batch, &mut self.stager.slots, lent) {
+        let results = match Results::launch(self.task, batch, &mut self.stager.slots, lent) {
             // The CPU needs less GPU memory.
             Err(error) if error.kind() == Kind::Memory => Results::none(batch)?,
             launched => launched?,
         };
-        self.duty.batches.launched(Launched {
+        self.task.batches.launched(Launched {
             batch: Arc::clone(batch),
             results,
             since: Instant::now(),
@@ -106,7 +106,7 @@ impl<'a, 'b> Loader<'a, 'b> {
         buffer: &mut Buffer,
         lent: &mut Lent<'_>,
     ) -> Result<()> {
-        let bound = &self.duty.plans[batch.plan];
+        let bound = &self.task.plans[batch.plan];
         let mut first = jobs.start;
         while first < jobs.end {
             let mut last = first + 1;
@@ -174,25 +174,25 @@ impl<'a, 'b> Loader<'a, 'b> {
 
     /// Adds the boxes of a chunk to the tables for placing it after decoding.
     fn place(&mut self, batch: &GpuBatch, at: usize) -> Result<()> {
-        let (duty, job) = (self.duty, &batch.jobs[at]);
-        let bound = &duty.plans[batch.plan];
+        let (task, job) = (self.task, &batch.jobs[at]);
+        let bound = &task.plans[batch.plan];
         let element = bound.plan.element();
         let decoded = Decoded {
             address: batch.outputs[at].address,
             length: job.decoded_size,
             from: 0,
-            shuffled: duty.shuffled(batch.plan, job),
+            shuffled: task.shuffled(batch.plan, job),
         };
         let table = match self.found.places.last_mut() {
             Some(table) => table,
             None => {
-                let made = placing::table(bound.change, &element, duty.shuffles[batch.plan])?;
+                let made = placing::table(bound.change, &element, task.shuffles[batch.plan])?;
                 self.found.places.push(made);
                 &mut self.found.places[0]
             }
         };
         for strided in job.boxes(&bound.plan) {
-            placing::push(table, &element, &strided, &decoded, duty.target)?;
+            placing::push(table, &element, &strided, &decoded, task.target)?;
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ impl<'a, 'b> Loader<'a, 'b> {
         job: &ChunkJob,
         stored: &'s [u8],
     ) -> Option<(&'s [u8], Vec<Piece>, bool)> {
-        let bound = &self.duty.plans[batch.plan];
+        let bound = &self.task.plans[batch.plan];
         let stored = match batch.filters.fletcher {
             Some(at) if batch.filters.has_fletcher(job) => {
                 let filter = bound.plan.pipeline().filters.get(at)?;
@@ -236,7 +236,7 @@ impl<'a, 'b> Loader<'a, 'b> {
             return Ok(());
         };
         self.share.counters().copy();
-        // SAFETY: the memory was just taken for these bytes, and lives until the batch is settled.
+        // SAFETY: the memory was just taken for these bytes, and lives until the batch is concluded.
         unsafe { self.stager.slots.upload(0, self.used, start, lent)? };
         self.stager.slots.sent(lent)?;
         self.used = 0;

@@ -19,7 +19,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::gpu::{Context, Lent};
 use penstock_engine::options::{Decoder, Options};
-use penstock_engine::request::{Duty, Share};
+use penstock_engine::request::{Share, Task};
 
 use super::queue::{Batch, WorkQueue};
 use crate::ChunkJob;
@@ -109,7 +109,7 @@ impl DeviceRead {
     }
 }
 
-impl Duty for DeviceRead {
+impl Task for DeviceRead {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
         let mut lent = Lent::new(&self.context)?;
         let mut stager = Stager::new(self, share);
@@ -139,7 +139,7 @@ impl Duty for DeviceRead {
 }
 
 impl DeviceRead {
-    /// Starts batches for the GPU first, because they take long, then settles finished ones, which
+    /// Starts batches for the GPU first, because they take long, then concludes finished ones, which
     /// makes room for the next; in between, this worker decodes chunks itself.
     fn serve_with<'a>(
         &'a self,
@@ -156,7 +156,7 @@ impl DeviceRead {
                 continue;
             }
             if let Some(batch) = self.batches.done()? {
-                self.settle(batch, lent, stager, share)?;
+                self.conclude(batch, lent, stager, share)?;
                 continue;
             }
             match self.queue.next_batch(&self.plans)? {
@@ -172,7 +172,7 @@ impl DeviceRead {
                     let Some(batch) = self.batches.wait()? else {
                         break;
                     };
-                    self.settle(batch, lent, stager, share)?;
+                    self.conclude(batch, lent, stager, share)?;
                 }
             }
         }
@@ -180,7 +180,7 @@ impl DeviceRead {
     }
 
     /// Decodes what the GPU could not decode on the CPU, which also reports what is wrong with it.
-    fn settle(
+    fn conclude(
         &self,
         launched: Launched,
         lent: &mut Lent<'_>,
@@ -189,7 +189,7 @@ impl DeviceRead {
     ) -> Result<()> {
         let batch = &launched.batch;
         let again = launched.results.again(batch, share.counters());
-        self.batches.settled(&launched, again.is_ok());
+        self.batches.concluded(&launched, again.is_ok());
         let again = again?;
         launched
             .results

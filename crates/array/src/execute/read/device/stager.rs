@@ -20,7 +20,7 @@ use crate::execute::device::placing::{self, Decoded};
 use crate::{ChunkJob, FillJob};
 
 pub(super) struct Stager<'a> {
-    duty: &'a DeviceRead,
+    task: &'a DeviceRead,
     share: &'a Share<'a>,
     pub slots: Slots,
     pub stored: Buffer,
@@ -47,9 +47,9 @@ const FULL: usize = 4 << 20;
 const TABLES: usize = 512 << 10;
 
 impl<'a> Stager<'a> {
-    pub(super) fn new(duty: &'a DeviceRead, share: &'a Share<'a>) -> Stager<'a> {
+    pub(super) fn new(task: &'a DeviceRead, share: &'a Share<'a>) -> Stager<'a> {
         Stager {
-            duty,
+            task,
             share,
             slots: Slots::new(share.ring()),
             stored: Buffer::default(),
@@ -67,8 +67,8 @@ impl<'a> Stager<'a> {
         jobs: &[ChunkJob],
         lent: &mut Lent<'_>,
     ) -> Result<()> {
-        let bound = &self.duty.plans[number];
-        if let ([job], true) = (jobs, self.duty.kernels.is_some())
+        let bound = &self.task.plans[number];
+        if let ([job], true) = (jobs, self.task.kernels.is_some())
             && bound.comes_straight(job, self.share.counters())?
         {
             return self.straight(number, job, lent);
@@ -84,7 +84,7 @@ impl<'a> Stager<'a> {
         })();
         self.stored = buffer;
         let decoded = jobs.iter().filter(|j| !j.is_plain).map(|j| j.decoded_size);
-        self.duty.balance().cpu_did(decoded.sum(), start.elapsed());
+        self.task.balance().cpu_did(decoded.sum(), start.elapsed());
         outcome
     }
 
@@ -95,7 +95,7 @@ impl<'a> Stager<'a> {
         stored: &Stored<'_>,
         lent: &mut Lent<'_>,
     ) -> Result<()> {
-        let bound = &self.duty.plans[number];
+        let bound = &self.task.plans[number];
         let (from, length) = if job.is_plain {
             let (from, to) = bound.needed(job);
             (from, to - from)
@@ -111,14 +111,14 @@ impl<'a> Stager<'a> {
             selected,
         );
         bound.count(job, counters);
-        if self.duty.kernels.is_none() && whole(bound, job).is_none() {
+        if self.task.kernels.is_none() && whole(bound, job).is_none() {
             return self.gather(number, job, bytes, from, length, lent);
         }
         let at = self.room(number, length as usize, lent)?;
         let output = &mut self.slots.bytes()[at..at + length as usize];
         // The kernel that places the elements unshuffles them at no cost.
-        let shuffled = match &self.duty.kernels {
-            Some(_) => self.duty.shuffled(number, job),
+        let shuffled = match &self.task.kernels {
+            Some(_) => self.task.shuffled(number, job),
             None => 0,
         };
         let mask = match shuffled {
@@ -131,7 +131,7 @@ impl<'a> Stager<'a> {
 
     /// Reads a chunk without filters directly into the slot.
     fn straight(&mut self, number: usize, job: &ChunkJob, lent: &mut Lent<'_>) -> Result<()> {
-        let bound = &self.duty.plans[number];
+        let bound = &self.task.plans[number];
         let (from, to) = bound.needed(job);
         let length = to - from;
         let at = self.room(number, length as usize, lent)?;
@@ -154,7 +154,7 @@ impl<'a> Stager<'a> {
         shuffled: u64,
         lent: &mut Lent<'_>,
     ) -> Result<()> {
-        let bound = &self.duty.plans[number];
+        let bound = &self.task.plans[number];
         match whole(bound, job) {
             Some(target) if shuffled == 0 => {
                 let rows = Rows {
@@ -189,7 +189,7 @@ impl<'a> Stager<'a> {
         length: u64,
         lent: &mut Lent<'_>,
     ) -> Result<()> {
-        let bound = &self.duty.plans[number];
+        let bound = &self.task.plans[number];
         let element = bound.plan.element();
         let mut decoded = std::mem::take(&mut self.decoded);
         let outcome = (|| {
@@ -222,8 +222,8 @@ impl<'a> Stager<'a> {
         decoded: &Decoded,
         lent: &mut Lent<'_>,
     ) -> Result<()> {
-        let bound = &self.duty.plans[number];
-        let (element, target) = (bound.plan.element(), self.duty.target);
+        let bound = &self.task.plans[number];
+        let (element, target) = (bound.plan.element(), self.task.target);
         for strided in job.boxes(&bound.plan) {
             let table = self.table(number, bound)?;
             placing::push(table, &element, &strided, decoded, target)?;
@@ -233,14 +233,14 @@ impl<'a> Stager<'a> {
     }
 
     pub(super) fn fill(&mut self, number: usize, job: &FillJob, lent: &mut Lent<'_>) -> Result<()> {
-        let bound = &self.duty.plans[number];
-        let (element, target) = (bound.plan.element(), self.duty.target);
+        let bound = &self.task.plans[number];
+        let (element, target) = (bound.plan.element(), self.task.target);
         let Some(value) = bound.plan.fill() else {
             return Ok(());
         };
         let filled = job.bytes(&bound.plan);
         self.share.counters().moved(Path::StagedBuffered, filled);
-        if self.duty.kernels.is_none() {
+        if self.task.kernels.is_none() {
             return self.fill_by_copies(number, job, value, lent);
         }
         let at = self.room(number, value.len(), lent)?;
@@ -264,7 +264,7 @@ impl<'a> Stager<'a> {
         /// Largest number of elements in the pattern of a copy.
         const MOST: u64 = 64 << 10;
         const MOST_COPIES: usize = 1 << 16;
-        let bound = &self.duty.plans[number];
+        let bound = &self.task.plans[number];
         let element = bound.plan.element();
         let part = &value[element.offset as usize..(element.offset + element.length) as usize];
         for strided in job.boxes(&bound.plan) {
@@ -309,7 +309,7 @@ impl<'a> Stager<'a> {
         let made = match self.table.take() {
             Some(made) => made,
             None => {
-                let (element, shuffled) = (bound.plan.element(), self.duty.shuffles[number]);
+                let (element, shuffled) = (bound.plan.element(), self.task.shuffles[number]);
                 (number, placing::table(bound.change, &element, shuffled)?)
             }
         };
@@ -356,7 +356,7 @@ impl<'a> Stager<'a> {
             self.share.counters().copy();
             // SAFETY: the places lie inside the caller's memory, as the plan has checked.
             unsafe {
-                let target = self.duty.target.start;
+                let target = self.task.target.start;
                 self.slots
                     .upload_rows(copy.from, &copy.rows, target, lent)?;
             }
@@ -381,10 +381,10 @@ impl<'a> Stager<'a> {
         unsafe {
             self.slots.upload(0, at + size, scratch, lent)?;
             let stream = lent.queue()?.lend_stream();
-            if let Some(kernels) = &self.duty.kernels {
+            if let Some(kernels) = &self.task.kernels {
                 kernels
                     .place(&table, scratch + at as u64, stream)
-                    .map_err(|e| placing::gpu_error(&self.duty.context, &e))?;
+                    .map_err(|e| placing::gpu_error(&self.task.context, &e))?;
             }
         }
         table.clear();

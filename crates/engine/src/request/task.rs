@@ -24,7 +24,7 @@ use crate::staging::Ring;
 /// At most as many workers as the order names call [`serve`](Self::serve) at the same time. When
 /// all of them have returned, the request concludes, once and on one thread: [`end`](Self::end) or
 /// [`clean_up`](Self::clean_up), then [`finished`](Self::finished).
-pub trait Duty: Send + Sync {
+pub trait Task: Send + Sync {
     /// One worker's share. Returns when this worker finds nothing left to do, or when
     /// [`Share::stopping`] is true. Nothing that it started then touches any memory.
     ///
@@ -51,29 +51,29 @@ pub trait Duty: Send + Sync {
 
     /// What only the submitter's thread may do, such as calling HDF5; returns what remains.
     ///
-    /// [`Request::turn`](super::Request::turn) calls this when a worker has asked for a turn, and
+    /// [`Request::step`](super::Request::step) calls this when a worker has asked for a step, and
     /// when all workers have left. It is not called again after [`Remaining::Nothing`] or an error,
     /// nor once the request was stopped.
     ///
     /// # Errors
     /// An error is the outcome of the request, and stops its workers.
-    fn turn(&self, _share: &Share<'_>) -> Result<Remaining> {
+    fn step(&self, _share: &Share<'_>) -> Result<Remaining> {
         Ok(Remaining::Nothing)
     }
 
     /// Releases what only the submitter's thread may release. Called once on that thread: after the
-    /// last turn or, if the request was stopped, when all workers have left. Not called if the
-    /// submitter drops the request instead of taking its turns.
-    fn end_turns(&self) {}
+    /// last step or, if the request was stopped, when all workers have left. Not called if the
+    /// submitter drops the request instead of taking its steps.
+    fn end_steps(&self) {}
 
-    /// Drops all that the duty has, such as files. The outcome is published.
+    /// Drops all that the task has, such as files. The outcome is published.
     fn finished(self: Box<Self>) {}
 }
 
-/// A duty to be made a request.
-pub struct DutyOrder {
+/// A task to be made a request.
+pub struct TaskOrder {
     /// What the workers do.
-    pub duty: Box<dyn Duty>,
+    pub task: Box<dyn Task>,
     /// The file that errors name.
     pub path: PathBuf,
     /// The most workers that can find something to do; at least 1.
@@ -84,8 +84,8 @@ pub struct DutyOrder {
     pub asked: RouteName,
     /// The block that the report names, in bytes.
     pub block: u64,
-    /// Whether the submitter takes turns: [`Duty::turn`].
-    pub has_turns: bool,
+    /// Whether the submitter takes steps: [`Task::step`].
+    pub has_steps: bool,
     /// Bytes of the caller that moved before the request was submitted.
     pub moved: u64,
     /// The path that these bytes took.
@@ -94,15 +94,15 @@ pub struct DutyOrder {
     pub note: Option<String>,
 }
 
-impl DutyOrder {
+impl TaskOrder {
     pub(super) fn into_job(
         self,
         engine: &'static Engine,
         owner: Option<Box<dyn Any + Send>>,
     ) -> Made {
         let lanes = self.workers.clamp(1, MAX_THREADS as usize);
-        let progress = match self.has_turns {
-            true => Progress::with_turns(lanes),
+        let progress = match self.has_steps {
+            true => Progress::with_steps(lanes),
             false => Progress::new(lanes),
         };
         let mut tracker = Tracker::new(self.path, Instant::now(), progress);
@@ -114,18 +114,18 @@ impl DutyOrder {
         if let Some(note) = &self.note {
             tracker.counters.note(note);
         }
-        make_job(engine, self.duty, tracker, lanes, owner)
+        make_job(engine, self.task, tracker, lanes, owner)
     }
 }
 
-/// What is left to do after the submitter's turn.
+/// What is left to do after the submitter's step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remaining {
-    /// No further turn is needed.
+    /// No further step is needed.
     Nothing,
-    /// Workers are busy. They will ask for a turn, at the latest when all of them have left.
-    Turns,
-    /// As [`Turns`](Self::Turns), and so many more workers are needed, since others left for lack of
+    /// Workers are busy. They will ask for a step, at the latest when all of them have left.
+    Steps,
+    /// As [`Steps`](Self::Steps), and so many more workers are needed, since others left for lack of
     /// memory.
     Workers(usize),
 }
@@ -168,26 +168,26 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// Asks for the submitter's turn.
-    pub fn ask_turn(&self) {
-        self.tracker.ask_turn();
+    /// Asks for the submitter's step.
+    pub fn ask_step(&self) {
+        self.tracker.ask_step();
     }
 }
 
 impl Job {
-    /// Takes the submitter's turn, if it was asked for. `start` starts more workers, if the turn
+    /// Takes the submitter's step, if it was asked for. `start` starts more workers, if the step
     /// asks for some.
-    pub(crate) fn turn(self: &Arc<Self>, start: impl FnOnce(usize)) {
+    pub(crate) fn step(self: &Arc<Self>, start: impl FnOnce(usize)) {
         let progress = &self.tracker.progress;
         self.tracker.signals.quiet();
-        if !progress.take_turn() {
+        if !progress.take_step() {
             return;
         }
         let share = self.share();
         if !share.stopping() {
-            match self.on_duty(|duty| duty.turn(&share)) {
-                Ok(Remaining::Nothing) => return self.end_turns(),
-                Ok(Remaining::Turns) => {}
+            match self.with_task(|task| task.step(&share)) {
+                Ok(Remaining::Nothing) => return self.end_steps(),
+                Ok(Remaining::Steps) => {}
                 Ok(Remaining::Workers(count)) => {
                     progress.enter(count);
                     self.to_begin.fetch_add(count, Relaxed);
@@ -197,38 +197,38 @@ impl Job {
             }
         }
         if share.stopping() {
-            // Workers that have not begun find nothing to do; the others ask for another turn when
+            // Workers that have not begun find nothing to do; the others ask for another step when
             // they have left.
             self.leave(self.to_begin.swap(0, Relaxed));
             if progress.is_alone() {
-                self.end_turns();
+                self.end_steps();
             }
         }
     }
 
     /// Lets the submitter leave, and with it the workers that have not begun.
-    fn end_turns(&self) {
-        if self.tracker.progress.end_turns() {
+    fn end_steps(&self) {
+        if self.tracker.progress.end_steps() {
             // A panic changes nothing: the submitter leaves all the same.
-            let _ = self.on_duty(|duty| {
-                duty.end_turns();
+            let _ = self.with_task(|task| {
+                task.end_steps();
                 Ok(())
             });
             self.leave(self.to_begin.swap(0, Relaxed) + 1);
         }
     }
 
-    /// Lets the submitter leave without its turns, which stops the request. Workers may still be
+    /// Lets the submitter leave without its steps, which stops the request. Workers may still be
     /// busy.
-    pub(crate) fn give_turns_up(&self) {
+    pub(crate) fn give_up_steps(&self) {
         let progress = &self.tracker.progress;
-        if progress.end_turns() {
+        if progress.end_steps() {
             let dropped = Error::new(
                 Kind::Cancelled,
                 "the request was dropped before it was finished",
             );
-            let _ = self.on_duty(|duty| {
-                progress.fail(duty.named(dropped));
+            let _ = self.with_task(|task| {
+                progress.fail(task.named(dropped));
                 Ok(())
             });
             self.leave(self.to_begin.swap(0, Relaxed) + 1);

@@ -16,9 +16,9 @@ use crate::dataset::{DatasetInfo, FileInfo};
 use crate::library::Session;
 use crate::transfer::unfinished;
 
-/// Returns whether [`settle_dataset`] and [`settle_file`] would neither wait nor report anything.
+/// Returns whether [`wait_for_dataset`] and [`wait_for_file`] would neither wait nor report anything.
 /// Always true in the child of a fork, where the parent may have held a lock.
-pub fn is_settled() -> bool {
+pub fn nothing_is_pending() -> bool {
     refuse_fork().is_err() || (is_empty() && unfinished::is_none())
 }
 
@@ -27,7 +27,7 @@ pub fn is_settled() -> bool {
 ///
 /// # Safety
 /// This thread may call HDF5.
-pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access) -> Result<()> {
+pub unsafe fn wait_for_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access) -> Result<()> {
     if is_idle() && unfinished::is_none() {
         return Ok(());
     }
@@ -50,7 +50,7 @@ pub unsafe fn settle_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Access
 ///
 /// # Safety
 /// This thread may call HDF5.
-pub unsafe fn settle_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
+pub unsafe fn wait_for_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
     if is_empty() {
         return Ok(());
     }
@@ -79,7 +79,7 @@ pub unsafe fn settle_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
 ///
 /// # Safety
 /// This thread may call HDF5.
-pub unsafe fn settle_path(hdf5: &'static Hdf5, path: &Path) {
+pub unsafe fn wait_for_path(hdf5: &'static Hdf5, path: &Path) {
     if is_idle() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Requests with turns: what only the submitter's thread may do, between and after the workers.
+//! Requests with steps: what only the submitter's thread may do, between and after the workers.
 
 mod common;
 
@@ -15,11 +15,11 @@ use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::options::RouteName;
 use penstock_engine::report;
-use penstock_engine::request::{Duty, DutyOrder, Remaining, Request, Share, Waited, submit_duty};
+use penstock_engine::request::{Remaining, Request, Share, Task, TaskOrder, Waited, submit_task};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Workers make items, at most `room` of them at a time; turns take them away.
+/// Workers make items, at most `room` of them at a time; steps take them away.
 struct Factory {
     items: usize,
     room: usize,
@@ -57,7 +57,7 @@ fn io(text: &str) -> Error {
     Error::new(Kind::Io, text)
 }
 
-impl Duty for Factory {
+impl Task for Factory {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
         let seen = &self.seen;
         seen.inside.fetch_add(1, SeqCst);
@@ -76,7 +76,7 @@ impl Duty for Factory {
             }
             seen.made.fetch_add(1, SeqCst);
             if number.is_multiple_of(3) {
-                share.ask_turn();
+                share.ask_step();
             }
         };
         seen.workers.fetch_sub(1, SeqCst);
@@ -84,12 +84,12 @@ impl Duty for Factory {
         outcome
     }
 
-    fn turn(&self, _share: &Share<'_>) -> Result<Remaining> {
+    fn step(&self, _share: &Share<'_>) -> Result<Remaining> {
         let seen = &self.seen;
         seen.on_submitter();
         let made = seen.made.load(SeqCst);
         if self.turn_fails_at.is_some_and(|at| made > at) {
-            return Err(io("a turn failed"));
+            return Err(io("a step failed"));
         }
         seen.taken.store(made, SeqCst);
         if made == self.items {
@@ -97,13 +97,13 @@ impl Duty for Factory {
         }
         let missing = self.most - seen.workers.load(SeqCst);
         if missing == 0 {
-            return Ok(Remaining::Turns);
+            return Ok(Remaining::Steps);
         }
         seen.workers.fetch_add(missing, SeqCst);
         Ok(Remaining::Workers(missing))
     }
 
-    fn end_turns(&self) {
+    fn end_steps(&self) {
         self.seen.on_submitter();
         self.seen.ended.fetch_add(1, SeqCst);
         if self.seen.inside.load(SeqCst) > 0 && self.seen.made.load(SeqCst) < self.items {
@@ -137,28 +137,28 @@ fn factory(items: usize) -> Factory {
 fn start(factory: Factory, owner: Option<Box<dyn std::any::Any + Send>>) -> (Request, Arc<Seen>) {
     let seen = Arc::clone(&factory.seen);
     seen.workers.store(factory.most, SeqCst);
-    let order = DutyOrder {
+    let order = TaskOrder {
         workers: factory.most,
-        duty: Box::new(factory),
+        task: Box::new(factory),
         path: PathBuf::from("/factory"),
         context: None,
         asked: RouteName::Host,
         block: 0,
-        has_turns: true,
+        has_steps: true,
         moved: 0,
         moved_by: report::Path::HostBuffered,
         note: None,
     };
-    // SAFETY: the duty touches nothing but what it owns.
-    (unsafe { submit_duty(order, None, owner) }.unwrap(), seen)
+    // SAFETY: the task touches nothing but what it owns.
+    (unsafe { submit_task(order, None, owner) }.unwrap(), seen)
 }
 
-/// Takes turns until the request is finished; fails the test if it hangs.
+/// Takes steps until the request is finished; fails the test if it hangs.
 fn finish(request: &Request) -> Result<()> {
     loop {
         match request.wait(Some(LONG)) {
             Waited::Finished(outcome) => return outcome,
-            Waited::Turn => request.turn(),
+            Waited::Step => request.step(),
             Waited::Pending => panic!("the request hangs"),
         }
     }
@@ -185,7 +185,7 @@ fn workers_that_leave_for_want_of_room_are_replaced_until_all_is_done() {
 fn nothing_goes_on_without_the_turns() {
     let (request, seen) = start(factory(50), None);
     thread::sleep(A_WHILE);
-    assert!(matches!(request.wait(Some(LONG)), Waited::Turn));
+    assert!(matches!(request.wait(Some(LONG)), Waited::Step));
     assert!(seen.made.load(SeqCst) < 50);
     assert_eq!(seen.taken.load(SeqCst), 0);
     finish(&request).unwrap();
@@ -226,7 +226,7 @@ fn an_error_of_a_turn_ends_the_request_after_all_have_left() {
         };
         let (request, seen) = start(factory, None);
         let error = finish(&request).unwrap_err();
-        assert!(error.to_string().contains("a turn failed"), "{error}");
+        assert!(error.to_string().contains("a step failed"), "{error}");
         assert_eq!(seen.ended.load(SeqCst), 1);
         assert!(!seen.touched_late.load(SeqCst));
     }
@@ -245,8 +245,8 @@ fn a_cancelled_request_calls_no_turn_but_ends_in_one() {
         thread::yield_now();
     }
     request.cancel();
-    assert!(matches!(request.wait(Some(LONG)), Waited::Turn));
-    request.turn();
+    assert!(matches!(request.wait(Some(LONG)), Waited::Step));
+    request.step();
     // A worker is still inside.
     assert!(request.test().finished().is_none());
     assert_eq!(
@@ -301,7 +301,7 @@ fn the_descriptor_is_readable_when_a_turn_is_asked_for_and_quiet_after_it() {
     loop {
         match request.test() {
             Waited::Finished(outcome) => break outcome.unwrap(),
-            Waited::Turn => request.turn(),
+            Waited::Step => request.step(),
             Waited::Pending => {
                 // Asked for in between, it is readable at once.
                 assert!(
@@ -309,7 +309,7 @@ fn the_descriptor_is_readable_when_a_turn_is_asked_for_and_quiet_after_it() {
                     "nobody tells that the request goes on"
                 );
                 if matches!(request.test(), Waited::Pending) {
-                    request.turn();
+                    request.step();
                 }
             }
         }
@@ -320,8 +320,8 @@ fn the_descriptor_is_readable_when_a_turn_is_asked_for_and_quiet_after_it() {
 #[test]
 fn a_descriptor_asked_for_after_a_turn_was_is_readable() {
     let (request, _) = start(factory(50), None);
-    assert!(matches!(request.wait(Some(LONG)), Waited::Turn));
-    // All workers have left, so nothing but the turn is to come.
+    assert!(matches!(request.wait(Some(LONG)), Waited::Step));
+    // All workers have left, so nothing but the step is to come.
     thread::sleep(A_WHILE);
     let descriptor = request.descriptor().unwrap();
     assert!(is_readable(descriptor, 0));
