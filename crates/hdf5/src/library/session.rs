@@ -88,7 +88,7 @@ impl<'a> Session<'a> {
         let mut info = H5O_info2_t::default();
         // SAFETY: HDF5 checks the identifier; the result has a valid place.
         let status = unsafe { (self.hdf5.H5Oget_info3)(id, &mut info, H5O_INFO_BASIC) };
-        self.check(status, "tell which object this is")?;
+        self.check(status, "identify the object")?;
         Ok((info.fileno, info.token))
     }
 
