@@ -1,6 +1,6 @@
 //! The virtual file driver "penstock": HDF5 files whose raw data may be in GPU memory.
 //!
-//! HDF5 calls [`callbacks`] with ranges of the file. HDF5's own data is moved by one system call.
+//! HDF5 calls the callbacks with ranges of the file. HDF5's own data is moved by one system call.
 //! Raw data in GPU memory goes through the engine or, for comparison, by one of the methods that
 //! programs use without it ([`Mode`]). `docs/hdf5-driver.md` lists for which cases of `H5Dread` and
 //! `H5Dwrite` the driver receives the GPU pointer, and in which HDF5 accesses the data with the CPU

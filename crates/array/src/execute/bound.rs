@@ -202,7 +202,7 @@ impl BoundPlan {
         match self.files.get(at) {
             Some(Ok(file)) => Ok(file),
             Some(Err(error)) => Err(error.clone()),
-            None => Err(Error::new(Kind::Internal, "a plan came without its file")),
+            None => Err(Error::new(Kind::Internal, "a plan has no file")),
         }
     }
 

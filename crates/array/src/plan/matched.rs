@@ -21,7 +21,7 @@ pub fn match_selections(
     let (from, to) = (file.elements(), memory.elements());
     if from.is_none() || from != to {
         return Err(Error::invalid(format!(
-            "{from:?} elements are selected in the file, {to:?} in memory"
+            "{from:?} elements are selected in the file, but {to:?} in memory"
         )));
     }
     if from == Some(0) {

@@ -417,7 +417,10 @@ impl Reader<'_> {
             slots.push(FileSegment {
                 path: std::path::absolute(&path).unwrap_or(path),
                 offset: u64::try_from(offset).map_err(|_| {
-                    Error::new(Kind::Io, format!("external file {slot} starts at {offset}"))
+                    Error::new(
+                        Kind::Io,
+                        format!("external file {slot} has the negative offset {offset}"),
+                    )
                 })?,
                 size: (size != H5S_UNLIMITED).then_some(size),
             });
@@ -550,7 +553,7 @@ impl Reader<'_> {
         };
         self.session.check(first, "get the fill time")?;
         self.session
-            .check(second, "tell whether a fill value is set")?;
+            .check(second, "find out whether a fill value is set")?;
         // A virtual dataset always fills elements without a mapping.
         let is_never = time == H5D_FILL_TIME_NEVER && layout != H5D_VIRTUAL;
         let is_left = is_never || defined == H5D_FILL_VALUE_UNDEFINED;

@@ -1,7 +1,7 @@
 //! The copies of HDF5 that have called a plugin of Penstock. A process may hold several, each with
 //! its own identifiers: h5py's wheels bring a private copy, an application links another.
 //!
-//! HDF5 passes nothing to `open` that tells which copy it is. So each copy has a slot, and each
+//! HDF5 passes nothing to `open` that identifies its copy. So each copy has a slot, and each
 //! slot has its own functions, which know their slot by a const parameter.
 
 use std::ffi::c_void;
@@ -30,7 +30,7 @@ pub fn slot_of(code: *const c_void) -> Result<usize> {
     };
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     let base = base_of(code)
-        .ok_or_else(|| unavailable(format!("no loaded object holds the address {code:p}")))?;
+        .ok_or_else(|| unavailable(format!("no loaded object contains the address {code:p}")))?;
     for (slot, place) in BOUND.iter().enumerate() {
         match place.get() {
             Some(bound) if bound.base == base => return Ok(slot),

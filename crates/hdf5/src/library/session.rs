@@ -88,7 +88,7 @@ impl<'a> Session<'a> {
         let mut info = H5O_info2_t::default();
         // SAFETY: HDF5 checks the identifier; the result has a valid place.
         let status = unsafe { (self.hdf5.H5Oget_info3)(id, &mut info, H5O_INFO_BASIC) };
-        self.check(status, "tell which object this is")?;
+        self.check(status, "identify the object")?;
         Ok((info.fileno, info.token))
     }
 
@@ -110,7 +110,7 @@ impl<'a> Session<'a> {
     }
 
     /// Takes ownership of a text that HDF5 has allocated.
-    pub fn take_text(&self, text: *mut c_char, action: &str) -> Result<String> {
+    pub(crate) fn take_text(&self, text: *mut c_char, action: &str) -> Result<String> {
         if text.is_null() {
             return Err(self.failed(action));
         }

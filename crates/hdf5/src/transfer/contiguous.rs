@@ -69,7 +69,7 @@ impl WrittenDataset {
         let Some(class) = hdf5.identifier("H5P_CLS_DATASET_XFER_ID_g") else {
             return Ok(None);
         };
-        let action = "make a list of transfer properties";
+        let action = "create a transfer property list";
         // SAFETY: HDF5 checks the class; the result is owned.
         let list = session.own(unsafe { (hdf5.H5Pcreate)(class) }, hdf5.H5Pclose, action)?;
         // SAFETY: the list is of the class that has this property.
@@ -144,7 +144,7 @@ impl WrittenDataset {
                 (hdf5.H5Dget_space)(self.dataset),
             )
         };
-        let action = "reach elements of the dataset";
+        let action = "select elements of the dataset";
         let file_type = session.own(file_type, hdf5.H5Tclose, action)?;
         let space = session.own(space, hdf5.H5Sclose, action)?;
         let length = count.iter().product();

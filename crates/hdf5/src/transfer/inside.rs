@@ -62,7 +62,7 @@ pub fn inside<T>(hdf5: &Hdf5, body: impl FnOnce() -> T) -> T {
         1
     }
     let _inside = Inside::begin();
-    // HDF5 would print an error if it is closing and calls nothing any more.
+    // While it closes, HDF5 makes no callbacks and would print an error.
     // SAFETY: the caller may call HDF5.
     let _quiet = unsafe { Session::begin(hdf5) };
     let Some(list) = hdf5.identifier("H5P_LST_DATASET_XFER_ID_g") else {

@@ -136,7 +136,8 @@ unsafe fn prepare_in_order(
         // SAFETY: upheld by the caller.
         let prepared = unsafe { prepare(session, &transfer, host, &before_hdf5)? };
         let sets = touched::sets(&prepared, set.as_ref(), &by_hdf5);
-        // What HDF5 has read during planning is waited for before what is still to be read.
+        // What HDF5 has read during planning was read before these waits, so its conflicts count as
+        // well.
         let given = touched::has_been_given(&prepared).then(|| by_hdf5.clone());
         let first = given.iter().chain(&sets);
         let waited: usize = first.map(|set| finish_before(hdf5, set)).sum();

@@ -1,5 +1,5 @@
-//! HDF5's numbers of open files, which restart when the library closes (H5close): whatever is
-//! stored by such a number is dropped then.
+//! HDF5's numbers of open files, which restart when the library closes (H5close). Data stored under
+//! such a number is dropped then.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -17,7 +17,7 @@ fn arranged() -> MutexGuard<'static, Vec<usize>> {
     ARRANGED.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Must be called before anything is stored by a file number, on a thread that may call HDF5.
+/// Must be called before data is stored under a file number, on a thread that may call HDF5.
 pub(super) fn are_kept(hdf5: &Hdf5) {
     let copy = hdf5.copy();
     if arranged().contains(&copy) {

@@ -1,5 +1,5 @@
-//! Plans a read: steps HDF5's identifiers into plans with their files, on the caller's thread. The
-//! result needs HDF5 no more.
+//! Plans a read: turns HDF5's identifiers into plans with their files, on the caller's thread. The
+//! result no longer needs HDF5.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

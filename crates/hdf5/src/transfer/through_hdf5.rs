@@ -166,7 +166,7 @@ impl Space {
 fn dense_space(session: &Session<'_>, elements: u64) -> Result<Id> {
     // SAFETY: one dimension, whose length is passed; the result is owned.
     let space = unsafe { (session.hdf5.H5Screate_simple)(1, &elements, ptr::null()) };
-    session.own(space, session.hdf5.H5Sclose, "make a dataspace")
+    session.own(space, session.hdf5.H5Sclose, "create a dataspace")
 }
 
 /// A call of `H5Dread` or `H5Dwrite`, apart from the memory.

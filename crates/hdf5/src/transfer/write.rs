@@ -1,4 +1,4 @@
-//! Plans a write: steps HDF5's identifiers into a plan with its file and its sink, on the caller's
+//! Plans a write: turns HDF5's identifiers into a plan with its file and its sink, on the caller's
 //! thread.
 
 use std::ffi::c_int;

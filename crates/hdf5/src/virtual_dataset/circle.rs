@@ -12,7 +12,7 @@ use super::DEEPEST;
 use super::files::{Identity, numbered};
 use super::sources::{Place, Sources};
 
-/// Largest number that is substituted into the names of a mapping with a running number.
+/// Largest number of names that are tried for a mapping with a running number.
 const MOST_NUMBERS: u64 = 1 << 16;
 
 /// Returns an error if the dataset refers to itself, whichever elements it takes from itself.

@@ -84,7 +84,7 @@ impl<'a> Sources<'a> {
         let file_access = session.own(access, hdf5.H5Pclose, action)?;
         // SAFETY: takes an owned identifier.
         let status = unsafe { (hdf5.H5Pset_fclose_degree)(file_access.get(), H5F_CLOSE_WEAK) };
-        session.check(status, "set how source files are closed")?;
+        session.check(status, "set the close degree of source files")?;
         // SAFETY: takes the dataset's identifier and returns an owned one.
         let access = unsafe { (hdf5.H5Dget_access_plist)(dataset) };
         let action = "get the access properties";

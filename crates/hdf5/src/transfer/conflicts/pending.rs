@@ -52,7 +52,7 @@ pub trait Pending: Send + Sync {
         false
     }
 
-    /// Returns whether nobody has to wait for it, or to be told of its outcome, any more.
+    /// Returns whether nobody still has to wait for it or learn its outcome.
     fn is_over(&self) -> bool;
 
     /// Returns why a write to the open file with this number has failed, if that was not reported
