@@ -12,10 +12,11 @@ use penstock_hdf5::dataset::pointers;
 
 /// The buffers of a call, where host memory replaces GPU memory.
 pub(crate) struct HostBuffers {
-    buffers: Vec<Buffer>,
+    buffers: Vec<CallBuffer>,
 }
 
-struct Buffer {
+/// One buffer of a call.
+struct CallBuffer {
     /// The address of the application's buffer.
     given: usize,
     /// `None` if the buffer is in host memory.
@@ -47,7 +48,7 @@ impl HostBuffers {
                 // SAFETY: the caller guarantees this.
                 Some(touched) => Some(unsafe { HostCopy::of(given, touched)? }),
             };
-            Ok(Buffer { given, copy })
+            Ok(CallBuffer { given, copy })
         };
         let buffers = buffers.iter().enumerate().map(buffer);
         Ok(HostBuffers {
@@ -57,7 +58,7 @@ impl HostBuffers {
 
     /// The addresses for HDF5: those at which the first byte of each buffer would lie.
     pub(crate) fn addresses(&mut self) -> Vec<*mut c_void> {
-        let address = |buffer: &mut Buffer| match &mut buffer.copy {
+        let address = |buffer: &mut CallBuffer| match &mut buffer.copy {
             Some(copy) => copy.bytes.as_mut_ptr().wrapping_sub(copy.start).cast(),
             None => buffer.given as *mut c_void,
         };

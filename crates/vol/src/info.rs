@@ -14,7 +14,7 @@ use super::background::Policy;
 use super::calling_library::CallingLibrary;
 use super::configuration::Configuration;
 use super::connector_below::ConnectorBelow;
-use super::settings::Settings;
+use super::settings::ConnectorSettings;
 use super::wrapped::Container;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, c_text, caught, what};
 
@@ -26,7 +26,7 @@ pub(crate) struct Info {
     /// The configuration of the connector below, in that connector's format; null if there is none. This
     /// object owns it.
     under_info: *mut c_void,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<ConnectorSettings>,
 }
 
 impl Info {
@@ -38,7 +38,7 @@ impl Info {
     pub(crate) fn parse(library: CallingLibrary, text: &str) -> Result<Info> {
         let parts = Configuration::parse(text)?;
         // An error here leaves nothing to release.
-        let settings = Arc::new(Settings::parse(&parts.settings)?);
+        let settings = Arc::new(ConnectorSettings::parse(&parts.settings)?);
         let below = ConnectorBelow::find(library, parts.under_vol)?;
         let mut info = Info::above(below, ptr::null_mut(), settings);
         if !parts.under_info.is_empty() {
@@ -65,7 +65,7 @@ impl Info {
     pub(crate) fn above(
         below: ConnectorBelow,
         under_info: *mut c_void,
-        settings: Arc<Settings>,
+        settings: Arc<ConnectorSettings>,
     ) -> Info {
         Info {
             below: Arc::new(below),
@@ -117,7 +117,7 @@ impl Info {
 
     /// Copies the information, with other settings. `None` if the connector below cannot copy its
     /// configuration.
-    pub(crate) fn with_settings(&self, settings: Arc<Settings>) -> Option<Info> {
+    pub(crate) fn with_settings(&self, settings: Arc<ConnectorSettings>) -> Option<Info> {
         let mut copied = Info {
             below: Arc::clone(&self.below),
             under_info: ptr::null_mut(),

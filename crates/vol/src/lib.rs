@@ -49,7 +49,7 @@ use info::Info;
 use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::library::copies::{SLOTS, slot_of};
 use penstock_hdf5::transfer::conflicts::forget_identities;
-use settings::Settings;
+use settings::ConnectorSettings;
 use wrapped::operate;
 
 /// Some programs conclude from "async" in the name that operations continue after a call.
@@ -148,7 +148,7 @@ fn library_of(code: *const c_void) -> Result<CallingLibrary> {
 /// # Errors
 /// A key is unknown, or its value is malformed.
 pub fn check(text: &str) -> Result<()> {
-    Settings::parse(&Configuration::parse(text)?.settings).map(drop)
+    ConnectorSettings::parse(&Configuration::parse(text)?.settings).map(drop)
 }
 
 /// Makes a file access property list use the connector, above the connector that it uses now. If that is
@@ -160,7 +160,7 @@ pub fn check(text: &str) -> Result<()> {
 /// # Safety
 /// `fapl` is an identifier of `hdf5`, and the thread holds the lock of that library.
 pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Result<()> {
-    let settings = Arc::new(Settings::parse(options)?);
+    let settings = Arc::new(ConnectorSettings::parse(options)?);
     let library = library_of(hdf5.H5open as *const c_void)?;
     let failed = |action: &str| Error::new(Kind::Invalid, format!("HDF5 cannot {action}"));
     // SAFETY: the pointers are valid for the answers, the class is a constant, and HDF5 checks the

@@ -16,7 +16,7 @@ pub(crate) enum WriteCopies {
 
 /// The settings in the text after the connector's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct ConnectorSettings {
     pub(crate) options: Options,
     pub(crate) copies: WriteCopies,
     /// The most memory that copies may occupy, in bytes.
@@ -31,13 +31,13 @@ pub(crate) struct Settings {
 
 const KEYS: &str = "copy, max_mem_mb, log, implicit, under_vol, under_info";
 
-impl Settings {
+impl ConnectorSettings {
     /// Reads "threads=8;block=4MiB;copy=auto;max_mem_mb=1024;log=FILE;implicit=0". All keys are
     /// optional.
-    pub(crate) fn parse(text: &str) -> Result<Settings> {
-        let mut settings = Settings {
+    pub(crate) fn parse(text: &str) -> Result<ConnectorSettings> {
+        let mut settings = ConnectorSettings {
             text: text.to_owned(),
-            ..Settings::default()
+            ..ConnectorSettings::default()
         };
         let mut others = |key: &str, value: &str| {
             match key {
@@ -96,14 +96,17 @@ mod tests {
     #[test]
     fn a_text_sets_the_keys_that_it_names() {
         let text = "threads=4;copy=never;max_mem_mb=64;log=/tmp/calls;implicit=1";
-        let settings = Settings::parse(text).unwrap();
+        let settings = ConnectorSettings::parse(text).unwrap();
         assert_eq!(settings.options.threads, Some(4));
         assert_eq!(settings.copies, WriteCopies::Never);
         assert_eq!(settings.max_memory, Some(64 << 20));
         assert_eq!(settings.log, Some(PathBuf::from("/tmp/calls")));
         assert!(settings.implicit);
         assert_eq!(settings.text(), text);
-        assert_eq!(Settings::parse("").unwrap(), Settings::default());
+        assert_eq!(
+            ConnectorSettings::parse("").unwrap(),
+            ConnectorSettings::default()
+        );
     }
 
     #[test]
@@ -116,10 +119,10 @@ mod tests {
             ("threads=0", "threads"),
             ("colour=red", "colour"),
         ] {
-            let error = Settings::parse(text).unwrap_err();
+            let error = ConnectorSettings::parse(text).unwrap_err();
             assert!(error.cause().contains(key), "{text}: {error}");
         }
-        let remedy = Settings::parse("colour=red").unwrap_err();
+        let remedy = ConnectorSettings::parse("colour=red").unwrap_err();
         assert!(remedy.remedy_text().contains("max_mem_mb"), "{remedy}");
     }
 }

@@ -11,7 +11,7 @@ use penstock_engine::options::Options;
 
 use super::budget::default_limit;
 use super::log::{Execution, Log};
-use crate::settings::{Settings, WriteCopies};
+use crate::settings::{ConnectorSettings, WriteCopies};
 use penstock_hdf5::transfer::conflicts::Failures;
 
 /// When a submitted operation begins, unless the application waits for it earlier: at once, or when the
@@ -26,7 +26,7 @@ pub(crate) enum StartsAt {
 
 /// How operations on one file run. It is made when the file is opened.
 pub(crate) struct Policy {
-    settings: Arc<Settings>,
+    settings: Arc<ConnectorSettings>,
     pub(crate) starts_at: StartsAt,
     /// The delay before an operation begins, for [`StartsAt::Now`].
     pub(crate) delay: Option<Duration>,
@@ -38,7 +38,7 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    pub(crate) fn of(settings: &Arc<Settings>) -> Result<Policy> {
+    pub(crate) fn of(settings: &Arc<ConnectorSettings>) -> Result<Policy> {
         let log = settings.log.as_deref().map(Log::open).transpose()?;
         let named = match settings.max_memory {
             Some(bytes) => Some(bytes),
