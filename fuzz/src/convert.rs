@@ -1,6 +1,6 @@
 //! Conversion: numbers become the same, however many lie together and wherever they lie.
 
-use penstock_codec::convert::{Change, Format, Number};
+use penstock_codec::convert::{Format, Number, TypeConversion};
 
 /// `data` is both formats (one byte each), and the numbers.
 pub fn fuzz_convert(data: &[u8]) {
@@ -11,7 +11,7 @@ pub fn fuzz_convert(data: &[u8]) {
         number: Number::ALL[usize::from(byte & 0x7f) % Number::ALL.len()],
         big: byte & 0x80 != 0,
     });
-    let change = Change::between(from, to);
+    let change = TypeConversion::between(from, to);
     let count = source.len() / from.size();
     let source = &source[..count * from.size()];
     assert_eq!(change.size_after(source.len()), count * to.size());

@@ -17,7 +17,7 @@
 //! use penstock_array::{
 //!     Axis, ElementMapping, MemoryLayout, Plan, Selection, Source, StoredArray,
 //! };
-//! use penstock_codec::convert::Change;
+//! use penstock_codec::convert::TypeConversion;
 //! use penstock_engine::file::side::Direct;
 //! use penstock_engine::file::{Access, File, position::Operation};
 //! use penstock_engine::options::Options;
@@ -50,7 +50,7 @@
 //!     kind: TransferKind::Read(vec![BoundPlan {
 //!         plan: Arc::new(plan),
 //!         files: vec![Ok(Arc::new(File::open(&path, read, Options::default())?))],
-//!         change: Change::Copy,
+//!         conversion: TypeConversion::Copy,
 //!         direct: Direct::WhereCold,
 //!         given: None,
 //!     }]),

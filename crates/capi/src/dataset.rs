@@ -162,20 +162,12 @@ unsafe fn array_of<'a>(array: *const CArray) -> Result<(&'a CArray, MemoryShape<
 /// This thread, and those that take submitter steps, hold HDF5's lock.
 unsafe fn start(
     transfer: &DatasetTransfer<'_>,
-    buffer: *mut c_void,
-    memory: Memory,
+    buffer: Buffer,
     with: SubmitOptions,
     began: Instant,
 ) -> Result<transfer::Held> {
     refuse_fork()?;
     let hdf5 = BINDING.get()?;
-    // What comes after a stream can be neither written now, as it is not there yet, nor filled.
-    let is_after = with.stream.is_some_and(|order| order.after);
-    let buffer = Buffer {
-        address: buffer as usize,
-        is_for_hdf5: memory.context.is_none() && !is_after,
-        memory,
-    };
     // SAFETY: passed on.
     let request = unsafe { transfer::start(hdf5, transfer, buffer, with)? };
     request.count_from(began);
@@ -216,8 +208,8 @@ unsafe fn submit_array(
             background: flags & CALLER_WAITS == 0,
             owner: None,
         };
-        let memory = Memory::at(array.data as usize)?;
-        let request = start(&transfer, array.data, memory, with, began)?;
+        let buffer = Buffer::at(array.data as usize)?;
+        let request = start(&transfer, buffer, with, began)?;
         requests::hand_over(place, Held::Dataset(request));
         Ok(OK)
     })
@@ -310,13 +302,13 @@ unsafe fn complete(
             options: options::read(options)?,
             known: Known::default(),
         };
-        let memory = Memory::at(call.buffer as usize)?;
+        let buffer = Buffer::at(call.buffer as usize)?;
         let with = SubmitOptions {
             options: transfer.options,
-            stream: after(&memory, stream),
+            stream: after(&buffer.memory, stream),
             ..SubmitOptions::default()
         };
-        let request = start(&transfer, call.buffer, memory, with, began)?;
+        let request = start(&transfer, buffer, with, began)?;
         request.finish()?;
         if let Some(done) = request.report() {
             give(report, &done);

@@ -5,7 +5,7 @@
 use std::ptr::null_mut;
 use std::time::Instant;
 
-use penstock_codec::convert::{Change, Format, Number};
+use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_codec::gpu::{
     Axis, Checksum, ChecksumTable, GpuError, Kernels, PlaceTable, Shuffles, Side,
 };
@@ -94,69 +94,98 @@ fn main() {
     let (source, target) = (gpu.memory(bytes), gpu.memory(2 * bytes));
 
     // Square chunks of a 2-D dataset, so that each row is a run; or whole chunks one by one.
-    let place = |name: &str, change: Change, shuffle: u32, size: u64, square: bool, step: u64| {
-        let after = change.size_after(size as usize) as u64;
-        let elements = chunk / size;
-        let side = if square { elements.isqrt() } else { 1 };
-        let run = elements / side;
-        let shuffles = Shuffles {
-            source: shuffle,
-            target: 0,
+    let place =
+        |name: &str, change: TypeConversion, shuffle: u32, size: u64, square: bool, step: u64| {
+            let after = change.size_after(size as usize) as u64;
+            let elements = chunk / size;
+            let side = if square { elements.isqrt() } else { 1 };
+            let run = elements / side;
+            let shuffles = Shuffles {
+                source: shuffle,
+                target: 0,
+            };
+            let mut table = PlaceTable::new(change, size, shuffles).expect("whole numbers");
+            let across = count.isqrt().max(1);
+            let row = across * run * after;
+            for index in 0..count / across * across {
+                let from = Side {
+                    address: source + index * chunk,
+                    length: chunk,
+                    offset: 0,
+                    shuffled: if shuffle > 0 {
+                        chunk / u64::from(shuffle)
+                    } else {
+                        0
+                    },
+                };
+                let to = Side {
+                    address: target,
+                    length: 2 * bytes,
+                    offset: index / across * side * row + index % across * run * after,
+                    shuffled: 0,
+                };
+                let axes = [
+                    Axis {
+                        count: side.div_ceil(step),
+                        source_stride: (run * size * step) as i64,
+                        target_stride: row as i64,
+                    },
+                    Axis {
+                        count: run,
+                        source_stride: size as i64,
+                        target_stride: after as i64,
+                    },
+                ];
+                table.push(from, to, &axes).expect("inside both sides");
+            }
+            let mut uploaded = vec![0; table.size()];
+            table.write(&mut uploaded);
+            let at = gpu.uploaded(&uploaded);
+            // SAFETY: the context is current, and the table and its buffers stay.
+            gpu.rate(name, bytes / step, || unsafe {
+                gpu.kernels.place(&table, at, gpu.stream)
+            });
         };
-        let mut table = PlaceTable::new(change, size, shuffles).expect("whole numbers");
-        let across = count.isqrt().max(1);
-        let row = across * run * after;
-        for index in 0..count / across * across {
-            let from = Side {
-                address: source + index * chunk,
-                length: chunk,
-                offset: 0,
-                shuffled: if shuffle > 0 {
-                    chunk / u64::from(shuffle)
-                } else {
-                    0
-                },
-            };
-            let to = Side {
-                address: target,
-                length: 2 * bytes,
-                offset: index / across * side * row + index % across * run * after,
-                shuffled: 0,
-            };
-            let axes = [
-                Axis {
-                    count: side.div_ceil(step),
-                    source_stride: (run * size * step) as i64,
-                    target_stride: row as i64,
-                },
-                Axis {
-                    count: run,
-                    source_stride: size as i64,
-                    target_stride: after as i64,
-                },
-            ];
-            table.push(from, to, &axes).expect("inside both sides");
-        }
-        let mut uploaded = vec![0; table.size()];
-        table.write(&mut uploaded);
-        let at = gpu.uploaded(&uploaded);
-        // SAFETY: the context is current, and the table and its buffers stay.
-        gpu.rate(name, bytes / step, || unsafe {
-            gpu.kernels.place(&table, at, gpu.stream)
-        });
-    };
-    let convert = |from, to| Change::Convert {
+    let convert = |from, to| TypeConversion::Convert {
         from: Format::little(from),
         to: Format::little(to),
     };
-    let swap = Change::Swap { unit: 4 };
-    place("chunks one by one", Change::Copy, 0, 4, false, 1);
-    place("chunks in rows, float32", Change::Copy, 0, 4, true, 1);
-    place("chunks in rows, bytes", Change::Copy, 0, 1, true, 1);
-    place("every second row", Change::Copy, 0, 4, true, 2);
-    place("in rows, shuffled, 2 bytes", Change::Copy, 2, 2, true, 1);
-    place("in rows, shuffled, 4 bytes", Change::Copy, 4, 4, true, 1);
-    place("in rows, shuffled, 8 bytes", Change::Copy, 8, 8, true, 1);
+    let swap = TypeConversion::Swap { unit: 4 };
+    place("chunks one by one", TypeConversion::Copy, 0, 4, false, 1);
+    place(
+        "chunks in rows, float32",
+        TypeConversion::Copy,
+        0,
+        4,
+        true,
+        1,
+    );
+    place("chunks in rows, bytes", TypeConversion::Copy, 0, 1, true, 1);
+    place("every second row", TypeConversion::Copy, 0, 4, true, 2);
+    place(
+        "in rows, shuffled, 2 bytes",
+        TypeConversion::Copy,
+        2,
+        2,
+        true,
+        1,
+    );
+    place(
+        "in rows, shuffled, 4 bytes",
+        TypeConversion::Copy,
+        4,
+        4,
+        true,
+        1,
+    );
+    place(
+        "in rows, shuffled, 8 bytes",
+        TypeConversion::Copy,
+        8,
+        8,
+        true,
+        1,
+    );
     place("in rows, big-endian", swap, 0, 4, true, 1);
     place("in rows, shuffled and big-endian", swap, 4, 4, true, 1);
     place(

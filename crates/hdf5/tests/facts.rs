@@ -72,11 +72,7 @@ fn descriptions(turn: &Turn, file: &Path, name: &str, operation: Operation, memo
         options: Options::default(),
         known: Known::default(),
     };
-    let buffer = Buffer {
-        address: memory,
-        memory: Memory::at(memory).unwrap(),
-        is_for_hdf5: false,
-    };
+    let buffer = Buffer::at(memory).unwrap();
     let before = DESCRIBED.load(Ordering::Relaxed);
     // SAFETY: the test has the turn; the memory is as long as the dataset, and outlives the request.
     unsafe {

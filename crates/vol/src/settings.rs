@@ -5,20 +5,12 @@ use std::path::PathBuf;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::options::Options;
 
-/// Whether a write that continues after the call copies its buffer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum WriteCopies {
-    #[default]
-    Auto,
-    Always,
-    Never,
-}
-
 /// The settings in the text after the connector's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConnectorSettings {
     pub(crate) options: Options,
-    pub(crate) copies: WriteCopies,
+    /// Whether a write that continues after the call uses the application's buffer, not a copy.
+    pub(crate) in_place: bool,
     /// The most memory that copies may occupy, in bytes.
     pub(crate) max_memory: Option<u64>,
     /// The file that logs each call that could have continued in the background.
@@ -41,7 +33,7 @@ impl ConnectorSettings {
         };
         let mut others = |key: &str, value: &str| {
             match key {
-                "copy" => settings.copies = copies(value)?,
+                "copy" => settings.in_place = is_in_place(value)?,
                 "max_mem_mb" => settings.max_memory = Some(megabytes(value)?),
                 "log" => settings.log = Some(PathBuf::from(value)),
                 "implicit" => settings.implicit = switch(value)?,
@@ -59,11 +51,11 @@ impl ConnectorSettings {
     }
 }
 
-fn copies(value: &str) -> Result<WriteCopies> {
+/// `auto` is the default, and copies as `always` does.
+fn is_in_place(value: &str) -> Result<bool> {
     match value {
-        "auto" => Ok(WriteCopies::Auto),
-        "always" => Ok(WriteCopies::Always),
-        "never" => Ok(WriteCopies::Never),
+        "auto" | "always" => Ok(false),
+        "never" => Ok(true),
         _ => Err(Error::invalid(format!(
             "option copy must be auto, always or never, not {value:?}"
         ))),
@@ -98,7 +90,7 @@ mod tests {
         let text = "threads=4;copy=never;max_mem_mb=64;log=/tmp/calls;implicit=1";
         let settings = ConnectorSettings::parse(text).unwrap();
         assert_eq!(settings.options.threads, Some(4));
-        assert_eq!(settings.copies, WriteCopies::Never);
+        assert!(settings.in_place);
         assert_eq!(settings.max_memory, Some(64 << 20));
         assert_eq!(settings.log, Some(PathBuf::from("/tmp/calls")));
         assert!(settings.implicit);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use penstock_codec::CodecError;
-use penstock_codec::convert::Change;
+use penstock_codec::convert::TypeConversion;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
@@ -22,7 +22,7 @@ pub struct BoundPlan {
     /// error only when something is read from it.
     pub files: Vec<Result<Arc<File>>>,
     /// Conversion of the moved part of each element.
-    pub change: Change,
+    pub conversion: TypeConversion,
     /// Whether chunks are read with direct I/O, bypassing the page cache.
     pub direct: Direct,
     /// The elements, if they are in memory already.

@@ -1,6 +1,6 @@
 //! Moves elements between a decoded chunk and host memory, in either direction.
 
-use penstock_codec::convert::Change;
+use penstock_codec::convert::TypeConversion;
 
 use super::memory::HostMemory;
 use crate::{BoxAxis, ElementMapping, StridedBox};
@@ -9,7 +9,7 @@ use crate::{BoxAxis, ElementMapping, StridedBox};
 #[derive(Clone, Copy)]
 pub(super) struct Elements<'a> {
     pub mapping: ElementMapping,
-    pub change: &'a Change,
+    pub conversion: &'a TypeConversion,
     pub memory: HostMemory,
 }
 
@@ -27,7 +27,7 @@ impl Elements<'_> {
                         let bytes = count * self.mapping.target;
                         // SAFETY: the jobs' elements are disjoint, and this is their only slice.
                         let target = unsafe { self.memory.slice_mut(row.memory, bytes) };
-                        self.change.run(source, target);
+                        self.conversion.run(source, target);
                     }
                     Inner::Apart(axis) => self.place_row(source, row.memory, axis),
                 }
@@ -46,7 +46,7 @@ impl Elements<'_> {
                         let bytes = count * self.mapping.source;
                         let source = self.memory.slice(row.memory, bytes);
                         let target = &mut target[..(count * self.mapping.target) as usize];
-                        self.change.run(source, target);
+                        self.conversion.run(source, target);
                     }
                     Inner::Apart(axis) => self.gather_row(row.memory, target, axis),
                 }
@@ -59,7 +59,7 @@ impl Elements<'_> {
         let mapping = self.mapping;
         let part = &value[mapping.offset as usize..(mapping.offset + mapping.length) as usize];
         let mut element = vec![0; mapping.target as usize];
-        self.change.run(part, &mut element);
+        self.conversion.run(part, &mut element);
         for strided in boxes {
             for run in strided.runs() {
                 let bytes = run.elements * mapping.target;
@@ -127,7 +127,7 @@ impl Elements<'_> {
     /// All `count` elements at these steps in bytes are valid on both sides: the part to move from
     /// `from` on, and the room for the result from `to` on.
     unsafe fn move_row(&self, from: *const u8, to: *mut u8, count: u64, steps: (isize, isize)) {
-        let copies = matches!(self.change, Change::Copy);
+        let copies = matches!(self.conversion, TypeConversion::Copy);
         let (length, room) = (self.mapping.length as usize, self.mapping.target as usize);
         // SAFETY: upheld by the caller.
         unsafe {
@@ -139,7 +139,7 @@ impl Elements<'_> {
                 16 if copies => copy_row::<[u8; 16]>(from, to, count, steps),
                 _ => {
                     for at in 0..count as isize {
-                        self.change.run(
+                        self.conversion.run(
                             std::slice::from_raw_parts(from.offset(at * steps.0), length),
                             std::slice::from_raw_parts_mut(to.offset(at * steps.1), room),
                         );

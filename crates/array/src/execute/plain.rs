@@ -1,6 +1,6 @@
 //! Transfers that only move bytes in long runs, which the engine carries out without decoding.
 
-use penstock_codec::convert::Change;
+use penstock_codec::convert::TypeConversion;
 use penstock_engine::Extent;
 use penstock_engine::error::Result;
 
@@ -19,7 +19,7 @@ const MOST_EXTENTS: usize = 1 << 20;
 pub fn extents(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
     let plan = &bound.plan;
     let is_plain = plan.pipeline().filters.is_empty()
-        && matches!(bound.change, Change::Copy)
+        && matches!(bound.conversion, TypeConversion::Copy)
         && plan.element().is_whole()
         && !plan.is_in_memory()
         && !plan.is_in_segments();

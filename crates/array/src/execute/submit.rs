@@ -124,12 +124,9 @@ pub unsafe fn submit(
     };
     let options = merged_options(with.options)?;
     let most = options.threads.map_or(cores()?, |n| n as usize);
+    let (start, length) = (start as u64, prepared.length);
     // SAFETY: the caller guarantees that the memory is valid.
-    let host = unsafe { HostMemory::new(start as *mut u8, prepared.length) };
-    let device = DeviceMemory {
-        start: start as u64,
-        length: prepared.length,
-    };
+    let on_host = || unsafe { HostMemory::new(start as *mut u8, length) };
     let mut note = prepared.beforehand.note;
     let has_steps = matches!(kind, TransferKind::Write(..));
     let (task, workers): (Box<dyn Task>, usize) = match kind {
@@ -138,12 +135,13 @@ pub unsafe fn submit(
         }
         TransferKind::Read(plans) => match &memory.context {
             None => {
-                let read = HostRead::new(plans, host);
+                let read = HostRead::new(plans, on_host());
                 let workers = read.workers(most).map_err(named)?;
                 (Box::new(read), workers)
             }
             Some(context) => {
                 let is_held = with.stream.is_some_and(|order| order.before);
+                let device = DeviceMemory { start, length };
                 let mut read = DeviceRead::new(plans, device, context, most, &options, is_held)?;
                 note = note.or(read.note.take());
                 let workers = read.workers(most).map_err(named)?;
@@ -152,9 +150,9 @@ pub unsafe fn submit(
         },
         TransferKind::Write(bound, sink) => {
             let array = match &memory.context {
-                None => Array::Host(host),
+                None => Array::Host(on_host()),
                 Some(context) => Array::Device {
-                    memory: device,
+                    memory: DeviceMemory { start, length },
                     kernels: kernels(context)?,
                     context: Arc::clone(context),
                 },

@@ -47,7 +47,7 @@ pub use number::{Format, Number};
 
 /// What is done to the bytes of numbers between file and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Change {
+pub enum TypeConversion {
     /// The bytes stay as they are.
     Copy,
     /// The bytes of each unit are reversed.
@@ -64,38 +64,38 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl TypeConversion {
     /// What turns numbers of one format into another.
-    pub fn between(from: Format, to: Format) -> Change {
+    pub fn between(from: Format, to: Format) -> TypeConversion {
         let (size, same_size) = (from.size(), from.size() == to.size());
         let is_other_order = from.is_swapped() != to.is_swapped();
         let both_integers = from.number.is_integer() && to.number.is_integer();
         if from.number == to.number || both_integers && same_size && is_other_order {
             return match is_other_order {
-                true => Change::Swap { unit: size },
-                false => Change::Copy,
+                true => TypeConversion::Swap { unit: size },
+                false => TypeConversion::Copy,
             };
         }
-        Change::Convert { from, to }
+        TypeConversion::Convert { from, to }
     }
 
     /// Changes numbers that are adjacent on both sides: as many as both slices hold whole.
     pub fn run(&self, source: &[u8], target: &mut [u8]) {
         match self {
-            Change::Copy => {
+            TypeConversion::Copy => {
                 let length = source.len().min(target.len());
                 target[..length].copy_from_slice(&source[..length]);
             }
-            Change::Swap { unit } => swap::run(*unit, source, target),
-            Change::Convert { from, to } => convert(*from, *to, source, target),
+            TypeConversion::Swap { unit } => swap::run(*unit, source, target),
+            TypeConversion::Convert { from, to } => convert(*from, *to, source, target),
         }
     }
 
     /// The bytes that `length` bytes of whole numbers become.
     pub fn size_after(&self, length: usize) -> usize {
         match self {
-            Change::Copy | Change::Swap { .. } => length,
-            Change::Convert { from, to } => length / from.size() * to.size(),
+            TypeConversion::Copy | TypeConversion::Swap { .. } => length,
+            TypeConversion::Convert { from, to } => length / from.size() * to.size(),
         }
     }
 }
@@ -208,17 +208,23 @@ mod tests {
 
     fn one<const S: usize, const T: usize>(from: Format, to: Format, source: [u8; S]) -> [u8; T] {
         let mut target = [0xa5; T];
-        Change::between(from, to).run(&source, &mut target);
+        TypeConversion::between(from, to).run(&source, &mut target);
         target
     }
 
     #[test]
     fn another_byte_order_alone_only_swaps() {
         let (little, big) = (Format::little(Number::F32), Format::big(Number::F32));
-        assert_eq!(Change::between(little, big), Change::Swap { unit: 4 });
-        assert_eq!(Change::between(big, big), Change::Copy);
+        assert_eq!(
+            TypeConversion::between(little, big),
+            TypeConversion::Swap { unit: 4 }
+        );
+        assert_eq!(TypeConversion::between(big, big), TypeConversion::Copy);
         let byte = [Format::little(Number::I8), Format::big(Number::I8)];
-        assert_eq!(Change::between(byte[0], byte[1]), Change::Copy);
+        assert_eq!(
+            TypeConversion::between(byte[0], byte[1]),
+            TypeConversion::Copy
+        );
     }
 
     #[test]
@@ -305,7 +311,7 @@ mod tests {
             let format = |n: usize| Format { number: Number::ALL[n / 2], big: n % 2 == 1 };
             let (from, to) = (format(from), format(to));
             let mut target = vec![0xa5; room];
-            let change = Change::Convert { from, to };
+            let change = TypeConversion::Convert { from, to };
             change.run(&source, &mut target);
             let count = (source.len() / from.size()).min(room / to.size());
             prop_assert!(target[count * to.size()..].iter().all(|byte| *byte == 0xa5));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use penstock_sys::cuda::CUdeviceptr;
 
 use super::{Plain, bytes_of};
-use crate::convert::Change;
+use crate::convert::TypeConversion;
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "placement";
@@ -103,7 +103,7 @@ const WIDEST_SHUFFLED: u64 = 8;
 /// Boxes of elements to be moved in one launch, all with the same change.
 #[derive(Debug)]
 pub struct PlaceTable {
-    change: Change,
+    change: TypeConversion,
     /// Bytes that are wanted of each element.
     length: u64,
     shuffles: Shuffles,
@@ -117,11 +117,11 @@ pub struct PlaceTable {
 impl PlaceTable {
     /// `length` is what is moved of each element, in bytes at the source: whole numbers of the
     /// change.
-    pub fn new(change: Change, length: u64, shuffles: Shuffles) -> Result<PlaceTable> {
+    pub fn new(change: TypeConversion, length: u64, shuffles: Shuffles) -> Result<PlaceTable> {
         let unit = match change {
-            Change::Copy => 1,
-            Change::Swap { unit } => unit as u64,
-            Change::Convert { from, .. } => from.size() as u64,
+            TypeConversion::Copy => 1,
+            TypeConversion::Swap { unit } => unit as u64,
+            TypeConversion::Convert { from, .. } => from.size() as u64,
         };
         if !matches!(unit, 1 | 2 | 4 | 8 | 16) || length == 0 || !length.is_multiple_of(unit) {
             return Err(CodecError::new(
@@ -154,7 +154,7 @@ impl PlaceTable {
 
         let mut axes: Vec<Axis> = axes.iter().copied().filter(|axis| axis.count > 1).collect();
         let mut length = self.length;
-        if self.change == Change::Copy {
+        if self.change == TypeConversion::Copy {
             // Elements without a gap are one long element.
             while let Some(axis) = axes.last()
                 && axis.source_stride == length as i64
@@ -165,12 +165,12 @@ impl PlaceTable {
             }
         }
         let (width, width_after) = match self.change {
-            Change::Copy => {
+            TypeConversion::Copy => {
                 let width = self.copy_width(&source, &target, &axes, length);
                 (width, width)
             }
-            Change::Swap { unit } => (unit as u64, unit as u64),
-            Change::Convert { from, to } => (from.size() as u64, to.size() as u64),
+            TypeConversion::Swap { unit } => (unit as u64, unit as u64),
+            TypeConversion::Convert { from, to } => (from.size() as u64, to.size() as u64),
         };
         axes.push(Axis {
             count: length / width,
@@ -247,9 +247,9 @@ impl PlaceTable {
     pub(super) fn launch(&self, at: CUdeviceptr) -> Option<PlaceLaunch> {
         let (mut from, mut to, mut from_big, mut to_big) = (0, 0, 0, 0);
         let change = match self.change {
-            Change::Copy => 0,
-            Change::Swap { .. } => 1,
-            Change::Convert { from: f, to: t } => {
+            TypeConversion::Copy => 0,
+            TypeConversion::Swap { .. } => 1,
+            TypeConversion::Convert { from: f, to: t } => {
                 (from, to) = (f.number as u32, t.number as u32);
                 (from_big, to_big) = (u32::from(f.is_swapped()), u32::from(t.is_swapped()));
                 2

@@ -1,6 +1,6 @@
 //! The kernel's conversion gives the same bits as that on the CPU, for every pair of formats.
 
-use penstock_codec::convert::{Change, Format, Number};
+use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
 
 use crate::device::{gpu, noise};
@@ -64,8 +64,8 @@ fn numbers_are_converted_to_the_same_bits_as_on_the_cpu() {
                 big: to_big,
             };
             // Not `between`, which would leave out what is a swap.
-            let change = Change::Convert { from, to };
-            if Change::between(from, to) != change {
+            let change = TypeConversion::Convert { from, to };
+            if TypeConversion::between(from, to) != change {
                 continue;
             }
             let target = gpu.buffer(&vec![0; count * to.size()], 0);

@@ -1,6 +1,6 @@
 //! Boxes of elements come out where and as a loop over single elements puts them.
 
-use penstock_codec::convert::{Change, Format, Number};
+use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -27,7 +27,7 @@ struct Box {
 
 #[derive(Clone, Debug)]
 struct Case {
-    change: Change,
+    change: TypeConversion,
     length: usize,
     shuffles: Shuffles,
     boxes: Vec<Box>,
@@ -101,11 +101,11 @@ fn format() -> impl Strategy<Value = Format> {
         .prop_map(|(number, big)| Format { number, big })
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = TypeConversion> {
     prop_oneof![
-        Just(Change::Copy),
-        prop::sample::select(vec![2usize, 4, 8, 16]).prop_map(|unit| Change::Swap { unit }),
-        (format(), format()).prop_map(|(from, to)| Change::Convert { from, to }),
+        Just(TypeConversion::Copy),
+        prop::sample::select(vec![2usize, 4, 8, 16]).prop_map(|unit| TypeConversion::Swap { unit }),
+        (format(), format()).prop_map(|(from, to)| TypeConversion::Convert { from, to }),
     ]
 }
 
@@ -122,9 +122,9 @@ fn case() -> impl Strategy<Value = Case> {
     )
         .prop_flat_map(|(change, numbers, bytes, source, target)| {
             let length = match change {
-                Change::Copy => bytes,
-                Change::Swap { unit } => unit * numbers,
-                Change::Convert { from, .. } => from.size() * numbers,
+                TypeConversion::Copy => bytes,
+                TypeConversion::Swap { unit } => unit * numbers,
+                TypeConversion::Convert { from, .. } => from.size() * numbers,
             };
             let sizes = (length, change.size_after(length));
             let boxes = prop::collection::vec(a_box(sizes, (source, target)), 1..5);
@@ -250,7 +250,7 @@ fn large_boxes_and_thousands_of_small_ones_go_in_one_launch() {
         ..side
     };
     let mut expected = vec![0; bytes.len()];
-    let mut table = PlaceTable::new(Change::Copy, 1, Shuffles::default()).unwrap();
+    let mut table = PlaceTable::new(TypeConversion::Copy, 1, Shuffles::default()).unwrap();
     let run = |count| Axis {
         count,
         source_stride: 1,
@@ -279,7 +279,7 @@ fn large_boxes_and_thousands_of_small_ones_go_in_one_launch() {
 #[test]
 fn a_table_without_boxes_launches_nothing() {
     let Some(gpu) = gpu() else { return };
-    let mut table = PlaceTable::new(Change::Copy, 4, Shuffles::default()).unwrap();
+    let mut table = PlaceTable::new(TypeConversion::Copy, 4, Shuffles::default()).unwrap();
     let none = Axis {
         count: 0,
         source_stride: 4,

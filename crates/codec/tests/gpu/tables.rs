@@ -1,6 +1,6 @@
 //! What a table takes, which needs no GPU.
 
-use penstock_codec::convert::{Change, Format, Number};
+use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
 
 const SIDE: Side = Side {
@@ -19,7 +19,7 @@ fn axis(count: u64, source_stride: i64, target_stride: i64) -> Axis {
 }
 
 fn refusal(source: Side, target: Side, axes: &[Axis]) -> Option<String> {
-    let change = Change::Convert {
+    let change = TypeConversion::Convert {
         from: Format::little(Number::F64),
         to: Format::little(Number::F32),
     };
@@ -82,15 +82,15 @@ fn more_shuffled_elements_than_the_chunk_has_are_refused() {
 
 #[test]
 fn elements_that_are_no_whole_numbers_are_refused() {
-    let swap = Change::Swap { unit: 4 };
-    for (change, length) in [(swap, 6), (swap, 0), (Change::Swap { unit: 3 }, 3)] {
+    let swap = TypeConversion::Swap { unit: 4 };
+    for (change, length) in [(swap, 6), (swap, 0), (TypeConversion::Swap { unit: 3 }, 3)] {
         assert!(PlaceTable::new(change, length, Shuffles::default()).is_err());
     }
 }
 
 #[test]
 fn boxes_of_one_form_share_their_axes() {
-    let mut table = PlaceTable::new(Change::Copy, 4, Shuffles::default()).unwrap();
+    let mut table = PlaceTable::new(TypeConversion::Copy, 4, Shuffles::default()).unwrap();
     let axes = [axis(5, 80, 40), axis(3, 4, 4)];
     table.push(SIDE, SIDE, &axes).unwrap();
     let one = table.size();

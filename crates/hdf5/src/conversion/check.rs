@@ -6,7 +6,7 @@
 
 use std::ffi::c_void;
 
-use penstock_codec::convert::{Change, Format, Number};
+use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
 
@@ -35,7 +35,7 @@ pub(super) fn holds(
         conversion.element.target,
     ];
     let [source_size, offset, length, target_size] = sizes.map(|size| size as usize);
-    let samples = samples(&conversion.change);
+    let samples = samples(&conversion.values);
     let count = samples.len().div_ceil(length.max(1));
     if source_size.max(target_size).saturating_mul(count) > LARGEST {
         return Ok(false);
@@ -51,7 +51,7 @@ pub(super) fn holds(
         item.iter_mut()
             .zip(values.by_ref())
             .for_each(|(byte, value)| *byte = value);
-        conversion.change.run(item, target);
+        conversion.values.run(item, target);
     }
     let mut theirs = source;
     theirs.resize(count * source_size.max(target_size), 0);
@@ -67,11 +67,11 @@ pub(super) fn holds(
 }
 
 /// Returns the bytes of sample elements, a whole number of numbers.
-fn samples(change: &Change) -> Vec<u8> {
-    match change {
+fn samples(conversion: &TypeConversion) -> Vec<u8> {
+    match conversion {
         // 240 distinct bytes are a whole number of units of any size.
-        Change::Copy | Change::Swap { .. } => (1..=240).collect(),
-        Change::Convert { from, to } => {
+        TypeConversion::Copy | TypeConversion::Swap { .. } => (1..=240).collect(),
+        TypeConversion::Convert { from, to } => {
             let values = match from.number.float_bits() {
                 Some((exponent, mantissa)) => floats(exponent, mantissa, to.number),
                 None => integers(from.number.size() as u32 * 8, to.number),
@@ -166,13 +166,13 @@ mod tests {
     /// Returns the results by the rule for native numbers, or by that for big-endian ones.
     fn results(from: Number, to: Number, big: bool, values: &[u64]) -> Vec<Vec<u8>> {
         let format = |number| Format { number, big };
-        let change = Change::Convert {
+        let conversion = TypeConversion::Convert {
             from: format(from),
             to: format(to),
         };
         let one = |value: &u64| {
             let mut result = vec![0; to.size()];
-            change.run(&bytes(format(from), *value), &mut result);
+            conversion.run(&bytes(format(from), *value), &mut result);
             if big {
                 result.reverse();
             }

@@ -3,7 +3,7 @@
 mod check;
 
 use penstock_array::ElementMapping;
-use penstock_codec::convert::{Change, Format, Number};
+use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::hid_t;
 
@@ -18,7 +18,7 @@ pub struct Conversion {
     /// The part of an element that is moved, and the sizes on both sides.
     pub element: ElementMapping,
     /// The conversion of its numbers.
-    pub change: Change,
+    pub values: TypeConversion,
 }
 
 impl Conversion {
@@ -55,7 +55,7 @@ impl Conversion {
         to: &ElementType,
     ) -> std::result::Result<Conversion, String> {
         let part = part(from, to)?;
-        let memory = part.change.size_after(part.length);
+        let memory = part.values.size_after(part.length);
         if memory != to.size() || memory == 0 {
             return Err(only_hdf5(from, to));
         }
@@ -67,7 +67,7 @@ impl Conversion {
         };
         Ok(Conversion {
             element,
-            change: part.change,
+            values: part.values,
         })
     }
 }
@@ -77,7 +77,7 @@ impl Conversion {
 struct Part {
     offset: usize,
     length: usize,
-    change: Change,
+    values: TypeConversion,
 }
 
 type Found = std::result::Result<Part, String>;
@@ -86,15 +86,15 @@ fn part(from: &ElementType, to: &ElementType) -> Found {
     if let Some(what) = to.only_hdf5() {
         return Err(format!("only HDF5 converts {what}"));
     }
-    let whole = |change| {
+    let whole = |values| {
         Ok(Part {
             offset: 0,
             length: from.size(),
-            change,
+            values,
         })
     };
     if from == to {
-        return whole(Change::Copy);
+        return whole(TypeConversion::Copy);
     }
     match (from, to) {
         (
@@ -109,7 +109,7 @@ fn part(from: &ElementType, to: &ElementType) -> Found {
             if inner.offset != 0 || inner.length != element.size() {
                 return Err("only HDF5 converts fields of compounds in an array".to_owned());
             }
-            whole(inner.change)
+            whole(inner.values)
         }
         (_, ElementType::Compound { size, fields }) => match fields_of(from) {
             Some(from_fields) => fields_part(&from_fields, fields, *size),
@@ -122,10 +122,12 @@ fn part(from: &ElementType, to: &ElementType) -> Found {
             whole(floats(one, other).ok_or_else(|| only_hdf5(from, to))?)
         }
         (ElementType::Bitfield(one), ElementType::Bitfield(other)) if same_bits(one, other) => {
-            whole(Change::Swap { unit: one.size })
+            whole(TypeConversion::Swap { unit: one.size })
         }
         _ => match (number(from), number(to)) {
-            (Some(one), Some(other)) if !is_enumeration(to) => whole(Change::between(one, other)),
+            (Some(one), Some(other)) if !is_enumeration(to) => {
+                whole(TypeConversion::between(one, other))
+            }
             _ => Err(only_hdf5(from, to)),
         },
     }
@@ -152,11 +154,11 @@ fn fields_part(from: &[Field], to: &[Field], size: usize) -> Found {
         let is_next = *offset == covered && part.offset == first.offset + covered;
         // A field whose size the conversion changes would shift those after it.
         let is_alike =
-            part.change == first.change && part.change.size_after(part.length) == part.length;
+            part.values == first.values && part.values.size_after(part.length) == part.length;
         if !is_next || parts.len() > 1 && !is_alike {
             return Err("only HDF5 selects and converts several fields of a compound".to_owned());
         }
-        covered += part.change.size_after(part.length);
+        covered += part.values.size_after(part.length);
     }
     if covered != size {
         return Err("the compound in memory has gaps, which only HDF5 preserves".to_owned());
@@ -164,7 +166,7 @@ fn fields_part(from: &[Field], to: &[Field], size: usize) -> Found {
     Ok(Part {
         offset: first.offset,
         length: parts.iter().map(|(_, part)| part.length).sum(),
-        change: first.change,
+        values: first.values,
     })
 }
 
@@ -187,15 +189,15 @@ fn fields_of(element: &ElementType) -> Option<Vec<Field>> {
     }
 }
 
-fn floats(from: &Float, to: &Float) -> Option<Change> {
+fn floats(from: &Float, to: &Float) -> Option<TypeConversion> {
     if let (Some(from), Some(to)) = (float_format(from), float_format(to)) {
-        return Some(Change::between(from, to));
+        return Some(TypeConversion::between(from, to));
     }
     let is_full = from.layout.bits == from.size * 8;
     let is_same = from.size == to.size && from.layout == to.layout;
     match from.order == to.order {
-        true if is_same => Some(Change::Copy),
-        false if is_same && is_full && from.size == 16 => Some(Change::Swap { unit: 16 }),
+        true if is_same => Some(TypeConversion::Copy),
+        false if is_same && is_full && from.size == 16 => Some(TypeConversion::Swap { unit: 16 }),
         _ => None,
     }
 }

@@ -51,9 +51,14 @@ pub struct Buffer {
     pub address: usize,
     /// The kind of memory there, as the CUDA driver reports it.
     pub memory: Memory,
-    /// Whether HDF5 may access it now: it is in host memory and, for a write, holds its final
-    /// contents.
-    pub is_for_hdf5: bool,
+}
+
+impl Buffer {
+    /// Asks the driver what is at an address.
+    pub fn at(address: usize) -> Result<Buffer> {
+        let memory = Memory::at(address)?;
+        Ok(Buffer { address, memory })
+    }
 }
 
 /// Starts a transfer between a dataset and the caller's memory, after those with which it
@@ -76,7 +81,10 @@ pub unsafe fn start(
             // SAFETY: as above.
             unsafe { pointers::refuse(hdf5, transfer.memory_type)? };
         }
-        let host = match buffer.is_for_hdf5 {
+        // HDF5 may access it now if the CPU can. After a stream it is neither there to be written yet,
+        // nor may it be filled.
+        let is_after = with.stream.is_some_and(|order| order.after);
+        let host = match buffer.memory.context.is_none() && !is_after {
             true => buffer.address as *mut u8,
             false => std::ptr::null_mut(),
         };
@@ -119,8 +127,12 @@ unsafe fn prepare_in_order(
         Operation::Write => Access::Write,
     };
     let info = transfer.info(session)?;
-    let place = (transfer.dataset, transfer.file_space);
-    let set = access_set(session, place, &info, access)?;
+    let set = access_set(
+        session,
+        (transfer.dataset, transfer.file_space),
+        &info,
+        access,
+    )?;
     // A pending operation may have allocated the storage.
     let is_current = set.as_ref().is_none_or(|set| finish_before(hdf5, set) == 0);
     let by_hdf5 = by_hdf5(set.as_ref(), access);

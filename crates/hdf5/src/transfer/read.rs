@@ -9,7 +9,7 @@ use std::sync::Arc;
 use penstock_array::execute::{BoundPlan, Given, PreparedTransfer, TransferKind};
 use penstock_array::{MemoryLayout, Plan, Selection};
 use penstock_codec::Pipeline;
-use penstock_codec::convert::Change;
+use penstock_codec::convert::TypeConversion;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::{Access, File};
@@ -87,7 +87,7 @@ pub(super) fn plan(
     let bound = BoundPlan {
         plan: Arc::new(plan),
         files: transfer.files(info)?,
-        change: conversion.change,
+        conversion: conversion.values,
         direct: direct(&transfer.options),
         given: None,
     };
@@ -138,7 +138,7 @@ fn virtual_parts(
             return Some(*conversion);
         }
         let found = Conversion::between(element, &memory_type).ok()?;
-        (!matches!(found.change, Change::Convert { .. })).then_some(found)
+        (!matches!(found.values, TypeConversion::Convert { .. })).then_some(found)
     };
     let mapping = |element: &ElementType| conversion_of(element).map(|found| found.element);
     let parts = match resolve(session, transfer.dataset, info, selection, memory, &mapping)? {
@@ -171,11 +171,12 @@ fn virtual_parts(
                 (vec![Ok(file)], None)
             }
         };
-        let change = conversion_of(&part.info.element).map_or(Change::Copy, |found| found.change);
+        let conversion =
+            conversion_of(&part.info.element).map_or(TypeConversion::Copy, |found| found.values);
         let bound = BoundPlan {
             plan: part.plan,
             files,
-            change,
+            conversion,
             direct: direct(&transfer.options),
             given,
         };

@@ -14,7 +14,7 @@ use penstock_array::execute::{
 use penstock_array::{
     ElementMapping, MemoryLayout, Plan, Selection, StoredArray, match_selections,
 };
-use penstock_codec::convert::Change;
+use penstock_codec::convert::TypeConversion;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
@@ -87,7 +87,7 @@ pub(super) unsafe fn prepare(
     let bound = BoundPlan {
         plan: Arc::new(plan),
         files: Vec::new(),
-        change: Change::Copy,
+        conversion: TypeConversion::Copy,
         direct: Direct::Never,
         given,
     };

@@ -62,7 +62,7 @@ pub(super) fn plan(
     let file_type = unsafe { (session.hdf5.H5Dget_type)(transfer.dataset) };
     let file_type = session.own(file_type, session.hdf5.H5Tclose, "get the element type")?;
     let found = Conversion::find(session, transfer.memory_type, file_type.get())?;
-    let Conversion { element, change } = match found {
+    let Conversion { element, values } = match found {
         Ok(found) => found,
         Err(why) => return refused(why),
     };
@@ -102,7 +102,7 @@ pub(super) fn plan(
     let bound = BoundPlan {
         plan: Arc::new(plan),
         files: vec![Ok(Arc::clone(&opened))],
-        change,
+        conversion: values,
         direct: direct(&transfer.options),
         given: None,
     };

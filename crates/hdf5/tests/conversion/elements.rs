@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use penstock_codec::convert::{Change, Format, Number};
+use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_hdf5::Conversion;
 use penstock_sys::hdf5::{H5P_DEFAULT, H5T_PERS_HARD, Hdf5, hid_t};
 
@@ -33,7 +33,7 @@ fn convert(setting: &Setting, from: &Type<'_>, to: &Type<'_>) -> Conversion {
     let source: Vec<u8> = (1..=255).cycle().take(COUNT * stored).collect();
     let mut ours = vec![0; COUNT * memory];
     for (element, target) in source.chunks(stored).zip(ours.chunks_mut(memory)) {
-        found.change.run(&element[offset..offset + length], target);
+        found.values.run(&element[offset..offset + length], target);
     }
     let mut theirs = source;
     theirs.resize(COUNT * stored.max(memory), 0);
@@ -62,7 +62,7 @@ fn all_pairs_of_numbers_are_converted_without_hdf5() {
                 && !from.number.is_integer()
                 && !to.number.is_integer();
             match found {
-                Ok(found) => assert_eq!(found.change, Change::between(*from, *to)),
+                Ok(found) => assert_eq!(found.values, TypeConversion::between(*from, *to)),
                 Err(reason) => assert!(may_differ, "{from:?} to {to:?}: {reason}"),
             }
         }
@@ -90,7 +90,7 @@ fn one_field_of_a_compound_is_a_part_of_its_element() {
     let memory = Type::compound(hdf5, 8, &[("inner", 0, &wanted)]);
     let found = convert(turn.setting, &file, &memory);
     assert_eq!((found.element.offset, found.element.length), (6, 8));
-    assert_eq!(found.change, Change::Swap { unit: 8 });
+    assert_eq!(found.values, TypeConversion::Swap { unit: 8 });
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn neighbouring_fields_are_one_part() {
     let memory = Type::compound(hdf5, 8, &[("c", 4, &number), ("b", 0, &number)]);
     let found = convert(turn.setting, &file, &memory);
     assert_eq!((found.element.offset, found.element.length), (4, 8));
-    assert_eq!(found.change, Change::Copy);
+    assert_eq!(found.values, TypeConversion::Copy);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn parts_of_complex_numbers_are_converted_each() {
     };
     let single = complex(F32);
     let found = convert(turn.setting, &complex(Format::big(Number::F32)), &single);
-    assert_eq!(found.change, Change::Swap { unit: 4 });
+    assert_eq!(found.values, TypeConversion::Swap { unit: 4 });
     let found = convert(turn.setting, &single, &complex(Format::little(Number::F64)));
     assert_eq!(found.element.target, 16);
     let imaginary = Type::compound(hdf5, 4, &[("i", 0, &Type::number(hdf5, F32))]);
@@ -165,7 +165,7 @@ fn complex_numbers_of_hdf5s_own_class_are_converted_by_part() {
     let [big, little, double] =
         ["F32BE", "F32LE", "F64LE"].map(|of| Type::copy(hdf5, &format!("COMPLEX_IEEE_{of}")));
     let found = convert(turn.setting, &big, &little);
-    assert_eq!(found.change, Change::Swap { unit: 4 });
+    assert_eq!(found.values, TypeConversion::Swap { unit: 4 });
     let found = convert(turn.setting, &little, &double);
     assert_eq!((found.element.length, found.element.target), (8, 16));
 }
@@ -176,7 +176,7 @@ fn bit_fields_change_their_order_but_never_become_numbers() {
     let hdf5 = &turn.setting.hdf5;
     let [big, little] = ["STD_B16BE", "STD_B16LE"].map(|name| Type::copy(hdf5, name));
     let found = convert(turn.setting, &big, &little);
-    assert_eq!(found.change, Change::Swap { unit: 2 });
+    assert_eq!(found.values, TypeConversion::Swap { unit: 2 });
     let number = Type::number(hdf5, I32);
     assert!(find(turn.setting, &little, &number).is_err());
 }
@@ -202,8 +202,8 @@ fn an_enumeration_is_copied_or_becomes_its_number() {
     let other = Type::enumeration(hdf5, &[("NO", 0), ("YES", 1)]);
     let number = Type::number(hdf5, I32);
     assert_eq!(
-        convert(turn.setting, &boolean, &boolean).change,
-        Change::Copy
+        convert(turn.setting, &boolean, &boolean).values,
+        TypeConversion::Copy
     );
     assert_eq!(convert(turn.setting, &other, &number).element.target, 4);
     assert!(find(turn.setting, &boolean, &other).is_err());
@@ -215,7 +215,10 @@ fn strings_of_another_size_are_for_hdf5() {
     let Some(turn) = turn() else { return };
     let hdf5 = &turn.setting.hdf5;
     let (short, long) = (Type::string(hdf5, 3), Type::string(hdf5, 5));
-    assert_eq!(convert(turn.setting, &short, &short).change, Change::Copy);
+    assert_eq!(
+        convert(turn.setting, &short, &short).values,
+        TypeConversion::Copy
+    );
     let reason = find(turn.setting, &short, &long).unwrap_err();
     assert!(reason.contains("strings of 3 bytes"), "{reason}");
 }

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use penstock_codec::convert::{Change, Format, Number};
+use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_sys::hdf5::H5P_DEFAULT;
 
 use crate::common::{Setting, turn};
@@ -119,9 +119,9 @@ fn check_sources(is_wanted: impl Fn(Number) -> bool) {
 }
 
 fn check(setting: &Setting, from: Format, to: Format, source: &[u8]) {
-    let change = Change::between(from, to);
-    let mut ours = vec![0xa5; change.size_after(source.len())];
-    change.run(source, &mut ours);
+    let conversion = TypeConversion::between(from, to);
+    let mut ours = vec![0xa5; conversion.size_after(source.len())];
+    conversion.run(source, &mut ours);
     let theirs = by_hdf5(setting, from, to, source);
     assert_eq!(ours.len(), theirs.len());
     if ours == theirs || is_wrong_in_1_14(setting, from, to) {

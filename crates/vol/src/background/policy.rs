@@ -11,7 +11,7 @@ use penstock_engine::options::Options;
 
 use super::budget::default_limit;
 use super::log::{Execution, Log};
-use crate::settings::{ConnectorSettings, WriteCopies};
+use crate::settings::ConnectorSettings;
 use penstock_hdf5::transfer::conflicts::Failures;
 
 /// When a submitted operation begins, unless the application waits for it earlier: at once, or when the
@@ -80,7 +80,7 @@ impl Policy {
 
     /// Whether a write that continues after the call copies its buffer.
     pub(crate) fn copies_writes(&self) -> bool {
-        self.settings.copies != WriteCopies::Never
+        !self.settings.in_place
     }
 }
 

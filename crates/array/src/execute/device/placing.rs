@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use penstock_codec::convert::Change;
+use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::{Axis, GpuError, Kernels, PlaceTable, Shuffles, Side};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::gpu::Context;
@@ -37,12 +37,16 @@ pub(crate) fn gpu_failed(error: penstock_codec::CodecError) -> Error {
         .remedy("read with decode=cpu, and check that nvCOMP supports the CUDA driver")
 }
 
-pub(crate) fn table(change: Change, element: &ElementMapping, shuffled: u32) -> Result<PlaceTable> {
+pub(crate) fn table(
+    conversion: TypeConversion,
+    element: &ElementMapping,
+    shuffled: u32,
+) -> Result<PlaceTable> {
     let shuffles = Shuffles {
         source: shuffled,
         target: 0,
     };
-    PlaceTable::new(change, element.length, shuffles).map_err(internal)
+    PlaceTable::new(conversion, element.length, shuffles).map_err(internal)
 }
 
 /// Returns an internal error: a plan's numbers were checked when it was made.

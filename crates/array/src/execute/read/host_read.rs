@@ -1,6 +1,6 @@
 //! Reads into host memory: each worker takes chunks from the file to their destination.
 
-use penstock_codec::convert::Change;
+use penstock_codec::convert::TypeConversion;
 use penstock_codec::{CodecError, Scratch};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
@@ -86,7 +86,7 @@ impl HostRead {
         let bound = &self.plans[number];
         Elements {
             mapping: bound.plan.element(),
-            change: &bound.change,
+            conversion: &bound.conversion,
             memory: self.memory,
         }
     }
@@ -129,7 +129,7 @@ impl HostRead {
         bound.refuse_bomb(job)?;
         let pipeline = &bound.plan.pipeline();
         match job.whole(&bound.plan) {
-            Some(target) if matches!(bound.change, Change::Copy) => {
+            Some(target) if matches!(bound.conversion, TypeConversion::Copy) => {
                 // SAFETY: the jobs' elements are disjoint, and this is their only slice.
                 let output = unsafe { self.memory.slice_mut(target, job.decoded_size) };
                 pipeline

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use penstock_codec::convert::Change;
+use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::{Axis, Kernels, PlaceTable, Shuffles, Side};
 use penstock_engine::error::Result;
 use penstock_engine::gpu::{Context, Direction, Lent};
@@ -62,8 +62,8 @@ impl<'a> DeviceGather<'a> {
         kernels: &'a Kernels,
         share: &'a Share<'a>,
     ) -> Result<DeviceGather<'a>> {
-        let change = bound.change;
-        let table = PlaceTable::new(change, bound.plan.element().length, Shuffles::default());
+        let conversion = bound.conversion;
+        let table = PlaceTable::new(conversion, bound.plan.element().length, Shuffles::default());
         Ok(DeviceGather {
             lent: Lent::new(context)?,
             bound,
@@ -159,7 +159,7 @@ impl<'a> DeviceGather<'a> {
     /// Queues all work that brings chunks to a free slot.
     fn begin(&mut self, batch: Vec<Numbered>, landing: usize) -> Result<Arriving> {
         let plan = &self.bound.plan;
-        let is_copy = matches!(self.bound.change, Change::Copy);
+        let is_copy = matches!(self.bound.conversion, TypeConversion::Copy);
         let sizes = batch.iter().map(|n| n.changed.job.decoded_size as usize);
         let mut used = 0;
         let places: Vec<usize> = sizes

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_codec::convert::Change;
+use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::Kernels;
 use penstock_engine::error::Result;
 use penstock_engine::gpu::Context;
@@ -92,7 +92,8 @@ fn from_host(
 ) -> Result<()> {
     let changed = &numbered.changed;
     let job = &changed.job;
-    let is_plain = matches!(bound.change, Change::Copy) && changed.before == Before::Nothing;
+    let is_plain =
+        matches!(bound.conversion, TypeConversion::Copy) && changed.before == Before::Nothing;
     if let (true, Some(at)) = (is_plain, job.whole(&bound.plan)) {
         let filled = Filled {
             bytes: memory.slice(at, job.decoded_size),
@@ -103,7 +104,7 @@ fn from_host(
         let bytes = bound.before(changed, share.counters(), room)?;
         let elements = Elements {
             mapping: bound.plan.element(),
-            change: &bound.change,
+            conversion: &bound.conversion,
             memory,
         };
         elements.gather(job.boxes(&bound.plan), bytes);

@@ -82,7 +82,7 @@ impl GpuFilters {
     fn place(&self, job: &ChunkJob, bound: &BoundPlan) -> Option<u64> {
         let fits = self.method == Method::Deflate
             && job.decoded_size >= IN_PLACE_FROM
-            && bound.change.size_after(job.decoded_size as usize) as u64 == job.decoded_size;
+            && bound.conversion.size_after(job.decoded_size as usize) as u64 == job.decoded_size;
         fits.then(|| job.whole(&bound.plan)).flatten()
     }
 }

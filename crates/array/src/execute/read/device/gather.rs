@@ -1,7 +1,7 @@
 //! Gathers the boxes of a decoded chunk on the CPU in the order of their places, so that the fewest
 //! possible copies bring them there.
 
-use penstock_codec::convert::Change;
+use penstock_codec::convert::TypeConversion;
 
 use crate::ElementMapping;
 use crate::StridedBox;
@@ -74,7 +74,7 @@ impl Gathering {
     }
 
     /// Gathers the elements contiguously.
-    pub(super) fn gather(&self, change: &Change, chunk: &[u8], dense: &mut [u8]) {
+    pub(super) fn gather(&self, conversion: &TypeConversion, chunk: &[u8], dense: &mut [u8]) {
         let Some((inner, outer)) = self.axes.split_last() else {
             return;
         };
@@ -87,12 +87,12 @@ impl Gathering {
         for (start, row) in starts.zip(dense.chunks_exact_mut(row_bytes)) {
             if is_run {
                 let run = &chunk[start as usize..][..(inner.count * element.source) as usize];
-                change.run(run, row);
+                conversion.run(run, row);
                 continue;
             }
             for (at, to) in row.chunks_exact_mut(element.target as usize).enumerate() {
                 let from = start + at as i64 * inner.source + element.offset as i64;
-                change.run(&chunk[from as usize..][..element.length as usize], to);
+                conversion.run(&chunk[from as usize..][..element.length as usize], to);
             }
         }
     }
@@ -183,7 +183,7 @@ mod tests {
 
     fn gathered(gathering: &Gathering) -> Vec<u8> {
         let mut dense = vec![0; gathering.bytes() as usize];
-        gathering.gather(&Change::Copy, &[1, 2, 3, 4, 5, 6], &mut dense);
+        gathering.gather(&TypeConversion::Copy, &[1, 2, 3, 4, 5, 6], &mut dense);
         dense
     }
 

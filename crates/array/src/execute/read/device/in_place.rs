@@ -1,7 +1,7 @@
 //! Chunks that the GPU has decoded in their places in the destination, but which must still be
 //! unshuffled or converted: they pass through temporary memory, a few at a time.
 
-use penstock_codec::convert::Change;
+use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
 use penstock_engine::error::Result;
 
@@ -25,7 +25,8 @@ impl<'a> InPlace<'a> {
     pub(super) fn new(task: &'a DeviceRead, batch: &'a GpuBatch, entries: &[Entry]) -> InPlace<'a> {
         let bound = &task.plans[batch.plan];
         let is_done = |job: usize| {
-            bound.change == Change::Copy && task.shuffled(batch.plan, &batch.jobs[job]) == 0
+            bound.conversion == TypeConversion::Copy
+                && task.shuffled(batch.plan, &batch.jobs[job]) == 0
         };
         let jobs = entries.iter().map(|entry| entry.job);
         let jobs = jobs.filter(|job| batch.outputs[*job].in_place && !is_done(*job));
@@ -56,10 +57,10 @@ impl<'a> InPlace<'a> {
             if used + self.size(*job) > room {
                 let bound = &self.task.plans[self.batch.plan];
                 let shuffled = self.task.shuffles[self.batch.plan];
-                let out = PlaceTable::new(Change::Copy, 1, Shuffles::default());
+                let out = PlaceTable::new(TypeConversion::Copy, 1, Shuffles::default());
                 tables.push(out.map_err(placing::internal)?);
                 let element = bound.plan.element();
-                tables.push(placing::table(bound.change, &element, shuffled)?);
+                tables.push(placing::table(bound.conversion, &element, shuffled)?);
                 used = 0;
             }
             if let [.., out, back] = tables.as_mut_slice() {

@@ -186,7 +186,7 @@ impl<'a, 'b> Loader<'a, 'b> {
         let table = match self.found.places.last_mut() {
             Some(table) => table,
             None => {
-                let made = placing::table(bound.change, &element, task.shuffles[batch.plan])?;
+                let made = placing::table(bound.conversion, &element, task.shuffles[batch.plan])?;
                 self.found.places.push(made);
                 &mut self.found.places[0]
             }

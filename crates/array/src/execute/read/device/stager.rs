@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use penstock_codec::convert::Change;
+use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::PlaceTable;
 use penstock_codec::{CodecError, Scratch as CodecScratch};
 use penstock_engine::error::Result;
@@ -201,7 +201,7 @@ impl<'a> Stager<'a> {
                 let bytes = gathering.bytes() as usize;
                 let mut at = self.room(number, bytes, lent)?;
                 let slot = &mut self.slots.bytes()[at..at + bytes];
-                gathering.gather(&bound.change, chunk, slot);
+                gathering.gather(&bound.conversion, chunk, slot);
                 for rows in gathering.copies() {
                     let next = at + (rows.width * rows.rows) as usize;
                     self.copies.push(Copies { from: at, rows });
@@ -285,7 +285,7 @@ impl<'a> Stager<'a> {
                             .chunks_exact_mut(element.target as usize)
                             .take(most as usize)
                         {
-                            bound.change.run(part, to);
+                            bound.conversion.run(part, to);
                         }
                     }
                     let rows = Rows {
@@ -310,7 +310,10 @@ impl<'a> Stager<'a> {
             Some(made) => made,
             None => {
                 let (element, shuffled) = (bound.plan.element(), self.task.shuffles[number]);
-                (number, placing::table(bound.change, &element, shuffled)?)
+                (
+                    number,
+                    placing::table(bound.conversion, &element, shuffled)?,
+                )
             }
         };
         Ok(&mut self.table.insert(made).1)
@@ -402,8 +405,8 @@ impl<'a> Stager<'a> {
 
 /// Returns the place of a chunk that goes there contiguously and unchanged.
 fn whole(bound: &BoundPlan, job: &ChunkJob) -> Option<u64> {
-    match bound.change {
-        Change::Copy => job.whole(&bound.plan),
+    match bound.conversion {
+        TypeConversion::Copy => job.whole(&bound.plan),
         _ => None,
     }
 }
