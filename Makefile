@@ -11,8 +11,8 @@ PYTEST := $(BIN)/python -m pytest
 
 # The parts of `make test`, those that take longest first; each can be made by itself. As many run side
 # by side as LANES says, and what a part prints comes in one piece when it ends.
-PARTS := test-sanitize test-fuzz test-rust test-loom build-hdf5 lint test-hdf5 test-standin \
-	test-python test-faults test-programs test-packaging test-c
+PARTS := test-sanitize test-fuzz build-rust test-loom build-hdf5 lint test-standin test-hdf5-host \
+	test-python test-rust test-hdf5-device test-faults test-programs test-packaging test-c
 LANES ?= 2
 
 # Only these run make again. Cargo and CMake would take what make tells make for their own.
@@ -20,7 +20,7 @@ ifeq ($(filter test test-long,$(MAKECMDGOALS)),)
 unexport MAKEFLAGS MFLAGS
 endif
 
-.PHONY: build build-rust demo test test-long fmt standin clean $(PARTS) test-memory test-legate
+.PHONY: build build-rust demo test test-long fmt standin clean $(PARTS) test-hdf5 test-memory test-legate
 
 build: $(INSTALLED)
 
@@ -87,7 +87,7 @@ test-loom:
 test-sanitize:
 	scripts/sanitize
 
-# PENSTOCK_FUZZ_SECONDS for each target, 3 if it is not set.
+# PENSTOCK_FUZZ_SECONDS for each target, 5 if it is not set.
 test-fuzz:
 	scripts/fuzz
 
@@ -114,8 +114,12 @@ build-hdf5: build
 
 # The driver on HDF5 1.14.4 and 2.2.0. What uses device memory runs on the stand-in, whether or not
 # there is a GPU.
-test-hdf5: build build-hdf5 standin
+test-hdf5: test-hdf5-host test-hdf5-device
+
+test-hdf5-host: build build-hdf5 standin
 	$(PYTEST) tests/hdf5
+
+test-hdf5-device: build build-hdf5 standin
 	scripts/standin-gpu $(PYTEST) tests/hdf5 -k device
 
 test-packaging: build

@@ -1,6 +1,7 @@
 //! Several reads at a time, and reads that are given up.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use penstock_engine::error::Kind;
 use penstock_engine::request::StreamOrder;
@@ -19,8 +20,9 @@ fn sample(turn: &Turn, folder: &tempfile::TempDir, names: &[String]) -> PathBuf 
     write(turn.setting, folder.path(), &[("together.h5", &recipes)]).remove(0)
 }
 
-fn content() -> Vec<u8> {
-    crate::recipe::elements(SHAPE.iter().product())
+fn content() -> &'static [u8] {
+    static CONTENT: OnceLock<Vec<u8>> = OnceLock::new();
+    CONTENT.get_or_init(|| crate::recipe::elements(SHAPE.iter().product()))
 }
 
 #[test]
@@ -147,7 +149,7 @@ fn a_stream_that_waits_for_a_read_finds_it_done() {
             };
             let request = wanted.start(&turn, &memory, options, Some(order)).unwrap();
             finish(&request).unwrap();
-            let mut right = content();
+            let mut right = content().to_vec();
             if first > 0 {
                 right = right
                     .chunks_exact(row as usize)
