@@ -11,9 +11,9 @@ PYTEST := $(BIN)/python -m pytest
 
 # The parts of `make test`, those that take longest first; each can be made by itself. As many run side
 # by side as LANES says, and what a part prints comes in one piece when it ends.
-PARTS := test-sanitize test-fuzz build test-loom test-rust test-standin test-hdf5-host test-python \
-	test-hdf5-device lint test-faults test-programs test-packaging test-c
-LANES ?= 3
+PARTS := test-fuzz test-hdf5-host test-sanitize test-standin test-python test-rust test-hdf5-device \
+	test-loom lint test-faults test-programs test-packaging test-c
+LANES ?= 2
 
 # Only these run make again. Cargo and CMake would take what make tells make for their own.
 ifeq ($(filter test test-long,$(MAKECMDGOALS)),)
