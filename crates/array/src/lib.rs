@@ -85,7 +85,7 @@ pub use chunks::{ChunkGrid, ChunkTable, MAX_RANK, NO_STORAGE, StoredChunk, Table
 pub use plan::{
     Before, Changed, Changes, ChunkJob, ElementMapping, FileRange, FileSegment, FillJob,
     MemoryLayout, NO_FILTERS, Plan, Source, StoredArray, Window, Windows, Work, Works, bytes,
-    in_order, match_selections,
+    in_dataset, in_order, match_selections,
 };
 pub use reserve::{make_room, push};
 pub use selection::{Axis, AxisRun, Run, Selection, push_run};

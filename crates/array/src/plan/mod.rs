@@ -28,7 +28,7 @@ use job::Stored;
 pub use job::{ChunkJob, FileRange, FillJob, Work};
 pub use matched::{in_order, match_selections};
 pub use memory::MemoryLayout;
-pub use stored::{FileSegment, Source, StoredArray, bytes};
+pub use stored::{FileSegment, Source, StoredArray, bytes, in_dataset};
 pub use walk::{Window, Windows, Works};
 
 /// The filter mask that skips every filter.
@@ -63,7 +63,7 @@ impl Plan {
         direction: Operation,
     ) -> Result<Plan> {
         Plan::make(array, selection, memory, element, direction)
-            .map_err(|error| error.about(&format!("dataset {}", array.name)))
+            .map_err(|error| in_dataset(error, &array.name))
     }
 
     fn make(
@@ -313,7 +313,7 @@ impl Plan {
 
     fn find(&self, table: &ChunkTable, chunk: u64) -> Result<Option<StoredChunk>> {
         let found = table.find(chunk);
-        found.map_err(|error| error.about(&format!("dataset {}", self.name)))
+        found.map_err(|error| in_dataset(error, &self.name))
     }
 
     /// Completes the job with its stored bytes; `None` if the chunk is not stored.

@@ -94,3 +94,8 @@ pub fn bytes(name: &str, shape: &[u64], element: u64) -> Result<u64> {
             )
         })
 }
+
+/// Puts the name of a dataset before the cause of an error.
+pub fn in_dataset(error: Error, name: &str) -> Error {
+    error.about(&format!("dataset {name}"))
+}

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
 
-use penstock_array::{ChunkTable, FileSegment, Selection, Source, StoredArray, bytes};
+use penstock_array::{ChunkTable, FileSegment, Selection, Source, StoredArray, bytes, in_dataset};
 use penstock_codec::{Filter, Pipeline};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{
@@ -221,10 +221,6 @@ impl DatasetInfo {
     pub fn name_in(&self, error: Error) -> Error {
         in_dataset(error, &self.name)
     }
-}
-
-pub(crate) fn in_dataset(error: Error, name: &str) -> Error {
-    error.about(&format!("dataset {name}"))
 }
 
 impl FileInfo {

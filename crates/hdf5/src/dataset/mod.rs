@@ -12,5 +12,4 @@ pub use datatype::{
     ByteOrder, Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer,
     Padding,
 };
-pub(crate) use description::in_dataset;
 pub use description::{DatasetInfo, FileInfo, Layout, MappedSelection, VirtualMapping};

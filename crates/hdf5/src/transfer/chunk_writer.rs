@@ -27,9 +27,7 @@ impl ChunkSink for ChunkWriter {
     }
 
     fn finish(&self) -> Result<()> {
-        // SAFETY: as above.
-        let session = unsafe { self.0.session() };
-        self.0.make_durable(&session)
+        self.0.finish_in_step()
     }
 }
 

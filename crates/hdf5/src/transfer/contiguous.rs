@@ -17,13 +17,11 @@ pub(super) struct BlockEnd(pub WrittenDataset);
 
 impl BlockSink for BlockEnd {
     fn finish(&self) -> Result<()> {
-        // SAFETY: the submitter guarantees that HDF5 may be called on the thread of the step.
-        let session = unsafe { self.0.session() };
-        self.0.make_durable(&session)
+        self.0.finish_in_step()
     }
 
     fn end(&self) {
-        // SAFETY: as above.
+        // SAFETY: the submitter guarantees that HDF5 may be called on the thread of the step.
         let session = unsafe { self.0.session() };
         // On failure HDF5 keeps its old data of a dataset that it cannot read either.
         let _ = self.0.refill_sieve(&session);

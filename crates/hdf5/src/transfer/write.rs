@@ -4,7 +4,9 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use penstock_array::execute::{BoundPlan, PreparedTransfer, Sink, TransferKind, extents};
+use penstock_array::execute::{
+    BlockSink, BoundPlan, PreparedTransfer, Sink, TransferKind, extents,
+};
 use penstock_array::{ChunkGrid, ChunkTable, Plan, Selection, TableBuilder};
 use penstock_codec::Pipeline;
 use penstock_engine::error::Result;
@@ -112,12 +114,10 @@ pub(super) fn plan(
             Some(ranges) => TransferKind::Plain {
                 file: opened,
                 ranges,
-                at_end: Some(Box::new(move || {
-                    // SAFETY: a submitter step runs on a thread that may call HDF5.
-                    let session = unsafe { written.session() };
-                    // On failure HDF5 keeps its old data of a dataset that it cannot read either.
-                    let _ = written.refill_sieve(&session);
-                })),
+                at_end: Some({
+                    let end = BlockEnd(written);
+                    Box::new(move || end.end())
+                }),
             },
             None => TransferKind::Write(bound, Sink::Blocks(Box::new(BlockEnd(written)))),
         },

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use penstock_array::in_dataset;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, Hdf5, hid_t};
 
-use crate::dataset::{DatasetInfo, Layout, in_dataset};
+use crate::dataset::{DatasetInfo, Layout};
 use crate::library::Session;
 
 /// The dataset that is written, as HDF5 knows it. The submitter keeps it open.
@@ -53,6 +54,14 @@ impl WrittenDataset {
     pub(super) unsafe fn session(&self) -> Session<'static> {
         // SAFETY: upheld by the caller.
         unsafe { Session::begin(self.hdf5) }
+    }
+
+    /// Ends a write in a submitter step, on whose thread the submitter guarantees that HDF5 may be
+    /// called.
+    pub(super) fn finish_in_step(&self) -> Result<()> {
+        // SAFETY: as just said.
+        let session = unsafe { self.session() };
+        self.make_durable(&session)
     }
 
     /// Flushes HDF5's buffers and syncs the file, if the caller wants durability.

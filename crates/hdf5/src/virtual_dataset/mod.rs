@@ -15,9 +15,9 @@ use penstock_engine::error::{Error, Kind};
 use penstock_sys::hdf5::hid_t;
 
 use crate::dataset::ElementType;
-use crate::dataset::{DatasetInfo, Layout, MappedSelection, VirtualMapping, in_dataset};
+use crate::dataset::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
 use crate::library::Session;
-use penstock_array::{Axis, Selection};
+use penstock_array::{Axis, Selection, in_dataset};
 use penstock_array::{ElementMapping, MemoryLayout, Plan, StoredArray};
 use penstock_engine::file::position::Operation;
 

@@ -15,9 +15,9 @@ use penstock_engine::request::{Remaining, Share, Task};
 
 use super::gather::{Array, Filled};
 use super::queue::{ChangeQueue, Numbered};
-use crate::ChunkJob;
 use crate::execute::bound::BoundPlan;
 use crate::execute::sink::{ChunkSink, ChunkStep, EncodedChunk};
+use crate::{ChunkJob, in_dataset};
 
 /// The task of writing a chunked array.
 pub(crate) struct ChunkWrite {
@@ -156,7 +156,7 @@ impl ChunkWrite {
         let plan = &self.bound.plan;
         let first = plan.first_element(job.chunk);
         let text = format!("the chunk at {first:?} cannot be encoded: {error}");
-        Error::new(Kind::Io, text).about(&format!("dataset {}", plan.name()))
+        in_dataset(Error::new(Kind::Io, text), plan.name())
     }
 
     fn put(&self, number: u64, encoded: Encoded, share: &Share<'_>) {
