@@ -219,15 +219,19 @@ fn folder_of(target: &Path) -> &Path {
 /// A file without a name, if the system can make one and give it a name later. It has the mode of a
 /// new file, since nobody can open it before.
 fn unnamed(folder: &Path) -> io::Result<Option<OwnedFd>> {
-    let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
-    match open_with(folder, flags, 0o666) {
-        Ok(opened) if fs::symlink_metadata(entry_of(opened.as_raw_fd())).is_ok() => {
-            Ok(Some(opened))
-        }
-        Ok(_) => Ok(None),
-        Err(e) if is_unable(&e) || e.raw_os_error() == Some(libc::EISDIR) => Ok(None),
-        Err(e) => Err(e),
+    let flags = libc::O_RDWR | libc::O_CLOEXEC;
+    let opened = match open_with(folder, flags | libc::O_TMPFILE, 0o666) {
+        Ok(opened) => opened,
+        Err(e) if is_unable(&e) || e.raw_os_error() == Some(libc::EISDIR) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let entry = entry_of(opened.as_raw_fd());
+    if fs::symlink_metadata(&entry).is_err() {
+        return Ok(None);
     }
+    // A descriptor keeps O_TMPFILE in its flags, for which cuFile refuses it. A second one is without.
+    // It does not open where the umask denies the owner access; cuFile alone is lost then.
+    Ok(Some(open_fd(&entry, flags).unwrap_or(opened)))
 }
 
 /// Whether a system call failed because the file system lacks the feature.

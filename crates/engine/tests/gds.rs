@@ -18,7 +18,7 @@ use penstock_engine::fault::Fault;
 use penstock_engine::file::position::Operation;
 use penstock_engine::options::Options;
 use penstock_engine::report::{Path, Report};
-use penstock_engine::request::{Order, run};
+use penstock_engine::request::{Order, run, save};
 use penstock_sys::cuda;
 
 const MODES: [&str; 3] = ["p2p", "nvfs", "posix"];
@@ -234,6 +234,26 @@ fn gds_bytes(report: &Report) -> u64 {
 #[test]
 fn auto_takes_cufile_where_it_goes_straight_and_only_there() {
     run_case_in_each_mode("auto_after_gds");
+}
+
+#[test]
+#[ignore = "a case"]
+fn a_save() {
+    let sandbox = Sandbox::new();
+    let content = pattern(300_000, 5);
+    let memory = Place::Device.memory(content.len(), 0);
+    memory.fill(&content);
+    let target = sandbox.path("saved.bin");
+    let set = options("route=gds");
+    // SAFETY: the buffer outlives the call.
+    let report = unsafe { save(&target, memory.address(), content.len() as u64, set) }.unwrap();
+    assert_eq!(gds_bytes(&report), content.len() as u64, "{report:?}");
+    assert!(plain(&target) == content);
+}
+
+#[test]
+fn a_save_takes_the_cufile_route_although_its_file_has_no_name_yet() {
+    run_case_in_each_mode("a_save");
 }
 
 #[test]

@@ -36,6 +36,10 @@ fn try_register(descriptor: i32) -> Result<*mut c_void> {
         return Err(Failure::injected(code));
     }
     let flags = status_flags(descriptor).ok_or(Failure::Operation(CU_FILE_INVALID_VALUE))?;
+    // O_TMPFILE includes O_DIRECTORY.
+    if flags & libc::O_TMPFILE != 0 {
+        return Err(Failure::Operation(CU_FILE_INVALID_FILE_OPEN_FLAG));
+    }
     let access = flags & libc::O_ACCMODE;
     let file = OpenOptions::new()
         .read(access != libc::O_WRONLY)
