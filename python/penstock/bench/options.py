@@ -19,7 +19,10 @@ from .files import DataFile, drop, warm
 from .session import PEERS, Common, RefusedError, measure
 
 SIZE: dict[str, Any] = {"parser": parse_size, "metavar": "SIZE"}
-"""Of an option that is a number of bytes."""
+"""Of an option that is a number of bytes.
+
+The option names its flag: typer 0.27 calls the flag of a parameter ``size`` "--SIZE".
+"""
 
 
 Cache = Annotated[str, typer.Option(help="The file's pages before each run: warm, cold or both.")]

@@ -29,7 +29,7 @@ _KINDS = ("write", "read", "shared-read")
 @benchmark("scaling", "Several GPUs at once, a rank each", iterations=3)
 def scaling(
     session: Session,
-    size: Annotated[int, typer.Option(help="Bytes of a rank.", **SIZE)] = 2 << 30,
+    size: Annotated[int, typer.Option("--size", help="Bytes of a rank.", **SIZE)] = 2 << 30,
     options: Annotated[
         str, typer.Option(help="Of Penstock's driver; empty for its defaults.")
     ] = "",
