@@ -57,6 +57,11 @@ for library in "$PWD"/dist-gpu/lib/libhdf5.so.*; do
 done
 [[ " ${names[*]} " = *[\ :]vfd* || " ${names[*]} " = *bench:* ]] && mkdir -p "$files" && udev_entry "$files"
 
+# DeepSpeed takes numbers only, and this variable may have "9.0a".
+export TORCH_CUDA_ARCH_LIST=${TORCH_CUDA_ARCH_LIST-}
+TORCH_CUDA_ARCH_LIST=${TORCH_CUDA_ARCH_LIST//[a-z]/}
+[[ -n $TORCH_CUDA_ARCH_LIST ]] || unset TORCH_CUDA_ARCH_LIST
+
 # What each of `penstock bench` is asked for, so that all of them take a few minutes each.
 documents_arguments() { # NAME
     local share
@@ -64,13 +69,13 @@ documents_arguments() { # NAME
     case $1 in
         hdf5-read) echo "$files/hdf5-documents.h5 --cache both" ;;
         hdf5-write) echo "--sizes 1000000,100000000,500000000" ;;
-        tensor) echo "--mb_size 1024 -i 5" ;;
-        memory) echo "-t 64KiB,1MiB,16MiB -b 256MiB --cache both -i 2" ;;
+        tensor) echo "--mb_size 1024 -i 3" ;;
+        memory) echo "-t 64KiB,1MiB,16MiB -b 64MiB --cache both -i 3" ;;
         decode) echo "--size 1GiB -i 3" ;;
         small) echo "--file-size 1GiB -i 3" ;;
         plotfile) echo "--bytes 512MiB --compute 0.5 -i 2" ;;
-        vfd) echo "--sizes 64MiB,256MiB,512MiB,1GiB,2GiB --cache both -i 3" ;;
-        vfd-threads) echo "--sizes 64MiB,512MiB --threads 1,2,4,8,16 -i 2" ;;
+        vfd) echo "--sizes 64MiB,256MiB,512MiB,1GiB --cache both -i 3" ;;
+        vfd-threads) echo "--sizes 64MiB,512MiB --threads 1,2,4,8,16 -i 3" ;;
         scaling) echo "--size 2GiB --n_rank $share -i 3" ;;
     esac
 }

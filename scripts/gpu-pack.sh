@@ -5,7 +5,9 @@
 #   scripts/gpu-pack.sh            # Penstock's wheel, and the other wheels if they are not there yet
 #   scripts/gpu-pack.sh --tests    # the tests in Rust and C, too
 #
-# dist-gpu/packed.tar.gz holds all of it: where only that arrives, the gpu-*.sh scripts unpack it.
+# dist-gpu/packed.tar.gz holds all of it but DeepSpeed and the programs in dist-gpu/peers/bin (fio
+# and IOR, built by hand, where they are wanted), which are in dist-gpu/peers.tar.gz. Where only
+# these archives arrive, the gpu-*.sh scripts unpack them.
 #
 # PYTHON names the interpreter here; GPU_PYTHON (default 3.12) the version there.
 set -euo pipefail
@@ -19,22 +21,39 @@ folder=dist-gpu
 mkdir -p "$folder/bin" "$folder/lib" "$folder/hdf5plugin"
 
 # torch, CuPy, h5py, NumPy, pytest, hypothesis, typer and rich are expected on the machine.
-# Not packed: DeepSpeed, which has no wheel and compiles its operators where it runs, and
-# fastsafetensors, whose file format no benchmark reads.
+# fastsafetensors is not packed: no benchmark reads its file format.
 wheels=(cffi pycparser kvikio-cu13 libkvikio-cu13 rapids-logger)
 
-download() { # FOLDER NAME
+download() { # FOLDER NAME...
     # pip matches the platform exactly, so each that is in use has to be named.
     "$PYTHON" -m pip download --quiet --disable-pip-version-check --no-deps \
         --only-binary=:all: --implementation cp --python-version "$version" \
         --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
         --platform manylinux_2_24_x86_64 --platform manylinux_2_17_x86_64 \
-        --platform manylinux2014_x86_64 --dest "$1" "$2"
+        --platform manylinux2014_x86_64 --platform manylinux2010_x86_64 --dest "$1" "${@:2}"
 }
 
 for name in "${wheels[@]}"; do
     compgen -G "$folder/${name//-/_}-*.whl" >/dev/null || download "$folder" "$name"
 done
+
+# DeepSpeed has no wheel of its own, and compiles its operators where it runs, which takes libaio.
+deepspeed_needs=(annotated-types einops hjson msgpack ninja psutil py-cpuinfo pydantic
+    pydantic-core tqdm typing-extensions typing-inspection)
+peers=$folder/peers
+mkdir -p "$peers/bin"
+if ! compgen -G "$peers/deepspeed-*.whl" >/dev/null; then
+    download "$peers" "${deepspeed_needs[@]}"
+    "$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$peers" deepspeed
+fi
+if [[ ! -e $peers/usr/include/libaio.h ]] && command -v apt-get >/dev/null; then
+    unpacked=$(mktemp -d)
+    (cd "$unpacked" && apt-get --quiet=2 download libaio-dev libaio1)
+    for package in "$unpacked"/*.deb; do
+        dpkg --extract "$package" "$peers"
+    done
+    rm -r "$unpacked"
+fi
 
 # Of these wheels only the libraries that are used: whole, they are larger than all that can travel.
 libraries() { # NAME TARGET FILE...
@@ -117,9 +136,10 @@ fi
 archive=$folder/packed.tar.gz
 rm -f "$archive"
 packed=$(mktemp)
-tar czf "$packed" "$folder"
+tar czf "$packed" --exclude="$folder/peers*" "$folder"
 chmod 644 "$packed"
 mv "$packed" "$archive"
+tar czf "$folder/peers.tar.gz" "$peers"
 ls -l "$folder" "$folder"/*/
 size=$(du -sm --apparent-size "$archive" | cut -f1)
 echo "$archive: $size MiB"

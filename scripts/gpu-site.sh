@@ -2,20 +2,34 @@
 # folder of its own, once, and makes Python look there first.
 site=${PENSTOCK_SITE:-/tmp/penstock-site}
 
-if [[ dist-gpu/packed.tar.gz -nt dist-gpu/.unpacked ]]; then
-    tar xzmf dist-gpu/packed.tar.gz
-    touch dist-gpu/.unpacked
-fi
+for archive in dist-gpu/packed.tar.gz dist-gpu/peers.tar.gz; do
+    if [[ $archive -nt $archive.unpacked ]]; then
+        tar xzmf "$archive"
+        touch "$archive.unpacked"
+    fi
+done
 
 # An older folder of this name would hide what was packed since.
 if [[ ! -e $site/.complete || -n $(find dist-gpu -newer "$site/.complete" -name '*.whl') ]]; then
     rm -rf "$site"
+    shopt -s nullglob
+    wheels=(dist-gpu/*.whl dist-gpu/peers/*.whl)
+    shopt -u nullglob
     python3 -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir \
-        --disable-pip-version-check --root-user-action=ignore --target "$site" dist-gpu/*.whl
+        --disable-pip-version-check --root-user-action=ignore --target "$site" "${wheels[@]}"
     touch "$site/.complete"
 fi
 export PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONUNBUFFERED=1
+
+# Programs of peers, and what DeepSpeed compiles its operators with.
+export PATH=$PWD/dist-gpu/peers/bin:$PATH
+aio=$PWD/dist-gpu/peers/usr
+if [[ -d $aio ]]; then
+    export CPATH=$aio/include${CPATH:+:$CPATH}
+    export LIBRARY_PATH=$aio/lib/x86_64-linux-gnu${LIBRARY_PATH:+:$LIBRARY_PATH}
+    export LD_LIBRARY_PATH=$aio/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
 
 # What is packed without its wheel.
 export HDF5_PLUGIN_PATH=${HDF5_PLUGIN_PATH:-$PWD/dist-gpu/hdf5plugin}
