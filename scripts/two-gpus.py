@@ -36,8 +36,6 @@ GRID = [
     *((8, "2MiB", 4), (8, "4MiB", 3), (12, "2MiB", 3), (12, "4MiB", 3)),
 ]
 """Threads, block, slots."""
-_ALONE_AFTER = 1.1
-"""Seconds after which the defaults see that no other GPU is fed any more."""
 _LINK_BYTES = 1 << 30
 _LINK_COPIES = 8
 
@@ -128,8 +126,6 @@ def measure(plan: Plan, rounds: int, end: float) -> dict[Setting, list[tuple[flo
                     # The first round compares bytes, pins slots and does not count.
                     check = "none" if number else "windows"
                     try:
-                        if number and setting == DEFAULT:
-                            time.sleep(_ALONE_AFTER)
                         alone = workers.run(READ, setting, plan.file_size, check=check)
                         both = workers.run(
                             READ, setting, plan.file_size, check=check, count=len(places)

@@ -210,7 +210,7 @@ impl Chooser<'_> {
                     && self.operation == Operation::Read
                     && cached > 0.5 =>
             {
-                Staging::of(context, self.load.bytes, slots, self.engine.cores, alone)
+                Staging::of(context.driver, slots, self.engine.cores, alone)
             }
             _ => alone,
         }

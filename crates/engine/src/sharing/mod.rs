@@ -1,24 +1,20 @@
-//! What the GPUs of a host share: the last-level cache, the memory behind it, and who uses them.
+//! What the GPUs of a host share: the last-level cache and the memory behind it.
 //!
 //! A staged read writes a slot, which the GPU then reads. While all slots stay in the last-level
 //! cache, memory carries only the reads of the page cache; otherwise it carries each byte three
 //! times. One GPU leaves it room for that, and two do not (docs/decisions/0011).
 
-mod active;
 mod cache;
 
 use std::sync::OnceLock;
 
-use crate::gpu::{Context, Driver};
-use active::ActiveReads;
+use crate::gpu::Driver;
 
-/// Cached reads of at least so many bytes keep the link of a GPU busy for long enough to count.
-const COUNTS_FROM: u64 = 16 << 20;
 /// The share of the last-level cache that slots may take; the rest is for the bytes that are read
 /// into them.
 const SHARE: (u64, u64) = (2, 3);
-/// Workers for a GPU while others are being read into: each worker then copies more slowly.
-const MAX_THREADS_IN_COMPANY: usize = 12;
+/// Workers for a GPU of several, whose copies are slower while another GPU is fed.
+const MAX_THREADS_OF_SEVERAL: usize = 10;
 
 /// The GPUs of the host: those on its buses, even if this process sees fewer; otherwise those of
 /// the driver.
@@ -64,45 +60,33 @@ struct Host {
 }
 
 impl Staging {
-    /// The choice for a read of so many bytes from the page cache into the memory of a GPU, with so
-    /// many slots a worker. `alone` is the best for a GPU that shares nothing.
-    pub(crate) fn of(
-        context: &Context,
-        bytes: u64,
-        slots: u32,
-        cores: usize,
-        alone: Staging,
-    ) -> Staging {
+    /// The choice for a read from the page cache into the memory of a GPU, with so many slots a
+    /// worker. `alone` is the best on a host with one GPU.
+    pub(crate) fn of(driver: &Driver, slots: u32, cores: usize, alone: Staging) -> Staging {
         static CACHE: OnceLock<Option<u64>> = OnceLock::new();
         let host = Host {
-            gpus: gpus_of_host(context.driver),
+            gpus: gpus_of_host(driver).max(1),
             cores,
             cache: *CACHE.get_or_init(cache::last_level),
         };
-        let others = match host.gpus {
-            0 | 1 => 0,
-            _ if bytes < COUNTS_FROM => 0,
-            _ => ActiveReads::of_user().begin(context),
-        };
-        host.staging(others, slots, alone)
+        host.staging(slots, alone)
     }
 }
 
 impl Host {
-    fn staging(&self, others: usize, slots: u32, alone: Staging) -> Staging {
-        let threads = match others {
-            0 => alone.threads,
-            _ => (self.cores / (others + 1)).clamp(alone.threads, MAX_THREADS_IN_COMPANY),
+    fn staging(&self, slots: u32, alone: Staging) -> Staging {
+        let (threads, least_block) = match self.gpus {
+            1 => (alone.threads, alone.block / 2),
+            gpus => {
+                let most = MAX_THREADS_OF_SEVERAL.max(alone.threads);
+                let threads = (self.cores / gpus).clamp(alone.threads, most);
+                (threads, alone.block / 4)
+            }
         };
-        // The block does not depend on other GPUs, so that pinned slots keep their sizes.
-        let (most_threads, least_block) = match self.gpus {
-            0 | 1 => (alone.threads, alone.block / 2),
-            _ => (MAX_THREADS_IN_COMPANY, alone.block / 4),
-        };
-        let slots = most_threads as u64 * u64::from(slots.max(1));
+        let slots = threads as u64 * u64::from(slots.max(1));
         let room = self
             .cache
-            .map(|bytes| bytes / SHARE.1 * SHARE.0 / self.gpus.max(1) as u64 / slots);
+            .map(|bytes| bytes / SHARE.1 * SHARE.0 / self.gpus as u64 / slots);
         let block = match room {
             None => alone.block,
             Some(room) => (1 << room.max(1).ilog2()).clamp(least_block, alone.block),
@@ -130,37 +114,34 @@ mod tests {
 
     #[test]
     fn one_gpu_gets_what_is_best_alone() {
-        assert_eq!(host(1, 16, 300).staging(0, 2, ALONE), ALONE);
-        assert_eq!(host(1, 16, 0).staging(0, 2, ALONE), ALONE);
+        assert_eq!(host(1, 16, 300).staging(2, ALONE), ALONE);
+        assert_eq!(host(1, 16, 0).staging(2, ALONE), ALONE);
     }
 
     #[test]
     fn a_small_cache_halves_the_block_of_one_gpu_and_no_more() {
-        let staging = host(1, 16, 16).staging(0, 2, ALONE);
+        let staging = host(1, 16, 16).staging(2, ALONE);
         assert_eq!((staging.threads, staging.block), (8, 4 << 20));
     }
 
     #[test]
     fn slots_of_two_gpus_fit_the_cache_together() {
-        let two = host(2, 32, 300);
-        let alone = two.staging(0, 2, ALONE);
-        assert_eq!((alone.threads, alone.block), (8, 4 << 20));
-        let together = two.staging(1, 2, ALONE);
-        assert_eq!((together.threads, together.block), (12, 4 << 20));
-        let bytes = 2 * 2 * together.threads as u64 * together.block;
+        let two = host(2, 32, 300).staging(2, ALONE);
+        assert_eq!((two.threads, two.block), (10, 4 << 20));
+        let bytes = 2 * 2 * two.threads as u64 * two.block;
         assert!(bytes <= 300 << 20);
     }
 
     #[test]
     fn more_slots_a_worker_are_smaller() {
-        assert_eq!(host(2, 32, 300).staging(1, 4, ALONE).block, 2 << 20);
+        assert_eq!(host(2, 32, 300).staging(4, ALONE).block, 2 << 20);
     }
 
     #[test]
     fn the_workers_of_all_gpus_have_cores_but_none_has_fewer_than_alone() {
-        assert_eq!(host(8, 128, 600).staging(7, 2, ALONE).threads, 12);
-        assert_eq!(host(8, 80, 600).staging(7, 2, ALONE).threads, 10);
-        assert_eq!(host(2, 8, 300).staging(1, 2, ALONE).threads, 8);
+        assert_eq!(host(8, 128, 600).staging(2, ALONE).threads, 10);
+        assert_eq!(host(8, 72, 600).staging(2, ALONE).threads, 9);
+        assert_eq!(host(2, 8, 300).staging(2, ALONE).threads, 8);
     }
 
     #[test]
