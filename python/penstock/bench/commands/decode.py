@@ -38,7 +38,8 @@ def decode(
     chunks: Annotated[
         str, typer.Option(help="Decoded bytes of a chunk, as a list.")
     ] = "64KiB,256KiB,1MiB,4MiB",
-    size: Annotated[int, typer.Option("--size", help="Decoded bytes of a dataset.", **SIZE)] = 1 << 30,
+    size: Annotated[int, typer.Option("--size", help="Decoded bytes of a dataset.", **SIZE)] = 1
+    << 30,
     device: Annotated[str, typer.Option(help=f"Of {', '.join(CHOICES)}.")] = "auto",
 ) -> None:
     """Read compressed float32 (a wave with noise, shuffled; half its size with gzip), cached.

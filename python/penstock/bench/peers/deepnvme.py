@@ -45,14 +45,33 @@ def _handles(place: Place) -> list[tuple[str, Any]]:
     return found
 
 
-def _each(place: Place, made: Callable[[str, Any], Contestant]) -> list[Contestant]:
+def _each(place: Place, array: Any, made: Callable[[str, Any], Contestant]) -> list[Contestant]:
     """A contestant for each handle, by its name."""
-    return [
-        absent(f"{NAME} {kind}", _WORDS, handle)
-        if isinstance(handle, str)
-        else made(f"{NAME} {kind}", handle)
-        for kind, handle in _handles(place)
-    ]
+    found = []
+    for kind, handle in _handles(place):
+        if isinstance(handle, str):
+            found.append(absent(f"{NAME} {kind}", _WORDS, handle))
+            continue
+        contestant = made(f"{NAME} {kind}", handle)
+        if kind == "gds":
+            _pinned_around(contestant, handle, _torch(array))
+        found.append(contestant)
+    return found
+
+
+def _pinned_around(contestant: Contestant, handle: Any, tensor: Any) -> None:
+    """Pin the tensor around each run, since the handle ends the process with one that is not."""
+    before, after = contestant.before, contestant.after
+
+    def pin() -> None:
+        before()
+        handle.pin_device_tensor(tensor)
+
+    def unpin() -> None:
+        handle.unpin_device_tensor(tensor)
+        after()
+
+    contestant.before, contestant.after = pin, unpin
 
 
 def _torch(array: Any) -> Any:
@@ -77,7 +96,7 @@ def loads(
 
         return Contestant(name, _WORDS, nbytes, run, before=before, poison=poison, check=check)
 
-    return _each(place, made)
+    return _each(place, target, made)
 
 
 def stores(
@@ -102,4 +121,4 @@ def stores(
 
         return Contestant(name, _WORDS, nbytes, run, before=before, check=check, after=remove)
 
-    return _each(place, made)
+    return _each(place, array, made)
