@@ -15,8 +15,7 @@ use penstock_engine::refuse_fork;
 use penstock_engine::request::StreamOrder;
 use penstock_hdf5::transfer::conflicts::Access;
 use penstock_hdf5::transfer::{
-    self, Buffer, DatasetTransfer, Known, MemoryShape, wait_for_dataset, wait_for_file,
-    wait_for_path,
+    self, Buffer, DatasetTransfer, MemoryShape, wait_for_dataset, wait_for_file, wait_for_path,
 };
 use penstock_sys::add_library_folders;
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
@@ -200,7 +199,7 @@ unsafe fn submit_array(
             file_space,
             transfer_list: 0,
             options: options::read(options)?,
-            known: Known::default(),
+            file: None,
         };
         let with = SubmitOptions {
             options: transfer.options,
@@ -300,7 +299,7 @@ unsafe fn complete(
             file_space: call.file_space,
             transfer_list: call.transfer,
             options: options::read(options)?,
-            known: Known::default(),
+            file: None,
         };
         let buffer = Buffer::at(call.buffer as usize)?;
         let with = SubmitOptions {

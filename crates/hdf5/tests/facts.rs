@@ -15,7 +15,7 @@ use penstock_engine::allocate;
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::options::Options;
-use penstock_hdf5::transfer::{self, Buffer, DatasetTransfer, Known, MemoryShape};
+use penstock_hdf5::transfer::{self, Buffer, DatasetTransfer, MemoryShape};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5F_ACC_RDWR, H5S_ALL, Hdf5, hid_t};
 
 use common::{Turn, turn};
@@ -70,7 +70,7 @@ fn descriptions(turn: &Turn, file: &Path, name: &str, operation: Operation, memo
         file_space: H5S_ALL,
         transfer_list: 0,
         options: Options::default(),
-        known: Known::default(),
+        file: None,
     };
     let buffer = Buffer::at(memory).unwrap();
     let before = DESCRIBED.load(Ordering::Relaxed);

@@ -12,7 +12,8 @@ use penstock_engine::allocate;
 use penstock_engine::file::position::Operation;
 use penstock_engine::options::Options;
 use penstock_engine::report::{self, Report};
-use penstock_hdf5::transfer::{DatasetTransfer, Known, MemoryShape, prepare};
+use penstock_hdf5::dataset::DatasetInfo;
+use penstock_hdf5::transfer::{DatasetTransfer, MemoryShape, prepare};
 use penstock_sys::hdf5::{
     H5F_ACC_RDONLY, H5F_ACC_RDWR, H5P_DEFAULT, H5S_ALL, H5S_SELECT_SET, hid_t,
 };
@@ -214,7 +215,7 @@ fn ours(
         file_space: space,
         transfer_list: 0,
         options: Options::parse(options).unwrap(),
-        known: Known::default(),
+        file: None,
     };
     let host = match memory.gpu {
         None => memory.address() as *mut u8,
@@ -223,7 +224,8 @@ fn ours(
     // SAFETY: the caller has the turn; the memory is as described, and outlives the request.
     let request = unsafe {
         let session = setting.session();
-        let prepared = prepare(&session, &transfer, host, &|| ()).unwrap();
+        let info = DatasetInfo::read(&session, transfer.dataset).unwrap();
+        let prepared = prepare(&session, &transfer, info, host, &|| ()).unwrap();
         drop(session);
         let with = SubmitOptions {
             options: transfer.options,
@@ -400,10 +402,17 @@ fn a_dataset_that_is_open_for_reading_only_is_refused_in_hdf5s_words() {
             file_space: H5S_ALL,
             transfer_list: 0,
             options: Options::default(),
-            known: Known::default(),
+            file: None,
         };
         let session = setting.session();
-        let refused = prepare(&session, &transfer, elements.as_ptr().cast_mut(), &|| ());
+        let info = DatasetInfo::read(&session, transfer.dataset).unwrap();
+        let refused = prepare(
+            &session,
+            &transfer,
+            info,
+            elements.as_ptr().cast_mut(),
+            &|| (),
+        );
         drop(session);
         (setting.hdf5.H5Tclose)(memory_type);
         refused

@@ -37,7 +37,7 @@ use conflicts::{
 pub use held::Held;
 pub use inside::{inside, is_inside};
 pub use prepare::{Planned, Refused, prepare, prepare_or_refuse};
-pub use request::{DatasetTransfer, Known, MemoryShape};
+pub use request::{DatasetTransfer, MemoryShape};
 pub use touched::{is_cut_off, is_done, rewritten_blocks};
 pub use unresolved::address as unresolved_count;
 pub use wait::{nothing_is_pending, wait_for_dataset, wait_for_file, wait_for_path};
@@ -126,27 +126,24 @@ unsafe fn prepare_in_order(
         Operation::Read => Access::Read,
         Operation::Write => Access::Write,
     };
-    let info = transfer.info(session)?;
+    let mut info = DatasetInfo::read(session, transfer.dataset)?;
     let set = access_set(
         session,
         (transfer.dataset, transfer.file_space),
         &info,
         access,
     )?;
-    // A pending operation may have allocated the storage.
-    let is_current = set.as_ref().is_none_or(|set| finish_before(hdf5, set) == 0);
+    if set.as_ref().is_some_and(|set| finish_before(hdf5, set) > 0) {
+        // A pending operation may have allocated the storage.
+        info = DatasetInfo::read(session, transfer.dataset)?;
+    }
     let by_hdf5 = by_hdf5(set.as_ref(), access);
     let before_hdf5 = || {
         finish_before(hdf5, &by_hdf5);
     };
-    let mut known = Known {
-        info: is_current.then_some(&info),
-        ..transfer.known
-    };
     loop {
-        let transfer = DatasetTransfer { known, ..*transfer };
         // SAFETY: upheld by the caller.
-        let prepared = unsafe { prepare(session, &transfer, host, &before_hdf5)? };
+        let prepared = unsafe { prepare(session, transfer, info, host, &before_hdf5)? };
         let sets = touched::sets(&prepared, set.as_ref(), &by_hdf5);
         // What HDF5 has read during planning was read before these waits, so its conflicts count as
         // well.
@@ -158,7 +155,7 @@ unsafe fn prepare_in_order(
         if waited == 0 || set.is_some() {
             return Ok((prepared, sets));
         }
-        known.info = None;
+        info = DatasetInfo::read(session, transfer.dataset)?;
     }
 }
 

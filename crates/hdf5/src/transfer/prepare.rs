@@ -32,7 +32,7 @@ pub(super) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop>
     Err(Stop::Refused(Refused(why.into())))
 }
 
-/// Plans a transfer. `host` is the buffer if it is in host memory and, for a write, holds its final
+/// Plans a transfer of the dataset that `info` describes. `host` is the buffer if it is in host memory and, for a write, holds its final
 /// contents; else null. What HDF5 must transfer itself goes directly to or from `host`, or through
 /// temporary memory if `host` is null. `before_hdf5` is called before HDF5 reads or writes.
 ///
@@ -41,26 +41,33 @@ pub(super) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop>
 pub unsafe fn prepare(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
+    mut info: DatasetInfo,
     host: *mut u8,
     before_hdf5: &dyn Fn(),
 ) -> Result<PreparedTransfer> {
-    let mut info = transfer.info(session)?;
     match plan(session, transfer, &mut info)? {
         Ok(prepared) => Ok(prepared),
         Err(Refused(why)) => {
             before_hdf5();
             // SAFETY: upheld by the caller.
-            unsafe { through_hdf5::prepare(session, transfer, &info, host, why) }
+            let (kind, memory, moved) =
+                unsafe { through_hdf5::prepare(session, transfer, &info, host)? };
+            let beforehand = Beforehand {
+                moved,
+                by: Path::Hdf5,
+                note: Some(format!("through HDF5 in host memory: {why}")),
+            };
+            Ok(prepared(transfer, &info, kind, &memory, beforehand))
         }
     }
 }
 
-/// Plans a transfer, or returns why only HDF5 can do it.
+/// Plans a transfer of the dataset that `info` describes, or returns why only HDF5 can do it.
 pub fn prepare_or_refuse(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
+    mut info: DatasetInfo,
 ) -> Result<Planned<PreparedTransfer>> {
-    let mut info = transfer.info(session)?;
     if transfer.operation == Operation::Write
         && let Some(why) = write::filter_left_out(session, &info)
     {
@@ -81,18 +88,25 @@ fn plan(
         Operation::Write => write::plan(session, transfer, info),
     };
     match planned {
-        Ok(prepared) => Ok(Ok(prepared)),
+        Ok((kind, memory)) => {
+            let beforehand = Beforehand {
+                moved: 0,
+                by: Path::Hdf5,
+                note: None,
+            };
+            Ok(Ok(prepared(transfer, info, kind, &memory, beforehand)))
+        }
         Err(Stop::Failed(error)) => Err(error),
         Err(Stop::Refused(why)) => Ok(Err(why)),
     }
 }
 
-/// Returns a transfer for which planning has moved no bytes.
-pub(super) fn prepared(
+fn prepared(
     transfer: &DatasetTransfer<'_>,
     info: &DatasetInfo,
-    memory: &MemorySide,
     kind: TransferKind,
+    memory: &MemorySide,
+    beforehand: Beforehand,
 ) -> PreparedTransfer {
     PreparedTransfer {
         kind,
@@ -100,10 +114,6 @@ pub(super) fn prepared(
         low: memory.low,
         length: memory.layout.length,
         path: info.file.name.clone(),
-        beforehand: Beforehand {
-            moved: 0,
-            by: Path::Hdf5,
-            note: None,
-        },
+        beforehand,
     }
 }

@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_array::execute::{BoundPlan, Given, PreparedTransfer, TransferKind};
+use penstock_array::execute::{BoundPlan, Given, TransferKind};
 use penstock_array::{MemoryLayout, Plan, Selection};
 use penstock_codec::Pipeline;
 use penstock_codec::convert::TypeConversion;
@@ -15,8 +15,8 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
 
-use super::prepare::{Stop, prepared, refused};
-use super::request::DatasetTransfer;
+use super::prepare::{Stop, refused};
+use super::request::{DatasetTransfer, MemorySide};
 use super::unfinished;
 use super::up_to_date::{PAGE_BUFFER, direct, flush};
 use crate::conversion::Conversion;
@@ -28,7 +28,7 @@ pub(super) fn plan(
     session: &Session<'_>,
     transfer: &DatasetTransfer<'_>,
     info: &mut DatasetInfo,
-) -> std::result::Result<PreparedTransfer, Stop> {
+) -> std::result::Result<(TransferKind, MemorySide), Stop> {
     if info.is_final() {
         unfinished::refuse(session, transfer.dataset)?;
     }
@@ -42,11 +42,7 @@ pub(super) fn plan(
             info.refresh(session, transfer.dataset)?;
         }
     }
-    // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
-    let file_type = unsafe { (session.hdf5.H5Dget_type)(transfer.dataset) };
-    let file_type = session.own(file_type, session.hdf5.H5Tclose, "get the element type")?;
-    let found = Conversion::find(session, file_type.get(), transfer.memory_type)?;
-    let conversion = match found {
+    let conversion = match transfer.conversion(session)? {
         Ok(found) => found,
         Err(why) => return refused(why),
     };
@@ -55,7 +51,7 @@ pub(super) fn plan(
     }
     let (selection, memory) = transfer.selections(session, info, conversion.element.target)?;
     if selection.is_empty() || info.is_null {
-        return Ok(prepared(transfer, info, &memory, TransferKind::Nothing));
+        return Ok((TransferKind::Nothing, memory));
     }
     match &info.layout {
         Layout::Compact => return refused("the dataset is compact"),
@@ -67,7 +63,7 @@ pub(super) fn plan(
                 true => TransferKind::Nothing,
                 false => TransferKind::Read(parts),
             };
-            return Ok(prepared(transfer, &info, &memory, kind));
+            return Ok((kind, memory));
         }
         _ => {}
     }
@@ -92,8 +88,7 @@ pub(super) fn plan(
         given: None,
     };
     refuse_cut_off(&bound, info)?;
-    let kind = TransferKind::Read(vec![bound]);
-    Ok(prepared(transfer, info, &memory, kind))
+    Ok((TransferKind::Read(vec![bound]), memory))
 }
 
 /// Leaves a read to HDF5 if it extends past the end of the file: HDF5 has allocated that part but
@@ -216,7 +211,7 @@ fn unable_to_open(error: Error) -> Error {
 
 impl DatasetTransfer<'_> {
     fn files(&self, info: &DatasetInfo) -> Result<Vec<Result<Arc<File>>>> {
-        match (&info.layout, self.known.file) {
+        match (&info.layout, self.file) {
             (Layout::External(_), _) | (_, None) => files(info, self.options),
             (_, Some(file)) => Ok(vec![Ok(Arc::clone(file))]),
         }

@@ -10,6 +10,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::options::Options;
 use penstock_sys::hdf5::{H5S_ALL, hid_t};
 
+use crate::conversion::Conversion;
 use crate::dataset::{DatasetInfo, dataspace};
 use crate::library::Session;
 
@@ -44,16 +45,7 @@ pub struct DatasetTransfer<'a> {
     pub transfer_list: hid_t,
     /// Options of the call.
     pub options: Options,
-    /// Facts that the caller already has.
-    pub known: Known<'a>,
-}
-
-/// Facts that need not be queried from HDF5 again.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Known<'a> {
-    /// Current description of the dataset.
-    pub info: Option<&'a DatasetInfo>,
-    /// The dataset's file, opened for the accesses for which HDF5 has opened it.
+    /// The dataset's file, if the caller has opened it for the accesses for which HDF5 has.
     pub file: Option<&'a Arc<File>>,
 }
 
@@ -65,11 +57,17 @@ pub(crate) struct MemorySide {
 }
 
 impl DatasetTransfer<'_> {
-    /// Returns the description of the dataset.
-    pub(crate) fn info(&self, session: &Session<'_>) -> Result<DatasetInfo> {
-        match self.known.info {
-            Some(known) => Ok(known.clone()),
-            None => DatasetInfo::read(session, self.dataset),
+    /// Returns the conversion of the elements, or why HDF5 must convert them.
+    pub(super) fn conversion(
+        &self,
+        session: &Session<'_>,
+    ) -> Result<std::result::Result<Conversion, String>> {
+        // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
+        let file_type = unsafe { (session.hdf5.H5Dget_type)(self.dataset) };
+        let file_type = session.own(file_type, session.hdf5.H5Tclose, "get the element type")?;
+        match self.operation {
+            Operation::Read => Conversion::find(session, file_type.get(), self.memory_type),
+            Operation::Write => Conversion::find(session, self.memory_type, file_type.get()),
         }
     }
 

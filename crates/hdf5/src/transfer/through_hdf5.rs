@@ -8,9 +8,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use penstock_array::execute::{
-    Beforehand, BoundPlan, DenseSink, Given, PreparedTransfer, Sink, TransferKind,
-};
+use penstock_array::execute::{BoundPlan, DenseSink, Given, Sink, TransferKind};
 use penstock_array::{
     ElementMapping, MemoryLayout, Plan, Selection, StoredArray, match_selections,
 };
@@ -23,13 +21,13 @@ use penstock_engine::merged_options;
 use penstock_engine::report::Path;
 use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, hid_t};
 
-use super::prepare::prepared;
 use super::request::{DatasetTransfer, MemoryShape, MemorySide};
 use super::written::WrittenDataset;
 use crate::dataset::{DatasetInfo, ElementType};
 use crate::library::{Id, Session};
 
-/// Lets HDF5 carry out as much as it can immediately. `why` goes into the report.
+/// Lets HDF5 carry out as much as it can immediately. Returns the rest, and the bytes that HDF5 has
+/// moved.
 ///
 /// # Safety
 /// `host` is null or valid for what the transfer describes; for a write it holds its final
@@ -39,20 +37,11 @@ pub(super) unsafe fn prepare(
     transfer: &DatasetTransfer<'_>,
     info: &DatasetInfo,
     host: *mut u8,
-    why: String,
-) -> Result<PreparedTransfer> {
+) -> Result<(TransferKind, MemorySide, u64)> {
     let element = transfer.memory_size(session)?;
     let (selection, memory) = transfer.selections(session, info, element)?;
-    let result = |kind, moved| PreparedTransfer {
-        beforehand: Beforehand {
-            moved,
-            by: Path::Hdf5,
-            note: Some(format!("through HDF5 in host memory: {why}")),
-        },
-        ..prepared(transfer, info, &memory, kind)
-    };
     if selection.is_empty() || info.is_null {
-        return Ok(result(TransferKind::Nothing, 0));
+        return Ok((TransferKind::Nothing, memory, 0));
     }
     let elements = selection.elements().unwrap_or(0);
     let call = LibraryCall::new(session, transfer, info, elements, element)?;
@@ -67,11 +56,12 @@ pub(super) unsafe fn prepare(
         if let Some(space) = space {
             // SAFETY: the caller guarantees that the buffer is as the dataspace describes it.
             unsafe { call.run(session, space.id(), host.cast())? };
-            return Ok(result(TransferKind::Nothing, call.bytes));
+            return Ok((TransferKind::Nothing, memory, call.bytes));
         }
     }
-    let (array, selection, layout) =
-        dense_side(session, transfer, info, selection, &memory, &call)?;
+    let (shape, selection, layout) =
+        dense_side(session, transfer, info, selection, &memory, element)?;
+    let array = StoredArray::in_memory(&info.name, shape, element);
     let mapping = ElementMapping::whole(element);
     if transfer.operation == Operation::Read {
         refuse_more_fields(session, transfer, info)?;
@@ -99,35 +89,33 @@ pub(super) unsafe fn prepare(
             TransferKind::Write(bound, Sink::Dense(Box::new(sink), bytes))
         }
     };
-    Ok(result(kind, 0))
+    Ok((kind, memory, 0))
 }
 
-/// Returns the elements as a dense array in temporary memory, and their mapping to the caller's
-/// memory.
+/// Returns the shape of the elements in temporary memory, what is selected of them, and where it lies
+/// in the caller's memory.
 fn dense_side(
     session: &Session<'_>,
     transfer: &DatasetTransfer<'_>,
     info: &DatasetInfo,
     selection: Selection,
     memory: &MemorySide,
-    call: &LibraryCall,
-) -> Result<(StoredArray, Selection, MemoryLayout)> {
-    let (shape, selection, layout) = match transfer.shape {
+    element: u64,
+) -> Result<(Vec<u64>, Selection, MemoryLayout)> {
+    match transfer.shape {
         MemoryShape::Array { .. } => {
             let shape = selection.shape().unwrap_or_default();
             let all = Selection::all(&shape);
-            (shape, all, memory.layout.clone())
+            Ok((shape, all, memory.layout.clone()))
         }
         MemoryShape::Space(space) => {
-            let shape = vec![call.elements];
+            let shape = vec![selection.elements().unwrap_or(0)];
             let all = Selection::all(&shape);
             let (of_memory, extent) = transfer.memory_selection(session, space, info)?;
-            let (from, layout) = match_selections(&all, &shape, &of_memory, &extent, call.element)?;
-            (shape, from, layout)
+            let (from, layout) = match_selections(&all, &shape, &of_memory, &extent, element)?;
+            Ok((shape, from, layout))
         }
-    };
-    let array = StoredArray::in_memory(&info.name, shape, call.element);
-    Ok((array, selection, layout))
+    }
 }
 
 /// Refuses elements with more fields than the dataset. HDF5 leaves these fields unchanged in
@@ -178,11 +166,8 @@ struct LibraryCall {
     file_space: hid_t,
     transfer_list: hid_t,
     elements: u64,
-    /// Bytes of an element in memory, and of all elements.
-    element: u64,
+    /// Bytes of all elements in memory.
     bytes: u64,
-    /// The file that errors name.
-    path: std::path::PathBuf,
 }
 
 impl LibraryCall {
@@ -216,9 +201,7 @@ impl LibraryCall {
                 own => own,
             },
             elements,
-            element,
             bytes: elements.saturating_mul(element),
-            path: info.file.name.clone(),
         })
     }
 
@@ -242,7 +225,7 @@ impl LibraryCall {
         };
         session
             .check(status, action)
-            .map_err(|error| self.dataset.named(error).in_file(&self.path))?;
+            .map_err(|error| self.dataset.named(error))?;
         self.dataset.make_durable(session)
     }
 

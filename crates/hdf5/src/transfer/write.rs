@@ -4,9 +4,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use penstock_array::execute::{
-    BlockSink, BoundPlan, PreparedTransfer, Sink, TransferKind, extents,
-};
+use penstock_array::execute::{BlockSink, BoundPlan, Sink, TransferKind, extents};
 use penstock_array::{ChunkGrid, ChunkTable, Plan, Selection, TableBuilder};
 use penstock_codec::Pipeline;
 use penstock_engine::error::Result;
@@ -17,8 +15,8 @@ use penstock_sys::hdf5::H5F_SCOPE_LOCAL;
 
 use super::chunk_writer::ChunkWriter;
 use super::contiguous::BlockEnd;
-use super::prepare::{Stop, prepared, refused};
-use super::request::DatasetTransfer;
+use super::prepare::{Stop, refused};
+use super::request::{DatasetTransfer, MemorySide};
 use super::unfinished;
 use super::up_to_date::{PAGE_BUFFER, direct, flush};
 use super::written::WrittenDataset;
@@ -43,7 +41,7 @@ pub(super) fn plan(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
     info: &mut DatasetInfo,
-) -> std::result::Result<PreparedTransfer, Stop> {
+) -> std::result::Result<(TransferKind, MemorySide), Stop> {
     match info.layout {
         Layout::Compact => return refused("the dataset is compact"),
         Layout::Virtual(_) => return refused("the dataset is virtual"),
@@ -60,11 +58,7 @@ pub(super) fn plan(
     if file.page_buffer > 0 {
         return refused(PAGE_BUFFER);
     }
-    // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
-    let file_type = unsafe { (session.hdf5.H5Dget_type)(transfer.dataset) };
-    let file_type = session.own(file_type, session.hdf5.H5Tclose, "get the element type")?;
-    let found = Conversion::find(session, transfer.memory_type, file_type.get())?;
-    let Conversion { element, values } = match found {
+    let Conversion { element, values } = match transfer.conversion(session)? {
         Ok(found) => found,
         Err(why) => return refused(why),
     };
@@ -85,7 +79,7 @@ pub(super) fn plan(
         }
     }
     if selection.is_empty() || info.is_null {
-        return Ok(prepared(transfer, info, &memory, TransferKind::Nothing));
+        return Ok((TransferKind::Nothing, memory));
     }
     let (opened, written) = open(session, transfer, info, descriptor, is_contiguous)?;
     let table = match &info.layout {
@@ -122,7 +116,7 @@ pub(super) fn plan(
             None => TransferKind::Write(bound, Sink::Blocks(Box::new(BlockEnd(written)))),
         },
     };
-    Ok(prepared(transfer, info, &memory, kind))
+    Ok((kind, memory))
 }
 
 /// Opens the file and collects what the write needs of the dataset while it is in flight.
@@ -133,7 +127,7 @@ fn open(
     descriptor: i32,
     writes: bool,
 ) -> Result<(Arc<File>, WrittenDataset)> {
-    let opened = match transfer.known.file {
+    let opened = match transfer.file {
         Some(known) => Arc::clone(known),
         None => {
             let name = &info.file.name;

@@ -1,5 +1,6 @@
 //! The dataset of a write in flight.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_array::in_dataset;
@@ -15,8 +16,9 @@ use crate::library::Session;
 pub(super) struct WrittenDataset {
     pub hdf5: &'static Hdf5,
     pub dataset: hid_t,
-    /// Name in errors.
+    /// Name in errors, and the file's.
     pub name: String,
+    pub path: PathBuf,
     pub shape: Vec<u64>,
     pub max_shape: Vec<Option<u64>>,
     /// Empty if the dataset is not chunked.
@@ -37,6 +39,7 @@ impl WrittenDataset {
             hdf5: session.hdf5,
             dataset,
             name: info.name.clone(),
+            path: info.file.name.clone(),
             shape: info.shape.clone(),
             max_shape: info.max_shape.clone(),
             chunk: match &info.layout {
@@ -76,7 +79,7 @@ impl WrittenDataset {
     }
 
     pub(super) fn named(&self, error: Error) -> Error {
-        in_dataset(error, &self.name)
+        in_dataset(error, &self.name).in_file(&self.path)
     }
 }
 

@@ -10,7 +10,8 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::options::Options;
 use penstock_engine::report::Report;
 use penstock_engine::request::{Request, StreamOrder};
-use penstock_hdf5::transfer::{DatasetTransfer, Known, MemoryShape, prepare};
+use penstock_hdf5::dataset::DatasetInfo;
+use penstock_hdf5::transfer::{DatasetTransfer, MemoryShape, prepare};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5S_ALL, H5S_SELECT_SET, hid_t};
 
 use crate::common::{Setting, Turn};
@@ -181,16 +182,14 @@ impl<'a> Wanted<'a> {
             file_space: self.space(setting, opened.dataset),
             transfer_list: 0,
             options: Options::parse(options).unwrap(),
-            known: Known::default(),
+            file: None,
         };
         // SAFETY: the caller has the turn; the memory is as long as the array.
         let prepared = unsafe {
-            prepare(
-                &setting.session(),
-                &transfer,
-                memory.host(self.first),
-                &|| (),
-            )
+            let session = setting.session();
+            DatasetInfo::read(&session, transfer.dataset).and_then(|info| {
+                prepare(&session, &transfer, info, memory.host(self.first), &|| ())
+            })
         };
         // SAFETY: both are ours to close; H5S_ALL is not closed by a failing call.
         unsafe {

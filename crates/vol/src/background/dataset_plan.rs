@@ -16,7 +16,7 @@ use penstock_array::execute::PreparedTransfer;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::plain_files::options_of;
 use penstock_hdf5::transfer::{
-    DatasetTransfer, Known, MemoryShape, Planned, Refused, is_cut_off, prepare_or_refuse,
+    DatasetTransfer, MemoryShape, Planned, Refused, is_cut_off, prepare_or_refuse,
 };
 
 /// The plan of a transfer of one dataset.
@@ -67,10 +67,7 @@ pub(crate) unsafe fn plan(
         file_space: call.file_spaces[at],
         transfer_list: call.list,
         options,
-        known: Known {
-            info: Some(&info),
-            file: file.as_ref(),
-        },
+        file: file.as_ref(),
     };
     let element = transfer.memory_size(&session)?;
     let mut buffer = call.buffers[at];
@@ -96,7 +93,7 @@ pub(crate) unsafe fn plan(
             _ => touched = touched.map(|range| 0..range.end),
         }
     }
-    let planned = prepare_or_refuse(&session, &transfer)?;
+    let planned = prepare_or_refuse(&session, &transfer, info)?;
     drop(moved);
     let prepared = match planned {
         Ok(prepared) => prepared,
