@@ -10,10 +10,10 @@ use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::H5VL_info_class_t;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::background::Policy;
 use super::calling_library::CallingLibrary;
 use super::configuration::Configuration;
 use super::connector_below::ConnectorBelow;
+use super::policy::Policy;
 use super::settings::ConnectorSettings;
 use super::wrapped::Container;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, c_text, caught, what};

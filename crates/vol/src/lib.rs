@@ -25,12 +25,15 @@ mod host_buffers;
 mod info;
 mod introspect;
 mod link;
+mod log;
 mod object;
+mod policy;
 mod report_order;
 mod request;
 mod settings;
 mod token;
 mod transfer_list;
+mod visit;
 mod wrap;
 mod wrapped;
 
@@ -50,6 +53,7 @@ use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::library::copies::{SLOTS, slot_of};
 use penstock_hdf5::transfer::conflicts::forget_identities;
 use settings::ConnectorSettings;
+use visit::while_closing;
 use wrapped::operate;
 
 /// Some programs conclude from "async" in the name that operations continue after a call.
@@ -71,10 +75,10 @@ forward! {
 unsafe extern "C" fn finish<const SLOT: usize>(_: *mut c_void) {
     let _ = std::panic::catch_unwind(|| {
         if let Some(library) = CallingLibrary::of(SLOT) {
-            background::while_closing(|| background::finish_all(library));
+            while_closing(|| background::finish_all(library));
             // SAFETY: HDF5 calls this function.
             unsafe {
-                background::while_closing(|| request::wait_for_event_sets(library));
+                while_closing(|| request::wait_for_event_sets(library));
                 file::close_all(library);
             }
         }

@@ -16,13 +16,14 @@ use penstock_sys::hdf5::connector::Req;
 use penstock_sys::hdf5::pass_through::Functions;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::background::{
-    self, AsyncOperation, DatasetAccess, Execution, Policy, TemporaryId, TemporaryState,
-};
+use super::background::{self, AsyncOperation, DatasetAccess, TemporaryId, TemporaryState};
 use super::calling_library::Quiet;
 use super::connector_below::ConnectorBelow;
+use super::log::Execution;
+use super::policy::Policy;
 use super::report_order::ReportOrder;
 use super::request;
+use super::visit::Visit;
 use penstock_hdf5::dataset::{DatasetInfo, FileInfo};
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, what};
@@ -413,7 +414,7 @@ pub(crate) unsafe fn operate_or_visit(
     unsafe {
         match visits {
             true => attempt(object, api_call, |under| {
-                let _visit = background::Visit::begin();
+                let _visit = Visit::begin();
                 Ok(call(under))
             }),
             false => operate(object, api_call, call),

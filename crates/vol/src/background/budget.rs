@@ -1,7 +1,6 @@
 //! The memory that copies of pending operations may occupy.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::{cmp, fs};
 
 /// The number of reserved bytes. Each reservation names its limit, because files may have different limits.
 #[derive(Debug, Default)]
@@ -60,22 +59,6 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// The limit if the settings have none: a quarter of the memory that is available now, in bytes.
-pub(crate) fn default_limit() -> u64 {
-    const LEAST: u64 = 64 << 20;
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    cmp::max(available(&text).unwrap_or(0) / 4, LEAST)
-}
-
-/// `MemAvailable` of /proc/meminfo, in bytes.
-fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,14 +102,6 @@ mod tests {
             }
         });
         assert_eq!(budget.reserved(), 0);
-    }
-
-    #[test]
-    fn the_available_memory_is_read_from_the_text_of_the_kernel() {
-        let text = "MemTotal:       100 kB\nMemFree:  7 kB\nMemAvailable:   24 kB\n";
-        assert_eq!(available(text), Some(24 << 10));
-        assert_eq!(available("MemTotal: 1 kB\n"), None);
-        assert!(default_limit() >= 64 << 20);
     }
 
     proptest! {

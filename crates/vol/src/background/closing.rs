@@ -12,11 +12,12 @@ use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::H5I_FILE;
 use penstock_sys::hdf5::{H5F_CLOSE_WEAK, herr_t};
 
-use super::log::Execution;
 use super::operation::{AsyncOperation, State};
 use super::temporary_id::TemporaryId;
-use super::{StartsAt, add_pending, begin_conflicting, conflicting_with, may_conflict};
+use super::{add_pending, begin_conflicting, conflicting_with, may_conflict};
 use crate::calling_library::CallingLibrary;
+use crate::log::Execution;
+use crate::policy::StartsAt;
 use crate::wrapped::{ApiCall, Under, Wrapped};
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::callback::SUCCEED;

@@ -12,12 +12,9 @@ mod closing;
 mod dataset_io;
 mod dataset_plan;
 mod delay;
-mod log;
 mod operation;
-mod policy;
 mod start;
 mod temporary_id;
-mod visit;
 
 use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::Duration;
@@ -28,15 +25,13 @@ pub(crate) use closing::{
     finish_deferred_close,
 };
 pub(crate) use dataset_io::{DatasetCall, Disposition, read_or_write};
-pub(crate) use log::Execution;
 pub(crate) use operation::{AsyncOperation, Outcome};
-pub(crate) use policy::{Policy, StartsAt};
 pub(crate) use temporary_id::{TemporaryId, TemporaryState, take_wrapping, unwrap};
-pub(crate) use visit::{Visit, while_closing};
 
 use penstock_sys::hdf5::connector::H5I_GROUP;
 
 use super::calling_library::CallingLibrary;
+use super::policy::StartsAt;
 use super::wrapped::Under;
 use penstock_hdf5::transfer::conflicts::{self, Access, AccessSet, Effort, Shared};
 use penstock_hdf5::transfer::inside;

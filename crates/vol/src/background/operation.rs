@@ -13,9 +13,9 @@ use penstock_engine::refuse_fork;
 use penstock_engine::request::{Request, Waited};
 use penstock_sys::hdf5::connector::*;
 
-use super::log::since_epoch;
 use super::temporary_id::TemporaryId;
-use super::visit::is_visiting;
+use crate::log::since_epoch;
+use crate::visit::is_visiting;
 use penstock_hdf5::transfer::conflicts::{Effort, Failures, Left, Pending, Shared};
 
 /// An operation that continues after its call, which event sets hold by a request.

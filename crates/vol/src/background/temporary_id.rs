@@ -16,8 +16,8 @@ use penstock_sys::hdf5::connector::H5I_type_t;
 use penstock_sys::hdf5::hid_t;
 
 use super::operation::AsyncOperation;
-use super::visit::is_closing;
 use crate::calling_library::CallingLibrary;
+use crate::visit::is_closing;
 use crate::wrapped::{Container, Under};
 
 /// A temporary identifier. A thread inside a call of its HDF5 drops it, which closes the identifier.

@@ -1,17 +1,16 @@
 //! How operations run in the background: by the settings of a file, and by environment variables that
 //! other asynchronous connectors know, too.
 
-use std::env;
 use std::ffi::CStr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use std::{cmp, env, fs};
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::options::Options;
 
-use super::budget::default_limit;
 use super::log::{Execution, Log};
-use crate::settings::ConnectorSettings;
+use super::settings::ConnectorSettings;
 use penstock_hdf5::transfer::conflicts::Failures;
 
 /// When a submitted operation begins, unless the application waits for it earlier: at once, or when the
@@ -100,6 +99,23 @@ fn megabytes(text: Option<&str>) -> Result<Option<u64>> {
     })
 }
 
+/// The limit if neither the settings nor the environment have one: a quarter of the memory that is available now,
+/// in bytes.
+fn default_limit() -> u64 {
+    const LEAST: u64 = 64 << 20;
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    cmp::max(available(&text).unwrap_or(0) / 4, LEAST)
+}
+
+/// `MemAvailable` of /proc/meminfo, in bytes.
+fn available(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 fn delay(text: Option<&str>) -> Option<Duration> {
     let micros: u64 = text?.trim().parse().ok()?;
     (micros > 0).then(|| Duration::from_micros(micros))
@@ -150,5 +166,13 @@ mod tests {
         assert_eq!(megabytes(Some("")).unwrap(), None);
         assert_eq!(megabytes(None).unwrap(), None);
         assert!(megabytes(Some("much")).is_err());
+    }
+
+    #[test]
+    fn the_available_memory_is_read_from_the_text_of_the_kernel() {
+        let text = "MemTotal:       100 kB\nMemFree:  7 kB\nMemAvailable:   24 kB\n";
+        assert_eq!(available(text), Some(24 << 10));
+        assert_eq!(available("MemTotal: 1 kB\n"), None);
+        assert!(default_limit() >= 64 << 20);
     }
 }
