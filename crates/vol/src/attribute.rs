@@ -10,7 +10,8 @@ use penstock_sys::hdf5::{herr_t, hid_t};
 use super::background::TemporaryId;
 use super::calling_library::Quiet;
 use super::host_buffers::{HostBuffers, refuse_pointers};
-use super::wrapped::{ApiCall, Under, attempt, close, make, operate, operate_or_visit};
+use super::under::Under;
+use super::wrapped::{ApiCall, attempt, close, make, operate, operate_or_visit};
 
 forward! {
     make create = H5VLattr_create, c"H5Acreate_async";

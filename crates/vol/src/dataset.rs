@@ -12,7 +12,8 @@ use penstock_sys::hdf5::{H5P_DEFAULT, herr_t, hid_t};
 use super::background::{self, DatasetCall, Disposition, TemporaryId};
 use super::calling_library::Quiet;
 use super::request;
-use super::wrapped::{ApiCall, Under, Wrapped, attempt, close_after, make, operate};
+use super::under::Under;
+use super::wrapped::{ApiCall, Wrapped, attempt, close_after, make, operate};
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED};
 use penstock_hdf5::transfer::unfinished;
@@ -131,7 +132,7 @@ unsafe fn transfer(
         attempt(datasets[0], ApiCall::NONE, |first| {
             let mut unders = Vec::with_capacity(count);
             for dataset in datasets {
-                let under = Under::of(*dataset);
+                let under = Wrapped::of(*dataset).under();
                 first.together_with(&under)?;
                 unders.push(under);
             }
@@ -268,7 +269,7 @@ unsafe extern "C" fn close_dataset(dset: *mut c_void, _dxpl_id: hid_t, req: Req)
     unsafe {
         let set = |under: &Under| background::object_access(under, H5I_DATASET);
         let api_call = ApiCall::of(background::CLOSE_DATASET, req);
-        let under = Under::of(dset);
+        let under = Wrapped::of(dset).under();
         let status = close_after(dset, api_call, set, native);
         // No later call can report the failures.
         let is_last =

@@ -12,10 +12,11 @@ use penstock_sys::hdf5::{H5E_DEFAULT, H5P_DEFAULT, herr_t, hid_t};
 use super::NAME;
 use super::background::{self, file_identity, finish_before_replacing, finish_deferred_close};
 use super::calling_library::{CallingLibrary, Quiet};
+use super::container::Container;
 use super::info::Info;
+use super::under::Under;
 use super::wrapped::{
-    ApiCall, Container, METADATA, NO_REQUEST, NOTHING_PENDING, Under, Wrapped, attempt,
-    close_and_report, operate,
+    ApiCall, METADATA, NO_REQUEST, NOTHING_PENDING, Wrapped, attempt, close_and_report, operate,
 };
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, what};
 
@@ -48,7 +49,9 @@ impl AccessList {
         let access = AccessList {
             library,
             // SAFETY: the caller guarantees this.
-            container: info.container(unsafe { is_parallel(library, fapl) })?,
+            container: Container::new(&info.below, &info.settings, unsafe {
+                is_parallel(library, fapl)
+            })?,
             fapl,
         };
         // SAFETY: the identifier is open. Its connector has made the information, which HDF5 copies.
@@ -250,7 +253,7 @@ unsafe extern "C" fn specific<const SLOT: usize>(
                     (under.calls.H5VLfile_specific)(under.object, under.id, args, dxpl_id, req);
                 if status >= 0 && operation == H5VL_FILE_REOPEN {
                     let file = (*args).args.reopen;
-                    *file = under.wrap(*file);
+                    *file = Wrapped::wrap(*file, &under.container);
                 }
                 status
             }),

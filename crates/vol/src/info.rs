@@ -3,8 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::H5VL_info_class_t;
@@ -13,9 +12,7 @@ use penstock_sys::hdf5::{herr_t, hid_t};
 use super::calling_library::CallingLibrary;
 use super::configuration::Configuration;
 use super::connector_below::ConnectorBelow;
-use super::policy::Policy;
 use super::settings::ConnectorSettings;
-use super::wrapped::Container;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, c_text, caught, what};
 
 pub(crate) const INFO: What = what(c"penstock_async_info", "H5E_VOL_g", "H5E_BADVALUE_g");
@@ -97,22 +94,6 @@ impl Info {
 
     pub(crate) fn under_info(&self) -> *const c_void {
         self.under_info
-    }
-
-    /// Makes the state that the objects of a file share. `is_parallel` says whether the processes of an MPI
-    /// program open the file together.
-    pub(crate) fn container(&self, is_parallel: bool) -> Result<Arc<Container>> {
-        Ok(Arc::new(Container {
-            below: Arc::clone(&self.below),
-            policy: Policy::of(&self.settings)?,
-            is_native: OnceLock::new(),
-            is_parallel,
-            identity: OnceLock::new(),
-            has_readers: AtomicBool::new(false),
-            opened: Mutex::default(),
-            file: OnceLock::new(),
-            is_closed: AtomicBool::new(false),
-        }))
     }
 
     /// Copies the information, with other settings. `None` if the connector below cannot copy its

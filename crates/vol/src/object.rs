@@ -6,7 +6,8 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::background;
-use super::wrapped::{ApiCall, Under, make, operate, operate_on_two, operate_or_visit};
+use super::under::Under;
+use super::wrapped::{ApiCall, make, operate, operate_on_two, operate_or_visit};
 
 forward! {
     make open = H5VLobject_open, c"H5Oopen_async";

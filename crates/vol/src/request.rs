@@ -12,8 +12,10 @@ use penstock_sys::hdf5::{ErrorPlace, herr_t, hid_t};
 
 use super::background::{AsyncOperation, Outcome};
 use super::calling_library::{CallingLibrary, Quiet};
+use super::container::Container;
 use super::report_order::ReportOrder;
-use super::wrapped::{ApiCall, Container, Under, Wrapped, attempt};
+use super::under::Under;
+use super::wrapped::{ApiCall, Wrapped, attempt};
 use penstock_hdf5::library::callback::{SUCCEED, c_text};
 
 /// `H5ES_WAIT_FOREVER`.

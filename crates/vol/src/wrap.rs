@@ -9,7 +9,8 @@ use penstock_sys::hdf5::connector::{H5I_type_t, H5VL_wrap_class_t};
 use penstock_sys::hdf5::herr_t;
 
 use super::background::take_wrapping;
-use super::wrapped::{Container, Under, Wrapped};
+use super::container::Container;
+use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED};
 
 /// What [`wrap_object`] needs for an object in the same file as the object of [`get_wrap_ctx`].
@@ -34,7 +35,7 @@ impl Drop for WrapContext {
 unsafe extern "C" fn get_object(obj: *const c_void) -> *mut c_void {
     // SAFETY: HDF5 gives an object of this connector.
     unsafe {
-        let under = Under::of(obj);
+        let under = Wrapped::of(obj).under();
         let found = under.caught(|| Ok((under.calls.H5VLget_object)(under.object, under.id)));
         found.unwrap_or(ptr::null_mut())
     }
@@ -53,7 +54,7 @@ unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void
             *wrap_ctx = Box::into_raw(Box::new(context)).cast();
             return SUCCEED;
         }
-        let under = Under::of(obj);
+        let under = Wrapped::of(obj).under();
         let body = || {
             let mut context = WrapContext {
                 container: Arc::clone(&under.container),
@@ -99,7 +100,7 @@ unsafe extern "C" fn unwrap_object(obj: *mut c_void) -> *mut c_void {
     }
     // SAFETY: HDF5 releases an object of this connector if it gets the object at the bottom in return.
     unsafe {
-        let under = Under::of(obj);
+        let under = Wrapped::of(obj).under();
         if Wrapped::of(obj).is_gone() {
             return ptr::null_mut();
         }

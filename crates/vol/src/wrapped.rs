@@ -7,27 +7,23 @@ use std::ffi::{CStr, c_void};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use penstock_engine::error::{Error, Result};
-use penstock_engine::file::File;
+use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::Req;
-use penstock_sys::hdf5::pass_through::Functions;
-use penstock_sys::hdf5::{herr_t, hid_t};
+use penstock_sys::hdf5::herr_t;
 
 use super::background::{self, AsyncOperation, DatasetAccess, TemporaryId, TemporaryState};
 use super::calling_library::Quiet;
-use super::connector_below::ConnectorBelow;
+use super::container::Container;
 use super::log::Execution;
-use super::policy::Policy;
 use super::report_order::ReportOrder;
 use super::request;
+use super::under::Under;
 use super::visit::Visit;
-use penstock_hdf5::dataset::{DatasetInfo, FileInfo};
+use penstock_hdf5::dataset::DatasetInfo;
 use penstock_hdf5::library::Session;
-use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, what};
-use penstock_hdf5::transfer::conflicts::{AccessSet, FileKey, Identity};
+use penstock_hdf5::library::callback::{FAIL, SUCCEED};
+use penstock_hdf5::transfer::conflicts::AccessSet;
 use penstock_hdf5::transfer::is_inside;
 
 /// The pointer for a request if a call has no event set.
@@ -39,26 +35,6 @@ pub(crate) const NO_REQUEST: Req = std::ptr::null_mut();
 pub(crate) struct ApiCall {
     pub(crate) call: &'static CStr,
     pub(crate) req: Req,
-}
-
-/// The state that the objects of one file share.
-pub(crate) struct Container {
-    pub(crate) below: Arc<ConnectorBelow>,
-    pub(crate) policy: Policy,
-    /// Whether the connector at the bottom is the native one. HDF5 is asked once.
-    pub(crate) is_native: OnceLock<bool>,
-    /// Whether the processes of an MPI program share the file, so that only HDF5 may access it.
-    pub(crate) is_parallel: bool,
-    /// The device and the number of the file, if the container is one named file.
-    pub(crate) identity: OnceLock<Identity>,
-    /// Whether other processes may read the file while this one writes it.
-    pub(crate) has_readers: AtomicBool,
-    /// The file that the engine has opened last, with its key: external links lead to other files.
-    pub(crate) opened: Mutex<Option<(FileKey, Arc<File>)>>,
-    /// The file object of the connector below. External links lead to other file objects, which HDF5 closes
-    /// separately.
-    pub(crate) file: OnceLock<usize>,
-    pub(crate) is_closed: AtomicBool,
 }
 
 /// The wrapper of an object of the connector below, or a request of this connector.
@@ -83,24 +59,6 @@ enum Role {
     Request(Arc<AsyncOperation>, ReportOrder),
 }
 
-/// The contents of a wrapper, for one call. They outlive the wrapper: a refresh closes the object, and opens it
-/// again.
-#[derive(Clone)]
-pub(crate) struct Under {
-    /// The object of the connector below.
-    pub(crate) object: *mut c_void,
-    /// The identifier of the connector below.
-    pub(crate) id: hid_t,
-    pub(crate) calls: &'static Functions,
-    pub(crate) container: Arc<Container>,
-    /// Whether Penstock makes the call itself, in an operation or a transfer.
-    pub(crate) is_internal: bool,
-    /// Whether the object is closed, though HDF5 keeps the identifier.
-    is_gone: bool,
-}
-
-const CALL: What = what(c"penstock_async", "H5E_VOL_g", "H5E_CANTOPERATE_g");
-
 /// The addresses of all wrappers.
 fn wrappers() -> MutexGuard<'static, BTreeSet<usize>> {
     static WRAPPERS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
@@ -108,9 +66,12 @@ fn wrappers() -> MutexGuard<'static, BTreeSet<usize>> {
 }
 
 impl Wrapped {
-    /// Makes a wrapper for HDF5, which [`Wrapped::release`] drops.
+    /// Makes a wrapper for HDF5, which [`Wrapped::release`] drops. Null stays null.
     pub(crate) fn wrap(under: *mut c_void, container: &Arc<Container>) -> *mut c_void {
-        Wrapped::boxed(under, container, Role::Owned)
+        match under.is_null() {
+            true => under,
+            false => Wrapped::boxed(under, container, Role::Owned),
+        }
     }
 
     /// As [`Wrapped::wrap`], for an object with a temporary identifier.
@@ -224,6 +185,19 @@ impl Wrapped {
         Ok(info)
     }
 
+    /// Returns the object, for one call.
+    pub(crate) fn under(&self) -> Under {
+        let below = &self.container.below;
+        Under {
+            is_internal: self.temporary().is_some() || is_inside(),
+            is_gone: self.is_gone(),
+            object: self.under,
+            id: below.id,
+            calls: below.library.calls,
+            container: Arc::clone(&self.container),
+        }
+    }
+
     /// Drops a wrapper.
     ///
     /// # Safety
@@ -232,106 +206,6 @@ impl Wrapped {
         wrappers().remove(&(object as usize));
         // SAFETY: the caller guarantees this.
         drop(unsafe { Box::from_raw(object.cast::<Wrapped>()) });
-    }
-}
-
-impl Container {
-    /// Opens the file of a dataset, with the access that HDF5 has. `None` if the storage is not one plain
-    /// file.
-    pub(crate) fn open_file(&self, key: FileKey, info: &FileInfo) -> Result<Option<Arc<File>>> {
-        let Some(descriptor) = info.descriptor.filter(|_| info.is_plain) else {
-            return Ok(None);
-        };
-        let mut opened = self.opened.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some((of, file)) = &*opened
-            && of.is_same(&key)
-            && file.access().write == info.is_writable
-        {
-            return Ok(Some(Arc::clone(file)));
-        }
-        let options = self.policy.options();
-        let file = File::of_descriptor(descriptor, &info.name, info.is_writable, options)?;
-        let file = Arc::new(file);
-        if !self.is_closed.load(Relaxed) {
-            *opened = Some((key, Arc::clone(&file)));
-        }
-        Ok(Some(file))
-    }
-
-    /// Called when the application closes a file object of this container. Closes the descriptor, which would
-    /// otherwise stay open as long as objects and wrappers of the file.
-    pub(crate) fn closes(&self, file: *mut c_void) {
-        /// The time in which a worker that has finished its last block releases the file.
-        const TIME_TO_RELEASE: Duration = Duration::from_millis(5);
-        if self.file.get() == Some(&(file as usize)) {
-            self.is_closed.store(true, Relaxed);
-        }
-        let opened = self.opened.lock().unwrap_or_else(|e| e.into_inner()).take();
-        if let Some((_, file)) = opened {
-            let since = Instant::now();
-            while Arc::strong_count(&file) > 1 && since.elapsed() < TIME_TO_RELEASE {
-                thread::yield_now();
-            }
-        }
-    }
-}
-
-impl Under {
-    /// # Safety
-    /// `object` is a wrapper, which HDF5 has not released.
-    pub(crate) unsafe fn of(object: *const c_void) -> Under {
-        // SAFETY: the caller guarantees this.
-        let object = unsafe { Wrapped::of(object) };
-        Under {
-            is_internal: object.temporary().is_some() || is_inside(),
-            is_gone: object.is_gone(),
-            object: object.under,
-            id: object.container.below.id,
-            calls: object.container.below.library.calls,
-            container: Arc::clone(&object.container),
-        }
-    }
-
-    /// Wraps an object that the connector below has made. Null stays null.
-    pub(crate) fn wrap(&self, made: *mut c_void) -> *mut c_void {
-        match made.is_null() {
-            true => made,
-            false => Wrapped::wrap(made, &self.container),
-        }
-    }
-
-    /// Runs the body of a callback, and pushes its error or panic onto the error stack. Errors of the connector
-    /// below are there already.
-    pub(crate) fn caught<T>(&self, body: impl FnOnce() -> Result<T>) -> Option<T> {
-        let body = || self.refuse_gone().and_then(|()| body());
-        caught(self.container.below.library.hdf5, CALL, body)
-    }
-
-    fn refuse_gone(&self) -> Result<()> {
-        match self.is_gone {
-            true => Err(Error::invalid(
-                "the object was closed by the call that reported a failed write",
-            )),
-            false => Ok(()),
-        }
-    }
-
-    /// Makes a call that prints no errors. HDF5 prints them when the application's call ends.
-    pub(crate) fn quietly<T>(&self, call: impl FnOnce() -> T) -> T {
-        let _quiet = Quiet::begin(self.container.below.library);
-        call()
-    }
-
-    /// Returns an error if the connector below is not the same for another object.
-    pub(crate) fn together_with(&self, other: &Under) -> Result<()> {
-        other.refuse_gone()?;
-        let (one, other) = (&self.container, &other.container);
-        match Arc::ptr_eq(one, other) || one.below.compare(&other.below) == 0 {
-            true => Ok(()),
-            false => Err(Error::invalid(
-                "the objects belong to different connectors below penstock_async",
-            )),
-        }
     }
 }
 
@@ -388,7 +262,7 @@ pub(crate) unsafe fn attempt(
     call: impl FnOnce(&Under) -> Result<herr_t>,
 ) -> herr_t {
     // SAFETY: the caller guarantees this.
-    let under = unsafe { Under::of(object) };
+    let under = unsafe { Wrapped::of(object) }.under();
     let body = || {
         let status = call(&under)?;
         if status >= 0 {
@@ -436,7 +310,7 @@ pub(crate) unsafe fn operate_on_two(
         true => Ok(object),
         false => {
             // SAFETY: the caller guarantees this.
-            let under = unsafe { Under::of(object) };
+            let under = unsafe { Wrapped::of(object) }.under();
             beside.together_with(&under)?;
             Ok(under.object)
         }
@@ -460,14 +334,14 @@ pub(crate) unsafe fn make(
     call: impl FnOnce(&Under) -> *mut c_void,
 ) -> *mut c_void {
     // SAFETY: the caller guarantees this.
-    let under = unsafe { Under::of(object) };
+    let under = unsafe { Wrapped::of(object) }.under();
     let body = || {
         let made = under.quietly(|| call(&under));
         if !made.is_null() {
             // SAFETY: the caller guarantees this.
             unsafe { api_call.succeeded(&under.container, METADATA) };
         }
-        Ok(under.wrap(made))
+        Ok(Wrapped::wrap(made, &under.container))
     };
     under.caught(body).unwrap_or(std::ptr::null_mut())
 }
@@ -555,7 +429,7 @@ pub(crate) unsafe fn close_and_report(
         if status < 0 {
             return status;
         }
-        let under = Under::of(object);
+        let under = Wrapped::of(object).under();
         if !is_deferred.get() && under.caught(|| report(&under)).is_none() {
             Wrapped::of(object).is_gone.store(true, Relaxed);
             return FAIL;
@@ -577,7 +451,7 @@ unsafe fn close_temporary(object: *mut c_void) -> Option<herr_t> {
     // SAFETY: the caller guarantees this.
     unsafe {
         let state = Arc::clone(Wrapped::of(object).temporary()?);
-        let under = Under::of(object);
+        let under = Wrapped::of(object).under();
         state.closes();
         background::unwrap(&under);
         Wrapped::release(object);

@@ -24,7 +24,8 @@ use crate::host_buffers::{HostBuffers, refuse_pointers};
 use crate::log::Execution;
 use crate::policy::{Policy, StartsAt};
 use crate::transfer_list::read_transfer_list;
-use crate::wrapped::{Under, Wrapped};
+use crate::under::Under;
+use crate::wrapped::Wrapped;
 use penstock_hdf5::transfer::conflicts::{Access, AccessSet};
 use penstock_hdf5::transfer::{Planned, Refused, rewritten_blocks};
 

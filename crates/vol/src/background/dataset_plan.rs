@@ -11,7 +11,7 @@ use super::dataset_io::DatasetCall;
 use super::temporary_id::TemporaryId;
 use crate::calling_library::CallingLibrary;
 use crate::host_buffers::refuse_pointers;
-use crate::wrapped::Under;
+use crate::under::Under;
 use penstock_array::execute::PreparedTransfer;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::plain_files::options_of;

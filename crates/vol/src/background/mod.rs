@@ -32,7 +32,7 @@ use penstock_sys::hdf5::connector::H5I_GROUP;
 
 use super::calling_library::CallingLibrary;
 use super::policy::StartsAt;
-use super::wrapped::Under;
+use super::under::Under;
 use penstock_hdf5::transfer::conflicts::{self, Access, AccessSet, Effort, Shared};
 use penstock_hdf5::transfer::inside;
 

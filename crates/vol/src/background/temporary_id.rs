@@ -17,8 +17,9 @@ use penstock_sys::hdf5::hid_t;
 
 use super::operation::AsyncOperation;
 use crate::calling_library::CallingLibrary;
+use crate::container::Container;
+use crate::under::Under;
 use crate::visit::is_closing;
-use crate::wrapped::{Container, Under};
 
 /// A temporary identifier. A thread inside a call of its HDF5 drops it, which closes the identifier.
 pub(crate) struct TemporaryId {

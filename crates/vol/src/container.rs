@@ -1,0 +1,96 @@
+//! Containers: what a file is for a connector.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use penstock_engine::error::Result;
+use penstock_engine::file::File;
+
+use super::connector_below::ConnectorBelow;
+use super::policy::Policy;
+use super::settings::ConnectorSettings;
+use penstock_hdf5::dataset::FileInfo;
+use penstock_hdf5::transfer::conflicts::{FileKey, Identity};
+
+/// The state that the objects of one file share.
+pub(crate) struct Container {
+    pub(crate) below: Arc<ConnectorBelow>,
+    pub(crate) policy: Policy,
+    /// Whether the connector at the bottom is the native one. HDF5 is asked once.
+    pub(crate) is_native: OnceLock<bool>,
+    /// Whether the processes of an MPI program share the file, so that only HDF5 may access it.
+    pub(crate) is_parallel: bool,
+    /// The device and the number of the file, if the container is one named file.
+    pub(crate) identity: OnceLock<Identity>,
+    /// Whether other processes may read the file while this one writes it.
+    pub(crate) has_readers: AtomicBool,
+    /// The file that the engine has opened last, with its key: external links lead to other files.
+    opened: Mutex<Option<(FileKey, Arc<File>)>>,
+    /// The file object of the connector below. External links lead to other file objects, which HDF5 closes
+    /// separately.
+    pub(crate) file: OnceLock<usize>,
+    pub(crate) is_closed: AtomicBool,
+}
+
+impl Container {
+    /// `is_parallel` says whether the processes of an MPI program open the file together.
+    pub(crate) fn new(
+        below: &Arc<ConnectorBelow>,
+        settings: &Arc<ConnectorSettings>,
+        is_parallel: bool,
+    ) -> Result<Arc<Container>> {
+        Ok(Arc::new(Container {
+            below: Arc::clone(below),
+            policy: Policy::of(settings)?,
+            is_native: OnceLock::new(),
+            is_parallel,
+            identity: OnceLock::new(),
+            has_readers: AtomicBool::new(false),
+            opened: Mutex::default(),
+            file: OnceLock::new(),
+            is_closed: AtomicBool::new(false),
+        }))
+    }
+
+    /// Opens the file of a dataset, with the access that HDF5 has. `None` if the storage is not one plain
+    /// file.
+    pub(crate) fn open_file(&self, key: FileKey, info: &FileInfo) -> Result<Option<Arc<File>>> {
+        let Some(descriptor) = info.descriptor.filter(|_| info.is_plain) else {
+            return Ok(None);
+        };
+        let mut opened = self.opened.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((of, file)) = &*opened
+            && of.is_same(&key)
+            && file.access().write == info.is_writable
+        {
+            return Ok(Some(Arc::clone(file)));
+        }
+        let options = self.policy.options();
+        let file = File::of_descriptor(descriptor, &info.name, info.is_writable, options)?;
+        let file = Arc::new(file);
+        if !self.is_closed.load(Relaxed) {
+            *opened = Some((key, Arc::clone(&file)));
+        }
+        Ok(Some(file))
+    }
+
+    /// Called when the application closes a file object of this container. Closes the descriptor, which would
+    /// otherwise stay open as long as objects and wrappers of the file.
+    pub(crate) fn closes(&self, file: *mut c_void) {
+        /// The time in which a worker that has finished its last block releases the file.
+        const TIME_TO_RELEASE: Duration = Duration::from_millis(5);
+        if self.file.get() == Some(&(file as usize)) {
+            self.is_closed.store(true, Relaxed);
+        }
+        let opened = self.opened.lock().unwrap_or_else(|e| e.into_inner()).take();
+        if let Some((_, file)) = opened {
+            let since = Instant::now();
+            while Arc::strong_count(&file) > 1 && since.elapsed() < TIME_TO_RELEASE {
+                thread::yield_now();
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Objects of the connector below, for the callbacks on their wrappers.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use penstock_engine::error::{Error, Result};
+use penstock_sys::hdf5::hid_t;
+use penstock_sys::hdf5::pass_through::Functions;
+
+use super::calling_library::Quiet;
+use super::container::Container;
+use penstock_hdf5::library::callback::{What, caught, what};
+
+/// An object of the connector below, for one call. It outlives the wrapper: a refresh closes the object, and opens
+/// it again.
+#[derive(Clone)]
+pub(crate) struct Under {
+    pub(crate) object: *mut c_void,
+    /// The identifier of the connector below.
+    pub(crate) id: hid_t,
+    pub(crate) calls: &'static Functions,
+    pub(crate) container: Arc<Container>,
+    /// Whether Penstock makes the call itself, in an operation or a transfer.
+    pub(crate) is_internal: bool,
+    /// Whether the object is closed, though HDF5 keeps the identifier.
+    pub(crate) is_gone: bool,
+}
+
+const CALL: What = what(c"penstock_async", "H5E_VOL_g", "H5E_CANTOPERATE_g");
+
+impl Under {
+    /// Runs the body of a callback, and pushes its error or panic onto the error stack. Errors of the connector
+    /// below are there already.
+    pub(crate) fn caught<T>(&self, body: impl FnOnce() -> Result<T>) -> Option<T> {
+        let body = || self.refuse_gone().and_then(|()| body());
+        caught(self.container.below.library.hdf5, CALL, body)
+    }
+
+    fn refuse_gone(&self) -> Result<()> {
+        match self.is_gone {
+            true => Err(Error::invalid(
+                "the object was closed by the call that reported a failed write",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes a call that prints no errors. HDF5 prints them when the application's call ends.
+    pub(crate) fn quietly<T>(&self, call: impl FnOnce() -> T) -> T {
+        let _quiet = Quiet::begin(self.container.below.library);
+        call()
+    }
+
+    /// Returns an error if the connector below is not the same for another object.
+    pub(crate) fn together_with(&self, other: &Under) -> Result<()> {
+        other.refuse_gone()?;
+        let (one, other) = (&self.container, &other.container);
+        match Arc::ptr_eq(one, other) || one.below.compare(&other.below) == 0 {
+            true => Ok(()),
+            false => Err(Error::invalid(
+                "the objects belong to different connectors below penstock_async",
+            )),
+        }
+    }
+}
