@@ -7,11 +7,12 @@ use penstock_engine::memory::is_on_host;
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::background::TemporaryId;
+use super::api_call::ApiCall;
+use super::callback::{attempt, close, make, operate, operate_or_visit};
 use super::calling_library::Quiet;
 use super::host_buffers::{HostBuffers, refuse_pointers};
+use super::temporary_id::TemporaryId;
 use super::under::Under;
-use super::wrapped::{ApiCall, attempt, close, make, operate, operate_or_visit};
 
 forward! {
     make create = H5VLattr_create, c"H5Acreate_async";

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::herr_t;
 
-use super::wrapped::operate;
+use super::callback::operate;
 
 forward! {
     operate put = H5VLblob_put;

@@ -9,11 +9,14 @@ use penstock_engine::file::position::Operation;
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5P_DEFAULT, herr_t, hid_t};
 
-use super::background::{self, DatasetCall, Disposition, TemporaryId};
+use super::access_sets::object_access;
+use super::api_call::ApiCall;
+use super::background::{self, DatasetCall, Disposition};
+use super::callback::{attempt, close_after, make, operate};
 use super::calling_library::Quiet;
-use super::request;
+use super::temporary_id::TemporaryId;
 use super::under::Under;
-use super::wrapped::{ApiCall, Wrapped, attempt, close_after, make, operate};
+use super::wrapped::Wrapped;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED};
 use penstock_hdf5::transfer::unfinished;
@@ -159,7 +162,7 @@ unsafe fn transfer(
                 Disposition::Done => Ok(SUCCEED),
                 Disposition::Below => {
                     let status = call(first, objects.as_mut_ptr(), arguments.buf);
-                    request::wrap(req, &first.container);
+                    Wrapped::wrap_request(req, &first.container);
                     Ok(status)
                 }
                 Disposition::BelowOnHost(mut buffers) => {
@@ -207,9 +210,7 @@ unsafe fn after_pending(
         attempt(obj, api_call, |under| {
             let _quiet = Quiet::begin(under.container.below.library);
             if !under.is_internal {
-                background::finish_conflicting(under, || {
-                    background::object_access(under, H5I_DATASET)
-                })?;
+                background::finish_conflicting(under, || object_access(under, H5I_DATASET))?;
             }
             Ok(call(under))
         })
@@ -267,7 +268,7 @@ unsafe extern "C" fn close_dataset(dset: *mut c_void, _dxpl_id: hid_t, req: Req)
     };
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        let set = |under: &Under| background::object_access(under, H5I_DATASET);
+        let set = |under: &Under| object_access(under, H5I_DATASET);
         let api_call = ApiCall::of(background::CLOSE_DATASET, req);
         let under = Wrapped::of(dset).under();
         let status = close_after(dset, api_call, set, native);

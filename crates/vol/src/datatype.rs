@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::wrapped::{close, make, operate};
+use super::callback::{close, make, operate};
 
 forward! {
     make commit = H5VLdatatype_commit, c"H5Tcommit_async";

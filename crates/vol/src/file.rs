@@ -10,14 +10,15 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5E_DEFAULT, H5P_DEFAULT, herr_t, hid_t};
 
 use super::NAME;
+use super::access_sets::file_access;
+use super::api_call::{ApiCall, METADATA, NO_REQUEST};
 use super::background::{self, file_identity, finish_before_replacing, finish_deferred_close};
+use super::callback::{NOTHING_PENDING, attempt, close_and_report, operate};
 use super::calling_library::{CallingLibrary, Quiet};
 use super::container::Container;
 use super::info::Info;
 use super::under::Under;
-use super::wrapped::{
-    ApiCall, METADATA, NO_REQUEST, NOTHING_PENDING, Wrapped, attempt, close_and_report, operate,
-};
+use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, what};
 
 const OPEN: What = what(c"penstock_async_open", "H5E_VOL_g", "H5E_CANTOPENFILE_g");
@@ -277,7 +278,7 @@ unsafe extern "C" fn optional(
         attempt(obj, ApiCall::of(c"H5F", req), |under| {
             let _quiet = Quiet::begin(under.container.below.library);
             if matches!((*args).op_type, GET_FILE_IMAGE | START_SWMR_WRITE) {
-                background::finish_conflicting(under, || background::file_access(under, H5I_FILE))?;
+                background::finish_conflicting(under, || file_access(under, H5I_FILE))?;
             }
             if (*args).op_type == START_SWMR_WRITE {
                 under.container.has_readers.store(true, Relaxed);
@@ -318,7 +319,7 @@ unsafe fn flush(
             if under.is_internal {
                 return Ok(native(under, req));
             }
-            let set = || background::file_access(under, asked.obj_type);
+            let set = || file_access(under, asked.obj_type);
             // The application may close an object before a deferred flush of it. A file stays open.
             let api_call = ApiCall::of(c"H5Fflush_async", req);
             let is_request = !req.is_null() && asked.obj_type == H5I_FILE;
@@ -346,7 +347,7 @@ unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) ->
     };
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        let set = |under: &Under| background::file_access(under, H5I_FILE);
+        let set = |under: &Under| file_access(under, H5I_FILE);
         // This call is the last that can report failures of writes without a request.
         let report = |under: &Under| under.container.policy.failures.take();
         close_and_report(

@@ -18,7 +18,7 @@
 /// }
 /// ```
 ///
-/// The first word names a function such as `make`, `operate` or `close` of [`wrapped`](crate::wrapped). It gets
+/// The first word names a function such as `make`, `operate` or `close` of [`callback`](crate::callback). It gets
 /// the object, the call of the application, and a closure that calls the connector below. A line has the name
 /// of the application's call if the function has an argument `req`.
 macro_rules! forward {
@@ -57,9 +57,9 @@ macro_rules! forward_one {
 /// The call of the application that a function belongs to.
 macro_rules! api_call {
     () => {
-        crate::wrapped::ApiCall::NONE
+        crate::api_call::ApiCall::NONE
     };
     ($call:expr, $req:ident) => {
-        crate::wrapped::ApiCall::of($call, $req)
+        crate::api_call::ApiCall::of($call, $req)
     };
 }

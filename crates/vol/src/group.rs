@@ -5,8 +5,9 @@ use std::ffi::{c_char, c_void};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
+use super::api_call::ApiCall;
 use super::background;
-use super::wrapped::{ApiCall, close, make, operate, operate_on_two};
+use super::callback::{close, make, operate, operate_on_two};
 
 forward! {
     make create = H5VLgroup_create, c"H5Gcreate_async";

@@ -5,9 +5,10 @@ use std::ffi::{c_int, c_void};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::herr_t;
 
+use super::api_call::ApiCall;
+use super::callback::operate;
 use super::calling_library::CallingLibrary;
 use super::info::{INFO, Info};
-use super::wrapped::{ApiCall, operate};
 use super::{CAP_FLAGS, CLASSES};
 use penstock_hdf5::library::callback::{FAIL, caught};
 

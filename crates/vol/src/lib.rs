@@ -11,9 +11,12 @@
 #[macro_use]
 mod forward;
 
+mod access_sets;
+mod api_call;
 mod attribute;
 mod background;
 mod blob;
+mod callback;
 mod calling_library;
 mod configuration;
 mod connector_below;
@@ -28,10 +31,12 @@ mod introspect;
 mod link;
 mod log;
 mod object;
+mod operation;
 mod policy;
 mod report_order;
 mod request;
 mod settings;
+mod temporary_id;
 mod token;
 mod transfer_list;
 mod under;
@@ -47,6 +52,7 @@ use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5P_DEFAULT, Hdf5, herr_t, hid_t};
 
+use callback::operate;
 use calling_library::CallingLibrary;
 use configuration::Configuration;
 use connector_below::ConnectorBelow;
@@ -56,7 +62,6 @@ use penstock_hdf5::library::copies::{SLOTS, slot_of};
 use penstock_hdf5::transfer::conflicts::forget_identities;
 use settings::ConnectorSettings;
 use visit::while_closing;
-use wrapped::operate;
 
 /// Some programs conclude from "async" in the name that operations continue after a call.
 const NAME: &CStr = c"penstock_async";

@@ -5,8 +5,9 @@ use std::ffi::{CStr, c_int, c_void};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
+use super::api_call::ApiCall;
+use super::callback::{operate, operate_on_two, operate_or_visit};
 use super::under::Under;
-use super::wrapped::{ApiCall, operate, operate_on_two, operate_or_visit};
 
 unsafe extern "C" fn create(
     args: *mut H5VL_link_create_args_t,

@@ -5,9 +5,10 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
+use super::api_call::ApiCall;
 use super::background;
+use super::callback::{make, operate, operate_on_two, operate_or_visit};
 use super::under::Under;
-use super::wrapped::{ApiCall, make, operate, operate_on_two, operate_or_visit};
 
 forward! {
     make open = H5VLobject_open, c"H5Oopen_async";

@@ -3,38 +3,23 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
-
 use std::time::Duration;
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{ErrorPlace, herr_t, hid_t};
 
-use super::background::{AsyncOperation, Outcome};
+use super::api_call::ApiCall;
+use super::callback::attempt;
 use super::calling_library::{CallingLibrary, Quiet};
-use super::container::Container;
+use super::operation::{AsyncOperation, Outcome};
 use super::report_order::ReportOrder;
 use super::under::Under;
-use super::wrapped::{ApiCall, Wrapped, attempt};
+use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::{SUCCEED, c_text};
 
 /// `H5ES_WAIT_FOREVER`.
 const FOREVER: u64 = u64::MAX;
-
-/// Wraps the request that the connector below has returned. False if it has returned none.
-///
-/// # Safety
-/// `req` is null, or points to null or to a request of the connector below.
-pub(crate) unsafe fn wrap(req: Req, container: &Arc<Container>) -> bool {
-    // SAFETY: the caller guarantees this.
-    unsafe {
-        let is_left = !req.is_null() && !(*req).is_null();
-        if is_left {
-            *req = Wrapped::wrap(*req, container);
-        }
-        is_left
-    }
-}
 
 /// Handles a request with `own` if it is this connector's, else with `call`.
 ///

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use penstock_sys::hdf5::connector::{H5I_type_t, H5VL_wrap_class_t};
 use penstock_sys::hdf5::herr_t;
 
-use super::background::take_wrapping;
 use super::container::Container;
+use super::temporary_id::take_wrapping;
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED};
 
@@ -45,7 +45,7 @@ unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void
     // SAFETY: HDF5 gives an object of this connector, and a pointer for the answer.
     unsafe {
         let wrapped = Wrapped::of(obj);
-        if wrapped.operation().is_some() || wrapped.is_gone() {
+        if wrapped.own_request().is_some() || wrapped.is_gone() {
             // HDF5 wraps nothing of a request but temporary identifiers, and nothing of a closed file.
             let context = WrapContext {
                 container: Arc::clone(wrapped.container()),

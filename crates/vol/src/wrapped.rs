@@ -1,41 +1,23 @@
-//! The wrappers that HDF5 holds for files, groups, datasets, attributes, named datatypes and requests, and the
-//! ways from a callback on a wrapper to a call of the connector below.
+//! The wrappers that HDF5 holds for files, groups, datasets, attributes, named datatypes and requests.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::ffi::{CStr, c_void};
-use std::rc::Rc;
+use std::ffi::c_void;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::Req;
-use penstock_sys::hdf5::herr_t;
 
-use super::background::{self, AsyncOperation, DatasetAccess, TemporaryId, TemporaryState};
-use super::calling_library::Quiet;
+use super::access_sets::DatasetAccess;
 use super::container::Container;
-use super::log::Execution;
+use super::operation::AsyncOperation;
 use super::report_order::ReportOrder;
-use super::request;
+use super::temporary_id::{TemporaryId, TemporaryState};
 use super::under::Under;
-use super::visit::Visit;
 use penstock_hdf5::dataset::DatasetInfo;
 use penstock_hdf5::library::Session;
-use penstock_hdf5::library::callback::{FAIL, SUCCEED};
-use penstock_hdf5::transfer::conflicts::AccessSet;
 use penstock_hdf5::transfer::is_inside;
-
-/// The pointer for a request if a call has no event set.
-pub(crate) const NO_REQUEST: Req = std::ptr::null_mut();
-
-/// A call of the application, for the log, and the pointer for its request. The pointer is null if the call has
-/// no event set.
-#[derive(Clone, Copy)]
-pub(crate) struct ApiCall {
-    pub(crate) call: &'static CStr,
-    pub(crate) req: Req,
-}
 
 /// The wrapper of an object of the connector below, or a request of this connector.
 pub(crate) struct Wrapped {
@@ -89,7 +71,22 @@ impl Wrapped {
         container: &Arc<Container>,
     ) -> *mut c_void {
         let role = Role::Request(Arc::clone(operation), ReportOrder::new());
-        Wrapped::boxed(std::ptr::null_mut(), container, role)
+        Wrapped::boxed(ptr::null_mut(), container, role)
+    }
+
+    /// Wraps the request that the connector below has returned. False if it has returned none.
+    ///
+    /// # Safety
+    /// `req` is null, or points to null or to a request of the connector below.
+    pub(crate) unsafe fn wrap_request(req: Req, container: &Arc<Container>) -> bool {
+        // SAFETY: the caller guarantees this.
+        unsafe {
+            let is_left = !req.is_null() && !(*req).is_null();
+            if is_left {
+                *req = Wrapped::wrap(*req, container);
+            }
+            is_left
+        }
     }
 
     fn boxed(under: *mut c_void, container: &Arc<Container>, role: Role) -> *mut c_void {
@@ -119,11 +116,6 @@ impl Wrapped {
         unsafe { &*object.cast::<Wrapped>() }
     }
 
-    /// The operation, if this is a request of this connector.
-    pub(crate) fn operation(&self) -> Option<&Arc<AsyncOperation>> {
-        self.own_request().map(|(operation, _)| operation)
-    }
-
     /// The operation and its position in the order of reports, if this is a request of this connector.
     pub(crate) fn own_request(&self) -> Option<(&Arc<AsyncOperation>, &ReportOrder)> {
         match &self.role {
@@ -142,6 +134,11 @@ impl Wrapped {
     /// Whether the object is closed, though HDF5 keeps the identifier.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(Relaxed)
+    }
+
+    /// Called when a failed call has closed the object.
+    pub(crate) fn set_gone(&self) {
+        self.is_gone.store(true, Relaxed);
     }
 
     pub(crate) fn container(&self) -> &Arc<Container> {
@@ -207,254 +204,4 @@ impl Wrapped {
         // SAFETY: the caller guarantees this.
         drop(unsafe { Box::from_raw(object.cast::<Wrapped>()) });
     }
-}
-
-/// The reason in the log why an operation that this connector forwards is synchronous.
-pub(crate) const METADATA: &str = "HDF5 works on metadata on the thread that calls it";
-
-impl ApiCall {
-    pub(crate) const NONE: ApiCall = ApiCall::of(c"", NO_REQUEST);
-
-    pub(crate) const fn of(call: &'static CStr, req: Req) -> ApiCall {
-        ApiCall { call, req }
-    }
-
-    /// Called after the connector below has succeeded. Wraps the request that it has returned, if any, and logs
-    /// the call.
-    ///
-    /// # Safety
-    /// `req` is null, or points to null or to a request of the connector below.
-    pub(crate) unsafe fn succeeded(self, container: &Arc<Container>, why: &str) {
-        if self.req.is_null() {
-            return;
-        }
-        // SAFETY: the caller guarantees this.
-        let (execution, why) = match unsafe { request::wrap(self.req, container) } {
-            true => (Execution::Async, "by the connector below"),
-            false => (Execution::Sync, why),
-        };
-        container.policy.log(self.call, execution, 0, why);
-    }
-}
-
-/// Runs an operation on an object.
-///
-/// # Safety
-/// HDF5 holds `object`, `api_call.req` is null or a pointer for a request, and `call` only makes the call that
-/// HDF5 has asked for.
-pub(crate) unsafe fn operate(
-    object: *const c_void,
-    api_call: ApiCall,
-    call: impl FnOnce(&Under) -> herr_t,
-) -> herr_t {
-    // SAFETY: the caller guarantees this.
-    unsafe { attempt(object, api_call, |under| Ok(under.quietly(|| call(under)))) }
-}
-
-/// Runs an operation whose `call` may return an error of this connector, or may call functions of the
-/// application. HDF5 prints errors of these functions.
-///
-/// # Safety
-/// As for [`operate`].
-pub(crate) unsafe fn attempt(
-    object: *const c_void,
-    api_call: ApiCall,
-    call: impl FnOnce(&Under) -> Result<herr_t>,
-) -> herr_t {
-    // SAFETY: the caller guarantees this.
-    let under = unsafe { Wrapped::of(object) }.under();
-    let body = || {
-        let status = call(&under)?;
-        if status >= 0 {
-            // SAFETY: the caller guarantees this.
-            unsafe { api_call.succeeded(&under.container, METADATA) };
-        }
-        Ok(status)
-    };
-    under.caught(body).unwrap_or(FAIL)
-}
-
-/// Runs an operation. `visits` says whether it iterates: it calls a function of the application for each item.
-///
-/// # Safety
-/// As for [`operate`].
-pub(crate) unsafe fn operate_or_visit(
-    object: *const c_void,
-    api_call: ApiCall,
-    visits: bool,
-    call: impl FnOnce(&Under) -> herr_t,
-) -> herr_t {
-    // SAFETY: the caller guarantees this.
-    unsafe {
-        match visits {
-            true => attempt(object, api_call, |under| {
-                let _visit = Visit::begin();
-                Ok(call(under))
-            }),
-            false => operate(object, api_call, call),
-        }
-    }
-}
-
-/// Runs an operation on two objects. One may be null, and then stands for the location of the other.
-///
-/// # Safety
-/// As for [`operate`], for both.
-pub(crate) unsafe fn operate_on_two(
-    one: *mut c_void,
-    other: *mut c_void,
-    api_call: ApiCall,
-    call: impl FnOnce(&Under, *mut c_void, *mut c_void) -> herr_t,
-) -> herr_t {
-    let under_or_null = |object: *mut c_void, beside: &Under| match object.is_null() {
-        true => Ok(object),
-        false => {
-            // SAFETY: the caller guarantees this.
-            let under = unsafe { Wrapped::of(object) }.under();
-            beside.together_with(&under)?;
-            Ok(under.object)
-        }
-    };
-    // SAFETY: the caller guarantees this.
-    unsafe {
-        attempt(if one.is_null() { other } else { one }, api_call, |under| {
-            let objects = (under_or_null(one, under)?, under_or_null(other, under)?);
-            Ok(under.quietly(|| call(under, objects.0, objects.1)))
-        })
-    }
-}
-
-/// Runs an operation that makes an object.
-///
-/// # Safety
-/// As for [`operate`].
-pub(crate) unsafe fn make(
-    object: *const c_void,
-    api_call: ApiCall,
-    call: impl FnOnce(&Under) -> *mut c_void,
-) -> *mut c_void {
-    // SAFETY: the caller guarantees this.
-    let under = unsafe { Wrapped::of(object) }.under();
-    let body = || {
-        let made = under.quietly(|| call(&under));
-        if !made.is_null() {
-            // SAFETY: the caller guarantees this.
-            unsafe { api_call.succeeded(&under.container, METADATA) };
-        }
-        Ok(Wrapped::wrap(made, &under.container))
-    };
-    under.caught(body).unwrap_or(std::ptr::null_mut())
-}
-
-/// Runs an operation that closes the object if it succeeds.
-///
-/// # Safety
-/// As for [`operate`].
-pub(crate) unsafe fn close(
-    object: *mut c_void,
-    api_call: ApiCall,
-    call: impl FnOnce(&Under) -> herr_t,
-) -> herr_t {
-    // SAFETY: the caller guarantees this.
-    if let Some(status) = unsafe { close_temporary(object) } {
-        return status;
-    }
-    // SAFETY: the caller guarantees this.
-    let status = unsafe { operate(object, api_call, call) };
-    if status >= 0 {
-        // SAFETY: HDF5 releases a closed object.
-        unsafe { Wrapped::release(object) };
-    }
-    status
-}
-
-/// As [`close`], for an object that may have pending operations. The close waits for them, or becomes a deferred
-/// operation.
-///
-/// # Safety
-/// As for [`close`]. `native` makes the call, now or later.
-pub(crate) unsafe fn close_after(
-    object: *mut c_void,
-    api_call: ApiCall,
-    set: impl FnOnce(&Under) -> AccessSet,
-    native: impl Fn(&Under, Req) -> herr_t + 'static,
-) -> herr_t {
-    // SAFETY: the caller guarantees this.
-    unsafe { close_and_report(object, api_call, set, native, |_| Ok(())) }
-}
-
-/// As [`close_after`]. If this call has closed the object, it then returns the error of `report`, if there is one.
-/// In this case the call fails, and HDF5 keeps the identifier, which is invalid until the application closes
-/// it again.
-///
-/// # Safety
-/// As for [`close_after`]. HDF5 keeps the identifier of such an object if its close fails.
-pub(crate) unsafe fn close_and_report(
-    object: *mut c_void,
-    api_call: ApiCall,
-    set: impl FnOnce(&Under) -> AccessSet,
-    native: impl Fn(&Under, Req) -> herr_t + 'static,
-    report: impl FnOnce(&Under) -> Result<()>,
-) -> herr_t {
-    // SAFETY: the caller guarantees this.
-    if let Some(status) = unsafe { close_temporary(object) } {
-        return status;
-    }
-    // SAFETY: the caller guarantees this.
-    if unsafe { Wrapped::of(object) }.is_gone() {
-        // SAFETY: HDF5 releases the object now.
-        unsafe { Wrapped::release(object) };
-        return SUCCEED;
-    }
-    let is_deferred = Cell::new(false);
-    // SAFETY: the caller guarantees this.
-    unsafe {
-        let status = attempt(object, ApiCall::NONE, |under| {
-            let _quiet = Quiet::begin(under.container.below.library);
-            let native = Rc::new(native);
-            if background::may_conflict(under) {
-                let native = Rc::clone(&native);
-                let act = move |under: &Under| native(under, NO_REQUEST);
-                if background::defer(api_call, under, set(under), act)? {
-                    is_deferred.set(true);
-                    return Ok(SUCCEED);
-                }
-            }
-            let status = native(under, api_call.req);
-            if status >= 0 {
-                api_call.succeeded(&under.container, NOTHING_PENDING);
-            }
-            Ok(status)
-        });
-        if status < 0 {
-            return status;
-        }
-        let under = Wrapped::of(object).under();
-        if !is_deferred.get() && under.caught(|| report(&under)).is_none() {
-            Wrapped::of(object).is_gone.store(true, Relaxed);
-            return FAIL;
-        }
-        Wrapped::release(object);
-        status
-    }
-}
-
-/// The reason in the log why an object is closed at once.
-pub(crate) const NOTHING_PENDING: &str = "nothing is pending that it would have to come after";
-
-/// Drops the wrapper of an object with a temporary identifier, and leaves the object open. `None` for another
-/// object.
-///
-/// # Safety
-/// HDF5 releases the object.
-unsafe fn close_temporary(object: *mut c_void) -> Option<herr_t> {
-    // SAFETY: the caller guarantees this.
-    unsafe {
-        let state = Arc::clone(Wrapped::of(object).temporary()?);
-        let under = Wrapped::of(object).under();
-        state.closes();
-        background::unwrap(&under);
-        Wrapped::release(object);
-    }
-    Some(SUCCEED)
 }

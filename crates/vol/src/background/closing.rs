@@ -12,14 +12,15 @@ use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::H5I_FILE;
 use penstock_sys::hdf5::{H5F_CLOSE_WEAK, herr_t};
 
-use super::operation::{AsyncOperation, State};
-use super::temporary_id::TemporaryId;
 use super::{add_pending, begin_conflicting, conflicting_with, may_conflict};
+use crate::api_call::ApiCall;
 use crate::calling_library::CallingLibrary;
 use crate::log::Execution;
+use crate::operation::{AsyncOperation, State};
 use crate::policy::StartsAt;
+use crate::temporary_id::TemporaryId;
 use crate::under::Under;
-use crate::wrapped::{ApiCall, Wrapped};
+use crate::wrapped::Wrapped;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::transfer::conflicts::{self, AccessSet, Identity, Pending};

@@ -6,11 +6,11 @@ use penstock_engine::error::Result;
 use penstock_engine::options::Options;
 use penstock_sys::hdf5::hid_t;
 
-use super::access_sets::bounds;
 use super::dataset_io::DatasetCall;
-use super::temporary_id::TemporaryId;
+use crate::access_sets::bounds;
 use crate::calling_library::CallingLibrary;
 use crate::host_buffers::refuse_pointers;
+use crate::temporary_id::TemporaryId;
 use crate::under::Under;
 use penstock_array::execute::PreparedTransfer;
 use penstock_hdf5::library::Session;

@@ -1,36 +1,32 @@
 //! Operations that continue after their call has returned, without a thread that calls HDF5.
 //!
 //! The application's threads run what needs HDF5: they plan a transfer when they submit an operation
-//! ([`dataset_io`]), and hand encoded chunks to HDF5 when they wait for it ([`operation`]). In between the
+//! ([`dataset_io`]), and hand encoded chunks to HDF5 when they wait for it
+//! ([`operation`](crate::operation)). In between the
 //! engine moves bytes. Operations that conflict keep the order of the program
 //! ([`conflicts`]), and so does everything that the connector below does
 //! with the same dataset or file.
 
-mod access_sets;
 mod budget;
 mod closing;
 mod dataset_io;
 mod dataset_plan;
-mod delay;
-mod operation;
 mod start;
-mod temporary_id;
 
 use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::Duration;
 
-pub(crate) use access_sets::{DatasetAccess, file_access, object_access};
 pub(crate) use closing::{
     CLOSE_DATASET, CLOSE_FILE, defer, file_identity, finish_before_replacing, finish_conflicting,
     finish_deferred_close,
 };
 pub(crate) use dataset_io::{DatasetCall, Disposition, read_or_write};
-pub(crate) use operation::{AsyncOperation, Outcome};
-pub(crate) use temporary_id::{TemporaryId, TemporaryState, take_wrapping, unwrap};
 
 use penstock_sys::hdf5::connector::H5I_GROUP;
 
+use super::access_sets::file_access;
 use super::calling_library::CallingLibrary;
+use super::operation::AsyncOperation;
 use super::policy::StartsAt;
 use super::under::Under;
 use penstock_hdf5::transfer::conflicts::{self, Access, AccessSet, Effort, Shared};

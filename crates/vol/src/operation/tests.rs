@@ -9,7 +9,6 @@ use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
 use penstock_engine::request::{self, Order, Remaining, Share, Task, TaskOrder};
 
-use super::super::delay::begin_after;
 use super::*;
 
 const CALL: &CStr = c"H5Dwrite_async";

@@ -15,11 +15,11 @@ use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::connector::H5I_type_t;
 use penstock_sys::hdf5::hid_t;
 
-use super::operation::AsyncOperation;
-use crate::calling_library::CallingLibrary;
-use crate::container::Container;
-use crate::under::Under;
-use crate::visit::is_closing;
+use super::calling_library::CallingLibrary;
+use super::container::Container;
+use super::under::Under;
+use super::visit::is_closing;
+use penstock_hdf5::transfer::conflicts::Pending;
 
 /// A temporary identifier. A thread inside a call of its HDF5 drops it, which closes the identifier.
 pub(crate) struct TemporaryId {
@@ -36,7 +36,7 @@ pub(crate) struct TemporaryState {
     /// Whether the application owns the identifier, and closes the object by it.
     is_handed_over: AtomicBool,
     /// The operation that calls HDF5 with the identifier.
-    operation: Mutex<Weak<AsyncOperation>>,
+    operation: Mutex<Option<Weak<dyn Pending>>>,
 }
 
 const CLOSED: hid_t = -1;
@@ -72,7 +72,7 @@ impl TemporaryId {
             id: AtomicI64::new(CLOSED),
             is_held: AtomicBool::new(false),
             is_handed_over: AtomicBool::new(false),
-            operation: Mutex::new(Weak::new()),
+            operation: Mutex::default(),
         });
         let wrapping: Wrapping = (Arc::clone(&under.container), Arc::clone(&state));
         WRAPPING.set(&wrapping);
@@ -129,13 +129,14 @@ impl TemporaryId {
 
     /// Sets the operation that uses the identifier. An application that closes the identifier, which it may
     /// find among those of the file, then waits for the operation.
-    pub(crate) fn set_user(&self, operation: &Arc<AsyncOperation>) {
+    pub(crate) fn set_user(&self, operation: &Arc<impl Pending + 'static>) {
         let mut user = self
             .state
             .operation
             .lock()
             .unwrap_or_else(|e| e.into_inner());
-        *user = Arc::downgrade(operation);
+        let operation = Arc::downgrade(operation);
+        *user = Some(operation);
     }
 }
 
@@ -160,12 +161,12 @@ impl TemporaryState {
     pub(crate) fn closes(&self) {
         let operation = {
             let user = self.operation.lock().unwrap_or_else(|e| e.into_inner());
-            user.upgrade()
+            user.as_ref().and_then(Weak::upgrade)
         };
         if self.is_held.swap(false, Relaxed)
             && let Some(operation) = operation
         {
-            operation.wait_if_possible();
+            operation.finish();
         }
         self.id.store(CLOSED, Relaxed);
     }

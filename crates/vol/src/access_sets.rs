@@ -8,7 +8,7 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5D_CHUNKED, H5D_CONTIGUOUS, H5P_DEFAULT, H5S_MAX_RANK, hid_t};
 
 use super::temporary_id::TemporaryId;
-use crate::under::Under;
+use super::under::Under;
 use penstock_hdf5::dataset::dataspace;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::transfer::conflicts::{

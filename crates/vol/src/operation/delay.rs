@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::operation::AsyncOperation;
+use super::AsyncOperation;
 use penstock_hdf5::transfer::conflicts::Pending;
 
 static WAITING: Mutex<Vec<(Instant, Weak<AsyncOperation>)>> = Mutex::new(Vec::new());

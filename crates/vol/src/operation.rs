@@ -3,6 +3,8 @@
 //! The engine's workers move its bytes, or it waits for operations whose bytes they move. Threads that call
 //! HDF5 run the parts that need HDF5, in [`wait`](AsyncOperation::wait) and similar functions.
 
+mod delay;
+
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -13,10 +15,12 @@ use penstock_engine::refuse_fork;
 use penstock_engine::request::{Request, Waited};
 use penstock_sys::hdf5::connector::*;
 
+use super::log::since_epoch;
 use super::temporary_id::TemporaryId;
-use crate::log::since_epoch;
-use crate::visit::is_visiting;
+use super::visit::is_visiting;
 use penstock_hdf5::transfer::conflicts::{Effort, Failures, Left, Pending, Shared};
+
+pub(crate) use delay::begin_after;
 
 /// An operation that continues after its call, which event sets hold by a request.
 pub(crate) struct AsyncOperation {

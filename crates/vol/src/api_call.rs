@@ -1,0 +1,50 @@
+//! The call of the application that a callback belongs to.
+
+use std::ffi::CStr;
+use std::ptr;
+use std::sync::Arc;
+
+use penstock_sys::hdf5::connector::Req;
+
+use super::container::Container;
+use super::log::Execution;
+use super::wrapped::Wrapped;
+
+/// The pointer for a request if a call has no event set.
+pub(crate) const NO_REQUEST: Req = ptr::null_mut();
+
+/// A call of the application, for the log, and the pointer for its request. The pointer is null if the call has
+/// no event set.
+#[derive(Clone, Copy)]
+pub(crate) struct ApiCall {
+    pub(crate) call: &'static CStr,
+    pub(crate) req: Req,
+}
+
+/// The reason in the log why an operation that this connector forwards is synchronous.
+pub(crate) const METADATA: &str = "HDF5 works on metadata on the thread that calls it";
+
+impl ApiCall {
+    pub(crate) const NONE: ApiCall = ApiCall::of(c"", NO_REQUEST);
+
+    pub(crate) const fn of(call: &'static CStr, req: Req) -> ApiCall {
+        ApiCall { call, req }
+    }
+
+    /// Called after the connector below has succeeded. Wraps the request that it has returned, if any, and logs
+    /// the call.
+    ///
+    /// # Safety
+    /// `req` is null, or points to null or to a request of the connector below.
+    pub(crate) unsafe fn succeeded(self, container: &Arc<Container>, why: &str) {
+        if self.req.is_null() {
+            return;
+        }
+        // SAFETY: the caller guarantees this.
+        let (execution, why) = match unsafe { Wrapped::wrap_request(self.req, container) } {
+            true => (Execution::Async, "by the connector below"),
+            false => (Execution::Sync, why),
+        };
+        container.policy.log(self.call, execution, 0, why);
+    }
+}
