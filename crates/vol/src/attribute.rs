@@ -1,6 +1,6 @@
 //! Attributes, `H5A`.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_void};
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::memory::is_on_host;
@@ -8,7 +8,7 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::api_call::ApiCall;
-use super::callback::{attempt, close, make, operate, operate_or_visit};
+use super::callback::{attempt, close, make, operate, visit};
 use super::calling_library::Quiet;
 use super::host_buffers::{HostBuffers, refuse_pointers};
 use super::temporary_id::TemporaryId;
@@ -18,6 +18,12 @@ forward! {
     make create = H5VLattr_create, c"H5Acreate_async";
     make open = H5VLattr_open, c"H5Aopen_async";
     operate get = H5VLattr_get, c"H5Aget";
+    match specific = H5VLattr_specific {
+        H5VL_ATTR_EXISTS => operate c"H5Aexists_async",
+        H5VL_ATTR_ITER => visit c"H5Aiterate",
+        H5VL_ATTR_RENAME => operate c"H5Arename_async",
+        _ => operate c"H5Adelete",
+    };
     operate optional = H5VLattr_optional, c"H5A";
     close close_attribute = H5VLattr_close, c"H5Aclose_async";
 }
@@ -130,32 +136,6 @@ unsafe extern "C" fn write(
                 req,
             ))
         })
-    }
-}
-
-fn call_of(operation: c_int) -> &'static CStr {
-    match operation {
-        H5VL_ATTR_EXISTS => c"H5Aexists_async",
-        H5VL_ATTR_ITER => c"H5Aiterate",
-        H5VL_ATTR_RENAME => c"H5Arename_async",
-        _ => c"H5Adelete",
-    }
-}
-
-unsafe extern "C" fn specific(
-    obj: *mut c_void,
-    loc_params: Location,
-    args: *mut H5VL_attr_specific_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: the call passes HDF5's arguments on.
-    unsafe {
-        let call = |under: &Under| {
-            (under.calls.H5VLattr_specific)(under.object, loc_params, under.id, args, dxpl_id, req)
-        };
-        let api_call = ApiCall::of(call_of((*args).op_type), req);
-        operate_or_visit(obj, api_call, (*args).op_type == H5VL_ATTR_ITER, call)
     }
 }
 

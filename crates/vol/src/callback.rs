@@ -60,25 +60,21 @@ pub(crate) unsafe fn attempt(
     under.caught(body).unwrap_or(FAIL)
 }
 
-/// Runs an operation. `visits` says whether it iterates: it calls a function of the application for each item.
+/// Runs an operation that iterates: it calls a function of the application for each item.
 ///
 /// # Safety
 /// As for [`operate`].
-pub(crate) unsafe fn operate_or_visit(
+pub(crate) unsafe fn visit(
     object: *const c_void,
     api_call: ApiCall,
-    visits: bool,
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
     // SAFETY: the caller guarantees this.
     unsafe {
-        match visits {
-            true => attempt(object, api_call, |under| {
-                let _visit = Visit::begin();
-                Ok(call(under))
-            }),
-            false => operate(object, api_call, call),
-        }
+        attempt(object, api_call, |under| {
+            let _visit = Visit::begin();
+            Ok(call(under))
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Datasets, `H5D`.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_void};
 use std::slice;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -24,6 +24,17 @@ use penstock_hdf5::transfer::unfinished;
 forward! {
     make create = H5VLdataset_create, c"H5Dcreate_async";
     make open = H5VLdataset_open, c"H5Dopen_async";
+    match get = H5VLdataset_get {
+        // The answer depends on the allocated storage.
+        H5VL_DATASET_GET_SPACE_STATUS | H5VL_DATASET_GET_STORAGE_SIZE =>
+            after_pending c"H5Dget_space_async",
+        _ => operate c"H5Dget_space_async",
+    };
+    match specific = H5VLdataset_specific {
+        H5VL_DATASET_SET_EXTENT => after_pending c"H5Dset_extent_async",
+        H5VL_DATASET_FLUSH => after_pending c"H5Dflush",
+        _ => after_pending c"H5Drefresh",
+    };
     after_pending optional = H5VLdataset_optional, c"H5D";
 }
 
@@ -213,50 +224,6 @@ unsafe fn after_pending(
                 background::finish_conflicting(under, || object_access(under, H5I_DATASET))?;
             }
             Ok(call(under))
-        })
-    }
-}
-
-unsafe extern "C" fn get(
-    obj: *mut c_void,
-    args: *mut H5VL_dataset_get_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: the call passes HDF5's arguments on.
-    unsafe {
-        let call = |under: &Under| {
-            (under.calls.H5VLdataset_get)(under.object, under.id, args, dxpl_id, req)
-        };
-        let api_call = ApiCall::of(c"H5Dget_space_async", req);
-        match (*args).op_type {
-            // The answer depends on the allocated storage.
-            H5VL_DATASET_GET_SPACE_STATUS | H5VL_DATASET_GET_STORAGE_SIZE => {
-                after_pending(obj, api_call, call)
-            }
-            _ => operate(obj, api_call, call),
-        }
-    }
-}
-
-fn call_of(operation: c_int) -> &'static CStr {
-    match operation {
-        H5VL_DATASET_SET_EXTENT => c"H5Dset_extent_async",
-        H5VL_DATASET_FLUSH => c"H5Dflush",
-        _ => c"H5Drefresh",
-    }
-}
-
-unsafe extern "C" fn specific(
-    obj: *mut c_void,
-    args: *mut H5VL_dataset_specific_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: the call passes HDF5's arguments on.
-    unsafe {
-        after_pending(obj, ApiCall::of(call_of((*args).op_type), req), |under| {
-            (under.calls.H5VLdataset_specific)(under.object, under.id, args, dxpl_id, req)
         })
     }
 }

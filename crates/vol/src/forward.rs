@@ -21,16 +21,52 @@
 /// The first word names a function such as `make`, `operate` or `close` of [`callback`](crate::callback). It gets
 /// the object, the call of the application, and a closure that calls the connector below. A line has the name
 /// of the application's call if the function has an argument `req`.
+///
+/// A function that carries out several operations may have a line such as
+///
+/// ```text
+/// match specific = H5VLattr_specific {
+///     H5VL_ATTR_ITER => visit c"H5Aiterate",
+///     _ => operate c"H5Adelete",
+/// };
+/// ```
+///
+/// which chooses by the operation that the argument `args` names.
 macro_rules! forward {
-    ($($how:ident $name:ident = $function:ident $(, $call:expr)?;)*) => {$(
+    ($($how:ident $name:ident = $function:ident $({ $($operations:tt)* })? $(, $call:expr)?;)*) => {$(
         penstock_sys::connector_signature! {
-            $function forward_one $how $name = $function, [$($call)?]
+            $function forward_one $how $name = $function, [$($($operations)*)? $($call)?]
         }
     )*};
 }
 
 /// Defines one function of [`forward`] from its line and its signature.
 macro_rules! forward_one {
+    (
+        match $name:ident = $function:ident, [$($operation:pat => $how:ident $call:expr,)*]
+        ($object:ident: $object_type:ty $(, $before:ident: $before_type:ty)*;
+        $args:ident: $args_type:ty $(, $after:ident: $after_type:ty)*; $req:ident) -> $result:ty
+    ) => {
+        unsafe extern "C" fn $name(
+            $object: $object_type,
+            $($before: $before_type,)*
+            $args: $args_type,
+            $($after: $after_type,)*
+            $req: Req
+        ) -> $result {
+            // SAFETY: the call passes HDF5's arguments on.
+            unsafe {
+                let call = |under: &crate::under::Under| {
+                    (under.calls.$function)(
+                        under.object, $($before,)* under.id, $args, $($after,)* $req
+                    )
+                };
+                match (*$args).op_type {
+                    $($operation => $how($object, api_call!($call, $req), call),)*
+                }
+            }
+        }
+    };
     (
         $how:ident $name:ident = $function:ident, [$($call:expr)?]
         ($object:ident: $object_type:ty $(, $before:ident: $before_type:ty)*;

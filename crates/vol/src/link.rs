@@ -1,13 +1,12 @@
 //! Links, `H5L`.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::c_void;
 
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::api_call::ApiCall;
-use super::callback::{operate, operate_on_two, operate_or_visit};
-use super::under::Under;
+use super::callback::{operate, operate_on_two, visit};
 
 unsafe extern "C" fn create(
     args: *mut H5VL_link_create_args_t,
@@ -121,32 +120,12 @@ unsafe extern "C" fn rename(
 
 forward! {
     operate get = H5VLlink_get, c"H5Lget_info";
+    match specific = H5VLlink_specific {
+        H5VL_LINK_EXISTS => operate c"H5Lexists_async",
+        H5VL_LINK_ITER => visit c"H5Literate_async",
+        _ => operate c"H5Ldelete_async",
+    };
     operate optional = H5VLlink_optional, c"H5L";
-}
-
-fn call_of(operation: c_int) -> &'static CStr {
-    match operation {
-        H5VL_LINK_EXISTS => c"H5Lexists_async",
-        H5VL_LINK_ITER => c"H5Literate_async",
-        _ => c"H5Ldelete_async",
-    }
-}
-
-unsafe extern "C" fn specific(
-    obj: *mut c_void,
-    loc_params: Location,
-    args: *mut H5VL_link_specific_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: the call passes HDF5's arguments on.
-    unsafe {
-        let call = |under: &Under| {
-            (under.calls.H5VLlink_specific)(under.object, loc_params, under.id, args, dxpl_id, req)
-        };
-        let api_call = ApiCall::of(call_of((*args).op_type), req);
-        operate_or_visit(obj, api_call, (*args).op_type == H5VL_LINK_ITER, call)
-    }
 }
 
 pub(crate) const CLASS: H5VL_link_class_t = H5VL_link_class_t {

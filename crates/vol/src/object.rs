@@ -1,19 +1,45 @@
 //! Objects of any kind, `H5O`.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_void};
 
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::api_call::ApiCall;
 use super::background;
-use super::callback::{make, operate, operate_on_two, operate_or_visit};
+use super::callback::{make, operate, operate_on_two, visit};
 use super::under::Under;
 
 forward! {
     make open = H5VLobject_open, c"H5Oopen_async";
     operate get = H5VLobject_get, c"H5Oget_info";
+    match specific = H5VLobject_specific {
+        H5VL_OBJECT_VISIT => visit c"H5Ovisit",
+        H5VL_OBJECT_FLUSH => after_all c"H5Oflush_async",
+        H5VL_OBJECT_REFRESH => after_all c"H5Orefresh_async",
+        _ => operate c"H5O",
+    };
     operate optional = H5VLobject_optional, c"H5O";
+}
+
+/// Runs an operation after everything that is pending.
+///
+/// # Safety
+/// As for [`operate`].
+unsafe fn after_all(
+    obj: *mut c_void,
+    api_call: ApiCall,
+    call: impl FnOnce(&Under) -> herr_t,
+) -> herr_t {
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        operate(obj, api_call, |under| {
+            if !under.is_internal {
+                background::finish_all(under.container.below.library);
+            }
+            call(under)
+        })
+    }
 }
 
 unsafe extern "C" fn copy(
@@ -52,44 +78,6 @@ unsafe extern "C" fn copy(
                 )
             },
         )
-    }
-}
-
-fn call_of(operation: c_int) -> &'static CStr {
-    match operation {
-        H5VL_OBJECT_VISIT => c"H5Ovisit",
-        H5VL_OBJECT_FLUSH => c"H5Oflush_async",
-        H5VL_OBJECT_REFRESH => c"H5Orefresh_async",
-        _ => c"H5O",
-    }
-}
-
-unsafe extern "C" fn specific(
-    obj: *mut c_void,
-    loc_params: Location,
-    args: *mut H5VL_object_specific_args_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: the call passes HDF5's arguments on.
-    unsafe {
-        let call = |under: &Under| {
-            if matches!((*args).op_type, H5VL_OBJECT_FLUSH | H5VL_OBJECT_REFRESH)
-                && !under.is_internal
-            {
-                background::finish_all(under.container.below.library);
-            }
-            (under.calls.H5VLobject_specific)(
-                under.object,
-                loc_params,
-                under.id,
-                args,
-                dxpl_id,
-                req,
-            )
-        };
-        let api_call = ApiCall::of(call_of((*args).op_type), req);
-        operate_or_visit(obj, api_call, (*args).op_type == H5VL_OBJECT_VISIT, call)
     }
 }
 
