@@ -31,7 +31,8 @@
 /// };
 /// ```
 ///
-/// which chooses by the operation that the argument `args` names.
+/// which chooses by the operation that the argument `args` names. A function of two objects goes by
+/// [`operate_on_two`](crate::callback::operate_on_two).
 macro_rules! forward {
     ($($how:ident $name:ident = $function:ident $({ $($operations:tt)* })? $(, $call:expr)?;)*) => {$(
         penstock_sys::connector_signature! {
@@ -64,6 +65,29 @@ macro_rules! forward_one {
                 match (*$args).op_type {
                     $($operation => $how($object, api_call!($call, $req), call),)*
                 }
+            }
+        }
+    };
+    (
+        $how:ident $name:ident = $function:ident, [$call:expr]
+        ($one:ident: Obj, $place:ident: Location, $other:ident: Obj, $other_place:ident: Location;
+        $($after:ident: $after_type:ty),*; $req:ident) -> $result:ty
+    ) => {
+        unsafe extern "C" fn $name(
+            $one: Obj,
+            $place: Location,
+            $other: Obj,
+            $other_place: Location,
+            $($after: $after_type,)*
+            $req: Req
+        ) -> $result {
+            // SAFETY: the call passes HDF5's arguments on.
+            unsafe {
+                $how($one, $other, api_call!($call, $req), |under, $one, $other| {
+                    (under.calls.$function)(
+                        $one, $place, $other, $other_place, under.id, $($after,)* $req
+                    )
+                })
             }
         }
     };

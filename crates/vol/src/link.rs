@@ -7,6 +7,7 @@ use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::api_call::ApiCall;
 use super::callback::{operate, operate_on_two, visit};
+use super::under::Under;
 
 unsafe extern "C" fn create(
     args: *mut H5VL_link_create_args_t,
@@ -19,19 +20,14 @@ unsafe extern "C" fn create(
 ) -> herr_t {
     // SAFETY: the call passes HDF5's arguments on; the member of the union belongs to the operation.
     unsafe {
+        let call = |under: &Under, args, place| {
+            (under.calls.H5VLlink_create)(
+                args, place, loc_params, under.id, lcpl_id, lapl_id, dxpl_id, req,
+            )
+        };
         if (*args).op_type != H5VL_LINK_CREATE_HARD {
-            return operate(obj, ApiCall::of(c"H5Lcreate_soft_async", req), |under| {
-                (under.calls.H5VLlink_create)(
-                    args,
-                    under.object,
-                    loc_params,
-                    under.id,
-                    lcpl_id,
-                    lapl_id,
-                    dxpl_id,
-                    req,
-                )
-            });
+            let api_call = ApiCall::of(c"H5Lcreate_soft_async", req);
+            return operate(obj, api_call, |under| call(under, args, under.object));
         }
         let named = (*args).args.hard_curr_obj;
         operate_on_two(
@@ -44,81 +40,15 @@ unsafe extern "C" fn create(
                     args: (*args).args,
                 };
                 args.args.hard_curr_obj = hard_curr_obj;
-                (under.calls.H5VLlink_create)(
-                    &mut args, place, loc_params, under.id, lcpl_id, lapl_id, dxpl_id, req,
-                )
-            },
-        )
-    }
-}
-
-unsafe extern "C" fn copy(
-    src_obj: *mut c_void,
-    loc_params1: Location,
-    dst_obj: *mut c_void,
-    loc_params2: Location,
-    lcpl_id: hid_t,
-    lapl_id: hid_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: the call passes HDF5's arguments on.
-    unsafe {
-        operate_on_two(
-            src_obj,
-            dst_obj,
-            ApiCall::of(c"H5Lcopy", req),
-            |under, src, dst| {
-                (under.calls.H5VLlink_copy)(
-                    src,
-                    loc_params1,
-                    dst,
-                    loc_params2,
-                    under.id,
-                    lcpl_id,
-                    lapl_id,
-                    dxpl_id,
-                    req,
-                )
-            },
-        )
-    }
-}
-
-unsafe extern "C" fn rename(
-    src_obj: *mut c_void,
-    loc_params1: Location,
-    dst_obj: *mut c_void,
-    loc_params2: Location,
-    lcpl_id: hid_t,
-    lapl_id: hid_t,
-    dxpl_id: hid_t,
-    req: Req,
-) -> herr_t {
-    // SAFETY: the call passes HDF5's arguments on.
-    unsafe {
-        operate_on_two(
-            src_obj,
-            dst_obj,
-            ApiCall::of(c"H5Lmove", req),
-            |under, src, dst| {
-                (under.calls.H5VLlink_move)(
-                    src,
-                    loc_params1,
-                    dst,
-                    loc_params2,
-                    under.id,
-                    lcpl_id,
-                    lapl_id,
-                    dxpl_id,
-                    req,
-                )
+                call(under, &mut args, place)
             },
         )
     }
 }
 
 forward! {
+    operate_on_two copy = H5VLlink_copy, c"H5Lcopy";
+    operate_on_two r#move = H5VLlink_move, c"H5Lmove";
     operate get = H5VLlink_get, c"H5Lget_info";
     match specific = H5VLlink_specific {
         H5VL_LINK_EXISTS => operate c"H5Lexists_async",
@@ -131,7 +61,7 @@ forward! {
 pub(crate) const CLASS: H5VL_link_class_t = H5VL_link_class_t {
     create: Some(create),
     copy: Some(copy),
-    r#move: Some(rename),
+    r#move: Some(r#move),
     get: Some(get),
     specific: Some(specific),
     optional: Some(optional),
