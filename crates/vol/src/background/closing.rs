@@ -9,10 +9,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 
 use penstock_engine::error::Result;
-use penstock_sys::hdf5::connector::H5I_FILE;
+use penstock_sys::hdf5::connector::{H5I_FILE, H5I_GROUP};
 use penstock_sys::hdf5::{H5F_CLOSE_WEAK, herr_t};
 
-use super::{add_pending, begin_conflicting, conflicting_with, may_conflict};
+use super::pending::{add_pending, begin_conflicting, conflicting_with, may_conflict};
+use crate::access_sets::file_access;
 use crate::api_call::ApiCall;
 use crate::calling_library::CallingLibrary;
 use crate::log::Execution;
@@ -132,6 +133,18 @@ pub(crate) unsafe fn defer(
     Ok(true)
 }
 
+/// Begins the queued operations of a file, if the environment asks for that when a group is closed.
+///
+/// # Safety
+/// The thread is inside the callback on `under`.
+pub(crate) unsafe fn group_closes(under: &Under) {
+    if under.container.policy.starts_at == StartsAt::GroupClose && may_conflict(under) {
+        // SAFETY: the caller guarantees this.
+        let file = unsafe { file_access(under, H5I_GROUP) };
+        begin_conflicting(under.container.below.library, &file);
+    }
+}
+
 /// Whether the objects of a file may stay open when the file is closed.
 ///
 /// # Safety
@@ -209,20 +222,4 @@ unsafe fn path_of<'a>(name: *const c_char) -> Option<&'a Path> {
     // SAFETY: the caller guarantees this.
     let name = unsafe { CStr::from_ptr(name) };
     Some(Path::new(OsStr::from_bytes(name.to_bytes())))
-}
-
-/// Waits for the operations that conflict with an access set. Returns the failure of an operation without a
-/// request, if there is one.
-///
-/// # Safety
-/// The thread is inside a callback on `under`.
-pub(crate) unsafe fn finish_conflicting(
-    under: &Under,
-    set: impl FnOnce() -> AccessSet,
-) -> Result<()> {
-    if may_conflict(under) {
-        let before = conflicting_with(under, &set());
-        before.into_iter().for_each(Pending::finish);
-    }
-    under.container.policy.failures.take()
 }

@@ -14,8 +14,10 @@ use penstock_sys::hdf5::connector::{H5I_DATASET, Req};
 use penstock_sys::hdf5::{H5S_ALL, hid_t};
 
 use super::dataset_plan::{DatasetPlan, plan, touched_bytes};
+use super::pending::{
+    add_pending, finish_when_exiting, may_conflict, poll_oldest, wait_for_conflicting,
+};
 use super::start::{Continuing, start};
-use super::{add_pending, finish_when_exiting, may_conflict, poll_oldest, wait_for_conflicting};
 use crate::access_sets::{ends_in_native, is_special};
 use crate::host_buffers::{HostBuffers, refuse_pointers};
 use crate::log::Execution;

@@ -15,7 +15,7 @@ use penstock_engine::snapshot::{Snapshot, Taken};
 use super::budget::{Budget, Reservation, Reserved};
 use super::dataset_io::DatasetCall;
 use super::dataset_plan::DatasetPlan;
-use super::wait_for_oldest;
+use super::pending::wait_for_oldest;
 use crate::log::Execution;
 use crate::operation::{QueuedTransfers, RunningTransfers, StartedTransfers, State};
 use penstock_array::execute::{PreparedTransfer, SubmitOptions, submit};

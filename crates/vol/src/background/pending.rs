@@ -1,0 +1,128 @@
+//! The pending operations that a call comes after, and the one that it adds to them.
+
+use std::sync::{Arc, Mutex, MutexGuard, Once};
+use std::time::Duration;
+
+use penstock_engine::error::Result;
+
+use crate::calling_library::CallingLibrary;
+use crate::operation::AsyncOperation;
+use crate::under::Under;
+use penstock_hdf5::transfer::conflicts::{self, Access, AccessSet, Effort, Pending, Shared};
+use penstock_hdf5::transfer::inside;
+
+/// Whether an operation may be pending that conflicts with a call on this object. There is none on files that
+/// processes share.
+pub(crate) fn may_conflict(under: &Under) -> bool {
+    !under.is_internal && !under.container.is_parallel && !conflicts::is_idle()
+}
+
+/// Returns the pending operations that conflict with an access set of `under`. For a whole file it also returns
+/// the operations whose failures only this file reports: an external link may lead to another file.
+pub(crate) fn conflicting_with(under: &Under, set: &AccessSet) -> Vec<Shared> {
+    let failures = &under.container.policy.failures;
+    let is_reported =
+        |operation: &Shared| matches!(set, AccessSet::File(_)) && operation.tells(failures);
+    conflicts::before_or(under.container.below.library.hdf5, set, is_reported)
+}
+
+/// Adds an operation to the pending ones. Operations that conflict with one of its access sets wait for it.
+pub(crate) fn add_pending(
+    library: CallingLibrary,
+    sets: Vec<AccessSet>,
+    operation: &Arc<AsyncOperation>,
+) {
+    let shared: Shared = Arc::clone(operation) as Shared;
+    let number = conflicts::enter(library.hdf5, sets, &shared);
+    operation.set_leave(Box::new(move || conflicts::leave(number)));
+}
+
+/// Waits for the pending operations that conflict with an access set. Returns how many have ended.
+pub(crate) fn wait_for_conflicting(library: CallingLibrary, set: &AccessSet) -> usize {
+    conflicts::finish_before(library.hdf5, set)
+}
+
+/// Waits for the operations that conflict with an access set. Returns the failure of an operation without a
+/// request, if there is one.
+///
+/// # Safety
+/// The thread is inside a callback on `under`.
+pub(crate) unsafe fn finish_conflicting(
+    under: &Under,
+    set: impl FnOnce() -> AccessSet,
+) -> Result<()> {
+    if may_conflict(under) {
+        let before = conflicting_with(under, &set());
+        before.into_iter().for_each(Pending::finish);
+    }
+    under.container.policy.failures.take()
+}
+
+/// Waits for all pending operations.
+pub(crate) fn finish_all(library: CallingLibrary) {
+    wait_for_conflicting(library, &AccessSet::All(Access::Write));
+}
+
+/// Begins the queued operations that conflict with an access set.
+pub(crate) fn begin_conflicting(library: CallingLibrary, set: &AccessSet) {
+    let before = conflicts::before(library.hdf5, set);
+    before.iter().for_each(|operation| operation.begin());
+}
+
+/// Polls the oldest operations: runs the submitter steps that they need to continue.
+pub(crate) fn poll_oldest(library: CallingLibrary) {
+    /// The number of operations, which limits the cost of a call.
+    const MOST: usize = 16;
+    for operation in conflicts::oldest(library.hdf5, MOST) {
+        operation.go_on(&|| Some(Duration::ZERO), Effort::Begun);
+    }
+}
+
+/// Waits for the oldest operation. Returns false if there is none that this thread can wait for.
+pub(crate) fn wait_for_oldest(library: CallingLibrary) -> bool {
+    let oldest = conflicts::oldest(library.hdf5, 1);
+    oldest
+        .into_iter()
+        .any(|operation| operation.go_on(&|| None, Effort::All))
+}
+
+/// Finishes transfers when the process exits, before HDF5 closes. A closing HDF5 cannot initialise a part that
+/// the program has not used before, such as another kind of chunk index. The CUDA driver closes at exit, too,
+/// and before HDF5 if the program has initialised it later. Functions registered last run first.
+///
+/// The function at exit runs inside a call of each HDF5 that has pending operations, because other threads may
+/// still be inside calls.
+pub(crate) fn finish_when_exiting(library: CallingLibrary) {
+    static IN_USE: Mutex<Vec<CallingLibrary>> = Mutex::new(Vec::new());
+    fn in_use() -> MutexGuard<'static, Vec<CallingLibrary>> {
+        IN_USE.lock().unwrap_or_else(|e| e.into_inner())
+    }
+    fn finish(library: CallingLibrary) {
+        for operation in conflicts::oldest(library.hdf5, usize::MAX) {
+            if operation.finishes_at_exit() {
+                operation.go_on(&|| None, Effort::Bytes);
+            }
+        }
+    }
+    extern "C" fn at_exit() {
+        let finish_all = || {
+            let libraries = in_use().clone();
+            // A call would initialise a library again that has closed meanwhile.
+            let is_busy = |library: &CallingLibrary| !conflicts::oldest(library.hdf5, 1).is_empty();
+            for library in libraries.into_iter().filter(is_busy) {
+                inside(library.hdf5, || finish(library));
+            }
+        };
+        let _ = std::panic::catch_unwind(finish_all);
+    }
+    static REGISTERED: Once = Once::new();
+    let mut libraries = in_use();
+    if libraries.iter().all(|known| known.slot != library.slot) {
+        libraries.push(library);
+    }
+    drop(libraries);
+    REGISTERED.call_once(|| {
+        // SAFETY: the function exists as long as the process, which never unloads this library.
+        unsafe { libc::atexit(at_exit) };
+    });
+}
