@@ -1,15 +1,15 @@
 //! The access sets of operations on an object.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ptr;
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5D_CHUNKED, H5D_CONTIGUOUS, H5P_DEFAULT, H5S_MAX_RANK, hid_t};
 
+use super::dataspace::bounds;
 use super::temporary_id::TemporaryId;
 use super::under::Under;
-use penstock_hdf5::dataset::dataspace;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::transfer::conflicts::{
     Access, AccessSet, FileKey, ObjectKey, Region, identity_of_file, known_identity,
@@ -160,7 +160,7 @@ impl DatasetAccess {
             return AccessSet::All(access);
         }
         // SAFETY: the caller guarantees this.
-        let bounds = unsafe { bounds(under, space) };
+        let bounds = unsafe { bounds(under.container.below.library, space) };
         let region = Region::between(bounds).of_chunks(&self.chunk);
         AccessSet::Elements {
             dataset: self.key,
@@ -171,39 +171,3 @@ impl DatasetAccess {
 }
 
 const COMPACT: c_int = penstock_sys::hdf5::H5D_COMPACT;
-
-/// Whether a number stands for a dataspace without being an identifier, as H5S_ALL does.
-pub(crate) fn is_special(space: hid_t) -> bool {
-    (0..16).contains(&space)
-}
-
-/// Returns the first and the last selected element along each dimension. `None` if nothing is selected, or
-/// `space` is no identifier.
-///
-/// # Safety
-/// The thread is inside a call of HDF5, which checks the identifier.
-pub(crate) unsafe fn bounds(under: &Under, space: hid_t) -> Option<(Vec<u64>, Vec<u64>)> {
-    if is_special(space) {
-        return None;
-    }
-    let library = under.container.below.library;
-    library.keeping_errors(|| dataspace::bounds(library.hdf5, space))
-}
-
-/// Whether the connector at the bottom is the native one.
-///
-/// # Safety
-/// The thread is inside a callback on `under`.
-pub(crate) unsafe fn ends_in_native(under: &Under) -> bool {
-    const NATIVE: c_int = 0;
-    let mut class: *const H5VL_class_t = ptr::null();
-    // SAFETY: the caller guarantees this; `class` receives the answer, which exists as long as its connector.
-    unsafe {
-        let object: *mut c_void = under.object;
-        let level = H5VL_GET_CONN_LVL_TERM;
-        let get = under.calls.H5VLintrospect_get_conn_cls;
-        get(object, under.id, level, &mut class) >= 0
-            && !class.is_null()
-            && (*class).value == NATIVE
-    }
-}

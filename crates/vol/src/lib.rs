@@ -22,6 +22,7 @@ mod configuration;
 mod connector_below;
 mod container;
 mod dataset;
+mod dataspace;
 mod datatype;
 mod file;
 mod group;

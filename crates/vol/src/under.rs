@@ -1,9 +1,11 @@
 //! Objects of the connector below, for the callbacks on their wrappers.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+use std::ptr;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
+use penstock_sys::hdf5::connector::{H5VL_GET_CONN_LVL_TERM, H5VL_class_t};
 use penstock_sys::hdf5::hid_t;
 use penstock_sys::hdf5::pass_through::Functions;
 
@@ -61,5 +63,25 @@ impl Under {
                 "the objects belong to different connectors below penstock_async",
             )),
         }
+    }
+
+    /// Whether the connector at the bottom is the native one.
+    ///
+    /// # Safety
+    /// The thread is inside a callback on this object.
+    pub(crate) unsafe fn ends_in_native(&self) -> bool {
+        const NATIVE: c_int = 0;
+        let ask = || {
+            let mut class: *const H5VL_class_t = ptr::null();
+            // SAFETY: the caller guarantees this; `class` receives the answer, which exists as long as its
+            // connector.
+            unsafe {
+                let get = self.calls.H5VLintrospect_get_conn_cls;
+                get(self.object, self.id, H5VL_GET_CONN_LVL_TERM, &mut class) >= 0
+                    && !class.is_null()
+                    && (*class).value == NATIVE
+            }
+        };
+        *self.container.is_native.get_or_init(ask)
     }
 }

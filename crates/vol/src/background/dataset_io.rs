@@ -1,47 +1,31 @@
 //! Reads and writes of datasets: the engine carries them out, or leaves them to HDF5.
 
-use std::ffi::CStr;
 use std::ops::Range;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::memory::{Memory, is_on_host};
-use penstock_engine::reach::Use;
+use penstock_engine::memory::Memory;
 use penstock_engine::{Stream, refuse_fork};
-use penstock_sys::cuda::cuda_is_loaded;
-use penstock_sys::hdf5::connector::{H5I_DATASET, Req};
+use penstock_sys::hdf5::connector::H5I_DATASET;
 use penstock_sys::hdf5::{H5S_ALL, hid_t};
 
-use super::dataset_plan::{DatasetPlan, plan, touched_bytes};
+use super::dataset_call::DatasetCall;
+use super::dataset_plan::{DatasetPlan, plan};
 use super::pending::{
     add_pending, finish_when_exiting, may_conflict, poll_oldest, wait_for_conflicting,
 };
 use super::start::{Continuing, start};
-use crate::access_sets::{ends_in_native, is_special};
+use crate::dataspace::{is_special, touched_bytes};
 use crate::host_buffers::{HostBuffers, refuse_pointers};
 use crate::log::Execution;
 use crate::operation::{AsyncOperation, RunningTransfers, begin_after};
-use crate::policy::{Policy, StartsAt};
+use crate::policy::StartsAt;
 use crate::temporary_id::TemporaryId;
 use crate::transfer_list::read_transfer_list;
-use crate::under::Under;
 use crate::wrapped::Wrapped;
-use penstock_hdf5::transfer::conflicts::{Access, AccessSet};
+use penstock_hdf5::transfer::conflicts::AccessSet;
 use penstock_hdf5::transfer::{Planned, Refused, rewritten_blocks};
-
-/// The arguments of a callback that reads or writes. Each slice has an entry for each dataset.
-pub(crate) struct DatasetCall<'a> {
-    pub(crate) operation: Operation,
-    pub(crate) datasets: &'a [&'a Wrapped],
-    pub(crate) unders: &'a [Under],
-    pub(crate) memory_types: &'a [hid_t],
-    pub(crate) memory_spaces: &'a [hid_t],
-    pub(crate) file_spaces: &'a [hid_t],
-    pub(crate) list: hid_t,
-    pub(crate) buffers: &'a [usize],
-    pub(crate) req: Req,
-}
 
 /// Who carries out a call.
 pub(crate) enum Disposition {
@@ -51,97 +35,6 @@ pub(crate) enum Disposition {
     Below,
     /// The connector below, with buffers in host memory.
     BelowOnHost(HostBuffers),
-}
-
-impl DatasetCall<'_> {
-    fn name(&self) -> &'static CStr {
-        match (self.operation, self.req.is_null()) {
-            (Operation::Read, true) => c"H5Dread",
-            (Operation::Read, false) => c"H5Dread_async",
-            (Operation::Write, true) => c"H5Dwrite",
-            (Operation::Write, false) => c"H5Dwrite_async",
-        }
-    }
-
-    fn kind_of_access(&self) -> Access {
-        match self.operation {
-            Operation::Read => Access::Read,
-            Operation::Write => Access::Write,
-        }
-    }
-
-    /// What the CPU does with the memory of the application.
-    pub(crate) fn use_of_memory(&self) -> Use {
-        match self.operation {
-            Operation::Read => Use::Write,
-            Operation::Write => Use::Read,
-        }
-    }
-
-    pub(crate) fn policy(&self) -> &Policy {
-        &self.unders[0].container.policy
-    }
-
-    /// Whether the operation may continue after the call has returned.
-    pub(crate) fn continues(&self) -> bool {
-        !self.req.is_null() || (self.policy().is_implicit() && self.operation == Operation::Write)
-    }
-
-    /// Whether a write that continues copies its buffer. Without a request, the application cannot know when
-    /// it may reuse the buffer.
-    pub(crate) fn is_copied(&self) -> bool {
-        self.operation == Operation::Write && (self.policy().copies_writes() || self.req.is_null())
-    }
-
-    /// The dataspace of the memory. For H5S_ALL it is the dataspace of the file.
-    pub(crate) fn memory_space(&self, at: usize) -> hid_t {
-        match self.memory_spaces[at] {
-            H5S_ALL => self.file_spaces[at],
-            own => own,
-        }
-    }
-
-    /// Whether the elements of dataset `at` lie in host memory. The address of the buffer itself may point to
-    /// anything: only the selected elements exist.
-    ///
-    /// # Safety
-    /// As for [`read_or_write`].
-    pub(crate) unsafe fn is_on_host(&self, at: usize) -> Result<bool> {
-        if !cuda_is_loaded() {
-            return Ok(true);
-        }
-        let library = self.unders[at].container.below.library;
-        // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
-        let touched = unsafe {
-            let element =
-                library.keeping_errors(|| (library.hdf5.H5Tget_size)(self.memory_types[at]));
-            touched_bytes(&self.unders[at], self.memory_space(at), element as u64)
-        };
-        let first = touched.map_or(0, |range| range.start as usize);
-        is_on_host(self.buffers[at].wrapping_add(first))
-    }
-
-    pub(crate) fn log(&self, execution: Execution, bytes: u64, why: &str) {
-        self.policy().log(self.name(), execution, bytes, why);
-    }
-
-    /// Makes an identifier and the access set of each dataset.
-    ///
-    /// # Safety
-    /// As for [`read_or_write`].
-    unsafe fn access_sets(&self) -> Result<Vec<(TemporaryId, AccessSet)>> {
-        let set = |at: usize| {
-            let under = &self.unders[at];
-            // SAFETY: the caller guarantees this.
-            unsafe {
-                let id = TemporaryId::of(under, H5I_DATASET)?;
-                let access = self.datasets[at].dataset_access(under, &id)?;
-                let set = access.access_set(under, self.file_spaces[at], self.kind_of_access());
-                Ok((id, set))
-            }
-        };
-        (0..self.unders.len()).map(set).collect()
-    }
 }
 
 /// Carries out a call, or returns who has to. All operations that conflict with the call have then finished.
@@ -282,10 +175,7 @@ unsafe fn why_only_below(call: &DatasetCall<'_>, is_plain: bool) -> Option<&'sta
         return Some("the processes of an MPI program share the file");
     }
     // SAFETY: the caller guarantees this.
-    let is_native = *first
-        .is_native
-        .get_or_init(|| unsafe { ends_in_native(&call.unders[0]) });
-    if !is_native {
+    if !unsafe { call.unders[0].ends_in_native() } {
         return Some("the connector below does not store in HDF5's own files");
     }
     if !is_plain {
@@ -366,7 +256,7 @@ unsafe fn touched_or_all(call: &DatasetCall<'_>, at: usize) -> Result<Range<u64>
                 (library.hdf5.H5Sclose)(space);
                 elements
             }
-            own => match touched_bytes(under, own, element) {
+            own => match touched_bytes(library, own, element) {
                 Some(range) => return Ok(range),
                 None => (library.hdf5.H5Sget_select_npoints)(own),
             },

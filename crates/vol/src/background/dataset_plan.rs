@@ -4,14 +4,11 @@ use std::ops::Range;
 
 use penstock_engine::error::Result;
 use penstock_engine::options::Options;
-use penstock_sys::hdf5::hid_t;
 
-use super::dataset_io::DatasetCall;
-use crate::access_sets::bounds;
-use crate::calling_library::CallingLibrary;
+use super::dataset_call::DatasetCall;
+use crate::dataspace::{shifted_to_first, touched_bytes};
 use crate::host_buffers::refuse_pointers;
 use crate::temporary_id::TemporaryId;
-use crate::under::Under;
 use penstock_array::execute::PreparedTransfer;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::plain_files::options_of;
@@ -34,7 +31,7 @@ pub(crate) struct DatasetPlan {
 /// Plans the transfer of dataset `at`. Returns the reason if only HDF5 can carry it out.
 ///
 /// # Safety
-/// As for [`read_or_write`](super::dataset_io::read_or_write).
+/// As for [`read_or_write`](super::read_or_write).
 pub(crate) unsafe fn plan(
     call: &DatasetCall<'_>,
     at: usize,
@@ -73,7 +70,7 @@ pub(crate) unsafe fn plan(
     let mut buffer = call.buffers[at];
     let space = call.memory_space(at);
     // SAFETY: the caller guarantees this.
-    let mut touched = unsafe { touched_bytes(under, space, element) };
+    let mut touched = unsafe { touched_bytes(library, space, element) };
     let mut moved = None;
     if !is_on_host {
         // SAFETY: the caller guarantees this.
@@ -83,7 +80,7 @@ pub(crate) unsafe fn plan(
     // it.
     if !is_on_host || (call.continues() && call.is_copied()) {
         // SAFETY: the caller guarantees this.
-        moved = unsafe { shifted_to_first(under, space) };
+        moved = unsafe { shifted_to_first(library, space) };
         match (&moved, &touched) {
             (Some(space), Some(range)) => {
                 transfer.shape = MemoryShape::Space(space.id);
@@ -113,70 +110,4 @@ pub(crate) unsafe fn plan(
         is_on_host,
         touched,
     }))
-}
-
-/// A dataspace that this connector has made, and closes.
-struct OwnedSpace {
-    library: CallingLibrary,
-    id: hid_t,
-}
-
-impl Drop for OwnedSpace {
-    fn drop(&mut self) {
-        // SAFETY: the identifier is open, and nothing uses it later.
-        self.library
-            .keeping_errors(|| unsafe { (self.library.hdf5.H5Sclose)(self.id) });
-    }
-}
-
-/// Copies a dataspace, and moves the selection to the first element. The address of the first selected
-/// element is then the address of the buffer. `None` if the selection is there already.
-///
-/// # Safety
-/// As for [`bounds`].
-unsafe fn shifted_to_first(under: &Under, space: hid_t) -> Option<OwnedSpace> {
-    let library = under.container.below.library;
-    // SAFETY: the caller guarantees this.
-    let (low, _) = unsafe { bounds(under, space)? };
-    let offset: Option<Vec<i64>> = low.iter().map(|at| i64::try_from(*at).ok()).collect();
-    let offset = offset.filter(|offset| offset.iter().any(|at| *at != 0))?;
-    // SAFETY: HDF5 checks the identifier, and `offset` has a number for each dimension.
-    unsafe {
-        let id = (library.hdf5.H5Scopy)(space);
-        if id < 0 {
-            return None;
-        }
-        let space = OwnedSpace { library, id };
-        ((library.calls.H5Sselect_adjust)(id, offset.as_ptr()) >= 0).then_some(space)
-    }
-}
-
-/// The range from the first to the last byte that a selection in memory touches.
-///
-/// # Safety
-/// As for [`bounds`].
-pub(crate) unsafe fn touched_bytes(
-    under: &Under,
-    space: hid_t,
-    element: u64,
-) -> Option<Range<u64>> {
-    // SAFETY: the caller guarantees this.
-    let (low, high) = unsafe { bounds(under, space)? };
-    let hdf5 = under.container.below.library.hdf5;
-    let mut sizes = vec![0u64; low.len()];
-    // SAFETY: `sizes` has a number for each dimension.
-    let rank = unsafe {
-        (hdf5.H5Sget_simple_extent_dims)(space, sizes.as_mut_ptr(), std::ptr::null_mut())
-    };
-    if usize::try_from(rank) != Ok(low.len()) {
-        return None;
-    }
-    let offset = |corner: &[u64]| {
-        let sides = corner.iter().zip(&sizes);
-        sides.fold(0u64, |sum, (at, size)| {
-            sum.wrapping_mul(*size).wrapping_add(*at)
-        })
-    };
-    let (first, last) = (offset(&low), offset(&high));
-    Some(first.checked_mul(element)?..last.checked_add(1)?.checked_mul(element)?)
 }

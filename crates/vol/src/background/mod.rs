@@ -8,6 +8,7 @@
 
 mod budget;
 mod closing;
+mod dataset_call;
 mod dataset_io;
 mod dataset_plan;
 mod pending;
@@ -17,5 +18,6 @@ pub(crate) use closing::{
     CLOSE_DATASET, CLOSE_FILE, defer, file_identity, finish_before_replacing,
     finish_deferred_close, group_closes,
 };
-pub(crate) use dataset_io::{DatasetCall, Disposition, read_or_write};
+pub(crate) use dataset_call::DatasetCall;
+pub(crate) use dataset_io::{Disposition, read_or_write};
 pub(crate) use pending::{finish_all, finish_conflicting, may_conflict};

@@ -13,7 +13,7 @@ use penstock_engine::request::{Request, StreamOrder};
 use penstock_engine::snapshot::{Snapshot, Taken};
 
 use super::budget::{Budget, Reservation, Reserved};
-use super::dataset_io::DatasetCall;
+use super::dataset_call::DatasetCall;
 use super::dataset_plan::DatasetPlan;
 use super::pending::wait_for_oldest;
 use crate::log::Execution;
@@ -32,7 +32,7 @@ pub(crate) type Continuing = (Vec<AccessSet>, State);
 /// which the caller has to wait for, to `running`.
 ///
 /// # Safety
-/// As for [`read_or_write`](super::dataset_io::read_or_write).
+/// As for [`read_or_write`](super::read_or_write).
 pub(crate) unsafe fn start(
     call: &DatasetCall<'_>,
     plans: Vec<(DatasetPlan, AccessSet)>,
@@ -196,7 +196,7 @@ impl ReadyTransfer {
 /// Copies the buffer of a write. Returns the reason if there is no memory for the copy.
 ///
 /// # Safety
-/// As for [`read_or_write`](super::dataset_io::read_or_write).
+/// As for [`read_or_write`](super::read_or_write).
 unsafe fn copy(
     call: &DatasetCall<'_>,
     plan: &DatasetPlan,
