@@ -194,13 +194,11 @@ pub(crate) unsafe fn close_and_report(
         let status = attempt(object, ApiCall::NONE, |under| {
             let _quiet = Quiet::begin(under.container.below.library);
             let native = Rc::new(native);
-            if background::may_conflict(under) {
-                let native = Rc::clone(&native);
-                let act = move |under: &Under| native(under, NO_REQUEST);
-                if background::defer(api_call, under, set(under), act)? {
-                    is_deferred.set(true);
-                    return Ok(SUCCEED);
-                }
+            let later = Rc::clone(&native);
+            let act = move |under: &Under| later(under, NO_REQUEST);
+            if background::defer(api_call, under, || set(under), act)? {
+                is_deferred.set(true);
+                return Ok(SUCCEED);
             }
             let status = native(under, api_call.req);
             if status >= 0 {

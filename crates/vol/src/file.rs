@@ -323,11 +323,9 @@ unsafe fn flush(
             // The application may close an object before a deferred flush of it. A file stays open.
             let api_call = ApiCall::of(c"H5Fflush_async", req);
             let is_request = !req.is_null() && asked.obj_type == H5I_FILE;
-            if is_request && background::may_conflict(under) {
-                let deferred = move |under: &Under| native(under, NO_REQUEST);
-                if background::defer(api_call, under, set(), deferred)? {
-                    return Ok(SUCCEED);
-                }
+            let later = move |under: &Under| native(under, NO_REQUEST);
+            if is_request && background::defer(api_call, under, set, later)? {
+                return Ok(SUCCEED);
             }
             background::finish_conflicting(under, set)?;
             let status = native(under, req);

@@ -2,9 +2,10 @@
 //!
 //! The connector stands above another connector, by default the native one, and forwards calls to it.
 //! HDF5 calls the functions in the files named after its interfaces (`dataset`, `group` ...). Each of
-//! them calls the same function of the connector below; `forward!` defines those that do nothing else.
-//! HDF5 holds the objects of the connector below in wrappers (`wrapped`), which this connector removes
-//! before it passes an object down. Everything runs on the thread that has called HDF5, inside that call.
+//! them calls the same function of the connector below, in a way of `callback`; `forward!` defines those
+//! that do nothing else. HDF5 holds the objects of the connector below in wrappers (`wrapped`), which this
+//! connector removes before it passes an object down. Everything runs on the thread that has called HDF5,
+//! inside that call.
 
 #![deny(missing_docs, unreachable_pub)]
 

@@ -45,11 +45,15 @@ static DEFERRED_CLOSES: Mutex<Vec<DeferredClose>> = Mutex::new(Vec::new());
 pub(crate) unsafe fn defer(
     api_call: ApiCall,
     under: &Under,
-    set: AccessSet,
+    set: impl FnOnce() -> AccessSet,
     act: impl FnOnce(&Under) -> herr_t + 'static,
 ) -> Result<bool> {
+    if !may_conflict(under) {
+        return Ok(false);
+    }
     let ApiCall { call, req } = api_call;
     let policy = &under.container.policy;
+    let set = set();
     let before = conflicting_with(under, &set);
     // A close without an event set does not return before operations with a request have finished: the
     // program expects that its reads are done when it has closed the dataset.

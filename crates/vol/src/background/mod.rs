@@ -20,4 +20,4 @@ pub(crate) use closing::{
 };
 pub(crate) use dataset_call::DatasetCall;
 pub(crate) use dataset_io::{Disposition, read_or_write};
-pub(crate) use pending::{finish_all, finish_conflicting, may_conflict};
+pub(crate) use pending::{finish_all, finish_conflicting};
