@@ -61,7 +61,7 @@ unsafe fn place_of(under: &Under, kind: H5I_type_t) -> Result<(u64, [u8; 16])> {
 unsafe fn key_by(under: &Under, kind: H5I_type_t, id: Option<&TemporaryId>) -> Result<ObjectKey> {
     // SAFETY: the caller guarantees this.
     let (number, token) = unsafe { place_of(under, kind)? };
-    let hdf5 = under.container.below.library.hdf5;
+    let hdf5 = under.library().hdf5;
     let identity = known_identity(hdf5, number).unwrap_or_else(|| {
         let own = match id {
             // SAFETY: the caller guarantees this.
@@ -116,7 +116,7 @@ impl DatasetAccess {
     /// # Safety
     /// The thread is inside a callback on `under`, a dataset, and `id` is an identifier of it.
     pub(crate) unsafe fn of(under: &Under, id: &TemporaryId) -> Result<DatasetAccess> {
-        let hdf5 = under.container.below.library.hdf5;
+        let hdf5 = under.library().hdf5;
         let failed = || Error::invalid("HDF5 cannot tell the layout of the dataset");
         let mut chunk = [0u64; H5S_MAX_RANK];
         // SAFETY: the identifiers are open, and `chunk` has the given length.
@@ -160,7 +160,7 @@ impl DatasetAccess {
             return AccessSet::All(access);
         }
         // SAFETY: the caller guarantees this.
-        let bounds = unsafe { bounds(under.container.below.library, space) };
+        let bounds = unsafe { bounds(under.library(), space) };
         let region = Region::between(bounds).of_chunks(&self.chunk);
         AccessSet::Elements {
             dataset: self.key,

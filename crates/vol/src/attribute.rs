@@ -48,7 +48,7 @@ impl AttributeMemory {
         if is_on_host(memory as usize)? {
             return Ok(AttributeMemory::OnHost(memory));
         }
-        let library = under.container.below.library;
+        let library = under.library();
         // SAFETY: HDF5 checks the identifiers; the caller guarantees the memory.
         unsafe {
             refuse_pointers(library, memory_type)?;
@@ -97,7 +97,7 @@ unsafe extern "C" fn read(
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         attempt(attr, ApiCall::of(c"H5Aread_async", req), |under| {
-            let _quiet = Quiet::begin(under.container.below.library);
+            let _quiet = Quiet::begin(under.library());
             let mut memory = AttributeMemory::of(under, mem_type_id, buf)?;
             let status = (under.calls.H5VLattr_read)(
                 under.object,
@@ -125,7 +125,7 @@ unsafe extern "C" fn write(
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         attempt(attr, ApiCall::of(c"H5Awrite_async", req), |under| {
-            let _quiet = Quiet::begin(under.container.below.library);
+            let _quiet = Quiet::begin(under.library());
             let mut memory = AttributeMemory::of(under, mem_type_id, buf.cast_mut())?;
             Ok((under.calls.H5VLattr_write)(
                 under.object,

@@ -192,7 +192,7 @@ pub(crate) unsafe fn close_and_report(
     // SAFETY: the caller guarantees this.
     unsafe {
         let status = attempt(object, ApiCall::NONE, |under| {
-            let _quiet = Quiet::begin(under.container.below.library);
+            let _quiet = Quiet::begin(under.library());
             let native = Rc::new(native);
             let later = Rc::clone(&native);
             let act = move |under: &Under| later(under, NO_REQUEST);

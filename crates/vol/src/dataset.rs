@@ -153,7 +153,7 @@ unsafe fn transfer(
             let wrapped: Vec<&Wrapped> = datasets.iter().map(|d| Wrapped::of(*d)).collect();
             let buffers = slice::from_raw_parts(arguments.buf, count);
             let buffers: Vec<usize> = buffers.iter().map(|buffer| *buffer as usize).collect();
-            let _quiet = Quiet::begin(first.container.below.library);
+            let _quiet = Quiet::begin(first.library());
             let disposition = background::read_or_write(&DatasetCall {
                 operation,
                 datasets: &wrapped,
@@ -201,7 +201,7 @@ unsafe fn refuse_unfinished(unders: &[Under]) -> Result<()> {
         // SAFETY: the caller guarantees this.
         let id = unsafe { TemporaryId::of(under, H5I_DATASET)? };
         // SAFETY: the thread is inside a call of this HDF5.
-        let session = unsafe { Session::begin(under.container.below.library.hdf5) };
+        let session = unsafe { Session::begin(under.library().hdf5) };
         unfinished::refuse(&session, id.get())?;
     }
     Ok(())
@@ -219,7 +219,7 @@ unsafe fn after_pending(
     // SAFETY: the caller guarantees this.
     unsafe {
         attempt(obj, api_call, |under| {
-            let _quiet = Quiet::begin(under.container.below.library);
+            let _quiet = Quiet::begin(under.library());
             if !under.is_internal {
                 background::finish_conflicting(under, || object_access(under, H5I_DATASET))?;
             }

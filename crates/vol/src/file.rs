@@ -276,7 +276,7 @@ unsafe extern "C" fn optional(
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         attempt(obj, ApiCall::of(c"H5F", req), |under| {
-            let _quiet = Quiet::begin(under.container.below.library);
+            let _quiet = Quiet::begin(under.library());
             if matches!((*args).op_type, GET_FILE_IMAGE | START_SWMR_WRITE) {
                 background::finish_conflicting(under, || file_access(under, H5I_FILE))?;
             }
@@ -315,7 +315,7 @@ unsafe fn flush(
             (under.calls.H5VLfile_specific)(under.object, under.id, &mut args, dxpl_id, req)
         };
         attempt(obj, ApiCall::NONE, |under| {
-            let _quiet = Quiet::begin(under.container.below.library);
+            let _quiet = Quiet::begin(under.library());
             if under.is_internal {
                 return Ok(native(under, req));
             }

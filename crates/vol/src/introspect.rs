@@ -21,7 +21,7 @@ unsafe extern "C" fn get_conn_cls(
     unsafe {
         operate(obj, ApiCall::NONE, |under| {
             if lvl == H5VL_GET_CONN_LVL_CURR {
-                *conn_cls = &CLASSES[under.container.below.library.slot];
+                *conn_cls = &CLASSES[under.library().slot];
                 return 0;
             }
             (under.calls.H5VLintrospect_get_conn_cls)(under.object, under.id, lvl, conn_cls)

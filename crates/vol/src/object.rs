@@ -35,7 +35,7 @@ unsafe fn after_all(
     unsafe {
         operate(obj, api_call, |under| {
             if !under.is_internal {
-                background::finish_all(under.container.below.library);
+                background::finish_all(under.library());
             }
             call(under)
         })
@@ -62,7 +62,7 @@ unsafe extern "C" fn copy(
             ApiCall::of(c"H5Ocopy_async", req),
             |under, src, dst| {
                 // The copied objects may lie in any file.
-                background::finish_all(under.container.below.library);
+                background::finish_all(under.library());
                 (under.calls.H5VLobject_copy)(
                     src,
                     loc_params1,

@@ -94,7 +94,7 @@ impl TemporaryId {
         state.id.store(id, Relaxed);
         state.is_held.store(true, Relaxed);
         Ok(TemporaryId {
-            library: under.container.below.library,
+            library: under.library(),
             state,
         })
     }

@@ -9,7 +9,7 @@ use penstock_sys::hdf5::connector::{H5VL_GET_CONN_LVL_TERM, H5VL_class_t};
 use penstock_sys::hdf5::hid_t;
 use penstock_sys::hdf5::pass_through::Functions;
 
-use super::calling_library::Quiet;
+use super::calling_library::{CallingLibrary, Quiet};
 use super::container::Container;
 use penstock_hdf5::library::callback::{What, caught, what};
 
@@ -31,11 +31,15 @@ pub(crate) struct Under {
 const CALL: What = what(c"penstock_async", "H5E_VOL_g", "H5E_CANTOPERATE_g");
 
 impl Under {
+    pub(crate) fn library(&self) -> CallingLibrary {
+        self.container.below.library
+    }
+
     /// Runs the body of a callback, and pushes its error or panic onto the error stack. Errors of the connector
     /// below are there already.
     pub(crate) fn caught<T>(&self, body: impl FnOnce() -> Result<T>) -> Option<T> {
         let body = || self.refuse_gone().and_then(|()| body());
-        caught(self.container.below.library.hdf5, CALL, body)
+        caught(self.library().hdf5, CALL, body)
     }
 
     fn refuse_gone(&self) -> Result<()> {
@@ -49,7 +53,7 @@ impl Under {
 
     /// Makes a call that prints no errors. HDF5 prints them when the application's call ends.
     pub(crate) fn quietly<T>(&self, call: impl FnOnce() -> T) -> T {
-        let _quiet = Quiet::begin(self.container.below.library);
+        let _quiet = Quiet::begin(self.library());
         call()
     }
 

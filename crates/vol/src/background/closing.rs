@@ -73,7 +73,7 @@ pub(crate) unsafe fn defer(
         StartsAt::GroupClose | StartsAt::FileClose => call != CLOSE_DATASET,
     };
     if begins_now {
-        begin_conflicting(under.container.below.library, &set);
+        begin_conflicting(under.library(), &set);
     }
     // HDF5 needs an identifier of a file to close it, and the application has closed its own by then.
     let id = match call == CLOSE_FILE {
@@ -96,7 +96,7 @@ pub(crate) unsafe fn defer(
     let act = move || {
         let (under, id) = kept;
         // SAFETY: the thread is inside a call of this HDF5.
-        let session = unsafe { Session::begin(under.container.below.library.hdf5) };
+        let session = unsafe { Session::begin(under.library().hdf5) };
         let status = match id.as_ref().is_some_and(|id| id.hand_over()) {
             true => SUCCEED,
             false => act(&under),
@@ -112,7 +112,7 @@ pub(crate) unsafe fn defer(
     let failures = is_implicit.then(|| Arc::clone(&policy.failures));
     let call = if is_implicit { c"H5Dclose" } else { call };
     let operation = AsyncOperation::new(call, failures, State::Deferred(before, Box::new(act)));
-    add_pending(under.container.below.library, vec![set], &operation);
+    add_pending(under.library(), vec![set], &operation);
     if let Some(id) = id {
         id.set_user(&operation);
     }
@@ -145,7 +145,7 @@ pub(crate) unsafe fn group_closes(under: &Under) {
     if under.container.policy.starts_at == StartsAt::GroupClose && may_conflict(under) {
         // SAFETY: the caller guarantees this.
         let file = unsafe { file_access(under, H5I_GROUP) };
-        begin_conflicting(under.container.below.library, &file);
+        begin_conflicting(under.library(), &file);
     }
 }
 
@@ -154,7 +154,7 @@ pub(crate) unsafe fn group_closes(under: &Under) {
 /// # Safety
 /// The thread is inside a callback on `under`, a file, and `id` is an identifier of it.
 unsafe fn allows_open_objects(under: &Under, id: &TemporaryId) -> bool {
-    let library = under.container.below.library;
+    let library = under.library();
     let mut degree = -1;
     // SAFETY: the caller guarantees this; `degree` receives the answer.
     library.keeping_errors(|| unsafe {

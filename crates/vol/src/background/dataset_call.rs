@@ -88,7 +88,7 @@ impl DatasetCall<'_> {
         if !cuda_is_loaded() {
             return Ok(true);
         }
-        let library = self.unders[at].container.below.library;
+        let library = self.unders[at].library();
         // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
         let touched = unsafe {
             let element =

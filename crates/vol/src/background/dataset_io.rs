@@ -46,7 +46,7 @@ pub(crate) unsafe fn read_or_write(call: &DatasetCall<'_>) -> Result<Disposition
     if first.is_internal {
         return Ok(Disposition::Below);
     }
-    poll_oldest(first.container.below.library);
+    poll_oldest(first.library());
     let mut is_on_gpu = false;
     for at in 0..call.buffers.len() {
         // SAFETY: the caller guarantees this.
@@ -62,7 +62,7 @@ pub(crate) unsafe fn read_or_write(call: &DatasetCall<'_>) -> Result<Disposition
                 return Ok(Disposition::Below);
             }
         }
-        let list = read_transfer_list(first.container.below.library, call.list)?;
+        let list = read_transfer_list(first.library(), call.list)?;
         let below = |why: &str| {
             wait_before_hdf5(call)?;
             if call.continues() {
@@ -110,7 +110,7 @@ unsafe fn plan_all(call: &DatasetCall<'_>) -> Result<Planned<Vec<(DatasetPlan, A
         let why = "the call touches the same elements twice";
         return Ok(Err(Refused(why.to_owned())));
     }
-    let library = call.unders[0].container.below.library;
+    let library = call.unders[0].library();
     let mut waited = 0;
     for set in &sets {
         waited += wait_for_conflicting(library, set);
@@ -156,7 +156,7 @@ unsafe fn wait_before_hdf5(call: &DatasetCall<'_>) -> Result<()> {
     if call.unders.iter().any(may_conflict) {
         // SAFETY: the caller guarantees this.
         for (_, set) in unsafe { call.access_sets()? } {
-            wait_for_conflicting(call.unders[0].container.below.library, &set.by_hdf5());
+            wait_for_conflicting(call.unders[0].library(), &set.by_hdf5());
         }
     }
     Ok(())
@@ -197,11 +197,11 @@ unsafe fn add_operation(call: &DatasetCall<'_>, (sets, state): Continuing) {
     let is_implicit = call.req.is_null();
     let failures = is_implicit.then(|| Arc::clone(&call.policy().failures));
     let operation = AsyncOperation::new(call.name(), failures, state);
-    add_pending(call.unders[0].container.below.library, sets, &operation);
+    add_pending(call.unders[0].library(), sets, &operation);
     if let (StartsAt::Now, Some(delay)) = (call.policy().starts_at, call.policy().delay) {
         begin_after(&operation, delay);
     }
-    finish_when_exiting(call.unders[0].container.below.library);
+    finish_when_exiting(call.unders[0].library());
     if !call.req.is_null() {
         // SAFETY: HDF5 gives a pointer for the request.
         unsafe { *call.req = Wrapped::request(&operation, &call.unders[0].container) };
@@ -237,7 +237,7 @@ unsafe fn host_buffers(call: &DatasetCall<'_>, stream: Option<Stream>) -> Result
 /// As for [`read_or_write`].
 unsafe fn touched_or_all(call: &DatasetCall<'_>, at: usize) -> Result<Range<u64>> {
     let (under, space) = (&call.unders[at], call.memory_space(at));
-    let library = under.container.below.library;
+    let library = under.library();
     if space != H5S_ALL && is_special(space) {
         return Err(
             Error::invalid("GPU memory cannot be described by H5S_BLOCK or H5S_PLIST")

@@ -38,7 +38,7 @@ pub(crate) unsafe fn plan(
     id: TemporaryId,
 ) -> Result<Planned<DatasetPlan>> {
     let under = &call.unders[at];
-    let library = under.container.below.library;
+    let library = under.library();
     // SAFETY: the caller guarantees this.
     let is_on_host = unsafe { call.is_on_host(at)? };
     // SAFETY: the thread is inside a call of this HDF5.

@@ -23,7 +23,7 @@ pub(crate) fn conflicting_with(under: &Under, set: &AccessSet) -> Vec<Shared> {
     let failures = &under.container.policy.failures;
     let is_reported =
         |operation: &Shared| matches!(set, AccessSet::File(_)) && operation.tells(failures);
-    conflicts::before_or(under.container.below.library.hdf5, set, is_reported)
+    conflicts::before_or(under.library().hdf5, set, is_reported)
 }
 
 /// Adds an operation to the pending ones. Operations that conflict with one of its access sets wait for it.

@@ -203,7 +203,7 @@ unsafe fn copy(
     after: Option<Stream>,
 ) -> Result<std::result::Result<TransferMemory, String>> {
     let limit = call.policy().copy_limit();
-    let library = call.unders[0].container.below.library;
+    let library = call.unders[0].library();
     let bytes = plan.touched.end - plan.touched.start;
     let reservation = loop {
         match BUDGET.reserve(bytes, limit) {
