@@ -1,12 +1,12 @@
-//! How fast one core decodes and encodes: `cargo run --release -p penstock-codec --example
-//! codec_speed [bytes of a chunk]`. Rates are of decoded bytes; the data is a random walk of
+//! Measures how fast one core decodes and encodes: `cargo run --release -p penstock-codec --example
+//! codec_speed [bytes of a chunk]`. Rates count decoded bytes; the data are a random walk of
 //! float32.
 
 use std::time::{Duration, Instant};
 
 use penstock_codec::{Filter, Pipeline, Scratch};
 
-/// A name, and filters by number and client values.
+/// A name, and filters by identifier and client values.
 type Case = (&'static str, &'static [(u32, &'static [u32])]);
 
 const CASES: &[Case] = &[

@@ -1,6 +1,6 @@
-//! How fast the kernels place and add up: `cargo run --release -p penstock-codec --example gpu_speed
-//! [bytes in all] [bytes of a chunk]`. Rates are of decoded bytes in GPU memory, the launch of one
-//! table for all chunks included.
+//! Measures how fast the kernels move elements and compute checksums: `cargo run --release -p
+//! penstock-codec --example gpu_speed [total bytes] [bytes of a chunk]`. Rates count decoded bytes in
+//! GPU memory and include the launch of one table for all chunks.
 
 use std::ptr::null_mut;
 use std::time::Instant;
@@ -21,7 +21,7 @@ impl Gpu {
     fn open() -> Gpu {
         let cuda = cuda::cuda().unwrap_or_else(|e| panic!("{e}"));
         let (mut context, mut stream) = (null_mut(), null_mut());
-        // SAFETY: the driver is initialised first; the places for the answers are valid.
+        // SAFETY: the driver is initialised first; the pointers are valid for the calls.
         unsafe {
             check((cuda.cuInit)(0));
             check((cuda.cuDevicePrimaryCtxRetain)(&mut context, 0));
@@ -42,7 +42,7 @@ impl Gpu {
     /// Device memory that is never freed, all zeros.
     fn memory(&self, bytes: u64) -> CUdeviceptr {
         let mut address = 0;
-        // SAFETY: the place for the answer is valid, and the memory is as long as said.
+        // SAFETY: the pointer is valid, and the memory has that many bytes.
         unsafe {
             check((self.cuda.cuMemAlloc)(&mut address, bytes as usize));
             check((self.cuda.cuMemsetD8)(address, 0, bytes as usize));
@@ -93,59 +93,63 @@ fn main() {
     let gpu = Gpu::open();
     let (source, target) = (gpu.memory(bytes), gpu.memory(2 * bytes));
 
-    // Square chunks of a 2-D dataset, so that each row is a run; or whole chunks one by one.
-    let place =
-        |name: &str, change: TypeConversion, shuffle: u32, size: u64, square: bool, step: u64| {
-            let after = change.size_after(size as usize) as u64;
-            let elements = chunk / size;
-            let side = if square { elements.isqrt() } else { 1 };
-            let run = elements / side;
-            let shuffles = Shuffles {
-                source: shuffle,
-                target: 0,
-            };
-            let mut table = PlaceTable::new(change, size, shuffles).expect("whole numbers");
-            let across = count.isqrt().max(1);
-            let row = across * run * after;
-            for index in 0..count / across * across {
-                let from = Side {
-                    address: source + index * chunk,
-                    length: chunk,
-                    offset: 0,
-                    shuffled: if shuffle > 0 {
-                        chunk / u64::from(shuffle)
-                    } else {
-                        0
-                    },
-                };
-                let to = Side {
-                    address: target,
-                    length: 2 * bytes,
-                    offset: index / across * side * row + index % across * run * after,
-                    shuffled: 0,
-                };
-                let axes = [
-                    Axis {
-                        count: side.div_ceil(step),
-                        source_stride: (run * size * step) as i64,
-                        target_stride: row as i64,
-                    },
-                    Axis {
-                        count: run,
-                        source_stride: size as i64,
-                        target_stride: after as i64,
-                    },
-                ];
-                table.push(from, to, &axes).expect("inside both sides");
-            }
-            let mut uploaded = vec![0; table.size()];
-            table.write(&mut uploaded);
-            let at = gpu.uploaded(&uploaded);
-            // SAFETY: the context is current, and the table and its buffers stay.
-            gpu.rate(name, bytes / step, || unsafe {
-                gpu.kernels.place(&table, at, gpu.stream)
-            });
+    // Square chunks of a 2-D dataset, so that each row is a run, or contiguous chunks.
+    let place = |name: &str,
+                 conversion: TypeConversion,
+                 shuffle: u32,
+                 size: u64,
+                 square: bool,
+                 step: u64| {
+        let after = conversion.size_after(size as usize) as u64;
+        let elements = chunk / size;
+        let side = if square { elements.isqrt() } else { 1 };
+        let run = elements / side;
+        let shuffles = Shuffles {
+            source: shuffle,
+            target: 0,
         };
+        let mut table = PlaceTable::new(conversion, size, shuffles).expect("whole numbers");
+        let across = count.isqrt().max(1);
+        let row = across * run * after;
+        for index in 0..count / across * across {
+            let from = Side {
+                address: source + index * chunk,
+                length: chunk,
+                offset: 0,
+                shuffled: if shuffle > 0 {
+                    chunk / u64::from(shuffle)
+                } else {
+                    0
+                },
+            };
+            let to = Side {
+                address: target,
+                length: 2 * bytes,
+                offset: index / across * side * row + index % across * run * after,
+                shuffled: 0,
+            };
+            let axes = [
+                Axis {
+                    count: side.div_ceil(step),
+                    source_stride: (run * size * step) as i64,
+                    target_stride: row as i64,
+                },
+                Axis {
+                    count: run,
+                    source_stride: size as i64,
+                    target_stride: after as i64,
+                },
+            ];
+            table.push(from, to, &axes).expect("inside both sides");
+        }
+        let mut uploaded = vec![0; table.size()];
+        table.write(&mut uploaded);
+        let at = gpu.uploaded(&uploaded);
+        // SAFETY: the context is current, and the table and its buffers stay.
+        gpu.rate(name, bytes / step, || unsafe {
+            gpu.kernels.place(&table, at, gpu.stream)
+        });
+    };
     let convert = |from, to| TypeConversion::Convert {
         from: Format::little(from),
         to: Format::little(to),

@@ -1,8 +1,8 @@
-//! How fast deflate streams are decoded on the GPU, by the library's kernel and by nvCOMP where that
-//! is: `cargo run --release -p penstock-codec --example inflate_speed [bytes in all]`.
+//! Measures how fast the GPU decodes deflate streams, with the library's kernel and, if available,
+//! with nvCOMP: `cargo run --release -p penstock-codec --example inflate_speed [total bytes]`.
 //!
-//! The chunks are float32 values of a smooth field with two decimals, shuffled, encoded by zlib at
-//! level 4. Rates are of decoded bytes; every result is compared with what was encoded.
+//! The chunks are float32 values of a smooth field with two decimals, shuffled and encoded by zlib
+//! at level 4. Rates count decoded bytes; some 50 chunks of each result are compared with the data.
 
 #[path = "../tests/common/zlib.rs"]
 #[allow(unused_imports, reason = "it encodes in one way only")]
@@ -15,7 +15,7 @@ use penstock_codec::gpu::nvcomp::{Batch, Method, Nvcomp};
 use penstock_codec::gpu::{GpuError, InflateTable, Inflated, Kernels};
 use penstock_sys::cuda::{self, CU_STREAM_DEFAULT, CUdeviceptr, CUstream, Cuda};
 
-/// Different chunks of each size; the others are the same again.
+/// Different chunks of each size; further chunks repeat them.
 const DIFFERENT: usize = 16;
 
 struct Gpu {
@@ -30,7 +30,7 @@ struct Memory<'a> {
     bytes: usize,
 }
 
-/// Chunks of one size, as they lie in GPU memory.
+/// Chunks of one size in GPU memory.
 struct Chunks<'a> {
     size: usize,
     data: &'a [Vec<u8>],
@@ -43,7 +43,7 @@ impl Gpu {
     fn open() -> Gpu {
         let cuda = cuda::cuda().unwrap_or_else(|e| panic!("{e}"));
         let (mut context, mut stream) = (null_mut(), null_mut());
-        // SAFETY: the driver is initialised first; the places for the answers are valid.
+        // SAFETY: the driver is initialised first; the pointers are valid for the calls.
         unsafe {
             check((cuda.cuInit)(0));
             check((cuda.cuDevicePrimaryCtxRetain)(&mut context, 0));
@@ -61,7 +61,7 @@ impl Gpu {
 
     fn memory(&self, bytes: usize) -> Memory<'_> {
         let mut address = 0;
-        // SAFETY: the place for the answer is valid.
+        // SAFETY: the pointer is valid for the call.
         check(unsafe { (self.cuda.cuMemAlloc)(&mut address, bytes.max(1)) });
         Memory {
             gpu: self,
@@ -83,7 +83,7 @@ impl Gpu {
         self.uploaded(&words.flat_map(u64::to_ne_bytes).collect::<Vec<u8>>())
     }
 
-    /// Seconds of the quickest of some rounds.
+    /// The seconds of the fastest of three rounds.
     fn seconds(&self, queue: impl Fn()) -> f64 {
         let round = || {
             let begin = Instant::now();
@@ -99,7 +99,7 @@ impl Gpu {
 
 impl Memory<'_> {
     fn clear(&self) {
-        // SAFETY: the memory is as long as said.
+        // SAFETY: the memory has that many bytes.
         check(unsafe { (self.gpu.cuda.cuMemsetD8)(self.address, 0, self.bytes) });
     }
 
@@ -115,7 +115,7 @@ impl Memory<'_> {
 
 impl Drop for Memory<'_> {
     fn drop(&mut self) {
-        // SAFETY: no work on the memory is under way.
+        // SAFETY: no queued work uses the memory.
         unsafe { (self.gpu.cuda.cuMemFree)(self.address) };
     }
 }

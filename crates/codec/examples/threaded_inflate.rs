@@ -1,6 +1,5 @@
-//! What the benchmarks compare Penstock's decoding with: threads that each read a chunk, inflate it
-//! with libdeflate and unshuffle it, and nothing besides. Python calls it, see
-//! `benches/harness/libdeflate_peer.py`.
+//! The peer of Penstock's decoding in the benchmarks: threads that each read a chunk, inflate it with
+//! libdeflate and unshuffle it, and nothing else. `benches/harness/libdeflate_peer.py` calls it.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -16,12 +15,12 @@ use libdeflater::Decompressor;
 /// The size of an element, float32.
 const ITEM: usize = 4;
 
-/// Fills `out` with `count` chunks of `chunk_bytes` each, which lie in the file of `descriptor`
-/// as zlib streams of shuffled elements. Returns 0, or 1 if a chunk could not be read or decoded.
+/// Fills `out` with `count` chunks of `chunk_bytes` each, which the file of `descriptor` stores as
+/// zlib streams of shuffled elements. Returns 0, or 1 if a chunk could not be read or decoded.
 ///
 /// # Safety
-/// `offsets` and `sizes` have `count` entries, `out` has room for all chunks, nobody else uses it
-/// during the call, and the descriptor stays open.
+/// `offsets` and `sizes` have `count` entries, `out` has room for all chunks and is used by nobody
+/// else during the call, and the descriptor stays open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn threaded_inflate(
     descriptor: c_int,

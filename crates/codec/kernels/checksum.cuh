@@ -5,14 +5,14 @@
 
 #include "memory.cuh"
 
-// The structs have their twins in gpu/checksum.rs.
+// gpu/checksum.rs declares the same structs.
 
 struct ChecksumBuffer {
-    // Number of stretches in the buffers before this one. It stays the first member.
+    // The number of stretches in the preceding buffers. It must stay the first member.
     u64 first;
     u64 data;
     u64 length;
-    // Address of the four bytes that the file has for it, at any alignment; 0 where there is none.
+    // The address of the four bytes of the stored checksum, at any alignment; 0 if there is none.
     u64 stored;
 };
 static_assert(sizeof(ChecksumBuffer) == 32);
@@ -26,7 +26,7 @@ static_assert(sizeof(ChecksumSums) == 16);
 
 struct ChecksumVerdict {
     u32 computed;
-    // 1 where it is what the file says, or the file says nothing.
+    // 1 if it equals the stored checksum or none is stored.
     u32 sound;
 };
 static_assert(sizeof(ChecksumVerdict) == 8);
@@ -43,20 +43,21 @@ struct ChecksumLaunch {
 };
 static_assert(sizeof(ChecksumLaunch) == 40);
 
-// What the threads of a warp take together: 1 KiB each, in groups of 16 bytes side by side.
+// A stretch is the part that the threads of a warp sum together: 1 KiB each, in adjacent groups of
+// 16 bytes.
 constexpr u32 LANES = 32;
 constexpr u32 GROUP = 16;
 constexpr u32 GROUPS_PER_LANE = 64;
 constexpr u32 STRETCH = LANES * GROUP * GROUPS_PER_LANE;
 
-// Modulo `modulus`, with the modulus itself for its multiples other than 0. Fletcher-32 tells
-// nothing but zeros from the rest by it; for Adler-32 it makes no difference.
+// The sum modulo `modulus`, with the modulus itself for its multiples other than 0. For Fletcher-32
+// this distinguishes data that are all zero; for Adler-32 it makes no difference.
 PORTABLE u64 folded(u64 sum, u32 modulus) {
     return sum == 0 ? 0 : (sum - 1) % modulus + 1;
 }
 
-// Sums over a part of a buffer, for which `end` is a place behind the part. Places count bytes for
-// Adler-32, and words of two bytes, the first one the high half, for Fletcher-32.
+// Sums over a part of a buffer, whose weights count from `end`, a position at or after its end.
+// Positions count bytes for Adler-32, and big-endian words of two bytes for Fletcher-32.
 template <bool WORDS> struct PartialSums {
     u64 end;
     u64 first = 0;
@@ -82,7 +83,7 @@ PORTABLE void sum_stretch(const ChecksumLaunch &launch, u32 number, const Checks
     stretch_end = stretch_end < buffer.length ? stretch_end : buffer.length;
     PartialSums<WORDS> sums(WORDS ? (stretch_end + 1) >> 1 : stretch_end);
     for (u32 i = 0; i < GROUPS_PER_LANE; i++) {
-        // Where the group begins, from the group in which the buffer begins.
+        // The offset of the group from the group in which the buffer begins.
         u64 from = begin + (u64{i} * LANES + lane) * GROUP;
         if (from >= lead + buffer.length) {
             break;
@@ -99,7 +100,7 @@ PORTABLE void sum_stretch(const ChecksumLaunch &launch, u32 number, const Checks
             }
         } else {
             for (u32 j = 0; j < GROUP; j++) {
-                // Below the buffer the index has wrapped around and is large.
+                // Before the buffer the index has wrapped around and is large.
                 if (index + j < buffer.length) {
                     sums.add_byte(index + j, load<u8>(address + j));
                 }
@@ -116,7 +117,7 @@ PORTABLE void sum_stretch(const ChecksumLaunch &launch, u32 number, const Checks
     }
 }
 
-// Number of the buffer that a stretch of the launch is in.
+// The index of the buffer to which a stretch of the launch belongs.
 PORTABLE u32 buffer_of(const ChecksumLaunch &launch, u64 stretch) {
     u32 low = 0;
     u32 high = launch.count - 1;
@@ -131,7 +132,7 @@ PORTABLE u32 buffer_of(const ChecksumLaunch &launch, u64 stretch) {
     return low;
 }
 
-// Adds up; `penstock_checksum_verdicts` comes after it.
+// Computes the sums. `penstock_checksum_verdicts` must be launched after it.
 extern "C" __global__ void penstock_checksum_sums(ChecksumLaunch launch) {
     u64 thread = u64{blockIdx.x} * blockDim.x + threadIdx.x;
     u64 warps = u64{gridDim.x} * blockDim.x / LANES;
@@ -148,7 +149,7 @@ extern "C" __global__ void penstock_checksum_sums(ChecksumLaunch launch) {
     }
 }
 
-// The bytes of each half in opposite order.
+// Swaps the two bytes of each half.
 PORTABLE u32 swapped_halves(u32 value) {
     return (value & 0x00ff00ffu) << 8 | (value >> 8 & 0x00ff00ffu);
 }
@@ -175,8 +176,8 @@ extern "C" __global__ void penstock_checksum_verdicts(ChecksumLaunch launch) {
                 little |= byte << (8 * i);
                 big |= byte << (24 - 8 * i);
             }
-            // zlib stores it big-endian. HDF5 stores its own little-endian, and before 1.6.3 with
-            // the bytes of both sums swapped.
+            // zlib stores its checksum big-endian. HDF5 stores its own little-endian, and before
+            // 1.6.3 stored it with the bytes of both sums swapped.
             sound = launch.kind == FLETCHER32
                 ? little == computed || little == swapped_halves(computed)
                 : big == computed;

@@ -1,11 +1,11 @@
-// One number as another one, by the rules that convert/mod.rs explains.
+// Converts one number to another, by the rules in convert/mod.rs.
 #pragma once
 
 #include "cast.cuh"
 #include "soft.cuh"
 
-// `swapped` says whether either of the two has its bytes in the opposite order, in memory; here they
-// are in the machine's.
+// `swapped` is whether either number is big-endian in memory. `bits` and the result are in native
+// byte order.
 PORTABLE u64 converted(u32 from, u32 to, bool swapped, u64 bits) {
     bool is_cast = is_c_type(from) && is_c_type(to) && !swapped;
     if (!is_float(from) && !is_float(to)) {

@@ -1,12 +1,12 @@
-// Raw deflate streams (RFC 1951) decoded, one warp each, any number of them in one launch.
+// Decodes raw deflate streams (RFC 1951), one per warp, any number of them in one launch.
 //
-// The streams come from files and may be damaged or made to harm. Every access to memory is checked
+// The streams come from files and may be damaged or malicious. Every memory access is checked
 // against the input or the room of its own stream, every symbol takes at least one bit of an input
-// that ends, and whatever is not right becomes a status.
+// of finite length, and every error becomes a status.
 //
-// All lanes of a warp decode the same symbols with the same state, so that nothing has to be told
-// to others; they share the work of building tables and of moving bytes. What a file says decides
-// no address but through the checks in InflateInput and InflateOutput.
+// All lanes of a warp hold the same decoder state, so that they need not exchange it; they share the
+// work of building tables and of moving bytes. Data of a file affect an address only through the
+// checks in InflateInput and InflateOutput.
 #pragma once
 
 #include "inflate_codes.cuh"
@@ -15,21 +15,21 @@
 #include "inflate_symbols.cuh"
 #include "memory.cuh"
 
-// The structs have their twins in gpu/inflate.rs.
+// gpu/inflate.rs declares the same structs.
 
 struct InflateStream {
-    // At any alignment, as the output.
+    // Both addresses may have any alignment.
     u64 input;
     u64 output;
     u32 length;
-    // What the stream is to decode to, no more and no less.
+    // The exact number of bytes to which the stream must decode.
     u32 room;
 };
 static_assert(sizeof(InflateStream) == 24);
 
 struct InflateVerdict {
     u32 status;
-    // Bytes of the output that are decoded.
+    // Bytes of the output that were decoded.
     u32 written;
 };
 static_assert(sizeof(InflateVerdict) == 8);
@@ -42,7 +42,7 @@ struct InflateLaunch {
 };
 static_assert(sizeof(InflateLaunch) == 24);
 
-// What a warp has in shared memory.
+// The shared memory of a warp.
 struct InflateShared {
     InflateCodes codes;
     SymbolsOfLane symbols[WIDTH];
@@ -68,7 +68,7 @@ PORTABLE InflateStatus inflate_stored(InflateInput &input, InflateOutput &output
     return INFLATE_DONE;
 }
 
-// The code of RFC 1951, section 3.2.6, where the block brings none of its own.
+// The fixed code of RFC 1951, section 3.2.6.
 PORTABLE void fixed_lengths(InflateCodes &codes) {
     warp_barrier();
     for (u32 symbol = lane(); symbol < 288; symbol += WIDTH) {
@@ -91,7 +91,7 @@ PORTABLE InflateStatus dynamic_lengths(InflateInput &input, InflateCodes &codes,
         codes.lengths[i] = 0;
     }
     warp_barrier();
-    // The order in which the stream has them, five bits each.
+    // The order of the code lengths in the stream, five bits each.
     constexpr u64 ORDER_LOW = 16ull | 17ull << 5 | 18ull << 10 | 0ull << 15 | 8ull << 20 | 7ull << 25 |
         9ull << 30 | 6ull << 35 | 10ull << 40 | 5ull << 45 | 11ull << 50 | 4ull << 55;
     constexpr u64 ORDER_HIGH =
@@ -140,7 +140,7 @@ PORTABLE InflateStatus dynamic_lengths(InflateInput &input, InflateCodes &codes,
     return codes.lengths[256] == 0 ? INFLATE_BAD_CODES : INFLATE_DONE;
 }
 
-// Decodes one symbol, with a code of any length or one that ends the block.
+// Decodes one symbol with a code of any length, which may end the block.
 PORTABLE InflateStatus inflate_one(InflateInput &input, InflateOutput &output, const InflateCodes &codes, bool &ended) {
     u64 bits = input.look(0);
     u32 entry = codes.literals[static_cast<u32>(bits) & ((1u << LITERAL_BITS) - 1)];
@@ -247,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(INFLATE_WARPS * 32) penstock_inflat
         InflateOutput output(stream.output, stream.room, mine.begins);
         InflateStatus status = inflate_blocks(input, output, mine);
         output.store_held();
-        // Behind the end there are zeros to be decoded, for a while.
+        // Decoding may have continued with the zeros that follow the input.
         status = input.is_over() ? INFLATE_TRUNCATED : status;
         if (lane() == 0) {
             u64 at = launch.verdicts + sizeof(InflateVerdict) * number;

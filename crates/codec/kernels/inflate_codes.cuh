@@ -6,7 +6,7 @@
 // Warps of a block; each has tables of its own.
 constexpr u32 INFLATE_WARPS = 2;
 
-// Its twin is in gpu/inflate.rs.
+// gpu/inflate.rs declares the same values.
 enum InflateStatus : u32 {
     INFLATE_DONE,
     INFLATE_TRUNCATED,
@@ -19,18 +19,18 @@ enum InflateStatus : u32 {
     INFLATE_TOO_SHORT,
 };
 
-// Bits that index the tables. Codes that are longer are searched for.
+// Bits that index the tables. Longer codes are searched for.
 constexpr u32 LITERAL_BITS = 10;
 constexpr u32 DISTANCE_BITS = 8;
-// The code of code lengths has none that is longer; its table is where that of the distances comes.
+// The longest code in the code of code lengths, whose table shares the memory of `distances`.
 constexpr u32 SIZE_BITS = 7;
 constexpr u32 LONGEST_CODE = 15;
 
-// What an entry of a table is, in its bits from 24 on. Distances and code lengths are LITERAL, too.
+// The kind of a table entry, in bits 24 and up. Distances and code lengths are LITERAL, too.
 enum InflateKind : u32 { LITERAL, LENGTH, END, LONG, INVALID };
 
-// The length of the code is in bits 0 to 3, the number of extra bits in 4 to 7, the value or what
-// the extra bits are added to in 8 to 23.
+// Bits 0 to 3 are the length of the code, 4 to 7 the number of extra bits, and 8 to 23 the value to
+// which the extra bits are added.
 PORTABLE u32 entry_of(InflateKind kind, u32 value, u32 extra, u32 length) {
     return kind << 24 | value << 8 | extra << 4 | length;
 }
@@ -71,11 +71,11 @@ PORTABLE u32 distance_entry(u32 symbol, u32 length) {
                        : entry_of(INVALID, 0, 0, length);
 }
 
-// A canonical code: which codes of each length there are.
+// A canonical prefix code, described by its codes of each length.
 struct CanonicalCode {
-    // Behind the last code of a length, filled up with zeros to 15 bits.
+    // The code after the last one of a length, left-aligned to 15 bits.
     u16 limit[LONGEST_CODE + 1];
-    // What is added to a code, modulo 65536, to get the place of its symbol.
+    // The index of a code's symbol less the code, modulo 65536.
     u16 base[LONGEST_CODE + 1];
     u16 count[LONGEST_CODE + 1];
 };
@@ -83,18 +83,18 @@ struct CanonicalCode {
 struct InflateCodes {
     union {
         u32 literals[1 << LITERAL_BITS];
-        // The lengths of all codes, until they are built.
+        // The lengths of all codes, until the tables are built.
         u8 lengths[288 + 32];
     };
     u32 distances[1 << DISTANCE_BITS];
-    // By code: those of literals and lengths, then from 288 on those of distances.
+    // Symbols in code order: literals and lengths, then from 288 on distances.
     u16 symbols[288 + 32];
     CanonicalCode literal_code;
     CanonicalCode distance_code;
 
-    // Sorts the symbols whose lengths begin at `from` by their codes, to `place` on. False where
-    // there are more codes than lengths allow, or fewer, which is right only for a single code of
-    // one bit or none at all, if `sparse`.
+    // Sorts the symbols whose lengths begin at `from` by their codes and stores them from `place` on.
+    // Returns false if the code is oversubscribed or incomplete. If `sparse`, a single code of one
+    // bit, or none at all, is complete enough.
     PORTABLE bool sort(CanonicalCode &code, u32 from, u32 symbols_count, u32 place, bool sparse) {
         warp_barrier();
         for (u32 length = 1 + lane(); length <= LONGEST_CODE; length += WIDTH) {
@@ -112,7 +112,7 @@ struct InflateCodes {
             u32 count = code.count[length];
             first <<= 1;
             over |= first + count > 1u << length;
-            // More than there can be is not taken further, so that no number here outgrows its type.
+            // Stops at an oversubscribed length, so that no value overflows its type.
             if (over) {
                 break;
             }
@@ -135,8 +135,8 @@ struct InflateCodes {
         return !over && (complete || (sparse && single));
     }
 
-    // The symbol of the code that is at the top of 15 bits, if it has from `least` to `most` bits:
-    // its length in the lower bits, then the symbol. 0 if there is none.
+    // Finds the code at the top of 15 bits if it has from `least` to `most` bits. Returns its length
+    // in bits 0 to 3 and its symbol above, or 0 if there is none.
     PORTABLE u32 find(const CanonicalCode &code, u32 top, u32 least, u32 most) const {
         for (u32 length = least; length <= most; length++) {
             if (top < code.limit[length]) {
@@ -158,7 +158,7 @@ struct InflateCodes {
         }
     }
 
-    // The code of code lengths, from the 19 first lengths.
+    // Builds the code of code lengths from the first 19 lengths.
     PORTABLE bool build_sizes() {
         if (!sort(distance_code, 0, 19, 288, false)) {
             return false;
@@ -168,7 +168,7 @@ struct InflateCodes {
         return true;
     }
 
-    // Both codes, from the lengths of so many literals and then so many distances.
+    // Builds both codes from the lengths of the literals, followed by those of the distances.
     PORTABLE InflateStatus build(u32 literals_count, u32 distances_count) {
         if (!sort(literal_code, 0, literals_count, 0, true)) {
             return INFLATE_BAD_CODES;

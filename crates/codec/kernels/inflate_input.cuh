@@ -1,23 +1,23 @@
-// The bits of a deflate stream, read by a warp.
+// The bits of a deflate stream, which a warp reads.
 #pragma once
 
 #include "memory.cuh"
 
-// Words of a stream that the warp has in its shared memory, and how many come at a time.
+// Words of a stream in the warp's shared memory, and words loaded at a time.
 constexpr u32 INPUT_WORDS = 64;
 constexpr u32 INPUT_STEP = 32;
-// From the next bit on, so many words are there after `ready`.
+// Words that `ready` makes available from the next bit on.
 constexpr u32 INPUT_READY = 8;
 
 struct InflateInput {
-    // The stream begins `lead` bytes behind `base`, which is aligned, and ends `end` bytes behind it.
+    // The stream begins `lead` bytes after `base`, which is aligned, and ends `end` bytes after it.
     u64 base;
     u32 lead;
     u64 end;
     // The next bit, counted from `base`.
     u64 at;
-    // Words brought so far; the last `INPUT_WORDS` of them are in the ring.
-    u32 brought;
+    // Words loaded so far; the last `INPUT_WORDS` of them are in the ring.
+    u32 loaded;
     u32 *ring;
 
     PORTABLE InflateInput(u64 address, u32 length, u32 *ring) : ring(ring) {
@@ -27,7 +27,7 @@ struct InflateInput {
         seek(u64{lead} * 8);
     }
 
-    // Zeros stand for bytes that are not of the stream.
+    // A word of the stream. Bytes outside the stream are zero.
     PORTABLE u32 word(u64 number) const {
         u64 first = number * 4;
         if (first >= lead && first + 4 <= end) {
@@ -42,26 +42,26 @@ struct InflateInput {
         return word;
     }
 
-    PORTABLE void bring() {
+    PORTABLE void load_step() {
         warp_barrier();
         for (u32 i = lane(); i < INPUT_STEP; i += WIDTH) {
-            ring[(brought + i) % INPUT_WORDS] = word(u64{brought} + i);
+            ring[(loaded + i) % INPUT_WORDS] = word(u64{loaded} + i);
         }
-        brought += INPUT_STEP;
+        loaded += INPUT_STEP;
         warp_barrier();
     }
 
     PORTABLE void seek(u64 bit) {
         at = bit;
-        brought = static_cast<u32>(bit / 32) / INPUT_STEP * INPUT_STEP;
-        bring();
-        bring();
+        loaded = static_cast<u32>(bit / 32) / INPUT_STEP * INPUT_STEP;
+        load_step();
+        load_step();
     }
 
-    // To be called after `at` has moved, by less than a step of words.
+    // Must be called after `at` has advanced, which must be by less than `INPUT_STEP` words.
     PORTABLE void ready() {
-        if (static_cast<u32>(at / 32) + INPUT_READY > brought) {
-            bring();
+        if (static_cast<u32>(at / 32) + INPUT_READY > loaded) {
+            load_step();
         }
     }
 
@@ -69,7 +69,7 @@ struct InflateInput {
         return at > end * 8;
     }
 
-    // 64 bits at some place after the next one.
+    // 64 bits, beginning `behind` bits after the next one.
     PORTABLE u64 look(u32 behind) const {
         u64 place = at + behind;
         u32 number = static_cast<u32>(place / 32);
@@ -82,7 +82,7 @@ struct InflateInput {
         return high << 32 | static_cast<u32>(low);
     }
 
-    // At most 16 bits.
+    // Takes at most 16 bits.
     PORTABLE u32 take(u32 wanted) {
         ready();
         u32 taken = static_cast<u32>(look(0)) & ((1u << wanted) - 1);

@@ -1,15 +1,16 @@
-// What a deflate stream decodes to, written by a warp.
+// The output of a deflate stream, which a warp writes.
 #pragma once
 
 #include "inflate_codes.cuh"
 #include "memory.cuh"
 
-// What a byte of the output is: a literal below 256; one that was written before, at this distance
-// and one more before the group of bytes that it is in; or the same as one of its group.
+// The source of an output byte: below 256, a literal; from BYTE_OF_MEMORY on, the byte at this
+// distance less 1 before its group; from BYTE_OF_GROUP on, the byte with this index in its group.
 constexpr u32 BYTE_OF_MEMORY = 256;
 constexpr u32 BYTE_OF_GROUP = 1u << 30;
 
-// A literal is its value. A match is this, its length, and its distance less 1 in the lower half.
+// A symbol is the value of a literal, or this bit with a match's length and, in the lower half, its
+// distance less 1.
 constexpr u32 MATCH = 1u << 31;
 
 PORTABLE u32 match_of(u32 length, u32 distance) {
@@ -22,18 +23,17 @@ PORTABLE u32 distance_of(u32 symbol) {
     return (symbol & 0xffff) + 1;
 }
 
-// Bytes are written in groups of one a lane. Those of a group that were written before it are
-// fetched all at once, and the group is stored when the next one comes, so that the warp need not
-// wait for them.
+// Writes bytes in groups of one per lane. A group's bytes from memory are loaded together, and the
+// group is stored when the next one is put, so that the warp does not wait for the loads.
 struct InflateOutput {
     u64 base;
     u32 room;
-    // All bytes before are in memory or held.
+    // Bytes written to memory or held.
     u32 written = 0;
-    // The last group, on its way to memory.
+    // The last group, which is not stored yet.
     u32 held = 0;
     u32 held_count = 0;
-    // For each lane whether a symbol begins at its byte.
+    // For each lane, whether a symbol begins at its byte.
     u32 *begins;
 
     PORTABLE InflateOutput(u64 base, u32 room, u32 *begins) : base(base), room(room), begins(begins) {}
@@ -56,7 +56,7 @@ struct InflateOutput {
         written += count;
     }
 
-    // Writes what the symbols of the first `count` lanes, at least one, stand for.
+    // Writes the bytes of the symbols of the first `count` lanes, at least one.
     PORTABLE InflateStatus symbols(u32 symbol, u32 count) {
         const u32 size = lane() < count ? length_of(symbol) : 0;
         u32 behind = size;
@@ -83,7 +83,7 @@ struct InflateOutput {
             }
             warp_barrier();
             u32 mask = lanes_where(begins[lane()] != 0);
-            // Of the symbol that this lane's byte is of.
+            // The lane with the symbol of this lane's byte.
             u32 owner = begun + ones(mask & lanes_up_to_mine()) - 1;
             begun += ones(mask);
             u32 mine = shuffle(symbol, owner);
@@ -94,7 +94,7 @@ struct InflateOutput {
             if (lanes_where(is_match)) {
                 u32 distance = distance_of(mine);
                 u32 from = origin + done + lane() - ordinal - distance;
-                // Where more is repeated than there was, it is the first part that is.
+                // A match longer than its distance repeats its first bytes.
                 bool overlaps = is_match && distance < length_of(mine);
                 if (lanes_where(overlaps)) {
                     ordinal = overlaps ? ordinal % distance : ordinal;
@@ -102,8 +102,8 @@ struct InflateOutput {
                 from += ordinal;
                 u32 copied = from < written ? BYTE_OF_MEMORY + (written - 1 - from) : BYTE_OF_GROUP + (from - written);
                 byte = is_match ? copied : byte;
-                // What leads to another copy leads to where that one does; so it is half as many
-                // steps each time.
+                // A byte that refers to another reference takes over its source, which halves the
+                // length of the chains each time.
                 while (lanes_where(byte >= BYTE_OF_GROUP)) {
                     u32 other = shuffle(byte, byte);
                     byte = byte >= BYTE_OF_GROUP ? other : byte;
@@ -114,7 +114,7 @@ struct InflateOutput {
         return INFLATE_DONE;
     }
 
-    // Copies bytes that are no part of the output.
+    // Copies the bytes of a stored block from the input.
     PORTABLE bool copy_in(u64 from, u32 length) {
         store_held();
         if (length > room - written) {

@@ -1,20 +1,21 @@
 // The symbols of a deflate stream, many decoded at a time.
 //
-// Where a code ends is known only once it is decoded, so a stream has an order. Here a symbol is
-// decoded at each of the next bits, as if one began there, which says where the next one would
-// begin; following that from the first bit, four symbols at a time, gives each lane one symbol of the
-// true order.
+// The end of a code is known only once it is decoded, so a stream is inherently sequential. Here the
+// warp decodes a symbol at each of the next bits, as if one began there, which yields the bit where
+// the next symbol would begin. Following these jumps from the first bit, four symbols at a time,
+// gives each lane one symbol of the true sequence.
 #pragma once
 
 #include "inflate_codes.cuh"
 #include "inflate_input.cuh"
 #include "inflate_output.cuh"
 
-// Bits that each lane looks at. With what the last symbol has, their places fit in a byte.
+// Bits at which each lane decodes. Their indices, and that of the bit after the last symbol, fit in
+// a byte.
 constexpr u32 BITS_OF_LANE = 4;
 constexpr u32 BITS_OF_WARP = BITS_OF_LANE * WIDTH;
 
-// Symbols that are found at a time, at most.
+// The most symbols found at a time.
 constexpr u32 MOST_SYMBOLS = WIDTH < 32 ? WIDTH : 32;
 
 struct alignas(4 * BITS_OF_LANE) SymbolsOfLane {
@@ -22,17 +23,17 @@ struct alignas(4 * BITS_OF_LANE) SymbolsOfLane {
 };
 
 struct FoundSymbols {
-    // This lane's, if it is one of the first `count` ones.
+    // This lane's symbol, valid in the first `count` lanes.
     u32 symbol;
     u32 count;
-    // Bits that they take.
+    // Bits that the symbols take.
     u32 bits;
-    // Whether the next bit begins one that has to be decoded alone.
+    // Whether the next symbol must be decoded by `inflate_one`.
     bool stopped;
 };
 
-// `jumps` has for each bit of a lane, as a byte, what bit one comes to from there. From bits behind
-// those of the warp one comes nowhere else.
+// The bit to which `bit` jumps. `jumps` has the target of each bit of a lane as a byte. Bits after
+// those of the warp jump to themselves.
 PORTABLE u32 follow(u32 jumps, u32 bit) {
     u32 found = byte_of(shuffle(jumps, bit / BITS_OF_LANE), bit % BITS_OF_LANE);
     return bit < BITS_OF_WARP ? found : bit;
@@ -47,7 +48,7 @@ PORTABLE u32 squared(u32 jumps) {
     return twice;
 }
 
-// Decodes what the tables have, at each of the bits. `table` is shared by the warp.
+// Decodes a symbol from the tables at each of the bits. `table` is in the warp's shared memory.
 PORTABLE FoundSymbols find_symbols(const InflateInput &input, const InflateCodes &codes, SymbolsOfLane *table) {
     const u64 window = input.look(lane() * BITS_OF_LANE);
     SymbolsOfLane found;
@@ -66,7 +67,7 @@ PORTABLE FoundSymbols find_symbols(const InflateInput &input, const InflateCodes
         u32 distance = value_of(place) + (rest >> (place & 15) & ((1u << place_extra) - 1));
         bool is_match = kind_of(entry) == LENGTH && kind_of(place) == LITERAL;
         bool is_literal = kind_of(entry) == LITERAL;
-        // What is neither leads to itself.
+        // A bit that begins neither jumps to itself.
         taken = is_match ? taken + (place & 15) + place_extra : is_literal ? taken : 0;
         found.at[i] = is_match ? match_of(length, distance) : value;
         single |= (lane() * BITS_OF_LANE + i + taken) << (8 * i);
@@ -90,7 +91,7 @@ PORTABLE FoundSymbols find_symbols(const InflateInput &input, const InflateCodes
     bit = lane() & 1 ? after : bit;
     u32 behind = follow(single, bit);
     u32 count = ones(lanes_where(lane() < MOST_SYMBOLS && behind != bit));
-    // The lane after the last one has come to where that ends, and no further.
+    // The lane after the last symbol has stopped at its end.
     u32 bits = count < MOST_SYMBOLS ? shuffle(bit, count) : shuffle(behind, MOST_SYMBOLS - 1);
     warp_barrier();
     u32 mine = bit % BITS_OF_WARP;

@@ -1,5 +1,5 @@
-// All kernels of the library, in one module. kernels.ptx is made from it by
-// scripts/compile-kernels.py and committed.
+// All kernels of the library, in one module. scripts/compile-kernels.py compiles it to kernels.ptx,
+// which is committed.
 
 #include "checksum.cuh"
 #include "inflate.cuh"

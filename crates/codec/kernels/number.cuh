@@ -1,4 +1,4 @@
-// Kinds of numbers, and how their bits are read.
+// The kinds of numbers and the layout of their bits.
 #pragma once
 
 #include "memory.cuh"
@@ -16,7 +16,7 @@ PORTABLE bool is_signed(u32 kind) {
     return kind & 1;
 }
 
-// Whether C has a type for it.
+// Whether C has a type for the number.
 PORTABLE bool is_c_type(u32 kind) {
     return kind < F8E4M3 || kind == F16 || kind >= F32;
 }
@@ -39,8 +39,8 @@ PORTABLE u32 size_of(u32 kind) {
     }
 }
 
-// How many bits of a floating-point number are its mantissa and its exponent. The exponent of all
-// ones is infinity or not a number in every one of them.
+// The bits of mantissa and exponent of a floating-point format. In every format the exponent of all
+// ones is infinity or NaN.
 struct FloatBits {
     u32 mantissa;
     u32 exponent;
@@ -48,7 +48,7 @@ struct FloatBits {
     PORTABLE i32 bias() const {
         return (1 << (exponent - 1)) - 1;
     }
-    // The exponent of infinity.
+    // The biased exponent of infinity.
     PORTABLE i32 top() const {
         return (1 << exponent) - 1;
     }
@@ -80,7 +80,7 @@ PORTABLE FloatBits float_bits(u32 kind) {
     }
 }
 
-// The least and the largest integer of a kind, by magnitude.
+// The magnitude of the lowest or the highest integer of a kind.
 PORTABLE u64 integer_limit(u32 kind, bool negative) {
     u64 most = ~0ull >> (64 - 8 * size_of(kind));
     if (!is_signed(kind)) {
@@ -89,12 +89,12 @@ PORTABLE u64 integer_limit(u32 kind, bool negative) {
     return negative ? (most >> 1) + 1 : most >> 1;
 }
 
-// The bits of an integer of a kind.
+// The bits of an integer with this sign and magnitude.
 PORTABLE u64 integer_bits(u32 kind, bool negative, u64 magnitude) {
     return (negative ? 0 - magnitude : magnitude) & ~0ull >> (64 - 8 * size_of(kind));
 }
 
-// Any finite number of any kind: significand * 2^exponent.
+// A finite number of any kind: significand * 2^exponent.
 struct Exact {
     bool negative;
     u64 significand;
@@ -107,7 +107,7 @@ PORTABLE Exact exact_integer(u32 kind, u64 bits) {
     }
     u32 unused = 64 - 8 * size_of(kind);
     i64 value = static_cast<i64>(bits << unused) >> unused;
-    // The magnitude of the least number is no i64.
+    // The magnitude of the lowest number does not fit in an i64.
     u64 magnitude = value < 0 ? 0 - static_cast<u64>(value) : static_cast<u64>(value);
     return {value < 0, magnitude, 0};
 }

@@ -1,13 +1,13 @@
-// Moves elements between decoded chunks and arrays: any number of strided boxes in one launch, with
-// the bytes of each element un-shuffled, swapped or converted on their way.
+// Moves elements between decoded chunks and arrays: any number of strided boxes in one launch. The
+// bytes of each element may be unshuffled, shuffled, swapped or converted.
 #pragma once
 
 #include "convert.cuh"
 #include "memory.cuh"
 
-// The structs have their twins in gpu/place.rs.
+// gpu/place.rs declares the same structs.
 
-// One axis of a box: `count` steps of so many bytes.
+// One axis of a box: `count` steps of `source_stride` and `target_stride` bytes.
 struct Axis {
     u64 count;
     i64 source_stride;
@@ -15,46 +15,46 @@ struct Axis {
 };
 static_assert(sizeof(Axis) == 24);
 
-// What `Patch::aligned` says about the address of each piece.
+// Flags of `StridedBox::aligned`: whether the address of each piece is aligned.
 enum : u32 { SOURCE_ALIGNED = 1, TARGET_ALIGNED = 2 };
 
-// A strided box of pieces: the units that one thread moves at a time.
-struct Patch {
-    // Number of pieces in the patches before this one. It stays the first member.
+// A strided box of pieces, the units that one thread moves at a time.
+struct StridedBox {
+    // The number of pieces in the preceding boxes. It must stay the first member.
     u64 first;
-    // Number of its own.
+    // The number of pieces in this box.
     u64 pieces;
     u64 source;
     u64 target;
-    // Offset of the first piece from `source` and `target`, where the bytes lie in order.
+    // The offset of the first piece from `source` and `target`, as if the bytes were not shuffled.
     u64 source_offset;
     u64 target_offset;
-    // How many elements of the chunk are shuffled; 0 where the bytes lie in order.
+    // The number of shuffled elements of the chunk; 0 if the bytes are in order.
     u64 source_shuffled;
     u64 target_shuffled;
-    // Its axes in the table of axes, outermost first.
+    // The index and number of its axes in the table of axes, outermost first.
     u32 axes;
     u32 rank;
-    // Bytes of a piece at the source.
+    // The size of a piece at the source in bytes.
     u32 width;
     u32 aligned;
 };
-static_assert(sizeof(Patch) == 80);
+static_assert(sizeof(StridedBox) == 80);
 
-enum ChangeKind : u32 { COPY, SWAP, CONVERT };
+enum ConversionKind : u32 { COPY, SWAP, CONVERT };
 
 struct PlaceLaunch {
-    u64 patches;
+    u64 boxes;
     u64 axes;
     u64 pieces;
     u32 count;
-    u32 change;
-    // Of CONVERT: kinds of number, and whether they are big-endian.
+    u32 conversion;
+    // For CONVERT: the kinds of number and whether they are big-endian.
     u32 from;
     u32 to;
     u32 from_big;
     u32 to_big;
-    // Bytes of the elements that are shuffled.
+    // The sizes of the shuffled elements in bytes.
     u32 source_element;
     u32 target_element;
 };
@@ -69,7 +69,7 @@ PORTABLE u64 reversed(u64 value) {
     return value << 32 | value >> 32;
 }
 
-// The bytes of a piece in opposite order; the bytes behind it are zero and stay so.
+// Reverses the bytes of a piece. The bytes after it are zero and stay zero.
 PORTABLE Wide swapped(Wide piece, u32 width) {
     if (width == 16) {
         return {reversed(piece.high), reversed(piece.low)};
@@ -77,10 +77,10 @@ PORTABLE Wide swapped(Wide piece, u32 width) {
     return {reversed(piece.low) >> (64 - 8 * width), 0};
 }
 
-// Where the bytes of a piece are in a shuffled chunk: in planes, one for each byte of an element.
+// The bytes of a piece in a shuffled chunk, which has one plane for each byte of an element.
 struct Planes {
     u64 first;
-    // From one byte of the piece to the next; 0 where they are not all of one element.
+    // The distance between the bytes of the piece; 0 if they do not all belong to one element.
     u64 step;
 };
 
@@ -95,7 +95,7 @@ PORTABLE Planes planes_of(u64 offset, u64 elements, u32 size, u32 width) {
     if (element < elements) {
         return {plane * elements + element, plane + width <= size ? elements : 0};
     }
-    // Bytes behind the last whole element stay in order.
+    // Bytes after the last whole element are not shuffled.
     return {offset, 1};
 }
 
@@ -163,11 +163,11 @@ PORTABLE void write_piece(u64 address, u32 width, bool aligned, Wide piece) {
     }
 }
 
-// Adds to the offsets what piece number `index` of the box has more than the first one.
+// Adds the distance from the first piece of the box to piece `index` to both offsets.
 template <class Index>
-PORTABLE void locate(const PlaceLaunch &launch, const Patch &patch, Index index, u64 &source, u64 &target) {
-    for (u32 axis = patch.rank; axis-- > 0;) {
-        Axis along = load<Axis>(launch.axes + sizeof(Axis) * (u64{patch.axes} + axis));
+PORTABLE void locate(const PlaceLaunch &launch, const StridedBox &box, Index index, u64 &source, u64 &target) {
+    for (u32 axis = box.rank; axis-- > 0;) {
+        Axis along = load<Axis>(launch.axes + sizeof(Axis) * (u64{box.axes} + axis));
         Index steps = index;
         if (axis > 0) {
             index /= static_cast<Index>(along.count);
@@ -178,39 +178,39 @@ PORTABLE void locate(const PlaceLaunch &launch, const Patch &patch, Index index,
     }
 }
 
-PORTABLE void move_piece(const PlaceLaunch &launch, const Patch &patch, u64 index) {
-    u64 source = patch.source_offset;
-    u64 target = patch.target_offset;
-    if (patch.pieces <= 0xffffffffu) {
-        locate(launch, patch, static_cast<u32>(index), source, target);
+PORTABLE void move_piece(const PlaceLaunch &launch, const StridedBox &box, u64 index) {
+    u64 source = box.source_offset;
+    u64 target = box.target_offset;
+    if (box.pieces <= 0xffffffffu) {
+        locate(launch, box, static_cast<u32>(index), source, target);
     } else {
-        locate(launch, patch, index, source, target);
+        locate(launch, box, index, source, target);
     }
 
-    u32 width = patch.width;
-    Wide piece = patch.source_shuffled
-        ? read_shuffled(patch.source, source, patch.source_shuffled, launch.source_element, width)
-        : read_piece(patch.source + source, width, patch.aligned & SOURCE_ALIGNED);
-    if (launch.change == SWAP) {
+    u32 width = box.width;
+    Wide piece = box.source_shuffled
+        ? read_shuffled(box.source, source, box.source_shuffled, launch.source_element, width)
+        : read_piece(box.source + source, width, box.aligned & SOURCE_ALIGNED);
+    if (launch.conversion == SWAP) {
         piece = swapped(piece, width);
-    } else if (launch.change == CONVERT) {
+    } else if (launch.conversion == CONVERT) {
         piece = launch.from_big ? swapped(piece, width) : piece;
         piece.low = converted(launch.from, launch.to, launch.from_big || launch.to_big, piece.low);
         width = size_of(launch.to);
         piece = launch.to_big ? swapped(piece, width) : piece;
     }
-    if (patch.target_shuffled) {
-        write_shuffled(patch.target, target, patch.target_shuffled, launch.target_element, width, piece);
+    if (box.target_shuffled) {
+        write_shuffled(box.target, target, box.target_shuffled, launch.target_element, width, piece);
     } else {
-        write_piece(patch.target + target, width, patch.aligned & TARGET_ALIGNED, piece);
+        write_piece(box.target + target, width, box.aligned & TARGET_ALIGNED, piece);
     }
 }
 
-// Number of the patch, from `low` to `high`, that piece `piece` of the launch is in.
-PORTABLE u32 patch_of(const PlaceLaunch &launch, u32 low, u32 high, u64 piece) {
+// The index of the box, from `low` to `high`, to which piece `piece` of the launch belongs.
+PORTABLE u32 box_of(const PlaceLaunch &launch, u32 low, u32 high, u64 piece) {
     while (low < high) {
         u32 middle = low + (high - low + 1) / 2;
-        u64 first = load<u64>(launch.patches + sizeof(Patch) * u64{middle});
+        u64 first = load<u64>(launch.boxes + sizeof(StridedBox) * u64{middle});
         if (first <= piece) {
             low = middle;
         } else {
@@ -223,15 +223,15 @@ PORTABLE u32 patch_of(const PlaceLaunch &launch, u32 low, u32 high, u64 piece) {
 extern "C" __global__ void penstock_place(PlaceLaunch launch) {
     for (u64 begin = u64{blockIdx.x} * PLACE_TILE; begin < launch.pieces; begin += u64{gridDim.x} * PLACE_TILE) {
         u64 end = launch.pieces - begin < PLACE_TILE ? launch.pieces : begin + PLACE_TILE;
-        u32 at = patch_of(launch, 0, launch.count - 1, begin);
-        u32 last = patch_of(launch, at, launch.count - 1, end - 1);
-        Patch patch = load<Patch>(launch.patches + sizeof(Patch) * u64{at});
+        u32 at = box_of(launch, 0, launch.count - 1, begin);
+        u32 last = box_of(launch, at, launch.count - 1, end - 1);
+        StridedBox box = load<StridedBox>(launch.boxes + sizeof(StridedBox) * u64{at});
         for (u64 piece = begin + threadIdx.x; piece < end; piece += blockDim.x) {
-            if (piece - patch.first >= patch.pieces) {
-                at = patch_of(launch, at + 1, last, piece);
-                patch = load<Patch>(launch.patches + sizeof(Patch) * u64{at});
+            if (piece - box.first >= box.pieces) {
+                at = box_of(launch, at + 1, last, piece);
+                box = load<StridedBox>(launch.boxes + sizeof(StridedBox) * u64{at});
             }
-            move_piece(launch, patch, piece - patch.first);
+            move_piece(launch, box, piece - box.first);
         }
     }
 }

@@ -1,10 +1,10 @@
-// HDF5's own conversion, bit field by bit field, of all numbers that no cast applies to. What looks
-// odd here is what HDF5 does; convert/mod.rs says it in words.
+// HDF5's soft conversion, bit field by bit field, for all numbers that it does not cast. It follows
+// HDF5 exactly, also where its results are surprising; convert/mod.rs describes the rules.
 #pragma once
 
 #include "number.cuh"
 
-// The exponent is biased for the target. `fraction` has `width` bits, behind a leading one.
+// The exponent is biased for the target. `fraction` has `width` bits after a leading one.
 PORTABLE u64 soft_magnitude(FloatBits to, u64 fraction, i32 width, i32 exponent, bool was_denormal) {
     i32 mantissa = static_cast<i32>(to.mantissa);
     if (exponent >= to.top()) {
@@ -13,11 +13,11 @@ PORTABLE u64 soft_magnitude(FloatBits to, u64 fraction, i32 width, i32 exponent,
     if (exponent < -mantissa) {
         return 0;
     }
-    // How far the leading one of a denormal result lies below where it is implied.
+    // How many bits the leading one of a denormal result lies below the implied one.
     i32 down = exponent < 1 ? 1 - exponent : 0;
     exponent = exponent < 1 ? 0 : exponent;
     if (down > mantissa) {
-        // From half the smallest number on.
+        // Half the smallest denormal and more rounds up to it.
         return 1;
     }
     i32 room = mantissa - down;
@@ -32,11 +32,11 @@ PORTABLE u64 soft_magnitude(FloatBits to, u64 fraction, i32 width, i32 exponent,
     }
     u64 full = (1ull << room) - 1;
     if (was_denormal || down > 0) {
-        // The carry out of the kept bits is lost.
+        // HDF5 loses the carry out of the kept bits.
         return before | ((kept + 1) & full);
     }
     if (kept == full && exponent == to.top() - 1) {
-        // The highest finite number stays that.
+        // The highest finite number is not rounded up to infinity.
         return before | kept;
     }
     return before + kept + 1;
@@ -86,7 +86,7 @@ PORTABLE u64 soft_integer_to_float(u32 from, FloatBits to, u64 bits) {
         kept = 0;
         exponent++;
     }
-    // With the exponent of infinity and something in the mantissa the result is not a number.
+    // With the exponent of infinity and a nonzero mantissa the result is NaN, as in HDF5.
     return sign | (exponent > to.top() ? to.infinity() : static_cast<u64>(exponent) << to.mantissa | kept);
 }
 
@@ -106,7 +106,7 @@ PORTABLE u64 soft_float_to_integer(FloatBits from, u32 to, u64 bits) {
         return integer_bits(to, negative, limit);
     }
     if (power < 0) {
-        // HDF5 takes negative fractions below a half for an overflow.
+        // HDF5 takes values between -0.5 and 0 for an overflow.
         return negative && power < -1 ? integer_bits(to, negative, limit) : 0;
     }
     u64 whole = fraction | 1ull << from.mantissa;

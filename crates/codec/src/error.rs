@@ -1,8 +1,8 @@
-//! Why a chunk could not be decoded or encoded.
+//! The error of decoding and encoding.
 
 use std::fmt;
 
-/// The outcome of decoding or encoding.
+/// The result of decoding or encoding.
 pub type Result<T> = std::result::Result<T, CodecError>;
 
 /// A failure of one filter. The caller adds dataset, chunk and file offset.

@@ -1,18 +1,18 @@
-//! The entry points of fuzzers and of tests with hostile input.
+//! Entry points for fuzzers and for tests with hostile input.
 //!
-//! Each panics if a filter breaks its contract: if it returns more than it may, if its ways to decode
-//! disagree, or if a chunk changes when it is encoded and decoded.
+//! Each panics if a filter breaks its contract: if it returns more than the limit, if its decoding
+//! functions disagree, or if a chunk does not survive encoding and decoding.
 
 use crate::filters::{Codec, codec};
 use crate::pipeline::{Filter, Pipeline, Scratch};
 
-/// The filters that the input of [`fuzz_pipeline`] can name, by their index.
+/// The filters that the input of [`fuzz_pipeline`] selects by index.
 const FUZZED: [u32; 12] = [1, 2, 3, 4, 5, 6, 32000, 32001, 32004, 32008, 32015, 32026];
 
-/// Set in a count of the input if a chunk to be encoded follows instead of a stored one.
+/// The bit of a count which means that a chunk to be encoded follows, not a stored one.
 const ENCODE: u8 = 0x80;
 
-/// Runs one filter on `data`: the filter's number (four bytes, little-endian), and the rest as for
+/// Runs one filter on `data`: the filter identifier (four bytes, little-endian), then the input of
 /// [`fuzz_filter`].
 pub fn fuzz_one(data: &[u8]) {
     if let Some((id, rest)) = data.split_first_chunk() {
@@ -56,7 +56,7 @@ pub fn fuzz_pipeline(data: &[u8]) {
     let (Some(mask), Some(size), Some(count)) = (input.number(), input.size(), input.byte()) else {
         return;
     };
-    // More than HDF5 takes, so that also filters without a bit in the mask are met.
+    // More than the 32 filters that HDF5 allows, to cover filters without a bit in the mask.
     let count_of_filters = usize::from(count & !ENCODE).min(40);
     let Some(filters) = (0..count_of_filters).map(|_| input.filter()).collect() else {
         return;
@@ -65,7 +65,7 @@ pub fn fuzz_pipeline(data: &[u8]) {
     let mut scratch = Scratch::default();
     let mut chunk = input.0.to_vec();
     if count & ENCODE == 0 {
-        // The second run finds what the first has left in the scratch memory.
+        // The second run reuses the scratch memory as the first left it.
         let mut outputs = [vec![0; size], vec![0xff; size]];
         let both = outputs
             .each_mut()
@@ -74,7 +74,10 @@ pub fn fuzz_pipeline(data: &[u8]) {
         if both[0].is_err() {
             return;
         }
-        assert!(outputs[0] == outputs[1], "{pipeline:?} leaves bytes out");
+        assert!(
+            outputs[0] == outputs[1],
+            "{pipeline:?} leaves bytes unwritten"
+        );
         [chunk, _] = outputs;
     }
     let Ok((stored, mask)) = pipeline.encode(&chunk, &mut scratch) else {
@@ -82,24 +85,24 @@ pub fn fuzz_pipeline(data: &[u8]) {
     };
     let mut back = vec![0xee; chunk.len()];
     let result = pipeline.decode(mask, &stored, &mut back, &mut scratch);
-    if pipeline.filters.iter().all(keeps_any_chunk) {
+    if pipeline.filters.iter().all(is_lossless) {
         assert_eq!(result, Ok(()), "{pipeline:?}, mask {mask:#x}");
-        assert!(back == chunk, "{pipeline:?} gives another chunk back");
+        assert!(back == chunk, "{pipeline:?} changes the chunk");
     }
 }
 
-/// What the ways to decode agree on.
+/// Decodes with each function of the codec, which must agree, and returns the chunk.
 fn decode(codec: &dyn Codec, values: &[u32], stored: &[u8], limit: usize) -> Option<Vec<u8>> {
     let mut decoded = Vec::new();
     let result = codec.decode(values, stored, &mut decoded, limit);
     assert!(
         result.is_err() || decoded.len() <= limit,
-        "{} gave {} bytes where {limit} are allowed",
+        "{} returns {} bytes; at most {limit} are allowed",
         codec.name(),
         decoded.len(),
     );
     let size = if result.is_ok() { decoded.len() } else { limit };
-    // Whatever the memory held before must not shine through.
+    // The result must not depend on the previous contents of the memory.
     let mut outputs = [vec![0; size], vec![0xff; size]];
     let both = outputs
         .each_mut()
@@ -108,19 +111,19 @@ fn decode(codec: &dyn Codec, values: &[u32], stored: &[u8], limit: usize) -> Opt
     if both[0] {
         assert!(
             outputs[0] == outputs[1],
-            "{} leaves bytes out",
+            "{} leaves bytes unwritten",
             codec.name()
         );
     }
     if result.is_ok() {
         assert!(
             both[0],
-            "{} decodes only without a given size",
+            "{} fails to decode into given memory",
             codec.name()
         );
         assert!(
             outputs[0] == decoded,
-            "{} disagrees with itself",
+            "{} decodes other bytes into given memory",
             codec.name()
         );
     }
@@ -131,25 +134,29 @@ fn decode(codec: &dyn Codec, values: &[u32], stored: &[u8], limit: usize) -> Opt
     both[0].then_some(output)
 }
 
-/// Encodes `chunk`, decodes it, and both again: rounding happens once.
+/// Checks that `chunk` survives encoding and decoding. N-bit drops unused bits, so with n-bit only the
+/// decoded chunk must survive.
 fn round_trip(filter: &Filter, chunk: &[u8]) {
-    let Some(first) = there_and_back(filter, chunk) else {
+    let Some(first) = encode_and_decode(filter, chunk) else {
         return;
     };
-    if keeps_any_chunk(filter) {
-        assert!(first == chunk, "{filter:?} gives another chunk back");
+    if is_lossless(filter) {
+        assert!(first == chunk, "{filter:?} changes the chunk");
     } else if filter.id == NBIT {
-        let second = there_and_back(filter, &first);
-        assert!(second == Some(first), "{filter:?} changes its own chunk");
+        let second = encode_and_decode(filter, &first);
+        assert!(
+            second == Some(first),
+            "{filter:?} changes a chunk that it decoded"
+        );
     }
 }
 
-fn there_and_back(filter: &Filter, chunk: &[u8]) -> Option<Vec<u8>> {
+fn encode_and_decode(filter: &Filter, chunk: &[u8]) -> Option<Vec<u8>> {
     let codec = codec(filter.id)?;
     let mut stored = Vec::new();
     codec.encode(&filter.values, chunk, &mut stored).ok()?;
     if let Some(size) = codec.encoded_size(&filter.values, chunk.len()) {
-        assert_eq!(stored.len(), size, "{filter:?} promised another size");
+        assert_eq!(stored.len(), size, "{filter:?} predicts another size");
     }
     let mut back = vec![0xee; chunk.len()];
     let result = codec.decode_into(&filter.values, &stored, &mut back);
@@ -160,9 +167,9 @@ fn there_and_back(filter: &Filter, chunk: &[u8]) -> Option<Vec<u8>> {
 const NBIT: u32 = 5;
 const SCALEOFFSET: u32 = 6;
 
-/// Whether what is encoded comes back as it was. N-bit keeps only the bits that the type uses;
-/// scale-offset rounds floats, and integers too large for a number of bits that its user chose.
-fn keeps_any_chunk(filter: &Filter) -> bool {
+/// Whether the filter preserves every chunk. N-bit keeps only the bits that the type uses;
+/// scale-offset rounds floats, and truncates integers that exceed a given number of bits.
+fn is_lossless(filter: &Filter) -> bool {
     match filter.id {
         NBIT => false,
         SCALEOFFSET => matches!(filter.values[..], [2, bits, ..] if bits.cast_signed() <= 0),
@@ -170,7 +177,7 @@ fn keeps_any_chunk(filter: &Filter) -> bool {
     }
 }
 
-/// What is left of the input.
+/// The rest of the input.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -197,9 +204,9 @@ impl Input<'_> {
     }
 
     fn filter(&mut self) -> Option<Filter> {
-        let (place, count) = (usize::from(self.byte()?), self.byte()?);
+        let (index, count) = (usize::from(self.byte()?), self.byte()?);
         Some(Filter {
-            id: FUZZED[place % FUZZED.len()],
+            id: FUZZED[index % FUZZED.len()],
             optional: count & 0x80 != 0,
             values: self.values(count & 0x7f)?,
         })

@@ -1,17 +1,18 @@
 //! Decodes and encodes the filters of HDF5 chunks.
 //!
-//! A [`Pipeline`] has the filters of a dataset; [`convert`] has HDF5's conversions of numbers. Both
-//! work on byte slices, without files, threads, or the HDF5 library. [`gpu`] has what runs on a
-//! GPU.
+//! A [`Pipeline`] applies the filters of a dataset; [`convert`] converts numbers as HDF5 does. Both
+//! work on byte slices and need no files, threads or HDF5 library. [`gpu`] runs filters and
+//! conversions on a GPU.
 //!
-//! Bytes of a file are hostile. So each decoder checks what it reads, never writes beyond the
-//! output, never allocates more than the caller allows, and returns an error for damaged input.
+//! Bytes from a file are untrusted: each decoder validates its input, never writes beyond the
+//! output, bounds its memory by the size that the caller allows, and returns an error for damaged
+//! input.
 //!
 //! ```
 //! use penstock_codec::{Filter, Pipeline, Scratch};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // Shuffle, then deflate at level 4: `shuffle=True, compression="gzip"` of h5py for elements of 4 bytes.
+//! // h5py's `shuffle=True, compression="gzip"` for 4-byte elements: shuffle, then deflate, level 4.
 //! let filter = |id, values: &[u32]| Filter { id, optional: true, values: values.to_vec() };
 //! let pipeline = Pipeline { filters: vec![filter(2, &[4]), filter(1, &[4])] };
 //! let mut scratch = Scratch::default();

@@ -3,10 +3,10 @@
 use crate::error::{CodecError, Result};
 use crate::filters::{self, Codec, copy_exactly, sized};
 
-/// One filter of a dataset's creation properties.
+/// One filter of a dataset creation property list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// The registered number: 1 deflate, 2 shuffle, 3 fletcher32, 4 szip, 5 n-bit,
+    /// The registered filter identifier: 1 deflate, 2 shuffle, 3 fletcher32, 4 szip, 5 n-bit,
     /// 6 scale-offset, 32000 LZF, 32001 Blosc, 32004 LZ4, 32008 bitshuffle, 32015 Zstd,
     /// 32026 Blosc2.
     pub id: u32,
@@ -16,14 +16,14 @@ pub struct Filter {
     pub values: Vec<u32>,
 }
 
-/// All filters of a dataset, in the order in which a chunk is encoded.
+/// All filters of a dataset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pipeline {
-    /// The filters, first the one that encodes first.
+    /// The filters, in the order in which they encode.
     pub filters: Vec<Filter>,
 }
 
-/// Buffers between filters, which one worker uses for one chunk after another.
+/// Buffers between filters, which one thread reuses from chunk to chunk.
 #[derive(Debug, Default)]
 pub struct Scratch {
     buffers: Vec<Vec<u8>>,
@@ -38,17 +38,18 @@ impl Scratch {
     }
 }
 
-/// Bytes above the chunk's size that intermediate results may take: checksums, headers, and the
-/// growth of an incompressible chunk.
+/// Bytes added to each bound on an intermediate result, for checksums, headers, and the growth of
+/// an incompressible chunk.
 const MARGIN: usize = 1 << 16;
 
 impl Pipeline {
-    /// The first filter that this crate does not know.
+    /// The first filter that this crate does not implement.
     pub fn unknown(&self) -> Option<&Filter> {
         self.filters.iter().find(|f| filters::codec(f.id).is_none())
     }
 
-    /// The most bytes that `stored` bytes can decode to; `None` if a filter has no limit.
+    /// An upper bound on the decoded size of `stored` bytes; `None` if a filter has no bound or this
+    /// crate does not implement it.
     pub fn most_decoded(&self, mask: u32, stored: u64) -> Option<u64> {
         self.applied(mask).rev().try_fold(stored, |size, (_, f)| {
             let factor = filters::codec(f.id)?.most_growth()?;
@@ -57,11 +58,11 @@ impl Pipeline {
     }
 
     /// Decodes one stored chunk into `output`, whose length is the chunk's decoded size. Bit `i` of
-    /// `mask` means that filter `i` was left out when the chunk was written.
+    /// `mask` means that filter `i` was skipped when the chunk was written.
     ///
     /// # Errors
-    /// Damaged input, another decoded size, or a filter that this crate does not know. `output` then
-    /// holds anything.
+    /// Damaged input, a decoded size other than that of `output`, or a filter that this crate does
+    /// not implement. The contents of `output` are then unspecified.
     pub fn decode(
         &self,
         mask: u32,
@@ -105,12 +106,12 @@ impl Pipeline {
         copy_exactly("none", input, output)
     }
 
-    /// Encodes one chunk. Returns the stored bytes and the mask of filters that were left out:
-    /// optional filters that cannot encode this chunk or, for most, would not make it smaller.
+    /// Encodes one chunk. Returns the stored bytes and the mask of skipped filters: optional filters
+    /// that cannot encode this chunk or that [must shrink](Codec::must_shrink) it and do not.
     ///
     /// # Errors
-    /// A mandatory filter that cannot encode the chunk, and any filter that this crate does not know,
-    /// since HDF5 may know it.
+    /// A mandatory filter that cannot encode the chunk, or any filter that this crate does not
+    /// implement: HDF5 may have it, so even an optional one is not skipped.
     pub fn encode(&self, chunk: &[u8], scratch: &mut Scratch) -> Result<(Vec<u8>, u32)> {
         let mut mask = 0;
         let mut input = chunk;
@@ -118,21 +119,21 @@ impl Pipeline {
         for ((index, filter), buffer) in self.filters.iter().enumerate().zip(buffers) {
             buffer.clear();
             let codec = known(filter)?;
-            let can_be_left_out = filter.optional && index < 32;
+            let can_be_skipped = filter.optional && index < 32;
             match codec.encode(&filter.values, input, buffer) {
-                Ok(()) if can_be_left_out && codec.must_shrink() && buffer.len() >= input.len() => {
+                Ok(()) if can_be_skipped && codec.must_shrink() && buffer.len() >= input.len() => {
                     mask |= 1 << index;
                 }
                 Ok(()) => input = buffer,
-                Err(_) if can_be_left_out => mask |= 1 << index,
+                Err(_) if can_be_skipped => mask |= 1 << index,
                 Err(e) => return Err(e),
             }
         }
-        // The buffers are sized for the worst case, so the result is copied out.
+        // Copies the result, because the buffer has the capacity of the worst case.
         Ok((input.to_vec(), mask))
     }
 
-    /// The filters that `mask` does not leave out, with their indices.
+    /// The filters that `mask` does not skip, with their indices.
     fn applied(&self, mask: u32) -> impl DoubleEndedIterator<Item = (usize, &Filter)> {
         let filters = self.filters.iter().enumerate();
         filters.filter(move |(i, _)| *i >= 32 || mask & (1 << i) == 0)
@@ -140,7 +141,6 @@ impl Pipeline {
 }
 
 fn known(filter: &Filter) -> Result<&'static dyn Codec> {
-    filters::codec(filter.id).ok_or_else(|| {
-        CodecError::new("unknown", format!("filter {} is not known here", filter.id))
-    })
+    filters::codec(filter.id)
+        .ok_or_else(|| CodecError::new("unknown", format!("filter {} is not supported", filter.id)))
 }

@@ -1,4 +1,4 @@
-//! What is handed to nvCOMP of a stored chunk, against what the CPU's filters make of it.
+//! The pieces of stored chunks for nvCOMP, compared with what the CPU's filters decode.
 
 use libdeflater::{Decompressor, adler32};
 use penstock_codec::filters::codec;
@@ -54,7 +54,7 @@ fn any_method() -> impl Strategy<Value = Method> {
     prop::sample::select(Method::ALL.to_vec())
 }
 
-/// Bytes that shrink more or less.
+/// Bytes that shrink by varying amounts.
 fn any_chunk() -> impl Strategy<Value = Vec<u8>> {
     (1_usize..40_000, 1_u8..=255, any::<u32>()).prop_map(|(size, kinds, seed)| {
         let mut state = seed | 1;
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_give_pieces_inside_of_them_or_none(
+    fn pieces_of_arbitrary_bytes_lie_inside_them(
         method in any_method(),
         stored in prop::collection::vec(any::<u8>(), 0..200),
         decoded in 0_usize..10_000,
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_chunks_give_pieces_inside_of_them_or_none(
+    fn pieces_of_damaged_chunks_lie_inside_them(
         method in any_method(),
         chunk in any_chunk(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
@@ -125,11 +125,11 @@ proptest! {
 
     #[test]
     fn enclosed_pieces_decode_by_the_filter(method in any_method(), size in 10_usize..80) {
-        // No block is so small that it would not shrink.
+        // Every block is large enough to shrink.
         let size = 512 * size;
         let chunk: Vec<u8> = (0..size).map(|at| (at / 100) as u8).collect();
         let values = client_values(method, 4096);
-        // The pieces of an encoder on the GPU are those that the filter makes of each part.
+        // The filter encodes each part to the piece that nvCOMP would encode.
         let piece_size = encoded_piece(method, &values, size).unwrap();
         let mut pieces = Vec::new();
         for part in chunk.chunks(piece_size) {
@@ -153,7 +153,7 @@ fn several_frames_of_zstd_are_left_to_the_cpu() {
     let mut stored = encoded(Method::Zstd, &[3], &[1; 500]);
     stored.extend(encoded(Method::Zstd, &[3], &[2; 500]));
     let reason = split(Method::Zstd, &stored, 500, &mut Vec::new()).unwrap_err();
-    assert_eq!(reason.0, "more than one Zstd frame");
+    assert_eq!(reason.0, "the chunk has more than one Zstd frame");
 }
 
 #[test]

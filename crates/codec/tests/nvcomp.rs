@@ -1,4 +1,4 @@
-//! nvCOMP against the CPU's filters: on a GPU, or on the stand-in under `scripts/standin-gpu`.
+//! nvCOMP compared with the CPU's filters, on a GPU or on the stand-in under `scripts/standin-gpu`.
 
 mod common;
 
@@ -8,7 +8,7 @@ use penstock_codec::filters::codec;
 use penstock_codec::gpu::framing::{Piece, enclose, encoded_piece, split};
 use penstock_codec::gpu::nvcomp::{ALIGNMENT, Batch, Method, SUCCESS};
 
-/// A chunk, what its filter stores of it, and the pieces that nvCOMP decodes.
+/// A chunk, its stored form, and the pieces that nvCOMP decodes.
 struct Case {
     chunk: Vec<u8>,
     stored: Vec<u8>,
@@ -53,7 +53,7 @@ fn client_values(method: Method) -> Vec<u32> {
     }
 }
 
-/// Numbers as a simulation writes them, smooth, with `noise` in the lowest bits of some.
+/// Smooth numbers, as a simulation writes them, with `noise` in the low bits of some.
 fn numbers(size: usize, noise: u32) -> Vec<u8> {
     let mut state = 1_u32;
     let numbers = (0..size.div_ceil(4)).flat_map(|at| {
@@ -135,7 +135,7 @@ fn a_batch_of_many_chunks_decodes() {
 }
 
 #[test]
-fn several_threads_decode_at_a_time() {
+fn several_threads_decode_concurrently() {
     std::thread::scope(|scope| {
         for seed in 0..4 {
             scope.spawn(move || {
@@ -151,13 +151,13 @@ fn several_threads_decode_at_a_time() {
 }
 
 #[test]
-fn a_damaged_chunk_is_told_from_its_good_neighbours() {
+fn a_damaged_chunk_does_not_affect_its_neighbours() {
     for_each_method(|gpu, method| {
         let good = Case::new(method, numbers(50_000, 3));
         let (input, room) = good.inputs().next().unwrap();
         let mut damaged = input.to_vec();
         match method {
-            // A block of the type that does not exist.
+            // A block of the reserved type.
             Method::Deflate => damaged[0] = 0b111,
             Method::Lz4 => damaged.truncate(input.len() / 2),
             // Another magic number.
@@ -175,9 +175,9 @@ fn a_damaged_chunk_is_told_from_its_good_neighbours() {
     });
 }
 
-/// Nothing says that nvCOMP stands hostile bytes, so this shows it, on the version that is there.
+/// nvCOMP does not promise to withstand hostile bytes, so this tests the version that is installed.
 #[test]
-fn chunks_damaged_at_random_leave_their_neighbours_and_margins_right() {
+fn chunks_damaged_at_random_leave_their_neighbours_and_margins_intact() {
     for_each_method(|gpu, method| {
         let mut state = 7_u32;
         let mut random = |below: usize| {
@@ -207,7 +207,7 @@ fn chunks_damaged_at_random_leave_their_neighbours_and_margins_right() {
             let margin = &pair[0].memory[room..];
             assert!(
                 margin.iter().all(|&byte| byte == Gpu::BEFORE),
-                "{method:?} writes behind its room"
+                "{method:?} writes beyond its room"
             );
             assert_decoded(&pair[1], &good.chunk, &format!("{method:?}, neighbour"));
         }
@@ -215,7 +215,7 @@ fn chunks_damaged_at_random_leave_their_neighbours_and_margins_right() {
 }
 
 #[test]
-fn a_chunk_that_needs_more_than_its_room_stays_inside_of_it() {
+fn a_chunk_that_needs_more_than_its_room_stays_inside_it() {
     for_each_method(|gpu, method| {
         let good = Case::new(method, numbers(50_000, 3));
         let (input, room) = good.inputs().next().unwrap();
@@ -227,13 +227,13 @@ fn a_chunk_that_needs_more_than_its_room_stays_inside_of_it() {
         let margin = &done[1].memory[short..];
         assert!(
             margin.iter().all(|&byte| byte == Gpu::BEFORE),
-            "{method:?} writes behind its room"
+            "{method:?} writes beyond its room"
         );
     });
 }
 
 #[test]
-fn what_nvcomp_encodes_is_decoded_by_the_filter() {
+fn the_filter_decodes_what_nvcomp_encodes() {
     for_each_method(|gpu, method| {
         let values = client_values(method);
         let filter = codec(method.filter()).unwrap();
@@ -259,7 +259,7 @@ fn what_nvcomp_encodes_is_decoded_by_the_filter() {
 }
 
 #[test]
-fn an_empty_batch_is_done_at_once() {
+fn an_empty_batch_does_nothing() {
     for_each_method(|gpu, method| {
         assert!(gpu.decode(method, &[]).is_empty());
     });

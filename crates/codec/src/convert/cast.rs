@@ -1,13 +1,13 @@
-//! Numbers in C types of the machine's byte order, which HDF5 converts by the compiler's casts.
+//! HDF5's conversions by C casts, between native C types.
 
 use super::float::{F16, F32, F64, Float};
 use super::integer::Integer;
 use super::lane::each;
 
-/// A format that C has a type for, so that each of its values is an `f64`.
+/// A float format with a C type. An `f64` holds each of its values.
 pub(super) trait Native: Float {
     fn value(bytes: Self::Bytes) -> f64;
-    /// The nearest value, to even in a tie. NaN keeps its sign and the upper bits of its payload.
+    /// Rounds to nearest, ties to even. NaN keeps its sign and the upper bits of its payload.
     fn of_f64(value: f64) -> Self::Bytes;
     fn of_integer<S: Integer>(value: S) -> Self::Bytes;
     /// The largest finite value.
@@ -46,7 +46,7 @@ impl Native for F16 {
     const HIGHEST: f64 = 65504.0;
 
     fn value(bytes: [u8; 2]) -> f64 {
-        // All three are computed and one is chosen, so that the loop has no branch.
+        // All three cases are computed and one is selected, so that the loop has no branch.
         let bits = F16::bits(bytes);
         let magnitude = bits & 0x7fff;
         let denormal = (f64::from(magnitude as i32) / 16777216.0).to_bits();
@@ -67,18 +67,18 @@ impl Native for F16 {
         } else if magnitude >= 65520.0 {
             0x7c00
         } else if magnitude >= 2f64.powi(-14) {
-            // The 42 bits that go are rounded by an addition that may carry into the exponent.
+            // The addition rounds off the low 42 bits and may carry into the exponent.
             let wide = (bits & !(1 << 63)) - ((1023 - 15) << 52);
             (wide + ((1 << 41) - 1) + (wide >> 42 & 1)) >> 42
         } else {
-            // Of this sum's mantissa only the bits that a denormal half has are left.
+            // The mantissa of this sum keeps only the bits of a denormal half.
             (magnitude + 2f64.powi(28)).to_bits() & 0x7ff
         };
         F16::bytes(sign | half)
     }
 
     fn of_integer<S: Integer>(value: S) -> [u8; 2] {
-        // Beyond the highest, where the nearest value may still be finite, HDF5 says infinity.
+        // HDF5 gives infinity beyond the highest finite value, even if that value is nearest.
         if value.wide() > 65504 {
             F16::bytes(F16::infinity(false))
         } else if value.wide() < -65504 {
@@ -95,7 +95,7 @@ pub(super) fn integer_to_float<S: Integer, T: Native>(source: &[u8], target: &mu
     });
 }
 
-/// To a narrower type, all beyond its highest finite value is infinite, even if that is nearest.
+/// Values beyond the target's highest finite value become infinite, even if that value is nearest.
 pub(super) fn float_to_float<S: Native, T: Native>(source: &[u8], target: &mut [u8]) {
     each(source, target, |bytes: S::Bytes| {
         let value = S::value(bytes);
@@ -108,16 +108,17 @@ pub(super) fn float_to_float<S: Native, T: Native>(source: &[u8], target: &mut [
 }
 
 pub(super) fn float_to_integer<S: Native, T: Integer>(source: &[u8], target: &mut [u8]) {
-    // The bounds are compared as numbers of the source's type, so the upper one may have been
-    // rounded up to the first value that the target has not; that is then cast.
+    // The limits are compared as numbers of the source format, so the upper one may have been
+    // rounded up to the first value beyond the target; that value is then cast.
     let lowest = S::value(S::of_f64(T::LOWEST as f64));
     let highest = S::value(S::of_f64(T::HIGHEST as f64));
-    let is_bare = S::MANTISSA == F16::MANTISSA && (T::BITS > 16 || T::LOWEST == 0 && T::BITS == 16);
+    let is_unchecked =
+        S::MANTISSA == F16::MANTISSA && (T::BITS > 16 || T::LOWEST == 0 && T::BITS == 16);
     each(source, target, |bytes: S::Bytes| {
         let value = S::value(bytes);
-        let number = if !is_bare && value > highest {
+        let number = if !is_unchecked && value > highest {
             T::wrap(T::HIGHEST)
-        } else if !is_bare && value < lowest {
+        } else if !is_unchecked && value < lowest {
             T::wrap(T::LOWEST)
         } else {
             cast(value)
@@ -126,9 +127,8 @@ pub(super) fn float_to_integer<S: Native, T: Integer>(source: &[u8], target: &mu
     });
 }
 
-/// What x86-64 makes of the C cast, also where C leaves it open: conversion to the next of the two
-/// widths that the processor has, where everything out of range and NaN is the lowest value; then
-/// the low bits of it.
+/// The C cast as x86-64 performs it, also where C leaves the result undefined: converts to `i32` or
+/// `i64`, whose lowest value stands for NaN and values out of range, and keeps the low bits.
 fn cast<T: Integer>(value: f64) -> T {
     const TOP: f64 = 9223372036854775808.0;
     let wide = |value: f64| -> i64 {

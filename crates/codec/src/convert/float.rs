@@ -2,15 +2,15 @@
 
 use super::lane::Lane;
 
-/// Sign, exponent and mantissa with an implied leading one, from the highest bit down.
+/// A format of sign, exponent and mantissa, from the highest bit down, with an implied leading one.
 pub(super) trait Float {
     type Bytes: Lane;
     const EXPONENT: u32;
     const MANTISSA: u32;
 
-    /// The exponent of one, and the bias.
+    /// The exponent bias.
     const BIAS: i64 = (1 << (Self::EXPONENT - 1)) - 1;
-    /// The exponent of infinity and NaN.
+    /// The biased exponent of infinity and NaN.
     const TOP: i64 = (1 << Self::EXPONENT) - 1;
     const SIGN: u32 = Self::EXPONENT + Self::MANTISSA;
     const MASK: u64 = (1 << Self::MANTISSA) - 1;

@@ -49,9 +49,9 @@ macro_rules! integers {
 
 integers! { u8 i8 u16 i16 u32 i32 u64 i64 }
 
-/// The nearest value that the target has.
+/// Converts with saturation at the limits of the target.
 pub(super) fn saturate<S: Integer, T: Integer>(source: &[u8], target: &mut [u8]) {
-    // Bounds within the source's own range, so that the loop has no wide arithmetic.
+    // The limits are values of the source type, so that the loop compares no 128-bit integers.
     let lowest = S::wrap(S::LOWEST.max(T::LOWEST));
     let highest = S::wrap(S::HIGHEST.min(T::HIGHEST));
     each(source, target, |bytes: S::Bytes| {

@@ -1,39 +1,44 @@
 //! Converts numbers of one format to another, by HDF5's rules.
 //!
-//! The results are those of `H5Dread` where file type and memory type differ and no handler of
-//! conversion exceptions is set. HDF5 has two ways, whose results differ.
+//! The results are those of `H5Dread` where file and memory type differ and no conversion exception
+//! callback is set. HDF5 has two methods, C casts and bit-by-bit conversion, whose results differ.
 //!
-//! - **Same kind**, other byte order: the bytes of a number are reversed, nothing else. The same holds
-//!   for integers of one size of 2 bytes or more and different sign whose byte order differs: 65535,
-//!   little-endian, read as a signed big-endian number is -1.
-//! - **Integer to integer**: the nearest value that the target has.
-//! - **Casts**: both are integers, `F16`, `F32` or `F64` and little-endian (one byte has no order).
-//!   - Integer to `F32`, `F64`: the nearest, to even in a tie. To `F16` too, but beyond ±65504: ±∞.
-//!   - To a wider float: exact. To a narrower one: beyond its highest finite value ±∞, also if that
-//!     value is nearest; else the nearest, to even in a tie, with denormals. NaN keeps its sign and the
-//!     upper bits of its payload, and becomes quiet.
-//!   - Float to integer: beyond the target's limits the limit; else the fraction goes, as x86-64
-//!     casts. The upper limit is compared as a number of the source's type, so it may have been
-//!     rounded up to 2^n: that value itself is cast. `F16` to integers that hold more than it, and to
-//!     `U16`, is cast without a comparison. The cast goes through `i32` for 8 and 16 bits and `I32`,
-//!     through `i64` for `U32` and 64 bits; what that type has not, and NaN, becomes its lowest value;
-//!     the low bits are the result. `U64` from 2^63 on: 2^63 is taken off before and put back after.
-//! - **Bit by bit**: all others, that is any that involves the 8-bit floats, `Bf16` or big-endian bytes.
-//!   - Integer to float: the nearest, to even in a tie. What would need the exponent of infinity gets
-//!     that exponent and keeps its mantissa, and so is NaN unless the mantissa is 0; beyond, ±∞.
-//!   - Float to float: to nearest, away from 0 in a tie; ±∞ from the power of 2 behind the highest
-//!     finite value on; what would be rounded up to that power stays the highest finite value. If the
-//!     source or the result is denormal, rounding up never carries into the leading one: kept bits
-//!     1…1 become 0…0. Half the smallest denormal and more is the smallest. NaN keeps its sign; all
-//!     bits of its mantissa are set. `F8E4M3` has infinities and NaN as the others have.
-//!   - Float to integer: the fraction goes; beyond the limits, the limit; NaN is 0. But for a signed
-//!     target, negative values between -0.5 and 0 become its lowest value.
+//! - **Byte order only**: the bytes of each number are reversed. This also applies to integers of
+//!   equal size (2 bytes or more) that differ in sign and byte order: 65535, little-endian, read as
+//!   a signed big-endian number is -1.
+//! - **Integer to integer**: saturates at the limits of the target.
+//! - **Casts**, if both formats are integers, `F16`, `F32` or `F64`, and little-endian (one byte has
+//!   no byte order):
+//!   - Integer to `F32` or `F64`: rounds to nearest, ties to even. `F16` likewise, but ±∞ beyond
+//!     ±65504.
+//!   - Float to a wider float: exact. To a narrower one: ±∞ beyond its highest finite value, even if
+//!     that value is nearest; otherwise rounds to nearest, ties to even, with denormals. NaN keeps
+//!     its sign and the upper bits of its payload, and becomes quiet.
+//!   - Float to integer: saturates, and otherwise truncates as x86-64 does. The upper limit is
+//!     compared as a number of the source format, so it may have been rounded up to 2^n; that value
+//!     itself is cast. `F16` is cast without a comparison to `U16` and to integers of more than 16
+//!     bits. The cast goes through `i32` for 8 bits, 16 bits and `I32`, and through `i64`
+//!     for `U32` and 64 bits. NaN and values outside that type become its lowest value; the low bits
+//!     are the result. For `U64` values of 2^63 and more, the cast subtracts 2^63 first and adds it
+//!     to the result.
+//! - **Bit by bit** in all other cases: a format is an 8-bit float, `Bf16` or big-endian.
+//!   - Integer to float: rounds to nearest, ties to even. A result that needs the exponent of
+//!     infinity gets it and keeps its mantissa, so it is NaN unless the mantissa is 0; larger ones
+//!     are ±∞.
+//!   - Float to float: rounds to nearest, ties away from zero. Values from the power of 2 above the
+//!     highest finite value on become ±∞; values that would round up to that power become the
+//!     highest finite value. If the source or the result is denormal, rounding never carries into
+//!     the leading one: kept bits 1…1 become 0…0. Half the smallest denormal and more becomes the
+//!     smallest. NaN keeps its sign; all bits of its mantissa are set. `F8E4M3` has infinities and
+//!     NaN like the other formats.
+//!   - Float to integer: truncates and saturates; NaN becomes 0. For a signed target, values between
+//!     -0.5 and 0 become its lowest value.
 //!
-//! This is what HDF5 2.0.0 does, and 1.14.6 but for one thing: once it has seen a denormal in a
-//! buffer, 1.14 loses the carry of all later rounding from float to float, bit by bit. A build of
-//! HDF5 without a 16-bit C type converts `F16` bit by bit, other processors cast otherwise where C
-//! leaves it open, and a program may register conversions of its own. So the caller first tries out
-//! whether the HDF5 at hand agrees.
+//! HDF5 2.0.0 does this. HDF5 1.14.6 differs in one case: after a denormal in a buffer, all later
+//! bit-by-bit rounding from float to float loses its carry. Results also differ if HDF5 was built
+//! without a 16-bit C type (it then converts `F16` bit by bit), on other processors (which cast
+//! differently where C leaves the result undefined), and if a program registers its own
+//! conversions. So the caller first checks that the loaded HDF5 agrees.
 
 mod cast;
 mod float;
@@ -45,17 +50,17 @@ mod swap;
 
 pub use number::{Format, Number};
 
-/// What is done to the bytes of numbers between file and memory.
+/// A conversion of numbers between file and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TypeConversion {
     /// The bytes stay as they are.
     Copy,
     /// The bytes of each unit are reversed.
     Swap {
-        /// Bytes of a unit: 2, 4, 8 or 16.
+        /// The bytes of a unit: 2, 4, 8 or 16.
         unit: usize,
     },
-    /// Each number becomes one of another format.
+    /// Each number is converted to another format.
     Convert {
         /// The format of the source.
         from: Format,
@@ -65,7 +70,7 @@ pub enum TypeConversion {
 }
 
 impl TypeConversion {
-    /// What turns numbers of one format into another.
+    /// The conversion from one format to another.
     pub fn between(from: Format, to: Format) -> TypeConversion {
         let (size, same_size) = (from.size(), from.size() == to.size());
         let is_other_order = from.is_swapped() != to.is_swapped();
@@ -79,7 +84,7 @@ impl TypeConversion {
         TypeConversion::Convert { from, to }
     }
 
-    /// Changes numbers that are adjacent on both sides: as many as both slices hold whole.
+    /// Converts contiguous numbers, as many as fit whole in both slices.
     pub fn run(&self, source: &[u8], target: &mut [u8]) {
         match self {
             TypeConversion::Copy => {
@@ -91,7 +96,7 @@ impl TypeConversion {
         }
     }
 
-    /// The bytes that `length` bytes of whole numbers become.
+    /// The converted size of `length` bytes of whole numbers.
     pub fn size_after(&self, length: usize) -> usize {
         match self {
             TypeConversion::Copy | TypeConversion::Swap { .. } => length,
@@ -100,8 +105,7 @@ impl TypeConversion {
     }
 }
 
-/// Bytes of a portion that is reversed before or after its conversion; it stays in the first-level
-/// cache.
+/// Bytes that are swapped at a time, before or after their conversion; they stay in the L1 cache.
 const PORTION: usize = 4096;
 
 fn convert(from: Format, to: Format, source: &[u8], target: &mut [u8]) {
@@ -112,10 +116,10 @@ fn convert(from: Format, to: Format, source: &[u8], target: &mut [u8]) {
     let portions = source.chunks(numbers * from.size());
     for (source, target) in portions.zip(target.chunks_mut(numbers * to.size())) {
         if from.is_swapped() {
-            let mut turned = [0; PORTION];
-            let turned = &mut turned[..source.len()];
-            swap::run(from.size(), source, turned);
-            convert_little(from, to, turned, target);
+            let mut swapped = [0; PORTION];
+            let swapped = &mut swapped[..source.len()];
+            swap::run(from.size(), source, swapped);
+            convert_little(from, to, swapped, target);
         } else {
             convert_little(from, to, source, target);
         }
@@ -126,7 +130,7 @@ fn convert(from: Format, to: Format, source: &[u8], target: &mut [u8]) {
     }
 }
 
-/// Runs an expression with `$type` standing for the Rust type of a number.
+/// Evaluates an expression with `$type` as the Rust type of a number.
 macro_rules! with_integer {
     ($number:expr, $type:ident => $run:expr) => {
         match $number {
@@ -171,7 +175,7 @@ macro_rules! with_native {
     };
 }
 
-/// The formats choose the rule; the bytes are little-endian on both sides.
+/// Applies the rule of the two formats to bytes that are little-endian on both sides.
 fn convert_little(from: Format, to: Format, source: &[u8], target: &mut [u8]) {
     let is_cast = from.is_native() && to.is_native();
     let (from, to) = (from.number, to.number);
@@ -213,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn another_byte_order_alone_only_swaps() {
+    fn formats_that_differ_only_in_byte_order_are_swapped() {
         let (little, big) = (Format::little(Number::F32), Format::big(Number::F32));
         assert_eq!(
             TypeConversion::between(little, big),
@@ -228,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn integers_of_one_size_and_other_order_keep_their_bits() {
+    fn integers_of_equal_size_and_other_byte_order_keep_their_bits() {
         let (from, to) = (Format::little(Number::U16), Format::big(Number::I16));
         assert_eq!(one(from, to, 65535u16.to_le_bytes()), (-1i16).to_be_bytes());
     }
 
     #[test]
-    fn integers_stop_at_the_limits_of_the_target() {
+    fn integers_saturate_at_the_limits_of_the_target() {
         let (from, to) = (Format::big(Number::I32), Format::little(Number::U8));
         assert_eq!(one(from, to, 300i32.to_be_bytes()), [255]);
         assert_eq!(one(from, to, (-300i32).to_be_bytes()), [0]);
@@ -246,13 +250,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cast_of_what_the_target_has_not_is_that_of_the_processor() {
+    fn casts_beyond_the_target_give_the_results_of_x86_64() {
         let (from, to) = (Format::little(Number::F32), Format::little(Number::I32));
         assert_eq!(
             one(from, to, f32::INFINITY.to_le_bytes()),
             i32::MAX.to_le_bytes()
         );
-        // As a float the upper limit is 2^31, which is cast.
+        // As an f32 the upper limit is 2^31, and that value is cast.
         assert_eq!(
             one(from, to, 2147483648f32.to_le_bytes()),
             i32::MIN.to_le_bytes()
@@ -279,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tie_goes_to_even_in_a_cast_and_away_from_zero_bit_by_bit() {
+    fn ties_round_to_even_in_casts_and_away_from_zero_bit_by_bit() {
         let tie = f64::from_bits(0x3ff0_0000_1000_0000);
         let (even, up) = (0x3f80_0000u32, 0x3f80_0001u32);
         let to = Format::little(Number::F32);
@@ -290,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn above_the_highest_finite_value_a_cast_is_infinite() {
+    fn casts_beyond_the_highest_finite_value_are_infinite() {
         let above = f64::from(f32::MAX) * (1.0 + f64::EPSILON);
         let (from, to) = (Format::little(Number::F64), Format::little(Number::F32));
         assert_eq!(
@@ -302,7 +306,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_whole_numbers_that_both_sides_have_room_for_are_written(
+        fn only_whole_numbers_that_fit_in_both_slices_are_written(
             from in 0..28usize,
             to in 0..28usize,
             source in proptest::collection::vec(any::<u8>(), 0..9000),
@@ -311,14 +315,14 @@ mod tests {
             let format = |n: usize| Format { number: Number::ALL[n / 2], big: n % 2 == 1 };
             let (from, to) = (format(from), format(to));
             let mut target = vec![0xa5; room];
-            let change = TypeConversion::Convert { from, to };
-            change.run(&source, &mut target);
+            let conversion = TypeConversion::Convert { from, to };
+            conversion.run(&source, &mut target);
             let count = (source.len() / from.size()).min(room / to.size());
             prop_assert!(target[count * to.size()..].iter().all(|byte| *byte == 0xa5));
-            prop_assert_eq!(change.size_after(count * from.size()), count * to.size());
+            prop_assert_eq!(conversion.size_after(count * from.size()), count * to.size());
             let mut alone = vec![0; to.size()];
             for number in 0..count {
-                change.run(&source[number * from.size()..][..from.size()], &mut alone);
+                conversion.run(&source[number * from.size()..][..from.size()], &mut alone);
                 prop_assert_eq!(&alone, &target[number * to.size()..][..to.size()]);
             }
         }

@@ -1,6 +1,6 @@
-//! Kinds of numbers, and how a number lies in memory.
+//! The kinds of numbers and their formats in memory.
 
-/// A kind of number. The values are those that GPU kernels get.
+/// A kind of number. GPU kernels use the same discriminants.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Number {
@@ -20,9 +20,9 @@ pub enum Number {
     U64,
     /// Signed, 64 bits.
     I64,
-    /// A float of 8 bits, 4 of them for the exponent; with infinities, unlike OCP's format.
+    /// An 8-bit float with 4 bits of exponent. It has infinities, unlike OCP's format.
     F8E4M3,
-    /// A float of 8 bits, 5 of them for the exponent.
+    /// An 8-bit float with 5 bits of exponent.
     F8E5M2,
     /// IEEE 754 half precision.
     F16,
@@ -53,7 +53,7 @@ impl Number {
         Number::F64,
     ];
 
-    /// The bytes of a number.
+    /// The size of a number in bytes.
     pub const fn size(self) -> usize {
         match self {
             Number::U8 | Number::I8 | Number::F8E4M3 | Number::F8E5M2 => 1,
@@ -69,7 +69,7 @@ impl Number {
     }
 
     /// The bits of exponent and mantissa of a float; `None` for integers. The leading one of the
-    /// mantissa is implied, and the bias is half the range of exponents.
+    /// mantissa is implied, and the bias is 2^(bits of exponent - 1) - 1.
     pub const fn float_bits(self) -> Option<(u32, u32)> {
         match self {
             Number::F8E4M3 => Some((4, 3)),
@@ -82,18 +82,18 @@ impl Number {
         }
     }
 
-    /// Whether HDF5 has a C type for the number, and so converts it by the compiler's casts.
+    /// Whether HDF5 has a C type for the number, and so converts it by C casts.
     const fn is_c_type(self) -> bool {
         self.is_integer() || matches!(self, Number::F16 | Number::F32 | Number::F64)
     }
 }
 
-/// How a number lies in memory.
+/// The format of a number in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Format {
     /// The kind of number.
     pub number: Number,
-    /// Whether the most significant byte comes first. Without meaning for numbers of one byte.
+    /// Whether the most significant byte comes first. Ignored for numbers of one byte.
     pub big: bool,
 }
 
@@ -108,12 +108,12 @@ impl Format {
         Format { number, big: true }
     }
 
-    /// The bytes of a number.
+    /// The size of a number in bytes.
     pub const fn size(self) -> usize {
         self.number.size()
     }
 
-    /// Whether the bytes must be reversed to become those of a machine number.
+    /// Whether the bytes must be reversed for little-endian order.
     pub(crate) const fn is_swapped(self) -> bool {
         self.big && self.number.size() > 1
     }

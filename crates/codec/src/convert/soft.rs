@@ -1,4 +1,4 @@
-//! HDF5's own conversion, bit field by bit field, of all numbers that no cast applies to.
+//! HDF5's soft conversion, bit field by bit field, for all numbers that it does not cast.
 
 use super::float::Float;
 use super::integer::Integer;
@@ -21,7 +21,7 @@ fn number<S: Float, T: Float>(bits: u64) -> u64 {
     if exponent == 0 && mantissa == 0 {
         return sign;
     }
-    // The fraction behind a leading one, `width` bits of it.
+    // The `width` bits of the fraction after the leading one.
     let (fraction, width, exponent) = if exponent == 0 {
         let leading = mantissa.ilog2();
         let exponent = 1 - S::BIAS - i64::from(S::MANTISSA - leading);
@@ -40,14 +40,14 @@ fn magnitude<T: Float>(fraction: u64, width: u32, exponent: i64, was_denormal: b
     if exponent < -i64::from(T::MANTISSA) {
         return 0;
     }
-    // How far a denormal result's leading one lies below where it is implied.
+    // How many bits the leading one of a denormal result lies below the implied one.
     let (down, exponent) = match exponent {
         1.. => (0, exponent as u64),
         _ => (1 - exponent as i32 as i64, 0),
     };
     let down = down as u32;
     if down > T::MANTISSA {
-        // From half the smallest number on.
+        // Half the smallest denormal and more rounds up to it.
         return 1;
     }
     let room = T::MANTISSA - down;
@@ -63,11 +63,11 @@ fn magnitude<T: Float>(fraction: u64, width: u32, exponent: i64, was_denormal: b
     }
     let full = (1 << room) - 1;
     if was_denormal || down > 0 {
-        // The carry out of the kept bits is lost.
+        // HDF5 loses the carry out of the kept bits.
         return before | ((kept + 1) & full);
     }
     if kept == full && exponent as i64 == T::TOP - 1 {
-        // The highest finite number stays that.
+        // The highest finite number is not rounded up to infinity.
         return before | kept;
     }
     before + kept + 1
@@ -100,7 +100,7 @@ pub(super) fn integer_to_float<S: Integer, T: Float>(source: &[u8], target: &mut
         if exponent > T::TOP {
             return T::bytes(sign | T::infinity(false));
         }
-        // With the highest exponent and a mantissa left the result is NaN, as it is in HDF5.
+        // With the exponent of infinity and a nonzero mantissa the result is NaN, as in HDF5.
         T::bytes(sign | (exponent as u64) << T::MANTISSA | mantissa)
     });
 }
@@ -127,7 +127,7 @@ fn integer<S: Float, T: Integer>(bits: u64) -> i128 {
         return farthest;
     }
     if power < 0 {
-        // Negative fractions below a half become the lowest value: HDF5 takes them for an overflow.
+        // HDF5 takes values between -0.5 and 0 for an overflow.
         return if is_negative && power < -1 {
             T::LOWEST
         } else {

@@ -1,6 +1,6 @@
-//! Byte order.
+//! Byte swapping.
 
-/// Copies, with the bytes of each unit in reverse. Bytes behind the last whole unit stay out.
+/// Copies each unit with its bytes reversed. Bytes after the last whole unit are not copied.
 pub(super) fn run(unit: usize, source: &[u8], target: &mut [u8]) {
     match unit {
         2 => units::<2>(source, target),
@@ -17,7 +17,7 @@ pub(super) fn run(unit: usize, source: &[u8], target: &mut [u8]) {
     }
 }
 
-/// Without a branch in the loop, so that it becomes vector shuffles.
+/// The loop has no branch, so that it compiles to vector shuffles.
 fn units<const UNIT: usize>(source: &[u8], target: &mut [u8]) {
     let pairs = source.as_chunks::<UNIT>().0.iter();
     for (from, to) in pairs.zip(target.as_chunks_mut::<UNIT>().0) {
@@ -27,7 +27,7 @@ fn units<const UNIT: usize>(source: &[u8], target: &mut [u8]) {
     }
 }
 
-/// The same in place.
+/// Reverses the bytes of each unit in place.
 pub(super) fn in_place(unit: usize, bytes: &mut [u8]) {
     match unit {
         2 => units_in_place::<2>(bytes),

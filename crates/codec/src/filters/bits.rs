@@ -1,9 +1,8 @@
-//! Bit streams whose first bit is the highest of the first byte, as szip, n-bit and scale-offset
-//! store them.
+//! Bit streams, most significant bit first, as szip, n-bit and scale-offset store them.
 
 pub(super) struct BitReader<'a> {
     rest: &'a [u8],
-    /// The next bits, from the top. Bits below the `held` ones are zero or already the right ones.
+    /// The next bits, left-aligned. Those below the first `held` bits are zero or already correct.
     word: u64,
     held: u32,
 }
@@ -17,8 +16,8 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Holds at least 56 bits afterwards, or all that are left; never all 64, so that shifts by
-    /// `held` are defined.
+    /// Fills `word` to at least 56 bits, or with all that are left. `held` stays below 64, so that
+    /// shifts by it are defined.
     fn refill(&mut self) {
         if let Some(next) = self.rest.first_chunk::<8>() {
             self.word |= u64::from_be_bytes(*next) >> self.held;
@@ -36,7 +35,7 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// The next `count` bits as a number, at most 64 of them; `None` past the end.
+    /// Takes the next `count` bits, at most 64, as a number; `None` past the end.
     #[inline]
     pub(super) fn take(&mut self, count: u32) -> Option<u64> {
         if count > 32 {
@@ -58,7 +57,7 @@ impl<'a> BitReader<'a> {
         Some(value)
     }
 
-    /// How many zeros come before the next one; the one is consumed, too.
+    /// Takes a unary code and returns the count of zeros before its one; `None` past the end.
     #[inline]
     pub(super) fn take_unary(&mut self) -> Option<u32> {
         let mut zeros = 0;
@@ -98,7 +97,7 @@ impl<'a> BitWriter<'a> {
         }
     }
 
-    /// The low `count` bits of `value`, at most 64.
+    /// Appends the low `count` bits of `value`, at most 64.
     #[inline]
     pub(super) fn put(&mut self, value: u64, count: u32) {
         if count > 32 {
@@ -124,12 +123,12 @@ impl<'a> BitWriter<'a> {
         self.put(1, 1);
     }
 
-    /// Fills the last byte with zeros. Returns whether there was one to fill.
+    /// Pads the last byte with zeros. Returns whether it was incomplete.
     pub(super) fn finish(mut self) -> bool {
-        let open = self.held > 0;
-        if open {
+        let incomplete = self.held > 0;
+        if incomplete {
             self.put(0, 8 - self.held);
         }
-        open
+        incomplete
     }
 }

@@ -1,19 +1,20 @@
 //! Filter 32008, bitshuffle: in blocks of elements, the first bits of all elements, then all second
 //! bits, and so on; each block may be compressed.
 //!
-//! Elements that do not fill a group of eight stay as they are. With compression a header precedes:
-//! the decoded size (eight bytes, big-endian) and the bytes of a block (four).
+//! Trailing elements that do not fill a group of eight stay as they are. With compression, a header
+//! precedes the blocks: the decoded size (eight bytes, big-endian) and the size of a block in bytes
+//! (four).
 
 use std::cell::RefCell;
 
 use super::shuffle::{shuffle, unshuffle};
-use super::{Codec, lz4, room, sized, wrong_size, zstd};
+use super::{Codec, append_zeros, lz4, sized, wrong_size, zstd};
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "bitshuffle";
 
 thread_local! {
-    /// Two blocks: compressed bits on the one side, byte planes on the other.
+    /// Scratch memory of one block each: bit planes and byte planes.
     static BLOCKS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
@@ -32,7 +33,7 @@ impl Codec for Bitshuffle {
         limit: usize,
     ) -> Result<()> {
         let size = Stored::parse(values, input)?.size;
-        self.decode_into(values, input, room(NAME, output, size, limit)?)
+        self.decode_into(values, input, append_zeros(NAME, output, size, limit)?)
     }
 
     fn decode_into(&self, values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
@@ -86,7 +87,7 @@ impl Codec for Bitshuffle {
         let (blocks, tail) = input.split_at(grouped);
         if options.compression != Compression::None {
             let block_bytes = u32::try_from(options.block * options.element)
-                .map_err(|_| CodecError::new(NAME, "a block of 4 GiB is too large"))?;
+                .map_err(|_| CodecError::new(NAME, "a block has 4 GiB or more"))?;
             output.extend_from_slice(&(input.len() as u64).to_be_bytes());
             output.extend_from_slice(&block_bytes.to_be_bytes());
         }
@@ -126,24 +127,24 @@ enum Compression {
 
 #[derive(Clone, Copy)]
 struct Options {
-    /// The bytes of an element.
+    /// Bytes of an element.
     element: usize,
-    /// The elements of a block, a multiple of eight.
+    /// Elements of a block, a multiple of eight.
     block: usize,
     compression: Compression,
     level: i32,
 }
 
 impl Options {
-    /// The values are two of the filter's version, the size of an element, the elements of a block
-    /// or 0, the compression, and its level.
+    /// The values are the filter's major and minor version, the size of an element, the elements of
+    /// a block (0 for the default), the compression, and its level.
     fn parse(values: &[u32]) -> Result<Options> {
         let element = match values.get(2) {
             Some(&size) if size != 0 => size as usize,
             _ => {
                 return Err(CodecError::new(
                     NAME,
-                    "its third client value is the size of an element",
+                    "the third client value, the size of an element, is missing or 0",
                 ));
             }
         };
@@ -164,7 +165,7 @@ impl Options {
         if !block.is_multiple_of(8) {
             return Err(CodecError::new(
                 NAME,
-                format!("a block of {block} elements is no multiple of 8"),
+                format!("a block of {block} elements is not a multiple of 8"),
             ));
         }
         let block = match block {
@@ -174,25 +175,29 @@ impl Options {
         Ok(Options { block, ..self })
     }
 
-    /// How many of `size` bytes are elements in groups of eight.
+    /// How many of `size` bytes belong to whole groups of eight elements.
     fn grouped(&self, size: usize) -> Result<usize> {
         if !size.is_multiple_of(self.element) {
             return Err(CodecError::new(
                 NAME,
-                format!("{size} bytes are no whole elements of {}", self.element),
+                format!(
+                    "{size} bytes are not a whole number of elements of {} bytes",
+                    self.element
+                ),
             ));
         }
         Ok(size / self.element / 8 * 8 * self.element)
     }
 
-    /// The bytes of a block among `grouped` bytes, which may be fewer than those of one.
+    /// The size of a block in bytes, at most `grouped`.
     fn block_bytes(&self, grouped: usize) -> Result<usize> {
         let bytes = self.block.checked_mul(self.element);
         Ok(bytes.map_or(grouped, |bytes| bytes.min(grouped)))
     }
 }
 
-/// A chunk as stored: what its header or, without compression, its values say.
+/// A stored chunk. Its options and size come from the header or, without compression, from the
+/// client values and the length.
 struct Stored<'a> {
     options: Options,
     size: usize,
@@ -219,7 +224,7 @@ impl<'a> Stored<'a> {
         Ok(Stored {
             options: options.with_block(block / options.element)?,
             size: usize::try_from(size)
-                .map_err(|_| CodecError::new(NAME, "the decoded size fits no memory"))?,
+                .map_err(|_| CodecError::new(NAME, "the decoded size exceeds the address space"))?,
             body,
         })
     }
@@ -228,13 +233,13 @@ impl<'a> Stored<'a> {
 fn take<'a>(rest: &mut &'a [u8], size: usize) -> Result<&'a [u8]> {
     let (taken, after) = rest
         .split_at_checked(size)
-        .ok_or_else(|| CodecError::new(NAME, "the chunk is cut off"))?;
+        .ok_or_else(|| CodecError::new(NAME, "the chunk is truncated"))?;
     *rest = after;
     Ok(taken)
 }
 
-/// Turns a block into bit planes: bytes into planes, then in each plane every eight bytes, a matrix
-/// of 8 by 8 bits, transposed, then their bytes into planes again. `planes` is scratch of the
+/// Turns a block into bit planes: splits it into byte planes, transposes every eight bytes of a
+/// plane as an 8x8 bit matrix, and splits each plane again. `planes` is scratch memory of the
 /// block's size.
 pub(super) fn shuffle_bits(element: usize, input: &[u8], planes: &mut [u8], output: &mut [u8]) {
     let plane_size = (input.len() / element).max(1);
@@ -257,8 +262,8 @@ pub(super) fn unshuffle_bits(element: usize, input: &[u8], planes: &mut [u8], ou
     unshuffle(element, planes, output);
 }
 
-/// Exchanges bit `j` of byte `i` with bit `i` of byte `j` in every eight bytes: squares of one bit,
-/// of two, of four change places across the diagonal.
+/// Transposes every eight bytes as an 8x8 bit matrix: swaps squares of one, two and four bits
+/// across the diagonal.
 fn transpose_bits(bytes: &mut [u8]) {
     let (groups, _) = bytes.as_chunks_mut::<8>();
     for group in groups {

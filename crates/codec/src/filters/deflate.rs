@@ -4,12 +4,12 @@ use std::cell::RefCell;
 
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
-use super::{Codec, room, wrong_size};
+use super::{Codec, append_zeros, wrong_size};
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "deflate";
 
-/// What to try first where the decoded size is not known.
+/// The smallest first guess at an unknown decoded size.
 const FIRST_GUESS: usize = 1 << 12;
 
 thread_local! {
@@ -25,7 +25,7 @@ impl Codec for Deflate {
     }
 
     fn most_growth(&self) -> Option<u64> {
-        // A match of 258 bytes takes two bits at least.
+        // A match of 258 bytes takes at least two bits.
         Some(1032)
     }
 
@@ -36,8 +36,8 @@ impl Codec for Deflate {
         output: &mut Vec<u8>,
         limit: usize,
     ) -> Result<()> {
-        // A zlib stream does not say its decoded size. A buffer that lives from chunk to chunk has
-        // the capacity that the last one needed, so that the first attempt fits.
+        // A zlib stream does not record its decoded size. A reused buffer has the capacity that the
+        // last chunk needed, so the first attempt usually fits.
         let mut size = output
             .capacity()
             .max(input.len().saturating_mul(4))
@@ -45,7 +45,7 @@ impl Codec for Deflate {
             .min(limit);
         loop {
             output.clear();
-            match inflate(input, room(NAME, output, size, limit)?) {
+            match inflate(input, append_zeros(NAME, output, size, limit)?) {
                 Ok(decoded) => {
                     output.truncate(decoded);
                     return Ok(());
@@ -67,10 +67,13 @@ impl Codec for Deflate {
         }
     }
 
-    /// Fails, as HDF5 does, where the encoded form would be over a thousandth longer.
+    /// Fails, as HDF5 does, if encoding would lengthen the chunk by more than 0.1 % and 12 bytes.
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {
         let &[level] = values else {
-            return Err(CodecError::new(NAME, "its one client value is the level"));
+            return Err(CodecError::new(
+                NAME,
+                "the client data are not one value, the level",
+            ));
         };
         let level = i32::try_from(level)
             .ok()
@@ -78,7 +81,7 @@ impl Codec for Deflate {
             .and_then(|level| CompressionLvl::new(level).ok())
             .ok_or_else(|| CodecError::new(NAME, format!("there is no level {level}")))?;
         let bound = input.len() + input.len().div_ceil(1000) + 12;
-        let memory = room(NAME, output, bound, bound)?;
+        let memory = append_zeros(NAME, output, bound, bound)?;
         let encoded = COMPRESSOR.with_borrow_mut(|slot| {
             let held = slot.take().filter(|(at, _)| *at == level);
             let (_, compressor) =
@@ -102,11 +105,11 @@ fn inflate(input: &[u8], output: &mut [u8]) -> std::result::Result<usize, Decomp
 fn failure(error: DecompressionError, limit: usize) -> CodecError {
     match error {
         DecompressionError::BadData => {
-            CodecError::new(NAME, "the zlib stream is damaged or cut off")
+            CodecError::new(NAME, "the zlib stream is damaged or truncated")
         }
         DecompressionError::InsufficientSpace => CodecError::new(
             NAME,
-            format!("the chunk decodes to more than the {limit} bytes that can be right"),
+            format!("the chunk decodes to more than {limit} bytes"),
         ),
     }
 }

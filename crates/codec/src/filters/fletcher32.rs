@@ -27,7 +27,10 @@ impl Codec for Fletcher32 {
         if data.len() > limit {
             return Err(CodecError::new(
                 NAME,
-                format!("{} bytes where at most {limit} can be right", data.len()),
+                format!(
+                    "the chunk decodes to {} bytes; at most {limit} are valid",
+                    data.len()
+                ),
             ));
         }
         output.extend_from_slice(data);
@@ -53,8 +56,8 @@ impl Codec for Fletcher32 {
     }
 }
 
-/// The bytes before the checksum, if it is theirs. HDF5 before 1.6.3 stored, on little-endian
-/// machines, the sums with their bytes swapped; such chunks count as sound.
+/// The bytes before the checksum, if the checksum is theirs. On little-endian machines, HDF5 before
+/// 1.6.3 stored both sums with their bytes swapped; such checksums are accepted.
 fn verified(input: &[u8]) -> Result<&[u8]> {
     let (data, stored) = input
         .split_last_chunk::<4>()
@@ -66,7 +69,7 @@ fn verified(input: &[u8]) -> Result<&[u8]> {
     } else {
         Err(CodecError::new(
             NAME,
-            format!("the checksum is {computed:#010x}, the chunk says {stored:#010x}"),
+            format!("the checksum is {computed:#010x}, but the stored one is {stored:#010x}"),
         ))
     }
 }
@@ -78,12 +81,12 @@ fn swap_halves(sums: u32) -> u32 {
 /// Fletcher's checksum over big-endian words of 16 bits, the sum of sums in the high half. A last
 /// odd byte is the high byte of a word.
 ///
-/// Both sums count modulo 65535, where swapping the bytes of a word is a multiplication by 256. So
-/// the sums over little-endian words, which vector instructions add up, are those over big-endian
-/// words with their bytes swapped.
+/// Both sums are modulo 65535, where swapping the bytes of a word multiplies it by 256. So the sums
+/// over little-endian words, which vector instructions can add, are the byte-swapped sums over
+/// big-endian words.
 fn checksum(data: &[u8]) -> u32 {
     const LANES: usize = 16;
-    /// With as many rows the weighted sum of a lane just fits in 32 bits.
+    /// Few enough rows for the weighted sum of a lane to fit in 32 bits.
     const ROWS: usize = 256;
     const MODULUS: u64 = 65535;
 
@@ -100,9 +103,9 @@ fn checksum(data: &[u8]) -> u32 {
                 weighted[lane] += sums[lane];
             }
         }
-        // A word counts in the sum of sums once for each word from it to the end. Those after the
-        // block are added by `first`; within it, lane `l` of a row stands `l` words further on
-        // than the row's start, which `weighted` counts as if it were at.
+        // The sum of sums counts a word once for each word from it to the end. `words * first`
+        // counts the words before this block. `weighted` counts a word of this block as if it
+        // stood at the start of its row; lane `l` stands `l` words later.
         let words = (block.len() * LANES) as u64;
         second += words * first;
         for lane in 0..LANES {
@@ -120,7 +123,7 @@ fn checksum(data: &[u8]) -> u32 {
         second += first;
         any |= word != 0;
     }
-    // Folding carries, as the format's definition does, never makes a nonzero sum zero.
+    // Folding the carries, as the format defines it, never makes a nonzero sum zero.
     let folded = |sum: u64| match sum % MODULUS {
         0 if any => MODULUS as u32,
         rest => rest as u32,

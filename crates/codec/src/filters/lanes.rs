@@ -1,9 +1,9 @@
-//! Two moves of bytes between vector registers, from which shuffle and bitshuffle are made.
+//! Two permutations of the bytes of vector registers, on which shuffle and bitshuffle are built.
 //!
-//! On x86-64 they are written as the instructions that they are: the compiler does not find these
-//! in plain loops, which makes the filters some ten times slower.
+//! On x86-64 they are intrinsics: the compiler does not generate these instructions from plain
+//! loops, which make the filters about ten times slower.
 
-/// What one vector register holds.
+/// Bytes of one vector register.
 pub(super) const LANES: usize = 16;
 pub(super) type Row = [u8; LANES];
 
@@ -26,8 +26,8 @@ mod sse2 {
     /// `a[0], b[0], a[1], b[1], ...`, in two rows.
     #[inline(always)]
     pub(crate) fn interleave(a: Row, b: Row) -> (Row, Row) {
-        // SAFETY: every x86-64 processor has SSE2, and a row and a register are both 16 bytes of
-        // which every value is valid.
+        // SAFETY: every x86-64 processor has SSE2. A row and a register both have 16 bytes, and
+        // every value of them is valid.
         unsafe {
             let (a, b) = (transmute::<Row, __m128i>(a), transmute::<Row, __m128i>(b));
             (
@@ -37,7 +37,7 @@ mod sse2 {
         }
     }
 
-    /// The bytes at even places of `a` and then `b`, and those at odd places.
+    /// The bytes at even indices of `a` and then `b`, and those at odd indices.
     #[inline(always)]
     pub(crate) fn evens_and_odds(a: Row, b: Row) -> (Row, Row) {
         // SAFETY: as in `interleave`.
@@ -82,7 +82,7 @@ mod tests {
     use super::{evens_and_odds, interleave, portable};
 
     #[test]
-    fn instructions_move_bytes_as_the_plain_loops_do() {
+    fn intrinsics_move_bytes_as_the_plain_loops_do() {
         let a = std::array::from_fn(|i| 15 * i as u8 + 1);
         let b = std::array::from_fn(|i| 255 - 13 * i as u8);
         assert_eq!(interleave(a, b), portable::interleave(a, b));

@@ -1,5 +1,5 @@
 //! Filter 32004, LZ4: the decoded size (eight bytes, big-endian), the size of a block (four), then
-//! each block behind its encoded size (four). A block that did not shrink stands as it was.
+//! each block after its encoded size (four). A block that does not shrink is stored unencoded.
 
 use std::cell::RefCell;
 
@@ -7,12 +7,12 @@ use lz4_flex::block::{
     CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,
 };
 
-use super::{Codec, room, wrong_size};
+use super::{Codec, append_zeros, wrong_size};
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "lz4";
 const DEFAULT_BLOCK: usize = 1 << 30;
-/// The most that LZ4 can encode at once.
+/// The largest block that LZ4 can encode.
 const LARGEST_BLOCK: usize = 0x7e00_0000;
 
 thread_local! {
@@ -27,7 +27,7 @@ impl Codec for Lz4 {
     }
 
     fn most_growth(&self) -> Option<u64> {
-        // A byte of a long match stands for 255.
+        // A further length byte adds at most 255 bytes to a match.
         Some(256)
     }
 
@@ -39,7 +39,7 @@ impl Codec for Lz4 {
         limit: usize,
     ) -> Result<()> {
         let (size, _, _) = header(input)?;
-        self.decode_into(values, input, room(NAME, output, size, limit)?)
+        self.decode_into(values, input, append_zeros(NAME, output, size, limit)?)
     }
 
     fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
@@ -51,7 +51,7 @@ impl Codec for Lz4 {
             return Ok(());
         }
         if block_size == 0 {
-            return Err(CodecError::new(NAME, "the size of a block is 0"));
+            return Err(CodecError::new(NAME, "the block size is 0"));
         }
         for block in output.chunks_mut(block_size) {
             let encoded = prefixed(NAME, &mut rest)?;
@@ -86,17 +86,17 @@ impl Codec for Lz4 {
 }
 
 fn header(input: &[u8]) -> Result<(usize, usize, &[u8])> {
-    let cut = || CodecError::new(NAME, "the chunk is cut off in its header");
+    let cut = || CodecError::new(NAME, "the chunk is truncated in its header");
     let (size, rest) = input.split_first_chunk().ok_or_else(cut)?;
     let (block_size, rest) = rest.split_first_chunk().ok_or_else(cut)?;
     let size = usize::try_from(u64::from_be_bytes(*size))
-        .map_err(|_| CodecError::new(NAME, "the decoded size fits no memory"))?;
+        .map_err(|_| CodecError::new(NAME, "the decoded size exceeds the address space"))?;
     Ok((size, u32::from_be_bytes(*block_size) as usize, rest))
 }
 
 /// Takes a block and its size (four bytes, big-endian) from the front of `rest`.
 pub(super) fn prefixed<'a>(name: &'static str, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
-    let cut = || CodecError::new(name, "the chunk is cut off");
+    let cut = || CodecError::new(name, "the chunk is truncated");
     let (size, after) = rest.split_first_chunk().ok_or_else(cut)?;
     let size = u32::from_be_bytes(*size) as usize;
     let (block, after) = after.split_at_checked(size).ok_or_else(cut)?;
@@ -104,7 +104,7 @@ pub(super) fn prefixed<'a>(name: &'static str, rest: &mut &'a [u8]) -> Result<&'
     Ok(block)
 }
 
-/// Decodes one block of LZ4 that fills `output`. Errors carry the `name` of the calling filter.
+/// Decodes one LZ4 block, which must fill `output`. Errors carry the `name` of the calling filter.
 pub(super) fn decompress(name: &'static str, input: &[u8], output: &mut [u8]) -> Result<()> {
     match decompress_into(input, output) {
         Ok(size) if size == output.len() => Ok(()),
@@ -113,7 +113,7 @@ pub(super) fn decompress(name: &'static str, input: &[u8], output: &mut [u8]) ->
     }
 }
 
-/// Appends `block` as one block of LZ4 behind its size.
+/// Appends the encoded size (four bytes, big-endian) and `block` as one LZ4 block.
 pub(super) fn compress_prefixed(
     name: &'static str,
     block: &[u8],
@@ -121,7 +121,7 @@ pub(super) fn compress_prefixed(
 ) -> Result<()> {
     let start = output.len();
     let bound = 4 + get_maximum_output_size(block.len());
-    let memory = room(name, output, bound, bound)?;
+    let memory = append_zeros(name, output, bound, bound)?;
     let size = TABLE
         .with_borrow_mut(|table| compress_into_with_table(block, &mut memory[4..], table))
         .map_err(|e| CodecError::new(name, e.to_string()))?;

@@ -1,12 +1,12 @@
-//! Filter 32000, LZF, which h5py brings: liblzf's format without a header.
+//! Filter 32000, LZF, which h5py registers: liblzf's format without a header.
 //!
-//! A control byte below 32 is followed by one more literal byte than it says. Any other holds, in
-//! its upper three bits, a match's length less two (seven: add the next byte) and, in its lower
-//! five and one more byte, how far behind the last byte the match starts.
+//! A control byte `c` below 32 precedes `c + 1` literals. Any other starts a match: its upper three
+//! bits are the length less 2 (if they are 7, the next byte is added), and its lower five bits and
+//! one more byte are the distance less 1.
 
 use std::cell::RefCell;
 
-use super::{Codec, room};
+use super::{Codec, append_zeros};
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "lzf";
@@ -18,7 +18,7 @@ const FARTHEST: usize = 1 << 13;
 const TABLE_BITS: u32 = 13;
 
 thread_local! {
-    /// Where three bytes with a given hash were last seen.
+    /// The last position of three bytes with a given hash.
     static TABLE: RefCell<Vec<u32>> = RefCell::new(vec![0; 1 << TABLE_BITS]);
 }
 
@@ -30,7 +30,7 @@ impl Codec for Lzf {
     }
 
     fn most_growth(&self) -> Option<u64> {
-        // Three bytes stand for 264.
+        // Three bytes encode a match of up to 264.
         Some(88)
     }
 
@@ -46,21 +46,21 @@ impl Codec for Lzf {
             size = size.saturating_add(token.len());
             Ok(())
         })?;
-        decompress(input, room(NAME, output, size, limit)?)
+        decompress(input, append_zeros(NAME, output, size, limit)?)
     }
 
     fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
         decompress(input, output)
     }
 
-    /// Fails where the encoded form is not shorter: the format has no other way to say so.
+    /// Fails if the encoded form is not shorter: the format cannot mark a chunk as unencoded.
     fn encode(&self, _values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {
         if u32::try_from(input.len()).is_err() {
-            return Err(CodecError::new(NAME, "a chunk of 4 GiB is too large"));
+            return Err(CodecError::new(NAME, "the chunk has 4 GiB or more"));
         }
         output
             .try_reserve(input.len())
-            .map_err(|_| CodecError::new(NAME, format!("no memory for {} bytes", input.len())))?;
+            .map_err(|_| CodecError::new(NAME, format!("cannot allocate {} bytes", input.len())))?;
         TABLE.with_borrow_mut(|table| {
             table.fill(0);
             compress(input, output, table)
@@ -91,7 +91,7 @@ fn each_token<'a>(mut rest: &'a [u8], mut body: impl FnMut(Token<'a>) -> Result<
     if rest.is_empty() {
         Ok(())
     } else {
-        Err(CodecError::new(NAME, "the chunk is cut off"))
+        Err(CodecError::new(NAME, "the chunk is truncated"))
     }
 }
 
@@ -136,7 +136,7 @@ fn decompress(input: &[u8], output: &mut [u8]) -> Result<()> {
                 if distance >= length {
                     output.copy_within(start..start + length, at);
                 } else {
-                    // The match repeats what it has just produced.
+                    // The match overlaps the bytes that it produces.
                     for i in at..end {
                         output[i] = output[i - distance];
                     }

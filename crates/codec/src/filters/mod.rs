@@ -17,17 +17,17 @@ mod shuffle;
 mod szip;
 mod zstd;
 
-/// One filter. `values` are the filter's client data, from the dataset's creation properties.
+/// One filter. `values` are its client data, from the dataset creation property list.
 ///
-/// A codec has no state: any number of threads may call it.
+/// A codec is stateless: any number of threads may call it.
 pub trait Codec: Sync {
     /// The name of the filter, for errors.
     fn name(&self) -> &'static str;
 
-    /// Appends the decoded bytes to `output`, which is empty.
+    /// Appends the decoded bytes to `output`, which must be empty.
     ///
     /// # Errors
-    /// Damaged input, and input that decodes to more than `limit` bytes.
+    /// Damaged input, or input that decodes to more than `limit` bytes.
     fn decode(
         &self,
         values: &[u32],
@@ -39,46 +39,47 @@ pub trait Codec: Sync {
     /// Decodes into memory of exactly the decoded size.
     ///
     /// # Errors
-    /// Damaged input, and input that decodes to another size. `output` then holds anything.
+    /// Damaged input, or input that decodes to another size. The contents of `output` are then
+    /// unspecified.
     fn decode_into(&self, values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
         let mut buffer = Vec::with_capacity(output.len());
         self.decode(values, input, &mut buffer, output.len())?;
         copy_exactly(self.name(), &buffer, output)
     }
 
-    /// The decoded bytes inside `input`, for a filter whose encoded form holds them unchanged; `None`
-    /// for other filters.
+    /// The decoded bytes as a part of `input`, for a filter that stores them unchanged; `None` for
+    /// other filters.
     fn decoded_within<'a>(&self, _values: &[u32], _input: &'a [u8]) -> Option<Result<&'a [u8]>> {
         None
     }
 
-    /// The bytes that `decoded` bytes become when encoded, if that depends on nothing else. The
-    /// filter whose decoded form this is then gets memory of the right size.
+    /// The encoded size of `decoded` bytes, if it depends on nothing else. The pipeline then knows
+    /// the decoded size of the next filter and can call its [`Codec::decode_into`].
     fn encoded_size(&self, _values: &[u32], _decoded: usize) -> Option<usize> {
         None
     }
 
-    /// The greatest factor by which a chunk can grow when it is decoded; `None` if there is no useful
-    /// limit.
+    /// The largest factor by which decoding can grow a chunk; `None` if there is no useful bound.
     fn most_growth(&self) -> Option<u64> {
         None
     }
 
-    /// Whether the filter is left out of a chunk that it does not make smaller. HDF5 assumes that
-    /// chunks of the same size have the same filter mask, so an encoded chunk must not be as long
-    /// as its source.
+    /// Whether the filter, if optional, is skipped for a chunk that it does not shrink. HDF5 assumes
+    /// that chunks of the same size have the same filter mask, so an encoded chunk must not be as
+    /// long as its source.
     fn must_shrink(&self) -> bool {
         false
     }
 
-    /// Appends the encoded bytes to `output`, which is empty.
+    /// Appends the encoded bytes to `output`, which must be empty.
     ///
     /// # Errors
-    /// A chunk that the filter cannot encode. If the filter is optional, it is then left out.
+    /// A chunk that the filter cannot encode. An optional filter is then skipped.
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()>;
 }
 
-/// The codec of a registered filter number; `None` for filters that this crate does not know.
+/// The codec of a registered filter identifier; `None` for filters that this crate does not
+/// implement.
 pub fn codec(id: u32) -> Option<&'static dyn Codec> {
     Some(match id {
         1 => &deflate::Deflate,
@@ -97,7 +98,7 @@ pub fn codec(id: u32) -> Option<&'static dyn Codec> {
     })
 }
 
-/// The error of a chunk that decodes to another size than its dataset says.
+/// The error of a chunk whose decoded size is not that of its dataset's chunks.
 fn wrong_size(name: &'static str, decoded: usize, expected: usize) -> CodecError {
     CodecError::new(
         name,
@@ -114,9 +115,9 @@ pub(crate) fn copy_exactly(name: &'static str, decoded: &[u8], output: &mut [u8]
     Ok(())
 }
 
-/// Appends `size` zero bytes to `output` and returns them. Since `size` may come from a file, it is
-/// an error if it exceeds `limit` or if there is no memory.
-fn room<'a>(
+/// Appends `size` zero bytes to `output` and returns them. Fails if `size`, which may come from a
+/// file, exceeds `limit` or if the allocation fails.
+fn append_zeros<'a>(
     name: &'static str,
     output: &'a mut Vec<u8>,
     size: usize,
@@ -125,18 +126,18 @@ fn room<'a>(
     if size > limit {
         return Err(CodecError::new(
             name,
-            format!("the chunk decodes to {size} bytes where at most {limit} can be right"),
+            format!("the chunk decodes to {size} bytes; at most {limit} are valid"),
         ));
     }
     let start = output.len();
     output
         .try_reserve(size)
-        .map_err(|_| CodecError::new(name, format!("no memory for {size} bytes")))?;
+        .map_err(|_| CodecError::new(name, format!("cannot allocate {size} bytes")))?;
     output.resize(start + size, 0);
     Ok(&mut output[start..])
 }
 
-/// The first `size` bytes of a buffer that is used for one chunk after another. They hold anything.
+/// The first `size` bytes of a reused buffer. Their contents are unspecified.
 pub(crate) fn sized<'a>(
     name: &'static str,
     buffer: &'a mut Vec<u8>,
@@ -144,7 +145,7 @@ pub(crate) fn sized<'a>(
 ) -> Result<&'a mut [u8]> {
     if buffer.len() < size {
         let missing = size - buffer.len();
-        room(name, buffer, missing, missing)?;
+        append_zeros(name, buffer, missing, missing)?;
     }
     Ok(&mut buffer[..size])
 }

@@ -1,19 +1,19 @@
-//! N-bit (filter 5): of each number only the bits that its type uses are stored, one number after
-//! the other, highest bit first.
+//! N-bit (filter 5): stores only the bits of each number that its type uses, one number after the
+//! other, most significant bit first.
 //!
-//! The client data describe the element type: count of values, whether chunks are left as they are,
-//! elements per chunk, then the type: 1 number (size, byte order, precision, bit offset), 2 array
-//! (size, base type), 3 compound (size, member count, then offset and type of each), 4 anything
-//! else (size), stored whole.
+//! The client data are their own count, whether chunks are stored unchanged, the elements of a
+//! chunk, and the element type: 1 number (size, byte order, precision, bit offset), 2 array (size,
+//! base type), 3 compound (size, member count, then offset and type of each), 4 anything else
+//! (size), stored whole.
 
 use super::bits::{BitReader, BitWriter};
-use super::{Codec, room};
+use super::{Codec, append_zeros};
 use crate::error::{CodecError, Result};
 
 pub(crate) struct NBit;
 
 const NAME: &str = "nbit";
-/// Deeper types are refused, so that hostile client data cannot exhaust the stack.
+/// The deepest nesting of types, so that hostile client data cannot exhaust the stack.
 const MAX_DEPTH: usize = 64;
 
 fn error(cause: impl Into<String>) -> CodecError {
@@ -25,7 +25,7 @@ enum Layout {
     Number {
         size: usize,
         big_endian: bool,
-        /// The bits used: from `low` up to below `high`, 0 the lowest.
+        /// The bits used, `low..high`, where bit 0 is the least significant.
         low: usize,
         high: usize,
     },
@@ -45,7 +45,7 @@ struct Parameters {
 }
 
 impl Parameters {
-    /// `None` where chunks are left as they are.
+    /// `None` if chunks are stored unchanged.
     fn new(values: &[u32]) -> Result<Option<Self>> {
         let &[length, as_is, count, ..] = values else {
             return Err(error(format!("{} parameters are too few", values.len())));
@@ -83,8 +83,8 @@ impl Parameters {
 
 struct Parser<'a> {
     rest: &'a [u32],
-    /// After an array of arrays or compounds HDF5 takes that base type for the next member: it
-    /// writes chunks that it cannot read.
+    /// Whether HDF5 would misread the next member: after an array of arrays or compounds it takes
+    /// that base type for the member, and so writes chunks that it cannot read.
     misread: bool,
 }
 
@@ -105,7 +105,7 @@ impl Parser<'_> {
         }
         let size = self.next()?;
         if size == 0 {
-            return Err(error("a type of 0 bytes"));
+            return Err(error("a type has 0 bytes"));
         }
         let layout = match class {
             1 => self.number(size)?,
@@ -114,7 +114,7 @@ impl Parser<'_> {
                 let (base, stride) = self.layout(class, depth + 1)?;
                 self.misread |= matches!(class, 2 | 3);
                 match base {
-                    // HDF5 stores all of the array, whatever size the base claims.
+                    // HDF5 stores the whole array, whatever size the base type has.
                     Layout::Whole(_) => Layout::Whole(size),
                     _ if size % stride != 0 => {
                         return Err(error(format!(
@@ -150,7 +150,7 @@ impl Parser<'_> {
                 Layout::Compound(layouts)
             }
             4 => Layout::Whole(size),
-            other => return Err(error(format!("type class {other}"))),
+            other => return Err(error(format!("type class {other} is unknown"))),
         };
         Ok((layout, size))
     }
@@ -160,7 +160,7 @@ impl Parser<'_> {
         let precision = self.next()?;
         let low = self.next()?;
         if order > 1 {
-            return Err(error(format!("byte order {order}")));
+            return Err(error(format!("byte order {order} is unknown")));
         }
         if precision == 0 || low + precision > size * 8 {
             return Err(error(format!(
@@ -177,8 +177,8 @@ impl Parser<'_> {
 }
 
 impl Layout {
-    /// Calls `visit` for each stored group of bits, in stored order: the byte, the group's lowest
-    /// bit in it, and its number of bits.
+    /// Calls `visit` for each stored group of bits, in stored order, with the index of its byte, its
+    /// lowest bit in that byte, and its number of bits.
     #[inline]
     fn each<T>(
         &self,
@@ -238,7 +238,7 @@ impl Codec for NBit {
     ) -> Result<()> {
         let parameters = Parameters::new(values)?;
         let bytes = parameters.as_ref().map_or(input.len(), Parameters::bytes);
-        let output = room(NAME, output, bytes, limit)?;
+        let output = append_zeros(NAME, output, bytes, limit)?;
         let Some(parameters) = parameters else {
             output.copy_from_slice(input);
             return Ok(());
@@ -281,7 +281,7 @@ impl Codec for NBit {
                     Ok(())
                 })?;
         }
-        // HDF5 counts one byte more than the whole ones, whether or not it is begun.
+        // HDF5 always stores one byte after the whole bytes, even if no bits are left for it.
         if !writer.finish() {
             output.push(0);
         }

@@ -1,12 +1,12 @@
 //! Scale-offset (filter 6): each element becomes its distance from the chunk's minimum, in as few
 //! bits as the largest distance needs; floats are rounded to a number of decimals first.
 //!
-//! Stored: bits per element (u32), the size of the minimum in bytes (u8), the minimum, zeros up to
-//! byte 21, then the distances, highest bit first. All little-endian. Where the dataset has a fill
-//! value, the largest distance stands for it.
+//! The stored form, little-endian: bits per element (u32), size of the minimum in bytes (u8), the
+//! minimum, zeros up to byte 21, then the distances, most significant bit first. If the dataset has
+//! a fill value, the largest code stands for it.
 
 use super::bits::{BitReader, BitWriter};
-use super::{Codec, copy_exactly, room, wrong_size};
+use super::{Codec, append_zeros, copy_exactly, wrong_size};
 use crate::error::{CodecError, Result};
 
 pub(crate) struct ScaleOffset;
@@ -23,11 +23,11 @@ fn error(cause: impl Into<String>) -> CodecError {
 enum Kind {
     Unsigned,
     Signed,
-    /// Rounded to so many decimals.
+    /// Rounded to this number of decimals.
     Float(i32),
 }
 
-/// The client data, checked.
+/// The validated client data.
 struct Parameters {
     kind: Kind,
     count: usize,
@@ -36,7 +36,7 @@ struct Parameters {
     big_endian: bool,
     /// The fill value's bits.
     fill: Option<u64>,
-    /// The number of bits that the creator asked for; 0 leaves it to the data.
+    /// The requested bits per element; 0 for as few as the chunk needs.
     bits: u32,
 }
 
@@ -75,7 +75,7 @@ impl Parameters {
         };
         let float = matches!(kind, Kind::Float(_));
         if !matches!((size, float), (1 | 2, false) | (4 | 8, _)) {
-            return Err(error(format!("no element has {size} bytes")));
+            return Err(error(format!("elements of {size} bytes are not supported")));
         }
         let bits = if float { 0 } else { factor.max(0) as u32 };
         if bits > size * 8 {
@@ -84,10 +84,10 @@ impl Parameters {
         let fill = match filled {
             0 => None,
             1 => Some((u64::from(high) << 32 | u64::from(low)) & mask(size * 8)),
-            other => return Err(error(format!("fill value flag {other}"))),
+            other => return Err(error(format!("fill value flag {other} is unknown"))),
         };
         if order > 1 {
-            return Err(error(format!("byte order {order}")));
+            return Err(error(format!("byte order {order} is unknown")));
         }
         Ok(Parameters {
             kind,
@@ -103,12 +103,12 @@ impl Parameters {
         self.size as u32 * 8
     }
 
-    /// Whether the creator asked for all bits, which leaves chunks as they are.
+    /// Whether all bits are requested, so that chunks are stored unchanged.
     fn is_identity(&self) -> bool {
         self.bits == self.width()
     }
 
-    /// How elements are written that differ too much.
+    /// The packing of elements that differ too much to shrink.
     fn unpacked(&self) -> Packing {
         Packing {
             bits: self.width(),
@@ -149,7 +149,11 @@ impl Codec for ScaleOffset {
         } else {
             parameters.bytes()?
         };
-        decode(&parameters, input, room(NAME, output, bytes, limit)?)
+        decode(
+            &parameters,
+            input,
+            append_zeros(NAME, output, bytes, limit)?,
+        )
     }
 
     fn decode_into(&self, values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
@@ -270,7 +274,7 @@ fn load<const SIZE: usize>(element: &[u8; SIZE], big_endian: bool) -> u64 {
     u64::from_le_bytes(value)
 }
 
-/// How the elements of one chunk are written.
+/// How the elements of one chunk are packed.
 struct Packing {
     bits: u32,
     minimum: u64,
@@ -315,7 +319,7 @@ fn encode<const SIZE: usize>(
         };
         writer.put(distance, packing.bits);
     }
-    // HDF5 counts one byte more than the whole ones, whether or not it is begun.
+    // HDF5 always stores one byte after the whole bytes, even if no bits are left for it.
     if !writer.finish() {
         output.push(0);
     }
@@ -354,7 +358,7 @@ fn ceil_log2(value: u64) -> u32 {
     u64::BITS - value.saturating_sub(1).leading_zeros()
 }
 
-/// Decimal scaling, once for each width: HDF5 computes in the element's own precision.
+/// Decimal scaling for one width: HDF5 computes in the element's own precision.
 macro_rules! decimal_scaling {
     ($module:ident, $float:ident, $uint:ident) => {
         mod $module {
@@ -387,7 +391,7 @@ macro_rules! decimal_scaling {
                 if has_infinite {
                     return Ok(parameters.unpacked());
                 }
-                // HDF5 turns it into an arbitrary number; an error keeps it.
+                // HDF5 turns NaN into an arbitrary number; an error loses no value.
                 if has_nan {
                     return Err(error("a value is not a number"));
                 }

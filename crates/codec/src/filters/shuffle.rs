@@ -4,7 +4,7 @@
 use std::array::from_fn;
 
 use super::lanes::{LANES, Row, evens_and_odds, interleave};
-use super::{Codec, room, wrong_size};
+use super::{Codec, append_zeros, wrong_size};
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "shuffle";
@@ -28,7 +28,7 @@ impl Codec for Shuffle {
         limit: usize,
     ) -> Result<()> {
         let size = element_size(values)?;
-        unshuffle(size, input, room(NAME, output, input.len(), limit)?);
+        unshuffle(size, input, append_zeros(NAME, output, input.len(), limit)?);
         Ok(())
     }
 
@@ -46,7 +46,11 @@ impl Codec for Shuffle {
 
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {
         let size = element_size(values)?;
-        shuffle(size, input, room(NAME, output, input.len(), input.len())?);
+        shuffle(
+            size,
+            input,
+            append_zeros(NAME, output, input.len(), input.len())?,
+        );
         Ok(())
     }
 }
@@ -56,7 +60,7 @@ fn element_size(values: &[u32]) -> Result<usize> {
         &[size] if size != 0 => Ok(size as usize),
         _ => Err(CodecError::new(
             NAME,
-            "its one client value is the size of an element",
+            "the client data are not one value, the size of an element",
         )),
     }
 }
@@ -108,7 +112,7 @@ pub(super) fn unshuffle(size: usize, input: &[u8], output: &mut [u8]) {
     }
 }
 
-/// Runs of elements short enough that one pass per byte of an element finds them in the cache.
+/// Calls `body` for runs of elements that stay in the cache over one pass per byte of an element.
 fn each_run(count: usize, mut body: impl FnMut(std::ops::Range<usize>)) {
     const RUN: usize = 256;
     for start in (0..count).step_by(RUN) {
@@ -116,8 +120,8 @@ fn each_run(count: usize, mut body: impl FnMut(std::ops::Range<usize>)) {
     }
 }
 
-/// `S` rows of 16 elements become 16 bytes of each of `S` planes, in log2(S) rounds that send the
-/// even bytes of neighbouring rows to the first half, the odd ones to the second.
+/// Turns 16 elements, in `S` rows, into 16 bytes of each of `S` planes. Each of log2(S) rounds moves
+/// the even bytes of neighbouring rows to the first half and the odd ones to the second.
 fn split<const S: usize>(elements: &[u8], planes: &mut [u8], count: usize) {
     let whole = count / LANES * LANES;
     for (block, from) in elements.chunks_exact(LANES * S).enumerate() {
@@ -141,7 +145,7 @@ fn split<const S: usize>(elements: &[u8], planes: &mut [u8], count: usize) {
     }
 }
 
-/// The inverse of [`split`]: log2(S) rounds that interleave the first half with the second.
+/// The inverse of [`split`]: each of log2(S) rounds interleaves the first half with the second.
 fn join<const S: usize>(planes: &[u8], elements: &mut [u8], count: usize) {
     let whole = count / LANES * LANES;
     for (block, to) in elements.chunks_exact_mut(LANES * S).enumerate() {

@@ -1,11 +1,11 @@
-//! Filter 32015, Zstandard: frames as the library writes them.
+//! Filter 32015, Zstandard: the library's frames.
 
 use std::cell::RefCell;
 
 use ::zstd::bulk::{Compressor, Decompressor};
 use ::zstd::zstd_safe;
 
-use super::{Codec, room, wrong_size};
+use super::{Codec, append_zeros, wrong_size};
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "zstd";
@@ -23,11 +23,11 @@ impl Codec for Zstd {
     }
 
     fn most_growth(&self) -> Option<u64> {
-        // No block holds more than 128 KiB, and none that holds anything takes less than 4 bytes.
+        // A block decodes to at most 128 KiB and, unless empty, takes at least 4 bytes.
         Some((128 << 10) / 4)
     }
 
-    /// Needs, as the registered filter does, a frame that says its decoded size.
+    /// Like the registered filter, requires a frame that records its decoded size.
     fn decode(
         &self,
         _values: &[u32],
@@ -39,8 +39,8 @@ impl Codec for Zstd {
             .ok()
             .flatten()
             .and_then(|size| usize::try_from(size).ok())
-            .ok_or_else(|| CodecError::new(NAME, "no frame that says its decoded size"))?;
-        decompress(NAME, input, room(NAME, output, size, limit)?)
+            .ok_or_else(|| CodecError::new(NAME, "the frame does not record its decoded size"))?;
+        decompress(NAME, input, append_zeros(NAME, output, size, limit)?)
     }
 
     fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
@@ -52,8 +52,8 @@ impl Codec for Zstd {
     }
 }
 
-/// The level of a client value, which is a signed number; the library's default where there is
-/// none, and its nearest where it has no such level.
+/// The level of a client value, which is a signed number, clamped to the library's range; its
+/// default without a value.
 pub(super) fn level(value: Option<&u32>) -> i32 {
     let range = ::zstd::compression_level_range();
     value.map_or(::zstd::DEFAULT_COMPRESSION_LEVEL, |value| {
@@ -61,7 +61,7 @@ pub(super) fn level(value: Option<&u32>) -> i32 {
     })
 }
 
-/// Decodes frames that fill `output`. Errors carry the `name` of the calling filter.
+/// Decodes frames, which must fill `output`. Errors carry the `name` of the calling filter.
 pub(super) fn decompress(name: &'static str, input: &[u8], output: &mut [u8]) -> Result<()> {
     let decoded =
         DECOMPRESSOR.with_borrow_mut(|context| context.decompress_to_buffer(input, output));
@@ -81,7 +81,7 @@ pub(super) fn compress(
 ) -> Result<()> {
     let start = output.len();
     let bound = zstd_safe::compress_bound(input.len());
-    let memory = room(name, output, bound, bound)?;
+    let memory = append_zeros(name, output, bound, bound)?;
     let size = COMPRESSOR
         .with_borrow_mut(|context| {
             context.set_compression_level(level)?;

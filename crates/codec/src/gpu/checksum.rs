@@ -7,9 +7,9 @@ use super::{Plain, bytes_of};
 /// A kind of checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
-    /// That of the decoded bytes, big-endian at the end of a zlib stream.
+    /// The checksum of the decoded bytes, stored big-endian at the end of a zlib stream.
     Adler32 = 0,
-    /// HDF5's, little-endian behind the bytes.
+    /// HDF5's checksum, stored little-endian after the bytes.
     Fletcher32 = 1,
 }
 
@@ -18,7 +18,7 @@ pub enum Checksum {
 pub struct Verdict {
     /// The checksum of the buffer.
     pub computed: u32,
-    /// Whether the stored checksum is the same, or none is stored.
+    /// Whether the stored checksum is equal or none is stored.
     pub sound: bool,
 }
 
@@ -59,7 +59,7 @@ const LANES: u32 = 32;
 const SUMS_SIZE: usize = 16;
 const VERDICT_SIZE: usize = 8;
 
-/// Buffers whose checksums one launch computes.
+/// The buffers whose checksums one launch computes.
 #[derive(Debug)]
 pub struct ChecksumTable {
     kind: Checksum,
@@ -77,8 +77,8 @@ impl ChecksumTable {
         }
     }
 
-    /// Adds a buffer of `length` bytes. `stored` is the device address of the four bytes of the
-    /// checksum in the file, at any alignment.
+    /// Adds a buffer of `length` bytes. `stored` is the device address, at any alignment, of the four
+    /// bytes of the checksum from the file.
     pub fn push(&mut self, data: CUdeviceptr, length: u64, stored: Option<CUdeviceptr>) {
         debug_assert!(self.buffers.len() < u32::MAX as usize);
         self.buffers.push(Buffer {
@@ -102,12 +102,12 @@ impl ChecksumTable {
         self.buffers.is_empty()
     }
 
-    /// The bytes of the table.
+    /// The size of the table in bytes.
     pub fn size(&self) -> usize {
         size_of_val(&*self.buffers)
     }
 
-    /// Writes the table to `to`, from which it is uploaded: [`ChecksumTable::size`] bytes or more.
+    /// Writes the table to `to`, of [`ChecksumTable::size`] bytes or more, for its upload.
     pub fn write(&self, to: &mut [u8]) {
         let bytes = bytes_of(&self.buffers);
         to[..bytes.len()].copy_from_slice(bytes);
@@ -129,12 +129,12 @@ impl ChecksumTable {
         self.sums_size()
     }
 
-    /// The bytes of all verdicts.
+    /// The size of all verdicts in bytes.
     pub fn verdicts_size(&self) -> usize {
         self.buffers.len() * VERDICT_SIZE
     }
 
-    /// The bytes of a verdict.
+    /// The size of a verdict in bytes.
     pub const VERDICT: usize = VERDICT_SIZE;
 
     /// The verdicts in bytes that were copied back from the device.

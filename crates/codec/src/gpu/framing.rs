@@ -1,23 +1,23 @@
-//! Finds what nvCOMP decodes in the bytes that a filter stored, and puts what nvCOMP encoded into the
-//! form that the filter stores.
+//! Finds the streams for nvCOMP in the bytes that a filter stored, and puts the streams that nvCOMP
+//! encoded into the form that the filter stores.
 //!
 //! Chunks that nvCOMP would not decode as the CPU does, or that look damaged, are [`NotForGpu`]:
-//! the CPU decodes them, or finds out exactly what is wrong with them.
+//! the CPU decodes them or reports exactly what is wrong with them.
 
 use super::nvcomp::{ALIGNMENT, Method};
 
-/// A part of a chunk that is decoded by itself.
+/// A part of a chunk that is decoded separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Its offset in the stored bytes, at any alignment. Whoever copies it to the device aligns it.
+    /// The offset in the stored bytes, at any alignment. Its copy on the device must be aligned.
     pub offset: usize,
-    /// Its stored bytes.
+    /// The length of the stored bytes.
     pub length: usize,
-    /// Its offset in the decoded chunk: a multiple of [`ALIGNMENT`].
+    /// The offset in the decoded chunk, a multiple of [`ALIGNMENT`].
     pub decoded_offset: usize,
-    /// Its decoded bytes.
+    /// The length of the decoded bytes.
     pub decoded_length: usize,
-    /// Whether it is stored as it is, and so copied instead of decoded.
+    /// Whether it is stored unencoded, and so copied instead of decoded.
     pub raw: bool,
 }
 
@@ -27,7 +27,7 @@ pub struct NotForGpu(pub &'static str);
 
 type Result<T> = std::result::Result<T, NotForGpu>;
 
-/// Smaller blocks of LZ4 are left to the CPU, since listing them takes longer than decoding them.
+/// The smallest LZ4 block for the GPU: listing smaller ones takes longer than decoding them.
 pub const SMALLEST_BLOCK: usize = 1 << 10;
 
 /// Appends the pieces of one chunk of `decoded` bytes to `pieces`, in order and without gaps in the
@@ -35,7 +35,7 @@ pub const SMALLEST_BLOCK: usize = 1 << 10;
 /// the decoded chunk, if the format has one.
 ///
 /// # Errors
-/// Why the CPU must decode the chunk. `pieces` is then as before.
+/// Why the CPU must decode the chunk. `pieces` is then unchanged.
 pub fn split(
     method: Method,
     stored: &[u8],
@@ -62,7 +62,7 @@ fn split_zlib(stored: &[u8], decoded: usize, pieces: &mut Vec<Piece>) -> Result<
     const DEFLATE: u8 = 8;
     const LARGEST_WINDOW: u8 = 7;
     const DICTIONARY: u8 = 0x20;
-    let cut = NotForGpu("the zlib stream is cut off");
+    let cut = NotForGpu("the zlib stream is truncated");
     let (&[method, flags], rest) = stored.split_first_chunk().ok_or(cut)?;
     let (deflate, &checksum) = rest.split_last_chunk().ok_or(cut)?;
     if deflate.is_empty() {
@@ -72,7 +72,7 @@ fn split_zlib(stored: &[u8], decoded: usize, pieces: &mut Vec<Piece>) -> Result<
         || method >> 4 > LARGEST_WINDOW
         || !u16::from_be_bytes([method, flags]).is_multiple_of(31)
     {
-        return Err(NotForGpu("no zlib stream"));
+        return Err(NotForGpu("the chunk is not a zlib stream"));
     }
     if flags & DICTIONARY != 0 {
         return Err(NotForGpu("the zlib stream needs a dictionary"));
@@ -88,7 +88,7 @@ fn split_zlib(stored: &[u8], decoded: usize, pieces: &mut Vec<Piece>) -> Result<
 }
 
 fn split_lz4(stored: &[u8], decoded: usize, pieces: &mut Vec<Piece>) -> Result<()> {
-    let cut = NotForGpu("the LZ4 chunk is cut off");
+    let cut = NotForGpu("the LZ4 chunk is truncated");
     let (&total, rest) = stored.split_first_chunk().ok_or(cut)?;
     let (&block_size, mut rest) = rest.split_first_chunk().ok_or(cut)?;
     let block_size = u32::from_be_bytes(block_size) as usize;
@@ -97,7 +97,7 @@ fn split_lz4(stored: &[u8], decoded: usize, pieces: &mut Vec<Piece>) -> Result<(
     }
     let single = block_size >= decoded;
     if !single && (block_size < SMALLEST_BLOCK || !block_size.is_multiple_of(ALIGNMENT)) {
-        return Err(NotForGpu("the blocks of LZ4 are small or unaligned"));
+        return Err(NotForGpu("the LZ4 blocks are small or unaligned"));
     }
     for decoded_offset in (0..decoded).step_by(block_size) {
         let (&length, after) = rest.split_first_chunk().ok_or(cut)?;
@@ -105,7 +105,7 @@ fn split_lz4(stored: &[u8], decoded: usize, pieces: &mut Vec<Piece>) -> Result<(
         let (_, behind) = after.split_at_checked(length).ok_or(cut)?;
         let decoded_length = block_size.min(decoded - decoded_offset);
         if length == 0 || length > decoded_length {
-            return Err(NotForGpu("a block of LZ4 has an odd size"));
+            return Err(NotForGpu("an LZ4 block has an invalid size"));
         }
         pieces.push(Piece {
             offset: stored.len() - after.len(),
@@ -119,18 +119,18 @@ fn split_lz4(stored: &[u8], decoded: usize, pieces: &mut Vec<Piece>) -> Result<(
     Ok(())
 }
 
-/// Walks through the one frame, so that nvCOMP gets none that is cut off or has another size.
+/// Checks that the chunk is one frame, which is neither truncated nor of another decoded size.
 fn split_zstd(stored: &[u8], decoded: usize, pieces: &mut Vec<Piece>) -> Result<()> {
     const MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
     const DICTIONARY: u8 = 0x03;
     const CHECKSUM: u8 = 0x04;
     const RESERVED: u8 = 0x08;
     const SINGLE_SEGMENT: u8 = 0x20;
-    let cut = NotForGpu("the Zstd frame is cut off");
+    let cut = NotForGpu("the Zstd frame is truncated");
     let (&magic, rest) = stored.split_first_chunk().ok_or(cut)?;
     let (&flags, rest) = rest.split_first().ok_or(cut)?;
     if magic != MAGIC || flags & RESERVED != 0 {
-        return Err(NotForGpu("no Zstd frame"));
+        return Err(NotForGpu("the chunk is not a Zstd frame"));
     }
     if flags & (DICTIONARY | CHECKSUM) != 0 {
         return Err(NotForGpu("the Zstd frame has a dictionary or checksum"));
@@ -144,7 +144,7 @@ fn split_zstd(stored: &[u8], decoded: usize, pieces: &mut Vec<Piece>) -> Result<
     };
     let (size, mut rest) = rest.split_at_checked(size_bytes).ok_or(cut)?;
     if content_size(size) != Some(decoded as u64) {
-        return Err(NotForGpu("the Zstd frame does not say the chunk's size"));
+        return Err(NotForGpu("the Zstd frame does not record the chunk's size"));
     }
     loop {
         let (&header, after) = rest.split_first_chunk::<3>().ok_or(cut)?;
@@ -155,7 +155,7 @@ fn split_zstd(stored: &[u8], decoded: usize, pieces: &mut Vec<Piece>) -> Result<
         }
     }
     if !rest.is_empty() {
-        return Err(NotForGpu("more than one Zstd frame"));
+        return Err(NotForGpu("the chunk has more than one Zstd frame"));
     }
     pieces.push(Piece {
         offset: 0,
@@ -167,7 +167,7 @@ fn split_zstd(stored: &[u8], decoded: usize, pieces: &mut Vec<Piece>) -> Result<
     Ok(())
 }
 
-/// The decoded size in a frame's header, where its field is there.
+/// The decoded size in a frame header, if the field is present.
 fn content_size(field: &[u8]) -> Option<u64> {
     let mut bytes = [0; 8];
     bytes[..field.len()].copy_from_slice(field);
@@ -190,13 +190,13 @@ fn zstd_block(header: [u8; 3]) -> Result<(bool, usize)> {
     let length = match header >> 1 & 3 {
         RAW | COMPRESSED if size <= LARGEST => size as usize,
         RUN if size <= LARGEST => 1,
-        _ => return Err(NotForGpu("a damaged Zstd block")),
+        _ => return Err(NotForGpu("a Zstd block is damaged")),
     };
     Ok((header & 1 != 0, length))
 }
 
-/// The bytes of each piece in which a chunk of `decoded` bytes is encoded; the last piece has the
-/// rest. `values` are the filter's client values.
+/// The size in bytes of the pieces in which a chunk of `decoded` bytes is encoded; the last piece
+/// has the rest. `values` are the filter's client values.
 ///
 /// # Errors
 /// Why the CPU must encode the chunk.
@@ -211,20 +211,20 @@ pub fn encoded_piece(method: Method, values: &[u32], decoded: usize) -> Result<u
                 Some(&size) => (size as usize).min(limit),
             };
             if wanted < decoded && (wanted < SMALLEST_BLOCK || !wanted.is_multiple_of(ALIGNMENT)) {
-                return Err(NotForGpu("the blocks of LZ4 are small or unaligned"));
+                return Err(NotForGpu("the LZ4 blocks are small or unaligned"));
             }
             Ok(wanted.min(decoded))
         }
     }
 }
 
-/// Appends the stored form of a chunk of `decoded` bytes to `stored`. nvCOMP encoded the `pieces`, of
+/// Appends the stored form of a chunk of `decoded` bytes to `stored`. nvCOMP encoded `pieces` from
 /// [`encoded_piece`] bytes each. `adler32` is the checksum of the decoded chunk, which only deflate
 /// needs.
 ///
 /// # Errors
-/// Why the CPU must encode the chunk: for example, it did not shrink, and filters differ in what they
-/// do then.
+/// Why the CPU must encode the chunk: for example, it did not shrink, which each filter handles
+/// differently.
 pub fn enclose(
     method: Method,
     values: &[u32],
@@ -235,7 +235,7 @@ pub fn enclose(
 ) -> Result<()> {
     let block_size = encoded_piece(method, values, decoded)?;
     if block_size == 0 || pieces.len() != decoded.div_ceil(block_size) {
-        return Err(NotForGpu("the chunk has another number of pieces"));
+        return Err(NotForGpu("the number of pieces is not that of the chunk"));
     }
     let shrunk = |(index, piece): (usize, &&[u8])| {
         piece.len() < block_size.min(decoded - index * block_size)

@@ -15,9 +15,9 @@ pub enum Inflated {
     BadBlock,
     /// The length of a stored block contradicts its complement.
     BadStored,
-    /// The code lengths of a block form no prefix code.
+    /// The code lengths of a block do not form a prefix code.
     BadCodes,
-    /// Some bits are no code, or a reserved one.
+    /// Some bits are not a code, or are a reserved one.
     BadSymbol,
     /// A distance points before the start of the output.
     BadDistance,
@@ -25,7 +25,7 @@ pub enum Inflated {
     TooLong,
     /// The stream decodes to less than the expected size.
     TooShort,
-    /// The kernel has written no known result.
+    /// The kernel did not write a known result.
     Unknown,
 }
 
@@ -57,13 +57,13 @@ unsafe impl Plain for Stream {}
 // SAFETY: as above.
 unsafe impl Plain for InflateLaunch {}
 
-/// `INFLATE_WARPS` of inflate_codes.cuh, and the lanes of a warp.
+/// `INFLATE_WARPS` of inflate_codes.cuh and the lanes of a warp.
 const WARPS: u32 = 2;
 const LANES: u32 = 32;
 const VERDICT_SIZE: usize = 8;
 
 /// Raw deflate streams, without zlib's header and checksum, that one launch decodes. No input,
-/// however damaged, makes the kernel touch other memory than that of its stream.
+/// however damaged, makes the kernel access memory outside the input and output of its stream.
 #[derive(Debug, Default)]
 pub struct InflateTable {
     streams: Vec<Stream>,
@@ -79,7 +79,7 @@ impl InflateTable {
     }
 
     /// Adds a stream of `length` bytes, which must decode to `room` bytes. Both addresses may have
-    /// any alignment; outputs at multiples of 32 are written fastest. Input behind the end of the
+    /// any alignment; outputs at multiples of 32 are written fastest. Input after the end of the
     /// stream is ignored.
     pub fn push(&mut self, input: CUdeviceptr, length: u32, output: CUdeviceptr, room: u32) {
         debug_assert!(self.streams.len() < i32::MAX as usize);
@@ -101,29 +101,29 @@ impl InflateTable {
         self.streams.is_empty()
     }
 
-    /// The bytes of the table.
+    /// The size of the table in bytes.
     pub fn size(&self) -> usize {
         size_of_val(&*self.streams)
     }
 
-    /// Writes the table to `to`, from which it is uploaded: [`InflateTable::size`] bytes or more.
+    /// Writes the table to `to`, of [`InflateTable::size`] bytes or more, for its upload.
     pub fn write(&self, to: &mut [u8]) {
         let bytes = bytes_of(&self.streams);
         to[..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Takes all streams out, so that the table can be filled again.
+    /// Removes all streams, so that the table can be filled again.
     pub fn clear(&mut self) {
         self.streams.clear();
     }
 
-    /// Device memory that the verdicts take, one for each stream.
+    /// The bytes of device memory that the verdicts take, one for each stream.
     pub fn verdicts_size(&self) -> usize {
         self.streams.len() * VERDICT_SIZE
     }
 
-    /// The verdicts from their bytes, once those have been brought back. Where one is not
-    /// [`Inflated::Done`], the bytes in the room are of no use, those of the stream or not.
+    /// The verdicts in bytes that were copied back from the device. Unless one is
+    /// [`Inflated::Done`], the contents of its output are unspecified.
     pub fn verdicts(bytes: &[u8]) -> impl Iterator<Item = Inflated> {
         let (verdicts, _) = bytes.as_chunks::<VERDICT_SIZE>();
         verdicts.iter().map(|verdict| {
@@ -152,7 +152,7 @@ impl InflateTable {
         })
     }
 
-    /// As many as there is work for: those of short streams make way for others.
+    /// The grid has a warp for each stream, since blocks of short streams make way for others.
     pub(super) fn blocks(&self) -> u32 {
         (self.streams.len() as u32).div_ceil(WARPS)
     }

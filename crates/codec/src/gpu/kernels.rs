@@ -10,15 +10,16 @@ use super::inflate::InflateTable;
 use super::place::PlaceTable;
 use super::{GpuError, Plain};
 
-/// Made by scripts/compile-kernels.py from the sources beside it; a test compares them.
+/// Compiled by scripts/compile-kernels.py from the sources beside it; a test checks that it is up to
+/// date.
 const PTX: &str = include_str!("../../kernels/kernels.ptx");
 
 const BLOCK: u32 = 256;
-/// Enough for every multiprocessor to have all the threads that it can hold.
+/// Enough blocks to fill every multiprocessor with threads.
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 16;
 
-/// The kernels, loaded into the context that was current then. To be used while it is current, by
-/// any thread.
+/// The kernels, loaded into the context that was current then. Any thread may use them while that
+/// context is current.
 #[derive(Debug)]
 pub struct Kernels {
     driver: Driver,
@@ -45,9 +46,9 @@ impl std::fmt::Debug for Driver {
 }
 
 impl Kernels {
-    /// Compiles the kernels for the device of the current context, which takes the driver some
-    /// time where it has not cached the result. They stay loaded until [`Kernels::unload`] or the
-    /// end of the context.
+    /// Compiles the kernels for the device of the current context, which takes some time unless the
+    /// driver has cached the result. They stay loaded until [`Kernels::unload`] or the end of the
+    /// context.
     ///
     /// # Safety
     /// CUDA is initialised and a context is current.
@@ -57,21 +58,21 @@ impl Kernels {
             code: cuda::CUDA_ERROR_INVALID_IMAGE,
         })?;
         let mut device = 0;
-        // SAFETY: the caller has a context current; `device` is a place for the answer.
+        // SAFETY: by contract a context is current; the pointer to `device` is valid for the call.
         let code = unsafe { (cuda.cuCtxGetDevice)(&mut device) };
         GpuError::check(code, "cuCtxGetDevice")?;
         let mut multiprocessors: c_int = 0;
         let attribute = cuda::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
-        // SAFETY: as above.
+        // SAFETY: CUDA is initialised; the pointer is valid for the call.
         let code = unsafe { (cuda.cuDeviceGetAttribute)(&mut multiprocessors, attribute, device) };
         GpuError::check(code, "cuDeviceGetAttribute")?;
         let mut module = ptr::null_mut();
-        // SAFETY: the image is a text that ends with NUL, as PTX has to be.
+        // SAFETY: the image is PTX that ends with NUL, as the driver requires.
         let code = unsafe { (cuda.cuModuleLoadData)(&mut module, text.as_ptr().cast()) };
         GpuError::check(code, "cuModuleLoadData")?;
         let function = |name: &CStr| {
             let mut function = ptr::null_mut();
-            // SAFETY: the module was just loaded; `function` is a place for the answer.
+            // SAFETY: the module was just loaded; the pointers are valid for the call.
             let code = unsafe { (cuda.cuModuleGetFunction)(&mut function, module, name.as_ptr()) };
             GpuError::check(code, "cuModuleGetFunction").map(|()| function)
         };
@@ -86,6 +87,8 @@ impl Kernels {
         })
     }
 
+    /// Unloads the kernels.
+    ///
     /// # Safety
     /// The context that they were loaded into is current, and none of the kernels is running.
     pub unsafe fn unload(self) -> Result<(), GpuError> {
@@ -94,7 +97,7 @@ impl Kernels {
         GpuError::check(code, "cuModuleUnload")
     }
 
-    /// Queues the moves of a table whose bytes are at `at`, a multiple of 8.
+    /// Queues the moves of a table that was uploaded to `at`, a multiple of 8.
     ///
     /// # Safety
     /// The context is current. The buffers of the table are memory that this GPU can reach, and
@@ -120,9 +123,9 @@ impl Kernels {
         }
     }
 
-    /// Queues the checksums of a table whose bytes are at `at`, a multiple of 8. `work` is where
-    /// [`ChecksumTable::work_size`] bytes are free, at a multiple of 8 too; once the stream has come
-    /// so far, the verdicts are in it.
+    /// Queues the checksums of a table that was uploaded to `at`, a multiple of 8. `work`, also a
+    /// multiple of 8, is the address of [`ChecksumTable::work_size`] free bytes, which have the
+    /// verdicts once the launch completes.
     ///
     /// # Safety
     /// As for [`Kernels::place`].
@@ -148,9 +151,9 @@ impl Kernels {
         }
     }
 
-    /// Queues the decoding of the deflate streams of a table whose bytes are at `at`, a multiple of
-    /// 8. The verdicts are at `verdicts`, a multiple of 8 too where [`InflateTable::verdicts_size`]
-    /// bytes are free, once the stream has come so far.
+    /// Queues the decoding of the deflate streams of a table that was uploaded to `at`, a multiple of
+    /// 8. `verdicts`, also a multiple of 8, is the address of [`InflateTable::verdicts_size`] free
+    /// bytes, which have the verdicts once the launch completes.
     ///
     /// # Safety
     /// As for [`Kernels::place`].
@@ -169,7 +172,7 @@ impl Kernels {
         unsafe { self.launch(self.inflate, &launch, blocks, threads, stream) }
     }
 
-    /// Blocks for kernels whose threads go on with the next piece until none is left.
+    /// The number of blocks for kernels that loop until no work is left.
     fn clamped(&self, blocks: u64) -> u32 {
         blocks.clamp(1, u64::from(self.most_blocks)) as u32
     }

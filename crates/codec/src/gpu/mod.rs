@@ -1,9 +1,9 @@
-//! Filters on the GPU: nvCOMP decodes LZ4 and Zstd, and kernels of our own decode deflate, check
-//! checksums, unshuffle, convert and place.
+//! Filters on the GPU: nvCOMP decodes LZ4 and Zstd; the kernels of this crate decode deflate, verify
+//! checksums, unshuffle, convert and move elements.
 //!
-//! The caller owns device memory, streams and contexts, uploads the tables, and waits. A table's
-//! bytes are uploaded by earlier work of the launch's stream, or of work that this stream waits
-//! for. They stay until the launch is done.
+//! The caller owns device memory, streams and contexts, uploads the tables, and synchronizes. A
+//! table's upload precedes its launch in the same stream, or in work that this stream waits for. The
+//! uploaded table stays in place until the launch completes.
 
 mod checksum;
 pub mod framing;
@@ -21,7 +21,7 @@ pub use inflate::{InflateTable, Inflated};
 pub use kernels::Kernels;
 pub use place::{Axis, PlaceTable, Shuffles, Side};
 
-/// A call of the CUDA driver that failed.
+/// A failed call of the CUDA driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuError {
     /// The name of the call.
@@ -38,7 +38,7 @@ impl GpuError {
         }
     }
 
-    /// The failure in the driver's words.
+    /// The failure, with the driver's name and description of the error.
     pub fn text(&self, cuda: &Cuda) -> String {
         format!(
             "{} failed with {}: {}",
@@ -57,13 +57,13 @@ impl fmt::Display for GpuError {
 
 impl std::error::Error for GpuError {}
 
-/// A struct that kernels read, as bytes.
+/// A struct that kernels read.
 ///
 /// # Safety
 /// It is `repr(C)`, without padding, and every member is an integer.
 unsafe trait Plain: Copy {}
 
 fn bytes_of<T: Plain>(table: &[T]) -> &[u8] {
-    // SAFETY: a plain struct is initialised bytes throughout, as many as its size says.
+    // SAFETY: a plain struct has no padding, so all of its bytes are initialised.
     unsafe { std::slice::from_raw_parts(table.as_ptr().cast(), size_of_val(table)) }
 }

@@ -2,7 +2,8 @@
 //!
 //! nvCOMP's formats are raw deflate (without zlib's header and checksum), blocks of LZ4, and frames
 //! of Zstd; [`framing`](super::framing) finds them in what HDF5's filters store. Calls queue work
-//! on a stream and never wait for it. The context of that stream is current on the calling thread.
+//! on a stream and never wait for it. The context of that stream must be current on the calling
+//! thread.
 
 use std::fmt;
 
@@ -26,33 +27,33 @@ pub enum Method {
     Zstd,
 }
 
-/// Bytes of which each address for nvCOMP must be a multiple: inputs, outputs, temporary memory,
-/// arrays. The strictest of its formats, directions and versions requires so much.
+/// The alignment in bytes of every address for nvCOMP: inputs, outputs, temporary memory and
+/// arrays. It suffices for all formats, both directions and all supported versions.
 pub const ALIGNMENT: usize = 8;
 
 /// The status of a chunk that was decoded or encoded without an error.
 pub const SUCCESS: NvcompStatus = NVCOMP_SUCCESS;
 
-/// The arrays of one call, in device memory or pinned host memory, with one entry a chunk.
+/// The arrays of one call, in device memory or pinned host memory, with one entry per chunk.
 /// Addresses and sizes are `u64`, statuses `i32`.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
     /// The address of each chunk's bytes.
     pub inputs: CUdeviceptr,
-    /// The bytes of each input.
+    /// The size of each input in bytes.
     pub input_sizes: CUdeviceptr,
     /// The address of each result.
     pub outputs: CUdeviceptr,
-    /// The bytes of memory at each output. Not used for encoding, where each output has
+    /// The bytes of memory at each output. Encoding ignores it: each output then has
     /// [`Nvcomp::max_encoded`] bytes.
     pub output_rooms: CUdeviceptr,
-    /// Written by the call: the bytes of each result.
+    /// Written by the call: the size of each result in bytes.
     pub output_sizes: CUdeviceptr,
     /// Written by the call: [`SUCCESS`], or what went wrong.
     pub statuses: CUdeviceptr,
     /// The number of chunks.
     pub chunks: usize,
-    /// The most bytes that a chunk has when decoded.
+    /// The largest decoded size of a chunk in bytes.
     pub max_decoded: usize,
     /// Temporary memory for nvCOMP; may be 0 if `temp_bytes` is 0.
     pub temp: CUdeviceptr,
@@ -60,7 +61,7 @@ pub struct Batch {
     pub temp_bytes: usize,
 }
 
-/// The library, present and of a known version.
+/// The nvCOMP library, loaded and of a known version.
 #[derive(Clone, Copy)]
 pub struct Nvcomp(&'static sys::Nvcomp);
 
@@ -78,7 +79,7 @@ impl Method {
         })
     }
 
-    /// The registered number of the filter.
+    /// The registered identifier of the filter.
     pub fn filter(self) -> u32 {
         match self {
             Method::Deflate => 1,
@@ -95,7 +96,7 @@ impl Method {
         }
     }
 
-    /// The largest chunk or block that nvCOMP encodes.
+    /// The largest chunk or block, in bytes, that nvCOMP encodes.
     pub fn max_encodable(self) -> usize {
         match self {
             Method::Deflate => 1 << 31,
@@ -115,8 +116,8 @@ impl Method {
         NvcompDecompressOpts::new(NVCOMP_DECOMPRESS_BACKEND_CUDA)
     }
 
-    /// nvCOMP's levels of Deflate need 9, 10 and 33 times the decoded size as temporary memory; the
-    /// last two compress better than zlib's levels 1 and 6.
+    /// nvCOMP's Deflate algorithms 1, 2 and 4 need 9, 10 and 33 times the decoded size as temporary
+    /// memory; the last two compress better than zlib's levels 1 and 6.
     fn compress_opts(self, values: &[u32]) -> NvcompCompressOpts {
         NvcompCompressOpts::new(match (self, values.first()) {
             (Method::Deflate, Some(0..=1)) => 1,
@@ -128,7 +129,7 @@ impl Method {
 }
 
 impl Nvcomp {
-    /// Opens nvCOMP, or says why it cannot be used.
+    /// Opens nvCOMP. The error says why it cannot be used.
     pub fn open() -> std::result::Result<Nvcomp, Absent> {
         let library = Nvcomp(sys::nvcomp()?);
         for method in Method::ALL {
@@ -172,19 +173,19 @@ impl Nvcomp {
         Ok(temp_bytes)
     }
 
-    /// Queues the decoding of a batch. A chunk is right only if its status is [`SUCCESS`] and its
-    /// size is the expected one. The caller checks its checksum, if it has one.
+    /// Queues the decoding of a batch. A chunk is valid only if its status is [`SUCCESS`] and its
+    /// size is the expected one. The caller verifies its checksum, if it has one.
     ///
     /// nvCOMP checks the bounds of outputs, but little else of its input, and promises nothing for
     /// damaged chunks.
     ///
     /// # Errors
-    /// A batch that nvCOMP refuses. Failures of chunks are in their statuses.
+    /// A batch that nvCOMP rejects. The statuses report failures of chunks.
     ///
     /// # Safety
     /// `stream` is a stream of the current context. The GPU reaches all memory that `batch` names,
-    /// directly and in its arrays. That memory is aligned to [`ALIGNMENT`], and stays valid and
-    /// untouched by others until the stream has passed the call.
+    /// directly and in its arrays. That memory is aligned to [`ALIGNMENT`], stays valid, and is not
+    /// otherwise accessed until the queued work completes.
     pub unsafe fn decode(&self, method: Method, batch: &Batch, stream: CUstream) -> Result<()> {
         if batch.chunks == 0 {
             return Ok(());
@@ -240,11 +241,11 @@ impl Nvcomp {
         Ok(temp_bytes)
     }
 
-    /// The most bytes that a chunk of `decoded` bytes can take when encoded, which is the memory
-    /// that each output needs.
+    /// The largest encoded size of a chunk of `decoded` bytes, which is the memory that each output
+    /// needs.
     ///
     /// # Errors
-    /// What nvCOMP says.
+    /// The status that nvCOMP returns.
     pub fn max_encoded(&self, method: Method, values: &[u32], decoded: usize) -> Result<usize> {
         let (opts, mut max_encoded) = (method.compress_opts(values), 0);
         let max_output = self.functions(method).compress_max_output;
@@ -300,7 +301,7 @@ impl Nvcomp {
         }
     }
 
-    /// Whether [`ALIGNMENT`] is enough for this version.
+    /// Fails unless [`ALIGNMENT`] suffices for this version.
     fn check_alignments(&self, method: Method) -> std::result::Result<(), Absent> {
         let functions = self.functions(method);
         let mut needs = [NvcompAlignmentRequirements::default(); 2];
@@ -319,7 +320,7 @@ impl Nvcomp {
         }
         Err(Absent {
             what: format!(
-                "{}: asks for other alignments than {ALIGNMENT} bytes for {}: {needs:?}, \
+                "{}: requires other alignments than {ALIGNMENT} bytes for {}: {needs:?}, \
                  status {decoding} and {encoding}",
                 self.0.library_path().display(),
                 method.name(),
@@ -338,7 +339,7 @@ impl fmt::Debug for Nvcomp {
 impl Batch {
     fn check(&self, method: Method, limit: usize) -> Result<()> {
         if self.max_decoded > limit {
-            let what = format!("nvCOMP takes chunks of at most {limit} bytes");
+            let what = format!("nvCOMP accepts chunks of at most {limit} bytes");
             return Err(error(method, what));
         }
         let addresses = [
@@ -372,6 +373,6 @@ fn check(method: Method, what: &str, status: NvcompStatus) -> Result<()> {
         return Ok(());
     }
     let name = sys::status_name(status).unwrap_or("unknown");
-    let cause = format!("nvCOMP refuses: {what}: {name} ({status})");
+    let cause = format!("nvCOMP failed: {what}: {name} ({status})");
     Err(error(method, cause))
 }

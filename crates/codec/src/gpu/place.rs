@@ -15,11 +15,11 @@ const NAME: &str = "placement";
 pub struct Side {
     /// The device address of the memory.
     pub address: CUdeviceptr,
-    /// The bytes of the memory. No box reaches beyond them.
+    /// The size of the memory in bytes. No box reaches beyond it.
     pub length: u64,
-    /// The offset of the first byte that is moved, counted as if the bytes were not shuffled.
+    /// The offset of the first byte that is moved, as if the bytes were not shuffled.
     pub offset: u64,
-    /// The number of elements that are shuffled; 0 if the bytes are in order.
+    /// The number of shuffled elements; 0 if the bytes are in order.
     pub shuffled: u64,
 }
 
@@ -35,8 +35,7 @@ pub struct Axis {
     pub target_stride: i64,
 }
 
-/// The element sizes of the shuffle filter on both sides. Without meaning for a side that is not
-/// shuffled.
+/// The element sizes of the shuffle filter on both sides. Ignored for a side that is not shuffled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shuffles {
     /// Bytes of a shuffled element of the source.
@@ -45,10 +44,10 @@ pub struct Shuffles {
     pub target: u32,
 }
 
-/// `Patch` of place.cuh.
+/// `StridedBox` of place.cuh.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct Patch {
+struct StridedBox {
     first: u64,
     pieces: u64,
     source: u64,
@@ -67,11 +66,11 @@ struct Patch {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct PlaceLaunch {
-    patches: u64,
+    boxes: u64,
     axes: u64,
     pieces: u64,
     count: u32,
-    change: u32,
+    conversion: u32,
     from: u32,
     to: u32,
     from_big: u32,
@@ -81,13 +80,13 @@ pub(super) struct PlaceLaunch {
 }
 
 const _: () = assert!(size_of::<Axis>() == 24);
-const _: () = assert!(size_of::<Patch>() == 80);
+const _: () = assert!(size_of::<StridedBox>() == 80);
 const _: () = assert!(size_of::<PlaceLaunch>() == 56);
 
 // SAFETY: `repr(C)`, integers only, and as large as its members together.
 unsafe impl Plain for Axis {}
 // SAFETY: as above.
-unsafe impl Plain for Patch {}
+unsafe impl Plain for StridedBox {}
 // SAFETY: as above.
 unsafe impl Plain for PlaceLaunch {}
 
@@ -97,28 +96,28 @@ const TARGET_ALIGNED: u32 = 2;
 const TILE: u64 = 2048;
 /// The widest unit that one thread moves.
 const WIDEST: u64 = 16;
-/// The widest one that is put together from single bytes.
+/// The widest unit that one thread assembles from single bytes.
 const WIDEST_SHUFFLED: u64 = 8;
 
-/// Boxes of elements to be moved in one launch, all with the same change.
+/// Strided boxes of elements that one launch moves, all with the same conversion.
 #[derive(Debug)]
 pub struct PlaceTable {
-    change: TypeConversion,
-    /// Bytes that are wanted of each element.
+    conversion: TypeConversion,
+    /// Bytes moved of each element, at the source.
     length: u64,
     shuffles: Shuffles,
-    patches: Vec<Patch>,
+    boxes: Vec<StridedBox>,
     axes: Vec<Axis>,
-    /// Where a sequence of axes begins that some box has already brought.
+    /// The index in `axes` of each sequence that a box already has.
     known: HashMap<Vec<Axis>, u32>,
     pieces: u64,
 }
 
 impl PlaceTable {
-    /// `length` is what is moved of each element, in bytes at the source: whole numbers of the
-    /// change.
-    pub fn new(change: TypeConversion, length: u64, shuffles: Shuffles) -> Result<PlaceTable> {
-        let unit = match change {
+    /// An empty table. `length` is the number of bytes moved of each element, at the source: a
+    /// multiple of the unit or number that `conversion` converts.
+    pub fn new(conversion: TypeConversion, length: u64, shuffles: Shuffles) -> Result<PlaceTable> {
+        let unit = match conversion {
             TypeConversion::Copy => 1,
             TypeConversion::Swap { unit } => unit as u64,
             TypeConversion::Convert { from, .. } => from.size() as u64,
@@ -126,36 +125,36 @@ impl PlaceTable {
         if !matches!(unit, 1 | 2 | 4 | 8 | 16) || length == 0 || !length.is_multiple_of(unit) {
             return Err(CodecError::new(
                 NAME,
-                format!("an element of {length} bytes is no whole number of units of {unit}"),
+                format!("an element of {length} bytes is not a whole number of units of {unit}"),
             ));
         }
         Ok(PlaceTable {
-            change,
+            conversion,
             length,
             shuffles,
-            patches: Vec::new(),
+            boxes: Vec::new(),
             axes: Vec::new(),
             known: HashMap::new(),
             pieces: 0,
         })
     }
 
-    /// Adds a box: `axes`, outermost first, say where its elements are. One that would reach
-    /// beyond the memory of a side is an error.
+    /// Adds a box, whose elements lie along `axes`, outermost first. Fails if the box reaches beyond
+    /// the memory of a side.
     pub fn push(&mut self, source: Side, target: Side, axes: &[Axis]) -> Result<()> {
         if axes.iter().any(|axis| axis.count == 0) {
             return Ok(());
         }
         let source_strides = axes.iter().map(|axis| (axis.count, axis.source_stride));
         let target_strides = axes.iter().map(|axis| (axis.count, axis.target_stride));
-        let after = self.change.size_after(self.length as usize) as u64;
+        let after = self.conversion.size_after(self.length as usize) as u64;
         source.check(source_strides, self.length, self.shuffles.source)?;
         target.check(target_strides, after, self.shuffles.target)?;
 
         let mut axes: Vec<Axis> = axes.iter().copied().filter(|axis| axis.count > 1).collect();
         let mut length = self.length;
-        if self.change == TypeConversion::Copy {
-            // Elements without a gap are one long element.
+        if self.conversion == TypeConversion::Copy {
+            // Contiguous elements are one long element.
             while let Some(axis) = axes.last()
                 && axis.source_stride == length as i64
                 && axis.target_stride == length as i64
@@ -164,7 +163,7 @@ impl PlaceTable {
                 axes.pop();
             }
         }
-        let (width, width_after) = match self.change {
+        let (width, width_after) = match self.conversion {
             TypeConversion::Copy => {
                 let width = self.copy_width(&source, &target, &axes, length);
                 (width, width)
@@ -184,7 +183,7 @@ impl PlaceTable {
             pieces = pieces.checked_mul(axis.count).ok_or_else(too_large)?;
         }
         let all = self.pieces.checked_add(pieces).ok_or_else(too_large)?;
-        if self.patches.len() >= u32::MAX as usize || self.axes.len() >= (u32::MAX >> 1) as usize {
+        if self.boxes.len() >= u32::MAX as usize || self.axes.len() >= (u32::MAX >> 1) as usize {
             return Err(too_large());
         }
         let mut aligned = 0;
@@ -195,8 +194,8 @@ impl PlaceTable {
             aligned |= TARGET_ALIGNED;
         }
         let rank = axes.len() as u32;
-        let axes = self.place_of(axes);
-        self.patches.push(Patch {
+        let axes = self.index_of(axes);
+        self.boxes.push(StridedBox {
             first: self.pieces,
             pieces,
             source: source.address,
@@ -216,29 +215,29 @@ impl PlaceTable {
 
     /// The number of boxes.
     pub fn len(&self) -> usize {
-        self.patches.len()
+        self.boxes.len()
     }
 
     /// Whether there are no boxes.
     pub fn is_empty(&self) -> bool {
-        self.patches.is_empty()
+        self.boxes.is_empty()
     }
 
-    /// The bytes of the table.
+    /// The size of the table in bytes.
     pub fn size(&self) -> usize {
-        size_of_val(&*self.patches) + size_of_val(&*self.axes)
+        size_of_val(&*self.boxes) + size_of_val(&*self.axes)
     }
 
-    /// Writes the table to `to`, from which it is uploaded: [`PlaceTable::size`] bytes or more.
+    /// Writes the table to `to`, of [`PlaceTable::size`] bytes or more, for its upload.
     pub fn write(&self, to: &mut [u8]) {
-        let (patches, axes) = (bytes_of(&self.patches), bytes_of(&self.axes));
-        to[..patches.len()].copy_from_slice(patches);
-        to[patches.len()..][..axes.len()].copy_from_slice(axes);
+        let (boxes, axes) = (bytes_of(&self.boxes), bytes_of(&self.axes));
+        to[..boxes.len()].copy_from_slice(boxes);
+        to[boxes.len()..][..axes.len()].copy_from_slice(axes);
     }
 
     /// Removes all boxes, so that the table can be filled again.
     pub fn clear(&mut self) {
-        self.patches.clear();
+        self.boxes.clear();
         self.axes.clear();
         self.known.clear();
         self.pieces = 0;
@@ -246,7 +245,7 @@ impl PlaceTable {
 
     pub(super) fn launch(&self, at: CUdeviceptr) -> Option<PlaceLaunch> {
         let (mut from, mut to, mut from_big, mut to_big) = (0, 0, 0, 0);
-        let change = match self.change {
+        let conversion = match self.conversion {
             TypeConversion::Copy => 0,
             TypeConversion::Swap { .. } => 1,
             TypeConversion::Convert { from: f, to: t } => {
@@ -256,11 +255,11 @@ impl PlaceTable {
             }
         };
         (!self.is_empty()).then(|| PlaceLaunch {
-            patches: at,
-            axes: at + size_of_val(&*self.patches) as u64,
+            boxes: at,
+            axes: at + size_of_val(&*self.boxes) as u64,
             pieces: self.pieces,
-            count: self.patches.len() as u32,
-            change,
+            count: self.boxes.len() as u32,
+            conversion,
             from,
             to,
             from_big,
@@ -274,7 +273,7 @@ impl PlaceTable {
         self.pieces.div_ceil(TILE)
     }
 
-    /// The widest unit into which a copy can be divided so that each is aligned.
+    /// The widest unit into which a copy can be divided so that each unit is aligned.
     fn copy_width(&self, source: &Side, target: &Side, axes: &[Axis], length: u64) -> u64 {
         let mut bits = length;
         let mut widest = WIDEST;
@@ -284,7 +283,7 @@ impl PlaceTable {
         ] {
             bits |= side.offset;
             if side.shuffled > 0 {
-                // Each is of one element.
+                // A unit lies inside one shuffled element.
                 bits |= u64::from(element);
                 widest = WIDEST_SHUFFLED;
             } else {
@@ -297,8 +296,8 @@ impl PlaceTable {
         widest.min(bits & bits.wrapping_neg())
     }
 
-    /// Where these axes are in the table of axes.
-    fn place_of(&mut self, axes: Vec<Axis>) -> u32 {
+    /// The index of these axes in the table of axes, which gets them if they are new.
+    fn index_of(&mut self, axes: Vec<Axis>) -> u32 {
         if let Some(at) = self.known.get(&axes) {
             return *at;
         }
@@ -310,7 +309,7 @@ impl PlaceTable {
 }
 
 impl Side {
-    /// An error unless the box lies in the memory.
+    /// Fails unless the box lies in the memory.
     fn check(
         &self,
         axes: impl Iterator<Item = (u64, i64)>,
@@ -329,7 +328,10 @@ impl Side {
         if low < 0 || high > i128::from(self.length) {
             return Err(CodecError::new(
                 NAME,
-                format!("bytes {low} to {high} of a buffer of {} bytes", self.length),
+                format!(
+                    "a box spans bytes {low} to {high} of a buffer of {} bytes",
+                    self.length
+                ),
             ));
         }
         let planes = self.shuffled.checked_mul(u64::from(element));
@@ -337,7 +339,7 @@ impl Side {
             return Err(CodecError::new(
                 NAME,
                 format!(
-                    "{} shuffled elements of {element} bytes in a buffer of {} bytes",
+                    "{} shuffled elements of {element} bytes exceed a buffer of {} bytes",
                     self.shuffled, self.length
                 ),
             ));
@@ -345,7 +347,7 @@ impl Side {
         Ok(())
     }
 
-    /// Whether every piece of `width` bytes lies at a multiple of it.
+    /// Whether every piece of `width` bytes is aligned to `width`.
     fn is_aligned(&self, strides: impl Iterator<Item = i64>, width: u64) -> bool {
         let start = self.address.wrapping_add(self.offset);
         let bits = strides.fold(start, |bits, stride| bits | stride as u64);
@@ -357,7 +359,7 @@ fn too_large() -> CodecError {
     CodecError::new(NAME, "the boxes of elements are too large to count")
 }
 
-/// The axes with those joined that are steps of one sequence, and without those of one step.
+/// Joins axes whose steps form one sequence, and drops axes of one step.
 fn merged(axes: &[Axis]) -> Vec<Axis> {
     let mut merged: Vec<Axis> = Vec::with_capacity(axes.len());
     for axis in axes.iter().rev().filter(|axis| axis.count > 1) {

@@ -1,4 +1,4 @@
-//! The data that scripts/make-codec-fixtures.py stores, by the same formulas.
+//! The data of scripts/make-codec-fixtures.py, by the same formulas.
 
 use penstock_codec::Filter;
 
@@ -29,7 +29,7 @@ pub fn filter(id: u32, values: &[u32]) -> Filter {
     }
 }
 
-/// Filters that take any bytes, with values as h5py and hdf5plugin set them.
+/// Filters that encode any bytes, with values as h5py and hdf5plugin set them.
 pub fn filters(size: u32) -> Vec<Filter> {
     vec![
         filter(1, &[4]),

@@ -1,4 +1,4 @@
-//! Chunks that h5py and hdf5plugin wrote: scripts/make-codec-fixtures.py.
+//! Chunks that scripts/make-codec-fixtures.py wrote with h5py and hdf5plugin.
 
 use std::path::{Path, PathBuf};
 
@@ -109,9 +109,9 @@ fn zstd_reads_what_hdf5plugin_wrote() {
     check_decode(32015, 5);
 }
 
-/// Shuffle, checksum and bit planes leave the writer no choice; compressors do.
+/// The encoded form of shuffle, checksum and bit planes is unique; that of compressors is not.
 #[test]
-fn filters_without_a_choice_write_the_bytes_that_hdf5_writes() {
+fn filters_with_a_unique_encoding_write_the_bytes_that_hdf5_writes() {
     let mut scratch = Scratch::default();
     let mut seen = 0;
     for fixture in fixtures() {
@@ -135,7 +135,7 @@ fn filters_without_a_choice_write_the_bytes_that_hdf5_writes() {
 }
 
 #[test]
-fn all_fixtures_survive_encoding_here() {
+fn all_fixtures_survive_encoding() {
     let mut scratch = Scratch::default();
     for fixture in fixtures() {
         let (stored, mask) = fixture

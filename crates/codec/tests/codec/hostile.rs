@@ -1,10 +1,10 @@
-//! Bytes from a file may be anything: an answer or an error, never more than the caller allows.
+//! Decoders return a chunk or an error for any bytes, and never more than the caller allows.
 
 use crate::common::{filter, filters, sample};
 use penstock_codec::{Filter, Pipeline, Scratch, fuzz_one};
 use proptest::prelude::*;
 
-/// Every filter, LZF too, which does not encode every chunk.
+/// Every filter, including LZF, which does not encode every chunk.
 fn all() -> Vec<Filter> {
     let mut all = filters(4);
     all.push(filter(32000, &[4, 0x105, 4000]));
@@ -17,7 +17,7 @@ fn error(filter: &Filter, stored: &[u8], size: usize) -> String {
     };
     let mut output = vec![0; size];
     match pipeline.decode(0, stored, &mut output, &mut Scratch::default()) {
-        Ok(()) => panic!("{filter:?} took damaged bytes"),
+        Ok(()) => panic!("{filter:?} decoded damaged bytes"),
         Err(e) => e.to_string(),
     }
 }
@@ -86,14 +86,14 @@ proptest! {
 }
 
 #[test]
-fn a_bomb_stops_at_the_size_that_the_dataset_says() {
+fn a_decompression_bomb_stops_at_the_size_of_the_chunk() {
     let data = vec![0; 1 << 21];
     for filter in all() {
         let alone = Pipeline {
             filters: vec![filter.clone()],
         };
         let (stored, _) = alone.encode(&data, &mut Scratch::default()).unwrap();
-        // Alone, and under a filter whose encoded size nobody knows.
+        // Alone, and before a filter whose encoded size is not known in advance.
         error(&filter, &stored, 1000);
         let under = Pipeline {
             filters: vec![crate::common::filter(32015, &[3]), filter],
@@ -104,15 +104,15 @@ fn a_bomb_stops_at_the_size_that_the_dataset_says() {
 }
 
 #[test]
-fn lz4_refuses_blocks_of_no_bytes() {
+fn lz4_refuses_blocks_of_zero_bytes() {
     let mut stored = 100_u64.to_be_bytes().to_vec();
     stored.extend([0; 8]);
     let message = error(&filter(32004, &[0]), &stored, 100);
-    assert_eq!(message, "filter lz4: the size of a block is 0");
+    assert_eq!(message, "filter lz4: the block size is 0");
 }
 
 #[test]
-fn lz4_does_not_hand_out_what_the_output_held_before() {
+fn lz4_does_not_return_previous_contents_of_the_output() {
     // A match of 100 bytes at distance 0 would copy the output onto itself.
     let block = [0x1f, b'a', 0, 0, 81];
     let mut stored = 101_u64.to_be_bytes().to_vec();
@@ -132,18 +132,18 @@ fn lzf_refuses_a_match_before_the_first_byte() {
 }
 
 #[test]
-fn bitshuffle_refuses_a_block_of_no_multiple_of_eight() {
+fn bitshuffle_refuses_a_block_that_is_not_a_multiple_of_eight() {
     let mut stored = 400_u64.to_be_bytes().to_vec();
     stored.extend(28_u32.to_be_bytes());
     let message = error(&filter(32008, &[0, 4, 4, 0, 2]), &stored, 400);
     assert_eq!(
         message,
-        "filter bitshuffle: a block of 7 elements is no multiple of 8"
+        "filter bitshuffle: a block of 7 elements is not a multiple of 8"
     );
 }
 
 #[test]
-fn sizes_past_all_memory_are_an_error() {
+fn sizes_beyond_the_address_space_are_an_error() {
     for f in [filter(32004, &[0]), filter(32008, &[0, 4, 4, 0, 2])] {
         let mut stored = u64::MAX.to_be_bytes().to_vec();
         stored.extend([0x7f, 0xff, 0xff, 0xe0, 0, 0, 0, 1, 0]);

@@ -1,4 +1,4 @@
-//! What a pipeline promises beyond its filters.
+//! What a pipeline guarantees beyond its filters.
 
 use crate::common::{filter, filters, noise, sample};
 use penstock_codec::{Filter, Pipeline, Scratch};
@@ -60,7 +60,7 @@ fn every_filter_refuses_a_chunk_of_another_size() {
 }
 
 #[test]
-fn an_optional_filter_that_cannot_encode_is_left_out_and_in_the_mask() {
+fn an_optional_filter_that_cannot_encode_is_skipped_and_in_the_mask() {
     let data = noise(100, 4);
     let pipeline = Pipeline {
         filters: vec![
@@ -88,7 +88,7 @@ fn a_required_filter_that_cannot_encode_fails_the_chunk() {
 }
 
 #[test]
-fn a_filter_that_is_not_known_is_named() {
+fn an_unknown_filter_is_named() {
     let pipeline = Pipeline {
         filters: vec![filter(2, &[4]), filter(60000, &[])],
     };

@@ -1,10 +1,10 @@
-//! What is encoded here is decoded here to the same bytes, for all sizes and all orders of filters.
+//! Encoded chunks decode to the same bytes, for all sizes and all orders of filters.
 
 use crate::common::{filter, filters, noise, sample};
 use penstock_codec::{Filter, Pipeline, Scratch};
 use proptest::prelude::*;
 
-/// Whole elements that shrink well, hardly and not at all.
+/// Whole elements that shrink well, hardly or not at all.
 fn chunk() -> impl Strategy<Value = (u32, Vec<u8>)> {
     let size = prop_oneof![Just(1_u32), Just(2), Just(4), Just(8), Just(16), 1..40_u32];
     (size, 1..3000_usize, 0..4_u8).prop_map(|(size, count, kind)| {
@@ -32,7 +32,7 @@ fn round_trip(pipeline: &Pipeline, data: &[u8]) {
         .unwrap();
     assert!(
         output == data,
-        "{pipeline:?} does not give {} bytes back",
+        "{pipeline:?} changes a chunk of {} bytes",
         data.len()
     );
 }
@@ -41,24 +41,24 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_filter_gives_its_chunk_back((size, data) in chunk()) {
+    fn every_filter_round_trips((size, data) in chunk()) {
         for filter in filters(size) {
             round_trip(&Pipeline { filters: vec![filter] }, &data);
         }
     }
 
     #[test]
-    fn lzf_gives_a_chunk_back_or_is_left_out((size, data) in chunk()) {
+    fn lzf_round_trips_or_is_skipped((size, data) in chunk()) {
         let lzf = Filter { optional: true, ..filter(32000, &[4, 0x105, data.len() as u32]) };
         round_trip(&Pipeline { filters: vec![filter(2, &[size]), lzf] }, &data);
     }
 
     #[test]
-    fn any_filters_in_any_order_give_the_chunk_back(
+    fn any_filters_in_any_order_round_trip(
         (size, data) in chunk(),
         picks in prop::collection::vec((0..6_usize, any::<bool>()), 0..5),
     ) {
-        // Bitshuffle only takes whole elements, which a filter before it may not leave.
+        // Without bitshuffle, which encodes only whole elements: a filter before it may not leave them.
         let all = filters(size);
         let filters = picks
             .iter()
@@ -84,7 +84,7 @@ proptest! {
 }
 
 #[test]
-fn a_chunk_of_megabytes_survives_the_usual_pipeline() {
+fn a_chunk_of_megabytes_round_trips_in_the_usual_pipeline() {
     let data = sample(600_000, 8);
     let filters = vec![filter(2, &[8]), filter(1, &[4]), filter(3, &[])];
     round_trip(&Pipeline { filters }, &data);

@@ -1,4 +1,4 @@
-//! A GPU, or the stand-in, as the tests use it: a stream of its own, and memory on the device.
+//! A GPU, or the stand-in, with a stream of its own and device memory.
 
 use std::ptr::null_mut;
 
@@ -11,12 +11,12 @@ pub struct Gpu {
     pub stream: CUstream,
 }
 
-/// A chunk as nvCOMP left it.
+/// The result of nvCOMP for one chunk.
 #[derive(Debug)]
 pub struct Done {
     pub status: i32,
     pub size: u64,
-    /// All of its room, and as many bytes behind it as [`Gpu::MARGIN`].
+    /// The output's whole room, and [`Gpu::MARGIN`] bytes after it.
     pub memory: Vec<u8>,
 }
 
@@ -28,19 +28,19 @@ struct Memory<'a> {
 /// Calls the driver, or fails the test.
 macro_rules! done {
     ($cuda:expr, $function:ident($($argument:expr),*)) => {{
-        // SAFETY: the arguments are as the driver's documentation of the function asks.
+        // SAFETY: the arguments are as the driver's documentation of the function requires.
         let code = unsafe { ($cuda.$function)($($argument),*) };
         assert_eq!(code, cuda::CUDA_SUCCESS, stringify!($function));
     }};
 }
 
 impl Gpu {
-    /// Bytes behind each output that nothing may touch.
+    /// Bytes after each output that must not change.
     pub const MARGIN: usize = 64;
-    /// What outputs and margins hold before.
+    /// The previous contents of outputs and margins.
     pub const BEFORE: u8 = 0x5a;
 
-    /// The first device, or `None` with the reason on stderr. Where a library is named, as
+    /// The first device, or `None` with the reason on stderr. If the environment names a library, as
     /// `scripts/standin-gpu` does, its absence is a failure.
     pub fn open() -> Option<Gpu> {
         let skip = |reason: &str| {
@@ -68,7 +68,7 @@ impl Gpu {
         })
     }
 
-    /// Decodes each input into the room that stands beside it.
+    /// Decodes each input into an output of the given size.
     pub fn decode(&self, method: Method, chunks: &[(&[u8], usize)]) -> Vec<Done> {
         let max = chunks.iter().map(|(_, room)| *room).max().unwrap_or(0);
         let total = chunks.iter().map(|(_, room)| *room).sum();
@@ -77,7 +77,7 @@ impl Gpu {
         let temp =
             unsafe { nvcomp.decode_temp_bytes(method, chunks.len(), max, total, self.stream) };
         self.run(chunks, temp.unwrap(), max, |batch| {
-            // SAFETY: `run` makes all memory of the batch, and waits for the stream.
+            // SAFETY: `run` allocates all memory of the batch and synchronizes the stream.
             unsafe { nvcomp.decode(method, batch, self.stream) }.unwrap();
         })
     }
@@ -94,7 +94,7 @@ impl Gpu {
         };
         let chunks: Vec<(&[u8], usize)> = chunks.iter().map(|chunk| (*chunk, room)).collect();
         self.run(&chunks, temp.unwrap(), max, |batch| {
-            // SAFETY: `run` makes all memory of the batch, and waits for the stream.
+            // SAFETY: `run` allocates all memory of the batch and synchronizes the stream.
             unsafe { nvcomp.encode(method, values, batch, self.stream) }.unwrap();
         })
     }

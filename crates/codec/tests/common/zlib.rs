@@ -6,14 +6,14 @@ use std::mem::MaybeUninit;
 use libz_sys::z_stream;
 pub use libz_sys::{Z_DEFAULT_STRATEGY, Z_FILTERED, Z_FIXED, Z_HUFFMAN_ONLY, Z_RLE};
 
-/// What a negative number of window bits asks for: no header, no checksum.
+/// Negative window bits select raw deflate: no header, no checksum.
 const RAW: c_int = -15;
 
-/// A stream that takes one buffer to another; null elsewhere, for zlib's own allocator.
+/// A stream from one buffer to another; otherwise null, which selects zlib's own allocator.
 fn stream(from: &[u8], to: &mut [u8]) -> MaybeUninit<z_stream> {
     let mut stream = MaybeUninit::<z_stream>::zeroed();
     let members = stream.as_mut_ptr();
-    // SAFETY: the members lie inside of the stream; none is read.
+    // SAFETY: the members lie inside the stream; none is read.
     unsafe {
         (&raw mut (*members).next_in).write(from.as_ptr().cast_mut());
         (&raw mut (*members).avail_in).write(from.len() as u32);
@@ -23,7 +23,7 @@ fn stream(from: &[u8], to: &mut [u8]) -> MaybeUninit<z_stream> {
     stream
 }
 
-/// Encodes `data` in one go. `memory` is from 1 to 9; with less of it, blocks are shorter.
+/// Encodes `data`. `memory` is zlib's memLevel, 1 to 9; a lower one makes shorter blocks.
 pub fn deflate(data: &[u8], level: i32, strategy: c_int, memory: c_int) -> Vec<u8> {
     let mut encoded = vec![0; data.len() + data.len() / 100 + 4096];
     let mut stream = stream(data, &mut encoded);
@@ -44,7 +44,7 @@ pub fn deflate(data: &[u8], level: i32, strategy: c_int, memory: c_int) -> Vec<u
     encoded
 }
 
-/// Decodes a raw stream that has exactly `length` bytes; `None` for any other and for a damaged one.
+/// Decodes a raw stream to exactly `length` bytes; `None` for a damaged stream or another length.
 #[allow(dead_code, reason = "not every user decodes")]
 pub fn inflate(encoded: &[u8], length: usize) -> Option<Vec<u8>> {
     let mut decoded = vec![0; length + 1];

@@ -1,4 +1,4 @@
-//! Checksums of many buffers are those that the CPU's codecs give.
+//! The checksums of the kernels equal those of the CPU's codecs.
 
 use penstock_codec::gpu::{Checksum, ChecksumTable};
 use penstock_codec::{Filter, Pipeline, Scratch};
@@ -15,7 +15,7 @@ fn adler32(data: &[u8]) -> u32 {
     sums.sum()
 }
 
-/// As the filter stores it behind the data.
+/// The checksum as the filter stores it after the data.
 fn fletcher32(data: &[u8]) -> [u8; 4] {
     let filter = Filter {
         id: 3,
@@ -27,7 +27,7 @@ fn fletcher32(data: &[u8]) -> [u8; 4] {
     *encoded.unwrap().0.last_chunk().unwrap()
 }
 
-/// Checks the buffers, each at its own alignment and with its checksum right behind it.
+/// Checks the buffers, each at its own alignment and directly followed by its checksum.
 fn verdicts(gpu: &Gpu, kind: Checksum, buffers: &[(Vec<u8>, [u8; 4])]) -> Vec<(u32, bool)> {
     let mut table = ChecksumTable::new(kind);
     let mut uploaded = Vec::new();
@@ -73,7 +73,7 @@ fn fletcher32_of_every_buffer_is_the_filters() {
     let Some(gpu) = gpu() else { return };
     let mut buffers = Vec::new();
     for (seed, length) in LENGTHS.into_iter().enumerate() {
-        // Words of 255 255 are 0 modulo 65535, and yet not nothing.
+        // Words of 65535 are 0 modulo 65535, but their checksum is not 0.
         for data in [
             noise(length, seed as u64),
             vec![0; length],
@@ -104,7 +104,7 @@ fn fletcher32_with_the_bytes_of_its_sums_swapped_is_sound() {
 }
 
 #[test]
-fn a_single_wrong_bit_is_found_in_its_own_buffer_only() {
+fn a_wrong_bit_is_found_only_in_its_own_buffer() {
     let Some(gpu) = gpu() else { return };
     for kind in [Checksum::Adler32, Checksum::Fletcher32] {
         let mut buffers = Vec::new();

@@ -1,12 +1,12 @@
-//! The kernel's conversion gives the same bits as that on the CPU, for every pair of formats.
+//! The kernel converts to the same bits as the CPU, for every pair of formats.
 
 use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
 
 use crate::device::{gpu, noise};
 
-/// Numbers of up to two bytes: all. Of more: those around every power of two and every limit, and
-/// noise.
+/// All numbers of one or two bytes. Of wider ones, those around every power of two and every limit,
+/// and noise.
 fn numbers(number: Number) -> Vec<u8> {
     let size = number.size();
     if size <= 2 {
@@ -63,9 +63,9 @@ fn numbers_are_converted_to_the_same_bits_as_on_the_cpu() {
                 number: to,
                 big: to_big,
             };
-            // Not `between`, which would leave out what is a swap.
-            let change = TypeConversion::Convert { from, to };
-            if TypeConversion::between(from, to) != change {
+            // Pairs that need no conversion, or only a swap, are skipped.
+            let conversion = TypeConversion::Convert { from, to };
+            if TypeConversion::between(from, to) != conversion {
                 continue;
             }
             let target = gpu.buffer(&vec![0; count * to.size()], 0);
@@ -81,7 +81,7 @@ fn numbers_are_converted_to_the_same_bits_as_on_the_cpu() {
                 target_stride: to.size() as i64,
             };
             let size = from.size() as u64;
-            let mut table = PlaceTable::new(change, size, Shuffles::default()).unwrap();
+            let mut table = PlaceTable::new(conversion, size, Shuffles::default()).unwrap();
             let (sources, targets) = (
                 side(uploaded.address, source.len()),
                 side(target.address, target.length),
@@ -90,7 +90,7 @@ fn numbers_are_converted_to_the_same_bits_as_on_the_cpu() {
             gpu.place(&table);
             let found = target.bytes();
             let mut expected = vec![0; found.len()];
-            change.run(&source, &mut expected);
+            conversion.run(&source, &mut expected);
             if found == expected {
                 continue;
             }

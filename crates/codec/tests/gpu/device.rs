@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use penstock_codec::gpu::{ChecksumTable, InflateTable, Inflated, Kernels, PlaceTable, Verdict};
 use penstock_sys::cuda::{self, CUcontext, CUdeviceptr, CUresult, CUstream, Cuda};
 
-/// A device with the kernels loaded; its context is current on the thread that asked for it.
+/// A device with the kernels loaded.
 pub struct Gpu {
     pub cuda: &'static Cuda,
     pub kernels: Kernels,
@@ -19,13 +19,13 @@ unsafe impl Send for Gpu {}
 // SAFETY: as above.
 unsafe impl Sync for Gpu {}
 
-/// Cases of a property; PENSTOCK_CASES asks for others, for a long or a quick run.
+/// The number of cases of a property test; PENSTOCK_CASES overrides `usual`.
 pub fn cases(usual: u32) -> u32 {
     let wanted = std::env::var("PENSTOCK_CASES").ok();
     wanted.and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// The first GPU, with its context current; says so and answers `None` where there is none.
+/// The first GPU, with its context current on this thread; `None`, with a message, without one.
 pub fn gpu() -> Option<&'static Gpu> {
     static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
     let gpu = GPU.get_or_init(|| {
@@ -45,7 +45,7 @@ fn open() -> Option<Gpu> {
     let cuda = cuda::cuda().ok()?;
     let (mut context, mut stream) = (null_mut(), null_mut());
     let mut count = 0;
-    // SAFETY: the driver is initialised first; the places for the answers are valid.
+    // SAFETY: the driver is initialised first; the pointers are valid for the calls.
     unsafe {
         if (cuda.cuInit)(0) != 0 || (cuda.cuDeviceGetCount)(&mut count) != 0 || count == 0 {
             return None;
@@ -82,7 +82,7 @@ pub struct Buffer<'a> {
 impl Gpu {
     pub fn buffer(&self, bytes: &[u8], shift: usize) -> Buffer<'_> {
         let mut start = 0;
-        // SAFETY: the place for the answer is valid.
+        // SAFETY: the pointer is valid for the call.
         check(unsafe { (self.cuda.cuMemAlloc)(&mut start, (bytes.len() + shift).max(1)) });
         let address = start + shift as u64;
         // SAFETY: both sides have that many bytes, and the call waits.
@@ -95,7 +95,7 @@ impl Gpu {
         }
     }
 
-    /// Moves what the table says, and waits.
+    /// Moves the boxes of the table and waits.
     pub fn place(&self, table: &PlaceTable) {
         let mut bytes = vec![0; table.size()];
         table.write(&mut bytes);
@@ -158,7 +158,7 @@ impl Buffer<'_> {
 
 impl Drop for Buffer<'_> {
     fn drop(&mut self) {
-        // SAFETY: the memory is this buffer's, and no work on it is under way.
+        // SAFETY: the memory is this buffer's, and no queued work uses it.
         unsafe { (self.gpu.cuda.cuMemFree)(self.start) };
     }
 }

@@ -1,4 +1,4 @@
-//! Deflate streams decoded on the GPU are what zlib encoded, and damaged ones do no harm.
+//! The GPU decodes what zlib encoded, and damaged streams do no harm.
 
 use penstock_codec::gpu::{InflateTable, Inflated};
 use proptest::prelude::*;
@@ -12,8 +12,8 @@ use crate::zlib::{
 const GUARD: usize = 64;
 const BEFORE: u8 = 0xa5;
 
-/// Decodes each stream into a room of the given size, all in one launch, at many alignments.
-/// Panics where something around a room was touched.
+/// Decodes each stream into an output of the given size, all in one launch, at many alignments.
+/// Panics if bytes around an output were changed.
 fn inflated<T: AsRef<[u8]>>(gpu: &Gpu, streams: &[(T, usize)]) -> Vec<(Inflated, Vec<u8>)> {
     let mut table = InflateTable::new();
     let mut buffers: Vec<(Buffer, Buffer)> = Vec::new();
@@ -32,7 +32,7 @@ fn inflated<T: AsRef<[u8]>>(gpu: &Gpu, streams: &[(T, usize)]) -> Vec<(Inflated,
         let bytes = output.bytes();
         let untouched = |guard: &[u8]| guard.iter().all(|&byte| byte == BEFORE);
         assert!(untouched(&bytes[..GUARD]), "written before the room");
-        assert!(untouched(&bytes[GUARD + room..]), "written behind the room");
+        assert!(untouched(&bytes[GUARD + room..]), "written after the room");
         (verdict, bytes[GUARD..GUARD + room].to_vec())
     });
     outputs.collect()
@@ -47,7 +47,7 @@ fn assert_inflated(gpu: &Gpu, expected: &[Vec<u8>], streams: Vec<Vec<u8>>) {
     }
 }
 
-/// The GPU takes what zlib takes, with the same bytes, and nothing else.
+/// Fails unless the GPU accepts exactly what zlib accepts, with the same bytes.
 fn assert_as_zlib(stream: &[u8], verdict: Inflated, bytes: &[u8]) {
     let expected = inflate(stream, bytes.len());
     assert_eq!(verdict == Inflated::Done, expected.is_some(), "{verdict:?}");
@@ -71,7 +71,7 @@ fn field(elements: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Data of one length, from all the same to no pattern at all.
+/// Data of one length, from constant to random.
 fn kinds(length: usize) -> Vec<Vec<u8>> {
     let text = b"the water falls through the penstock onto the turbine; ";
     let skewed = noise(length, 3)
@@ -169,7 +169,7 @@ fn what_libdeflate_encodes_is_decoded() {
 }
 
 #[test]
-fn thousands_of_streams_are_decoded_at_a_time() {
+fn thousands_of_streams_are_decoded_in_one_launch() {
     let Some(gpu) = gpu() else { return };
     let data: Vec<Vec<u8>> = (0..2000).map(|i| field(i, i as u64)).collect();
     let streams = data
@@ -181,7 +181,7 @@ fn thousands_of_streams_are_decoded_at_a_time() {
 #[test]
 fn codes_of_all_lengths_are_decoded() {
     let Some(gpu) = gpu() else { return };
-    // Bytes as frequent as the Fibonacci numbers have codes of up to 15 bits.
+    // Byte frequencies that are Fibonacci numbers lead to codes of up to 15 bits.
     let (mut frequency, mut after) = (1_usize, 1);
     let mut data = Vec::new();
     for byte in 0..24_u8 {
@@ -198,7 +198,7 @@ fn codes_of_all_lengths_are_decoded() {
 }
 
 #[test]
-fn bytes_behind_the_end_are_ignored() {
+fn bytes_after_the_end_are_ignored() {
     let Some(gpu) = gpu() else { return };
     let data = field(3000, 1);
     let mut stream = deflate(&data, 4, Z_DEFAULT_STRATEGY, 8);
@@ -207,7 +207,7 @@ fn bytes_behind_the_end_are_ignored() {
 }
 
 #[test]
-fn a_stream_that_is_cut_anywhere_is_truncated() {
+fn a_stream_that_is_truncated_anywhere_is_an_error() {
     let Some(gpu) = gpu() else { return };
     for (data, level) in [(field(500, 1), 4), (noise(700, 1), 0), (field(500, 2), 9)] {
         let stream = deflate(&data, level, Z_DEFAULT_STRATEGY, 8);
@@ -215,14 +215,14 @@ fn a_stream_that_is_cut_anywhere_is_truncated() {
             .map(|length| (&stream[..length], data.len()))
             .collect();
         for (length, (verdict, _)) in inflated(gpu, &cuts).into_iter().enumerate() {
-            // Zeros behind the end can make the last code another one, which is no better.
+            // The zeros after the end can complete the last code, so other errors occur too.
             assert_ne!(verdict, Inflated::Done, "{length} bytes");
         }
     }
 }
 
 #[test]
-fn a_stream_that_needs_another_room_stays_inside_of_its_own() {
+fn a_stream_of_another_size_stays_inside_its_room() {
     let Some(gpu) = gpu() else { return };
     for data in kinds(50_000) {
         let stream = deflate(&data, 6, Z_DEFAULT_STRATEGY, 8);
@@ -242,7 +242,7 @@ fn a_stream_that_needs_another_room_stays_inside_of_its_own() {
 }
 
 #[test]
-fn a_bomb_is_stopped_at_its_room() {
+fn a_decompression_bomb_stops_at_its_room() {
     let Some(gpu) = gpu() else { return };
     let bomb = deflate(&vec![0; 50 << 20], 9, Z_DEFAULT_STRATEGY, 8);
     let [(verdict, _)] = &inflated(gpu, &[(bomb, 1000)])[..] else {
@@ -251,7 +251,7 @@ fn a_bomb_is_stopped_at_its_room() {
     assert_eq!(*verdict, Inflated::TooLong);
 }
 
-/// Bits, the lowest ones of each number first.
+/// Packs numbers of the given bits, least significant bit first.
 fn bits(fields: &[(u32, u32)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut place = 0;
@@ -268,7 +268,7 @@ fn bits(fields: &[(u32, u32)]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn each_error_has_its_own_verdict() {
     let Some(gpu) = gpu() else { return };
     // The header of a dynamic block: counts of literals, distances, and code lengths of three bits
     // in the order 16, 17, 18, 0, 8, ...
@@ -278,7 +278,7 @@ fn what_is_wrong_is_told() {
         fields
     };
     let all_zero = |last: &[(u32, u32)]| {
-        // Code 0 is the length 0, code 1 is 18: zeros, 11 and as many as seven bits say.
+        // Code 0 is the length 0. Code 1 is 18: 11 zeros, plus the number in the next seven bits.
         let mut fields = dynamic(&[0, 0, 1, 1]);
         fields.extend_from_slice(last);
         bits(&fields)
@@ -294,7 +294,7 @@ fn what_is_wrong_is_told() {
             bits(&[(1, 1), (0, 2), (0, 5), (5, 16), (0xfffa, 16), (7, 32)]),
             Inflated::Truncated,
         ),
-        // 31 distances' codes, 287 literals.
+        // 32 distance codes; 287 literal codes.
         (
             bits(&[(1, 1), (2, 2), (0, 5), (31, 5), (0, 4), (0, 32)]),
             Inflated::BadCodes,
@@ -303,11 +303,11 @@ fn what_is_wrong_is_told() {
             bits(&[(1, 1), (2, 2), (30, 5), (0, 5), (0, 4), (0, 32)]),
             Inflated::BadCodes,
         ),
-        // More codes than there can be, fewer, none.
+        // An oversubscribed code, an incomplete one, an empty one.
         (bits(&dynamic(&[1, 1, 1, 0])), Inflated::BadCodes),
         (bits(&dynamic(&[2, 1, 0, 0])), Inflated::BadCodes),
         (bits(&dynamic(&[0, 0, 0, 0])), Inflated::BadCodes),
-        // No end of the block; and a repetition that goes too far.
+        // No code for the end of the block; a repetition beyond the last length.
         (
             all_zero(&[(1, 1), (127, 7), (1, 1), (109, 7)]),
             Inflated::BadCodes,
@@ -316,7 +316,7 @@ fn what_is_wrong_is_told() {
             all_zero(&[(1, 1), (127, 7), (1, 1), (127, 7)]),
             Inflated::BadCodes,
         ),
-        // A repetition of nothing.
+        // A repetition without a previous length.
         (
             bits(&[dynamic(&[1, 0, 0, 1]), vec![(1, 1)]].concat()),
             Inflated::BadCodes,
@@ -344,12 +344,12 @@ fn what_is_wrong_is_told() {
 }
 
 #[test]
-fn an_empty_table_is_done_at_once() {
+fn an_empty_table_launches_nothing() {
     let Some(gpu) = gpu() else { return };
     assert!(gpu.inflate(&InflateTable::new()).is_empty());
 }
 
-/// Damage as a disk or an enemy does it.
+/// A stream with random damage, from flipped bits to truncation.
 fn damaged(stream: &[u8], seed: u64) -> Vec<u8> {
     let random = noise(64, seed);
     let mut bytes = stream.to_vec();
@@ -375,7 +375,7 @@ fn damaged(stream: &[u8], seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn damaged_streams_decode_as_on_the_cpu_and_leave_their_neighbours_alone() {
+fn damaged_streams_decode_as_on_the_cpu_and_do_not_affect_their_neighbours() {
     let Some(gpu) = gpu() else { return };
     for (round, data) in kinds(6000).into_iter().enumerate() {
         let level = [1, 4, 6, 9][round % 4];
@@ -424,7 +424,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(64)))]
 
     #[test]
-    fn any_data_comes_back(
+    fn any_data_round_trips(
         data in any_data(),
         level in 0..10,
         strategy in 0..5,
@@ -439,7 +439,7 @@ proptest! {
     }
 
     #[test]
-    fn any_damage_is_seen_as_on_the_cpu(
+    fn any_damage_is_detected_as_on_the_cpu(
         data in any_data(),
         level in 1..10,
         strategy in 0..5,

@@ -1,7 +1,7 @@
-//! The kernels against plain loops on the CPU.
+//! The kernels compared with plain loops on the CPU.
 //!
-//! They run on the machine's GPU, or on the stand-in under `scripts/standin-gpu`. Without either
-//! they are skipped, and say so.
+//! The tests run on the machine's GPU, or on the stand-in under `scripts/standin-gpu`. Without
+//! either they are skipped and say so.
 
 mod checksum;
 mod convert;

@@ -1,4 +1,4 @@
-//! Boxes of elements come out where and as a loop over single elements puts them.
+//! The kernel moves boxes of elements as a loop over single elements does.
 
 use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
@@ -14,7 +14,7 @@ struct Layout {
     offset: usize,
     strides: Vec<i64>,
     shuffled: usize,
-    /// How far into an allocation it begins.
+    /// The offset of the memory from the start of its allocation.
     shift: usize,
 }
 
@@ -27,7 +27,7 @@ struct Box {
 
 #[derive(Clone, Debug)]
 struct Case {
-    change: TypeConversion,
+    conversion: TypeConversion,
     length: usize,
     shuffles: Shuffles,
     boxes: Vec<Box>,
@@ -101,7 +101,7 @@ fn format() -> impl Strategy<Value = Format> {
         .prop_map(|(number, big)| Format { number, big })
 }
 
-fn change() -> impl Strategy<Value = TypeConversion> {
+fn conversion() -> impl Strategy<Value = TypeConversion> {
     prop_oneof![
         Just(TypeConversion::Copy),
         prop::sample::select(vec![2usize, 4, 8, 16]).prop_map(|unit| TypeConversion::Swap { unit }),
@@ -114,24 +114,24 @@ fn case() -> impl Strategy<Value = Case> {
         1usize, 2, 3, 4, 7, 8, 12, 16, 24,
     ]));
     (
-        change(),
+        conversion(),
         1usize..5,
         prop::sample::select(vec![1usize, 2, 3, 4, 8, 12, 16]),
         element.clone(),
         element,
     )
-        .prop_flat_map(|(change, numbers, bytes, source, target)| {
-            let length = match change {
+        .prop_flat_map(|(conversion, numbers, bytes, source, target)| {
+            let length = match conversion {
                 TypeConversion::Copy => bytes,
                 TypeConversion::Swap { unit } => unit * numbers,
                 TypeConversion::Convert { from, .. } => from.size() * numbers,
             };
-            let sizes = (length, change.size_after(length));
+            let sizes = (length, conversion.size_after(length));
             let boxes = prop::collection::vec(a_box(sizes, (source, target)), 1..5);
-            (Just((change, length, source, target)), boxes)
+            (Just((conversion, length, source, target)), boxes)
         })
-        .prop_map(|((change, length, source, target), boxes)| Case {
-            change,
+        .prop_map(|((conversion, length, source, target), boxes)| Case {
+            conversion,
             length,
             shuffles: Shuffles {
                 source: source.unwrap_or(0) as u32,
@@ -141,7 +141,7 @@ fn case() -> impl Strategy<Value = Case> {
         })
 }
 
-/// The bytes in order, from those of a shuffled chunk.
+/// The unshuffled bytes of a chunk.
 fn unshuffled(layout: &Layout, element: u32, bytes: &[u8]) -> Vec<u8> {
     let (n, element) = (layout.shuffled, element as usize);
     let mut plain = bytes.to_vec();
@@ -163,7 +163,7 @@ fn shuffled(layout: &Layout, element: u32, plain: &[u8]) -> Vec<u8> {
 fn expected(case: &Case, boxed: &Box, source: &[u8], target: &[u8]) -> Vec<u8> {
     let source = unshuffled(&boxed.source, case.shuffles.source, source);
     let mut target = unshuffled(&boxed.target, case.shuffles.target, target);
-    let after = case.change.size_after(case.length);
+    let after = case.conversion.size_after(case.length);
     let elements: u64 = boxed.counts.iter().product();
     for element in 0..elements {
         let (mut from, mut to) = (boxed.source.offset as i64, boxed.target.offset as i64);
@@ -175,7 +175,7 @@ fn expected(case: &Case, boxed: &Box, source: &[u8], target: &[u8]) -> Vec<u8> {
             rest /= count;
         }
         let (from, to) = (from as usize, to as usize);
-        case.change
+        case.conversion
             .run(&source[from..][..case.length], &mut target[to..][..after]);
     }
     shuffled(&boxed.target, case.shuffles.target, &target)
@@ -202,14 +202,15 @@ fn axes(boxed: &Box) -> Vec<Axis> {
 }
 
 #[test]
-fn boxes_of_elements_come_out_as_a_loop_over_them_puts_them() {
+fn boxes_of_elements_are_moved_as_by_a_loop_over_them() {
     let Some(gpu) = gpu() else { return };
     let mut runner = TestRunner::new(Config {
         failure_persistence: None,
         ..Config::with_cases(cases(300))
     });
     let outcome = runner.run(&case(), |case| {
-        let mut table = PlaceTable::new(case.change, case.length as u64, case.shuffles).unwrap();
+        let mut table =
+            PlaceTable::new(case.conversion, case.length as u64, case.shuffles).unwrap();
         let mut sides = Vec::new();
         for (number, boxed) in case.boxes.iter().enumerate() {
             let from = noise(boxed.source.length, 2 * number as u64 + 1);
@@ -232,7 +233,7 @@ fn boxes_of_elements_come_out_as_a_loop_over_them_puts_them() {
 }
 
 #[test]
-fn large_boxes_and_thousands_of_small_ones_go_in_one_launch() {
+fn one_launch_moves_a_large_box_and_thousands_of_small_ones() {
     let Some(gpu) = gpu() else { return };
     const LARGE: usize = 1 << 20;
     const SMALL: usize = 5000;

@@ -1,4 +1,4 @@
-//! What a table takes, which needs no GPU.
+//! What a table accepts and refuses. Needs no GPU.
 
 use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
@@ -19,7 +19,7 @@ fn axis(count: u64, source_stride: i64, target_stride: i64) -> Axis {
 }
 
 fn refusal(source: Side, target: Side, axes: &[Axis]) -> Option<String> {
-    let change = TypeConversion::Convert {
+    let conversion = TypeConversion::Convert {
         from: Format::little(Number::F64),
         to: Format::little(Number::F32),
     };
@@ -27,14 +27,14 @@ fn refusal(source: Side, target: Side, axes: &[Axis]) -> Option<String> {
         source: 8,
         target: 4,
     };
-    let mut table = PlaceTable::new(change, 8, shuffles).unwrap();
+    let mut table = PlaceTable::new(conversion, 8, shuffles).unwrap();
     let refused = table.push(source, target, axes).err();
     assert_eq!(table.is_empty(), refused.is_some());
     refused.map(|error| error.cause)
 }
 
 #[test]
-fn a_box_that_fills_both_sides_is_taken() {
+fn a_box_that_fills_both_sides_is_accepted() {
     assert_eq!(refusal(SIDE, SIDE, &[axis(125, 8, 4)]), None);
     let last = Side {
         offset: 996,
@@ -81,15 +81,15 @@ fn more_shuffled_elements_than_the_chunk_has_are_refused() {
 }
 
 #[test]
-fn elements_that_are_no_whole_numbers_are_refused() {
+fn elements_that_are_not_whole_units_are_refused() {
     let swap = TypeConversion::Swap { unit: 4 };
-    for (change, length) in [(swap, 6), (swap, 0), (TypeConversion::Swap { unit: 3 }, 3)] {
-        assert!(PlaceTable::new(change, length, Shuffles::default()).is_err());
+    for (conversion, length) in [(swap, 6), (swap, 0), (TypeConversion::Swap { unit: 3 }, 3)] {
+        assert!(PlaceTable::new(conversion, length, Shuffles::default()).is_err());
     }
 }
 
 #[test]
-fn boxes_of_one_form_share_their_axes() {
+fn boxes_with_the_same_axes_share_them() {
     let mut table = PlaceTable::new(TypeConversion::Copy, 4, Shuffles::default()).unwrap();
     let axes = [axis(5, 80, 40), axis(3, 4, 4)];
     table.push(SIDE, SIDE, &axes).unwrap();

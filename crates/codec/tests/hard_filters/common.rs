@@ -17,7 +17,7 @@ pub struct Fixture {
     pub name: String,
     pub id: u32,
     pub values: Vec<u32>,
-    /// Bytes of the decoded chunk, and their hash.
+    /// The size of the decoded chunk in bytes, and its hash.
     pub size: usize,
     pub hash: u64,
     pub stored: Vec<u8>,
@@ -58,7 +58,7 @@ fn folder() -> PathBuf {
 fn parse(line: &str) -> Fixture {
     let fields: Vec<&str> = line.split('\t').collect();
     let [name, id, values, size, hash] = fields[..] else {
-        panic!("a line of chunks.tsv has not five fields: {line}");
+        panic!("a line of chunks.tsv does not have five fields: {line}");
     };
     Fixture {
         name: name.into(),

@@ -4,7 +4,7 @@ use crate::common::{
     BLOSC, BLOSC2, NBIT, SCALEOFFSET, SZIP, decode, encode, fixtures, fnv1a, known,
 };
 
-/// Decodes all fixtures of this filter, both ways.
+/// Decodes all fixtures of this filter with both functions.
 fn check_decode(id: u32, at_least: usize) {
     let mut seen = 0;
     for f in fixtures().filter(|f| f.id == id) {
@@ -15,7 +15,7 @@ fn check_decode(id: u32, at_least: usize) {
         known(id)
             .decode(&f.values, &f.stored, &mut appended, f.size)
             .unwrap_or_else(|e| panic!("{}: {e}", f.name));
-        assert!(appended == placed, "{} decodes in two ways", f.name);
+        assert!(appended == placed, "{}: `decode` differs", f.name);
     }
     assert!(seen >= at_least, "only {seen} fixtures");
 }
@@ -45,9 +45,9 @@ fn blosc2_reads_what_hdf5plugin_wrote() {
     check_decode(BLOSC2, 45);
 }
 
-/// N-bit and the integers of scale-offset leave the writer no choice.
+/// The encoded form of n-bit and of scale-offset integers is unique.
 #[test]
-fn filters_without_a_choice_write_the_bytes_that_hdf5_writes() {
+fn filters_with_a_unique_encoding_write_the_bytes_that_hdf5_writes() {
     let mut seen = 0;
     for f in fixtures() {
         let float = f.id == SCALEOFFSET && f.values[3] == 1;
@@ -62,7 +62,7 @@ fn filters_without_a_choice_write_the_bytes_that_hdf5_writes() {
 }
 
 #[test]
-fn all_fixtures_survive_encoding_here() {
+fn all_fixtures_survive_encoding() {
     for f in fixtures() {
         let data = f.decode().unwrap();
         let stored = encode(f.id, &f.values, &data).unwrap_or_else(|e| panic!("{}: {e}", f.name));

@@ -1,4 +1,4 @@
-//! Bytes and client values from a file may be anything: an answer or an error.
+//! Decoders return a chunk or an error for any bytes and any client values.
 
 use penstock_codec::fuzz_one;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use crate::common::{
     ALL, BLOSC, BLOSC2, NBIT, SCALEOFFSET, SZIP, decode, encode, fixture, fixtures,
 };
 
-/// Lets a decoder loose on `stored`, as fuzzers do.
+/// Decodes `stored` as the fuzzers do.
 fn try_decode(id: u32, values: &[u32], stored: &[u8], limit: u16) {
     let mut input = id.to_le_bytes().to_vec();
     input.extend(limit.to_le_bytes());
@@ -90,20 +90,21 @@ proptest! {
         }
     }
 
-    /// What follows the last value or block may be missing, but no value and no block.
+    /// Bytes after the last value or block may be missing, but no value and no block.
     #[test]
     fn a_chunk_that_is_cut_off_is_an_error(cut in any::<prop::sample::Index>()) {
         for f in fixtures() {
             let unread = match f.id {
-                // Filled scanlines, or the byte that HDF5 counts too much.
+                // Padding of scanlines.
                 SZIP => 40,
+                // The byte that HDF5 stores after the whole bytes.
                 NBIT | SCALEOFFSET => 1,
                 // The trailer.
                 BLOSC2 => 35,
                 _ => 0,
             };
             let end = f.stored.len().saturating_sub(unread);
-            // In a chunk of one value the header is all.
+            // A chunk of one repeated value is only a header.
             if f.id == SCALEOFFSET && f.stored[0] == 0 {
                 continue;
             }
@@ -116,7 +117,7 @@ proptest! {
 }
 
 #[test]
-fn every_byte_of_a_frame_can_be_wrong() {
+fn a_wrong_byte_anywhere_in_a_frame_never_breaks_the_decoder() {
     for name in ["blosc2-tiles", "blosc2-made-nans", "blosc2-zstd-none"] {
         let f = fixture(name);
         for at in 0..f.stored.len().min(400) {
@@ -129,7 +130,7 @@ fn every_byte_of_a_frame_can_be_wrong() {
     }
 }
 
-/// The message about a fixture after `change`.
+/// The error for a fixture after `change`.
 fn message(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
     let f = fixture(name);
     let mut stored = f.stored.clone();
@@ -139,7 +140,7 @@ fn message(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
 }
 
 #[test]
-fn a_size_that_lies_is_named() {
+fn a_wrong_size_is_named() {
     let larger = message("blosc-i2", |stored| stored[5] += 1);
     assert!(larger.starts_with("filter blosc: the chunk decodes to 2258 bytes instead of 2002"));
     let larger = message("szip-i2", |stored| stored[0] += 2);
@@ -174,7 +175,7 @@ fn unknown_inner_filters_are_refused_by_number() {
 }
 
 #[test]
-fn a_blosc2_chunk_is_no_blosc_chunk() {
+fn blosc_refuses_a_blosc2_chunk() {
     let f = fixture("blosc2-zstd-bytes");
     let error = decode(BLOSC, &f.values, &f.stored[97..], f.size).unwrap_err();
     assert_eq!(
@@ -183,7 +184,7 @@ fn a_blosc2_chunk_is_no_blosc_chunk() {
     );
 }
 
-/// HDF5 1.14 and 2.0 write such chunks and then cannot read them.
+/// HDF5 1.14 and 2.0 write such chunks but cannot read them.
 #[test]
 fn nbit_refuses_members_after_an_array_of_compounds() {
     let compound = [12, 1, 8, 3, 4, 1, 0, 1, 4, 0, 9, 0];
@@ -203,7 +204,7 @@ fn nbit_refuses_members_after_an_array_of_compounds() {
 }
 
 #[test]
-fn nbit_refuses_types_nested_without_end() {
+fn nbit_refuses_deeply_nested_types() {
     let mut values = vec![0, 0, 1];
     while values.len() < 60_000 {
         values.extend([2, 4]);
@@ -217,13 +218,13 @@ fn nbit_refuses_types_nested_without_end() {
 }
 
 #[test]
-fn a_blosc2_frame_may_say_that_its_unstored_chunk_is_empty() {
+fn a_blosc2_frame_may_have_an_empty_special_chunk() {
     let values = [1, 0, 1, 8, 0, 0, 0];
     let mut stored = encode(BLOSC2, &values, &[7; 8]).unwrap();
     let decoded_size = 30..38;
     stored[decoded_size].fill(0);
-    // Behind the header and the chunk: the only offset, a value that is repeated once. Its highest
-    // byte says that the chunk is all zeros.
+    // The chunk of offsets follows the header and the chunk. Its only offset is a value repeated
+    // once, whose highest byte says that the chunk is all zeros.
     let offsets = 97 + 40;
     stored[offsets + 12] = 40;
     stored[offsets + 31] = 3 << 4;

@@ -1,10 +1,10 @@
-//! What is encoded here is decoded here to the same bytes.
+//! Encoded chunks decode to the same bytes.
 
 use proptest::prelude::*;
 
 use crate::common::{BLOSC, BLOSC2, NBIT, SCALEOFFSET, SZIP, decode, encode, fixture};
 
-/// Bytes with runs, small numbers and noise, so that every coding is used.
+/// Bytes with runs, small numbers and noise, to cover every coding.
 fn data(max: usize) -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         (any::<u8>(), 1..400_usize).prop_map(|(byte, count)| vec![byte; count]),
@@ -18,7 +18,7 @@ fn data(max: usize) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Cuts `data` to whole elements.
+/// Truncates `data` to whole elements.
 fn whole(mut data: Vec<u8>, size: usize) -> Vec<u8> {
     data.truncate(data.len() / size * size);
     data
@@ -28,7 +28,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn szip_gives_back_what_it_took(
+    fn szip_round_trips(
         data in data(3000),
         differences in any::<bool>(),
         big_endian in any::<bool>(),
@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn blosc_gives_back_what_it_took(
+    fn blosc_and_blosc2_round_trip(
         data in data(4000),
         typesize in prop_oneof![1..20_u32, Just(255), Just(300)],
         level in 0..10_u32,
@@ -79,7 +79,7 @@ proptest! {
         prop_assert!(stored.len() <= data.len() + 16);
         prop_assert_eq!(&decode(BLOSC, &values, &stored, data.len()).unwrap(), &data);
 
-        // Blosc2 has one filter more.
+        // Blosc2 has one more filter, delta.
         values[5] += u32::from(compressor == 1);
         let stored = encode(BLOSC2, &values, &data).unwrap();
         prop_assert!(stored.len() <= data.len() + 196);
@@ -87,7 +87,7 @@ proptest! {
     }
 
     #[test]
-    fn scaleoffset_gives_back_the_integers_it_took(
+    fn scaleoffset_round_trips_integers(
         data in data(1000),
         log in 0..4_u32,
         signed in 0..2_u32,
@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn scaleoffset_keeps_floats_to_the_decimals_asked_for(
+    fn scaleoffset_keeps_floats_to_the_requested_decimals(
         numbers in prop::collection::vec(-1000.0..1000.0_f64, 1..200),
         decimals in 0..7_u32,
         fill in prop_oneof![Just(None), Just(Some(-9999.0_f64))],
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn nbit_gives_back_the_bits_that_the_type_uses(
+    fn nbit_round_trips_the_bits_that_the_type_uses(
         data in data(1000),
         size in 1..17_usize,
         order in 0..2_u32,
@@ -174,7 +174,7 @@ fn scaleoffset(
 }
 
 #[test]
-fn scaleoffset_refuses_to_lose_what_is_no_number() {
+fn scaleoffset_refuses_to_lose_nan() {
     let values = scaleoffset(0, 2, 1, 1, 8, 0, 0, None);
     let error = encode(SCALEOFFSET, &values, &f64::NAN.to_le_bytes()).unwrap_err();
     assert_eq!(

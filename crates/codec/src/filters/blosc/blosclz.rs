@@ -1,23 +1,23 @@
 //! BloscLZ, Blosc's own LZ77 format.
 //!
-//! A control byte below 32 starts a run of `control + 1` literals. Otherwise its top three bits are
-//! the match length less 2 (7: bytes follow that add to it, the last of them below 255), its low
-//! five bits and the next byte the distance less 1; all ones there: two more bytes, highest first,
-//! hold the distance less 8192. The first byte is always literals; its top bits do not count. A
-//! stream ends with literals.
+//! A control byte below 32 starts a run of `control + 1` literals. Any other starts a match. Its top
+//! three bits are the length less 2; if they are 7, bytes that add to it follow, the last of them
+//! below 255. Its low five bits and the next byte are the distance less 1; if they are all ones, two
+//! more bytes, big-endian, hold the distance less 8192. The first control byte always starts
+//! literals; its top three bits are ignored. A stream ends with literals.
 
 const MAX_LITERALS: usize = 32;
 const MIN_MATCH: usize = 3;
-/// Distances from here on need two bytes more.
+/// Distances from here on take two more bytes.
 const FAR: usize = 8192;
 const MAX_DISTANCE: usize = FAR + 65535;
-/// Matches as short as this do not pay for a far distance.
+/// The shortest match that saves bytes despite a far distance.
 const MIN_FAR_MATCH: usize = 6;
 const HASH_BITS: u32 = 13;
-/// The end of the input that is always stored as literals, so that hashing never reads past it.
+/// Bytes at the end of the input that are always literals, so that hashing never reads past it.
 const TAIL: usize = 8;
 
-/// Fills `output` exactly, or says nothing.
+/// Fills `output` exactly; `None` for a damaged stream or one of another size.
 pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Option<()> {
     let mut input = input.iter();
     let mut control = usize::from(*input.next()?) & 31;
@@ -64,7 +64,7 @@ pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Option<()> {
     }
 }
 
-/// Repeats what lies `distance` before `from` up to `end`; the copy may run into itself.
+/// Fills `from..end` with the bytes `distance` before them; source and target may overlap.
 fn copy_match(output: &mut [u8], from: usize, distance: usize, end: usize) {
     let source = from - distance;
     let mut filled = from;
@@ -80,7 +80,7 @@ pub(super) fn compress(input: &[u8], output: &mut Vec<u8>) {
     let start = output.len();
     let mut table = vec![0u32; 1 << HASH_BITS];
     let matchable = input.len().saturating_sub(TAIL);
-    // The first literal of those not yet written.
+    // The first literal not yet written.
     let mut anchor = 0;
     let mut at = 1;
     while at < matchable {
@@ -104,7 +104,7 @@ pub(super) fn compress(input: &[u8], output: &mut Vec<u8>) {
         anchor = at;
     }
     put_literals(&input[anchor..], output);
-    // Marks the stream as BloscLZ's; decoders ignore it.
+    // This bit marks the stream as BloscLZ's; decoders ignore it.
     if let Some(first) = output.get_mut(start) {
         *first |= 32;
     }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_matches_and_far_matches_come_back() {
+    fn runs_matches_and_far_matches_round_trip() {
         round_trip(&[7; 1000]);
         round_trip(&(0..5000u32).map(|i| (i % 251) as u8).collect::<Vec<_>>());
         let mut noise = 1u32;

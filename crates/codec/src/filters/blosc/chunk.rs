@@ -1,5 +1,5 @@
-//! Decoding the chunk that both versions of Blosc share: a header, a table of block starts, and the
-//! blocks. A block is one or, one a byte of the element, several compressed streams.
+//! Decodes the chunk format that both versions of Blosc share: a header, a table of block offsets,
+//! and the blocks. A block is one compressed stream, or one for each byte of an element.
 
 use super::inner::Inner;
 use crate::error::{CodecError, Result};
@@ -8,14 +8,16 @@ use crate::filters::shuffle::unshuffle;
 use crate::filters::{sized, wrong_size};
 
 pub(super) const HEADER: usize = 16;
-/// Blosc2's header, which names its filters one by one.
+/// The size of Blosc2's header, which lists its filters.
 pub(super) const LONG_HEADER: usize = 32;
-/// The newest format versions known of either library.
+/// The newest format version of Blosc1.
 pub(super) const VERSION_1: u8 = 2;
+/// The format version of Blosc2 that is written.
 pub(super) const VERSION_2: u8 = 5;
+/// The newest format version of Blosc2.
 const VERSION_2_LAST: u8 = 6;
 pub(super) const FILTERS: usize = 6;
-/// Where Blosc1 splits blocks into streams.
+/// The limits within which Blosc1 splits a block into streams.
 pub(super) const MAX_STREAMS: usize = 16;
 pub(super) const MIN_STREAM: usize = 128;
 
@@ -29,7 +31,7 @@ pub(super) mod flag {
     pub(in crate::filters::blosc) const LONG: u8 = SHUFFLE | BIT_SHUFFLE;
 }
 
-/// Blosc2's numbers of filters.
+/// Blosc2's filter identifiers.
 pub(super) mod filter {
     pub(in crate::filters::blosc) const NONE: u8 = 0;
     pub(in crate::filters::blosc) const SHUFFLE: u8 = 1;
@@ -44,24 +46,25 @@ pub(in crate::filters) enum Version {
     Two,
 }
 
-/// One step from the compressed bytes of a block back to its elements.
+/// A filter to undo in a decompressed block.
 #[derive(Clone, Copy)]
 enum Undo {
-    /// By groups of this many bytes.
+    /// Of elements of this many bytes.
     Shuffle(usize),
     BitShuffle,
 }
 
 enum Body<'a> {
     Stored(&'a [u8]),
-    /// One value over and over.
+    /// A repeated special value of this many bytes.
     Repeated([u8; 8], usize),
+    /// A repeated value that the chunk stores.
     RepeatedValue(&'a [u8]),
-    /// Where each block starts in the chunk.
+    /// The offset of each block in the chunk.
     Blocks(&'a [[u8; 4]]),
 }
 
-/// A parsed header. Nothing of the body is checked yet but the size of its table.
+/// A parsed header. Of the body, only the size of its table is checked yet.
 pub(in crate::filters) struct Chunk<'a> {
     name: &'static str,
     bytes: &'a [u8],
@@ -76,7 +79,7 @@ pub(in crate::filters) struct Chunk<'a> {
     body: Body<'a>,
 }
 
-/// Memory that lives from block to block.
+/// Memory reused from block to block.
 #[derive(Default)]
 pub(in crate::filters) struct Scratch {
     first: Vec<u8>,
@@ -97,21 +100,21 @@ impl<'a> Chunk<'a> {
         };
         let (Some(len), Some(block_len), Some(size)) = (field(4), field(8), field(12)) else {
             return Err(error(
-                "the chunk's header is cut or has negative sizes".into(),
+                "the chunk's header is truncated or has negative sizes".into(),
             ));
         };
         if !matches!(version, VERSION_1 | 4..=VERSION_2_LAST) {
-            return Err(error(format!("chunk format {version}")));
+            return Err(error(format!("chunk format {version} is not supported")));
         }
         let long = flags & flag::LONG == flag::LONG && version > VERSION_1;
         let header = if long { LONG_HEADER } else { HEADER };
         let bytes = bytes
             .get(..size)
             .filter(|bytes| bytes.len() >= header)
-            .ok_or_else(|| error(format!("the chunk claims {size} stored bytes")))?;
+            .ok_or_else(|| error(format!("the chunk claims to have {size} stored bytes")))?;
         if typesize == 0 || (len > 0 && block_len == 0) {
             return Err(error(format!(
-                "elements of {typesize} bytes, blocks of {block_len}"
+                "elements of {typesize} bytes in blocks of {block_len} are invalid"
             )));
         }
         let mut chunk = Chunk {
@@ -134,7 +137,7 @@ impl<'a> Chunk<'a> {
             if flags & flag::LONG == flag::LONG
                 || (version == VERSION_1 && flags & flag::DELTA != 0)
             {
-                return Err(error(format!("flags {flags:#04x}")));
+                return Err(error(format!("flags {flags:#04x} are not supported")));
             }
             chunk.delta = flags & flag::DELTA != 0;
             if flags & flag::SHUFFLE != 0 {
@@ -164,13 +167,17 @@ impl<'a> Chunk<'a> {
                 .as_chunks::<4>()
                 .0
                 .get(..blocks)
-                .ok_or_else(|| error(format!("no room for the starts of {blocks} blocks")))?;
+                .ok_or_else(|| {
+                    error(format!(
+                        "the chunk is too short for the offsets of {blocks} blocks"
+                    ))
+                })?;
             chunk.body = Body::Blocks(starts);
         }
         Ok(chunk)
     }
 
-    /// A chunk that is not stored, only the number of its special value and its size.
+    /// A chunk of which only its size and the number of its special value are stored.
     pub(in crate::filters) fn unstored(
         name: &'static str,
         special: u8,
@@ -213,7 +220,7 @@ impl<'a> Chunk<'a> {
             return Err(self.error("blocks of variable length are not supported"));
         }
         if self.version == VERSION_2_LAST && flags2 != 0 {
-            return Err(self.error(format!("flags {flags2:#04x}")));
+            return Err(self.error(format!("flags {flags2:#04x} are not supported")));
         }
         for (filter, meta) in filters.iter().zip(meta) {
             match *filter {
@@ -221,7 +228,7 @@ impl<'a> Chunk<'a> {
                 filter::SHUFFLE if *meta == 0 => self.undo.push(Undo::Shuffle(self.typesize)),
                 filter::SHUFFLE => self.undo.push(Undo::Shuffle((*meta).into())),
                 filter::BIT_SHUFFLE => self.undo.push(Undo::BitShuffle),
-                // It refers to finished elements, so nothing may be left to undo after it.
+                // Delta refers to decoded elements, so no other filter may be undone after it.
                 filter::DELTA if self.undo.is_empty() && !self.delta => self.delta = true,
                 filter::DELTA => return Err(self.error("delta is not the first filter")),
                 other => {
@@ -233,17 +240,20 @@ impl<'a> Chunk<'a> {
         Ok(flags >> 4 & 7)
     }
 
-    /// A body that is not there: one value stands for all.
+    /// The body of a chunk that repeats a special value.
     fn special(&self, number: u8) -> Result<Body<'a>> {
         let repeated = |value: [u8; 8], size: usize| {
             if self.len.is_multiple_of(size) {
                 Ok(Body::Repeated(value, size))
             } else {
-                Err(self.error(format!("{} bytes of elements of {size}", self.len)))
+                Err(self.error(format!(
+                    "{} bytes are not a whole number of elements of {size} bytes",
+                    self.len
+                )))
             }
         };
         match (number, self.typesize) {
-            // What was never written may be anything; zeros, so that results are repeatable.
+            // Uninitialized values may be anything; zeros make results reproducible.
             (1 | 4, _) => repeated([0; 8], 1),
             (2, 4) => repeated(u64::from(f32::NAN.to_bits()).to_le_bytes(), 4),
             (2, 8) => repeated(f64::NAN.to_bits().to_le_bytes(), 8),
@@ -255,7 +265,7 @@ impl<'a> Chunk<'a> {
                 }
                 Ok(Body::RepeatedValue(value))
             }
-            _ => Err(self.error(format!("special value {number}"))),
+            _ => Err(self.error(format!("special value {number} is unknown"))),
         }
     }
 
@@ -289,7 +299,7 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// Whether blocks are differences from the first one, which is then to be decoded first.
+    /// Whether blocks are differences from the first one, which must then be decoded first.
     pub(in crate::filters) fn needs_first_block(&self) -> bool {
         self.delta && matches!(self.body, Body::Blocks(_))
     }
@@ -313,8 +323,8 @@ impl<'a> Chunk<'a> {
         Ok(())
     }
 
-    /// Decodes block `index` into `output`, which has its size. `first` is the decoded first block
-    /// where that is needed.
+    /// Decodes block `index` into `output`, which has the block's size. `first` is the decoded first
+    /// block if [`Self::needs_first_block`]; decoding the first block itself ignores it.
     pub(in crate::filters) fn decode_block(
         &self,
         index: usize,
@@ -368,7 +378,7 @@ impl<'a> Chunk<'a> {
         Ok(())
     }
 
-    /// Whether the block of this size comes in one stream a byte of the element.
+    /// Whether a block of this size is split into one stream for each byte of an element.
     fn is_split(&self, len: usize) -> bool {
         let full = len == self.block_len;
         let old = self.version <= VERSION_1;
@@ -403,7 +413,7 @@ impl<'a> Chunk<'a> {
                         self.inner.decompress(self.name, packed, stream)?;
                     }
                 }
-                // A run of one byte: the byte is the size's negative, a token follows.
+                // A run of one byte, whose value is the negated size. A token follows.
                 Err(_) => {
                     let (token, after) = rest.split_first().ok_or_else(damaged)?;
                     rest = after;
@@ -433,8 +443,8 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// Elements are combined by exclusive or: in the first block with the element before, in the
-    /// others with the element at the same place of the first block.
+    /// Combines elements by exclusive or: in the first block with the preceding element, in the
+    /// others with the element at the same offset of the first block.
     fn undo_delta(&self, index: usize, first: &[u8], output: &mut [u8]) {
         let size = delta_size(self.typesize);
         let whole = output.len() / size * size;
@@ -450,7 +460,7 @@ impl<'a> Chunk<'a> {
     }
 }
 
-/// The bytes that delta takes for an element.
+/// The element size that delta uses.
 pub(super) fn delta_size(typesize: usize) -> usize {
     match typesize {
         2 | 4 | 8 => typesize,
@@ -459,8 +469,8 @@ pub(super) fn delta_size(typesize: usize) -> usize {
     }
 }
 
-/// How many of a block's bytes a bit shuffle moves: whole groups of eight elements, in Blosc1 all
-/// or none.
+/// How many bytes of a block a bit shuffle moves: those of whole groups of eight elements; in
+/// Blosc1, all or none.
 pub(super) fn bit_shuffled(version: Version, element: usize, len: usize) -> usize {
     let count = len / element;
     match version {
@@ -469,7 +479,7 @@ pub(super) fn bit_shuffled(version: Version, element: usize, len: usize) -> usiz
     }
 }
 
-/// Fills `output`, which starts `offset` bytes after the start of a repetition.
+/// Fills `output` with repetitions of `value`, from `offset` bytes after the first repetition's start.
 fn repeat(value: &[u8], offset: usize, output: &mut [u8]) {
     if let [byte] = value {
         output.fill(*byte);

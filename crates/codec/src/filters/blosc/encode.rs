@@ -1,4 +1,4 @@
-//! Encoding a chunk.
+//! Encodes a chunk.
 
 use super::chunk::{
     FILTERS, HEADER, LONG_HEADER, MAX_STREAMS, MIN_STREAM, VERSION_1, VERSION_2, Version,
@@ -22,16 +22,16 @@ pub(in crate::filters) enum Shuffle {
 pub(in crate::filters) struct Settings {
     pub(in crate::filters) version: Version,
     pub(in crate::filters) typesize: u32,
-    /// 0 to 9; 0 stores.
+    /// 0 to 9; 0 stores the chunk uncompressed.
     pub(in crate::filters) level: u32,
     pub(in crate::filters) shuffle: Shuffle,
     pub(super) inner: Inner,
-    /// The number that the client data give the compressor.
+    /// The compressor's number in the client data.
     pub(in crate::filters) compressor: u8,
 }
 
 impl Settings {
-    /// Larger elements are treated as bytes, as Blosc does.
+    /// The bytes of an element. Elements of over 255 bytes are treated as bytes, as Blosc does.
     pub(in crate::filters) fn element(&self) -> usize {
         match self.typesize {
             size @ 1..=255 => size as usize,
@@ -39,7 +39,7 @@ impl Settings {
         }
     }
 
-    /// A block fits the second-level cache; strong compressors gain from larger ones.
+    /// The bytes of a block, which fits the L2 cache; strong compressors gain from larger ones.
     pub(in crate::filters) fn block_len(&self, len: usize) -> usize {
         let wanted = match self.inner {
             Inner::BloscLz | Inner::Lz4 => 128 << 10,
@@ -81,7 +81,7 @@ impl Settings {
         header
     }
 
-    /// As Blosc2's headers list them.
+    /// The filters as Blosc2's headers list them.
     pub(in crate::filters) fn filters(&self) -> [u8; FILTERS] {
         let last = match self.shuffle {
             Shuffle::None => filter::NONE,
@@ -93,7 +93,7 @@ impl Settings {
     }
 }
 
-/// Appends one chunk to `output`; stored, where compressing it does not pay.
+/// Appends one chunk to `output`, uncompressed if compression does not shrink it.
 pub(in crate::filters) fn encode(
     name: &'static str,
     settings: &Settings,
@@ -103,7 +103,7 @@ pub(in crate::filters) fn encode(
     let len = u32::try_from(input.len())
         .ok()
         .filter(|len| *len <= i32::MAX as u32 - LONG_HEADER as u32)
-        .ok_or_else(|| CodecError::new(name, "a chunk of 2 GiB or more"))?;
+        .ok_or_else(|| CodecError::new(name, "the chunk has 2 GiB or more"))?;
     let block_len = settings.block_len(input.len());
     let origin = output.len();
     if settings.level > 0 && len > 0 {
@@ -125,7 +125,7 @@ pub(in crate::filters) fn encode(
     Ok(())
 }
 
-/// The stored size comes last in the header's numbers, once it is known.
+/// Writes the stored size into the header.
 fn set_size(output: &mut [u8], origin: usize) {
     let size = (output.len() - origin) as u32;
     output[origin + 12..origin + 16].copy_from_slice(&size.to_le_bytes());
@@ -177,8 +177,8 @@ fn encode_blocks(
     Ok(())
 }
 
-/// Combines elements by exclusive or, as [`Chunk`](super::chunk::Chunk) undoes it. `first` is the
-/// first block, for that one itself nothing.
+/// Combines elements by exclusive or; [`Chunk`](super::chunk::Chunk) undoes it. `first` is the first
+/// block, or `None` if `block` is the first.
 fn delta(typesize: usize, first: Option<&[u8]>, block: &[u8], to: &mut [u8]) {
     let size = delta_size(typesize);
     let whole = block.len() / size * size;

@@ -7,14 +7,15 @@ use crate::filters::{Codec, deflate::Deflate, lz4, zstd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inner {
     BloscLz,
-    /// Also what LZ4HC writes.
+    /// Also decodes LZ4HC.
     Lz4,
     Zlib,
     Zstd,
 }
 
 impl Inner {
-    /// From the number in a chunk's header, which several compressors share; else what it is.
+    /// The compressor with this format number in a chunk's header, which compressors can share; or
+    /// the name of one that is not supported.
     pub(super) fn from_format(format: u8) -> std::result::Result<Self, &'static str> {
         match format {
             0 => Ok(Inner::BloscLz),
@@ -36,7 +37,7 @@ impl Inner {
         }
     }
 
-    /// From the compressor's number in the client data; else what it is.
+    /// The compressor with this number in the client data, or the name of one that is not supported.
     pub(super) fn from_compressor(number: u32) -> std::result::Result<Self, &'static str> {
         match number {
             0 => Ok(Inner::BloscLz),
@@ -66,8 +67,8 @@ impl Inner {
         }
     }
 
-    /// Appends `input` compressed, or as it is where that is shorter, behind its size (four bytes,
-    /// little-endian). `level` is Blosc's, 1 to 9.
+    /// Appends the stored size (four bytes, little-endian) and `input`, compressed if that is
+    /// shorter. `level` is Blosc's, 1 to 9.
     pub(super) fn compress(
         self,
         name: &'static str,
@@ -93,7 +94,7 @@ impl Inner {
             }
             Inner::Zstd => {
                 output.resize(body, 0);
-                // Blosc's levels are spread over those that need no huge tables.
+                // Maps Blosc's levels to those of Zstd that need no huge tables.
                 zstd::compress(name, level.cast_signed() * 2 - 1, input, output)?;
             }
         }

@@ -9,7 +9,7 @@ mod inner;
 use self::chunk::{Chunk, Version};
 use self::encode::{Settings, Shuffle};
 use self::inner::Inner;
-use super::{Codec, room};
+use super::{Codec, append_zeros};
 use crate::error::{CodecError, Result};
 
 pub(crate) struct Blosc;
@@ -21,7 +21,7 @@ fn error(cause: impl Into<String>) -> CodecError {
 }
 
 /// The client data: filter version, format version, element size, chunk size, level, shuffle,
-/// compressor. What is missing at the end has a default.
+/// compressor. Missing values at the end have defaults.
 pub(in crate::filters) fn settings(
     name: &'static str,
     version: Version,
@@ -76,7 +76,7 @@ impl Codec for Blosc {
         limit: usize,
     ) -> Result<()> {
         let chunk = parse(input)?;
-        chunk.decode_into(room(NAME, output, chunk.len(), limit)?)
+        chunk.decode_into(append_zeros(NAME, output, chunk.len(), limit)?)
     }
 
     fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {

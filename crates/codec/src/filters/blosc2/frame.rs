@@ -1,16 +1,16 @@
 //! The contiguous frame: a header in MessagePack, chunks, a chunk of their offsets, a trailer.
 //!
-//! The header's fields stand at fixed places, big-endian, up to the metadata: a map of names to
-//! places in the header.
+//! Up to the metadata, the header's fields are big-endian numbers at fixed offsets. The metadata are
+//! a map of names to offsets in the header.
 
 use super::{NAME, error};
 use crate::error::Result;
+use crate::filters::append_zeros;
 use crate::filters::blosc::chunk::Chunk;
 use crate::filters::blosc::encode::Settings;
-use crate::filters::room;
 
 const MAGIC: &[u8] = b"b2frame\0";
-/// Places in the header.
+/// Offsets in the header.
 mod at {
     pub(super) const MAGIC: usize = 2;
     pub(super) const HEADER_LEN: usize = 11;
@@ -26,11 +26,11 @@ mod at {
 }
 /// The newest format version known.
 const VERSION: u8 = 3;
-/// What this module writes: readers of all ages know it.
+/// The format version that this module writes, for old readers.
 const WRITTEN_VERSION: u8 = 2;
 const OFFSETS_OF_64_BITS: u8 = 0x10;
 const VARIABLE_BLOCKS: u8 = 0x80;
-/// The highest byte of an offset: this bit says that the chunk is not stored.
+/// The bit of an offset which says that the chunk has a special value and is not stored.
 const SPECIAL: u64 = 0x80 << 56;
 
 pub(super) struct Frame<'a> {
@@ -45,7 +45,7 @@ pub(super) struct Frame<'a> {
     typesize: usize,
 }
 
-/// Reads MessagePack front to back.
+/// Reads MessagePack sequentially.
 pub(super) struct Cursor<'a>(pub(super) &'a [u8]);
 
 impl<'a> Cursor<'a> {
@@ -62,7 +62,7 @@ impl<'a> Cursor<'a> {
         Ok(self.take(1)?[0])
     }
 
-    /// A number of `size` bytes behind its `marker`.
+    /// A number of `size` bytes after its `marker`.
     pub(super) fn number(&mut self, marker: u8, size: usize) -> Result<usize> {
         if self.byte()? != marker {
             return Err(error("the frame's metadata are damaged"));
@@ -83,10 +83,10 @@ impl<'a> Frame<'a> {
         let header = input
             .get(..at::METADATA)
             .filter(|header| header[at::MAGIC..].starts_with(MAGIC))
-            .ok_or_else(|| error("the stored chunk is no Blosc2 frame"))?;
+            .ok_or_else(|| error("the stored chunk is not a Blosc2 frame"))?;
         let flags = header[at::FLAGS];
         if flags & 0x0f > VERSION || flags & 0x30 != OFFSETS_OF_64_BITS {
-            return Err(error(format!("frame format {flags:#04x}")));
+            return Err(error(format!("frame format {flags:#04x} is not supported")));
         }
         if flags & VARIABLE_BLOCKS != 0 {
             return Err(error("blocks of variable length are not supported"));
@@ -95,9 +95,12 @@ impl<'a> Frame<'a> {
             return Err(error("a sparse frame is not supported"));
         }
         let len = big_endian(&header[at::FRAME_LEN..][..8])?;
-        let bytes = input
-            .get(..len)
-            .ok_or_else(|| error(format!("the frame claims {len} bytes")))?;
+        let bytes = input.get(..len).ok_or_else(|| {
+            error(format!(
+                "the frame claims {len} bytes, but {} are stored",
+                input.len()
+            ))
+        })?;
         let frame = Frame {
             bytes,
             header_len: big_endian(&header[at::HEADER_LEN..][..4])?,
@@ -141,7 +144,7 @@ impl<'a> Frame<'a> {
         Ok(None)
     }
 
-    /// Where the chunks are, at most `limit` of them.
+    /// The offsets of the chunks, at most `limit`.
     pub(super) fn offsets(&self, limit: usize) -> Result<Vec<u64>> {
         let index = self
             .header_len
@@ -150,7 +153,7 @@ impl<'a> Frame<'a> {
             .ok_or_else(|| error("the frame's chunks reach past its end"))?;
         let index = Chunk::parse(NAME, index)?;
         let mut bytes = Vec::new();
-        index.decode_into(room(
+        index.decode_into(append_zeros(
             NAME,
             &mut bytes,
             index.len(),
@@ -158,7 +161,7 @@ impl<'a> Frame<'a> {
         )?)?;
         let (offsets, rest) = bytes.as_chunks::<8>();
         if !rest.is_empty() {
-            return Err(error("the frame's offsets are cut"));
+            return Err(error("the frame's offsets are truncated"));
         }
         Ok(offsets
             .iter()
@@ -186,7 +189,7 @@ impl<'a> Frame<'a> {
 /// Appends a frame of one chunk, which decodes to `len` bytes.
 pub(super) fn write(settings: &Settings, len: usize, chunk: &[u8], output: &mut Vec<u8>) {
     let start = output.len();
-    // Numbers of MessagePack: a marker, then big-endian bytes.
+    // A MessagePack number is a marker and big-endian bytes.
     let int32 = |value: usize| [&[0xd2][..], &(value as u32).to_be_bytes()].concat();
     let int64 = |value: usize| [&[0xd3][..], &(value as u64).to_be_bytes()].concat();
     let no_metadata = [0x93, 0xcd, 0, 6, 0xde, 0, 0, 0xdc, 0, 0];
@@ -198,9 +201,9 @@ pub(super) fn write(settings: &Settings, len: usize, chunk: &[u8], output: &mut 
     let frame_len = output.len();
     output.extend_from_slice(&[0; 8]);
     let codec = (settings.level as u8) << 4 | settings.compressor;
-    let split_as_before = 3;
+    let forward_compatible_split = 3;
     output.extend_from_slice(&[0xa4, WRITTEN_VERSION | OFFSETS_OF_64_BITS, 0]);
-    output.extend_from_slice(&[codec, split_as_before]);
+    output.extend_from_slice(&[codec, forward_compatible_split]);
     output.extend_from_slice(&int64(len));
     output.extend_from_slice(&int64(chunk.len()));
     output.extend_from_slice(&int32(settings.element()));
@@ -217,7 +220,7 @@ pub(super) fn write(settings: &Settings, len: usize, chunk: &[u8], output: &mut 
     output.extend_from_slice(&no_metadata);
 
     output.extend_from_slice(chunk);
-    // The only offset is 0: a chunk that repeats zero.
+    // The chunk of offsets: the only offset, 0, as a repeated value.
     output.extend_from_slice(&[5, 1, 0x15, 8, 8, 0, 0, 0, 8, 0, 0, 0, 32, 0, 0, 0]);
     output.extend_from_slice(&[0; 15]);
     output.push(1 << 4);

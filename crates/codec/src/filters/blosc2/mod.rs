@@ -6,7 +6,7 @@ mod ndim;
 
 use super::blosc::chunk::{Chunk, Version};
 use super::blosc::{encode, settings};
-use super::{Codec, room, wrong_size};
+use super::{Codec, append_zeros, wrong_size};
 use crate::error::{CodecError, Result};
 
 use self::frame::Frame;
@@ -20,7 +20,7 @@ fn error(cause: impl Into<String>) -> CodecError {
     CodecError::new(NAME, cause)
 }
 
-/// What a frame's elements are.
+/// The contents of a frame.
 enum Content<'a> {
     Plain(Chunk<'a>),
     Array(Array, Frame<'a>),
@@ -35,9 +35,9 @@ impl<'a> Content<'a> {
                 frame,
             ));
         }
-        // HDF5's filter reads the first chunk and no other.
+        // HDF5's filter reads only the first chunk.
         let [offset] = frame.offsets(1)?[..] else {
-            return Err(error("the frame has more or less than one chunk"));
+            return Err(error("the frame does not have exactly one chunk"));
         };
         Ok(Content::Plain(frame.chunk(offset)?))
     }
@@ -70,7 +70,7 @@ impl Codec for Blosc2 {
         limit: usize,
     ) -> Result<()> {
         let content = Content::parse(input)?;
-        content.decode_into(room(NAME, output, content.bytes()?, limit)?)
+        content.decode_into(append_zeros(NAME, output, content.bytes()?, limit)?)
     }
 
     fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
@@ -81,11 +81,11 @@ impl Codec for Blosc2 {
         content.decode_into(output)
     }
 
-    /// Always a plain frame, which readers accept for any number of dimensions.
     fn must_shrink(&self) -> bool {
         true
     }
 
+    /// Writes a plain frame, which readers accept for any number of dimensions.
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {
         if input.is_empty() {
             return Err(error("an empty chunk has no frame"));

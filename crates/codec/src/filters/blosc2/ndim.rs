@@ -1,5 +1,5 @@
-//! The `b2nd` array: its shape is cut into chunks, a chunk into blocks, each a box of elements with
-//! the last axis fastest. Boxes at the far edges are stored whole, with elements that do not count.
+//! The `b2nd` array: its shape is divided into chunks and a chunk into blocks, each a box of elements
+//! in C order. Boxes that reach past an edge are stored whole, with padding.
 
 use super::frame::{Cursor, Frame};
 use super::{NAME, error};
@@ -7,13 +7,13 @@ use crate::error::Result;
 use crate::filters::blosc::chunk::{Chunk, Scratch};
 use crate::filters::{sized, wrong_size};
 
-/// MessagePack's short arrays end there, and HDF5's filter well before.
+/// The most axes that a short array of MessagePack holds. HDF5's filter supports fewer.
 const MAX_AXES: usize = 15;
-/// How much larger than the array a block may be where it reaches past its edges.
+/// Bytes by which a block may exceed the array, since it may reach past the edges.
 const MAX_EXCESS: usize = 1 << 16;
-/// How many times the array's size all its blocks may have together: half of an axis can be filling,
-/// but hostile metadata could ask for far more.
-const MAX_FILLING: usize = 64;
+/// The largest ratio of all blocks' size to the array's: half of an axis can be padding, but hostile
+/// metadata could ask for far more.
+const MAX_PADDING: usize = 64;
 
 pub(super) struct Array {
     typesize: usize,
@@ -81,7 +81,7 @@ impl Array {
             work: output
                 .len()
                 .saturating_add(MAX_EXCESS)
-                .saturating_mul(MAX_FILLING),
+                .saturating_mul(MAX_PADDING),
             ..Buffers::default()
         };
         let mut place = vec![0; grid.len()];
@@ -93,8 +93,8 @@ impl Array {
         Ok(())
     }
 
-    /// The part of a box at `origin` that lies inside the array, and inside its chunk, which ends
-    /// at `end`.
+    /// The size of the part of a box at `origin` that lies inside the array and inside its chunk,
+    /// which ends at `end`.
     fn visible(&self, origin: &[usize], size: &[usize], end: &[usize]) -> Vec<usize> {
         (0..origin.len())
             .map(|axis| {
@@ -104,7 +104,7 @@ impl Array {
             .collect()
     }
 
-    /// Copies what is visible of a box, row by row.
+    /// Copies the visible part of a box, row by row.
     fn scatter(
         &self,
         from: &[u8],
@@ -136,7 +136,7 @@ impl Array {
     }
 }
 
-/// Memory that lives from block to block.
+/// Memory reused from block to block.
 #[derive(Default)]
 struct Buffers {
     /// Bytes that may still be decoded.
@@ -172,13 +172,13 @@ impl Buffers {
             )));
         }
         let end = sums(origin, &array.chunk);
-        // Blocks wholly outside the array are skipped, along whole axes at once.
+        // Blocks wholly outside the array are skipped.
         let inside = array.visible(origin, &array.chunk, &end);
         let inside = quotients(&inside, &array.block);
         self.work = product(&inside)
             .and_then(|count| count.checked_mul(block_len))
             .and_then(|work| self.work.checked_sub(work))
-            .ok_or_else(|| error("the b2nd array has more filling than elements"))?;
+            .ok_or_else(|| error("the b2nd array has too much padding"))?;
         let Buffers {
             work: _,
             first,
@@ -232,7 +232,7 @@ fn sums(left: &[usize], right: &[usize]) -> Vec<usize> {
         .collect()
 }
 
-/// Moves to the next place of a grid, last axis fastest; whether there is one.
+/// Advances to the next index of a grid, in C order. Returns false after the last.
 fn advance(place: &mut [usize], grid: &[usize]) -> bool {
     for (at, count) in place.iter_mut().zip(grid).rev() {
         *at += 1;

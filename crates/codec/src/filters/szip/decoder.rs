@@ -1,13 +1,13 @@
-//! From the bit stream to samples.
+//! Decodes the bit stream to samples.
 
 use super::{Parameters, difference, error};
 use crate::error::{CodecError, Result};
 use crate::filters::bits::BitReader;
 
-/// A run of this many zero blocks means: all blocks up to the end of the segment.
+/// The run length that stands for all zero blocks up to the end of the segment.
 const REST_OF_SEGMENT: usize = 5;
 pub(super) const SEGMENT: usize = 64;
-/// The largest pair code of the second extension option: pairs sum up to 12.
+/// The largest pair code of the second extension option: the sum of a pair is at most 12.
 const MAX_PAIR: u32 = 90;
 
 /// Decodes as many samples as `output` holds.
@@ -26,7 +26,8 @@ fn short() -> CodecError {
     error("the bit stream ends early")
 }
 
-/// Decodes blocks until `wanted` samples are there; the rest of the last scanline may be missing.
+/// Decodes blocks until `wanted` samples are decoded; the stream may lack the rest of the last
+/// scanline.
 fn decode_scanline(
     parameters: &Parameters,
     reader: &mut BitReader,
@@ -42,7 +43,7 @@ fn decode_scanline(
         let low_entropy = id == 0;
         let pairs = low_entropy && reader.take(1).ok_or_else(short)? == 1;
 
-        // The first sample of a scanline of differences stands for itself.
+        // The first sample of a scanline of differences is a reference, stored as it is.
         let reference = usize::from(block == 0 && parameters.differences);
         if reference == 1 && id != last_id {
             samples[0] = reader.take(parameters.bits).ok_or_else(short)? as u32;
@@ -81,7 +82,7 @@ fn decode_scanline(
     Ok(())
 }
 
-/// How many blocks from `block` on are all zero.
+/// Takes the number of zero blocks from `block` on.
 fn zero_blocks(parameters: &Parameters, reader: &mut BitReader, block: usize) -> Result<usize> {
     let left = parameters.blocks - block;
     let code = reader.take_unary().ok_or_else(short)? as usize + 1;
@@ -96,12 +97,12 @@ fn zero_blocks(parameters: &Parameters, reader: &mut BitReader, block: usize) ->
     Ok(run)
 }
 
-/// Pairs of samples with a sum `s` up to 12, in one number: `s(s+1)/2` plus the second sample.
+/// Decodes pairs of samples. A pair with the sum `s` has the code `s(s+1)/2` plus the second sample.
 fn decode_pairs(reader: &mut BitReader, block: &mut [u32], reference: usize) -> Result<()> {
     for (index, pair) in block.chunks_exact_mut(2).enumerate() {
         let code = reader.take_unary().ok_or_else(short)?;
         if code > MAX_PAIR {
-            return Err(error(format!("{code} is no pair of samples")));
+            return Err(error(format!("{code} is not the code of a pair")));
         }
         let mut sum = 0;
         while (sum + 1) * (sum + 2) / 2 <= code {

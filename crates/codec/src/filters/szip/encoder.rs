@@ -1,4 +1,4 @@
-//! From samples to the bit stream: for each block the shortest of all codings.
+//! Encodes samples to the bit stream, each block in its shortest coding.
 
 use super::decoder::SEGMENT;
 use super::{Parameters, difference, error};
@@ -19,8 +19,7 @@ pub(super) fn encode(parameters: &Parameters, input: &[u8], output: &mut Vec<u8>
     Ok(())
 }
 
-/// Reads the samples and fills up the last block, and the last scanline, so that what is filled
-/// costs nothing.
+/// Loads a scanline and pads it with zeros, which have the shortest code.
 fn load_scanline(parameters: &Parameters, line: &[u8], samples: &mut [u32]) -> Result<()> {
     let present = line.len() / parameters.sample;
     parameters.load(line, samples);
@@ -85,7 +84,7 @@ fn put_zero_blocks(
 ) {
     writer.put(0, parameters.id_bits() + 1);
     put_reference(parameters, reference, writer);
-    // Five means the rest of the segment, so that counts from five on shift by one.
+    // Five stands for the rest of the segment, so the codes of higher counts are shifted by one.
     writer.put_unary(match count {
         1..=4 => count - 1,
         _ if to_segment_end => 4,
@@ -105,7 +104,7 @@ fn pair_code(first: u32, second: u32) -> Option<u32> {
     (sum <= MAX_PAIR_SUM).then(|| sum * (sum + 1) / 2 + second)
 }
 
-/// The pairs of a block; a reference sample leaves its place in the first one to a zero.
+/// The codes of a block's pairs. A zero takes the place of a reference sample in the first pair.
 fn pairs(reference: Option<u32>, coded: &[u32]) -> impl Iterator<Item = Option<u32>> {
     let (head, rest) = coded.split_at(usize::from(reference.is_some()));
     let first = head.first().map(|second| pair_code(0, *second));

@@ -1,15 +1,14 @@
 //! Szip (filter 4): the extended Rice coding of CCSDS 121.0-B, as HDF5 wraps it.
 //!
-//! Stored: the decoded size (u32, little-endian), then one bit stream. A chunk is cut into
-//! scanlines and each scanline into blocks; the last block of a scanline is filled up. Elements of
-//! 32 and 64 bits are not coded as numbers: all first bytes come first, then all second bytes, and
-//! so on, each byte a sample of 8 bits.
+//! The stored form: the decoded size (u32, little-endian), then one bit stream. A chunk is divided
+//! into scanlines and each scanline into blocks; the last block of a scanline is padded. Elements of
+//! 32 and 64 bits are shuffled first, and each byte is a sample of 8 bits.
 
 mod decoder;
 mod encoder;
 
 use super::shuffle::{shuffle, unshuffle};
-use super::{Codec, room, wrong_size};
+use super::{Codec, append_zeros, wrong_size};
 use crate::error::{CodecError, Result};
 
 pub(crate) struct Szip;
@@ -27,9 +26,9 @@ fn error(cause: impl Into<String>) -> CodecError {
     CodecError::new(NAME, cause)
 }
 
-/// The client data, checked, in the terms of the coder.
+/// The validated client data, in the terms of the coder.
 struct Parameters {
-    /// Samples are differences from their left neighbour.
+    /// Whether samples are differences from their left neighbour.
     differences: bool,
     big_endian: bool,
     /// Bits of a sample: 1 to 24.
@@ -41,7 +40,7 @@ struct Parameters {
     /// Samples in a scanline, and blocks that hold them.
     scanline: usize,
     blocks: usize,
-    /// Bytes of an element whose bytes are stored apart, or 1.
+    /// Bytes of an element if elements are shuffled, or 1.
     planes: usize,
 }
 
@@ -78,7 +77,7 @@ impl Parameters {
         })
     }
 
-    /// Bits that name the coding of a block.
+    /// Bits of the identifier of a block's coding.
     fn id_bits(&self) -> u32 {
         match self.sample {
             1 => 3,
@@ -92,7 +91,7 @@ impl Parameters {
         (1 << self.bits) - 1
     }
 
-    /// Samples of a scanline with its filling.
+    /// Samples of a scanline with its padding.
     fn interval(&self) -> usize {
         self.blocks * self.block
     }
@@ -103,12 +102,12 @@ impl Parameters {
             Ok(())
         } else {
             Err(error(format!(
-                "{bytes} bytes are not whole elements of {unit}"
+                "{bytes} bytes are not a whole number of elements of {unit} bytes"
             )))
         }
     }
 
-    /// Reads samples from memory, one kind of loop for each width and byte order.
+    /// Loads samples from memory, with one loop for each width and byte order.
     fn load(&self, line: &[u8], samples: &mut [u32]) {
         match (self.sample, self.big_endian) {
             (1, _) => load_each(line, samples, |[byte]: &[u8; 1]| u32::from(*byte)),
@@ -142,8 +141,8 @@ fn store_each<const N: usize>(samples: &[u32], line: &mut [u8], store: impl Fn(u
     }
 }
 
-/// How samples hold differences: the non-negative code of a difference is small where the
-/// difference is, and covers exactly the values that the left neighbour leaves possible.
+/// Maps differences to non-negative codes: small differences have small codes, and the codes cover
+/// exactly the values that are possible after the left neighbour.
 mod difference {
     /// The distance from `left` to the nearer end of the range.
     fn reach(left: u32, max: u32) -> u32 {
@@ -162,7 +161,7 @@ mod difference {
         }
     }
 
-    /// Any `code` gives some value: a code from a damaged stream wraps around.
+    /// Every `code` has a value: one from a damaged stream wraps around.
     pub(super) fn value(left: u32, code: u32, max: u32) -> u32 {
         let half = code.div_ceil(2);
         if half <= reach(left, max) {
@@ -200,7 +199,7 @@ impl Codec for Szip {
         limit: usize,
     ) -> Result<()> {
         let (bytes, _) = split_header(input)?;
-        self.decode_into(values, input, room(NAME, output, bytes, limit)?)
+        self.decode_into(values, input, append_zeros(NAME, output, bytes, limit)?)
     }
 
     fn decode_into(&self, values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
@@ -226,7 +225,7 @@ impl Codec for Szip {
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {
         let parameters = Parameters::new(values)?;
         parameters.check_size(input.len())?;
-        let bytes = u32::try_from(input.len()).map_err(|_| error("a chunk of 4 GiB or more"))?;
+        let bytes = u32::try_from(input.len()).map_err(|_| error("the chunk has 4 GiB or more"))?;
         output.extend_from_slice(&bytes.to_le_bytes());
         if parameters.planes == 1 {
             encoder::encode(&parameters, input, output)?;
@@ -235,7 +234,7 @@ impl Codec for Szip {
             shuffle(parameters.planes, input, &mut split);
             encoder::encode(&parameters, &split, output)?;
         }
-        // HDF5 gives its decoder no more room than that.
+        // HDF5's own encoder fails then, too: it has no more output memory.
         if output.len() - HEADER > input.len() {
             return Err(error("the chunk would grow"));
         }
@@ -248,7 +247,7 @@ mod tests {
     use super::difference;
 
     #[test]
-    fn differences_are_codes_of_the_same_range() {
+    fn codes_of_differences_cover_the_range_of_samples() {
         let max = 31;
         for left in 0..=max {
             let mut seen = 0u64;
