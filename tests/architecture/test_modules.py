@@ -20,7 +20,7 @@ Graph = dict[str, dict[str, set[str]]]
 # Circles that stay, with their reason. Each is one idea in several files.
 ALLOWED: dict[str, list[set[str]]] = {
     # The simulated GPU: a device, and the memory, streams, events and modules that live on it.
-    "cudasim": [{"capture", "device", "event", "memory", "module", "region", "stream", "twin"}],
+    "cudasim": [{"capture", "device", "event", "memory", "module", "region", "stream", "kernel"}],
 }
 
 

@@ -1,10 +1,10 @@
-// Types and memory as every kernel here uses them.
+// Types, memory access and warp functions of all kernels.
 //
 // The kernels are compiled twice: by NVRTC for GPUs, and by a C++ compiler for the stand-in driver
-// of the tests, which has its own form of what follows in `twin.h`. So no thread may depend on
-// another one of its launch, except through `add` and within a warp of `WIDTH` lanes, which is 1 in
-// the stand-in; and all memory but `__shared__` is reached by these functions, with addresses
-// aligned to the size of the type.
+// of the tests, which replaces these definitions in `host.h`. So a thread may depend on other
+// threads of its launch only through `add` and within a warp of `WIDTH` lanes, which is 1 in the
+// stand-in. All memory but `__shared__` is accessed by these functions, with addresses aligned to
+// the size of the type.
 #pragma once
 
 using u8 = unsigned char;
@@ -40,18 +40,18 @@ PORTABLE i32 leading_zeros(u64 value) {
     return __clzll(static_cast<i64>(value));
 }
 
-// The bits in opposite order.
+// The bits in reverse order.
 PORTABLE u32 reversed(u32 value) {
     return __brev(value);
 }
 
-// Byte 0 to 3, the lowest one first.
+// Byte `number`, 0 to 3, where byte 0 is the least significant.
 PORTABLE u32 byte_of(u32 value, u32 number) {
     return __byte_perm(value, 0, number | 0x4440);
 }
 
-// Lanes that work together. Those functions that exchange something, and the barrier, are called by
-// all of them at once; after the barrier each sees what the others have stored.
+// Lanes of a warp. All of them must call the functions that exchange values, and the barrier, after
+// which each lane sees what the others have stored.
 constexpr u32 WIDTH = 32;
 
 PORTABLE u32 lane() {
@@ -62,12 +62,12 @@ PORTABLE void warp_barrier() {
     __syncwarp();
 }
 
-// The value that another lane has; its number is taken modulo `WIDTH`.
+// The value of lane `from`, modulo `WIDTH`.
 PORTABLE u32 shuffle(u32 value, u32 from) {
     return __shfl_sync(~0u, value, static_cast<i32>(from));
 }
 
-// A bit for each lane.
+// A mask with a bit for each lane.
 PORTABLE u32 lanes_where(bool condition) {
     return __ballot_sync(~0u, condition);
 }
@@ -81,5 +81,5 @@ PORTABLE u32 ones(u32 value) {
 }
 
 #else
-#include "twin.h"
+#include "host.h"
 #endif

@@ -1,5 +1,5 @@
-//! The memory of one device: a sparse memory file, mapped without access for the pointers that
-//! clients hold and with access for the stand-in itself.
+//! The memory of one device: a sparse memory file, mapped without access for the clients' device
+//! pointers and with access for the stand-in itself.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -10,11 +10,11 @@ use crate::status::{OUT_OF_MEMORY, Result};
 
 pub const PAGE: usize = 4096;
 
-/// Address space per byte of memory. Freed addresses come back only after the whole range was
-/// used once, so that a stale pointer meets nothing.
+/// Address space per byte of memory. Freed addresses are reused only after the whole range was used
+/// once, so that a stale pointer refers to no allocation.
 const SPREAD: usize = 8;
 
-/// Allocations below this start off a page boundary, as the driver's own small ones may.
+/// Allocations below this size start off a page boundary, as small ones of the driver may.
 const SMALL: usize = 1 << 20;
 const SMALL_ALIGNMENT: usize = 256;
 
@@ -28,7 +28,7 @@ pub struct Arena {
     spans: Mutex<Spans>,
 }
 
-/// Address ranges that may not be handed out, by offset, each with the guard page that ends it.
+/// The reserved address ranges by offset, each including a guard page at its end.
 struct Spans {
     taken: BTreeMap<usize, usize>,
     next: usize,
@@ -38,7 +38,7 @@ impl Arena {
     pub fn new(capacity: usize) -> Result<Arena> {
         let capacity = capacity.next_multiple_of(PAGE);
         let extent = capacity.checked_mul(SPREAD).ok_or(OUT_OF_MEMORY)?;
-        // SAFETY: the name is a C string; the descriptor stays open as long as the process.
+        // SAFETY: the name is a C string. The descriptor stays open until the process ends.
         let file = unsafe { libc::memfd_create(c"cudasim".as_ptr(), libc::MFD_CLOEXEC) };
         // SAFETY: only sets the size of the descriptor just made, which touches no memory.
         if file < 0 || unsafe { libc::ftruncate(file, extent as libc::off_t) } != 0 {
@@ -46,7 +46,7 @@ impl Arena {
         }
         let map = |access| {
             let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-            // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+            // SAFETY: a new mapping at an address that the kernel chooses replaces no other.
             let at = unsafe { libc::mmap(std::ptr::null_mut(), extent, access, flags, file, 0) };
             if at == libc::MAP_FAILED {
                 Err(OUT_OF_MEMORY)
@@ -72,7 +72,7 @@ impl Arena {
         self.capacity
     }
 
-    /// Whether an address is one of this device, allocated or not.
+    /// Whether an address belongs to this device, allocated or not.
     pub fn contains(&self, address: usize) -> bool {
         (self.pointers..self.pointers + self.extent).contains(&address)
     }
@@ -81,7 +81,7 @@ impl Arena {
         self.capacity - self.used.load(Ordering::Relaxed)
     }
 
-    /// Counts `size` bytes as used, or fails if the device has not so many left.
+    /// Counts `size` bytes as used. Fails if fewer are free.
     pub fn charge(&self, size: usize) -> Result {
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
@@ -95,7 +95,7 @@ impl Arena {
         self.used.fetch_sub(size, Ordering::Relaxed);
     }
 
-    /// A device address with `size` bytes behind it, at least one page away from any other.
+    /// Reserves `size` bytes of device addresses, followed by at least one guard page.
     pub fn reserve(&self, size: usize) -> Result<usize> {
         let lead = if size < SMALL { SMALL_ALIGNMENT } else { 0 };
         let length = (lead + size).next_multiple_of(PAGE) + PAGE;
@@ -109,7 +109,7 @@ impl Arena {
         Ok(self.pointers + start + lead)
     }
 
-    /// Gives an address of `reserve` back, and the pages that it used.
+    /// Releases a reserved address and the pages behind it.
     pub fn release(&self, address: usize) {
         let start = (address - self.pointers) / PAGE * PAGE;
         let mut spans = self.spans.lock().unwrap();
@@ -118,19 +118,19 @@ impl Arena {
             .remove(&start)
             .expect("released address was reserved");
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: the range lies in the file and no region uses it any more. If the kernel keeps
-        // the pages after all, the next owner finds old bytes instead of poison, no more.
+        // SAFETY: the range lies in the file and no region uses it any more. If the kernel does not
+        // free the pages, the next owner finds old bytes instead of poison, which is harmless.
         unsafe { libc::fallocate(self.file, mode, start as libc::off_t, length as libc::off_t) };
     }
 
-    /// Where the stand-in itself reaches the bytes of a device address.
+    /// The pointer through which the stand-in accesses the bytes of a device address.
     pub fn access(&self, address: usize) -> *mut u8 {
         (address - self.pointers + self.access) as *mut c_void as *mut u8
     }
 }
 
 impl Spans {
-    /// The first free offset of `length` bytes between `from` and `end`.
+    /// The offset of the first free range of `length` bytes between `from` and `end`.
     fn gap(&self, from: usize, end: usize, length: usize) -> Option<usize> {
         let before = self.taken.range(..from).next_back();
         let mut start = before.map_or(from, |(&start, &length)| from.max(start + length));
@@ -149,7 +149,7 @@ mod tests {
     use super::Arena;
 
     #[test]
-    fn freed_addresses_come_back_last() {
+    fn freed_addresses_are_reused_last() {
         let arena = Arena::new(1 << 20).unwrap();
         let first = arena.reserve(100).unwrap();
         arena.release(first);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_device_counts_what_it_has_left() {
+    fn the_device_counts_its_free_memory() {
         let arena = Arena::new(1 << 20).unwrap();
         arena.charge(1 << 19).unwrap();
         assert!(arena.charge((1 << 19) + 1).is_err());

@@ -1,5 +1,5 @@
-//! Captures of streams into graphs: what they forbid other calls, and how these end them. Nothing is
-//! recorded: a stream takes no work while it is captured.
+//! Stream capture: which calls it forbids, and which calls invalidate it. Nothing is recorded: a
+//! captured stream accepts no work.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ pub const STATUS_NONE: i32 = 0;
 const STATUS_ACTIVE: i32 = 1;
 const STATUS_INVALIDATED: i32 = 2;
 
-/// How far a capture, or a thread, goes with others: globally, by thread, or whatever happens.
+/// The least and the greatest `CUstreamCaptureMode`.
 const GLOBAL: i32 = 0;
 const RELAXED: i32 = 2;
 
@@ -32,7 +32,7 @@ thread_local! {
     static MODE: Cell<i32> = const { Cell::new(GLOBAL) };
 }
 
-/// Sets the mode of the calling thread; returns the one before.
+/// Sets the capture mode of the calling thread and returns the previous one.
 pub fn exchange_mode(mode: i32) -> Result<i32> {
     match mode {
         GLOBAL..=RELAXED => Ok(MODE.replace(mode)),
@@ -59,7 +59,7 @@ pub fn begin(stream: Arc<Stream>, mode: i32) -> Result {
     Ok(())
 }
 
-/// Ends the capture of a stream; an error if another call has invalidated it.
+/// Ends the capture of a stream. Fails if another call has invalidated it.
 pub fn end(stream: &Arc<Stream>) -> Result {
     let mut captures = CAPTURES.lock().unwrap();
     let at = captures.iter().position(|c| Arc::ptr_eq(&c.stream, stream));
@@ -69,9 +69,9 @@ pub fn end(stream: &Arc<Stream>) -> Result {
     }
 }
 
-/// The status of a stream. Of the legacy stream, an error while a blocking stream is captured; to
-/// ask ends no capture.
-pub fn ask(stream: &Arc<Stream>) -> Result<i32> {
+/// The capture status of a stream. Fails for the legacy stream while a blocking stream is captured.
+/// Invalidates no capture.
+pub fn query(stream: &Arc<Stream>) -> Result<i32> {
     let is_blocked = CAPTURES.lock().unwrap().iter().any(|c| blocks(c, stream));
     match stream.kind == Kind::Legacy && is_blocked {
         true => Err(STREAM_CAPTURE_IMPLICIT),
@@ -88,13 +88,13 @@ fn status(stream: &Arc<Stream>) -> i32 {
     }
 }
 
-/// Whether a capture keeps the legacy stream of its context from taking work.
+/// Whether a capture forbids work on the legacy stream of its context.
 fn blocks(capture: &Capture, legacy: &Stream) -> bool {
     capture.stream.kind == Kind::Blocking && std::ptr::eq(capture.stream.context, legacy.context)
 }
 
-/// To be called where a stream is used otherwise than by [`ask`]: invalidates captures that do not
-/// go with that.
+/// Must be called by every use of a stream other than [`query`]. Invalidates captures that forbid
+/// the use, and then fails.
 pub fn uses(stream: &Arc<Stream>) -> Result {
     invalidate(STREAM_CAPTURE_UNSUPPORTED, |c| {
         Arc::ptr_eq(&c.stream, stream)
@@ -105,8 +105,8 @@ pub fn uses(stream: &Arc<Stream>) -> Result {
     }
 }
 
-/// To be called by what the driver takes for unsafe during a capture: what allocates, registers,
-/// waits or queries.
+/// Must be called by calls that the driver considers unsafe during a capture: those that allocate,
+/// register, wait or query.
 pub fn unsafe_call() -> Result {
     let (mode, here) = (MODE.get(), thread::current().id());
     invalidate(STREAM_CAPTURE_UNSUPPORTED, |c| {

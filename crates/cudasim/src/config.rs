@@ -1,4 +1,4 @@
-//! What the environment says. Read again at each use, so that a test can change it.
+//! Environment variables, which are read at each use, so that a test can change them.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
@@ -8,7 +8,7 @@
 //! | `CUDASIM_LAUNCH_US` | modelled cost of one operation of a stream | 5 |
 //! | `CUDASIM_CUFILE` | `p2p`, `nvfs`, `posix` or `absent`, fixed while cuFile is open | posix |
 //! | `CUDASIM_FAIL` | calls that fail, see [`crate::failure`] | |
-//! | `CUDASIM_LOG` | 1: say on stderr which calls failed | |
+//! | `CUDASIM_LOG` | 1: log failed calls to stderr | |
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub fn device_memory() -> usize {
         .unwrap_or(DEFAULT)
 }
 
-/// How long a copy of `bytes` occupies its stream.
+/// The time for which a copy of `bytes` occupies its stream.
 pub fn copy_time(bytes: usize) -> Duration {
     let gigabytes_per_second = number("CUDASIM_COPY_GBPS").unwrap_or(20.0);
     let moving = if gigabytes_per_second > 0.0 {

@@ -1,4 +1,4 @@
-//! Copies, fills, and operations on single words: checked in the call, done by the stream.
+//! Copies, fills, and operations on single words. Calls check them; the stream executes them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,54 +11,54 @@ use crate::status::{ILLEGAL_ADDRESS, INVALID_VALUE, Result};
 use crate::stream::Stream;
 use crate::{config, failure};
 
-/// Pageable sources up to this size are staged, so the call returns at once; a larger one makes
-/// the call wait, as the driver does.
+/// Pageable sources up to this size are staged, so that the call returns at once. As in the driver,
+/// a call with a larger one waits.
 const STAGED: usize = 64 << 10;
 
-/// What a call says about its two sides.
+/// The sides that a call declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     HostToDevice,
     DeviceToHost,
     DeviceToDevice,
-    /// Found from the addresses.
+    /// Determined from the addresses.
     Any,
 }
 
-/// Where one side of an operation lies.
-enum Place {
+/// The memory of one side of an operation.
+enum Location {
     Known { region: Arc<Region>, address: usize },
     Pageable(usize),
     Staged(Vec<u8>),
 }
 
-/// Bytes that may be touched as long as the region is held.
+/// Bytes that may be accessed while the region is held.
 struct Bytes<'a> {
     at: *mut u8,
     poisoned: bool,
-    /// Pages of a file, which may be cut off. A GPU goes on reading what it has pinned, but the
-    /// CPU would get SIGBUS.
+    /// Whether they may be pages of a file that is truncated. A GPU can still read pages that it has
+    /// pinned, but the CPU would get SIGBUS.
     may_vanish: bool,
     _held: Option<Use<&'a Region>>,
 }
 
-impl Place {
-    fn locate(context: &Context, address: usize, size: usize) -> Result<Place> {
+impl Location {
+    fn locate(context: &Context, address: usize, size: usize) -> Result<Location> {
         if address == 0 {
             return Err(INVALID_VALUE);
         }
         Ok(match memory::find_range(address, size)? {
-            // Memory that another context pinned for itself is pageable here.
+            // Memory that is pinned only for another context is pageable in this one.
             Some(region) if region.portable || std::ptr::eq(region.context, context) => {
-                Place::Known { region, address }
+                Location::Known { region, address }
             }
-            _ => Place::Pageable(address),
+            _ => Location::Pageable(address),
         })
     }
 
     fn region(&self) -> Option<&Region> {
         match self {
-            Place::Known { region, .. } => Some(region),
+            Location::Known { region, .. } => Some(region),
             _ => None,
         }
     }
@@ -71,19 +71,19 @@ impl Place {
     /// Fails if the memory was freed or unregistered since the call.
     fn bytes(&mut self) -> Result<Bytes<'_>> {
         Ok(match self {
-            Place::Known { region, address } => Bytes {
+            Location::Known { region, address } => Bytes {
                 at: region.access(*address),
                 poisoned: region.kind == Kind::Device,
                 may_vanish: region.read_only,
                 _held: Some(region.enter().ok_or(ILLEGAL_ADDRESS)?),
             },
-            Place::Pageable(address) => Bytes {
+            Location::Pageable(address) => Bytes {
                 at: *address as *mut u8,
                 poisoned: false,
                 may_vanish: false,
                 _held: None,
             },
-            Place::Staged(bytes) => Bytes {
+            Location::Staged(bytes) => Bytes {
                 at: bytes.as_mut_ptr(),
                 poisoned: false,
                 may_vanish: false,
@@ -93,8 +93,8 @@ impl Place {
     }
 }
 
-/// Queues a copy. It is complete on return where the driver promises so: with `wait`, unless both
-/// sides are device memory, and whenever pageable memory cannot be staged.
+/// Queues a copy. It is complete on return if the driver promises so: with `wait`, unless both sides
+/// are device memory, and whenever pageable memory cannot be staged.
 pub fn copy(
     stream: &Arc<Stream>,
     destination: usize,
@@ -106,8 +106,8 @@ pub fn copy(
     if size == 0 {
         return Ok(());
     }
-    let to = Place::locate(stream.context, destination, size)?;
-    let mut from = Place::locate(stream.context, source, size)?;
+    let to = Location::locate(stream.context, destination, size)?;
+    let mut from = Location::locate(stream.context, source, size)?;
     let fits = match direction {
         Direction::HostToDevice => to.region().is_some() && !from.is_device(),
         Direction::DeviceToHost => from.region().is_some() && !to.is_device(),
@@ -119,15 +119,15 @@ pub fn copy(
     }
     failure::check(failure::Kind::Copy)?;
     let mut wait = wait && !(to.is_device() && from.is_device());
-    wait |= matches!(to, Place::Pageable(_));
-    if let Place::Pageable(address) = from {
+    wait |= matches!(to, Location::Pageable(_));
+    if let Location::Pageable(address) = from {
         if size <= STAGED && !wait {
             let mut staged = vec![0u8; size];
-            // SAFETY: the client of the call owns `size` readable bytes there during the call.
+            // SAFETY: by contract of the call, `size` bytes are readable during it.
             unsafe {
                 std::ptr::copy_nonoverlapping(address as *const u8, staged.as_mut_ptr(), size)
             };
-            from = Place::Staged(staged);
+            from = Location::Staged(staged);
         } else {
             wait = true;
         }
@@ -140,12 +140,12 @@ pub fn copy(
     Ok(())
 }
 
-fn execute(mut to: Place, mut from: Place, size: usize) -> Result {
+fn execute(mut to: Location, mut from: Location, size: usize) -> Result {
     failure::check(failure::Kind::CopyExec)?;
     let (to, from) = (to.bytes()?, from.bytes()?);
     let poisoned = to.poisoned != from.poisoned;
     // SAFETY: both ranges were checked against their regions, which are held until the copy is
-    // done; the client keeps pageable memory valid because the call waits for this.
+    // done. Pageable memory stays valid because the call waits for the copy.
     unsafe {
         if from.may_vanish {
             move_pages(to.at, from.at, size, poisoned);
@@ -156,21 +156,21 @@ fn execute(mut to: Place, mut from: Place, size: usize) -> Result {
     Ok(())
 }
 
-/// Fails as a kernel does that touches memory out of the GPU's reach.
-pub fn check_reach(context: &Context, address: usize, size: usize) -> Result {
-    within_reach(context, address, size).map(drop)
+/// Fails, as a kernel does, if the GPU cannot access the memory.
+pub fn check_access(context: &Context, address: usize, size: usize) -> Result {
+    accessible(context, address, size).map(drop)
 }
 
-fn within_reach(context: &Context, address: usize, size: usize) -> Result<Place> {
-    let place = Place::locate(context, address, size).map_err(|_| ILLEGAL_ADDRESS)?;
-    place.region().ok_or(ILLEGAL_ADDRESS)?;
-    Ok(place)
+fn accessible(context: &Context, address: usize, size: usize) -> Result<Location> {
+    let location = Location::locate(context, address, size).map_err(|_| ILLEGAL_ADDRESS)?;
+    location.region().ok_or(ILLEGAL_ADDRESS)?;
+    Ok(location)
 }
 
-/// What a kernel reads at an address.
+/// Reads as a kernel does.
 pub fn load(context: &Context, address: usize, size: usize) -> Result<Vec<u8>> {
-    let mut place = within_reach(context, address, size)?;
-    let from = place.bytes()?;
+    let mut location = accessible(context, address, size)?;
+    let from = location.bytes()?;
     let mut to = vec![0u8; size];
     // SAFETY: the range was checked against its region, which is held until the copy is done.
     unsafe {
@@ -185,17 +185,17 @@ pub fn load(context: &Context, address: usize, size: usize) -> Result<Vec<u8>> {
 
 /// Writes as a kernel does.
 pub fn store(context: &Context, address: usize, bytes: &[u8]) -> Result {
-    let mut place = within_reach(context, address, bytes.len())?;
-    if place.region().is_some_and(|region| region.read_only) {
+    let mut location = accessible(context, address, bytes.len())?;
+    if location.region().is_some_and(|region| region.read_only) {
         return Err(ILLEGAL_ADDRESS);
     }
-    let to = place.bytes()?;
+    let to = location.bytes()?;
     // SAFETY: the range was checked against its region, which is held until the copy is done.
     unsafe { move_bytes(to.at, bytes.as_ptr(), bytes.len(), to.poisoned) };
     Ok(())
 }
 
-/// As [`move_bytes`], with the kernel reading the source, so that pages that are gone read as zero.
+/// As [`move_bytes`], but Linux reads the source, so that missing pages read as zeros.
 ///
 /// # Safety
 /// `to` is valid for `size` bytes, and `from` is mapped.
@@ -212,8 +212,9 @@ unsafe fn move_pages(to: *mut u8, from: *const u8, size: usize, poisoned: bool) 
             part(chunk.as_mut_ptr()),
             part(from.wrapping_add(start).cast_mut()),
         );
-        // SAFETY: the kernel checks the source; the chunk has `length` bytes, and so has `to` from
-        // `start` on. Where this process may not ask the kernel, it reads the source itself.
+        // SAFETY: the system call checks the source. The chunk has `length` bytes, and so has `to`
+        // from `start` on. If the system call is not permitted, the source is read directly; it is
+        // mapped by contract.
         unsafe {
             let read = libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0);
             let refused = std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT);
@@ -227,7 +228,7 @@ unsafe fn move_pages(to: *mut u8, from: *const u8, size: usize, poisoned: bool) 
     }
 }
 
-/// Copies, and turns stored device bytes into plain ones or back where `poisoned`.
+/// Copies bytes. If `poisoned`, converts stored device bytes to plain ones or back.
 ///
 /// # Safety
 /// Both ranges are valid for `size` bytes.
@@ -260,7 +261,7 @@ pub fn fill(stream: &Arc<Stream>, destination: usize, value: u8, size: usize) ->
     if size == 0 {
         return Ok(());
     }
-    let mut to = Place::locate(stream.context, destination, size)?;
+    let mut to = Location::locate(stream.context, destination, size)?;
     if to.region().is_none_or(|region| region.read_only) {
         return Err(INVALID_VALUE);
     }
@@ -276,35 +277,38 @@ pub fn fill(stream: &Arc<Stream>, destination: usize, value: u8, size: usize) ->
 }
 
 /// A 32-bit word that streams wait for and write.
-struct Word(Place);
+struct Word(Location);
 
 impl Word {
     fn locate(context: &Context, address: usize) -> Result<Word> {
-        let place = Place::locate(context, address, size_of::<u32>())?;
-        let known = place
+        let location = Location::locate(context, address, size_of::<u32>())?;
+        let known = location
             .region()
             .is_some_and(|region| region.kind != Kind::Managed);
         if !known || !address.is_multiple_of(size_of::<u32>()) {
             return Err(INVALID_VALUE);
         }
-        Ok(Word(place))
+        Ok(Word(location))
     }
 
-    /// Hands the word and what its bytes are combined with to `touch`.
-    fn with<T>(&mut self, touch: impl FnOnce(&AtomicU32, u32) -> T) -> Result<T> {
+    /// Calls `access` with the word and the mask with which its bytes are combined.
+    fn with<T>(&mut self, access: impl FnOnce(&AtomicU32, u32) -> T) -> Result<T> {
         let bytes = self.0.bytes()?;
         let mask = if bytes.poisoned {
             u32::from_ne_bytes([POISON; 4])
         } else {
             0
         };
-        // SAFETY: four bytes of a region that is held, aligned as checked by `locate`; pinned and
-        // stored device memory both keep a pointer's alignment.
-        Ok(touch(unsafe { AtomicU32::from_ptr(bytes.at.cast()) }, mask))
+        // SAFETY: the four bytes belong to a region that is held. `locate` checked the alignment,
+        // which pinned memory and stored device memory both preserve.
+        Ok(access(
+            unsafe { AtomicU32::from_ptr(bytes.at.cast()) },
+            mask,
+        ))
     }
 }
 
-/// Queues a wait until a word compares with `value` as the flags of `cuStreamWaitValue32` say.
+/// Queues a wait until a word compares with `value` as `flags` of `cuStreamWaitValue32` specify.
 pub fn wait_value(stream: &Arc<Stream>, address: usize, value: u32, flags: u32) -> Result {
     const FLUSH: u32 = 1 << 30;
     let reached: fn(u32, u32) -> bool = match flags & !FLUSH {
@@ -317,7 +321,7 @@ pub fn wait_value(stream: &Arc<Stream>, address: usize, value: u32, flags: u32) 
     let mut word = Word::locate(stream.context, address)?;
     stream.submit(config::launch_time(), move |stream| {
         while !word.with(|word, mask| reached(word.load(Ordering::Acquire) ^ mask, value))? {
-            if stream.is_doomed() {
+            if stream.has_failed() {
                 break;
             }
             std::thread::sleep(Duration::from_micros(20));

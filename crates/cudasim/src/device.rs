@@ -16,15 +16,14 @@ use crate::{config, event, failure, memory, module};
 
 pub const NAME: &std::ffi::CStr = c"Penstock stand-in GPU";
 
-/// One primary context a device; there are no others.
+/// The primary context of each device. There are no other contexts.
 static CONTEXTS: OnceLock<Vec<Context>> = OnceLock::new();
 
-/// Set in the child of a process that had called `cuInit`.
+/// Whether this process is the forked child of one that had called `cuInit`.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Never dropped: functions that run when the process exits call the driver, after what threads
-    /// own is gone.
+    /// Never dropped, because exit handlers call the driver after thread-local values are dropped.
     static CURRENT: RefCell<ManuallyDrop<Vec<&'static Context>>> =
         const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
@@ -33,9 +32,9 @@ pub struct Context {
     pub device: usize,
     arena: Arena,
     active: AtomicBool,
-    /// Another one each time that the context is made.
+    /// A new number each time that the context is created.
     id: AtomicU64,
-    /// The error of an operation that failed asynchronously; every later call returns it.
+    /// The error of an operation that failed asynchronously, which every later call returns.
     failure: AtomicI32,
     life: Mutex<Life>,
 }
@@ -44,7 +43,7 @@ pub struct Context {
 struct Life {
     retained: u32,
     legacy: Option<Arc<Stream>>,
-    /// Every other stream, that of a thread's own default included.
+    /// Every other stream, including per-thread default streams.
     streams: Vec<Arc<Stream>>,
 }
 
@@ -76,7 +75,7 @@ unsafe extern "C" fn forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Where every call begins: what the driver refuses before it looks at any argument.
+/// The checks with which every call begins, before it reads any argument.
 fn contexts() -> Result<&'static [Context]> {
     if FORKED.load(Ordering::Relaxed) {
         return Err(NOT_INITIALIZED);
@@ -107,13 +106,13 @@ pub fn by_handle(handle: *mut c_void) -> Result<&'static Context> {
         .ok_or(INVALID_CONTEXT)
 }
 
-/// The top of the calling thread's stack, whatever its state.
+/// The top of the calling thread's stack of contexts, in any state.
 pub fn top() -> Result<Option<&'static Context>> {
     contexts()?;
     Ok(CURRENT.with_borrow(|stack| stack.last().copied()))
 }
 
-/// The current context, even if an earlier operation has failed it.
+/// The current context, even if it has failed.
 pub fn current_or_failed() -> Result<&'static Context> {
     let context = top()?.ok_or(INVALID_CONTEXT)?;
     if context.is_active() {
@@ -123,14 +122,14 @@ pub fn current_or_failed() -> Result<&'static Context> {
     }
 }
 
-/// The current context, fit for use.
+/// The current context. Fails if there is none, or if it has failed.
 pub fn current() -> Result<&'static Context> {
     let context = current_or_failed()?;
     context.check()?;
     Ok(context)
 }
 
-/// Puts `context` in place of the top of the stack; `None` takes the top away.
+/// Replaces the top of the stack by `context`; `None` pops it.
 pub fn set_current(context: Option<&'static Context>) {
     CURRENT.with_borrow_mut(|stack| {
         stack.pop();
@@ -158,9 +157,9 @@ pub fn is_device_address(address: usize) -> bool {
         .any(|context| context.arena.contains(address))
 }
 
-/// Forgets asynchronous failures, which the real driver never does, once the streams have dropped
-/// what was queued behind them.
-pub fn forgive() {
+/// Clears asynchronous failures, which the real driver never does, once the streams have dropped the
+/// work queued after them.
+pub fn clear_failures() {
     for context in CONTEXTS.get().into_iter().flatten() {
         if context.check().is_err() {
             context.wait_for_streams();
@@ -189,7 +188,7 @@ impl Context {
         &self.arena
     }
 
-    /// The asynchronous failure, if there was one.
+    /// Returns the asynchronous failure as an error, if there was one.
     pub fn check(&self) -> Result {
         match self.failure.load(Ordering::Acquire) {
             SUCCESS => Ok(()),
@@ -224,17 +223,18 @@ impl Context {
         Ok(())
     }
 
-    /// The last release ends all memory, streams and events of the context, and its failure.
+    /// Releases the context once. The last release destroys its memory, streams, events and modules,
+    /// and clears its failure.
     pub fn release(&'static self) -> Result {
-        self.let_go(1)
+        self.release_times(1)
     }
 
-    /// As the last release, whoever has retained the context.
+    /// Destroys the contents of the context as the last release does, however often it is retained.
     pub fn reset(&'static self) -> Result {
-        self.let_go(u32::MAX)
+        self.release_times(u32::MAX)
     }
 
-    /// The number of a context that is there.
+    /// The number of an active context.
     pub fn id(&self) -> Result<u64> {
         match self.is_active() {
             true => Ok(self.id.load(Ordering::Acquire)),
@@ -242,7 +242,7 @@ impl Context {
         }
     }
 
-    fn let_go(&'static self, times: u32) -> Result {
+    fn release_times(&'static self, times: u32) -> Result {
         let ended = {
             let mut life = self.life.lock().unwrap();
             if life.retained == 0 {

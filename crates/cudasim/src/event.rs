@@ -1,4 +1,4 @@
-//! Events: marks in a stream that others query, wait for and measure between.
+//! Events: points in a stream's work that can be queried, waited for and timed.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -19,18 +19,17 @@ static EVENTS: RwLock<Option<HashMap<usize, Arc<Event>>>> = RwLock::new(None);
 pub struct Event {
     context: &'static Context,
     flags: u32,
-    latest: Mutex<Option<Arc<Mark>>>,
+    latest: Mutex<Option<Arc<Recording>>>,
 }
 
-/// One recording of an event. An event that is recorded again leaves the old mark to those that
-/// wait for it.
+/// One recording of an event. Those that wait for it keep it when the event is recorded again.
 #[derive(Default)]
-pub struct Mark {
+pub struct Recording {
     reached: Mutex<Option<Instant>>,
     changed: Condvar,
 }
 
-impl Mark {
+impl Recording {
     pub fn reach(&self) {
         *self.reached.lock().unwrap() = Some(Instant::now());
         self.changed.notify_all();
@@ -102,17 +101,17 @@ impl Event {
             return Err(INVALID_HANDLE);
         }
         failure::check(failure::Kind::Record)?;
-        let mark = Arc::new(Mark::default());
-        let reached = mark.clone();
+        let recording = Arc::new(Recording::default());
+        let reached = recording.clone();
         stream.submit_always(move || reached.reach())?;
-        *self.latest.lock().unwrap() = Some(mark);
+        *self.latest.lock().unwrap() = Some(recording);
         Ok(())
     }
 
     /// Makes later work of `stream` wait for the latest recording, if there is one.
-    pub fn hold(&self, stream: &Arc<Stream>) -> Result {
-        if let Some(mark) = self.latest() {
-            stream.submit_always(move || mark.wait())?;
+    pub fn make_wait(&self, stream: &Arc<Stream>) -> Result {
+        if let Some(recording) = self.latest() {
+            stream.submit_always(move || recording.wait())?;
         }
         Ok(())
     }
@@ -120,36 +119,36 @@ impl Event {
     pub fn query(&self) -> Result {
         self.context.check()?;
         match self.latest() {
-            Some(mark) if mark.time().is_none() => Err(NOT_READY),
+            Some(recording) if recording.time().is_none() => Err(NOT_READY),
             _ => Ok(()),
         }
     }
 
     pub fn synchronize(&self) -> Result {
-        if let Some(mark) = self.latest() {
-            mark.wait();
+        if let Some(recording) = self.latest() {
+            recording.wait();
         }
         self.context.check()
     }
 
     /// Milliseconds from `start` to this event.
     pub fn elapsed_since(&self, start: &Event) -> Result<f32> {
-        let marks = (start.timed_mark()?, self.timed_mark()?);
-        match (marks.0.time(), marks.1.time()) {
+        let recordings = (start.timed()?, self.timed()?);
+        match (recordings.0.time(), recordings.1.time()) {
             (Some(from), Some(to)) if to >= from => Ok((to - from).as_secs_f32() * 1e3),
             (Some(from), Some(to)) => Ok((from - to).as_secs_f32() * -1e3),
             _ => Err(NOT_READY),
         }
     }
 
-    fn timed_mark(&self) -> Result<Arc<Mark>> {
+    fn timed(&self) -> Result<Arc<Recording>> {
         if self.flags & DISABLE_TIMING != 0 {
             return Err(INVALID_HANDLE);
         }
         self.latest().ok_or(INVALID_HANDLE)
     }
 
-    fn latest(&self) -> Option<Arc<Mark>> {
+    fn latest(&self) -> Option<Arc<Recording>> {
         self.latest.lock().unwrap().clone()
     }
 }

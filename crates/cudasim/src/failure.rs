@@ -1,9 +1,9 @@
-//! Calls that are told to fail.
+//! Failure injection.
 //!
-//! A specification is a list of `KIND:WHICH[:CODE]`, split by commas. `WHICH` is the number of the
-//! call of that kind, counted over the process from 1: `3` is the third, `3+` the third and all
-//! later ones, `*` all. `CODE` replaces the error that fits the kind: a `CUresult`, for cuFile a
-//! `CUfileOpError` (from 5000) or an `errno` (below), for nvCOMP an `nvcompStatus_t`.
+//! A specification is a comma-separated list of `KIND:WHICH[:CODE]`. `WHICH` selects calls of that
+//! kind, which the process counts from 1: `3` is the third, `3+` the third and all later ones, `*`
+//! all. `CODE` replaces the kind's default error: a `CUresult`, for cuFile a `CUfileOpError` (from
+//! 5000) or an `errno` (below), for nvCOMP an `nvcompStatus_t`.
 //!
 //! Example: `alloc:3,copy:10+,hostregister:*,cufileread:5:5021`.
 
@@ -15,10 +15,10 @@ use penstock_sys::nvcomp::{NVCOMP_ERROR_CANNOT_DECOMPRESS, NVCOMP_ERROR_CUDA};
 use crate::config;
 use crate::status::{self, CudaError};
 
-/// What can be told to fail. `copy` and `kernel` fail in the call, `copyexec` and `kernelexec` when
-/// the stream executes it, which fails the whole context as an asynchronous failure does. `launch`
-/// is of host functions. `nvcomp` fails a call, and `nvcompchunk` one chunk of a batch;
-/// `nvcompdamage` changes a byte of a chunk that is decoded.
+/// The kinds of calls that can fail. `copy` and `kernel` fail in the call; `copyexec` and
+/// `kernelexec` fail when the stream executes the work, which fails the context, as an asynchronous
+/// failure does. `launch` is the launch of a host function. `nvcomp` fails a call, `nvcompchunk` one
+/// chunk of a batch; `nvcompdamage` changes a byte of a decoded chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Init,
@@ -86,10 +86,10 @@ const KINDS: [(Kind, &str, i32); 27] = [
 
 static CALLS: [AtomicU64; KINDS.len()] = [const { AtomicU64::new(0) }; KINDS.len()];
 
-/// What `cudasim_fail` asked for; once it was called the environment no longer counts.
+/// The specification of `cudasim_fail`, which overrides the environment once it was called.
 static SPECIFICATION: Mutex<Option<String>> = Mutex::new(None);
 
-/// Counts one call of a CUDA kind and says whether it must fail.
+/// Counts one call of a CUDA kind. Returns the error if it must fail.
 pub fn check(kind: Kind) -> status::Result {
     match code(kind) {
         Some(code) => Err(CudaError(code)),
@@ -97,7 +97,7 @@ pub fn check(kind: Kind) -> status::Result {
     }
 }
 
-/// Counts one call and gives the code it must fail with.
+/// Counts one call. Returns the code if it must fail.
 pub fn code(kind: Kind) -> Option<i32> {
     let call = CALLS[kind as usize].fetch_add(1, Ordering::Relaxed) + 1;
     let wanted = {
@@ -109,13 +109,13 @@ pub fn code(kind: Kind) -> Option<i32> {
     };
     if let Some(code) = wanted {
         config::log(format_args!(
-            "call {call} of {kind:?} fails with {code} as told"
+            "call {call} of {kind:?} fails with injected error {code}"
         ));
     }
     wanted
 }
 
-/// Replaces the specification and counts from 1 again.
+/// Replaces the specification and resets the counts of calls.
 pub fn set(specification: String) {
     *SPECIFICATION.lock().unwrap() = Some(specification);
     for calls in &CALLS {
@@ -123,14 +123,14 @@ pub fn set(specification: String) {
     }
 }
 
-/// Calls of a kind so far; `None` if there is none of this name.
+/// The calls of the kind with this name so far; `None` for an unknown name.
 pub fn calls(name: &str) -> Option<u64> {
     let (kind, ..) = KINDS.iter().find(|(_, known, _)| *known == name)?;
     Some(CALLS[*kind as usize].load(Ordering::Relaxed))
 }
 
 fn matching(specification: &str, kind: Kind, call: u64) -> Option<i32> {
-    let (_, name, fitting) = KINDS[kind as usize];
+    let (_, name, default) = KINDS[kind as usize];
     specification.split(',').find_map(|entry| {
         let mut parts = entry.trim().split(':');
         let (entry_name, which) = (parts.next()?, parts.next()?);
@@ -143,7 +143,7 @@ fn matching(specification: &str, kind: Kind, call: u64) -> Option<i32> {
             parts
                 .next()
                 .and_then(|code| code.parse().ok())
-                .unwrap_or(fitting)
+                .unwrap_or(default)
         })
     })
 }
@@ -153,14 +153,14 @@ mod tests {
     use super::{KINDS, Kind, matching};
 
     #[test]
-    fn every_kind_stands_at_its_own_place_in_the_table() {
-        for (place, (kind, ..)) in KINDS.iter().enumerate() {
-            assert_eq!(*kind as usize, place);
+    fn the_index_of_a_kind_in_the_table_is_its_discriminant() {
+        for (index, (kind, ..)) in KINDS.iter().enumerate() {
+            assert_eq!(*kind as usize, index);
         }
     }
 
     #[test]
-    fn a_specification_names_one_call_all_later_ones_or_all() {
+    fn a_specification_selects_one_call_all_later_ones_or_all() {
         let text = "alloc:3, copy:2+,launch:*,cufileread:5:5021";
         assert_eq!(matching(text, Kind::Alloc, 2), None);
         assert_eq!(matching(text, Kind::Alloc, 3), Some(2));

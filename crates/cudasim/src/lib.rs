@@ -1,23 +1,23 @@
 //! A stand-in for `libcuda.so.1`, `libcufile.so.0` and nvCOMP on a machine without a GPU.
 //!
-//! It is a test double and never shipped. It is as strict as the real libraries or stricter, so
-//! that a program that works on it has little left to get wrong on a GPU:
+//! It is a test double and never shipped. It is at least as strict as the real libraries, so that a
+//! program that works on it is likely to work on a GPU:
 //!
-//! - Device memory is a sparse memory file mapped twice. Its device pointer is the mapping without
-//!   any access, so a CPU that touches it faults; copies go through the other mapping.
+//! - Device memory is a sparse memory file that is mapped twice. Device pointers belong to the
+//!   mapping without access, so a CPU that dereferences one faults; copies use the other mapping.
 //! - New device memory reads as [`memory::POISON`] bytes, never as zeros.
-//! - A stream is a queue served by its own thread. Copies to and from pinned memory touch the host
-//!   side when they execute, so a buffer that is reused too early shows as wrong bytes.
-//! - Memory that is freed or unregistered under a queued copy fails that copy, and with it the
-//!   context. Calls that release something still release it then, so that leaks can be counted.
-//! - Kernels run as C++, thread by thread on the stream's thread. One that touches memory which it
-//!   must not, or a misaligned address, fails the context.
-//! - Any call can be told to fail, see [`failure`].
-//! - Legacy entry points with 32-bit device pointers exist, and refuse to work.
+//! - A stream is a queue with its own thread. Copies to and from pinned memory access the host side
+//!   when they execute, so a buffer that is reused too early yields wrong bytes.
+//! - Freeing or unregistering memory of a queued copy fails that copy, and with it the context.
+//!   Calls in a failed context still release what they should, so that leaks can be counted.
+//! - Kernels run as C++, thread by thread, on the stream's thread. An illegal or misaligned access
+//!   fails the context.
+//! - [`failure`] can make any call fail.
+//! - Legacy entry points with 32-bit device pointers exist, but always fail.
 //!
-//! The environment that steers it is described in [`config`].
+//! [`config`] lists the environment variables that configure it.
 
-// The names of the driver API.
+// The driver API has CamelCase names.
 #![allow(non_snake_case)]
 
 pub mod api;
@@ -34,8 +34,8 @@ mod copy;
 mod device;
 mod event;
 mod handle;
+mod kernel;
 mod module;
 mod pointer;
 mod region;
 mod stream;
-mod twin;

@@ -1,4 +1,4 @@
-//! Which memory the driver knows: allocation, registration, and lookup by address.
+//! The memory that the driver knows: allocation, registration, and lookup by address.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
@@ -12,8 +12,8 @@ use crate::status::{
     OUT_OF_MEMORY, Result,
 };
 
-/// What untouched device memory reads as. Device bytes are stored combined with it by exclusive
-/// or, so the holes of the sparse file read as poison and an allocation costs nothing.
+/// The value of unwritten bytes of device memory. Device bytes are stored combined with it by
+/// exclusive or, so the holes of the sparse file read as poison and an allocation costs nothing.
 pub const POISON: u8 = 0xA5;
 
 const REGISTER_PORTABLE: u32 = 0x01;
@@ -23,7 +23,8 @@ const REGISTER_READ_ONLY: u32 = 0x08;
 /// Portable, device map, write combined.
 const HOST_ALLOCATE_FLAGS: u32 = 0x07;
 
-/// By first address. Ranges never overlap: all kinds share the address space of the process.
+/// The regions by first address. They never overlap: all kinds share the address space of the
+/// process.
 static REGIONS: RwLock<BTreeMap<usize, Arc<Region>>> = RwLock::new(BTreeMap::new());
 
 fn add(region: Arc<Region>) {
@@ -100,7 +101,7 @@ pub fn register_host(context: &'static Context, address: usize, size: usize, fla
     failure::check(failure::Kind::HostRegister)?;
     let read_only = flags & REGISTER_READ_ONLY != 0;
     let (first, end) = pages(address, size);
-    // Checked before the pages are touched: a device pointer is not host memory either.
+    // Checked before the pages are accessed, since the range may be device memory.
     let overlapping = |regions: &BTreeMap<usize, Arc<Region>>| {
         regions
             .range(..end)
@@ -133,14 +134,14 @@ pub fn free_host(address: usize) -> Result {
 }
 
 pub fn unregister_host(address: usize) -> Result {
-    // As the driver does: it takes pages out of the address space of a GPU that is idle.
+    // Like the driver, which waits for the GPU to be idle before it unmaps pages from it.
     if let Some(region) = find(address) {
         region.context.wait_for_streams();
     }
     remove(address, |kind| kind == Kind::HostRegistered).ok_or(HOST_MEMORY_NOT_REGISTERED)
 }
 
-/// Retires the region that starts at `address` if it is of a fitting kind.
+/// Retires the region that starts at `address` if its kind fits.
 fn remove(address: usize, fits: impl Fn(Kind) -> bool) -> Option<()> {
     let region = {
         let mut regions = REGIONS.write().unwrap();
@@ -155,7 +156,7 @@ fn remove(address: usize, fits: impl Fn(Kind) -> bool) -> Option<()> {
     region.retire().then_some(())
 }
 
-/// Ends everything that belongs to a context.
+/// Removes all regions of a context.
 pub fn remove_all(context: &Context) {
     let mut removed = Vec::new();
     REGIONS.write().unwrap().retain(|_, region| {
@@ -176,8 +177,8 @@ pub fn find(address: usize) -> Option<Arc<Region>> {
     region.contains(address).then(|| region.clone())
 }
 
-/// The region of a range; `None` for pageable memory. A range may not leave its region, nor run
-/// from pageable memory into one.
+/// The region of a range; `None` for pageable memory. Fails if the range leaves its region or
+/// extends from pageable memory into one.
 pub fn find_range(address: usize, size: usize) -> Result<Option<Arc<Region>>> {
     let end = address.checked_add(size).ok_or(INVALID_VALUE)?;
     let regions = REGIONS.read().unwrap();
@@ -209,12 +210,12 @@ fn pages(address: usize, size: usize) -> (usize, usize) {
     )
 }
 
-/// Memory with an inaccessible page on either side.
+/// Maps memory with an inaccessible page on either side.
 fn map_host(size: usize) -> Result<usize> {
     let length = size.checked_next_multiple_of(PAGE).ok_or(OUT_OF_MEMORY)?;
     let total = length.checked_add(2 * PAGE).ok_or(OUT_OF_MEMORY)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+    // SAFETY: a new mapping at an address that the kernel chooses replaces no other.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), total, libc::PROT_NONE, flags, -1, 0) };
     if start == libc::MAP_FAILED {
         return Err(OUT_OF_MEMORY);
@@ -235,15 +236,15 @@ fn map_host(size: usize) -> Result<usize> {
     Ok(address)
 }
 
-/// Ends a mapping of `map_host`.
+/// Unmaps a mapping of `map_host`.
 pub fn unmap_host(address: usize, size: usize) {
     let length = size.next_multiple_of(PAGE) + 2 * PAGE;
     // SAFETY: the range is one whole mapping of `map_host`, and its region is gone.
     unsafe { libc::munmap((address - PAGE) as *mut _, length) };
 }
 
-/// Brings the pages in as pinning does, for writing unless `read_only`. Fails where nothing is
-/// mapped, where the access is not allowed, and beyond the end of a mapped file.
+/// Faults the pages in as pinning does, for writing unless `read_only`. Fails if a page is not
+/// mapped, does not allow the access, or lies beyond the end of a mapped file.
 fn populate(start: usize, length: usize, read_only: bool) -> Result {
     let advice = if read_only {
         libc::MADV_POPULATE_READ
@@ -265,8 +266,9 @@ fn populate(start: usize, length: usize, read_only: bool) -> Result {
     Err(INVALID_VALUE)
 }
 
-/// Linux has it since 5.14; on an older kernel only "is it mapped" can be checked.
+/// Whether Linux has `MADV_POPULATE_READ` (since 5.14). On an older kernel, only whether the pages
+/// are mapped can be checked.
 fn populate_supported() -> bool {
-    // SAFETY: an empty range: the kernel only looks at the advice.
+    // SAFETY: the range is empty, so the kernel only checks the advice.
     unsafe { libc::madvise(PAGE as *mut _, 0, libc::MADV_POPULATE_READ) == 0 }
 }

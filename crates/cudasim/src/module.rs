@@ -1,23 +1,23 @@
-//! Modules: PTX whose kernels have twins here.
+//! Modules: PTX whose kernels the stand-in has as C++.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::RwLock;
 
 use crate::device::Context;
+use crate::kernel::Kernel;
 use crate::status::{INVALID_HANDLE, INVALID_IMAGE, INVALID_PTX, NOT_FOUND, Result};
-use crate::twin::Twin;
 use crate::{config, failure, handle};
 
 #[derive(Clone, Copy)]
 pub struct Function {
-    pub twin: Twin,
+    pub kernel: Kernel,
     module: usize,
 }
 
 struct Module {
     context: &'static Context,
-    /// Handles of its functions, by name.
+    /// The handles of its functions by name.
     functions: HashMap<String, usize>,
 }
 
@@ -29,7 +29,7 @@ struct Loaded {
 
 static LOADED: RwLock<Option<Loaded>> = RwLock::new(None);
 
-/// Loads PTX. It must be for kernels that have a twin, which takes the same parameter.
+/// Loads PTX. The stand-in must have each of its kernels as C++, with a parameter of the same size.
 pub fn load(context: &'static Context, ptx: &str) -> Result<*mut c_void> {
     failure::check(failure::Kind::Module)?;
     if !ptx.contains(".version") || !ptx.contains(".target") {
@@ -40,20 +40,20 @@ pub fn load(context: &'static Context, ptx: &str) -> Result<*mut c_void> {
     let mut by_handle = Vec::new();
     for entry in entries(ptx) {
         let (name, parameters) = entry.ok_or(INVALID_PTX)?;
-        let twin = Twin::named(name).ok_or_else(|| {
-            config::log(format_args!("kernel {name} has no twin"));
+        let kernel = Kernel::named(name).ok_or_else(|| {
+            config::log(format_args!("kernel {name} is not compiled as C++"));
             INVALID_PTX
         })?;
-        if parameters != [twin.parameter_bytes()] {
+        if parameters != [kernel.parameter_bytes()] {
             config::log(format_args!(
-                "kernel {name} has parameters of {parameters:?} bytes, its twin one of {}",
-                twin.parameter_bytes()
+                "kernel {name} has parameters of {parameters:?} bytes in PTX, but one of {} in C++",
+                kernel.parameter_bytes()
             ));
             return Err(INVALID_PTX);
         }
         let handle = handle::new_handle();
         functions.insert(name.to_owned(), handle);
-        by_handle.push((handle, Function { twin, module }));
+        by_handle.push((handle, Function { kernel, module }));
     }
     let mut loaded = LOADED.write().unwrap();
     let loaded = loaded.get_or_insert_default();
@@ -72,7 +72,7 @@ pub fn unload(module: *mut c_void) -> Result {
     removed.map(drop).ok_or(INVALID_HANDLE)
 }
 
-/// Ends the modules of a context.
+/// Unloads the modules of a context.
 pub fn remove_all(context: &Context) {
     let mut loaded = LOADED.write().unwrap();
     let Loaded { modules, functions } = loaded.get_or_insert_default();
@@ -111,7 +111,7 @@ pub fn count() -> usize {
     loaded.as_ref().map_or(0, |loaded| loaded.modules.len())
 }
 
-/// Name and sizes of the parameters of each kernel; `None` for one that cannot be read.
+/// The name and parameter sizes of each kernel; `None` for one that cannot be parsed.
 fn entries(ptx: &str) -> impl Iterator<Item = Option<(&str, Vec<usize>)>> {
     ptx.split(".entry").skip(1).map(|entry| {
         let (name, rest) = entry.split_once('(')?;
@@ -121,7 +121,7 @@ fn entries(ptx: &str) -> impl Iterator<Item = Option<(&str, Vec<usize>)>> {
     })
 }
 
-/// `.param .u64 name` or `.param .align 8 .b8 name[56]`.
+/// The size of a parameter like `.param .u64 name` or `.param .align 8 .b8 name[56]`.
 fn parameter_bytes(declaration: &str) -> Option<usize> {
     let words: Vec<&str> = declaration.split_whitespace().collect();
     let (name, before) = words.split_last()?;
@@ -138,7 +138,7 @@ mod tests {
     use super::entries;
 
     #[test]
-    fn the_kernels_of_ptx_are_found_with_the_sizes_of_their_parameters() {
+    fn the_kernels_of_ptx_are_found_with_their_parameter_sizes() {
         let ptx = ".version 8.0\n.visible .entry one(\n\t.param .align 8 .b8 one_param_0[56]\n)\n{ret;}\n\
             .visible .entry two(\n\t.param .u64 two_param_0,\n\t.param .f32 two_param_1\n)\n{ret;}";
         let found: Vec<_> = entries(ptx).collect();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_is_cut_off_is_not_read() {
+    fn a_truncated_kernel_is_not_parsed() {
         assert_eq!(entries(".entry one(\n.param .u64").next(), Some(None));
     }
 }

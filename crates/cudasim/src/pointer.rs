@@ -1,4 +1,4 @@
-//! What the driver says about a pointer.
+//! The attributes of pointers.
 
 use std::ffi::c_void;
 
@@ -22,10 +22,10 @@ const GPU_DIRECT_RDMA_CAPABLE: i32 = 15;
 const TYPE_HOST: u32 = 1;
 const TYPE_DEVICE: u32 = 2;
 
-/// What stands for "no device" when a pointer is unknown.
+/// The device ordinal of an unknown pointer.
 const NO_DEVICE: i32 = -2;
 
-/// Writes one attribute of `address`; with `region` `None` that of pageable memory.
+/// Writes one attribute of `address`, which is pageable memory if `region` is `None`.
 ///
 /// # Safety
 /// `data` is valid for the type of the attribute. Booleans are four bytes.
@@ -86,7 +86,7 @@ pub unsafe fn write(
     Ok(())
 }
 
-/// One attribute, which unknown memory does not have.
+/// Writes one attribute. Fails for unknown memory.
 ///
 /// # Safety
 /// As `write`.
@@ -96,11 +96,10 @@ pub unsafe fn attribute(attribute: i32, address: usize, data: *mut c_void) -> Re
     unsafe { write(attribute, address, Some(&region), data) }
 }
 
-/// Several attributes; unknown memory has neutral ones, and so has an attribute that the memory
-/// lacks.
+/// Writes several attributes. Those of unknown memory, and those that the memory lacks, are neutral.
 ///
 /// # Safety
-/// `attributes` and `data` hold `count` entries; each of `data` as for `write`.
+/// `attributes` and `data` hold `count` entries. Each entry of `data` is as for `write`.
 pub unsafe fn attributes(
     count: usize,
     attributes: *const i32,

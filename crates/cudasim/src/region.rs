@@ -11,9 +11,9 @@ use crate::device::Context;
 pub enum Kind {
     Device,
     Managed,
-    /// By `cuMemHostAlloc`: owned here, ended by `cuMemFreeHost`.
+    /// Allocated by `cuMemHostAlloc` and freed by `cuMemFreeHost`; owned by the stand-in.
     HostAllocated,
-    /// By `cuMemHostRegister`: owned by the client.
+    /// Registered by `cuMemHostRegister`; owned by the client.
     HostRegistered,
 }
 
@@ -22,25 +22,25 @@ pub struct Region {
     pub base: usize,
     pub size: usize,
     pub context: &'static Context,
-    /// Never given to two regions of a process.
+    /// Unique among all regions of the process.
     pub identity: u64,
-    /// The GPU may not write to it.
+    /// Whether the GPU may not write to it.
     pub read_only: bool,
-    /// Pinned for contexts other than its own too.
+    /// Whether it is pinned for contexts other than its own too.
     pub portable: bool,
-    /// The device memory that `Device` and `Managed` are counted against.
+    /// The arena that is charged for `Device` and `Managed` regions.
     arena: &'static Arena,
     usage: Mutex<Usage>,
     unused: Condvar,
 }
 
-/// A region is retired once; from then on nobody starts to use it.
+/// The users of a region. A region is retired once and has no new users afterwards.
 struct Usage {
     retired: bool,
     users: usize,
 }
 
-/// Keeps a region's bytes in place while they are being touched.
+/// A guard that keeps a region's bytes in place while they are accessed.
 pub struct Use<R: Deref<Target = Region>>(R);
 
 impl Region {
@@ -85,7 +85,7 @@ impl Region {
         matches!(self.kind, Kind::HostAllocated | Kind::HostRegistered)
     }
 
-    /// Where the stand-in reaches the bytes of `address`.
+    /// The pointer through which the stand-in accesses the bytes of `address`.
     pub fn access(&self, address: usize) -> *mut u8 {
         match self.kind {
             Kind::Device => self.arena.access(address),
@@ -98,8 +98,8 @@ impl Region {
         Use::of(self)
     }
 
-    /// Lets nobody in any more and waits until the last user has left, so that the client may
-    /// unmap the memory. False if it was retired before.
+    /// Refuses new users and waits until the last one has left, so that the client may unmap the
+    /// memory. Returns false if the region was already retired.
     pub fn retire(&self) -> bool {
         let mut usage = self.usage.lock().unwrap();
         if std::mem::replace(&mut usage.retired, true) {

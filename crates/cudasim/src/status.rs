@@ -22,7 +22,7 @@ macro_rules! codes {
     ($($value:literal $constant:ident $name:literal $text:literal;)*) => {
         $(pub const $constant: CudaError = CudaError($value);)*
 
-        /// Name and description of a code, or `None` for a code that the driver does not have.
+        /// The name and description of a code; `None` for a code that the stand-in does not have.
         pub fn describe(code: i32) -> Option<(&'static CStr, &'static CStr)> {
             match code {
                 0 => Some((c"CUDA_SUCCESS", c"no error")),

@@ -1,4 +1,4 @@
-//! Streams: queues of operations, each served by a thread of its own.
+//! Streams: queues of operations, each with a thread of its own.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -38,9 +38,9 @@ struct Queue {
     submitted: u64,
     completed: u64,
     has_thread: bool,
-    /// No operation is accepted; the thread ends when the queue is empty.
+    /// Whether new operations are refused. The thread ends when the queue is empty.
     closed: bool,
-    /// The context is gone: what waits is dropped.
+    /// Whether the context is destroyed, so that waiting operations are dropped.
     abandoned: bool,
 }
 
@@ -48,12 +48,12 @@ type Work = Box<dyn FnOnce(&Stream) + Send>;
 
 struct Operation {
     after: Vec<Ticket>,
-    /// Runs even in a failed context: others wait for it.
+    /// Whether it runs even in a failed context, because others wait for it.
     always: bool,
     work: Work,
 }
 
-/// A place in a stream's queue.
+/// A position in a stream's queue.
 pub struct Ticket {
     stream: Arc<Stream>,
     number: u64,
@@ -67,7 +67,7 @@ thread_local! {
     static OWN: RefCell<Vec<OwnStream>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Ends with its thread.
+/// A per-thread default stream, which closes when its thread ends.
 struct OwnStream(Arc<Stream>);
 
 impl Drop for OwnStream {
@@ -80,10 +80,10 @@ pub fn in_host_function() -> bool {
     IN_HOST_FUNCTION.get()
 }
 
-/// Calls `function` as the driver does from a stream: it may not call the driver.
+/// Calls a host function, which must not call the driver.
 pub fn call_host_function(function: unsafe extern "C" fn(*mut c_void), data: *mut c_void) {
     IN_HOST_FUNCTION.set(true);
-    // SAFETY: the client of cuLaunchHostFunc promises that function and data fit together.
+    // SAFETY: by contract of cuLaunchHostFunc, `data` is a valid argument of the function.
     unsafe { function(data) };
     IN_HOST_FUNCTION.set(false);
 }
@@ -110,7 +110,7 @@ pub fn create(context: &'static Context, flags: u32, priority: i32) -> Result<*m
     Ok(handle as *mut c_void)
 }
 
-/// Work already submitted still runs.
+/// Closes a stream. Work already submitted still runs.
 pub fn destroy(handle: *mut c_void) -> Result {
     let stream = STREAMS
         .write()
@@ -122,7 +122,7 @@ pub fn destroy(handle: *mut c_void) -> Result {
     Ok(())
 }
 
-/// The stream of a handle; the default streams are those of `context`.
+/// The stream of a handle. The default streams belong to `context`.
 pub fn resolve(context: &'static Context, handle: *mut c_void) -> Result<Arc<Stream>> {
     match handle as usize {
         0 | LEGACY => context.legacy_stream(),
@@ -154,7 +154,7 @@ fn own(context: &'static Context) -> Result<Arc<Stream>> {
     })
 }
 
-/// Streams created and not destroyed.
+/// The number of streams that are not destroyed.
 pub fn count() -> usize {
     STREAMS.read().unwrap().as_ref().map_or(0, HashMap::len)
 }
@@ -179,8 +179,8 @@ impl Stream {
         }
     }
 
-    /// Queues an operation that occupies the stream for `time` and then does `work`, unless the
-    /// context has failed by then. What `work` returns as an error fails the context.
+    /// Queues an operation that occupies the stream for `time` and then runs `work`, unless the
+    /// context has failed by then. An error of `work` fails the context.
     pub fn submit(
         self: &Arc<Stream>,
         time: Duration,
@@ -197,7 +197,7 @@ impl Stream {
         self.enqueue(false, Box::new(work))
     }
 
-    /// Queues something that others wait for: it runs whatever happened before.
+    /// Queues an operation that runs even in a failed context, because others wait for it.
     pub fn submit_always(
         self: &Arc<Stream>,
         work: impl FnOnce() + Send + 'static,
@@ -232,8 +232,8 @@ impl Stream {
         })
     }
 
-    /// What the next operation comes after, besides its own stream's. It is all submitted already,
-    /// so no two operations can wait for each other.
+    /// The operations of other streams that the next operation must follow. All are submitted
+    /// already, so no two operations can wait for each other.
     fn predecessors(&self) -> Result<Vec<Ticket>> {
         match self.kind {
             Kind::NonBlocking => Ok(Vec::new()),
@@ -275,8 +275,8 @@ impl Stream {
         self.context.check()
     }
 
-    /// True when there is no point in waiting for anything any more.
-    pub fn is_doomed(&self) -> bool {
+    /// Whether the context has failed or is destroyed, so that nothing need be waited for.
+    pub fn has_failed(&self) -> bool {
         self.context.check().is_err() || self.queue.lock().unwrap().abandoned
     }
 
@@ -293,7 +293,7 @@ impl Stream {
         queue.completed == queue.submitted
     }
 
-    /// Drops what waits; the stream is of no more use.
+    /// Drops waiting operations and refuses new ones.
     pub fn abandon(&self) {
         {
             let mut queue = self.queue.lock().unwrap();
@@ -307,7 +307,7 @@ impl Stream {
     }
 
     fn serve(self: Arc<Stream>) {
-        // SAFETY: only makes the sleeps of this thread precise.
+        // SAFETY: only sets the timer slack of this thread, so that its sleeps are precise.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000 as libc::c_ulong) };
         while let Some((operation, abandoned)) = self.next() {
             if !abandoned {
@@ -347,7 +347,7 @@ impl Ticket {
     }
 }
 
-/// The stream of a handle, with the current context fit for use.
+/// The stream of a handle. Fails unless the current context is usable.
 pub fn resolve_current(handle: *mut c_void) -> Result<Arc<Stream>> {
     let stream = resolve(device::current()?, handle)?;
     stream.context.check()?;
@@ -357,7 +357,7 @@ pub fn resolve_current(handle: *mut c_void) -> Result<Arc<Stream>> {
     Ok(stream)
 }
 
-/// As [`resolve_current`], for a call that makes use of the stream.
+/// As [`resolve_current`], for a call that uses the stream, which a capture may forbid.
 pub fn resolve_used(handle: *mut c_void) -> Result<Arc<Stream>> {
     let stream = resolve_current(handle)?;
     capture::uses(&stream)?;

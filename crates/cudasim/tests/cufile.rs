@@ -20,14 +20,14 @@ const SIZE: usize = 1 << 20;
 /// Fails the test unless a cuFile call returns `$code`.
 macro_rules! answers {
     ($code:expr, $call:expr) => {{
-        // SAFETY: the arguments are as the documentation of the function asks.
+        // SAFETY: the arguments are as the documentation of the function requires.
         #[allow(unused_unsafe)]
         let answer = unsafe { $call };
         assert_eq!(answer.err, $code, "{}: {answer}", stringify!($call));
     }};
 }
 
-/// cuFile, open in one mode, with nobody else using it.
+/// Exclusive use of cuFile in one mode.
 struct Session(#[allow(dead_code)] MutexGuard<'static, ()>);
 
 impl Session {
@@ -43,8 +43,7 @@ impl Session {
     fn prepare(mode: &str) -> Session {
         let guard = alone();
         context();
-        // SAFETY: every thread of this process that reads the environment does so through the
-        // standard library.
+        // SAFETY: all threads of this process read the environment through the standard library.
         unsafe { std::env::set_var("CUDASIM_CUFILE", mode) };
         Session(guard)
     }
@@ -59,7 +58,7 @@ impl Drop for Session {
     }
 }
 
-/// A file of `SIZE` patterned bytes without a name, opened with `flags` besides.
+/// An unlinked file of `SIZE` patterned bytes, opened for reading and writing with `flags`.
 fn file(flags: i32) -> (File, Vec<u8>) {
     let bytes = pattern(SIZE, 3);
     let path = std::env::temp_dir().join(format!(
@@ -88,7 +87,7 @@ fn register(file: &File) -> CUfileHandle {
 }
 
 fn read(handle: CUfileHandle, base: u64, size: usize, at: i64, offset: i64) -> isize {
-    // SAFETY: the tests pass device memory, or what cuFile must refuse.
+    // SAFETY: the tests pass valid memory or arguments that cuFile must refuse.
     unsafe { cuFileRead(handle, base as *mut c_void, size, at, offset) }
 }
 
@@ -104,7 +103,7 @@ fn statistics() -> CUfileStatsLevel3 {
     found
 }
 
-/// Reads and writes once each, and gives how often each path was counted for either.
+/// Reads once and writes once. Returns the counts of each path for both.
 fn paths(flags: i32) -> ([u64; 3], [u64; 3]) {
     let (file, _) = file(flags);
     let (handle, device) = (register(&file), device_memory(SIZE));
@@ -141,7 +140,7 @@ fn the_posix_fallback_is_counted_as_such() {
 }
 
 #[test]
-fn a_file_without_o_direct_never_goes_straight() {
+fn a_file_without_o_direct_never_takes_a_direct_path() {
     let _session = Session::open("p2p");
     assert_eq!(paths(0), ([0, 0, 1], [0, 0, 1]));
 }
@@ -159,7 +158,7 @@ fn an_absent_cufile_does_not_open() {
 }
 
 #[test]
-fn the_fallback_can_be_forbidden() {
+fn the_posix_fallback_can_be_disabled() {
     let _session = Session::prepare("posix");
     let allowed = CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE;
     answers!(CU_FILE_SUCCESS, cuFileSetParameterBool(allowed, false));
@@ -173,7 +172,7 @@ fn the_fallback_can_be_forbidden() {
 }
 
 #[test]
-fn properties_tell_the_modes_apart() {
+fn properties_distinguish_the_modes() {
     for (mode, nvidia_fs, peer_to_peer) in [
         ("p2p", false, true),
         ("nvfs", true, false),
@@ -202,7 +201,7 @@ fn properties_tell_the_modes_apart() {
 }
 
 #[test]
-fn any_alignment_moves_the_right_bytes() {
+fn transfers_of_any_alignment_move_the_right_bytes() {
     let _session = Session::open("nvfs");
     let (file, bytes) = file(libc::O_DIRECT);
     let (handle, device) = (register(&file), device_memory(SIZE));
@@ -220,7 +219,7 @@ fn any_alignment_moves_the_right_bytes() {
 }
 
 #[test]
-fn a_write_leaves_its_neighbours_alone() {
+fn a_write_does_not_change_adjacent_bytes() {
     let _session = Session::open("p2p");
     let (file, mut bytes) = file(0);
     let (handle, device) = (register(&file), device_memory(3000));
@@ -344,7 +343,7 @@ fn a_buffer_is_registered_once_and_bounds_its_transfers() {
 }
 
 #[test]
-fn host_memory_is_served_too() {
+fn host_memory_is_supported() {
     let _session = Session::open("p2p");
     let (file, bytes) = file(libc::O_DIRECT);
     let handle = register(&file);
@@ -355,7 +354,7 @@ fn host_memory_is_served_too() {
 }
 
 #[test]
-fn a_transfer_on_a_stream_looks_at_its_arguments_when_it_executes() {
+fn a_transfer_on_a_stream_reads_its_arguments_when_it_executes() {
     let _session = Session::open("nvfs");
     let (file, bytes) = file(libc::O_DIRECT);
     let (handle, device, stream) = (register(&file), device_memory(4096), stream(NON_BLOCKING));
@@ -368,7 +367,7 @@ fn a_transfer_on_a_stream_looks_at_its_arguments_when_it_executes() {
         CU_FILE_SUCCESS,
         cuFileReadAsync(handle, base, size, at, offset, moved, stream)
     );
-    // SAFETY: the stream waits at the gate and does not look yet.
+    // SAFETY: the stream waits at the gate and does not read the arguments yet.
     unsafe {
         assert_eq!(moved.read(), -7);
         size.write(1000);
@@ -377,7 +376,7 @@ fn a_transfer_on_a_stream_looks_at_its_arguments_when_it_executes() {
     }
     gate.open();
     done!(cuStreamSynchronize(stream));
-    // SAFETY: the stream has passed the transfer.
+    // SAFETY: the stream has completed the transfer.
     assert_eq!(unsafe { moved.read() }, 1000);
     assert_eq!(peek(device + 96, 1000), bytes[50..1050]);
     assert_eq!(statistics().per_gpu_stats[0].n_nvfs_reads, 1);
@@ -404,7 +403,7 @@ fn a_registered_stream_can_fix_its_arguments_at_submission() {
     unsafe { at.write(500) };
     gate.open();
     done!(cuStreamSynchronize(stream));
-    // SAFETY: the stream has passed the transfer.
+    // SAFETY: the stream has completed the transfer.
     assert_eq!(unsafe { moved.read() }, 10);
     assert_eq!(peek(device, 10), bytes[20..30]);
     answers!(CU_FILE_SUCCESS, cuFileStreamDeregister(stream));
@@ -412,7 +411,7 @@ fn a_registered_stream_can_fix_its_arguments_at_submission() {
 }
 
 #[test]
-fn a_failed_transfer_on_a_stream_leaves_the_context_alone() {
+fn a_failed_transfer_on_a_stream_does_not_fail_the_context() {
     let _session = Session::open("posix");
     let (file, _) = file(0);
     let (handle, device, stream) = (register(&file), device_memory(4096), stream(NON_BLOCKING));
@@ -424,7 +423,7 @@ fn a_failed_transfer_on_a_stream_leaves_the_context_alone() {
         cuFileReadAsync(handle, base, &mut size, &mut at, &mut offset, moved, stream)
     );
     done!(cuStreamSynchronize(stream));
-    // SAFETY: the stream has passed the transfer.
+    // SAFETY: the stream has completed the transfer.
     let moved = unsafe { moved.read() };
     assert_eq!(moved, -(CU_FILE_CUDA_POINTER_RANGE_ERROR as isize));
 }
@@ -519,7 +518,7 @@ fn a_batch_has_a_capacity_and_reports_failures() {
 }
 
 #[test]
-fn vectors_follow_each_other_in_the_file() {
+fn vectors_are_contiguous_in_the_file() {
     let _session = Session::open("posix");
     let (file, bytes) = file(0);
     let (handle, device) = (register(&file), device_memory(1000));

@@ -1,4 +1,4 @@
-//! Calls that are told to fail, misuse that shows late, and what is refused altogether.
+//! Injected failures, asynchronous errors, and calls that are refused.
 
 #[macro_use]
 mod common;
@@ -17,7 +17,7 @@ const CONTEXT_IS_DESTROYED: i32 = 709;
 const LAUNCH_FAILED: i32 = 719;
 
 #[test]
-fn the_call_of_that_number_fails_and_no_other() {
+fn only_the_selected_call_fails() {
     let _alone = alone();
     context();
     fail(Some("alloc:2"));
@@ -28,7 +28,7 @@ fn the_call_of_that_number_fails_and_no_other() {
 }
 
 #[test]
-fn each_kind_fails_with_a_fitting_error() {
+fn each_kind_fails_with_its_default_error() {
     let _alone = alone();
     context();
     let (stream, mut pointer, device) = (stream(NON_BLOCKING), null_mut(), device_memory(8));
@@ -91,7 +91,7 @@ fn a_copy_that_fails_in_execution_fails_the_context() {
 }
 
 #[test]
-fn what_is_released_in_a_failed_context_is_released() {
+fn calls_in_a_failed_context_still_release() {
     let _alone = alone();
     context();
     let count = || {
@@ -174,7 +174,7 @@ fn device_memory_freed_under_a_copy_fails_the_context() {
 }
 
 #[test]
-fn a_stream_that_waits_for_ever_gives_up_when_the_context_fails() {
+fn a_waiting_stream_stops_waiting_when_the_context_fails() {
     let _alone = alone();
     context();
     let (waiting, failing, device) = (stream(NON_BLOCKING), stream(NON_BLOCKING), device_memory(4));
@@ -204,7 +204,7 @@ fn a_thread_without_a_context_is_refused() {
 }
 
 #[test]
-fn contexts_stack_up_on_each_thread() {
+fn each_thread_has_a_stack_of_contexts() {
     let _alone = alone();
     let first = context();
     let mut popped = null_mut();
@@ -216,11 +216,11 @@ fn contexts_stack_up_on_each_thread() {
     expect!(INVALID_CONTEXT, cuCtxSetCurrent(8 as *mut c_void));
 }
 
-/// Runs `body` in a forked child and gives its exit status.
+/// Runs `body` in a forked child and returns its exit status.
 fn in_child(body: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child only runs `body`, which calls the driver, and leaves without unwinding.
     match unsafe { libc::fork() } {
-        // SAFETY: ends the child at once.
+        // SAFETY: ends the child immediately.
         0 => unsafe { libc::_exit(body()) },
         child => {
             let mut status = 0;
@@ -246,7 +246,7 @@ fn a_forked_child_cannot_use_the_driver() {
 }
 
 #[test]
-fn the_last_release_ends_all_that_the_context_had() {
+fn the_last_release_destroys_the_contents_of_the_context() {
     let _alone = alone();
     context();
     while {

@@ -1,4 +1,4 @@
-//! Device memory, registration, and what the driver says about pointers.
+//! Device memory, registration, and pointer attributes.
 
 #[macro_use]
 mod common;
@@ -15,13 +15,13 @@ const NOT_REGISTERED: i32 = 713;
 const READ_ONLY: u32 = 8;
 const PAGE: usize = 4096;
 
-/// The signal that ends a child process in which `body` runs, 0 if none does.
+/// The signal that kills a child process that runs `body`; 0 if none does.
 fn signal_of(body: impl FnOnce()) -> i32 {
     // SAFETY: the child only runs `body`, which touches memory, and leaves without unwinding.
     match unsafe { libc::fork() } {
         0 => {
             body();
-            // SAFETY: ends the child at once.
+            // SAFETY: ends the child immediately.
             unsafe { libc::_exit(0) }
         }
         child => {
@@ -41,7 +41,7 @@ fn signal_of(body: impl FnOnce()) -> i32 {
 fn a_cpu_that_reads_device_memory_faults() {
     context();
     let address = device_memory(PAGE);
-    // SAFETY: it faults, which is what the child is for.
+    // SAFETY: the access faults, which only ends the child.
     let read = || _ = unsafe { (address as *const u8).read_volatile() };
     assert_eq!(signal_of(read), libc::SIGSEGV);
 }
@@ -50,7 +50,7 @@ fn a_cpu_that_reads_device_memory_faults() {
 fn a_cpu_that_writes_device_memory_faults() {
     context();
     let address = device_memory(PAGE);
-    // SAFETY: it faults, which is what the child is for.
+    // SAFETY: the access faults, which only ends the child.
     let write = || unsafe { (address as *mut u8).write_volatile(1) };
     assert_eq!(signal_of(write), libc::SIGSEGV);
 }
@@ -61,7 +61,7 @@ fn freed_pinned_memory_faults() {
     let mut address = null_mut();
     done!(cuMemHostAlloc(&mut address, PAGE, 0));
     done!(cuMemFreeHost(address));
-    // SAFETY: it faults, which is what the child is for.
+    // SAFETY: the access faults, which only ends the child.
     let read = || _ = unsafe { address.cast::<u8>().read_volatile() };
     assert_eq!(signal_of(read), libc::SIGSEGV);
 }
@@ -78,7 +78,7 @@ fn new_device_memory_is_poison() {
 }
 
 #[test]
-fn bytes_come_back_as_they_went_at_any_alignment() {
+fn copies_of_any_alignment_round_trip() {
     context();
     let address = device_memory(PAGE);
     for (offset, size) in [(0, 1), (1, 7), (3, 64), (5, 1001), (PAGE - 9, 9)] {
@@ -100,7 +100,7 @@ fn device_pointers_are_aligned_to_256_bytes() {
 }
 
 #[test]
-fn a_copy_past_its_allocation_is_refused() {
+fn a_copy_beyond_its_allocation_is_refused() {
     context();
     let address = device_memory(100);
     let bytes = [0u8; 200];
@@ -116,7 +116,7 @@ fn a_copy_past_its_allocation_is_refused() {
 }
 
 #[test]
-fn a_copy_to_a_device_wants_a_device_pointer() {
+fn a_copy_to_a_device_requires_a_device_pointer() {
     context();
     let (from, mut to) = ([1u8; 64], [0u8; 64]);
     expect!(
@@ -152,7 +152,7 @@ fn only_the_first_address_of_an_allocation_frees_it() {
 }
 
 #[test]
-fn more_than_the_device_has_is_out_of_memory() {
+fn an_allocation_larger_than_the_device_is_out_of_memory() {
     context();
     let (mut free, mut total, mut address) = (0, 0, 0);
     done!(cuMemGetInfo_v2(&mut free, &mut total));
@@ -194,7 +194,7 @@ fn memory_is_registered_and_unregistered_once() {
 
 fn mapping(protection: i32) -> *mut c_void {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping disturbs nothing.
+    // SAFETY: a new mapping replaces no other.
     let address = unsafe { libc::mmap(null_mut(), 2 * PAGE, protection, flags, -1, 0) };
     assert_ne!(address, libc::MAP_FAILED);
     address
@@ -204,7 +204,7 @@ fn mapping(protection: i32) -> *mut c_void {
 fn memory_that_is_not_mapped_cannot_be_registered() {
     context();
     let address = mapping(libc::PROT_READ | libc::PROT_WRITE);
-    // SAFETY: the second page of the mapping is used by nobody.
+    // SAFETY: nothing uses the second page of the mapping.
     unsafe { libc::munmap(address.wrapping_byte_add(PAGE), PAGE) };
     expect!(INVALID_VALUE, cuMemHostRegister_v2(address, 2 * PAGE, 0));
     done!(cuMemHostRegister_v2(address, PAGE, 0));
@@ -265,7 +265,7 @@ fn attributes(address: u64) -> Attributes {
 }
 
 #[test]
-fn every_kind_of_memory_is_told_apart() {
+fn attributes_distinguish_every_kind_of_memory() {
     context();
     let known = |memory_type, managed, start, size| Attributes {
         memory_type,
@@ -281,12 +281,12 @@ fn every_kind_of_memory_is_told_apart() {
     let mut managed = 0;
     done!(cuMemAllocManaged(&mut managed, 1000, 1));
     assert_eq!(attributes(managed), known(2, 1, managed, 1000));
-    // SAFETY: managed memory is the CPU's too.
+    // SAFETY: the CPU may access managed memory.
     unsafe { (managed as *mut u8).write_volatile(1) };
 }
 
 #[test]
-fn pageable_memory_has_neutral_attributes_but_no_single_one() {
+fn pageable_memory_has_neutral_attributes_only_when_several_are_queried() {
     context();
     let byte = 0u8;
     let address = &raw const byte as u64;

@@ -1,4 +1,4 @@
-//! Kernels: loading them, what a launch may touch, and when it runs.
+//! Kernels: loading, the memory that a launch may access, and when it runs.
 
 #[macro_use]
 mod common;
@@ -16,11 +16,10 @@ const ILLEGAL_ADDRESS: i32 = 700;
 const MISALIGNED_ADDRESS: i32 = 716;
 const LAUNCH_FAILED: i32 = 719;
 
-/// What the project ships.
+/// The PTX that the project ships.
 const PTX: &str = include_str!("../../codec/kernels/kernels.ptx");
 
-/// The parameter of the kernels for checksums: addresses of one buffer, of its sums and of the
-/// place for its verdict.
+/// The parameter of the checksum kernels: addresses of one buffer, of its sums and of its verdict.
 #[repr(C)]
 struct Parameter {
     buffers: u64,
@@ -52,7 +51,7 @@ fn verdicts(module: *mut c_void) -> *mut c_void {
     function
 }
 
-/// Adler-32 of a buffer without bytes, in one thread.
+/// Launches one thread that computes the Adler-32 of an empty buffer.
 fn launch(function: *mut c_void, parameter: &mut Parameter, stream: *mut c_void) -> i32 {
     let mut parameters = [(&raw mut *parameter).cast::<c_void>()];
     // SAFETY: the kernel has one parameter, of this type.
@@ -73,7 +72,7 @@ fn launch(function: *mut c_void, parameter: &mut Parameter, stream: *mut c_void)
     }
 }
 
-/// Tables of one empty buffer, whose sums are zero, and untouched memory for its verdict.
+/// Tables of one empty buffer, whose sums are zero, and uninitialised memory for its verdict.
 fn parameter() -> Parameter {
     let buffers = device_memory(32);
     let sums = device_memory(16);
@@ -90,7 +89,7 @@ fn parameter() -> Parameter {
     }
 }
 
-/// Adler-32 of nothing, sound.
+/// The Adler-32 of no bytes, and that it is sound.
 const VERDICT: [u8; 8] = [1, 0, 0, 0, 1, 0, 0, 0];
 
 #[test]
@@ -102,7 +101,7 @@ fn a_kernel_reads_and_writes_device_memory_in_stream_order() {
     let gate = Gate::close(stream);
     assert_eq!(launch(function, &mut parameter, stream), 0);
     let verdict = parameter.verdicts;
-    // The parameter was taken at the launch.
+    // The launch has copied the parameter.
     std::hint::black_box(&mut parameter).verdicts = 0;
     assert_ne!(peek(verdict, 8), VERDICT);
     gate.open();
@@ -111,7 +110,7 @@ fn a_kernel_reads_and_writes_device_memory_in_stream_order() {
 }
 
 #[test]
-fn a_kernel_that_touches_memory_which_is_not_its_own_fails_the_context() {
+fn a_kernel_that_accesses_other_memory_than_its_own_fails_the_context() {
     let _alone = alone();
     context();
     let function = verdicts(load(PTX, 0));
@@ -143,7 +142,7 @@ fn a_misaligned_access_fails_the_context() {
 }
 
 #[test]
-fn pinned_memory_is_in_reach_of_a_kernel() {
+fn a_kernel_can_access_pinned_memory() {
     let _alone = alone();
     context();
     let function = verdicts(load(PTX, 0));
@@ -155,7 +154,7 @@ fn pinned_memory_is_in_reach_of_a_kernel() {
 }
 
 #[test]
-fn only_ptx_for_kernels_that_have_a_twin_is_loaded() {
+fn only_ptx_of_kernels_that_the_stand_in_has_is_loaded() {
     let _alone = alone();
     context();
     load("", INVALID_IMAGE);
@@ -217,7 +216,7 @@ fn a_launch_of_no_threads_or_too_many_is_refused() {
 }
 
 #[test]
-fn loading_launching_and_running_can_be_told_to_fail() {
+fn loading_launching_and_running_fail_when_injected() {
     let _alone = alone();
     context();
     fail(Some("module:1:2,kernel:2,kernelexec:1"));

@@ -1,4 +1,4 @@
-//! When and in which order streams do their work.
+//! When and in which order streams execute their work.
 
 #[macro_use]
 mod common;
@@ -15,7 +15,7 @@ const INVALID_HANDLE: i32 = 400;
 const LEGACY: *mut c_void = null_mut();
 const PER_THREAD: *mut c_void = 2 as *mut c_void;
 
-/// Long enough for a stream that does not wait to have done its work.
+/// Sleeps long enough for a stream that does not wait to complete its work.
 fn pause() {
     std::thread::sleep(Duration::from_millis(30));
 }
@@ -72,7 +72,7 @@ fn a_copy_to_pageable_memory_is_complete_on_return() {
 }
 
 #[test]
-fn a_copy_to_pinned_memory_is_complete_after_synchronisation_only() {
+fn a_copy_to_pinned_memory_is_complete_only_after_synchronisation() {
     context();
     let (stream, device, slot) = (stream(NON_BLOCKING), device_memory(64), pinned(64));
     let gate = Gate::close(stream);
@@ -92,7 +92,7 @@ fn a_copy_to_pinned_memory_is_complete_after_synchronisation_only() {
 }
 
 #[test]
-fn a_stream_works_in_the_order_of_submission() {
+fn a_stream_executes_in_the_order_of_submission() {
     context();
     let (stream, device) = (stream(NON_BLOCKING), device_memory(256));
     for value in 0..=255 {
@@ -136,7 +136,7 @@ fn a_stream_waits_for_an_event_of_another() {
 }
 
 #[test]
-fn a_wait_keeps_the_recording_that_it_was_made_for() {
+fn a_wait_refers_to_the_latest_recording_at_its_submission() {
     context();
     let (first, second, event) = (stream(NON_BLOCKING), stream(NON_BLOCKING), event());
     done!(cuEventRecord(event, first));
@@ -149,7 +149,7 @@ fn a_wait_keeps_the_recording_that_it_was_made_for() {
 }
 
 #[test]
-fn an_event_that_was_never_recorded_holds_nobody() {
+fn a_wait_for_an_event_that_was_never_recorded_returns() {
     context();
     let (stream, event) = (stream(NON_BLOCKING), event());
     done!(cuEventQuery(event));
@@ -209,7 +209,7 @@ fn the_default_stream_waits_for_blocking_streams() {
 }
 
 #[test]
-fn blocking_streams_wait_for_the_default_stream_and_others_do_not() {
+fn only_blocking_streams_wait_for_the_default_stream() {
     context();
     let (blocking, free, device) = (stream(0), stream(NON_BLOCKING), device_memory(16));
     let gate = Gate::close(LEGACY);
@@ -279,7 +279,7 @@ fn a_host_function_runs_in_order_and_may_not_call_the_driver() {
 }
 
 #[test]
-fn a_stream_waits_for_a_value_in_every_way() {
+fn a_stream_waits_for_a_value_with_every_comparison() {
     context();
     const GEQ: u32 = 0;
     const EQ: u32 = 1;
@@ -307,7 +307,7 @@ fn a_stream_waits_for_a_value_in_every_way() {
 }
 
 #[test]
-fn a_value_in_device_memory_carries_from_stream_to_stream() {
+fn a_stream_waits_for_a_value_that_another_writes_to_device_memory() {
     context();
     let (first, second, word) = (stream(NON_BLOCKING), stream(NON_BLOCKING), device_memory(4));
     done!(cuMemsetD8Async(word, 0, 4, first));

@@ -1,4 +1,4 @@
-//! Primary contexts and the stack of current ones.
+//! Primary contexts and the stack of current contexts.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -33,7 +33,7 @@ pub extern "C" fn cuDevicePrimaryCtxRelease(ordinal: c_int) -> c_int {
     cuDevicePrimaryCtxRelease_v2(ordinal)
 }
 
-/// What cudaDeviceReset calls.
+/// `cudaDeviceReset` calls this function.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuDevicePrimaryCtxReset_v2(ordinal: c_int) -> c_int {
     code(device(ordinal).and_then(|context| context.reset()))

@@ -98,8 +98,8 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     ))
 }
 
-/// As the driver does with small copies, whose bytes it puts into the queue of the stream: the CPU
-/// reads them, which raises SIGBUS where a mapped file was truncated.
+/// Reads the source of a small copy on the CPU, as the driver does, which puts such bytes inline into
+/// the stream's queue. Raises SIGBUS if the source is a mapped file that was truncated.
 fn read_inline(source: usize, size: usize) {
     const INLINE: usize = 16 << 10;
     let is_host = || memory::find(source).is_some_and(|region| region.is_host());
@@ -139,16 +139,16 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
     ))
 }
 
-/// Each row is a copy of its own; only between host and linear device memory.
+/// Queues one copy per row. Supports only copies from host memory to linear device memory.
 ///
 /// # Safety
-/// `copy` points to a description.
+/// `copy` points to a valid descriptor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy2DAsync_v2(
     copy: *const CudaMemcpy2D,
     stream: *mut c_void,
 ) -> c_int {
-    // SAFETY: the client gives a description.
+    // SAFETY: by contract of this function.
     let copy = unsafe { &*copy };
     let to_device =
         (copy.srcMemoryType, copy.dstMemoryType) == (CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE);

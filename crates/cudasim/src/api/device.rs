@@ -1,4 +1,4 @@
-//! Initialisation, devices, and names of errors.
+//! Initialisation, devices, and descriptions of errors.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(
     code(device(ordinal).and_then(|_| unsafe { store(value, attribute_of(attribute, ordinal)) }))
 }
 
-/// Attributes that the stand-in does not know are 0.
+/// The value of an attribute; 0 if the stand-in does not have it.
 fn attribute_of(attribute: c_int, ordinal: c_int) -> c_int {
     match attribute {
         1 => 1024,          // MAX_THREADS_PER_BLOCK
@@ -97,7 +97,7 @@ fn attribute_of(attribute: c_int, ordinal: c_int) -> c_int {
         99 => 1,            // HOST_REGISTER_SUPPORTED
         113 => 1,           // READ_ONLY_HOST_REGISTER_SUPPORTED
         116 => 1,           // GPU_DIRECT_RDMA_SUPPORTED
-        122 => 0,           // CAN_USE_64_BIT_STREAM_MEM_OPS: the entry points are not here
+        122 => 0,           // CAN_USE_64_BIT_STREAM_MEM_OPS: not implemented
         123 => 1,           // CAN_USE_STREAM_WAIT_VALUE_NOR
         134 => -1,          // HOST_NUMA_ID: unknown
         _ => 0,

@@ -1,6 +1,6 @@
-//! Names of the driver's first interface, whose device pointers and sizes have 32 bits. The real
-//! library still exports them; a client that binds one instead of its `_v2` successor would corrupt
-//! memory there, and is told here.
+//! The driver's first interface, whose device pointers and sizes have 32 bits. The real library still
+//! exports it; a client that binds one of these functions instead of its `_v2` successor would
+//! corrupt memory. Here the function fails.
 
 use std::ffi::c_int;
 

@@ -1,5 +1,5 @@
-//! Allocation and registration. In a failed context the calls that end something still end it, and
-//! then return the failure.
+//! Allocation and registration. In a failed context, calls that free or unregister memory still do
+//! so and then return the failure.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn cuMemAllocManaged(address: *mut u64, size: usize, flags
     }))
 }
 
-/// The memory is there at once; the client must not rely on it before the stream comes so far.
+/// Allocates at once, although the client may use the memory only in stream order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, size: usize, at: *mut c_void) -> c_int {
     code(current().and_then(|_| {

@@ -1,7 +1,7 @@
 //! The entry points of the driver, and those of the stand-in itself in [`control`].
 //!
-//! Each function has the contract of the driver function of its name, so its documentation and
-//! safety conditions are NVIDIA's and not repeated here.
+//! Each function has the contract of the driver function of the same name; NVIDIA documents it and
+//! its safety conditions.
 #![allow(clippy::missing_safety_doc)]
 
 use std::ffi::c_void;
@@ -19,7 +19,7 @@ pub mod module;
 pub mod pointer;
 pub mod stream;
 
-/// Stores a result of a call.
+/// Stores an output of a call.
 ///
 /// # Safety
 /// `place` is null or valid for a `T`.
@@ -32,7 +32,7 @@ unsafe fn store<T>(place: *mut T, value: T) -> Result {
     Ok(())
 }
 
-/// Stores a text with its NUL into `length` bytes, cut if it does not fit.
+/// Stores a NUL-terminated string into `length` bytes, truncated if it does not fit.
 ///
 /// # Safety
 /// `place` is null or valid for `length` bytes.
@@ -50,10 +50,10 @@ unsafe fn store_text(place: *mut std::ffi::c_char, length: i32, text: &[u8]) -> 
     Ok(())
 }
 
-/// A pointer that the client moves to another thread with the call.
+/// A client's pointer that is used on a thread of the driver.
 struct Sent(*mut c_void);
 
-// SAFETY: the driver's contract lets the pointer be used on a thread of the driver.
+// SAFETY: the driver's contract allows the pointer's use on a thread of the driver.
 unsafe impl Send for Sent {}
 
 impl Sent {

@@ -1,22 +1,22 @@
-//! Modules, and launches of their kernels.
+//! Modules and launches of their kernels.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use super::store;
 use crate::device::{self, current};
+use crate::kernel::Dim3;
 use crate::status::{INVALID_IMAGE, INVALID_VALUE, Result, code};
 use crate::stream::resolve_used;
-use crate::twin::Extent;
 use crate::{config, failure, module};
 
-/// Only PTX is taken for code, as a text that ends with NUL.
+/// Accepts only PTX, as a NUL-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(handle: *mut *mut c_void, image: *const c_void) -> c_int {
     code(current().and_then(|context| {
         if handle.is_null() || image.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: the client gives a text that ends with NUL.
+        // SAFETY: the client passes a NUL-terminated string.
         let text = unsafe { CStr::from_ptr(image.cast()) };
         let loaded = module::load(context, text.to_str().map_err(|_| INVALID_IMAGE)?)?;
         // SAFETY: the client's pointer is valid.
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
         if name.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: the client gives a text that ends with NUL.
+        // SAFETY: the client passes a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) };
         let found = module::function(handle, &name.to_string_lossy())?;
         // SAFETY: the client's pointer is null or valid.
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
     }))
 }
 
-/// Parameters are taken from `parameters` only; no kernel here takes any from `extra`.
+/// Accepts parameters only in `parameters`, not in `extra`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchKernel(
     function: *mut c_void,
@@ -65,12 +65,12 @@ pub unsafe extern "C" fn cuLaunchKernel(
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> c_int {
-    let grid = Extent {
+    let grid = Dim3 {
         x: grid_x,
         y: grid_y,
         z: grid_z,
     };
-    let block = Extent {
+    let block = Dim3 {
         x: block_x,
         y: block_y,
         z: block_z,
@@ -78,24 +78,24 @@ pub unsafe extern "C" fn cuLaunchKernel(
     if parameters.is_null() || !extra.is_null() || shared_bytes > MOST_SHARED_BYTES {
         return code(Err(INVALID_VALUE));
     }
-    // SAFETY: the client's array has a pointer for each parameter, and kernels here have one.
+    // SAFETY: the client's array has a pointer for each parameter, and every kernel has one.
     let parameter = unsafe { parameters.read() };
-    // SAFETY: as above; the pointer leads to the parameter.
+    // SAFETY: as above; the pointer is to the parameter.
     code(unsafe { launch(function, grid, block, stream, parameter) })
 }
 
-/// Without asking for more, a block has so much.
+/// The shared memory of a block that does not request more.
 const MOST_SHARED_BYTES: u32 = 48 << 10;
 const MOST_THREADS: u64 = 1024;
-/// Along y and z; along x there are 2^31 - 1.
+/// The largest grid size along y and z; along x it is 2^31 - 1.
 const MOST_BLOCKS: u32 = 65535;
 
 /// # Safety
-/// `parameter` is null or leads to the one parameter of the function.
+/// `parameter` is null or points to the one parameter of the function.
 unsafe fn launch(
     function: *mut c_void,
-    grid: Extent,
-    block: Extent,
+    grid: Dim3,
+    block: Dim3,
     stream: *mut c_void,
     parameter: *const c_void,
 ) -> Result {
@@ -113,15 +113,15 @@ unsafe fn launch(
     }
     failure::check(failure::Kind::Kernel)?;
     // The client may reuse the parameter once the call has returned.
-    let mut copied = vec![0u8; function.twin.parameter_bytes()];
-    // SAFETY: by contract of this function the parameter is as long as that of the twin, which
-    // was compared when the module was loaded.
+    let mut copied = vec![0u8; function.kernel.parameter_bytes()];
+    // SAFETY: by contract of this function `parameter` points to the function's parameter, whose
+    // size was compared with that of the kernel when the module was loaded.
     unsafe {
         std::ptr::copy_nonoverlapping(parameter.cast(), copied.as_mut_ptr(), copied.len());
     }
     stream.submit(config::launch_time(), move |stream| {
         failure::check(failure::Kind::KernelExec)?;
-        function.twin.run(stream.context, &copied, grid, block)
+        function.kernel.run(stream.context, &copied, grid, block)
     })?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Questions about a pointer. They need an initialised driver but no current context.
+//! Pointer attributes. The functions need an initialised driver but no current context.
 
 use std::ffi::{c_int, c_uint, c_void};
 

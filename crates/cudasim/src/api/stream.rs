@@ -77,7 +77,7 @@ pub unsafe extern "C" fn cuStreamGetCtx(handle: *mut c_void, context: *mut *mut 
 pub unsafe extern "C" fn cuStreamIsCapturing(handle: *mut c_void, status: *mut c_int) -> c_int {
     code(resolve_current(handle).and_then(|stream| {
         // SAFETY: the client's pointer is null or valid.
-        unsafe { store(status, capture::ask(&stream)?) }
+        unsafe { store(status, capture::query(&stream)?) }
     }))
 }
 
@@ -86,7 +86,7 @@ pub extern "C" fn cuStreamBeginCapture_v2(handle: *mut c_void, mode: c_int) -> c
     code(resolve_current(handle).and_then(|stream| capture::begin(stream, mode)))
 }
 
-/// There is no graph in the end, only the outcome.
+/// Returns no graph, only the status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamEndCapture(handle: *mut c_void, graph: *mut *mut c_void) -> c_int {
     code(resolve_current(handle).and_then(|stream| {
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn cuStreamWaitEvent(
         if flags > 1 {
             return Err(INVALID_VALUE);
         }
-        event::resolve(event)?.hold(&stream)
+        event::resolve(event)?.make_wait(&stream)
     }))
 }
 
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn cuLaunchHostFunc(
     code(launch(handle, function, data))
 }
 
-/// Runs the function on the stream's thread, and not at all once the context has failed.
+/// Queues the function for the stream's thread. It does not run in a failed context.
 fn launch(handle: *mut c_void, function: Option<HostFunction>, data: *mut c_void) -> Result {
     let stream = resolve_used(handle)?;
     let function = function.ok_or(INVALID_VALUE)?;

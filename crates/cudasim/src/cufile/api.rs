@@ -1,4 +1,4 @@
-//! The entry points of cuFile. Each has the contract of the function of its name in `cufile.h`.
+//! The entry points of cuFile. Each has the contract of the function of the same name in `cufile.h`.
 #![allow(clippy::missing_safety_doc)]
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn cuFileHandleRegister(
     if registered.is_null() || description.is_null() {
         return status(invalid);
     }
-    // SAFETY: the client's description is valid; every bit pattern is a descriptor number.
+    // SAFETY: the client's `CUfileDescr` is valid; every bit pattern of `fd` is an integer.
     let (kind, descriptor) = unsafe { ((*description).type_, (*description).handle.fd) };
     if kind != CU_FILE_HANDLE_TYPE_OPAQUE_FD {
         return status(invalid);
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn cuFileWrite(
     }))
 }
 
-/// Moves the vectors one after the other; a short one ends it.
+/// Transfers the vectors one after the other, up to the first short transfer.
 ///
 /// # Safety
 /// `vectors` holds `length` entries.
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn cuFileReadAsync(
         buffer_offset,
         moved,
     };
-    // SAFETY: the client keeps the pointers valid until the stream has passed this.
+    // SAFETY: the client keeps the pointers valid until the stream completes the operation.
     status(unsafe { stream::submit(Operation::Read, handle, base as usize, pointers, stream) })
 }
 
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn cuFileWriteAsync(
         buffer_offset,
         moved,
     };
-    // SAFETY: the client keeps the pointers valid until the stream has passed this.
+    // SAFETY: the client keeps the pointers valid until the stream completes the operation.
     status(unsafe { stream::submit(Operation::Write, handle, base as usize, pointers, stream) })
 }
 
@@ -363,7 +363,7 @@ pub unsafe extern "C" fn cuFileSetParameterString(
     if value.is_null() {
         return status(Err(Failure::Operation(CU_FILE_INVALID_VALUE)));
     }
-    // SAFETY: the client passes a string that ends with NUL.
+    // SAFETY: the client passes a NUL-terminated string.
     let text = unsafe { CStr::from_ptr(value) };
     status(parameter::set_text(
         parameter,

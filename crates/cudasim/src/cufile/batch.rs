@@ -1,4 +1,4 @@
-//! Batches: several transfers submitted at once, whose results are collected later.
+//! Batches of transfers, which are submitted together and whose results are collected later.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
@@ -26,13 +26,13 @@ struct State {
     has_thread: bool,
 }
 
-/// One transfer and the client's mark for it.
+/// One transfer and the client's cookie for it.
 struct Entry {
     request: Request,
     cookie: usize,
 }
 
-// SAFETY: the handle in the request is only a number to look up.
+// SAFETY: the handle in the request is only used as a key, never dereferenced.
 unsafe impl Send for Entry {}
 
 struct Event {
@@ -74,7 +74,7 @@ pub fn find(handle: *mut c_void) -> Result<Arc<Batch>> {
         .ok_or(Failure::Operation(CU_FILE_INVALID_VALUE))
 }
 
-/// Waits for what is running, drops what is not.
+/// Drops transfers that have not begun and waits for the running one.
 pub fn destroy(handle: *mut c_void) {
     let removed = BATCHES
         .lock()
@@ -92,7 +92,7 @@ pub fn destroy(handle: *mut c_void) {
 }
 
 impl Batch {
-    /// Queues transfers. All are checked first, so that either all are queued or none.
+    /// Queues all transfers, or none if one of them is invalid.
     pub fn submit(self: &Arc<Batch>, operations: &[CUfileIOParams]) -> Result {
         let submitted = self.try_submit(operations);
         statistics::count(|basic| &mut basic.batch_submit_ops, submitted.is_ok());
@@ -133,7 +133,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Ends when there is nothing left to do.
+    /// Runs waiting transfers until none is left.
     fn serve(&self) {
         let mut state = self.state.lock().unwrap();
         while let Some(entry) = state.waiting.pop_front() {
@@ -158,8 +158,8 @@ impl Batch {
         self.changed.notify_all();
     }
 
-    /// Hands out finished transfers, each once: at least `least` of them, unless the time is over
-    /// or there are not so many.
+    /// Returns finished transfers, each once: at most `room` and at least `least`, unless the timeout
+    /// expires or fewer are outstanding.
     pub fn collect(
         &self,
         least: usize,
@@ -188,7 +188,7 @@ impl Batch {
         Ok(events.collect())
     }
 
-    /// Ends what has not begun.
+    /// Cancels transfers that have not begun.
     pub fn cancel(&self) {
         let mut state = self.state.lock().unwrap();
         let cancelled = std::mem::take(&mut state.waiting);

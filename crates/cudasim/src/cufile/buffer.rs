@@ -13,7 +13,7 @@ struct Buffer {
     device: Option<usize>,
 }
 
-/// By first address.
+/// The registered buffers by first address.
 static BUFFERS: RwLock<BTreeMap<usize, Buffer>> = RwLock::new(BTreeMap::new());
 
 pub fn register(base: usize, size: usize) -> Result {
@@ -55,7 +55,7 @@ pub fn deregister(base: usize) -> Result {
     }
 }
 
-/// A transfer that names a registered buffer must stay inside it.
+/// Fails if a transfer whose base is a registered buffer leaves that buffer.
 pub fn check(base: usize, offset: usize, size: usize) -> Result {
     let registered = BUFFERS.read().unwrap().get(&base).map(|buffer| buffer.size);
     match registered {
@@ -70,7 +70,7 @@ pub fn remove_all() {
     BUFFERS.write().unwrap().clear();
 }
 
-/// Buffers registered and not deregistered.
+/// The number of registered buffers.
 pub fn count() -> usize {
     BUFFERS.read().unwrap().len()
 }

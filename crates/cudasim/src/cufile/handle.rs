@@ -14,11 +14,11 @@ use crate::failure;
 pub struct Registered {
     /// The client's descriptor, which it must keep open.
     descriptor: i32,
-    /// Device and inode of the file behind it.
+    /// Device and inode of its file.
     identity: (u64, u64),
-    /// The same file, with the page cache.
+    /// The same file, opened without `O_DIRECT`.
     pub file: File,
-    /// Whether the client opened it with `O_DIRECT`, without which bytes never go straight.
+    /// Whether the client opened it with `O_DIRECT`, which a direct path requires.
     pub direct: bool,
 }
 
@@ -76,7 +76,7 @@ fn try_register(descriptor: i32) -> Result<*mut c_void> {
 }
 
 fn status_flags(descriptor: i32) -> Option<i32> {
-    // SAFETY: only asks; a number that is no descriptor is an error.
+    // SAFETY: only queries; the call fails for a number that is not a descriptor.
     let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
     (flags >= 0).then_some(flags)
 }
@@ -103,16 +103,16 @@ pub fn find(handle: *mut c_void) -> Result<Arc<Registered>> {
         .ok_or(Failure::Operation(CU_FILE_HANDLE_NOT_REGISTERED))
 }
 
-/// Handles registered and not deregistered.
+/// The number of registered handles.
 pub fn count() -> usize {
     HANDLES.read().unwrap().as_ref().map_or(0, HashMap::len)
 }
 
 impl Registered {
-    /// False if the client has closed its descriptor, or uses the number for another file now.
+    /// Returns false if the client has closed its descriptor or reused the number for another file.
     pub fn is_open(&self) -> bool {
         let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
-        // SAFETY: `status` has room for the answer, which is read only if there is one.
+        // SAFETY: the pointer is valid for the call; `status` is read only if the call initialised it.
         let status = unsafe {
             if libc::fstat(self.descriptor, status.as_mut_ptr()) != 0 {
                 return false;

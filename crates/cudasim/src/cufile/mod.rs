@@ -1,8 +1,7 @@
-//! cuFile, in one of the ways in which the real one may find itself on a machine.
+//! cuFile, in one of the modes that the real library may have on a machine.
 //!
-//! The files that it moves are read and written through descriptors of its own, without
-//! `O_DIRECT`, so any alignment works; which path the real library would have taken is counted in
-//! [`statistics`].
+//! It reads and writes files through its own descriptors, without `O_DIRECT`, so any alignment works.
+//! [`statistics`] counts the path that the real library would have taken.
 
 use penstock_sys::cufile::{
     CU_FILE_CUDA_DRIVER_ERROR, CU_FILE_DRIVER_NOT_INITIALIZED, CU_FILE_SUCCESS, CUfileError,
@@ -43,7 +42,7 @@ impl From<CudaError> for Failure {
 }
 
 impl Failure {
-    /// From what a failure specification asks for.
+    /// The failure with an injected code.
     fn injected(code: i32) -> Failure {
         if code < CU_FILE_DRIVER_NOT_INITIALIZED {
             Failure::System(code)
@@ -52,13 +51,13 @@ impl Failure {
         }
     }
 
-    /// As `cuFileRead` returns it; sets `errno` where that belongs to it.
+    /// The return value of `cuFileRead`. Sets `errno` for a system error.
     fn into_count(self) -> isize {
         match self {
             Failure::Operation(code) => -(code as isize),
             Failure::Cuda(_) => -(CU_FILE_CUDA_DRIVER_ERROR as isize),
             Failure::System(number) => {
-                // SAFETY: the location of this thread's errno is always valid.
+                // SAFETY: the pointer to this thread's errno is always valid.
                 unsafe { *libc::__errno_location() = number };
                 -1
             }

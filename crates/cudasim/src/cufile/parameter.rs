@@ -1,4 +1,4 @@
-//! Parameters. They are set while cuFile is closed.
+//! Parameters, which can be set only while cuFile is closed.
 
 use std::sync::Mutex;
 
@@ -10,7 +10,7 @@ const SIZES: usize = 12;
 const BOOLS: usize = 14;
 const TEXTS: usize = 3;
 
-/// Default, least and greatest value of each parameter of type `size_t`.
+/// The default, least and greatest value of each parameter of type `size_t`.
 const LIMITS: [(usize, usize, usize); SIZES] = [
     (0, 0, 3),
     (128, 1, 1024),
@@ -93,14 +93,14 @@ impl Parameters {
     }
 }
 
-fn place(parameter: i32, count: usize) -> Result<usize> {
+fn index_of(parameter: i32, count: usize) -> Result<usize> {
     usize::try_from(parameter)
         .ok()
         .filter(|&at| at < count)
         .ok_or(Failure::Operation(CU_FILE_INVALID_VALUE))
 }
 
-fn closed() -> Result {
+fn check_closed() -> Result {
     match session::uses() {
         0 => Ok(()),
         _ => Err(Failure::Operation(CU_FILE_DRIVER_ALREADY_OPEN)),
@@ -112,12 +112,12 @@ pub fn bool(parameter: i32) -> bool {
 }
 
 pub fn get_bool(parameter: i32) -> Result<bool> {
-    place(parameter, BOOLS).map(|at| with(|parameters| parameters.bools[at]))
+    index_of(parameter, BOOLS).map(|at| with(|parameters| parameters.bools[at]))
 }
 
 pub fn set_bool(parameter: i32, value: bool) -> Result {
-    let at = place(parameter, BOOLS)?;
-    closed()?;
+    let at = index_of(parameter, BOOLS)?;
+    check_closed()?;
     with(|parameters| parameters.bools[at] = value);
     Ok(())
 }
@@ -127,16 +127,16 @@ pub fn size(parameter: i32) -> usize {
 }
 
 pub fn get_size(parameter: i32) -> Result<usize> {
-    place(parameter, SIZES).map(|at| with(|parameters| parameters.sizes[at]))
+    index_of(parameter, SIZES).map(|at| with(|parameters| parameters.sizes[at]))
 }
 
 pub fn set_size(parameter: i32, value: usize) -> Result {
-    let at = place(parameter, SIZES)?;
+    let at = index_of(parameter, SIZES)?;
     let (_, least, greatest) = LIMITS[at];
     if !(least..=greatest).contains(&value) {
         return Err(Failure::Operation(CU_FILE_INVALID_VALUE));
     }
-    closed()?;
+    check_closed()?;
     with(|parameters| parameters.sizes[at] = value);
     if parameter == CUFILE_PARAM_PROFILE_STATS {
         statistics::set_level(value as i32)?;
@@ -145,12 +145,12 @@ pub fn set_size(parameter: i32, value: usize) -> Result {
 }
 
 pub fn get_text(parameter: i32) -> Result<String> {
-    place(parameter, TEXTS).map(|at| with(|parameters| parameters.texts[at].clone()))
+    index_of(parameter, TEXTS).map(|at| with(|parameters| parameters.texts[at].clone()))
 }
 
 pub fn set_text(parameter: i32, value: String) -> Result {
-    let at = place(parameter, TEXTS)?;
-    closed()?;
+    let at = index_of(parameter, TEXTS)?;
+    check_closed()?;
     with(|parameters| parameters.texts[at] = value);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Opening and closing, and what cuFile says about itself.
+//! Opening and closing, and the properties of cuFile.
 
 use std::sync::Mutex;
 
@@ -8,12 +8,12 @@ use super::parameter::{self, Parameters};
 use super::{Failure, Result, buffer, handle};
 use crate::{config, device, failure};
 
-/// How bytes travel between a file that was opened with `O_DIRECT` and device memory.
+/// The path of bytes between a file opened with `O_DIRECT` and device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// PCIe peer-to-peer, by the kernel's own means.
+    /// PCIe peer-to-peer by the Linux kernel itself.
     PeerToPeer,
-    /// By the nvidia-fs kernel module.
+    /// Through the nvidia-fs kernel module.
     NvidiaFs,
     /// Through host memory.
     Posix,
@@ -55,7 +55,7 @@ fn start() -> Result<Mode> {
     }
 }
 
-/// The mode, after opening if nobody has: most calls of cuFile open it themselves.
+/// The mode. Opens cuFile if it is closed, as most calls do.
 pub fn ensure_open() -> Result<Mode> {
     device::count()?;
     let mut session = SESSION.lock().unwrap();
@@ -66,7 +66,7 @@ pub fn ensure_open() -> Result<Mode> {
     Ok(session.mode)
 }
 
-/// The mode, of an open cuFile.
+/// The mode. Fails if cuFile is closed.
 pub fn mode() -> Result<Mode> {
     device::count()?;
     let session = SESSION.lock().unwrap();
@@ -76,7 +76,7 @@ pub fn mode() -> Result<Mode> {
     Ok(session.mode)
 }
 
-/// The last close ends all handles and registrations.
+/// Closes cuFile once. The last close removes all handles and registrations.
 pub fn close() -> Result {
     device::count()?;
     let mut session = SESSION.lock().unwrap();

@@ -1,6 +1,6 @@
-//! Counters: of the process, and of each GPU by the path that the bytes took.
+//! Counters of the process and, by path, of each GPU.
 //!
-//! They count between `cuFileStatsStart` and `cuFileStatsStop`, as far as the level goes.
+//! They count between `cuFileStatsStart` and `cuFileStatsStop`, according to the level.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ static STATISTICS: Mutex<Option<Statistics>> = Mutex::new(None);
 pub struct Moved {
     pub write: bool,
     pub vectored: bool,
-    /// The GPU whose memory it was; `None` for host memory.
+    /// The GPU of the memory; `None` for host memory.
     pub device: Option<usize>,
     pub path: Mode,
     pub aligned: bool,
@@ -33,7 +33,7 @@ pub struct Moved {
     pub time: Duration,
 }
 
-/// A part of level 1 that counts successes and failures.
+/// Selects a counter of successes and failures from level 1.
 pub type Counter = fn(&mut CUfileStatsLevel1) -> &mut CUfileOpCounter;
 
 fn with<T>(touch: impl FnOnce(&mut Statistics) -> T) -> T {
@@ -86,7 +86,7 @@ pub fn reset() -> Result {
     Ok(())
 }
 
-/// What was counted, if at least `level` is on.
+/// The counters. Fails if the current level is below `level`.
 pub fn get(level: i32) -> Result<CUfileStatsLevel3> {
     session::mode()?;
     let gpus = device::count()?;
@@ -107,7 +107,7 @@ pub fn get(level: i32) -> Result<CUfileStatsLevel3> {
     })
 }
 
-/// Counts a call that either worked or did not.
+/// Counts the success or failure of a call.
 pub fn count(counter: Counter, worked: bool) {
     counting(|counted, _| counter(&mut counted.detailed.basic).count(worked));
 }

@@ -1,4 +1,4 @@
-//! Transfers in the order of a CUDA stream.
+//! Transfers in stream order.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -19,7 +19,7 @@ const KNOWN_FLAGS: u32 = CU_FILE_STREAM_FIXED_BUF_OFFSET
 /// Flags of the registered streams.
 static FLAGS: Mutex<Option<HashMap<usize, u32>>> = Mutex::new(None);
 
-/// The pointers of a call, which stay valid until the stream has passed it.
+/// The pointers of a call, which stay valid until the stream completes the operation.
 pub struct Pointers {
     pub size: *mut usize,
     pub file_offset: *mut i64,
@@ -27,10 +27,10 @@ pub struct Pointers {
     pub moved: *mut isize,
 }
 
-// SAFETY: the contract of the call lets them be used on the stream's thread.
+// SAFETY: the contract of the call allows their use on the stream's thread.
 unsafe impl Send for Pointers {}
 
-/// A number that is known when the call is made, or read when it executes.
+/// A number that is read at submission if it is fixed, and otherwise at execution.
 struct Value<T> {
     place: *const T,
     known: Option<T>,
@@ -89,11 +89,12 @@ fn flags_of(stream: *mut c_void) -> u32 {
         .unwrap_or(0)
 }
 
-/// Queues a transfer. Everything is looked at when it executes, except what the flags of the
-/// stream call fixed. A transfer that fails says so through `moved` and leaves the context alone.
+/// Queues a transfer. Arguments are read when it executes, unless the flags of the registered stream
+/// fix them at submission. A transfer that fails reports this in `moved` and does not fail the
+/// context.
 ///
 /// # Safety
-/// The pointers are valid until the stream has passed the operation.
+/// The pointers are valid until the stream completes the operation.
 pub unsafe fn submit(
     operation: Operation,
     handle: *mut c_void,

@@ -1,4 +1,4 @@
-//! Moving bytes between a file and memory.
+//! Transfers between a file and memory.
 
 use std::ffi::c_void;
 use std::io::{Error, ErrorKind};
@@ -26,7 +26,7 @@ pub enum Operation {
     Write,
 }
 
-/// What to move.
+/// The arguments of a transfer.
 #[derive(Clone, Copy)]
 pub struct Request {
     pub operation: Operation,
@@ -38,7 +38,7 @@ pub struct Request {
     pub vectored: bool,
 }
 
-/// The region of a range, `None` for pageable host memory.
+/// The region of a range; `None` for pageable host memory.
 pub fn locate(address: usize, size: usize) -> Result<Option<Arc<Region>>> {
     let range_error = |_| Failure::Operation(CU_FILE_CUDA_POINTER_RANGE_ERROR);
     let region = memory::find_range(address, size).map_err(range_error)?;
@@ -48,7 +48,7 @@ pub fn locate(address: usize, size: usize) -> Result<Option<Arc<Region>>> {
     Ok(region)
 }
 
-/// Moves now, from a thread of the client: it needs a context for device memory.
+/// Transfers synchronously on a thread of the client, which needs a context for device memory.
 pub fn transfer(request: Request) -> Result<usize> {
     if device::is_device_address(request.base) {
         let context = device::top()?.ok_or(Failure::Operation(CU_FILE_INVALID_CONTEXT_ERROR))?;
@@ -57,7 +57,7 @@ pub fn transfer(request: Request) -> Result<usize> {
     transfer_in_context(request)
 }
 
-/// Moves now; the context was checked when this was submitted.
+/// Transfers synchronously. The context was checked at submission.
 pub fn transfer_in_context(request: Request) -> Result<usize> {
     let started = Instant::now();
     let mode = session::ensure_open()?;
@@ -130,7 +130,7 @@ fn execute(request: &Request, mode: Mode, moved: &mut Moved) -> Result<usize> {
     }
 }
 
-/// Straight between the file and memory that holds plain bytes.
+/// Transfers directly between the file and memory that holds plain bytes.
 fn move_plain(
     registered: &Registered,
     request: &Request,
@@ -143,8 +143,8 @@ fn move_plain(
             registered.file.as_raw_fd(),
             (file_offset + done as u64) as i64,
         );
-        // SAFETY: the client's range holds `left` more bytes; memory that it does not own makes
-        // the kernel answer EFAULT.
+        // SAFETY: the client's range has `left` more bytes; for unmapped memory the system call
+        // fails with EFAULT.
         let moved = unsafe {
             match request.operation {
                 Operation::Read => libc::pread(file, at, left, offset),
@@ -155,7 +155,7 @@ fn move_plain(
     })
 }
 
-/// Between the file and device memory, whose bytes are stored combined with the poison.
+/// Transfers between the file and device memory, whose bytes are stored combined with the poison.
 fn move_stored(
     registered: &Registered,
     request: &Request,
@@ -169,12 +169,12 @@ fn move_stored(
         match request.operation {
             Operation::Read => {
                 let read = registered.file.read_at(plain, offset)?;
-                // SAFETY: the region holds `read` bytes from `at` on and is kept by the caller.
+                // SAFETY: the region has `read` bytes from `at` on, and the caller holds it.
                 unsafe { move_bytes(at, plain.as_ptr(), read, true) };
                 Ok(read)
             }
             Operation::Write => {
-                // SAFETY: the region holds `left` bytes from `at` on and is kept by the caller.
+                // SAFETY: the region has `left` bytes from `at` on, and the caller holds it.
                 unsafe { move_bytes(plain.as_mut_ptr(), at, left, true) };
                 registered.file.write_at(plain, offset)
             }
@@ -182,8 +182,8 @@ fn move_stored(
     })
 }
 
-/// Calls `step` with what is done and what is left, at most `piece`, until all is done or `step`
-/// moves nothing more.
+/// Calls `step` with the bytes done and the bytes to do next, at most `piece`, until all are done or
+/// `step` transfers none. Returns the bytes done.
 fn in_pieces(
     size: usize,
     piece: usize,

@@ -1,5 +1,5 @@
-//! The entry points of nvCOMP, as of version 6. Each has the contract of the function of its name in
-//! NVIDIA's headers.
+//! The entry points of nvCOMP 6. Each has the contract of the function of the same name in NVIDIA's
+//! headers.
 #![allow(clippy::missing_safety_doc)]
 
 use std::ffi::c_void;
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn nvcompGetProperties(properties: *mut NvcompProperties) 
     status(unsafe { store(properties, value) })
 }
 
-/// The strictest for every format.
+/// Stores the strictest requirements of all formats.
 ///
 /// # Safety
 /// `place` is null or valid.

@@ -1,4 +1,4 @@
-//! A batch on its way: checked in the call as far as it can be, decoded or encoded by the stream.
+//! Batches. The call checks a batch as far as it can; the stream decodes or encodes it.
 
 use std::ffi::c_void;
 
@@ -14,14 +14,14 @@ use crate::status::{self, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS};
 use crate::stream::{Stream, resolve_current};
 use crate::{config, copy, failure};
 
-/// The arguments of a call: addresses of arrays with one entry a chunk.
+/// The arguments of a call: addresses of arrays with one entry per chunk.
 #[derive(Clone, Copy)]
 pub struct Batch {
     pub inputs: u64,
     pub input_sizes: u64,
     pub outputs: u64,
     pub output_sizes: u64,
-    /// Null: nobody wants to know.
+    /// May be null.
     pub statuses: u64,
     pub chunks: usize,
     pub temp: u64,
@@ -30,23 +30,25 @@ pub struct Batch {
 
 #[derive(Clone, Copy)]
 pub enum Work {
-    /// With the address of the array that says the room at each output.
+    /// `rooms` is the address of the array with the size of each output.
     Decode { rooms: u64 },
-    /// Each output has room for a chunk of this size, however badly it shrinks.
+    /// Each output has room for any encoded chunk of at most this decoded size.
     Encode { max_decoded: usize },
 }
 
-/// What is written where the real library may have written anything.
-const LITTER: u8 = 0xEE;
+/// The byte that fills memory whose contents the real library leaves undefined.
+const GARBAGE: u8 = 0xEE;
 
-/// The temporary memory of a batch. Some formats of the real library need none, which its interface
-/// does not promise.
+/// The size of the temporary memory of a batch. Some formats of the real library need none, but its
+/// interface does not promise that.
 pub fn temp_size(chunks: usize, max_decoded: usize, total_decoded: usize) -> Result<usize> {
-    const EACH: usize = 256;
-    const TIMES: usize = 3;
+    const PER_CHUNK: usize = 256;
+    const PER_BYTE: usize = 3;
     let decoded = chunks.saturating_mul(max_decoded).min(total_decoded);
-    let size = chunks.checked_mul(EACH).zip(decoded.checked_mul(TIMES));
-    size.and_then(|(each, times)| each.checked_add(times))
+    let size = chunks
+        .checked_mul(PER_CHUNK)
+        .zip(decoded.checked_mul(PER_BYTE));
+    size.and_then(|(chunks, bytes)| chunks.checked_add(bytes))
         .ok_or(NVCOMP_ERROR_CHUNK_SIZE_TOO_LARGE)
 }
 
@@ -113,8 +115,8 @@ fn run(context: &Context, format: Format, work: Work, batch: &Batch) -> status::
         let (source, length) = (inputs[chunk] as usize, input_sizes[chunk] as usize);
         let input = copy::load(context, source, length)?;
         let (target, room) = (outputs[chunk] as usize, rooms[chunk] as usize);
-        copy::check_reach(context, target, room)?;
-        let mut output = vec![LITTER; room];
+        copy::check_access(context, target, room)?;
+        let mut output = vec![GARBAGE; room];
         let done = match work {
             Work::Decode { .. } => decode(format, &input, &mut output),
             Work::Encode { max_decoded } => encode(format, &input, &mut output, max_decoded),
@@ -141,7 +143,7 @@ fn load_array(context: &Context, address: u64, count: usize) -> status::Result<V
     Ok(words.iter().map(|&word| u64::from_ne_bytes(word)).collect())
 }
 
-/// Litters the first and the last bytes that a batch of these sizes may use.
+/// Overwrites the first and the last bytes of the temporary memory that a batch of these sizes needs.
 fn use_temp(context: &Context, batch: &Batch, decoded: &[u64]) -> status::Result {
     let largest = decoded.iter().copied().max().unwrap_or(0) as usize;
     let total = decoded
@@ -151,11 +153,11 @@ fn use_temp(context: &Context, batch: &Batch, decoded: &[u64]) -> status::Result
     if needed > batch.temp_bytes {
         return Err(ILLEGAL_ADDRESS);
     }
-    let litter = vec![LITTER; needed.min(4096)];
+    let garbage = vec![GARBAGE; needed.min(4096)];
     let temp = batch.temp as usize;
-    copy::check_reach(context, temp, needed)?;
-    copy::store(context, temp, &litter)?;
-    copy::store(context, temp + needed - litter.len(), &litter)
+    copy::check_access(context, temp, needed)?;
+    copy::store(context, temp, &garbage)?;
+    copy::store(context, temp + needed - garbage.len(), &garbage)
 }
 
 fn decode(format: Format, input: &[u8], output: &mut [u8]) -> Result<usize> {

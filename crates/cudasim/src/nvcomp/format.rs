@@ -1,14 +1,14 @@
-//! What the formats of nvCOMP are, by the CPU's codecs.
+//! The formats of nvCOMP, implemented by codecs on the CPU.
 
 use libdeflater::{CompressionLvl, Compressor, Decompressor};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Without zlib's or gzip's header and checksum.
+    /// A raw stream, without the header and checksum of zlib or gzip.
     Deflate,
-    /// One block.
+    /// A single block.
     Lz4,
-    /// One frame.
+    /// A single frame.
     Zstd,
 }
 
@@ -27,12 +27,12 @@ impl Format {
         }
     }
 
-    /// Room enough for each of the encoders below.
+    /// An upper bound on the encoded size, for all of the encoders below.
     pub fn max_encoded(self, decoded: usize) -> usize {
         (decoded + decoded / 4 + 64).next_multiple_of(super::ALIGNMENT)
     }
 
-    /// The decoded size, or `None` for a chunk that is damaged or has no room.
+    /// Decodes a chunk and returns its decoded size; `None` if it is damaged or does not fit.
     pub fn decode(self, input: &[u8], output: &mut [u8]) -> Option<usize> {
         match self {
             Format::Deflate => Decompressor::new().deflate_decompress(input, output).ok(),

@@ -1,4 +1,4 @@
-//! What the tests share: a current context, and short forms of the calls they use most.
+//! Helpers of the tests: a current context, and short forms of frequent calls.
 #![allow(dead_code, unused_imports)]
 
 use std::ffi::{CString, c_void};
@@ -17,10 +17,10 @@ pub use cudasim::api::stream::*;
 
 pub const NON_BLOCKING: u32 = 1;
 
-/// Calls the driver and fails the test unless it answers `$code`.
+/// Calls the driver and fails the test unless it returns `$code`.
 macro_rules! expect {
     ($code:expr, $call:expr) => {{
-        // SAFETY: the arguments are as the driver's documentation of the function asks.
+        // SAFETY: the arguments are as the driver's documentation of the function requires.
         #[allow(unused_unsafe)]
         let code = unsafe { $call };
         assert_eq!(code, $code, "{}", stringify!($call));
@@ -43,7 +43,7 @@ pub fn context() -> *mut c_void {
     context
 }
 
-/// For tests that use what the whole process shares: failures, counters, cuFile.
+/// Serializes tests that use state of the whole process: failures, counters, cuFile.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE
@@ -56,7 +56,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 pub fn fail(specification: Option<&str>) {
     let text = specification.map(|text| CString::new(text).unwrap());
     let pointer = text.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
-    // SAFETY: null, or a string that ends with NUL.
+    // SAFETY: the pointer is null or to a NUL-terminated string.
     unsafe { cudasim_fail(pointer) };
 }
 
@@ -82,11 +82,11 @@ pub fn event() -> *mut c_void {
 pub fn pinned(size: usize) -> &'static mut [u8] {
     let mut address = null_mut();
     done!(cuMemHostAlloc(&mut address, size, 0));
-    // SAFETY: `size` fresh bytes that nobody else has.
+    // SAFETY: the call has allocated `size` bytes, to which nothing else refers.
     unsafe { std::slice::from_raw_parts_mut(address.cast(), size) }
 }
 
-/// A closed door in a stream: what is submitted after it waits until it is opened.
+/// Blocks a stream: work submitted after it waits until the gate is opened.
 pub struct Gate(*mut u32);
 
 // SAFETY: the word is only used atomically.

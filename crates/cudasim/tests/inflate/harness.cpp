@@ -1,6 +1,6 @@
-// The inflate kernel under AddressSanitizer and UndefinedBehaviorSanitizer, on streams that were
-// damaged at random. Reads from stdin: lengths of a stream and of what it decodes to, of four bytes
-// each, then both; and so on. The argument is the number of times that each is damaged.
+// Runs the inflate kernel under AddressSanitizer and UndefinedBehaviorSanitizer on randomly damaged
+// streams. Reads records from stdin: the length of a stream and that of its decoded data (four bytes
+// each), the stream, and the data. The argument is the number of times that each stream is damaged.
 
 #include <cstdint>
 #include <cstdio>
@@ -11,7 +11,7 @@
 
 namespace {
 
-// What the launch may touch: its own arrays, each in an allocation of its own.
+// An array that the launch may access. Each has an allocation of its own.
 struct Memory {
     const void *begin;
     size_t size;
@@ -42,7 +42,7 @@ void fail(const char *why) {
     exit(1);
 }
 
-// Decodes `stream` into exactly `room` bytes; a touch of anything else ends the program.
+// Decodes `stream` into `output`; an access to any other memory ends the program.
 InflateVerdict inflate(const std::vector<u8> &stream, std::vector<u8> &output) {
     InflateStream entry = {
         reinterpret_cast<u64>(stream.data()), reinterpret_cast<u64>(output.data()),
@@ -55,7 +55,7 @@ InflateVerdict inflate(const std::vector<u8> &stream, std::vector<u8> &output) {
         {&entry, sizeof(entry), false},
         {&verdict, sizeof(verdict), true}};
     Launch launch = {&memory, find, {}, 0};
-    launch_under_way = &launch;
+    current_launch = &launch;
     gridDim = {1, 1, 1};
     blockDim = {INFLATE_WARPS * 32, 1, 1};
     blockIdx = {0, 0, 0};
@@ -63,10 +63,10 @@ InflateVerdict inflate(const std::vector<u8> &stream, std::vector<u8> &output) {
     try {
         penstock_inflate(parameter);
     } catch (const Fault &) {
-        fail("touched memory of nobody's");
+        fail("the kernel accessed other memory");
     }
     if (verdict.status > INFLATE_TOO_SHORT || verdict.written > output.size()) {
-        fail("an impossible verdict");
+        fail("the verdict is impossible");
     }
     return verdict;
 }
@@ -83,16 +83,16 @@ int main(int, char **arguments) {
     while (fread(lengths, sizeof(lengths), 1, stdin) == 1) {
         std::vector<u8> stream(lengths[0]), expected(lengths[1]);
         if (!read(stream) || !read(expected)) {
-            fail("the input ends too soon");
+            fail("the input is truncated");
         }
         std::vector<u8> output(expected.size());
         if (inflate(stream, output).status != INFLATE_DONE || output != expected) {
-            fail("a sound stream was not decoded");
+            fail("a valid stream was not decoded");
         }
         for (int round = 0; round < rounds; round++) {
             std::vector<u8> damaged = stream;
             for (u32 changes = 1 + random_below(6); changes > 0; changes--) {
-                // Codes stand at the beginning, so most of the damage is done there.
+                // The codes are at the beginning, so most of the damage is there.
                 u32 size = static_cast<u32>(damaged.size());
                 u32 at = random_below(random_below(2) && size > 100 ? 100 : size);
                 damaged[at] ^= static_cast<u8>(1 << random_below(8));

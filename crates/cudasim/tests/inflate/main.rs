@@ -1,4 +1,4 @@
-//! The inflate kernel touches nothing but its own memory and shared memory, whatever it is given.
+//! The inflate kernel accesses only its own memory and shared memory, whatever its input.
 
 use std::env;
 use std::io::Write;
@@ -32,7 +32,7 @@ fn data() -> Vec<Vec<u8>> {
     ]
 }
 
-/// The streams, as the harness reads them.
+/// The input of the harness.
 fn input() -> Vec<u8> {
     let mut input = Vec::new();
     for level in [0, 1, 6, 12] {
@@ -50,7 +50,7 @@ fn input() -> Vec<u8> {
 }
 
 #[test]
-fn damaged_streams_under_the_sanitizers() {
+fn damaged_streams_pass_the_sanitizers() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("inflate-harness");
     let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
@@ -60,7 +60,7 @@ fn damaged_streams_under_the_sanitizers() {
         .arg("-I")
         .arg(root.join("../codec/kernels"))
         .arg("-I")
-        .arg(root.join("src/twin"))
+        .arg(root.join("src/kernel"))
         .arg(root.join("tests/inflate/harness.cpp"))
         .arg("-o")
         .arg(&program)
@@ -71,13 +71,13 @@ fn damaged_streams_under_the_sanitizers() {
     let rounds = env::var("PENSTOCK_CASES").unwrap_or_else(|_| "300".into());
     let mut harness = Command::new(program)
         .arg(rounds)
-        // Where the test runs with libraries loaded before all others, the sanitizer complains.
+        // The sanitizer refuses to start after preloaded libraries.
         .env_remove("LD_PRELOAD")
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A harness that has ended early says why.
+    // If the harness ends early, the write fails and stderr says why.
     let _ = harness.stdin.take().unwrap().write_all(&input());
     let done = harness.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);

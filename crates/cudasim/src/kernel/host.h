@@ -1,5 +1,5 @@
-// What kernels get in place of a GPU, see memory.cuh: every access to memory goes through the
-// stand-in, which knows where the bytes of a device address really are.
+// The definitions of memory.cuh for the CPU: every memory access goes through the stand-in, which
+// maps device addresses to the bytes that it stores.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,18 @@
 #define __shared__ static thread_local
 #define PORTABLE inline
 
-// Memory that a kernel may touch.
+// Memory that a kernel may access.
 struct Window {
     u64 begin;
     u64 end;
     u8 *bytes;
-    // What each byte is combined with by exclusive or.
+    // Each byte is stored combined with this mask by exclusive or.
     u8 mask;
     u8 writable;
 };
 
-// A launch under way. `find` finds the window of an address, which stays as it is until the launch
-// is done.
+// A running launch. `find` finds the window of an address, which stays valid until the launch
+// completes.
 struct Launch {
     void *client;
     u8 (*find)(void *client, u64 address, Window *window);
@@ -30,16 +30,16 @@ struct Launch {
     u32 next;
 };
 
-struct Place3 {
+struct Dim3 {
     u32 x;
     u32 y;
     u32 z;
 };
 
-inline thread_local Place3 threadIdx, blockIdx, blockDim, gridDim;
-inline thread_local Launch *launch_under_way;
+inline thread_local Dim3 threadIdx, blockIdx, blockDim, gridDim;
+inline thread_local Launch *current_launch;
 
-// Thrown by a thread that touches what it must not. The codes are those of the driver.
+// Thrown by a thread on an illegal memory access. The codes are those of the driver.
 struct Fault {
     i32 code;
 };
@@ -47,7 +47,7 @@ constexpr i32 ILLEGAL_ADDRESS = 700;
 constexpr i32 MISALIGNED_ADDRESS = 716;
 
 inline const Window &window_of(u64 address, u64 size, bool writing) {
-    Launch &launch = *launch_under_way;
+    Launch &launch = *current_launch;
     const auto holds = [&](const Window &window) {
         return address >= window.begin && address < window.end;
     };
@@ -103,7 +103,7 @@ template <class T> inline void store(u64 address, T value) {
     memcpy(window.bytes + (address - window.begin), &value, sizeof(T));
 }
 
-// Other launches may add to the same number at the same time.
+// Atomic, since concurrent launches may add to the same number.
 inline void add(u64 address, u64 value) {
     if (address % alignof(u64)) {
         throw Fault{MISALIGNED_ADDRESS};
@@ -125,11 +125,11 @@ inline i32 leading_zeros(u64 value) {
 }
 
 inline u32 reversed(u32 value) {
-    u32 turned = 0;
+    u32 result = 0;
     for (u32 i = 0; i < 32; i++) {
-        turned |= (value >> i & 1) << (31 - i);
+        result |= (value >> i & 1) << (31 - i);
     }
-    return turned;
+    return result;
 }
 
 inline u32 byte_of(u32 value, u32 number) {

@@ -1,4 +1,4 @@
-//! The CPU twins of the kernels: the same sources, compiled as C++.
+//! The kernels on the CPU: the same sources, compiled as C++.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -8,25 +8,25 @@ use crate::memory::{self, POISON};
 use crate::region::{Kind, Region, Use};
 use crate::status::{CudaError, Result, SUCCESS};
 
-/// Counts along three axes.
+/// CUDA's `dim3`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Extent {
+pub struct Dim3 {
     pub x: u32,
     pub y: u32,
     pub z: u32,
 }
 
-/// A kernel as C++.
+/// A kernel, compiled as C++.
 #[derive(Clone, Copy)]
-pub struct Twin(*const c_void);
+pub struct Kernel(*const c_void);
 
-// SAFETY: it points to a constant.
-unsafe impl Send for Twin {}
+// SAFETY: the pointer is to a constant.
+unsafe impl Send for Kernel {}
 // SAFETY: as above.
-unsafe impl Sync for Twin {}
+unsafe impl Sync for Kernel {}
 
-/// `Window` of twin.h.
+/// `Window` of host.h.
 #[repr(C)]
 struct Window {
     begin: u64,
@@ -37,53 +37,53 @@ struct Window {
 }
 
 unsafe extern "C" {
-    fn cudasim_twin(name: *const c_char, length: usize) -> *const c_void;
-    fn cudasim_twin_parameter_bytes(twin: *const c_void) -> u32;
-    fn cudasim_twin_run(
-        twin: *const c_void,
+    fn cudasim_kernel(name: *const c_char, length: usize) -> *const c_void;
+    fn cudasim_kernel_parameter_bytes(kernel: *const c_void) -> u32;
+    fn cudasim_kernel_run(
+        kernel: *const c_void,
         parameter: *const c_void,
-        grid: *const Extent,
-        block: *const Extent,
+        grid: *const Dim3,
+        block: *const Dim3,
         client: *mut c_void,
         find: unsafe extern "C" fn(*mut c_void, u64, *mut Window) -> u8,
     ) -> i32;
 }
 
-impl Twin {
-    pub fn named(name: &str) -> Option<Twin> {
-        // SAFETY: the name is readable for its length; the answer is null or lives for good.
-        let twin = unsafe { cudasim_twin(name.as_ptr().cast(), name.len()) };
-        (!twin.is_null()).then_some(Twin(twin))
+impl Kernel {
+    pub fn named(name: &str) -> Option<Kernel> {
+        // SAFETY: the name is readable for its length; the result is null or a constant.
+        let kernel = unsafe { cudasim_kernel(name.as_ptr().cast(), name.len()) };
+        (!kernel.is_null()).then_some(Kernel(kernel))
     }
 
-    /// Bytes of its one parameter.
+    /// The size of its one parameter in bytes.
     pub fn parameter_bytes(self) -> usize {
-        // SAFETY: the twin is one of `named`.
-        unsafe { cudasim_twin_parameter_bytes(self.0) as usize }
+        // SAFETY: the pointer comes from `named`.
+        unsafe { cudasim_kernel_parameter_bytes(self.0) as usize }
     }
 
-    /// Runs every thread of a launch. Memory that it touches stays in place until it is done.
+    /// Runs every thread of a launch. Memory that it accesses stays in place until it completes.
     pub fn run(
         self,
         context: &'static Context,
         parameter: &[u8],
-        grid: Extent,
-        block: Extent,
+        grid: Dim3,
+        block: Dim3,
     ) -> Result {
         assert!(parameter.len() >= self.parameter_bytes());
-        let mut reach = Reach {
+        let mut accessed = Accessed {
             context,
             held: Vec::new(),
         };
-        // SAFETY: the parameter is as long as the twin reads, and `find` gets the `Reach` that
-        // lives until the twin has returned.
+        // SAFETY: the parameter is as long as the kernel reads, and `find` gets the `Accessed`,
+        // which lives until the kernel has returned.
         let code = unsafe {
-            cudasim_twin_run(
+            cudasim_kernel_run(
                 self.0,
                 parameter.as_ptr().cast(),
                 &grid,
                 &block,
-                (&raw mut reach).cast(),
+                (&raw mut accessed).cast(),
                 find,
             )
         };
@@ -94,15 +94,15 @@ impl Twin {
     }
 }
 
-/// What a launch has touched so far.
-struct Reach {
+/// The memory that a launch has accessed so far.
+struct Accessed {
     context: &'static Context,
     held: Vec<Use<Arc<Region>>>,
 }
 
-impl Reach {
-    /// The memory around an address, if a kernel in this context may touch it: device memory of its
-    /// own device, managed memory, and what is pinned for it.
+impl Accessed {
+    /// The memory around an address, if a kernel in this context may access it: device memory of its
+    /// own device, managed memory, and host memory that is pinned for the context.
     fn find(&mut self, address: u64) -> Option<Window> {
         let region = memory::find(address as usize)?;
         let is_own = std::ptr::eq(region.context, self.context);
@@ -137,11 +137,11 @@ impl Reach {
 }
 
 unsafe extern "C" fn find(client: *mut c_void, address: u64, window: *mut Window) -> u8 {
-    // SAFETY: the client is the `Reach` of the launch, which nobody else touches meanwhile.
-    let reach = unsafe { &mut *client.cast::<Reach>() };
-    match reach.find(address) {
+    // SAFETY: the client is the `Accessed` of the launch, which nothing else uses meanwhile.
+    let accessed = unsafe { &mut *client.cast::<Accessed>() };
+    match accessed.find(address) {
         Some(found) => {
-            // SAFETY: the twin passes a place for the answer.
+            // SAFETY: the kernel passes a valid pointer.
             unsafe { window.write(found) };
             1
         }
