@@ -1,7 +1,7 @@
 //! The CUDA driver API.
 //!
-//! Fields of [`Cuda`] carry the names of the driver API without version suffix. All of them are the
-//! legacy-default-stream variants: stream 0 is the stream that synchronises with blocking streams.
+//! The fields of [`Cuda`] have the names of the driver API without a version suffix. All are the
+//! variants for the legacy default stream: stream 0 synchronises with blocking streams.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_float, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -25,25 +25,25 @@ pub type CUdevice_attribute = c_int;
 pub type CUpointer_attribute = c_int;
 pub type CUstreamCaptureStatus = c_int;
 pub type CUstreamCaptureMode = c_int;
-/// Runs on a thread of the driver, which must not call CUDA from it.
+/// Runs on a thread of the driver and must not call CUDA.
 pub type CUhostFn = unsafe extern "C" fn(user_data: *mut c_void);
 
 pub const CUDA_SUCCESS: CUresult = 0;
 pub const CUDA_ERROR_INVALID_VALUE: CUresult = 1;
 pub const CUDA_ERROR_OUT_OF_MEMORY: CUresult = 2;
 pub const CUDA_ERROR_NOT_INITIALIZED: CUresult = 3;
-/// The driver is shutting down, as it does while the process exits.
+/// The driver is shutting down, because the process exits.
 pub const CUDA_ERROR_DEINITIALIZED: CUresult = 4;
 pub const CUDA_ERROR_NO_DEVICE: CUresult = 100;
 pub const CUDA_ERROR_INVALID_DEVICE: CUresult = 101;
-/// What was to be loaded is no code for a GPU.
+/// The image is not GPU code.
 pub const CUDA_ERROR_INVALID_IMAGE: CUresult = 200;
 pub const CUDA_ERROR_INVALID_CONTEXT: CUresult = 201;
 pub const CUDA_ERROR_INVALID_PTX: CUresult = 218;
 pub const CUDA_ERROR_OPERATING_SYSTEM: CUresult = 304;
 pub const CUDA_ERROR_INVALID_HANDLE: CUresult = 400;
 pub const CUDA_ERROR_NOT_FOUND: CUresult = 500;
-/// Not a failure: the stream or event has work left.
+/// Not a failure: the stream or event still has work.
 pub const CUDA_ERROR_NOT_READY: CUresult = 600;
 pub const CUDA_ERROR_ILLEGAL_ADDRESS: CUresult = 700;
 pub const CUDA_ERROR_CONTEXT_IS_DESTROYED: CUresult = 709;
@@ -60,7 +60,7 @@ pub const CUDA_ERROR_UNKNOWN: CUresult = 999;
 pub const CU_MEMORYTYPE_HOST: c_uint = 1;
 pub const CU_MEMORYTYPE_DEVICE: c_uint = 2;
 
-// What each query writes: CONTEXT a CUcontext; MEMORY_TYPE and IS_MANAGED 4 bytes; DEVICE_ORDINAL a
+// Each query writes: CONTEXT a CUcontext; MEMORY_TYPE and IS_MANAGED 4 bytes; DEVICE_ORDINAL a
 // c_int; RANGE_START_ADDR and RANGE_SIZE 8 bytes.
 pub const CU_POINTER_ATTRIBUTE_CONTEXT: CUpointer_attribute = 1;
 pub const CU_POINTER_ATTRIBUTE_MEMORY_TYPE: CUpointer_attribute = 2;
@@ -78,23 +78,23 @@ pub const CU_MEM_ATTACH_GLOBAL: c_uint = 1;
 pub const CU_MEMHOSTALLOC_PORTABLE: c_uint = 1;
 pub const CU_MEMHOSTREGISTER_PORTABLE: c_uint = 1;
 pub const CU_MEMHOSTREGISTER_DEVICEMAP: c_uint = 2;
-/// Lets a mapping without PROT_WRITE be registered, where the device supports it.
+/// Registers a mapping without PROT_WRITE, if the device supports it.
 pub const CU_MEMHOSTREGISTER_READ_ONLY: c_uint = 8;
 
 pub const CU_STREAM_DEFAULT: c_uint = 0;
 pub const CU_STREAM_NON_BLOCKING: c_uint = 1;
-/// The legacy default stream, as null is.
+/// The legacy default stream, like null.
 pub const CU_STREAM_LEGACY: CUstream = ptr::without_provenance_mut(1);
 pub const CU_STREAM_PER_THREAD: CUstream = ptr::without_provenance_mut(2);
 pub const CU_STREAM_CAPTURE_STATUS_NONE: CUstreamCaptureStatus = 0;
-/// Calls that do not go with a capture, made by this thread, do not disturb captures of others.
+/// Calls of this thread that are unsafe during a capture do not invalidate captures of other threads.
 pub const CU_STREAM_CAPTURE_MODE_RELAXED: CUstreamCaptureMode = 2;
 pub const CU_STREAM_WAIT_VALUE_GEQ: c_uint = 0;
 
 pub const CU_EVENT_BLOCKING_SYNC: c_uint = 1;
 pub const CU_EVENT_DISABLE_TIMING: c_uint = 2;
 
-/// `CUDA_MEMCPY2D`: a rectangle of bytes, row by row. Zero is "not used" in every member.
+/// `CUDA_MEMCPY2D`: a rectangle of bytes, row by row. Zero means "not used" in every member.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(non_snake_case)]
@@ -120,8 +120,8 @@ pub struct CudaMemcpy2D {
 const _: () = assert!(size_of::<CudaMemcpy2D>() == 128);
 
 table! {
-    /// The CUDA driver API. Calling a function is under the driver's own contract; most need
-    /// `cuInit` before and a context that is current on the calling thread.
+    /// The CUDA driver API. Each function has the driver's own contract; most require `cuInit` and a
+    /// context that is current on the calling thread.
     Cuda {
         required {
             fn cuInit(flags: c_uint) -> CUresult;
@@ -226,7 +226,7 @@ table! {
                 stream: CUstream, function: CUhostFn, user_data: *mut c_void
             ) -> CUresult;
 
-            // Every driver since CUDA 4.0 has these four, so asking for them excludes none.
+            // Every driver since CUDA 4.0 has these four, so requiring them excludes none.
             fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult;
             fn cuModuleUnload(module: CUmodule) -> CUresult;
             fn cuModuleGetFunction(
@@ -256,7 +256,7 @@ table! {
             ) -> CUresult;
         }
         optional {
-            /// With CUDA 11.2, on devices that have memory pools. They wait for nothing.
+            /// Since CUDA 11.2, on devices with memory pools. They do not wait.
             fn cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult;
             fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> CUresult;
             fn cuCtxGetId(context: CUcontext, id: *mut u64) -> CUresult;
@@ -277,7 +277,7 @@ impl Cuda {
         text_of(self.cuGetErrorName, code).unwrap_or_else(|| format!("CUDA error {code}"))
     }
 
-    /// The driver's sentence for a result.
+    /// The driver's description of a result.
     pub fn error_text(&self, code: CUresult) -> String {
         text_of(self.cuGetErrorString, code).unwrap_or_else(|| "unrecognized error code".to_owned())
     }
@@ -288,7 +288,7 @@ fn text_of(
     code: CUresult,
 ) -> Option<String> {
     let mut text = ptr::null();
-    // SAFETY: both queries take any code, need no initialised driver and only write `text`.
+    // SAFETY: both queries accept any code, need no initialised driver and only write `text`.
     let result = unsafe { query(code, &mut text) };
     if result != CUDA_SUCCESS || text.is_null() {
         return None;
@@ -300,13 +300,13 @@ fn text_of(
 
 const OVERRIDE: &str = "PENSTOCK_CUDA_LIBRARY";
 const NAMES: &[&str] = &["libcuda.so.1"];
-/// Where Windows puts the driver of a Linux guest, outside of the loader's folders.
+/// The folder of the driver in a Linux guest of Windows (WSL), which the loader does not search.
 const WSL_FOLDER: &str = "/usr/lib/wsl/lib";
 
 static CUDA: OnceLock<Result<Cuda, Absent>> = OnceLock::new();
 
 /// The CUDA driver API, opened on the first call. `PENSTOCK_CUDA_LIBRARY` names another library.
-/// It does not initialise CUDA.
+/// Opening it does not initialise CUDA.
 pub fn cuda() -> Result<&'static Cuda, Absent> {
     CUDA.get_or_init(|| {
         let search = Search {
@@ -321,14 +321,14 @@ pub fn cuda() -> Result<&'static Cuda, Absent> {
     .map_err(Absent::clone)
 }
 
-/// Whether this process has the CUDA driver library loaded, by us or by anyone. While it has not,
-/// no pointer can be a device pointer, and a program that uses host memory only need not open it.
+/// Whether any part of this process has loaded the CUDA driver library. Until then no pointer can be
+/// a device pointer, and a program that uses only host memory need not open the library.
 ///
-/// Cheap enough to ask on each request: the loader is searched again only after it has loaded
-/// something since the last answer.
+/// Cheap enough to call on each request: the loader is searched again only after it has loaded an
+/// object since the last call.
 pub fn cuda_is_loaded() -> bool {
     static LOADED: AtomicBool = AtomicBool::new(false);
-    /// The loader's count of loads at the last answer "no"; no count is as high at the start.
+    /// The loader's count of loads at the last negative result; the initial value is no such count.
     static LOADS_SEEN: AtomicU64 = AtomicU64::new(u64::MAX);
 
     if LOADED.load(Ordering::Relaxed) {
@@ -352,7 +352,7 @@ pub fn cuda_is_loaded() -> bool {
     loaded
 }
 
-/// How many objects the loader has loaded since the process started.
+/// The number of objects that the loader has loaded since the process started.
 fn loads_so_far() -> u64 {
     unsafe extern "C" fn first_only(
         info: *mut libc::dl_phdr_info,
@@ -369,13 +369,13 @@ fn loads_so_far() -> u64 {
     loads
 }
 
-/// Whether `name`, a soname or a path, is loaded. A library found this way stays loaded for good, so
-/// that the answer "yes" may be kept.
+/// Whether `name`, a soname or a path, is loaded. A library that is found stays loaded forever, so that
+/// a positive result may be cached.
 fn is_loaded(name: &OsStr) -> bool {
     let Ok(name) = CString::new(name.as_bytes()) else {
         return false;
     };
-    // SAFETY: with RTLD_NOLOAD nothing is loaded and no initialiser runs.
+    // SAFETY: with RTLD_NOLOAD no library is loaded and no initialiser runs.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
     !handle.is_null()
 }
@@ -409,16 +409,16 @@ mod tests {
     fn a_library_loaded_later_raises_the_count_of_loads() {
         let before = loads_so_far();
         assert!(before > 0);
-        // A library of the C library's own that this program does not need.
+        // A part of glibc that this program does not need.
         let name = c"libutil.so.1";
-        // SAFETY: this library has no initialiser of note.
+        // SAFETY: this library has no initialiser that matters.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
         assert!(!handle.is_null());
         assert!(loads_so_far() > before);
     }
 
     #[test]
-    fn asking_twice_gives_one_table_or_one_reason() {
+    fn two_calls_return_the_same_table_or_the_same_reason() {
         match (cuda(), cuda()) {
             (Ok(first), Ok(second)) => {
                 assert!(std::ptr::eq(first, second));

@@ -1,13 +1,13 @@
-//! Typed tables of the foreign libraries that Penstock uses, opened at run time.
+//! Typed function tables of the foreign libraries that Penstock uses, opened at run time.
 //!
 //! Nothing is linked. Each accessor ([`cuda::cuda`], [`cufile::cufile`], [`nvcomp::nvcomp`],
-//! [`nvtx::nvtx`]) opens its library once a process and keeps it open until the process ends, so the
-//! function pointers in a table never dangle. If a library is missing, the accessor returns
-//! [`Absent`]. This crate never panics, prints or exits, and it initialises no driver: it calls
-//! neither `cuInit` nor `cuFileDriverOpen`.
+//! [`nvtx::nvtx`]) opens its library once per process and never closes it, so the function pointers
+//! in a table never dangle. If a library is missing, the accessor returns [`Absent`]. This crate
+//! never panics, prints or exits, and it initialises no driver: it calls neither `cuInit` nor
+//! `cuFileDriverOpen`.
 //!
-//! Names, types and values in the modules of the libraries are those of the libraries' own headers,
-//! which document them. Only what a header does not say is documented here.
+//! The modules use the names, types and values of the libraries' own headers, which document them.
+//! The comments here add only what the headers do not say.
 
 #![deny(missing_docs, unreachable_pub, rustdoc::broken_intra_doc_links)]
 

@@ -1,4 +1,4 @@
-//! Finding and opening a shared library by a list of candidate names.
+//! Finds and opens a shared library by a list of candidate names.
 
 use std::env;
 use std::ffi::{CStr, OsStr, OsString, c_void};
@@ -13,7 +13,7 @@ use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 /// Why a library cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent {
-    /// The names that were tried, with what the loader said of each.
+    /// The names that were tried, each with the loader's error.
     pub what: String,
 }
 
@@ -31,8 +31,8 @@ static EXTRA_FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 /// `site-packages` folders, under which the folders of NVIDIA's wheels are searched.
 ///
 /// Call it before the first use of [`cufile`](crate::cufile::cufile),
-/// [`nvcomp`](crate::nvcomp::nvcomp) or [`nvtx`](crate::nvtx::nvtx), whose results, absence
-/// included, are kept for the process.
+/// [`nvcomp`](crate::nvcomp::nvcomp) or [`nvtx`](crate::nvtx::nvtx), which cache their result, even
+/// a failure, for the life of the process.
 pub fn add_library_folders(folders: &[PathBuf]) {
     let mut extra = EXTRA_FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
     for folder in folders {
@@ -42,12 +42,12 @@ pub fn add_library_folders(folders: &[PathBuf]) {
     }
 }
 
-/// The value of an overriding environment variable; empty counts as unset.
+/// The value of an overriding environment variable; an empty one counts as unset.
 pub(crate) fn override_from(variable: &str) -> Option<OsString> {
     env::var_os(variable).filter(|value| !value.is_empty())
 }
 
-/// Where a library may be. The loader tries each of `names` as it is, and then in each of `folders`.
+/// Where a library may be. The loader tries each of `names` alone, then in each of `folders`.
 pub(crate) struct Search<'a> {
     /// The name of the library in [`Absent`].
     pub title: &'a str,
@@ -65,7 +65,7 @@ pub(crate) struct Library {
 }
 
 impl Search<'_> {
-    /// Opens the first candidate that loads. With `override_path`, that is the only candidate.
+    /// Opens the first candidate that loads. `override_path`, if given, is the only candidate.
     ///
     /// A plain name also finds a copy that the process has already loaded from elsewhere, because
     /// the loader compares sonames before it searches folders.
@@ -114,11 +114,11 @@ impl Search<'_> {
 }
 
 impl Library {
-    /// Opens `path` with symbols kept local, so that they cannot stand in for those of another copy.
-    /// The error is the loader's text, with the path in it.
+    /// Opens `path` with local symbols, so that they cannot replace those of another copy. The error
+    /// is the loader's message, which contains the path.
     fn open(path: &Path) -> Result<Self, String> {
         // SAFETY: loading runs the library's initialisers. The candidates are vendor libraries and
-        // what the user named; their initialisers make no demand on the calling thread.
+        // those that the user named, whose initialisers may run on any thread.
         match unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) } {
             Ok(handle) => Ok(Self {
                 handle: mem::ManuallyDrop::new(handle),
@@ -153,13 +153,13 @@ impl Library {
             // SAFETY: the type is only used as an address here.
             let found = unsafe { self.handle.get::<*mut c_void>(symbol.as_bytes()) };
             let address = found.ok()?.as_raw_ptr();
-            // SAFETY: the address is not null and the caller vouches for the signature; the library
-            // is never closed, so the function stays mapped.
+            // SAFETY: the address is not null, the signature is right by contract, and the library is
+            // never closed, so the function stays mapped.
             (!address.is_null()).then(|| unsafe { mem::transmute_copy(&address) })
         })
     }
 
-    /// As [`Library::optional`], but a table without this function is of no use.
+    /// As [`Library::optional`], but fails if none of `symbols` exists.
     ///
     /// # Safety
     /// As for [`Library::optional`].
@@ -175,9 +175,9 @@ impl Library {
     }
 }
 
-/// Declares a table of foreign functions: each one once, by field name, by the symbols that provide
-/// it in order of preference (the field name itself if none is given), and by signature. Functions
-/// under `required` must all exist for the table to open; those under `optional` are an `Option`.
+/// Declares a table of foreign functions. Each function has a field name, the symbols that provide it
+/// in order of preference (the field name itself if none is given), and a signature. The table opens
+/// only if all functions under `required` exist; those under `optional` are an `Option`.
 macro_rules! table {
     (
         $(#[$meta:meta])*
@@ -259,7 +259,7 @@ pub(crate) use symbols;
 
 /// Folders to search after the loader's own: CUDA toolkits, the folders given to
 /// [`add_library_folders`], and NVIDIA's wheels in the `site-packages` that Penstock is in.
-/// `wheel_folders` are the places under `site-packages` where a wheel puts the library.
+/// `wheel_folders` are the folders under `site-packages` in which wheels install the library.
 pub(crate) fn vendor_folders(wheel_folders: &[&str]) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     let mut add = |folder: PathBuf| {
@@ -304,18 +304,17 @@ const TOOLKIT_TARGET: &str = if cfg!(target_arch = "aarch64") {
 fn own_path() -> Option<PathBuf> {
     // SAFETY: `Dl_info` is plain data for which all zeros is a valid value.
     let mut info: libc::Dl_info = unsafe { mem::zeroed() };
-    // SAFETY: `dladdr` only looks the address up and fills `info`.
+    // SAFETY: `dladdr` accepts any address and fills `info`.
     let found = unsafe { libc::dladdr(own_path as *const c_void, &mut info) };
     if found == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: on success the loader gives a NUL-terminated name that lives as long as this code is
-    // loaded.
+    // SAFETY: on success the name is NUL-terminated and lives as long as this code is loaded.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// `S` for a library at `S/penstock/lib/libpenstock.so`.
+/// The folder `S` of a library at `S/penstock/lib/libpenstock.so`.
 fn site_packages_of(library: &Path) -> Option<&Path> {
     let lib = library.parent()?;
     let package = lib.parent()?;
@@ -370,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_library_is_absent_with_the_loaders_reason() {
+    fn a_file_that_is_not_a_library_is_absent_with_the_loaders_reason() {
         let path = env::current_exe().unwrap().with_extension("not-a-library");
         std::fs::write(&path, b"text").unwrap();
         let absent = search(&[], Vec::new()).open(Some(path.as_os_str())).err();
@@ -388,9 +387,9 @@ mod tests {
         // SAFETY: `cos` has this signature in libm.
         let cos: unsafe extern "C" fn(f64) -> f64 =
             unsafe { library.required(&["cos_v9", "cos"]) }.unwrap();
-        // SAFETY: any number may be given to `cos`.
+        // SAFETY: `cos` accepts any number.
         assert_eq!(unsafe { cos(0.0) }, 1.0);
-        // SAFETY: no such function exists, so nothing can be called by a wrong signature.
+        // SAFETY: no such function exists, so none can be called with a wrong signature.
         let missing = unsafe { library.required::<unsafe extern "C" fn()>(&["cos_v9"]) };
         assert_eq!(
             missing.unwrap_err().what,
@@ -399,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn added_folders_are_searched_themselves_and_as_site_packages() {
+    fn added_folders_are_searched_directly_and_as_site_packages() {
         add_library_folders(&[PathBuf::from("/penstock-added")]);
         let folders = vendor_folders(&["nvidia/cufile/lib"]);
         assert!(folders.contains(&PathBuf::from("/penstock-added")));
@@ -420,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn this_code_knows_the_file_it_was_loaded_from() {
+    fn own_path_is_the_file_of_this_program() {
         let own = own_path().expect("dladdr knows this function");
         assert_eq!(
             own.canonicalize().unwrap(),

@@ -1,7 +1,7 @@
 //! nvCOMP, NVIDIA's codecs for batches of chunks in GPU memory: its low-level C interface.
 //!
-//! All of it works in the context that is current on the calling thread, which must be that of the
-//! stream. Only the functions called `Async` queue work; none of them waits for it.
+//! The functions use the context that is current on the calling thread, which must be that of the
+//! stream. Only functions named `Async` queue work, and none of them waits for it.
 
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub struct NvcompProperties {
     pub cudart_version: u32,
 }
 
-/// What the addresses of chunks and of the temporary memory must be multiples of.
+/// The alignments in bytes of the addresses of chunks and of the temporary memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NvcompAlignmentRequirements {
@@ -61,12 +61,12 @@ pub struct NvcompAlignmentRequirements {
     pub temp: usize,
 }
 
-/// Kernels and not the decompression engine of a GPU that has one: it takes only small chunks, in
+/// Decodes by kernels. The decompression engine, which some GPUs have, accepts only small chunks in
 /// memory that was allocated for it.
 pub const NVCOMP_DECOMPRESS_BACKEND_CUDA: c_int = 2;
 
-/// The options of all decoders, which are structs of one size whose members, as far as they have
-/// them, lie alike. Zero is the default of each.
+/// The options of all decoders. nvCOMP has a struct for each, all of the same size and with common
+/// members at the same offsets. Zero is the default of each member.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct NvcompDecompressOpts {
@@ -83,8 +83,8 @@ impl NvcompDecompressOpts {
     }
 }
 
-/// The options of all encoders. The first member is Deflate's level (0 to 5), LZ4's data type
-/// (0: bytes), and reserved in Zstd.
+/// The options of all encoders. The first member is Deflate's algorithm (0 to 5), LZ4's data type
+/// (0 for bytes), and reserved for Zstd.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct NvcompCompressOpts {
@@ -111,15 +111,16 @@ pub type NvcompCompressGetRequiredAlignments = unsafe extern "C" fn(
     requirements: *mut NvcompAlignmentRequirements,
 ) -> NvcompStatus;
 
-/// What a chunk of at most `max_decoded` bytes can grow to: the room that each output needs.
+/// Writes the largest encoded size of a chunk of at most `max_decoded` bytes, which is the memory
+/// that each output needs.
 pub type NvcompCompressGetMaxOutputChunkSize = unsafe extern "C" fn(
     max_decoded: usize,
     opts: NvcompCompressOpts,
     max_encoded: *mut usize,
 ) -> NvcompStatus;
 
-/// Every array has one entry a chunk (sizes and addresses of 8 bytes, statuses of 4) and lies in
-/// memory that the GPU reaches, as all of it must until the stream has passed the call.
+/// Every array has one entry per chunk: sizes and addresses of 8 bytes, statuses of 4. The arrays and
+/// the memory to which they refer must stay accessible to the GPU until the queued work completes.
 pub type NvcompDecompressAsync = unsafe extern "C" fn(
     encoded: CUdeviceptr,
     encoded_sizes: CUdeviceptr,
@@ -134,8 +135,8 @@ pub type NvcompDecompressAsync = unsafe extern "C" fn(
     stream: CUstream,
 ) -> NvcompStatus;
 
-/// As [`NvcompDecompressAsync`]. Outputs have the room that
-/// [`NvcompCompressGetMaxOutputChunkSize`] says; it is not checked.
+/// As [`NvcompDecompressAsync`]. Each output must have the size that
+/// [`NvcompCompressGetMaxOutputChunkSize`] writes; nvCOMP does not check this.
 pub type NvcompCompressAsync = unsafe extern "C" fn(
     decoded: CUdeviceptr,
     decoded_sizes: CUdeviceptr,
@@ -152,21 +153,21 @@ pub type NvcompCompressAsync = unsafe extern "C" fn(
 
 type GetProperties = unsafe extern "C" fn(properties: *mut NvcompProperties) -> NvcompStatus;
 
-/// A function that says how much temporary memory a batch needs. Version 6 gave it the stream, and
-/// another name.
+/// A function that computes the temporary memory of a batch. Version 6 renamed it and added the
+/// stream.
 enum GetTempSize<Opts> {
     Until5(unsafe extern "C" fn(usize, usize, Opts, *mut usize, usize) -> NvcompStatus),
     Since6(unsafe extern "C" fn(usize, usize, Opts, *mut usize, usize, CUstream) -> NvcompStatus),
 }
 
 impl<Opts> GetTempSize<Opts> {
-    /// `function` is the name that version 6 gives it.
+    /// `function` is its name in version 6.
     fn open(library: &Library, function: &str) -> Result<Self, Absent> {
-        // SAFETY: the signature is the one that the header of version 6 gives.
+        // SAFETY: the signature is that of version 6's header.
         if let Some(found) = unsafe { library.optional(&[function]) } {
             return Ok(Self::Since6(found));
         }
-        // SAFETY: the signature is the one that the headers of versions 5.1 to 5.3 give.
+        // SAFETY: the signature is that of the headers of versions 5.1 to 5.3.
         unsafe { library.required(&[&format!("{function}Async")]) }.map(Self::Until5)
     }
 
@@ -194,7 +195,7 @@ impl<Opts> GetTempSize<Opts> {
     }
 }
 
-/// The functions of one format. They may be called by several threads at a time.
+/// The functions of one format. Several threads may call them concurrently.
 pub struct Batched {
     decompress_temp_size: GetTempSize<NvcompDecompressOpts>,
     compress_temp_size: GetTempSize<NvcompCompressOpts>,
@@ -206,13 +207,13 @@ pub struct Batched {
 }
 
 impl Batched {
-    /// `format` is its name in those of the functions.
+    /// `format` is the part of the functions' names that names the format.
     fn open(library: &Library, format: &str) -> Result<Self, Absent> {
         let name = |function: &str| format!("nvcompBatched{format}{function}");
         Ok(Self {
             decompress_temp_size: GetTempSize::open(library, &name("DecompressGetTempSize"))?,
             compress_temp_size: GetTempSize::open(library, &name("CompressGetTempSize"))?,
-            // SAFETY: the signature is the one that the headers of versions 5.1 to 6.0 give.
+            // SAFETY: the signature is that of the headers of versions 5.1 to 6.0.
             decompress_alignments: unsafe {
                 library.required(&[&name("DecompressGetRequiredAlignments")])?
             },
@@ -231,11 +232,11 @@ impl Batched {
         })
     }
 
-    /// Writes the temporary memory that decoding needs: `chunks` of at most `max_decoded` bytes,
-    /// `total_decoded` together.
+    /// Writes the bytes of temporary memory for decoding `chunks` chunks of at most `max_decoded`
+    /// bytes, `total_decoded` in total.
     ///
     /// # Safety
-    /// The current context is that of the GPU that will decode, and `stream` is one of it.
+    /// The current context is that of the GPU that will decode, and `stream` belongs to it.
     pub unsafe fn decompress_temp_size(
         &self,
         chunks: usize,
@@ -253,7 +254,7 @@ impl Batched {
     /// As [`Batched::decompress_temp_size`], for encoding.
     ///
     /// # Safety
-    /// As for it.
+    /// As for [`Batched::decompress_temp_size`].
     pub unsafe fn compress_temp_size(
         &self,
         chunks: usize,
@@ -305,11 +306,11 @@ fn split(version: u32) -> [u32; 3] {
     [version / 1000, version % 1000 / 100, version % 100]
 }
 
-/// The signatures here were compared with the headers of 5.1, 5.2, 5.3 and 6.0; 4 has others under
-/// the same names.
+/// The properties of a library whose version is known. The signatures here are those of the headers
+/// of 5.1, 5.2, 5.3 and 6.0; version 4 has other signatures under the same names.
 fn known_version(library: &Library) -> Result<NvcompProperties, Absent> {
     let path = library.path().display();
-    // SAFETY: the signature has been the same since the function exists.
+    // SAFETY: the function has had this signature in every version.
     let get: GetProperties = unsafe { library.required(&["nvcompGetProperties"])? };
     let mut properties = NvcompProperties::default();
     // SAFETY: the pointer is valid for the call.
@@ -330,8 +331,8 @@ const OVERRIDE: &str = "PENSTOCK_NVCOMP_LIBRARY";
 const NAMES: &[&str] = &["libnvcomp.so.6", "libnvcomp.so.5"];
 const WHEEL_FOLDERS: &[&str] = &["nvidia/libnvcomp/lib64"];
 
-/// nvCOMP, opened on the first call. `PENSTOCK_NVCOMP_LIBRARY` names another library. It touches no
-/// GPU yet.
+/// nvCOMP, opened on the first call. `PENSTOCK_NVCOMP_LIBRARY` names another library. Opening it does
+/// not use a GPU.
 pub fn nvcomp() -> Result<&'static Nvcomp, Absent> {
     static NVCOMP: OnceLock<Result<Nvcomp, Absent>> = OnceLock::new();
     NVCOMP
@@ -348,7 +349,7 @@ pub fn nvcomp() -> Result<&'static Nvcomp, Absent> {
         .map_err(Absent::clone)
 }
 
-// As a C compiler lays out the structs of nvcomp.h of 5.1 to 6.0 on 64-bit Linux.
+// The layout of the structs of nvcomp.h 5.1 to 6.0 on 64-bit Linux.
 const _: () = {
     assert!(size_of::<NvcompProperties>() == 8);
     assert!(size_of::<NvcompAlignmentRequirements>() == 24);
@@ -363,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_split_as_the_header_puts_it_together() {
+    fn a_version_has_a_major_minor_and_patch_number() {
         assert_eq!(split(5100), [5, 1, 0]);
         assert_eq!(split(6012), [6, 0, 12]);
     }

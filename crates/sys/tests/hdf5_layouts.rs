@@ -1,6 +1,6 @@
-//! The structs that HDF5 and its drivers and connectors share lie in memory as its headers say.
-//! `hdf5_layouts.txt` is what `tests/hdf5/layouts.c` prints; that it prints the same with the headers
-//! of 1.14.4 and of 2.2.0 is tested there.
+//! The structs that HDF5 shares with its drivers and connectors have the layout of its headers.
+//! `hdf5_layouts.txt` is the output of `tests/hdf5/layouts.c`; a test there checks that it is the same
+//! with the headers of 1.14.4 and 2.2.0.
 
 use std::mem::offset_of;
 
@@ -9,7 +9,7 @@ use penstock_sys::hdf5::driver::*;
 
 const OF_THE_HEADERS: &str = include_str!("hdf5_layouts.txt");
 
-/// A line for each struct and each member, as `layouts.c` prints them.
+/// A line for each struct and each member, in the format of `layouts.c`.
 macro_rules! layouts {
     ($($name:ident { $($($part:ident).+),* })*) => {{
         let mut lines = Vec::new();
@@ -20,7 +20,7 @@ macro_rules! layouts {
                 stringify!($name),
                 [$(stringify!($part).trim_start_matches("r#")),+].join("."),
                 offset_of!($name, $($part).+),
-                // SAFETY: never called; an address is computed and nothing is read.
+                // SAFETY: never called; it only computes an address and reads nothing.
                 size_behind(|whole: *const $name| unsafe { &raw const (*whole).$($part).+ }),
             ));)*
         )*

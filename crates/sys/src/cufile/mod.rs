@@ -18,14 +18,14 @@ pub type CUfileHandle = *mut c_void;
 pub type CUfileBatchHandle = *mut c_void;
 pub type CUfileOpError = c_int;
 
-/// Codes of cuFile's own errors lie above this.
+/// The codes of cuFile's own errors are above this.
 pub const CUFILEOP_BASE_ERR: c_int = 5000;
 
 macro_rules! op_errors {
     ($($name:ident = $code:expr;)*) => {
         $(pub const $name: CUfileOpError = $code;)*
 
-        /// The header's name for a code, whichever its sign; `None` for one it does not list.
+        /// The header's name for a code of either sign; `None` for one that it does not list.
         pub fn op_error_name(code: CUfileOpError) -> Option<&'static str> {
             match code.saturating_abs() {
                 $($name => Some(stringify!($name)),)*
@@ -87,7 +87,7 @@ op_errors! {
     CU_FILE_IO_MAX_ERROR = CUFILEOP_BASE_ERR + 50;
 }
 
-/// What most calls return. `cu_err` counts only when `err` is `CU_FILE_CUDA_DRIVER_ERROR`.
+/// The result of most calls. `cu_err` is valid only if `err` is `CU_FILE_CUDA_DRIVER_ERROR`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -102,7 +102,7 @@ impl CUfileError {
     }
 }
 
-/// The name of the code, with the CUDA result where one belongs to it.
+/// The name of the code, with the CUDA result if there is one.
 impl fmt::Display for CUfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match op_error_name(self.err) {
@@ -139,7 +139,7 @@ pub struct CUfileDrvPropsNvfs {
     pub major_version: c_uint,
     pub minor_version: c_uint,
     pub poll_thresh_size: size_t,
-    /// In KiB, as the other sizes here and below.
+    /// In KiB, like all other sizes of the properties.
     pub max_direct_io_size: size_t,
     pub dstatusflags: c_uint,
     pub dcontrolflags: c_uint,
@@ -229,7 +229,7 @@ pub struct CUfileIOParams {
 pub struct CUfileIOEvents {
     pub cookie: *mut c_void,
     pub status: c_int,
-    /// Bytes moved, or a negative result as of `cuFileRead`, cast to unsigned.
+    /// The bytes moved, or a negative result as of `cuFileRead`, cast to unsigned.
     pub ret: size_t,
 }
 
@@ -240,7 +240,7 @@ pub struct CUfileIOVec {
     pub len: size_t,
 }
 
-// Flags of `cuFileStreamRegister`: what of a stream's operations is known when they are submitted.
+// Flags of `cuFileStreamRegister`: the arguments of operations that are fixed at submission.
 pub const CU_FILE_STREAM_FIXED_BUF_OFFSET: c_uint = 1;
 pub const CU_FILE_STREAM_FIXED_FILE_OFFSET: c_uint = 2;
 pub const CU_FILE_STREAM_FIXED_FILE_SIZE: c_uint = 4;
@@ -264,16 +264,16 @@ pub const CUFILE_PARAM_EXECUTION_PARALLEL_IO: c_int = 4;
 pub const CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY: c_int = 6;
 
 table! {
-    /// cuFile. Parameters are set before `cuFileDriverOpen`; all I/O comes after it.
+    /// cuFile. Parameters must be set before `cuFileDriverOpen`; I/O is possible after it.
     CuFile {
         required {
             /// Call it only after `cuInit` succeeded: on a machine without a CUDA driver, versions
-            /// 1.18 to 1.20 were seen not to return from it.
+            /// 1.18 to 1.20 did not return from it.
             fn cuFileDriverOpen() -> CUfileError;
             fn cuFileDriverClose = "cuFileDriverClose_v2" | "cuFileDriverClose"() -> CUfileError;
             fn cuFileDriverGetProperties(props: *mut CUfileDrvProps) -> CUfileError;
 
-            /// `descr` is read during the call only.
+            /// `descr` is read only during the call.
             fn cuFileHandleRegister(
                 handle: *mut CUfileHandle, descr: *mut CUfileDescr
             ) -> CUfileError;
@@ -283,9 +283,9 @@ table! {
             ) -> CUfileError;
             fn cuFileBufDeregister(base: *const c_void) -> CUfileError;
 
-            /// Returns the bytes read, 0 at the end of the file; -1 means that `errno` says why,
-            /// and any other negative value is a negated [`CUfileOpError`]. `base` is the registered
-            /// address where the buffer is registered; `buffer_offset` counts from it.
+            /// Returns the bytes read, 0 at the end of the file. -1 is a failure with `errno`; any
+            /// other negative value is a negated [`CUfileOpError`]. For a registered buffer, `base` is
+            /// the registered address. `buffer_offset` counts from `base`.
             fn cuFileRead(
                 handle: CUfileHandle,
                 base: *mut c_void,
@@ -307,8 +307,8 @@ table! {
             /// Writes 1000 x major + 10 x minor.
             fn cuFileGetVersion(version: *mut c_int) -> CUfileError;
 
-            /// All pointers must stay valid until the stream has passed this operation;
-            /// `bytes_read` is written then, as `cuFileRead` returns.
+            /// All pointers must stay valid until the stream completes this operation, which then
+            /// writes the result of `cuFileRead` to `bytes_read`.
             fn cuFileReadAsync(
                 handle: CUfileHandle,
                 base: *mut c_void,
@@ -338,7 +338,7 @@ table! {
                 operations: *mut CUfileIOParams,
                 flags: c_uint
             ) -> CUfileError;
-            /// `count` holds the room in `events` before and the number filled after.
+            /// `count` is the capacity of `events` before the call and the number of events after it.
             fn cuFileBatchIOGetStatus(
                 batch: CUfileBatchHandle,
                 at_least: c_uint,
@@ -382,7 +382,7 @@ table! {
             fn cuFileStatsReset() -> CUfileError;
             fn cuFileGetStatsL1(stats: *mut CUfileStatsLevel1) -> CUfileError;
             fn cuFileGetStatsL2(stats: *mut CUfileStatsLevel2) -> CUfileError;
-            /// Its layout depends on the version: use [`CuFile::stats_level3`].
+            /// The layout of the struct depends on the version: use [`CuFile::stats_level3`].
             fn cuFileGetStatsL3(stats: *mut CUfileStatsLevel3) -> CUfileError;
         }
     }
@@ -393,7 +393,7 @@ const NAMES: &[&str] = &["libcufile.so.0", "libcufile.so"];
 const WHEEL_FOLDERS: &[&str] = &["nvidia/cufile/lib", "nvidia/cu13/lib"];
 
 /// cuFile, opened on the first call. `PENSTOCK_CUFILE_LIBRARY` names another library.
-/// It does not open cuFile's driver.
+/// Opening it does not open cuFile's driver.
 pub fn cufile() -> Result<&'static CuFile, Absent> {
     static CUFILE: OnceLock<Result<CuFile, Absent>> = OnceLock::new();
     CUFILE
@@ -410,7 +410,7 @@ pub fn cufile() -> Result<&'static CuFile, Absent> {
         .map_err(Absent::clone)
 }
 
-// As a C compiler lays out the structs of cufile.h of 1.15 to 1.20 on 64-bit Linux.
+// The layout of the structs of cufile.h 1.15 to 1.20 on 64-bit Linux.
 const _: () = {
     assert!(size_of::<CUfileError>() == 8);
     assert!(offset_of!(CUfileError, cu_err) == 4);

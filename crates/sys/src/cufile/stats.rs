@@ -1,4 +1,4 @@
-//! cuFile's statistics, the proof of which path carried which bytes.
+//! cuFile's statistics, which show the path that bytes took.
 
 use std::mem::{offset_of, size_of};
 use std::ptr;
@@ -76,7 +76,7 @@ pub struct CUfileStatsLevel1 {
     pub writev_lat_sum_us: u64,
 }
 
-/// Level 1 and histograms of operation sizes.
+/// Level 1, and histograms of operation sizes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CUfileStatsLevel2 {
@@ -104,7 +104,7 @@ pub struct CUfilePerGpuStats {
     pub n_sparse_regions: u64,
     pub n_inline_regions: u64,
     pub n_reads_err: u64,
-    /// Spelled so in the header.
+    /// The header spells it like this.
     pub writes_bytes: u64,
     pub write_bw_bytes_per_sec: u64,
     pub write_utilization: u64,
@@ -123,7 +123,7 @@ pub struct CUfilePerGpuStats {
     pub reg_bytes: u64,
 }
 
-/// Level 2 and the share of each GPU.
+/// Level 2, and the counters of each GPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CUfileStatsLevel3 {
@@ -139,11 +139,11 @@ impl CUfileStatsLevel3 {
     }
 }
 
-/// Where 1.19 put the `readv`/`writev` fields in, and how many bytes of them.
+/// The offset at which 1.19 inserted the `readv` and `writev` fields, and their size in bytes.
 const VECTOR_FIELDS_AT: usize = offset_of!(CUfileStatsLevel1, readv_ops);
 const VECTOR_FIELDS_LEN: usize = size_of::<CUfileStatsLevel1>() - VECTOR_FIELDS_AT;
 
-/// Room for a library whose struct has grown again: it must not write past our memory.
+/// Memory for a later version with a larger struct, which must not write beyond it.
 #[repr(C)]
 struct Received {
     stats: CUfileStatsLevel3,
@@ -151,12 +151,12 @@ struct Received {
 }
 
 impl CuFile {
-    /// The statistics so far; `Ok(None)` where this cuFile has none. They count only after
+    /// The statistics so far; `Ok(None)` if this cuFile has none. They count only after
     /// `cuFileSetStatsLevel(3)` and `cuFileStatsStart`.
     ///
-    /// Before 1.19 the library writes a struct without the `readv`/`writev` fields, so all that
-    /// follows them lies lower; that is put right here. `cuFileReadv` came with those fields, so its
-    /// presence tells the two layouts apart.
+    /// Before 1.19 the library writes a struct without the `readv` and `writev` fields; this function
+    /// converts it to the present layout. `cuFileReadv` came with those fields, so its presence
+    /// distinguishes the two layouts.
     pub fn stats_level3(&self) -> Result<Option<Box<CUfileStatsLevel3>>, CUfileError> {
         let Some(query) = self.cuFileGetStatsL3 else {
             return Ok(None);
@@ -165,8 +165,8 @@ impl CuFile {
             stats: CUfileStatsLevel3::default(),
             slack: [0; 512],
         });
-        // SAFETY: the pointer comes from the whole of `received`, which is longer than the struct of
-        // any known version, so the library stays inside of it.
+        // SAFETY: the pointer is to the whole of `received`, which is larger than the struct of any
+        // known version, so the library writes only inside it.
         let result = unsafe { query((&raw mut *received).cast()) };
         if !result.is_success() {
             return Err(result);
@@ -178,13 +178,13 @@ impl CuFile {
     }
 }
 
-/// Turns a struct as filled by a version before 1.19 into the present layout, with zeros for the
-/// fields that it lacked.
+/// Converts a struct that a version before 1.19 has filled to the present layout, with zeros for the
+/// missing fields.
 fn insert_vector_fields(stats: &mut CUfileStatsLevel3) {
     let bytes = (&raw mut *stats).cast::<u8>();
     let moved = size_of::<CUfileStatsLevel3>() - VECTOR_FIELDS_AT - VECTOR_FIELDS_LEN;
-    // SAFETY: both ranges lie inside of `stats`, which consists of integers, for which all bytes
-    // are valid.
+    // SAFETY: both ranges lie inside `stats`, which consists of integers, for which all bytes are
+    // valid.
     unsafe {
         let at = bytes.add(VECTOR_FIELDS_AT);
         ptr::copy(at, at.add(VECTOR_FIELDS_LEN), moved);
@@ -192,8 +192,8 @@ fn insert_vector_fields(stats: &mut CUfileStatsLevel3) {
     }
 }
 
-// As a C compiler lays out the structs of cufile.h of 1.19 and 1.20 on 64-bit Linux. Those of 1.15
-// to 1.18 are the same without the last 112 bytes of level 1.
+// The layout of the structs of cufile.h 1.19 and 1.20 on 64-bit Linux. Those of 1.15 to 1.18 lack the
+// last 112 bytes of level 1.
 const _: () = {
     assert!(VECTOR_FIELDS_AT == 512 && VECTOR_FIELDS_LEN == 112);
 
@@ -236,7 +236,7 @@ mod tests {
         stats.detailed.basic.read_bytes = 11;
         let bytes = (&raw mut stats).cast::<u8>();
         // The offsets are those of the header of 1.18.
-        // SAFETY: each lies inside of `stats` and is aligned for what is written.
+        // SAFETY: each offset lies inside `stats` and is aligned for its type.
         unsafe {
             bytes.add(512).cast::<u64>().write(22);
             bytes.add(1024).cast::<u32>().write(2);

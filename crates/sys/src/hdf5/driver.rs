@@ -1,17 +1,17 @@
-//! What HDF5 asks of a virtual file driver (`H5FDdevelop.h`, `H5FDpublic.h`), the same in 1.14.x
-//! and 2.x.
+//! The interface between HDF5 and a virtual file driver (`H5FDdevelop.h`, `H5FDpublic.h`). It is the
+//! same in 1.14.x and 2.x.
 //!
-//! HDF5 copies the class when the driver is registered, and calls its functions under its own lock
-//! where it has one.
+//! HDF5 copies the class when the driver is registered. A thread-safe HDF5 calls its functions under
+//! its own lock.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
 use super::{haddr_t, herr_t, hid_t, hsize_t};
 
-/// What a range of the file holds. An int, because HDF5 may pass values that are not listed.
+/// The kind of data in a range of the file. An int, because HDF5 may pass values that are not listed.
 #[allow(non_camel_case_types)]
 pub type H5FD_mem_t = c_int;
-/// In a vector of types: as the one before.
+/// In a vector of types: the previous type holds for the rest.
 pub const H5FD_MEM_NOLIST: H5FD_mem_t = -1;
 pub const H5FD_MEM_SUPER: H5FD_mem_t = 1;
 /// Raw data: the only kind whose buffer may be the application's.
@@ -26,13 +26,13 @@ pub const H5FD_FEAT_AGGREGATE_SMALLDATA: c_ulong = 0x0010;
 pub const H5FD_FEAT_POSIX_COMPAT_HANDLE: c_ulong = 0x0080;
 pub const H5FD_FEAT_SUPPORTS_SWMR_IO: c_ulong = 0x1000;
 pub const H5FD_FEAT_DEFAULT_VFD_COMPATIBLE: c_ulong = 0x8000;
-/// The driver manages memory: HDF5 copies raw data by [`H5FD_CTL_MEM_COPY`] and never by itself.
+/// The driver manages memory: HDF5 copies raw data only by [`H5FD_CTL_MEM_COPY`].
 pub const H5FD_FEAT_MEMMANAGE: c_ulong = 0x1_0000;
 
 pub const H5FD_CTL_MEM_COPY: u64 = 7;
 pub const H5FD_CTL_FAIL_IF_UNKNOWN_FLAG: u64 = 1;
 
-/// What every driver's file starts with. HDF5 fills it in when `open` has returned.
+/// The first member of every driver's file struct. HDF5 fills it in after `open` has returned.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct H5FD_t {
@@ -59,7 +59,7 @@ pub struct H5FD_ctl_memcpy_args_t {
     pub len: usize,
 }
 
-/// A driver: its name, what it can do, and the functions that do it.
+/// A driver: its name, its capabilities and its functions.
 #[allow(non_camel_case_types, clippy::type_complexity)]
 #[repr(C)]
 pub struct H5FD_class_t {
@@ -91,7 +91,7 @@ pub struct H5FD_class_t {
     >,
     pub close: Option<unsafe extern "C" fn(file: *mut H5FD_t) -> herr_t>,
     pub cmp: Option<unsafe extern "C" fn(f1: *const H5FD_t, f2: *const H5FD_t) -> c_int>,
-    /// `f1` is null when HDF5 asks about the driver and not about a file.
+    /// `f1` is null when HDF5 queries the driver and not a file.
     pub query: Option<unsafe extern "C" fn(f1: *const H5FD_t, flags: *mut c_ulong) -> herr_t>,
     pub get_type_map:
         Option<unsafe extern "C" fn(file: *const H5FD_t, type_map: *mut H5FD_mem_t) -> herr_t>,
@@ -143,7 +143,7 @@ pub struct H5FD_class_t {
             buffer: *const c_void,
         ) -> herr_t,
     >,
-    /// A size of 0, and the type `H5FD_MEM_NOLIST`, mean that the one before it holds for the rest.
+    /// A size of 0 or the type `H5FD_MEM_NOLIST` means that the previous one holds for the rest.
     pub read_vector: Option<
         unsafe extern "C" fn(
             file: *mut H5FD_t,
@@ -166,7 +166,7 @@ pub struct H5FD_class_t {
             bufs: *const *const c_void,
         ) -> herr_t,
     >,
-    /// An element size of 0, and a null buffer, mean that the one before it holds for the rest.
+    /// An element size of 0 or a null buffer means that the previous one holds for the rest.
     pub read_selection: Option<
         unsafe extern "C" fn(
             file: *mut H5FD_t,

@@ -1,9 +1,9 @@
-//! The C library of HDF5, taken from the copy that the process already has.
+//! The C library of HDF5: the copy that the process has already loaded.
 //!
-//! Identifiers belong to one copy of HDF5, so a second copy is of no use: nothing is ever loaded
-//! here, only found. Versions 1.14.x and 2.x have the same signatures for everything in
-//! [`Functions`]. The library may have been built without thread-safety: every call is made under
-//! the lock of whoever uses HDF5 in this process (h5py's lock, an application's own discipline).
+//! Identifiers belong to one copy of HDF5, so this module never loads another one. All functions in
+//! [`Functions`] have the same signatures in 1.14.x and 2.x. The library may have been built without
+//! thread-safety: every call must be made under the lock that guards HDF5 in this process, such as
+//! h5py's.
 
 pub mod connector;
 pub mod driver;
@@ -51,7 +51,7 @@ pub const H5T_REFERENCE: c_int = 7;
 pub const H5T_ENUM: c_int = 8;
 pub const H5T_VLEN: c_int = 9;
 pub const H5T_ARRAY: c_int = 10;
-/// From 2.0 on.
+/// Since 2.0.
 pub const H5T_COMPLEX: c_int = 11;
 
 pub const H5T_ORDER_LE: c_int = 0;
@@ -85,7 +85,7 @@ pub const H5S_SEL_ALL: c_int = 3;
 pub const H5S_SELECT_SET: c_int = 0;
 pub const H5S_SELECT_OR: c_int = 1;
 
-// The headers of 1.14 wrap these in a call of H5check, which ends the process under a 2.x library.
+// In the headers of 1.14 these call H5check, which aborts the process under a 2.x library.
 pub const H5F_ACC_RDONLY: c_uint = 0;
 pub const H5F_ACC_RDWR: c_uint = 1;
 pub const H5F_ACC_TRUNC: c_uint = 2;
@@ -98,9 +98,9 @@ pub const H5F_CLOSE_WEAK: c_int = 1;
 pub const H5E_WALK_UPWARD: c_int = 0;
 pub const H5Z_FLAG_OPTIONAL: c_uint = 1;
 
-/// Called for each allocated chunk: its first element, filter mask, offset in the file (user block
-/// included) and stored size. `offset` has one value more than the dataset has dimensions. A
-/// positive answer ends the iteration, a negative one makes it fail.
+/// Called for each allocated chunk with the coordinates of its first element, filter mask, offset in
+/// the file (user block included) and stored size. `offset` has one more value than the dataset has
+/// dimensions. A positive result ends the iteration; a negative one makes it fail.
 pub type ChunkIterOp = unsafe extern "C" fn(
     offset: *const hsize_t,
     filter_mask: c_uint,
@@ -133,7 +133,7 @@ pub type ErrorWalk = unsafe extern "C" fn(
     client_data: *mut c_void,
 ) -> herr_t;
 
-/// One entry of an error stack. The texts live as long as the stack is unchanged.
+/// One entry of an error stack. The strings are valid until the stack changes.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -148,8 +148,8 @@ pub struct H5E_error2_t {
 }
 
 table! {
-    /// HDF5's functions by their C names. Texts that HDF5 allocates are given back by
-    /// `H5free_memory`; identifiers by the `close` function of their kind.
+    /// HDF5's functions by their C names. `H5free_memory` frees strings that HDF5 allocates; the
+    /// `close` function of their kind closes identifiers.
     Functions {
         required {
             fn H5open() -> herr_t;
@@ -163,13 +163,14 @@ table! {
             fn H5Dget_type(dset_id: hid_t) -> hid_t;
             fn H5Dget_create_plist(dset_id: hid_t) -> hid_t;
             fn H5Dget_access_plist(dset_id: hid_t) -> hid_t;
-            /// Offset in the file, user block included. Meaningless unless storage is allocated.
+            /// Returns the offset in the file, user block included; meaningless unless storage is
+            /// allocated.
             fn H5Dget_offset(dset_id: hid_t) -> haddr_t;
             fn H5Dget_storage_size(dset_id: hid_t) -> hsize_t;
             fn H5Dget_space_status(dset_id: hid_t, allocation: *mut c_int) -> herr_t;
-            /// As `H5Dget_chunk_info` and `H5Dget_chunk_info_by_coord`, which rest on it, it tells
-            /// wrong coordinates for an extensible array whose unlimited dimension is not the
-            /// first.
+            /// Like `H5Dget_chunk_info` and `H5Dget_chunk_info_by_coord`, which use the same code, it
+            /// passes wrong coordinates for an extensible array index whose unlimited dimension is
+            /// not the first.
             fn H5Dchunk_iter(dset_id: hid_t, dxpl_id: hid_t, cb: ChunkIterOp, op_data: *mut c_void)
                 -> herr_t;
             fn H5Dget_chunk_index_type(did: hid_t, idx_type: *mut c_int) -> herr_t;
@@ -234,17 +235,16 @@ table! {
                 -> herr_t;
             fn H5FDregister(cls: *const H5FD_class_t) -> hid_t;
             fn H5FDis_driver_registered_by_name(driver_name: *const c_char) -> htri_t;
+            /// With `H5O_INFO_BASIC` it writes the number of the open file and the object's token.
             fn H5Oget_info3(loc_id: hid_t, oinfo: *mut H5O_info2_t, fields: c_uint) -> herr_t;
             fn H5Oexists_by_name(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> htri_t;
-            /// With `H5O_INFO_BASIC`: the number of the open file, and what tells the object from
-            /// others in it.
             fn H5Iget_file_id(id: hid_t) -> hid_t;
             fn H5Iget_name(id: hid_t, name: *mut c_char, size: usize) -> isize;
 
             fn H5Pcreate(cls_id: hid_t) -> hid_t;
             fn H5Pclose(plist_id: hid_t) -> herr_t;
-            /// Holds HDF5's lock while it calls `iter_func`, whose answer ends the iteration if it
-            /// is not 0.
+            /// Holds HDF5's lock while it calls `iter_func`. A result other than 0 ends the
+            /// iteration.
             fn H5Piterate(
                 id: hid_t,
                 idx: *mut c_int,
@@ -252,19 +252,19 @@ table! {
                 iter_data: *mut c_void
             ) -> c_int;
             fn H5Pget_driver(plist_id: hid_t) -> hid_t;
-            /// Registers the driver, or counts one use more of it, and keeps a copy of the text.
+            /// Registers the driver, or adds a reference to it, and copies the string.
             fn H5Pset_driver_by_name(
                 plist_id: hid_t,
                 driver_name: *const c_char,
                 driver_config: *const c_char
             ) -> herr_t;
-            /// The length of the text; 0 if there is none.
+            /// Returns the length of the string; 0 if there is none.
             fn H5Pget_driver_config_str(
                 fapl_id: hid_t,
                 config_buf: *mut c_char,
                 buf_size: usize
             ) -> isize;
-            /// What the driver has put there; null, and an error, if it is nothing.
+            /// Returns the driver's information; null, with an error on the stack, if it has none.
             fn H5Pget_driver_info(plist_id: hid_t) -> *const c_void;
             fn H5Pget_file_locking(
                 fapl_id: hid_t,
@@ -338,7 +338,7 @@ table! {
                 block: *mut hsize_t
             ) -> htri_t;
             fn H5Ssel_iter_create(spaceid: hid_t, elmt_size: usize, flags: c_uint) -> hid_t;
-            /// Offsets and lengths are in bytes, for elements of the size given at creation.
+            /// Writes offsets and lengths in bytes, for elements of the size given at creation.
             fn H5Ssel_iter_get_seq_list(
                 sel_iter_id: hid_t,
                 maxseq: usize,
@@ -388,7 +388,7 @@ table! {
             ) -> herr_t;
             fn H5Tget_norm(type_id: hid_t) -> c_int;
             fn H5Tget_nmembers(type_id: hid_t) -> c_int;
-            /// To be given back by `H5free_memory`.
+            /// The caller frees the string with `H5free_memory`.
             fn H5Tget_member_name(type_id: hid_t, membno: c_uint) -> *mut c_char;
             fn H5Tget_member_offset(type_id: hid_t, membno: c_uint) -> usize;
             fn H5Tget_member_type(type_id: hid_t, membno: c_uint) -> hid_t;
@@ -398,12 +398,12 @@ table! {
             fn H5Tget_array_dims2(type_id: hid_t, dims: *mut hsize_t) -> c_int;
             fn H5Tget_cset(type_id: hid_t) -> c_int;
             fn H5Tget_strpad(type_id: hid_t) -> c_int;
-            /// To be given back by `H5free_memory`.
+            /// The caller frees the string with `H5free_memory`.
             fn H5Tget_tag(type_: hid_t) -> *mut c_char;
             fn H5Tis_variable_str(type_id: hid_t) -> htri_t;
             fn H5Tequal(type1_id: hid_t, type2_id: hid_t) -> htri_t;
-            /// In place: the buffer has room for `nelmts` of the larger type. `background`, of the
-            /// same room, holds what fields of a compound that the source lacks keep.
+            /// Converts in place: the buffer has room for `nelmts` of the larger type. `background`,
+            /// of the same size, has the values of compound fields that the source lacks.
             fn H5Tconvert(
                 src_id: hid_t,
                 dst_id: hid_t,
@@ -412,7 +412,7 @@ table! {
                 background: *mut c_void,
                 plist_id: hid_t
             ) -> herr_t;
-            /// From `from` to `to` the function is called instead of HDF5's own conversion.
+            /// Makes HDF5 call `func` instead of its own conversion between `from` and `to`.
             fn H5Tregister(
                 pers: c_int,
                 name: *const c_char,
@@ -467,9 +467,10 @@ table! {
         optional {
             /// 1.14 only; 2.x has the variable `H5FD_SEC2_id_g`.
             fn H5FD_sec2_init() -> hid_t;
-            /// From 1.14.1.
+            /// Since 1.14.1.
             fn H5Pset_selection_io(plist_id: hid_t, mode: c_int) -> herr_t;
-            /// From 1.14.3: bits that say why the last transfer by the list was no selection I/O.
+            /// Since 1.14.3. Writes bits that say why the last transfer with the list did not use
+            /// selection I/O.
             fn H5Pget_no_selection_io_cause(plist_id: hid_t, cause: *mut u32) -> herr_t;
         }
     }
@@ -486,7 +487,7 @@ pub struct Hdf5 {
     pass_through: OnceLock<Result<pass_through::Functions, Absent>>,
 }
 
-/// A test may put functions of its own into a table.
+/// A test may replace functions of a table.
 impl DerefMut for Hdf5 {
     fn deref_mut(&mut self) -> &mut Functions {
         &mut self.functions
@@ -502,11 +503,11 @@ impl Deref for Hdf5 {
 }
 
 impl Hdf5 {
-    /// The copy at `hint`, or else the one whose symbols are global, or else the one that is
-    /// loaded by its usual name, or else a mapped file whose name starts with "libhdf5", as in
-    /// h5py's wheels. A process that holds several private copies needs the hint.
+    /// The copy at `hint`. Without a hint, the one with global symbols, else the one loaded by its
+    /// usual name, else a mapped file that is named like HDF5's main library, as in h5py's wheels. A
+    /// process with several private copies needs the hint.
     ///
-    /// Calls `H5open`, so the lock that guards HDF5 must be held.
+    /// Calls `H5open`, so the caller must hold the lock that guards HDF5.
     pub fn of_process(hint: Option<&Path>) -> Result<Hdf5, Absent> {
         if let Some(path) = hint {
             if !is_loaded(path.as_os_str()) {
@@ -516,7 +517,7 @@ impl Hdf5 {
             }
             return Hdf5::at(path.as_os_str());
         }
-        // The empty name stands for the whole program, where a linked or preloaded HDF5 is found.
+        // The empty name is the global scope of the program, which has a linked or preloaded HDF5.
         let mut refused = match Hdf5::at(OsStr::new("")) {
             Ok(found) => return Ok(found),
             Err(absent) => vec![absent.what],
@@ -546,57 +547,57 @@ impl Hdf5 {
         if handle.is_null() {
             return Err(absent("is not loaded"));
         }
-        // SAFETY: the handle is the one just returned. It finds what the module's own dependencies
-        // export, which is how the module found it.
+        // SAFETY: the handle is the one just returned. `dlsym` searches the module and its
+        // dependencies.
         let symbol = unsafe { libc::dlsym(handle, c"H5open".as_ptr()) };
         let path = object_of(symbol).map(|object| object.path);
-        // SAFETY: the handle is the one returned above; the module stays loaded by its owner.
+        // SAFETY: the handle is the one returned above; its owner keeps the module loaded.
         unsafe { libc::dlclose(handle) };
         Hdf5::at(&path.ok_or_else(|| absent("is not linked with HDF5"))?)
     }
 
-    /// The copy that holds `code`, the address of an instruction of HDF5's.
+    /// The copy that contains `code`, the address of an instruction of HDF5.
     ///
-    /// Nothing of it is called, not even `H5open`: it may be just initialising itself.
+    /// Calls none of its functions, not even `H5open`, since it may be in the middle of initialising.
     pub fn of_code(code: *const c_void) -> Result<Hdf5, Absent> {
         let object = object_of(code).ok_or_else(|| Absent {
-            what: format!("{TITLE}: no loaded object holds the address {code:p}"),
+            what: format!("{TITLE}: no loaded object contains the address {code:p}"),
         })?;
-        // A program that HDF5 is linked into statically cannot be opened by its name.
+        // A program into which HDF5 is linked statically cannot be opened by its name.
         Hdf5::found(&object.path).or_else(|absent| {
             let program = Hdf5::found(OsStr::new("")).map_err(|_| absent)?;
             match object_of(program.functions.H5open as *const c_void) {
                 Some(other) if other.base == object.base => Ok(program),
                 _ => Err(Absent {
-                    what: format!("{TITLE}: {} exports no HDF5", object.path.display()),
+                    what: format!("{TITLE}: {} does not export HDF5", object.path.display()),
                 }),
             }
         })
     }
 
-    /// The copy that the caller of an HDF5 function uses, which holds `code` and is linked with HDF5:
-    /// a shared object, or the program itself. Nothing of it is called.
+    /// The copy with which the object that contains `code` is linked: a shared object, or the program
+    /// itself. Calls none of its functions.
     pub fn of_caller(code: *const c_void) -> Result<Hdf5, Absent> {
         let object = object_of(code).ok_or_else(|| Absent {
-            what: format!("{TITLE}: no loaded object holds the address {code:p}"),
+            what: format!("{TITLE}: no loaded object contains the address {code:p}"),
         })?;
-        // A program cannot be opened by its name, only as all that it is linked with.
+        // A program cannot be opened by its name, only as its global scope.
         Hdf5::found(&object.path).or_else(|absent| Hdf5::found(OsStr::new("")).map_err(|_| absent))
     }
 
-    /// As [`found`](Self::found), and initialised.
+    /// As [`found`](Self::found), but initialises the library.
     fn at(name: &OsStr) -> Result<Hdf5, Absent> {
         let hdf5 = Hdf5::found(name)?;
-        // SAFETY: H5open may be called at any time, under the lock that the caller holds.
+        // SAFETY: H5open may be called at any time under the lock, which the caller holds.
         if unsafe { (hdf5.functions.H5open)() } < 0 {
             return Err(Absent {
-                what: format!("{TITLE}: {} failed to initialise", name.display()),
+                what: format!("{TITLE}: {} fails to initialise", name.display()),
             });
         }
         Ok(hdf5)
     }
 
-    /// `name` is loaded already, so opening it only makes sure that it stays.
+    /// Opens `name`, which is already loaded, so that it stays loaded.
     fn found(name: &OsStr) -> Result<Hdf5, Absent> {
         let search = Search {
             title: TITLE,
@@ -608,8 +609,8 @@ impl Hdf5 {
         let library = search.open(Some(name))?;
         let version = version_of(&library).unwrap_or_else(|| {
             let mut version = (0, 0, 0);
-            // SAFETY: three places for the three numbers, which stay 0 if the function fails; it
-            // needs no initialised library.
+            // SAFETY: the pointers are valid; the numbers stay 0 if the function fails. It needs no
+            // initialised library.
             unsafe {
                 (functions.H5get_libversion)(&mut version.0, &mut version.1, &mut version.2);
             }
@@ -620,7 +621,7 @@ impl Hdf5 {
         if !is_known {
             return Err(Absent {
                 what: format!(
-                    "{TITLE}: {} is version {major}.{minor}.{release}; 1.14.x and 2.x are known",
+                    "{TITLE}: {} is version {major}.{minor}.{release}; 1.14.x and 2.x are supported",
                     name.display()
                 ),
             });
@@ -638,12 +639,12 @@ impl Hdf5 {
         self.version
     }
 
-    /// Tells this copy of HDF5 from others of the process, whoever has found it.
+    /// A number that identifies this copy of HDF5 in the process.
     pub fn copy(&self) -> usize {
         self.functions.H5Dread as usize
     }
 
-    /// What a connector needs besides.
+    /// The additional functions that a connector needs.
     pub fn pass_through(&self) -> Result<&pass_through::Functions, Absent> {
         self.pass_through
             .get_or_init(|| pass_through::Functions::of(self.library.path().as_os_str()))
@@ -655,37 +656,38 @@ impl Hdf5 {
     /// version has no such variable.
     pub fn identifier(&self, variable: &str) -> Option<hid_t> {
         let address = self.address_of(variable)?;
-        // SAFETY: HDF5's exported variables of these names are of type hid_t, set by H5open, and
-        // the library is never closed.
+        // SAFETY: HDF5's exported variables with such names have the type hid_t. The library is never
+        // closed.
         Some(unsafe { address.read() })
     }
 
-    /// Where that variable lies: to look for it takes longer than to read it.
+    /// The address of that variable. The search takes longer than reading it, so callers may keep it.
     ///
-    /// A program that names the variable may have a copy of it (R_X86_64_COPY, ELF x86-64 ABI 4.4),
-    /// which is the one that HDF5 uses. The other is never set.
+    /// A program that refers to the variable may have a copy of it (R_X86_64_COPY, ELF x86-64 ABI
+    /// 4.4). HDF5 then uses the copy and never sets its own variable.
     pub fn address_of(&self, variable: &str) -> Option<*const hid_t> {
         if !variable.starts_with("H5") || !variable.ends_with("_g") {
             return None;
         }
-        // SAFETY: a pointer to the variable is as large as a pointer to a function, and is used as
-        // nothing else.
+        // SAFETY: a data pointer has the size of a function pointer, and it is used only as a data
+        // pointer.
         let own: *const hid_t = unsafe { self.library.optional(&[variable]) }?;
-        // SAFETY: exported variables of these names are of type hid_t, and stay mapped with HDF5 and
-        // with the program.
+        // SAFETY: exported variables with such names have the type hid_t. HDF5 and the program stay
+        // mapped.
         let is_set = |variable: *const hid_t| unsafe { variable.read() } > 0;
         if is_set(own) {
             return Some(own);
         }
         let name = CString::new(variable).ok()?;
-        // SAFETY: looks for the name where HDF5's own references to it were resolved.
+        // SAFETY: the name is a C string. The scope is the one in which HDF5's own references to the
+        // variable were resolved.
         let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.cast::<hid_t>();
         let is_copied = !first.is_null() && is_set(first);
         Some(if is_copied { first } else { own })
     }
 
-    /// Puts an entry on the calling thread's error stack. `major` and `minor` are the variables of
-    /// HDF5's own classes of errors, such as `H5E_IO_g` and `H5E_READERROR_g`.
+    /// Pushes an entry on the calling thread's error stack. `major` and `minor` are variables of HDF5's
+    /// own error messages, such as `H5E_IO_g` and `H5E_READERROR_g`.
     pub fn push_error(&self, place: &ErrorPlace<'_>, major: &str, minor: &str, text: &CStr) {
         type Push = unsafe extern "C" fn(
             err_stack: hid_t,
@@ -702,11 +704,11 @@ impl Hdf5 {
         let [Some(class), Some(major), Some(minor)] = ids else {
             return;
         };
-        // SAFETY: the signature is the one of H5Epublic.h.
+        // SAFETY: the signature is that of H5Epublic.h.
         let Some(push): Option<Push> = (unsafe { self.library.optional(&["H5Epush2"]) }) else {
             return;
         };
-        // SAFETY: all texts are C strings, which HDF5 copies; the format takes one text.
+        // SAFETY: all strings are C strings, which HDF5 copies; the format takes one string.
         unsafe {
             push(
                 H5E_DEFAULT,
@@ -722,10 +724,10 @@ impl Hdf5 {
         }
     }
 
-    /// The identifier of the driver that keeps a file as the plain bytes of one POSIX file.
+    /// The identifier of the sec2 driver, which stores a file as one POSIX file.
     pub fn sec2_driver(&self) -> Option<hid_t> {
         match self.functions.H5FD_sec2_init {
-            // SAFETY: the function takes nothing, and the library is initialised.
+            // SAFETY: the function has no arguments, and the library is initialised.
             Some(init) => Some(unsafe { init() }),
             None => self.identifier("H5FD_SEC2_id_g"),
         }
@@ -733,11 +735,11 @@ impl Hdf5 {
     }
 }
 
-/// The version by a text that the library exports, so that nothing of it is called: HDF5 may be
-/// looking for a plugin because something has failed, and a call would clear its errors.
+/// The version from a string that the library exports. Calls no function: HDF5 may be looking for a
+/// plugin because something has failed, and a call would clear its error stack.
 fn version_of(library: &Library) -> Option<(u32, u32, u32)> {
-    // SAFETY: a pointer to the text is as large as a pointer to a function, and is used as nothing
-    // else.
+    // SAFETY: a data pointer has the size of a function pointer, and it is used only as a data
+    // pointer.
     let text: *const c_char = unsafe { library.optional(&["H5_lib_vers_info_g"]) }?;
     // SAFETY: HDF5's variable of this name is a constant C string.
     version_in(&unsafe { CStr::from_ptr(text) }.to_string_lossy())
@@ -752,7 +754,7 @@ fn version_in(text: &str) -> Option<(u32, u32, u32)> {
     Some((numbers.next()?, numbers.next()?, numbers.next()?))
 }
 
-/// Where in the source an error was found.
+/// The position in the source code of an error.
 pub struct ErrorPlace<'a> {
     pub file: &'a CStr,
     pub function: &'a CStr,
@@ -765,19 +767,19 @@ struct Object {
     base: usize,
 }
 
-/// The object that holds an address.
+/// The object that contains an address.
 fn object_of(address: *const c_void) -> Option<Object> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: plain data, for which all zero bytes are a valid value.
+    // SAFETY: `Dl_info` is plain data for which all zeros is a valid value.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: `info` is a place for the answer; any address may be asked about.
+    // SAFETY: `dladdr` accepts any address and fills `info`.
     let found = unsafe { libc::dladdr(address, &mut info) };
     if found == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the loader's name of an object is a C string that lives as long as it.
+    // SAFETY: the loader's name of an object is a C string that lives as long as the object.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     Some(Object {
         path: OsString::from_vec(name.to_bytes().to_vec()),
@@ -785,12 +787,13 @@ fn object_of(address: *const c_void) -> Option<Object> {
     })
 }
 
-/// Where the object that holds `code` begins: the same for all addresses of one copy of HDF5.
+/// The base address of the object that contains `code`: the same for all addresses of one copy of
+/// HDF5.
 pub fn base_of(code: *const c_void) -> Option<usize> {
     object_of(code).map(|object| object.base)
 }
 
-/// Whether the loader has `name` in this process.
+/// Whether `name` is loaded in this process.
 fn is_loaded(name: &OsStr) -> bool {
     let Ok(name) = CString::new(name.as_bytes()) else {
         return false;
@@ -841,7 +844,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_without_hdf5_answers_absent() {
+    fn hdf5_is_absent_in_a_process_without_it() {
         let absent = Hdf5::of_process(None).err().expect("nothing loads HDF5");
         assert!(absent.what.contains("no copy is loaded"), "{absent}");
         assert!(absent.what.contains("H5open"), "{absent}");
@@ -859,7 +862,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_stands_in_the_text_that_the_library_exports() {
+    fn the_version_is_parsed_from_the_string_that_the_library_exports() {
         assert_eq!(
             version_in("HDF5 library version: 1.14.4-3"),
             Some((1, 14, 4))

@@ -13,7 +13,7 @@ use super::connector::*;
 use super::{TITLE, herr_t, hid_t, hssize_t, htri_t};
 use crate::library::{Absent, Search, table};
 
-/// A function of a property. Penstock's property has none.
+/// A callback of a property. Penstock's property has none.
 type Callback = *const c_void;
 /// The function that `H5Iiterate` calls for each identifier.
 pub type EachId = unsafe extern "C" fn(id: hid_t, op_data: *mut c_void) -> herr_t;

@@ -1,4 +1,4 @@
-//! The functions of a connector: each signature stands here once.
+//! The functions of a connector: this list has each signature once.
 //!
 //! HDF5 calls a connector through structs of functions, such as `H5VL_attr_class_t`. A connector calls
 //! the one below it through functions that HDF5 exports, such as `H5VLattr_create`. Both take the same
@@ -14,21 +14,21 @@ use crate::hdf5::{herr_t, hid_t};
 
 /// An object of a connector.
 pub type Obj = *mut c_void;
-/// Where an object lies, as HDF5 describes it.
+/// The location of an object, as HDF5 describes it.
 pub type Location = *const H5VL_loc_params_t;
-/// Null, or the place for the request of an operation that continues after the call.
+/// Null, or the pointer for the request of an operation that continues after the call.
 pub type Req = *mut *mut c_void;
 
 /// Calls the macro `$then` with the list of all functions, after the tokens `$with`.
 ///
 /// A line `fn close = H5VLattr_close(attr: Obj; dxpl_id: hid_t; req) -> herr_t;` says:
 /// - the struct has a function `close(attr, dxpl_id, req)`;
-/// - HDF5 exports `H5VLattr_close(attr, connector_id, dxpl_id, req)`: the first `;` stands where it
+/// - HDF5 exports `H5VLattr_close(attr, connector_id, dxpl_id, req)`: the first `;` marks where it
 ///   takes the identifier of the connector;
-/// - behind the second `;`, if there is one, stands the argument of type [`Req`].
+/// - the second `;`, if there is one, precedes the argument of type [`Req`].
 ///
-/// A function behind `static` takes no identifier of a connector. A field in brackets has no
-/// counterpart among the exported functions.
+/// A `static` function takes no identifier of a connector. A field in brackets has no counterpart
+/// among the exported functions.
 macro_rules! connector_functions {
     ($then:ident $($with:tt)*) => {
         $then! { $($with)*
@@ -231,8 +231,8 @@ macro_rules! connector_functions {
                     token_str: *const c_char, token: *mut H5O_token_t) -> herr_t;
             }
 
-            /// A connector: its name, what it can do, and the functions that do it. HDF5 copies it when
-            /// the connector is registered.
+            /// A connector: its name, its capabilities and its functions. HDF5 copies it when the
+            /// connector is registered.
             H5VL_class_t {
                 [version: c_uint]
                 [value: H5VL_class_value_t]
@@ -321,9 +321,8 @@ macro_rules! signatures {
             $($(#[$docs:meta])* fn $name:ident = $function:ident $args:tt -> $result:ty;)*
         }
     )*) => {
-        /// `connector_signature!(H5VLattr_close then with)` becomes `then! { with SIGNATURE }`, where
-        /// `SIGNATURE` stands in the list of the functions of a connector, which also explains its
-        /// semicolons.
+        /// `connector_signature!(H5VLattr_close then with)` becomes `then! { with SIGNATURE }`. The list
+        /// of the functions of a connector has the `SIGNATURE` and explains its semicolons.
         #[macro_export]
         macro_rules! connector_signature {
             $($(($function $d then:ident $d($d with:tt)*) => {

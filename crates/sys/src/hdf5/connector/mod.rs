@@ -87,7 +87,7 @@ operation_only! {
     H5VL_blob_specific_args_t
 }
 
-/// The location of an object that is given itself: `H5VL_loc_params_t` of the kind
+/// The location of an object that is itself the argument: `H5VL_loc_params_t` of the kind
 /// `H5VL_OBJECT_BY_SELF`, as large as the other kinds.
 #[repr(C)]
 pub struct LocationBySelf {
