@@ -1,8 +1,8 @@
-//! Gives the library its soname, so that what links to it finds it under that name.
+//! Sets the soname of the library, and keeps it mapped after `dlclose`.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libpenstock.so");
-    // Threads of the library run until the process ends: it must never be unmapped under them.
+    // Threads of the library run until the process ends, so it must never be unmapped.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

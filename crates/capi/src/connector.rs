@@ -1,4 +1,4 @@
-//! The HDF5 connector: its class for the plugin, and how programs choose it (`penstock_hdf5.h`).
+//! The HDF5 connector: its class for the plugin, and the functions of `penstock_hdf5.h`.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -10,8 +10,8 @@ use crate::dataset::hdf5_of_process;
 use crate::driver::text;
 use crate::error::{OK, guard};
 
-/// For the plugin: the connector for the HDF5 that holds `code`, an instruction of it; null if there
-/// is none, which `penstock_last_error` explains.
+/// For the plugin: the connector class for the HDF5 that contains `code`, the address of an
+/// instruction. Null on failure, which `penstock_last_error` describes.
 ///
 /// # Safety
 /// May be called at any time.

@@ -23,10 +23,10 @@ use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
 use crate::error::{OK, guard, null};
 use crate::file::path_of;
 use crate::options::{self, COptions};
-use crate::report::{CReport, check_size, give};
-use crate::request::{self as requests, CALLER_WAITS, CRequest, Held};
+use crate::report::{self, CReport, check_size};
+use crate::request::{self as requests, AnyRequest, CALLER_WAITS, CRequest};
 
-/// The HDF5 of this process, found at the first call.
+/// The HDF5 of this process, which the first call finds.
 struct Binding {
     module: Mutex<Option<PathBuf>>,
     hdf5: OnceLock<Result<Hdf5>>,
@@ -47,7 +47,7 @@ impl Binding {
             };
             hdf5.map_err(|absent| {
                 Error::new(Kind::Unavailable, absent.to_string())
-                    .remedy("load HDF5 1.14 or 2.x before, or name the module that uses it")
+                    .remedy("load HDF5 1.14 or 2.x first, or name the module that uses it")
             })
         });
         found.as_ref().map_err(Error::clone)
@@ -58,7 +58,7 @@ impl Binding {
         if self.hdf5.get().is_some() && *bound != module {
             return Err(
                 Error::invalid("this process already uses another HDF5 for datasets")
-                    .remedy("bind before the first dataset is read or written"),
+                    .remedy("call penstock_hdf5_bind before the first dataset is read or written"),
             );
         }
         *bound = module;
@@ -66,7 +66,7 @@ impl Binding {
     }
 }
 
-/// The HDF5 that identifiers of this process belong to.
+/// The HDF5 to which the identifiers of this process belong.
 pub(crate) fn hdf5_of_process() -> Result<&'static Hdf5> {
     BINDING.get()
 }
@@ -86,7 +86,7 @@ unsafe extern "C" fn penstock_hdf5_bind(module: *const c_char) -> c_int {
 }
 
 /// # Safety
-/// `path` is a C string.
+/// `path` is null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_nvcomp_path(path: *const c_char) -> c_int {
     guard(|| {
@@ -116,22 +116,23 @@ pub(crate) struct CArray {
 }
 
 /// # Safety
-/// `array` is null or as the header says.
+/// `array` is null or as the header requires.
 unsafe fn array_of<'a>(array: *const CArray) -> Result<(&'a CArray, MemoryShape<'a>)> {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: by contract of this function.
     let array = unsafe { array.as_ref() }.ok_or_else(|| null("array"))?;
     if array.struct_size < size_of::<CArray>() {
         return Err(Error::invalid(format!(
             "struct_size of penstock_array is {}",
             array.struct_size
         ))
-        .remedy("initialise arrays by PENSTOCK_ARRAY_INIT"));
+        .remedy("initialise arrays with PENSTOCK_ARRAY_INIT"));
     }
     let rank = usize::try_from(array.rank).unwrap_or(usize::MAX);
     if rank > 2 * H5S_MAX_RANK {
         return Err(Error::invalid(format!(
-            "an array has no rank {}",
-            array.rank
+            "the rank of an array is {}, but must be between 0 and {}",
+            array.rank,
+            2 * H5S_MAX_RANK
         )));
     }
     if rank == 0 {
@@ -144,7 +145,7 @@ unsafe fn array_of<'a>(array: *const CArray) -> Result<(&'a CArray, MemoryShape<
     if array.shape.is_null() {
         return Err(null("shape"));
     }
-    // SAFETY: the caller vouches for `rank` numbers at each place that is not null.
+    // SAFETY: by contract, each pointer that is not null is to `rank` numbers.
     let (shape, strides) = unsafe {
         (
             std::slice::from_raw_parts(array.shape, rank),
@@ -154,11 +155,11 @@ unsafe fn array_of<'a>(array: *const CArray) -> Result<(&'a CArray, MemoryShape<
     Ok((array, MemoryShape::Array { shape, strides }))
 }
 
-/// Starts a transfer whose report counts its planning as well, from `began` on.
+/// Starts a transfer whose report measures the time from `began`, planning included.
 ///
 /// # Safety
-/// The buffer is as the transfer describes it, until the request is finished, and the dataset is open.
-/// This thread, and those that take submitter steps, hold HDF5's lock.
+/// The buffer is as the transfer describes it until the request is finished. The dataset is open. This
+/// thread, and those that take submitter steps, hold HDF5's lock.
 unsafe fn start(
     transfer: &DatasetTransfer<'_>,
     buffer: Buffer,
@@ -174,7 +175,7 @@ unsafe fn start(
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[expect(clippy::too_many_arguments, reason = "those of the C functions")]
 unsafe fn submit_array(
     operation: Operation,
@@ -186,7 +187,7 @@ unsafe fn submit_array(
     flags: c_int,
     request: *mut *mut CRequest,
 ) -> c_int {
-    // SAFETY: the caller vouches for all of it.
+    // SAFETY: by contract of this function.
     guard(|| unsafe {
         let began = Instant::now();
         let place = requests::place_of(request)?;
@@ -209,13 +210,13 @@ unsafe fn submit_array(
         };
         let buffer = Buffer::at(array.data as usize)?;
         let request = start(&transfer, buffer, with, began)?;
-        requests::hand_over(place, Held::Dataset(request));
+        requests::store(place, AnyRequest::Dataset(request));
         Ok(OK)
     })
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_dataset_read_submit(
     dataset: hid_t,
@@ -242,7 +243,7 @@ unsafe extern "C" fn penstock_dataset_read_submit(
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_dataset_write_submit(
     dataset: hid_t,
@@ -268,7 +269,7 @@ unsafe extern "C" fn penstock_dataset_write_submit(
     }
 }
 
-/// A transfer as H5Dread and H5Dwrite take it.
+/// The arguments of H5Dread or H5Dwrite.
 struct Call {
     dataset: hid_t,
     memory_type: hid_t,
@@ -279,15 +280,15 @@ struct Call {
 }
 
 /// # Safety
-/// As the header says.
-unsafe fn complete(
+/// As the header requires.
+unsafe fn transfer_now(
     operation: Operation,
     call: &Call,
     stream: *mut c_void,
     options: *const COptions,
     report: *mut CReport,
 ) -> c_int {
-    // SAFETY: the caller vouches for all of it.
+    // SAFETY: by contract of this function.
     guard(|| unsafe {
         let began = Instant::now();
         check_size(report)?;
@@ -310,14 +311,14 @@ unsafe fn complete(
         let request = start(&transfer, buffer, with, began)?;
         request.finish()?;
         if let Some(done) = request.report() {
-            give(report, &done);
+            report::write(report, &done);
         }
         Ok(OK)
     })
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_dataset_read(
     dataset: hid_t,
@@ -339,11 +340,11 @@ unsafe extern "C" fn penstock_dataset_read(
         buffer,
     };
     // SAFETY: passed on.
-    unsafe { complete(Operation::Read, &call, stream, options, report) }
+    unsafe { transfer_now(Operation::Read, &call, stream, options, report) }
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_dataset_write(
     dataset: hid_t,
@@ -365,17 +366,17 @@ unsafe extern "C" fn penstock_dataset_write(
         buffer: buffer.cast_mut(),
     };
     // SAFETY: passed on. A write only reads the buffer.
-    unsafe { complete(Operation::Write, &call, stream, options, report) }
+    unsafe { transfer_now(Operation::Write, &call, stream, options, report) }
 }
 
-/// The order of a transfer of GPU memory after a stream; none for host memory.
+/// The order of a transfer after a stream; `None` for host memory, which has no order.
 ///
 /// # Safety
 /// `stream` is a live stream.
 unsafe fn after(memory: &Memory, stream: *mut c_void) -> Option<StreamOrder> {
     memory.context.as_ref()?;
     Some(StreamOrder {
-        // SAFETY: the caller vouches for the stream.
+        // SAFETY: by contract of this function.
         stream: unsafe { Stream::from_raw(stream) },
         after: true,
         before: false,
@@ -383,7 +384,7 @@ unsafe fn after(memory: &Memory, stream: *mut c_void) -> Option<StreamOrder> {
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_dataset_settle(dataset: hid_t, operation: c_int) -> c_int {
     guard(|| {
@@ -392,35 +393,35 @@ unsafe extern "C" fn penstock_dataset_settle(dataset: hid_t, operation: c_int) -
             Operation::Read => Access::Read,
             Operation::Write => Access::Write,
         };
-        // SAFETY: the header asks the caller for HDF5's lock.
+        // SAFETY: the header requires that the caller holds HDF5's lock.
         unsafe { wait_for_dataset(BINDING.get()?, dataset, access)? };
         Ok(OK)
     })
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_hdf5_settle(object: hid_t) -> c_int {
     guard(|| {
         refuse_fork()?;
-        // SAFETY: the header asks the caller for HDF5's lock.
+        // SAFETY: the header requires that the caller holds HDF5's lock.
         unsafe { wait_for_file(BINDING.get()?, object)? };
         Ok(OK)
     })
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_hdf5_settle_path(path: *const c_char) -> c_int {
     guard(|| {
         refuse_fork()?;
         // SAFETY: the caller gives a C string.
         let path = unsafe { path_of(path)? };
-        // What is under way has found HDF5.
+        // If transfers are pending, HDF5 was found before.
         if !transfer::nothing_is_pending() {
-            // SAFETY: the header asks the caller for HDF5's lock.
+            // SAFETY: the header requires that the caller holds HDF5's lock.
             unsafe { wait_for_path(BINDING.get()?, path) };
         }
         Ok(OK)

@@ -1,4 +1,4 @@
-//! The HDF5 driver: its class for the plugin, and its options for programs (`penstock_hdf5.h`).
+//! The HDF5 file driver: its class for the plugin, and the functions of `penstock_hdf5.h`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
@@ -10,8 +10,8 @@ use penstock_vfd as driver;
 use crate::dataset::hdf5_of_process;
 use crate::error::{OK, guard, null};
 
-/// For the plugin: the driver for the HDF5 that holds `code`, an instruction of it; null if there
-/// is none, which `penstock_last_error` explains.
+/// For the plugin: the driver class for the HDF5 that contains `code`, the address of an instruction.
+/// Null on failure, which `penstock_last_error` describes.
 ///
 /// # Safety
 /// May be called at any time.
@@ -25,8 +25,10 @@ unsafe extern "C" fn penstock_driver_class(code: *const c_void) -> *const H5FD_c
     class
 }
 
+/// The text of the options; empty for null.
+///
 /// # Safety
-/// `options` is null or a C string that lives as long as the answer is used.
+/// `options` is null or a C string that lives for `'a`.
 pub(crate) unsafe fn text<'a>(options: *const c_char) -> Result<&'a str> {
     if options.is_null() {
         return Ok("");
@@ -34,7 +36,7 @@ pub(crate) unsafe fn text<'a>(options: *const c_char) -> Result<&'a str> {
     // SAFETY: the caller gives a C string.
     let text = unsafe { CStr::from_ptr(options) };
     text.to_str()
-        .map_err(|_| Error::invalid("the options are not a text in UTF-8"))
+        .map_err(|_| Error::invalid("the options are not valid UTF-8"))
 }
 
 /// # Safety
@@ -48,8 +50,8 @@ unsafe extern "C" fn penstock_fapl_set(fapl_id: hid_t, options: *const c_char) -
     })
 }
 
-/// For a library that stands in for another driver's: as [`penstock_fapl_set`], for the HDF5 that the
-/// object is linked with that holds `code`, an instruction of the caller's.
+/// For a library that replaces that of another driver: as [`penstock_fapl_set`], but for the HDF5 with
+/// which the object that contains `code`, the address of an instruction of the caller, is linked.
 ///
 /// # Safety
 /// As for [`penstock_fapl_set`].
@@ -93,7 +95,7 @@ unsafe extern "C" fn penstock_hdf5_set_options(file_id: hid_t, options: *const c
 }
 
 /// # Safety
-/// As for [`penstock_fapl_set`]; `json` is a place for a pointer.
+/// As for [`penstock_fapl_set`]; `json` is null or valid for a pointer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_hdf5_file_report(file_id: hid_t, json: *mut *mut c_char) -> c_int {
     guard(|| {
@@ -102,7 +104,7 @@ unsafe extern "C" fn penstock_hdf5_file_report(file_id: hid_t, json: *mut *mut c
         }
         // SAFETY: passed on.
         let report = unsafe { driver::report(hdf5_of_process()?, file_id)? };
-        // SAFETY: the caller vouches for the place.
+        // SAFETY: by contract, the pointer is valid.
         unsafe { *json = CString::new(report).unwrap_or_default().into_raw() };
         Ok(OK)
     })

@@ -1,4 +1,4 @@
-//! Status codes, and the details of the last failure of each thread.
+//! Status codes and the details of each thread's last failure.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
@@ -10,7 +10,7 @@ use crate::structs::{check_size, fill};
 
 pub(crate) const OK: c_int = 0;
 pub(crate) const PENDING: c_int = 1;
-/// Beyond the numbers of `Kind`.
+/// Not among the numbers of `Kind`.
 pub(crate) const TURN: c_int = 14;
 
 #[repr(C)]
@@ -28,7 +28,7 @@ pub(crate) struct CError {
     message: *const c_char,
 }
 
-/// A failure with its strings in the form that C reads.
+/// A failure with C strings.
 #[derive(Default)]
 struct Last {
     status: i32,
@@ -62,27 +62,27 @@ impl From<&Error> for Last {
     }
 }
 
-/// A C string of the text; a NUL inside, which a path of the caller's cannot bear, is left out.
+/// The text as a C string, without any NUL inside. Paths of the caller have none.
 fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }
 
-/// Runs the body of a C function: errors and panics become a status, with details kept.
+/// Runs the body of a C function. Errors and panics become a status, and their details are stored.
 pub(crate) fn guard(body: impl FnOnce() -> Result<c_int>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(status)) => status,
-        Ok(Err(error)) => keep(&error),
-        Err(panic) => keep(&Error::panicked(&*panic)),
+        Ok(Err(error)) => store(&error),
+        Err(panic) => store(&Error::panicked(&*panic)),
     }
 }
 
-fn keep(error: &Error) -> c_int {
-    // A thread that is being torn down has no such place any more; the status still tells.
+fn store(error: &Error) -> c_int {
+    // A thread that is exiting may have no thread-local storage left; the status is still returned.
     let _ = LAST.try_with(|last| *last.borrow_mut() = Last::from(error));
     error.kind() as c_int
 }
 
-/// An argument that may not be null was.
+/// The error for an argument that must not be null.
 pub(crate) fn null(name: &str) -> Error {
     Error::invalid(format!("the argument {name} is a null pointer"))
 }
@@ -110,7 +110,7 @@ unsafe extern "C" fn penstock_last_error(error: *mut CError) -> c_int {
             remedy: last.remedy.as_ptr(),
             message: last.message.as_ptr(),
         };
-        // SAFETY: the caller vouches for `struct_size` bytes, and the size was checked.
+        // SAFETY: by contract, the struct has `struct_size` bytes, and the size was checked.
         unsafe { fill(error, filled) };
         OK
     });

@@ -11,7 +11,7 @@ use penstock_engine::refuse_fork;
 
 use crate::error::{OK, guard, null};
 use crate::handle::Table;
-use crate::lent::{self, Lent};
+use crate::in_use::{self, InUse};
 use crate::options::{self, COptions};
 
 const READ: c_int = 1;
@@ -19,14 +19,14 @@ const WRITE: c_int = 2;
 const CREATE: c_int = 4;
 const TRUNCATE: c_int = 8;
 
-/// What a `penstock_file *` seems to point to; see [`crate::handle`].
+/// The type to which a `penstock_file *` points; see [`crate::handle`].
 pub(crate) enum CFile {}
 
-/// Calls hold the place of a file here; jobs under way hold the file itself.
+/// Calls hold the outer `Arc` of a file; jobs in flight hold the inner one.
 static FILES: Table<Arc<File>> = Table::new("file");
 
 /// # Safety
-/// `path` is null or a C string that lives as long as the answer is used.
+/// `path` is null or a C string that lives for `'a`.
 pub(crate) unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path> {
     if path.is_null() {
         return Err(null("path"));
@@ -36,13 +36,14 @@ pub(crate) unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path> {
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// The file of a handle, for one call.
-pub(crate) fn file_of(file: *mut CFile) -> Result<Lent<Arc<File>>> {
-    FILES.get(file).map(Lent::new)
+/// The file of a handle, for the duration of a call.
+pub(crate) fn file_of(file: *mut CFile) -> Result<InUse<Arc<File>>> {
+    FILES.get(file).map(InUse::new)
 }
 
 /// # Safety
-/// `path` is a C string; `options` is null or points to options; `file` is a place for a pointer.
+/// `path` is null or a C string; `options` is null or points to options; `file` is null or valid for a
+/// pointer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_open(
     path: *const c_char,
@@ -64,17 +65,17 @@ unsafe extern "C" fn penstock_open(
             create: flags & CREATE != 0,
             truncate: flags & TRUNCATE != 0,
         };
-        // SAFETY: the caller vouches for both pointers.
+        // SAFETY: by contract of this function.
         let (path, options) = unsafe { (path_of(path)?, options::read(options)?) };
         let opened = File::open(path, access, options)?;
-        // SAFETY: the caller vouches for the place.
+        // SAFETY: by contract, the pointer is valid.
         unsafe { *file = FILES.insert(Arc::new(Arc::new(opened))) };
         Ok(OK)
     })
 }
 
 /// # Safety
-/// `options` is null or points to options; `file` is a place for a pointer.
+/// `options` is null or points to options; `file` is null or valid for a pointer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_open_descriptor(
     descriptor: c_int,
@@ -97,10 +98,10 @@ unsafe extern "C" fn penstock_open_descriptor(
             write: flags & WRITE != 0,
             ..Access::default()
         };
-        // SAFETY: the caller vouches for the options.
+        // SAFETY: by contract of this function.
         let options = unsafe { options::read(options)? };
         let opened = File::of_lent_descriptor(descriptor, access, options)?;
-        // SAFETY: the caller vouches for the place.
+        // SAFETY: by contract, the pointer is valid.
         unsafe { *file = FILES.insert(Arc::new(Arc::new(opened))) };
         Ok(OK)
     })
@@ -113,19 +114,19 @@ extern "C" fn penstock_close(file: *mut CFile) -> c_int {
             return Ok(OK);
         }
         let file = FILES.take(file)?;
-        lent::wait_for_others(&file);
+        in_use::wait_for_others(&file);
         file.wait_until_unused();
         Ok(OK)
     })
 }
 
 /// # Safety
-/// `bytes` is null or a place for the answer.
+/// `bytes` is null or valid for the result.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_file_size(file: *mut CFile, bytes: *mut u64) -> c_int {
     guard(|| {
         let size = file_of(file)?.size()?;
-        // SAFETY: the caller vouches for a pointer that is not null.
+        // SAFETY: by contract, the pointer is null or valid.
         *unsafe { bytes.as_mut() }.ok_or_else(|| null("bytes"))? = size;
         Ok(OK)
     })
@@ -152,7 +153,7 @@ extern "C" fn penstock_sync(file: *mut CFile) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_set_options(file: *mut CFile, options: *const COptions) -> c_int {
     guard(|| {
-        // SAFETY: the caller vouches for the options.
+        // SAFETY: by contract of this function.
         file_of(file)?.set_options(unsafe { options::read(options)? })?;
         Ok(OK)
     })

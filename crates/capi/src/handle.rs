@@ -1,8 +1,8 @@
-//! What `penstock_file *` and `penstock_request *` point to: nothing.
+//! Tables of handles. A `penstock_file *` or `penstock_request *` is not an address.
 //!
-//! A handle is a number that is given out once in the life of the process, and a table says what it
-//! stands for. A handle that was freed is therefore recognised, never followed, and a call that
-//! found its object keeps it, whoever frees the handle meanwhile.
+//! A handle is a number that the process never reuses, and a table maps it to its object. So a freed
+//! handle is detected and never dereferenced, and a call keeps its object even if another thread frees
+//! the handle meanwhile.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -14,16 +14,16 @@ use penstock_engine::refuse_fork;
 
 use crate::error::null;
 
-/// Handles of all tables, so that one of a file is none of a request. They are odd: no address of
-/// an object is taken for one.
+/// The next handle of all tables, so that the handle of a file is never that of a request. Handles are
+/// odd, so that the address of an aligned object is never a handle.
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
 const SHARDS: usize = 16;
 
-type Shard<T> = RwLock<HashMap<usize, Arc<T>, Spread>>;
+type Shard<T> = RwLock<HashMap<usize, Arc<T>, Multiplicative>>;
 
 pub(crate) struct Table<T> {
-    /// What errors call its objects.
+    /// The name of its objects in errors.
     name: &'static str,
     shards: [Shard<T>; SHARDS],
 }
@@ -32,7 +32,7 @@ impl<T> Table<T> {
     pub(crate) const fn new(name: &'static str) -> Self {
         Table {
             name,
-            shards: [const { RwLock::new(HashMap::with_hasher(Spread)) }; SHARDS],
+            shards: [const { RwLock::new(HashMap::with_hasher(Multiplicative)) }; SHARDS],
         }
     }
 
@@ -51,7 +51,7 @@ impl<T> Table<T> {
     }
 
     pub(crate) fn get<C>(&self, handle: *mut C) -> Result<Arc<T>> {
-        self.allows(handle)?;
+        self.check(handle)?;
         let shard = self
             .shard(handle.addr())
             .read()
@@ -62,9 +62,9 @@ impl<T> Table<T> {
             .ok_or_else(|| self.unknown())
     }
 
-    /// As [`get`](Self::get), and the handle is no longer known: of several calls, one succeeds.
+    /// As [`get`](Self::get), but also removes the handle: of several calls, one succeeds.
     pub(crate) fn take<C>(&self, handle: *mut C) -> Result<Arc<T>> {
-        self.allows(handle)?;
+        self.check(handle)?;
         let mut shard = self
             .shard(handle.addr())
             .write()
@@ -72,8 +72,8 @@ impl<T> Table<T> {
         shard.remove(&handle.addr()).ok_or_else(|| self.unknown())
     }
 
-    /// A child of fork() must not touch the locks: threads that it does not have may hold them.
-    fn allows<C>(&self, handle: *mut C) -> Result<()> {
+    /// Fails in a child of fork(), which must not use the locks: threads of the parent may hold them.
+    fn check<C>(&self, handle: *mut C) -> Result<()> {
         refuse_fork()?;
         match handle.is_null() {
             true => Err(null(self.name)),
@@ -83,27 +83,27 @@ impl<T> Table<T> {
 
     fn unknown(&self) -> Error {
         Error::invalid(format!("the {} is not open", self.name)).remedy(format!(
-            "do not use a {} after it was freed or closed, on no thread",
+            "do not use a {} on any thread after it was freed or closed",
             self.name
         ))
     }
 }
 
-/// Hashes numbers that follow each other so that the upper bits differ as well.
+/// Multiplicative hashing, so that the upper bits of consecutive numbers differ as well.
 #[derive(Clone, Copy)]
-struct Spread;
+struct Multiplicative;
 
-struct Spreading(u64);
+struct MultiplicativeHasher(u64);
 
-impl BuildHasher for Spread {
-    type Hasher = Spreading;
+impl BuildHasher for Multiplicative {
+    type Hasher = MultiplicativeHasher;
 
-    fn build_hasher(&self) -> Spreading {
-        Spreading(0)
+    fn build_hasher(&self) -> MultiplicativeHasher {
+        MultiplicativeHasher(0)
     }
 }
 
-impl Hasher for Spreading {
+impl Hasher for MultiplicativeHasher {
     fn write(&mut self, bytes: &[u8]) {
         bytes
             .iter()
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_never_given_out_again() {
+    fn a_handle_is_never_reused() {
         let table = Table::new("thing");
         let first: *mut Handle = table.insert(Arc::new(1));
         table.take(first).unwrap();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_of_another_table_is_not_known() {
+    fn a_handle_of_another_table_is_unknown() {
         let (files, requests) = (Table::new("file"), Table::new("request"));
         let file: *mut Handle = files.insert(Arc::new(1));
         let _: *mut Handle = requests.insert(Arc::new(2));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn no_object_in_memory_is_taken_for_a_handle() {
+    fn the_address_of_an_object_is_not_a_handle() {
         let table = Table::new("thing");
         let _: *mut Handle = table.insert(Arc::new(1));
         let mut number = 5_u64;
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_that_take_a_handle_one_gets_the_object() {
+    fn one_of_several_threads_takes_the_object_of_a_handle() {
         let table = Table::new("thing");
         let handle: *mut Handle = table.insert(Arc::new(1));
         let address = handle.addr();

@@ -1,8 +1,8 @@
-//! The C interface of Penstock. `include/penstock.h` documents each function, so the comments here
-//! add only what the header does not say.
+//! The C interface of Penstock. `include/penstock.h` documents the functions; the comments here add
+//! only what the header does not say.
 //!
-//! Each function checks its arguments: an unknown handle and an unexpected null pointer are errors. A
-//! panic becomes `PENSTOCK_ERR_INTERNAL` and never crosses into C.
+//! Each function checks its arguments: an unknown handle or an unexpected null pointer is an error. A
+//! panic becomes `PENSTOCK_ERR_INTERNAL` and never unwinds into C.
 
 #![deny(unreachable_pub, rustdoc::broken_intra_doc_links)]
 
@@ -12,7 +12,7 @@ mod driver;
 mod error;
 mod file;
 mod handle;
-mod lent;
+mod in_use;
 mod library;
 mod memory;
 mod options;

@@ -24,7 +24,7 @@ extern "C" fn penstock_version() -> *const c_char {
 }
 
 /// # Safety
-/// `path` is null or a C string; `json` is a valid place for a pointer.
+/// `path` is null or a C string; `json` is null or valid for a pointer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_describe(path: *const c_char, json: *mut *mut c_char) -> c_int {
     guard(|| {
@@ -40,18 +40,18 @@ unsafe extern "C" fn penstock_describe(path: *const c_char, json: *mut *mut c_ch
         };
         let text = describe::describe(path).to_string();
         let text = CString::new(text).unwrap_or_default();
-        // SAFETY: the caller vouches for the place.
+        // SAFETY: by contract, the pointer is valid.
         unsafe { *json = text.into_raw() };
         Ok(OK)
     })
 }
 
 /// # Safety
-/// `string` is null or came from `penstock_describe` and was not freed.
+/// `string` is null or a string from this library that was not freed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_string_free(string: *mut c_char) {
     if !string.is_null() {
-        // SAFETY: made by CString::into_raw in penstock_describe.
+        // SAFETY: by contract, the string comes from `CString::into_raw`.
         drop(unsafe { CString::from_raw(string) });
     }
 }
@@ -62,12 +62,12 @@ extern "C" fn penstock_drain() -> c_int {
 }
 
 /// # Safety
-/// `path` is a C string.
+/// `path` is null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_trace_start(path: *const c_char) -> c_int {
     guard(|| {
         refuse_fork()?;
-        // SAFETY: the caller gives a C string or null.
+        // SAFETY: by contract of this function.
         trace::start(unsafe { path_of(path)? })?;
         Ok(OK)
     })

@@ -1,4 +1,4 @@
-//! Kinds of memory, allocation, copies.
+//! Kinds of memory, allocation, registration, copies and streams.
 
 use std::ffi::{c_int, c_void};
 
@@ -7,7 +7,7 @@ use penstock_engine::{Stream, allocate, buffer};
 use crate::error::{OK, guard, null};
 
 /// # Safety
-/// `kind` and `device` are places for the answers; either may be null.
+/// `kind` and `device` are null or valid for the results.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_memory_kind(
     pointer: *const c_void,
@@ -16,7 +16,7 @@ unsafe extern "C" fn penstock_memory_kind(
 ) -> c_int {
     guard(|| {
         let (found, ordinal) = allocate::memory_kind(pointer as usize)?;
-        // SAFETY: the caller vouches for pointers that are not null.
+        // SAFETY: by contract, the pointers are null or valid.
         unsafe {
             if let Some(kind) = kind.as_mut() {
                 *kind = found as c_int;
@@ -30,18 +30,18 @@ unsafe extern "C" fn penstock_memory_kind(
 }
 
 /// # Safety
-/// `count` is a place for the answer.
+/// `count` is null or valid for the result.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_device_count(count: *mut c_int) -> c_int {
     guard(|| {
-        // SAFETY: the caller vouches for a pointer that is not null.
+        // SAFETY: by contract, the pointer is null or valid.
         *unsafe { count.as_mut() }.ok_or_else(|| null("count"))? = allocate::device_count()?;
         Ok(OK)
     })
 }
 
 /// # Safety
-/// `pointer` is a place for the answer.
+/// `pointer` is null or valid for the result.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_device_alloc(
     device: c_int,
@@ -49,7 +49,7 @@ unsafe extern "C" fn penstock_device_alloc(
     pointer: *mut *mut c_void,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the caller vouches for a pointer that is not null.
+        // SAFETY: by contract, the pointer is null or valid.
         let place = unsafe { pointer.as_mut() }.ok_or_else(|| null("pointer"))?;
         *place = allocate::device_alloc(device, bytes)? as usize as *mut c_void;
         Ok(OK)
@@ -68,11 +68,11 @@ unsafe extern "C" fn penstock_device_free(pointer: *mut c_void) -> c_int {
 }
 
 /// # Safety
-/// `pointer` is a place for the answer.
+/// `pointer` is null or valid for the result.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_host_alloc(bytes: u64, pointer: *mut *mut c_void) -> c_int {
     guard(|| {
-        // SAFETY: the caller vouches for a pointer that is not null.
+        // SAFETY: by contract, the pointer is null or valid.
         let place = unsafe { pointer.as_mut() }.ok_or_else(|| null("pointer"))?;
         *place = allocate::host_alloc(bytes)?;
         Ok(OK)
@@ -91,7 +91,7 @@ unsafe extern "C" fn penstock_host_free(pointer: *mut c_void) -> c_int {
 }
 
 /// # Safety
-/// Both are valid for `bytes` and do not overlap.
+/// Both pointers are valid for `bytes` bytes, and the ranges do not overlap.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_copy(
     destination: *mut c_void,
@@ -117,7 +117,7 @@ unsafe extern "C" fn penstock_stream_wait(device: c_int, stream: *mut c_void) ->
 }
 
 /// # Safety
-/// `stream` is a live stream; `is_idle` is null or a place for the answer.
+/// `stream` is a live stream; `is_idle` is null or valid for the result.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_stream_query(
     device: c_int,
@@ -125,10 +125,10 @@ unsafe extern "C" fn penstock_stream_query(
     is_idle: *mut c_int,
 ) -> c_int {
     guard(|| {
-        // SAFETY: the caller vouches for a pointer that is not null.
-        let answer = unsafe { is_idle.as_mut() }.ok_or_else(|| null("is_idle"))?;
+        // SAFETY: by contract, the pointer is null or valid.
+        let result = unsafe { is_idle.as_mut() }.ok_or_else(|| null("is_idle"))?;
         // SAFETY: passed on.
-        *answer = unsafe { Stream::from_raw(stream) }.is_idle(device)?.into();
+        *result = unsafe { Stream::from_raw(stream) }.is_idle(device)?.into();
         Ok(OK)
     })
 }
@@ -142,7 +142,7 @@ extern "C" fn penstock_buffer_register(pointer: *mut c_void, bytes: u64) -> c_in
 }
 
 /// # Safety
-/// No request moves anything from or to the memory.
+/// No request uses the memory.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_buffer_deregister(pointer: *mut c_void) -> c_int {
     guard(|| {

@@ -25,19 +25,19 @@ pub(crate) struct COptions {
     slots: u32,
 }
 
-/// The value behind a number of an enum in the header, whose 0 means "not set".
+/// The value of an enumerator in the header, where 0 means "not set".
 fn named<T: Copy>(key: &str, number: i32, values: &[T]) -> Result<Option<T>> {
     match usize::try_from(number) {
         Ok(0) => Ok(None),
         Ok(n) if n <= values.len() => Ok(Some(values[n - 1])),
         _ => Err(Error::invalid(format!(
-            "option {key} is {number}, but must lie between 0 and {}",
+            "option {key} is {number}, but must be between 0 and {}",
             values.len()
         ))),
     }
 }
 
-/// The number of a value in the header.
+/// The enumerator of a value in the header.
 fn number_of<T: PartialEq>(value: Option<T>, values: &[T]) -> i32 {
     value.map_or(0, |v| {
         values
@@ -58,10 +58,10 @@ const IOS: [IoMode; 3] = [IoMode::Auto, IoMode::Threads, IoMode::Uring];
 const DECODERS: [Decoder; 3] = [Decoder::Auto, Decoder::Cpu, Decoder::Gpu];
 const CHOICES: [Choice; 3] = [Choice::Auto, Choice::No, Choice::Yes];
 
-/// The options behind a pointer that may be null.
+/// The options at a pointer; those that set nothing for null.
 ///
 /// # Safety
-/// A pointer that is not null points to a `penstock_options` of its `struct_size` bytes.
+/// `options` is null or points to a `penstock_options` of `struct_size` bytes.
 pub(crate) unsafe fn read(options: *const COptions) -> Result<Options> {
     if options.is_null() {
         return Ok(Options::default());
@@ -72,7 +72,7 @@ pub(crate) unsafe fn read(options: *const COptions) -> Result<Options> {
         (*options).struct_size
     };
     let mut known = COptions::default();
-    // SAFETY: `size` bytes can be read, and all bit patterns are valid in COptions.
+    // SAFETY: by contract, `size` bytes are readable; every bit pattern is a valid COptions.
     unsafe {
         std::ptr::copy_nonoverlapping(
             options.cast::<u8>(),
@@ -133,12 +133,12 @@ unsafe extern "C" fn penstock_options_parse(text: *const c_char, options: *mut C
         if options.is_null() {
             return Err(null("options"));
         }
-        // SAFETY: the caller gives a struct that starts with its size.
+        // SAFETY: by contract, the struct starts with its size.
         unsafe { check_size(options.cast(), "options")? };
         // SAFETY: the caller gives a C string.
         let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
         let parsed = Options::parse(&text)?;
-        // SAFETY: the caller vouches for `struct_size` bytes, and the size was checked.
+        // SAFETY: by contract, the struct has `struct_size` bytes, and the size was checked.
         unsafe { fill(options, write(&parsed)) };
         Ok(OK)
     })

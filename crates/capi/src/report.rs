@@ -1,4 +1,4 @@
-//! `penstock_report`: what a request did, as C reads it.
+//! `penstock_report`: the report of a request as a C struct.
 
 use std::ffi::c_char;
 
@@ -11,7 +11,7 @@ use crate::structs;
 
 const NOTE: usize = 256;
 const TUNED: usize = 128;
-/// In reports only: it cannot be asked for.
+/// In reports only: it cannot be requested.
 const ROUTE_HDF5: i32 = 6;
 
 #[repr(C)]
@@ -20,7 +20,7 @@ pub(crate) struct CReport {
     route: i32,
     device: i32,
     bytes: u64,
-    /// In the order of [`PATHS`], but for the last, which came to the struct later.
+    /// In the order of [`PATHS`], except for the last, which was added to the struct later.
     by_path: [u64; PATHS.len() - 1],
     elapsed_ns: u64,
     io_calls: u64,
@@ -72,7 +72,7 @@ impl From<&Report> for CReport {
     }
 }
 
-/// Text as a C string, cut at a character where it is too long.
+/// The text as a C string. Text that is too long is truncated between characters.
 fn string<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
     let mut string = [0; SIZE];
     let mut end = text.len().min(SIZE - 1);
@@ -85,7 +85,7 @@ fn string<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
     string
 }
 
-/// Refuses a report of the caller's whose size was not set, before the work is done.
+/// Fails if the size of the caller's report was not set. Called before the transfer.
 ///
 /// # Safety
 /// `target` is null or points to a `penstock_report`.
@@ -94,11 +94,11 @@ pub(crate) unsafe fn check_size(target: *const CReport) -> Result<()> {
     unsafe { structs::check_size(target.cast(), "report") }
 }
 
-/// Copies a report to the caller's struct, unless that is null.
+/// Copies a report to the caller's struct, unless `target` is null.
 ///
 /// # Safety
-/// `target` is null, or as for [`structs::fill`].
-pub(crate) unsafe fn give(target: *mut CReport, report: &Report) {
+/// `target` is null or as for [`structs::fill`].
+pub(crate) unsafe fn write(target: *mut CReport, report: &Report) {
     if !target.is_null() {
         // SAFETY: passed on.
         unsafe { structs::fill(target, CReport::from(report)) };
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_names_the_paths_in_their_order() {
+    fn the_header_declares_the_paths_in_order() {
         let header = include_str!("../include/penstock.h");
         let report = &header[header.find("typedef struct penstock_report").unwrap()..];
         let places = PATHS.map(|path| report.find(&format!("uint64_t {};", path.name())));

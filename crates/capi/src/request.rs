@@ -1,4 +1,4 @@
-//! Transfers under way.
+//! Requests: transfers in flight.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ops::Deref;
@@ -15,69 +15,69 @@ use crate::error::{OK, PENDING, TURN, guard, null};
 use crate::file::{CFile, file_of, path_of};
 use crate::handle::Table;
 use crate::options::{self, COptions};
-use crate::report::{CReport, check_size, give};
+use crate::report::{self, CReport, check_size};
 use crate::transfer::{CRange, extents_of};
 
 const AFTER_STREAM: c_int = 1;
 const STREAM_WAITS: c_int = 2;
 pub(crate) const CALLER_WAITS: c_int = 4;
 
-/// What a `penstock_request *` seems to point to; see [`crate::handle`].
+/// The type to which a `penstock_request *` points; see [`crate::handle`].
 pub(crate) enum CRequest {}
 
-static REQUESTS: Table<Held> = Table::new("request");
+static REQUESTS: Table<AnyRequest> = Table::new("request");
 
-/// What the holder of a handle holds.
-pub(crate) enum Held {
-    /// Of the bytes of a file.
+/// The request of a handle.
+pub(crate) enum AnyRequest {
+    /// A transfer of the bytes of a file.
     Plain(Request),
-    /// Of a dataset.
+    /// A transfer of a dataset.
     Dataset(transfer::Held),
 }
 
-impl Held {
+impl AnyRequest {
     fn step(&self) {
         match self {
-            Held::Plain(request) => request.step(),
-            Held::Dataset(transfer) => transfer.step(),
+            AnyRequest::Plain(request) => request.step(),
+            AnyRequest::Dataset(transfer) => transfer.step(),
         }
     }
 
-    /// Waits for the end, and tells nobody of the outcome.
-    fn wait_or_leave(&self) {
+    /// Waits until the request is finished, without marking its outcome as reported.
+    fn wait_unreported(&self) {
         match self {
-            Held::Plain(request) => {
+            AnyRequest::Plain(request) => {
                 request.watch(None);
             }
-            Held::Dataset(transfer) => {
+            AnyRequest::Dataset(transfer) => {
                 transfer.wait_at_most(&|| None);
             }
         }
     }
 }
 
-impl Deref for Held {
+impl Deref for AnyRequest {
     type Target = Request;
 
     fn deref(&self) -> &Request {
         match self {
-            Held::Plain(request) => request,
-            Held::Dataset(transfer) => transfer,
+            AnyRequest::Plain(request) => request,
+            AnyRequest::Dataset(transfer) => transfer,
         }
     }
 }
 
 /// # Safety
-/// `stream` is a stream handle if a flag says that it counts.
+/// `stream` is a live stream if one of the first two flags is set.
 pub(crate) unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Option<StreamOrder>> {
     if flags & !(AFTER_STREAM | STREAM_WAITS | CALLER_WAITS) != 0 {
         return Err(Error::invalid(format!(
             "unknown submit flags in {flags:#x}"
         )));
     }
-    let counts = flags & (AFTER_STREAM | STREAM_WAITS) != 0;
-    Ok(counts.then(|| StreamOrder {
-        // SAFETY: the caller vouches for the stream.
+    let is_ordered = flags & (AFTER_STREAM | STREAM_WAITS) != 0;
+    Ok(is_ordered.then(|| StreamOrder {
+        // SAFETY: by contract of this function.
         stream: unsafe { Stream::from_raw(stream) },
         after: flags & AFTER_STREAM != 0,
         before: flags & STREAM_WAITS != 0,
@@ -85,9 +85,9 @@ pub(crate) unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Optio
 }
 
 /// # Safety
-/// `place` is null or a place for a pointer.
+/// `place` is null or valid for a pointer for `'a`.
 pub(crate) unsafe fn place_of<'a>(place: *mut *mut CRequest) -> Result<&'a mut *mut CRequest> {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: by contract of this function.
     unsafe { place.as_mut() }.ok_or_else(|| null("request"))
 }
 
@@ -99,13 +99,13 @@ pub(crate) fn operation_of(number: c_int) -> Result<Operation> {
     }
 }
 
-/// Hands a request to the caller, who frees it.
-pub(crate) fn hand_over(place: &mut *mut CRequest, held: Held) {
-    *place = REQUESTS.insert(Arc::new(held));
+/// Stores a handle of the request in `place`. The caller of the C function frees it.
+pub(crate) fn store(place: &mut *mut CRequest, request: AnyRequest) {
+    *place = REQUESTS.insert(Arc::new(request));
 }
 
-fn status(news: Waited<Error>) -> Result<c_int> {
-    match news {
+fn status(waited: Waited<Error>) -> Result<c_int> {
+    match waited {
         Waited::Pending => Ok(PENDING),
         Waited::Step => Ok(TURN),
         Waited::Finished(outcome) => outcome.map(|()| OK),
@@ -113,7 +113,7 @@ fn status(news: Waited<Error>) -> Result<c_int> {
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_submit(
     file: *mut CFile,
@@ -125,7 +125,7 @@ unsafe extern "C" fn penstock_submit(
     flags: c_int,
     request: *mut *mut CRequest,
 ) -> c_int {
-    // SAFETY: the caller vouches for all of it.
+    // SAFETY: by contract of this function.
     guard(|| unsafe {
         let place = place_of(request)?;
         let operation = operation_of(operation)?;
@@ -133,14 +133,14 @@ unsafe extern "C" fn penstock_submit(
         let mut order = Order::new(operation, &extents, options::read(options)?);
         order.background = flags & CALLER_WAITS == 0;
         let file = file_of(file)?;
-        let made = submit(&file, order, order_of(stream, flags)?, None)?;
-        hand_over(place, Held::Plain(made));
+        let submitted = submit(&file, order, order_of(stream, flags)?, None)?;
+        store(place, AnyRequest::Plain(submitted));
         Ok(OK)
     })
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_save_submit(
     path: *const c_char,
@@ -151,11 +151,11 @@ unsafe extern "C" fn penstock_save_submit(
     flags: c_int,
     request: *mut *mut CRequest,
 ) -> c_int {
-    // SAFETY: the caller vouches for all of it.
+    // SAFETY: by contract of this function.
     guard(|| unsafe {
         refuse_fork()?;
         let place = place_of(request)?;
-        let made = submit_save(
+        let submitted = submit_save(
             path_of(path)?,
             buffer as usize,
             length,
@@ -163,7 +163,7 @@ unsafe extern "C" fn penstock_save_submit(
             order_of(stream, flags)?,
             None,
         )?;
-        hand_over(place, Held::Plain(made));
+        store(place, AnyRequest::Plain(submitted));
         Ok(OK)
     })
 }
@@ -171,7 +171,7 @@ unsafe extern "C" fn penstock_save_submit(
 #[unsafe(no_mangle)]
 extern "C" fn penstock_request_wait(request: *mut CRequest, timeout_ns: i64) -> c_int {
     guard(|| {
-        // A negative time means for ever.
+        // A negative timeout is no limit.
         let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
         status(REQUESTS.get(request)?.wait(limit))
     })
@@ -186,7 +186,7 @@ extern "C" fn penstock_request_watch(request: *mut CRequest, timeout_ns: i64) ->
 }
 
 /// # Safety
-/// No other thread is in HDF5 if that is not thread-safe.
+/// No other thread calls HDF5 meanwhile, unless it is thread-safe.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_turn(request: *mut CRequest) -> c_int {
     guard(|| {
@@ -209,12 +209,12 @@ extern "C" fn penstock_request_cancel(request: *mut CRequest) -> c_int {
 }
 
 /// # Safety
-/// `bytes` is null or a place for the answer.
+/// `bytes` is null or valid for the result.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_progress(request: *mut CRequest, bytes: *mut u64) -> c_int {
     guard(|| {
         let request = REQUESTS.get(request)?;
-        // SAFETY: the caller vouches for the place.
+        // SAFETY: by contract, the pointer is null or valid.
         *unsafe { bytes.as_mut() }.ok_or_else(|| null("bytes"))? = request.moved();
         Ok(OK)
     })
@@ -231,13 +231,13 @@ unsafe extern "C" fn penstock_request_report(
         if report.is_null() {
             return Err(null("report"));
         }
-        // SAFETY: the caller vouches for the report.
+        // SAFETY: by contract of this function.
         unsafe { check_size(report)? };
         Ok(match REQUESTS.get(request)?.report() {
             None => PENDING,
             Some(done) => {
-                // SAFETY: the caller vouches for the report.
-                unsafe { give(report, &done) };
+                // SAFETY: by contract of this function; the size was checked.
+                unsafe { report::write(report, &done) };
                 OK
             }
         })
@@ -245,12 +245,12 @@ unsafe extern "C" fn penstock_request_report(
 }
 
 /// # Safety
-/// `fd` is null or a place for the answer.
+/// `fd` is null or valid for the result.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_fd(request: *mut CRequest, fd: *mut c_int) -> c_int {
     guard(|| {
         let request = REQUESTS.get(request)?;
-        // SAFETY: the caller vouches for the place.
+        // SAFETY: by contract, the pointer is null or valid.
         *unsafe { fd.as_mut() }.ok_or_else(|| null("fd"))? = request.descriptor()?;
         Ok(OK)
     })
@@ -265,7 +265,7 @@ unsafe extern "C" fn penstock_request_hold_stream(
 ) -> c_int {
     guard(|| {
         let request = REQUESTS.get(request)?;
-        // SAFETY: the caller vouches for the stream.
+        // SAFETY: by contract of this function.
         request.hold_stream(unsafe { Stream::from_raw(stream) })?;
         Ok(OK)
     })
@@ -279,18 +279,17 @@ unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
         if request.is_null() || refuse_fork().is_err() {
             return Ok(OK);
         }
-        // The outcome was there to be asked for. What nobody has asked for is told when the file of a
-        // dataset is waited for.
-        REQUESTS.take(request)?.wait_or_leave();
+        // A failure that no call has returned is reported by penstock_hdf5_settle.
+        REQUESTS.take(request)?.wait_unreported();
         Ok(OK)
     });
 }
 
 /// # Safety
-/// `place` is null or points to a handle or null; otherwise as for [`penstock_request_turn`].
+/// `place` is null, or points to a handle or null. Otherwise as for [`penstock_request_turn`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_release(place: *mut *mut CRequest) {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: by contract of this function.
     let Some(place) = (unsafe { place.as_mut() }) else {
         return;
     };

@@ -1,4 +1,4 @@
-//! Transfers that are done when the call returns.
+//! Synchronous transfers.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -10,7 +10,7 @@ use penstock_engine::{Extent, refuse_fork};
 use crate::error::{OK, guard, null};
 use crate::file::{CFile, file_of, path_of};
 use crate::options::{self, COptions};
-use crate::report::{CReport, check_size, give};
+use crate::report::{self, CReport, check_size};
 
 #[repr(C)]
 pub(crate) struct CRange {
@@ -26,12 +26,12 @@ pub(crate) unsafe fn extents_of(ranges: *const CRange, count: usize) -> Result<V
         return Ok(Vec::new());
     }
     if count > isize::MAX as usize / size_of::<CRange>() {
-        return Err(Error::invalid(format!("there cannot be {count} ranges")));
+        return Err(Error::invalid(format!("{count} ranges are too many")));
     }
     if ranges.is_null() {
         return Err(null("ranges"));
     }
-    // SAFETY: the caller vouches for `count` ranges.
+    // SAFETY: by contract, there are `count` ranges.
     let ranges = unsafe { std::slice::from_raw_parts(ranges, count) };
     Ok(ranges
         .iter()
@@ -44,7 +44,7 @@ pub(crate) unsafe fn extents_of(ranges: *const CRange, count: usize) -> Result<V
 }
 
 /// # Safety
-/// As the functions below; the memory of the extents is valid until the call returns.
+/// As for the functions below; the memory of the extents is valid until the call returns.
 unsafe fn transfer(
     file: *mut CFile,
     operation: Operation,
@@ -52,19 +52,19 @@ unsafe fn transfer(
     options: *const COptions,
     report: *mut CReport,
 ) -> Result<c_int> {
-    // SAFETY: the caller vouches for options, report and memory.
+    // SAFETY: by contract of this function.
     unsafe {
         check_size(report)?;
         let order = Order::new(operation, extents, options::read(options)?);
         let file = file_of(file)?;
         let done = run(&file, order)?;
-        give(report, &done);
+        report::write(report, &done);
         Ok(OK)
     }
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_read(
     file: *mut CFile,
@@ -79,12 +79,12 @@ unsafe extern "C" fn penstock_read(
         length,
         memory: buffer as usize,
     };
-    // SAFETY: the caller vouches for all of it.
+    // SAFETY: by contract of this function.
     guard(|| unsafe { transfer(file, Operation::Read, &[extent], options, report) })
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_write(
     file: *mut CFile,
@@ -99,12 +99,12 @@ unsafe extern "C" fn penstock_write(
         length,
         memory: buffer as usize,
     };
-    // SAFETY: the caller vouches for all of it.
+    // SAFETY: by contract of this function.
     guard(|| unsafe { transfer(file, Operation::Write, &[extent], options, report) })
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_readv(
     file: *mut CFile,
@@ -113,7 +113,7 @@ unsafe extern "C" fn penstock_readv(
     options: *const COptions,
     report: *mut CReport,
 ) -> c_int {
-    // SAFETY: the caller vouches for all of it.
+    // SAFETY: by contract of this function.
     guard(|| unsafe {
         let extents = extents_of(ranges, count)?;
         transfer(file, Operation::Read, &extents, options, report)
@@ -121,7 +121,7 @@ unsafe extern "C" fn penstock_readv(
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_writev(
     file: *mut CFile,
@@ -130,7 +130,7 @@ unsafe extern "C" fn penstock_writev(
     options: *const COptions,
     report: *mut CReport,
 ) -> c_int {
-    // SAFETY: the caller vouches for all of it.
+    // SAFETY: by contract of this function.
     guard(|| unsafe {
         let extents = extents_of(ranges, count)?;
         transfer(file, Operation::Write, &extents, options, report)
@@ -138,7 +138,7 @@ unsafe extern "C" fn penstock_writev(
 }
 
 /// # Safety
-/// As the header says.
+/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_save(
     path: *const c_char,
@@ -147,13 +147,13 @@ unsafe extern "C" fn penstock_save(
     options: *const COptions,
     report: *mut CReport,
 ) -> c_int {
-    // SAFETY: the caller vouches for all of it.
+    // SAFETY: by contract of this function.
     guard(|| unsafe {
         refuse_fork()?;
         check_size(report)?;
         let options = options::read(options)?;
         let done = save(path_of(path)?, buffer as usize, length, options)?;
-        give(report, &done);
+        report::write(report, &done);
         Ok(OK)
     })
 }

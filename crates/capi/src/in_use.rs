@@ -1,0 +1,77 @@
+//! Objects that calls use while another thread may wait until no call does.
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, fence};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// The number of threads in [`wait_for_others`], for any object. It is mostly 0, so that calls only
+/// read its cache line.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+static RELEASED: Mutex<()> = Mutex::new(());
+static SOME_RELEASED: Condvar = Condvar::new();
+
+/// An object for the duration of a call.
+pub(crate) struct InUse<T>(ManuallyDrop<Arc<T>>);
+
+impl<T> InUse<T> {
+    pub(crate) fn new(object: Arc<T>) -> InUse<T> {
+        InUse(ManuallyDrop::new(object))
+    }
+}
+
+impl<T> Deref for InUse<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> Drop for InUse<T> {
+    fn drop(&mut self) {
+        // SAFETY: the `Arc` is dropped only here and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
+        // Either this thread sees the waiting one, or that one sees that the `Arc` was dropped.
+        fence(std::sync::atomic::Ordering::SeqCst);
+        if WAITING.load(Relaxed) > 0 {
+            drop(RELEASED.lock().unwrap_or_else(PoisonError::into_inner));
+            SOME_RELEASED.notify_all();
+        }
+    }
+}
+
+/// Waits until only the caller holds the object. Calls must hold it as [`InUse`], and no new call may
+/// get it.
+pub(crate) fn wait_for_others<T>(object: &Arc<T>) {
+    WAITING.fetch_add(1, Relaxed);
+    fence(std::sync::atomic::Ordering::SeqCst);
+    let mut released = RELEASED.lock().unwrap_or_else(PoisonError::into_inner);
+    while Arc::strong_count(object) > 1 {
+        released = SOME_RELEASED
+            .wait(released)
+            .unwrap_or_else(PoisonError::into_inner);
+    }
+    drop(released);
+    WAITING.fetch_sub(1, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_call_that_uses_an_object_wakes_the_thread_that_waits_for_it() {
+        for _ in 0..200 {
+            let object = Arc::new(7);
+            let uses: Vec<_> = (0..3).map(|_| InUse::new(Arc::clone(&object))).collect();
+            let threads: Vec<_> = uses
+                .into_iter()
+                .map(|object| std::thread::spawn(move || assert_eq!(*object, 7)))
+                .collect();
+            wait_for_others(&object);
+            assert_eq!(Arc::strong_count(&object), 1);
+            threads.into_iter().for_each(|t| t.join().unwrap());
+        }
+    }
+}
