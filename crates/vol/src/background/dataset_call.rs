@@ -4,7 +4,7 @@ use std::ffi::CStr;
 
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
-use penstock_engine::memory::is_on_host;
+use penstock_engine::memory::Memory;
 use penstock_engine::reach::Use;
 use penstock_sys::cuda::cuda_is_loaded;
 use penstock_sys::hdf5::connector::{H5I_DATASET, Req};
@@ -79,14 +79,14 @@ impl DatasetCall<'_> {
         }
     }
 
-    /// Whether the elements of dataset `at` lie in host memory. The address of the buffer itself may point to
+    /// The memory in which the elements of dataset `at` lie. The address of the buffer itself may point to
     /// anything: only the selected elements exist.
     ///
     /// # Safety
     /// As for [`read_or_write`](super::read_or_write).
-    pub(crate) unsafe fn is_on_host(&self, at: usize) -> Result<bool> {
+    pub(crate) unsafe fn memory(&self, at: usize) -> Result<Memory> {
         if !cuda_is_loaded() {
-            return Ok(true);
+            return Ok(Memory::HOST);
         }
         let library = self.unders[at].library();
         // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
@@ -96,7 +96,7 @@ impl DatasetCall<'_> {
             touched_bytes(library, self.memory_space(at), element as u64)
         };
         let first = touched.map_or(0, |range| range.start as usize);
-        is_on_host(self.buffers[at].wrapping_add(first))
+        Memory::at(self.buffers[at].wrapping_add(first))
     }
 
     pub(crate) fn log(&self, execution: Execution, bytes: u64, why: &str) {

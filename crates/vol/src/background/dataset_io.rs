@@ -47,11 +47,12 @@ pub(crate) unsafe fn read_or_write(call: &DatasetCall<'_>) -> Result<Disposition
         return Ok(Disposition::Below);
     }
     poll_oldest(first.library());
-    let mut is_on_gpu = false;
-    for at in 0..call.buffers.len() {
-        // SAFETY: the caller guarantees this.
-        is_on_gpu |= !unsafe { call.is_on_host(at)? };
-    }
+    // SAFETY: the caller guarantees this.
+    let memory_of = |at| unsafe { call.memory(at) };
+    let memories: Vec<Memory> = (0..call.buffers.len())
+        .map(memory_of)
+        .collect::<Result<_>>()?;
+    let is_on_gpu = memories.iter().any(|memory| memory.context.is_some());
     // SAFETY: the caller guarantees this.
     unsafe {
         if !call.continues() {
@@ -69,14 +70,17 @@ pub(crate) unsafe fn read_or_write(call: &DatasetCall<'_>) -> Result<Disposition
                 call.log(Execution::Sync, 0, why);
             }
             match is_on_gpu {
-                true => Ok(Disposition::BelowOnHost(host_buffers(call, list.stream)?)),
+                true => {
+                    let buffers = host_buffers(call, &memories, list.stream)?;
+                    Ok(Disposition::BelowOnHost(buffers))
+                }
                 false => Ok(Disposition::Below),
             }
         };
         if let Some(why) = why_only_below(call, list.is_plain) {
             return below(why);
         }
-        let plans = match plan_all(call)? {
+        let plans = match plan_all(call, &memories)? {
             Ok(plans) => plans,
             Err(Refused(why)) => return below(&why),
         };
@@ -102,7 +106,10 @@ pub(crate) unsafe fn read_or_write(call: &DatasetCall<'_>) -> Result<Disposition
 ///
 /// # Safety
 /// As for [`read_or_write`].
-unsafe fn plan_all(call: &DatasetCall<'_>) -> Result<Planned<Vec<(DatasetPlan, AccessSet)>>> {
+unsafe fn plan_all(
+    call: &DatasetCall<'_>,
+    memories: &[Memory],
+) -> Result<Planned<Vec<(DatasetPlan, AccessSet)>>> {
     // SAFETY: the caller guarantees this.
     let sets = unsafe { call.access_sets()? };
     let (ids, mut sets): (Vec<TemporaryId>, Vec<AccessSet>) = sets.into_iter().unzip();
@@ -118,7 +125,7 @@ unsafe fn plan_all(call: &DatasetCall<'_>) -> Result<Planned<Vec<(DatasetPlan, A
     let mut plans = Vec::with_capacity(sets.len());
     for (at, (id, set)) in ids.into_iter().zip(&mut sets).enumerate() {
         // SAFETY: the caller guarantees this.
-        let plan = match unsafe { plan(call, at, id)? } {
+        let plan = match unsafe { plan(call, at, id, &memories[at])? } {
             Ok(plan) => plan,
             Err(refused) => return Ok(Err(refused)),
         };
@@ -212,20 +219,21 @@ unsafe fn add_operation(call: &DatasetCall<'_>, (sets, state): Continuing) {
 ///
 /// # Safety
 /// As for [`read_or_write`].
-unsafe fn host_buffers(call: &DatasetCall<'_>, stream: Option<Stream>) -> Result<HostBuffers> {
+unsafe fn host_buffers(
+    call: &DatasetCall<'_>,
+    memories: &[Memory],
+    stream: Option<Stream>,
+) -> Result<HostBuffers> {
     let touched = |at: usize| {
-        // SAFETY: the caller guarantees this.
-        unsafe {
-            if call.is_on_host(at)? {
-                return Ok(None);
-            }
-            let range = touched_or_all(call, at)?;
-            if let Some(stream) = stream {
-                let first = call.buffers[at].wrapping_add(range.start as usize);
-                stream.synchronize(Memory::at(first)?.device.max(0))?;
-            }
-            Ok(Some(range))
+        if memories[at].context.is_none() {
+            return Ok(None);
         }
+        // SAFETY: the caller guarantees this.
+        let range = unsafe { touched_or_all(call, at)? };
+        if let Some(stream) = stream {
+            stream.synchronize(memories[at].device.max(0))?;
+        }
+        Ok(Some(range))
     };
     // SAFETY: the caller guarantees the buffers.
     unsafe { HostBuffers::of(call.buffers, touched) }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use penstock_engine::error::Result;
+use penstock_engine::memory::Memory;
 use penstock_engine::options::Options;
 
 use super::dataset_call::DatasetCall;
@@ -23,12 +24,13 @@ pub(crate) struct DatasetPlan {
     pub(crate) prepared: PreparedTransfer,
     pub(crate) options: Options,
     pub(crate) buffer: usize,
-    pub(crate) is_on_host: bool,
+    pub(crate) memory: Memory,
     /// The bytes that the transfer touches, as offsets in the buffer.
     pub(crate) touched: Range<u64>,
 }
 
-/// Plans the transfer of dataset `at`. Returns the reason if only HDF5 can carry it out.
+/// Plans the transfer of dataset `at`, whose elements lie in `memory`. Returns the reason if only HDF5 can
+/// carry it out.
 ///
 /// # Safety
 /// As for [`read_or_write`](super::read_or_write).
@@ -36,11 +38,11 @@ pub(crate) unsafe fn plan(
     call: &DatasetCall<'_>,
     at: usize,
     id: TemporaryId,
+    memory: &Memory,
 ) -> Result<Planned<DatasetPlan>> {
     let under = &call.unders[at];
+    let is_on_host = memory.context.is_none();
     let library = under.library();
-    // SAFETY: the caller guarantees this.
-    let is_on_host = unsafe { call.is_on_host(at)? };
     // SAFETY: the thread is inside a call of this HDF5.
     let session = unsafe { Session::begin(library.hdf5) };
     let info = call.datasets[at].info(&session, &id)?;
@@ -107,7 +109,7 @@ pub(crate) unsafe fn plan(
         prepared,
         options,
         buffer,
-        is_on_host,
+        memory: memory.clone(),
         touched,
     }))
 }

@@ -51,14 +51,15 @@ pub(crate) unsafe fn start(
             continue;
         }
         let length = plan.touched.end - plan.touched.start;
-        if plan.is_on_host {
+        let is_on_host = plan.memory.context.is_none();
+        if is_on_host {
             let first = plan.buffer.wrapping_add(plan.touched.start as usize);
             reach::check(first, length as usize, call.use_of_memory())?;
         }
-        let mut after = stream.filter(|_| !plan.is_on_host);
+        let mut after = stream.filter(|_| !is_on_host);
         if let (true, Some(stream)) = (is_delayed, after) {
             // The application may destroy the stream before the operation begins.
-            stream.synchronize(Memory::at(plan.buffer)?.device.max(0))?;
+            stream.synchronize(plan.memory.device.max(0))?;
             after = None;
         }
         let is_copied = continues && call.is_copied();
@@ -126,6 +127,8 @@ fn begin(ready_transfers: Vec<ReadyTransfer>) -> StartedTransfers {
 /// The memory of a transfer.
 struct TransferMemory {
     address: usize,
+    /// What is known of it already.
+    memory: Option<Memory>,
     /// The stream after which GPU memory is ready.
     after: Option<StreamOrder>,
     /// The owner of a copy.
@@ -144,7 +147,8 @@ impl TransferMemory {
         };
         TransferMemory {
             address: plan.buffer,
-            after: (!plan.is_on_host).then_some(order),
+            memory: Some(plan.memory.clone()),
+            after: plan.memory.context.is_some().then_some(order),
             owner: None,
         }
     }
@@ -152,6 +156,7 @@ impl TransferMemory {
     fn copied(taken: Taken, reservation: Reservation<'static>) -> TransferMemory {
         TransferMemory {
             address: taken.snapshot.address(),
+            memory: None,
             after: taken.after,
             // The reservation ends after the memory is free.
             owner: Some(Box::new((taken.snapshot, reservation))),
@@ -163,6 +168,7 @@ impl TransferMemory {
 struct ReadyTransfer {
     prepared: PreparedTransfer,
     address: usize,
+    memory: Option<Memory>,
     with: SubmitOptions,
 }
 
@@ -178,6 +184,7 @@ impl ReadyTransfer {
         ReadyTransfer {
             prepared,
             address: source.address,
+            memory: source.memory,
             with: SubmitOptions {
                 options,
                 stream: source.after,
@@ -189,7 +196,7 @@ impl ReadyTransfer {
 
     fn run(self) -> Result<Request> {
         // SAFETY: the application guarantees its memory, and submitter steps run inside a call of HDF5.
-        unsafe { submit(self.prepared, self.address, None, self.with) }
+        unsafe { submit(self.prepared, self.address, self.memory, self.with) }
     }
 }
 

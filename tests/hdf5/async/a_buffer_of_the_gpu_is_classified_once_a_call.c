@@ -1,0 +1,36 @@
+#include "events.h"
+
+/* One classification asks for the type of the memory, and then for everything else. */
+enum { QUERIES = 2 };
+
+static int queries(void) { return cuda_call("cudasim_calls", ADDRESS("pointer"), 0, 0); }
+
+int main(void) {
+    begin_with("copy=never");
+    need_standin();
+    if (getenv("HDF5_DRIVER") != NULL) skip("the driver classifies the buffers of metadata, too");
+    hid_t file = make_file("file.h5"), dataset = create_dataset(file, "x", MANY, H5P_DEFAULT);
+    int *these = values(MANY, 1);
+    OK(write_whole(dataset, these));
+    void *memory = device_memory(MANY * sizeof(int));
+    copy_memory(memory, these, MANY * sizeof(int));
+    hid_t events = new_events();
+
+    int before = queries();
+    OK(write_later(dataset, memory, events));
+    finish_all(events);
+    CHECK(queries() - before == QUERIES);
+
+    before = queries();
+    OK(read_later(dataset, memory, events));
+    finish_all(events);
+    CHECK(queries() - before == QUERIES);
+
+    close_events(events);
+    CHECK(memory_has_values(memory, MANY, 1));
+    OK(H5Dclose(dataset));
+    OK(H5Fclose(file));
+    free_device_memory(memory);
+    free(these);
+    return 0;
+}
