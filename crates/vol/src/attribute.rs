@@ -10,7 +10,7 @@ use penstock_sys::hdf5::{herr_t, hid_t};
 use super::api_call::ApiCall;
 use super::callback::{attempt, close, make, operate, visit};
 use super::calling_library::Quiet;
-use super::host_buffers::{HostBuffers, refuse_pointers};
+use super::host_buffers::{HostBuffers, Touched, refuse_pointers};
 use super::temporary_id::TemporaryId;
 use super::under::Under;
 
@@ -63,7 +63,13 @@ impl AttributeMemory {
             let bytes = bytes.ok_or_else(|| {
                 Error::invalid("HDF5 cannot tell the size of the attribute in memory")
             })?;
-            HostBuffers::of(&[memory as usize], |_| Ok(Some(0..bytes))).map(AttributeMemory::OnGpu)
+            let touched = |_| {
+                Ok(Some(Touched {
+                    range: 0..bytes,
+                    elements: None,
+                }))
+            };
+            HostBuffers::of(&[memory as usize], touched).map(AttributeMemory::OnGpu)
         }
     }
 

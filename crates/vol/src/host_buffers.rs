@@ -2,9 +2,19 @@
 
 use std::ffi::c_void;
 use std::ops::Range;
+use std::path::PathBuf;
+use std::ptr;
 
+use penstock_array::execute::{
+    Beforehand, BoundPlan, Given, PreparedTransfer, SubmitOptions, TransferKind, submit,
+};
+use penstock_array::{ElementMapping, Plan, Selection, StoredArray, match_selections};
+use penstock_engine::Stream;
 use penstock_engine::copy::copy;
 use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::file::position::Operation;
+use penstock_engine::report::Path;
+use penstock_engine::request::StreamOrder;
 use penstock_sys::hdf5::hid_t;
 
 use super::calling_library::CallingLibrary;
@@ -28,18 +38,37 @@ struct HostCopy {
     /// The offset of the part in the buffer.
     start: usize,
     bytes: Vec<u8>,
+    elements: Option<ElementsApart>,
+}
+
+/// The bytes of GPU memory that a call touches.
+pub(crate) struct Touched {
+    /// From the first to the last one, as offsets in the buffer.
+    pub(crate) range: Range<u64>,
+    /// The elements of a read, if there are bytes between them, which the call must not change: other
+    /// transfers may fill them at the same time.
+    pub(crate) elements: Option<ElementsApart>,
+}
+
+/// Elements in memory with bytes between them.
+pub(crate) struct ElementsApart {
+    /// The selection of a C array that begins with the first touched byte.
+    pub(crate) selection: Selection,
+    pub(crate) shape: Vec<u64>,
+    /// The size of an element, in bytes.
+    pub(crate) element: u64,
 }
 
 impl HostBuffers {
     /// Copies the bytes of GPU memory that the call touches to host memory. `touched` returns them for the
     /// buffer with an index, and `None` for a buffer in host memory, which HDF5 uses itself. A read needs
-    /// the copy, too, because it may leave some of the bytes unchanged.
+    /// the copy, too, because it may leave some of the bytes of an element unchanged.
     ///
     /// # Safety
     /// The buffers have the bytes that `touched` returns.
     pub(crate) unsafe fn of(
         buffers: &[usize],
-        touched: impl Fn(usize) -> Result<Option<Range<u64>>>,
+        touched: impl Fn(usize) -> Result<Option<Touched>>,
     ) -> Result<HostBuffers> {
         let buffer = |(at, given): (usize, &usize)| {
             let given = *given;
@@ -71,10 +100,20 @@ impl HostBuffers {
     /// As for [`HostBuffers::of`].
     pub(crate) unsafe fn copy_back(self) -> Result<()> {
         for buffer in self.buffers {
-            if let Some(HostCopy { start, bytes }) = buffer.copy {
+            if let Some(HostCopy {
+                start,
+                bytes,
+                elements,
+            }) = buffer.copy
+            {
                 let given = buffer.given.wrapping_add(start);
                 // SAFETY: the caller guarantees this.
-                unsafe { copy(given, bytes.as_ptr() as usize, bytes.len())? };
+                unsafe {
+                    match elements {
+                        None => copy(given, bytes.as_ptr() as usize, bytes.len())?,
+                        Some(elements) => elements.place(given, bytes)?,
+                    }
+                }
             }
         }
         Ok(())
@@ -84,11 +123,12 @@ impl HostBuffers {
 impl HostCopy {
     /// # Safety
     /// As for [`HostBuffers::of`].
-    unsafe fn of(given: usize, touched: Range<u64>) -> Result<HostCopy> {
+    unsafe fn of(given: usize, touched: Touched) -> Result<HostCopy> {
+        let Touched { range, elements } = touched;
         let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let (start, length) = (
-            size(touched.start),
-            size(touched.end.saturating_sub(touched.start)),
+            size(range.start),
+            size(range.end.saturating_sub(range.start)),
         );
         let mut bytes: Vec<u8> = Vec::new();
         bytes.try_reserve_exact(length).map_err(|_| {
@@ -99,7 +139,53 @@ impl HostCopy {
         let from = given.wrapping_add(start);
         // SAFETY: the caller guarantees this; `bytes` is as long.
         unsafe { copy(bytes.as_mut_ptr() as usize, from, length)? };
-        Ok(HostCopy { start, bytes })
+        Ok(HostCopy {
+            start,
+            bytes,
+            elements,
+        })
+    }
+}
+
+impl ElementsApart {
+    /// Copies the elements from `bytes`, the touched bytes, to the same places from `address` on.
+    ///
+    /// # Safety
+    /// As for [`HostBuffers::of`].
+    unsafe fn place(&self, address: usize, bytes: Vec<u8>) -> Result<()> {
+        let (own, shape) = (&self.selection, &self.shape);
+        let (selection, layout) = match_selections(own, shape, own, shape, self.element)?;
+        let array = StoredArray::in_memory("", shape.clone(), self.element);
+        let mapping = ElementMapping::whole(self.element);
+        let plan = Plan::new(&array, selection, &layout, mapping, Operation::Read)?;
+        // No byte past the touched ones is part of a selected element.
+        let given = Given {
+            bytes: bytes.into(),
+            path: Path::Hdf5,
+        };
+        let prepared = PreparedTransfer {
+            length: layout.length,
+            kind: TransferKind::Read(vec![BoundPlan::in_memory(plan, Some(given))]),
+            direction: Operation::Read,
+            low: 0,
+            path: PathBuf::new(),
+            beforehand: Beforehand {
+                moved: 0,
+                by: Path::Hdf5,
+                note: None,
+            },
+        };
+        let with = SubmitOptions {
+            stream: Some(StreamOrder {
+                // SAFETY: null is the default stream.
+                stream: unsafe { Stream::from_raw(ptr::null_mut()) },
+                after: true,
+                before: false,
+            }),
+            ..SubmitOptions::default()
+        };
+        // SAFETY: the caller guarantees the elements in memory.
+        unsafe { submit(prepared, address, None, with)? }.finish()
     }
 }
 

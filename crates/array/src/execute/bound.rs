@@ -72,6 +72,17 @@ impl Stored<'_> {
 }
 
 impl BoundPlan {
+    /// Binds the plan of an array that is in memory; a read needs its elements.
+    pub fn in_memory(plan: Plan, given: Option<Given>) -> BoundPlan {
+        BoundPlan {
+            plan: Arc::new(plan),
+            files: Vec::new(),
+            conversion: TypeConversion::Copy,
+            direct: Direct::Never,
+            given,
+        }
+    }
+
     /// Returns the range of a job's stored bytes that is needed: all of them if they are decoded,
     /// else the selected part.
     pub fn needed(&self, job: &ChunkJob) -> (u64, u64) {

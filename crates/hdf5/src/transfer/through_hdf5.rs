@@ -12,11 +12,9 @@ use penstock_array::execute::{BoundPlan, DenseSink, Given, Sink, TransferKind};
 use penstock_array::{
     ElementMapping, MemoryLayout, Plan, Selection, StoredArray, match_selections,
 };
-use penstock_codec::convert::TypeConversion;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
-use penstock_engine::file::side::Direct;
 use penstock_engine::merged_options;
 use penstock_engine::report::Path;
 use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, hid_t};
@@ -74,13 +72,7 @@ pub(super) unsafe fn prepare(
         }),
         Operation::Write => None,
     };
-    let bound = BoundPlan {
-        plan: Arc::new(plan),
-        files: Vec::new(),
-        conversion: TypeConversion::Copy,
-        direct: Direct::Never,
-        given,
-    };
+    let bound = BoundPlan::in_memory(plan, given);
     let kind = match transfer.operation {
         Operation::Read => TransferKind::Read(vec![bound]),
         Operation::Write => {

@@ -16,14 +16,16 @@ use super::pending::{
     add_pending, finish_when_exiting, may_conflict, poll_oldest, wait_for_conflicting,
 };
 use super::start::{Continuing, start};
-use crate::dataspace::{is_special, touched_bytes};
-use crate::host_buffers::{HostBuffers, refuse_pointers};
+use crate::dataspace::{is_special, shifted_to_first, touched_bytes};
+use crate::host_buffers::{ElementsApart, HostBuffers, Touched, refuse_pointers};
 use crate::log::Execution;
 use crate::operation::{AsyncOperation, RunningTransfers, begin_after};
 use crate::policy::StartsAt;
 use crate::temporary_id::TemporaryId;
 use crate::transfer_list::read_transfer_list;
 use crate::wrapped::Wrapped;
+use penstock_hdf5::dataset::dataspace;
+use penstock_hdf5::library::Session;
 use penstock_hdf5::transfer::conflicts::AccessSet;
 use penstock_hdf5::transfer::{Planned, Refused, rewritten_blocks};
 
@@ -233,10 +235,57 @@ unsafe fn host_buffers(
         if let Some(stream) = stream {
             stream.synchronize(memories[at].device.max(0))?;
         }
-        Ok(Some(range))
+        let elements = match call.operation {
+            // SAFETY: the caller guarantees this.
+            Operation::Read => unsafe { elements_apart(call, at, &range)? },
+            Operation::Write => None,
+        };
+        Ok(Some(Touched { range, elements }))
     };
     // SAFETY: the caller guarantees the buffers.
     unsafe { HostBuffers::of(call.buffers, touched) }
+}
+
+/// The elements that a read of dataset `at` fills, if there are bytes between them in `range`, which are the
+/// touched ones.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn elements_apart(
+    call: &DatasetCall<'_>,
+    at: usize,
+    range: &Range<u64>,
+) -> Result<Option<ElementsApart>> {
+    let (under, space) = (&call.unders[at], call.memory_space(at));
+    if space == H5S_ALL {
+        return Ok(None);
+    }
+    let library = under.library();
+    // SAFETY: the thread is inside a call of this HDF5.
+    let session = unsafe { Session::begin(library.hdf5) };
+    // SAFETY: the caller guarantees this; HDF5 checks the identifier.
+    let (moved, element) = unsafe {
+        (
+            shifted_to_first(library, space),
+            (library.hdf5.H5Tget_size)(call.memory_types[at]) as u64,
+        )
+    };
+    if moved.is_none() && range.start > 0 {
+        return Err(Error::invalid(
+            "HDF5 cannot copy the dataspace of the memory",
+        ));
+    }
+    let space = moved.as_ref().map_or(space, |moved| moved.id);
+    let selection = dataspace::selection(&session, space)?;
+    let bytes = selection.elements().and_then(|n| n.checked_mul(element));
+    if bytes == Some(range.end - range.start) && !selection.has_repeats() {
+        return Ok(None);
+    }
+    Ok(Some(ElementsApart {
+        selection,
+        shape: dataspace::extent(&session, space)?.0,
+        element,
+    }))
 }
 
 /// The bytes of GPU memory that the transfer of dataset `at` touches.
