@@ -7,7 +7,7 @@ use penstock_engine::memory::is_on_host;
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::api_call::ApiCall;
+use super::api_call::{ApiCall, NO_REQUEST};
 use super::callback::{attempt, close, make, operate, visit};
 use super::calling_library::Quiet;
 use super::host_buffers::{HostBuffers, Touched, refuse_pointers};
@@ -73,6 +73,15 @@ impl AttributeMemory {
         }
     }
 
+    /// Returns the pointer for the request of the connector below: `req`, or none for memory that ends with
+    /// the call.
+    fn request(&self, req: Req) -> Req {
+        match self {
+            AttributeMemory::OnHost(_) => req,
+            AttributeMemory::OnGpu(_) => NO_REQUEST,
+        }
+    }
+
     fn address(&mut self) -> *mut c_void {
         match self {
             AttributeMemory::OnHost(memory) => *memory,
@@ -111,7 +120,7 @@ unsafe extern "C" fn read(
                 mem_type_id,
                 memory.address(),
                 dxpl_id,
-                req,
+                memory.request(req),
             );
             if status >= 0 {
                 memory.copy_back()?;
@@ -139,7 +148,7 @@ unsafe extern "C" fn write(
                 mem_type_id,
                 memory.address(),
                 dxpl_id,
-                req,
+                memory.request(req),
             ))
         })
     }

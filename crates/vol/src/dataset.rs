@@ -10,7 +10,7 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5P_DEFAULT, herr_t, hid_t};
 
 use super::access_sets::object_access;
-use super::api_call::ApiCall;
+use super::api_call::{ApiCall, NO_REQUEST};
 use super::background::{self, DatasetCall, Disposition};
 use super::callback::{attempt, close_after, make, operate};
 use super::calling_library::Quiet;
@@ -60,19 +60,23 @@ unsafe extern "C" fn read(
     };
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        transfer(Operation::Read, &arguments, |under, datasets, buffers| {
-            (under.calls.H5VLdataset_read)(
-                count,
-                datasets,
-                under.id,
-                mem_type_id,
-                mem_space_id,
-                file_space_id,
-                dxpl_id,
-                buffers,
-                req,
-            )
-        })
+        transfer(
+            Operation::Read,
+            &arguments,
+            |under, datasets, buffers, req| {
+                (under.calls.H5VLdataset_read)(
+                    count,
+                    datasets,
+                    under.id,
+                    mem_type_id,
+                    mem_space_id,
+                    file_space_id,
+                    dxpl_id,
+                    buffers,
+                    req,
+                )
+            },
+        )
     }
 }
 
@@ -98,19 +102,23 @@ unsafe extern "C" fn write(
     };
     // SAFETY: the call passes HDF5's arguments on. A write only reads the buffers.
     unsafe {
-        transfer(Operation::Write, &arguments, |under, datasets, buffers| {
-            (under.calls.H5VLdataset_write)(
-                count,
-                datasets,
-                under.id,
-                mem_type_id,
-                mem_space_id,
-                file_space_id,
-                dxpl_id,
-                buffers.cast(),
-                req,
-            )
-        })
+        transfer(
+            Operation::Write,
+            &arguments,
+            |under, datasets, buffers, req| {
+                (under.calls.H5VLdataset_write)(
+                    count,
+                    datasets,
+                    under.id,
+                    mem_type_id,
+                    mem_space_id,
+                    file_space_id,
+                    dxpl_id,
+                    buffers.cast(),
+                    req,
+                )
+            },
+        )
     }
 }
 
@@ -127,14 +135,14 @@ struct Arguments {
 }
 
 /// Reads or writes in the background, or by the connector below. `call` calls that connector with its own
-/// objects, and with the addresses of the buffers.
+/// objects, with the addresses of the buffers, and with the pointer for a request.
 ///
 /// # Safety
 /// HDF5 has given the arguments. Otherwise as for [`operate`].
 unsafe fn transfer(
     operation: Operation,
     arguments: &Arguments,
-    call: impl FnOnce(&Under, *mut *mut c_void, *mut *mut c_void) -> herr_t,
+    call: impl FnOnce(&Under, *mut *mut c_void, *mut *mut c_void, Req) -> herr_t,
 ) -> herr_t {
     let Arguments { count, req, .. } = *arguments;
     if count == 0 {
@@ -172,13 +180,15 @@ unsafe fn transfer(
             match disposition {
                 Disposition::Done => Ok(SUCCEED),
                 Disposition::Below => {
-                    let status = call(first, objects.as_mut_ptr(), arguments.buf);
+                    let status = call(first, objects.as_mut_ptr(), arguments.buf, req);
                     Wrapped::wrap_request(req, &first.container);
                     Ok(status)
                 }
                 Disposition::BelowOnHost(mut buffers) => {
                     let mut addresses = buffers.addresses();
-                    let status = call(first, objects.as_mut_ptr(), addresses.as_mut_ptr());
+                    // The buffers end with this call, so the connector below must not continue after it.
+                    let (objects, addresses) = (objects.as_mut_ptr(), addresses.as_mut_ptr());
+                    let status = call(first, objects, addresses, NO_REQUEST);
                     if status >= 0 && operation == Operation::Read {
                         buffers.copy_back()?;
                     }
