@@ -53,8 +53,9 @@ pub struct Plan {
 impl Plan {
     /// Plans the transfer of the elements of `selection`, which lie in memory as `memory` says.
     ///
-    /// Elements may overlap in memory in a write, where several take one value; in a read that is
-    /// an error. Errors name the array.
+    /// Elements may overlap in memory in a write, where several take one value. In a read, of
+    /// several elements of [`Selection::Runs`] with one position the last one is read, and a stride
+    /// of 0 is an error. Errors name the array.
     pub fn new(
         array: &StoredArray,
         selection: Selection,
@@ -110,6 +111,7 @@ impl Plan {
             memory.check(&comes_out, memory_element)?;
             if direction == Operation::Read {
                 memory.check_apart(&comes_out)?;
+                selection = selection.last_at_each_position()?;
             }
         }
         if shape.is_empty() {

@@ -1,5 +1,6 @@
 //! Selections of elements as plain data.
 
+mod read;
 mod written;
 
 use penstock_engine::error::{Error, Result};
