@@ -59,3 +59,12 @@ pub enum Sink {
     /// All elements, gathered in host memory; the number is their size in bytes.
     Dense(Box<dyn DenseSink>, u64),
 }
+
+impl Sink {
+    /// Ends a write that is not submitted. Nothing was written that blocks would have to conclude.
+    pub(super) fn end(&self) {
+        if let Sink::Dense(sink, _) = self {
+            sink.end();
+        }
+    }
+}

@@ -96,10 +96,9 @@ pub unsafe fn submit(
     memory: Option<Memory>,
     with: SubmitOptions,
 ) -> Result<Request> {
-    let start = start_of(&prepared, address)?;
-    let memory = match memory {
-        Some(known) => known,
-        None => Memory::at(start)?,
+    let (start, memory) = match place_of(&prepared, address, memory) {
+        Ok(place) => place,
+        Err(error) => return Err(prepared.kind.end(error)),
     };
     let path = prepared.path;
     // Planning continues here and may find errors in the chunk index.
@@ -122,8 +121,14 @@ pub unsafe fn submit(
         }
         kind => kind,
     };
-    let options = merged_options(with.options)?;
-    let most = options.threads.map_or(cores()?, |n| n as usize);
+    let limits = || -> Result<(Options, usize)> {
+        let options = merged_options(with.options)?;
+        Ok((options, options.threads.map_or(cores()?, |n| n as usize)))
+    };
+    let (options, most) = match limits() {
+        Ok(limits) => limits,
+        Err(error) => return Err(kind.end(error)),
+    };
     let (start, length) = (start as u64, prepared.length);
     // SAFETY: the caller guarantees that the memory is valid.
     let on_host = || unsafe { HostMemory::new(start as *mut u8, length) };
@@ -153,7 +158,7 @@ pub unsafe fn submit(
                 None => Array::Host(on_host()),
                 Some(context) => Array::Device {
                     memory: DeviceMemory { start, length },
-                    kernels: kernels(context)?,
+                    kernels: kernels(context).inspect_err(|_| sink.end())?,
                     context: Arc::clone(context),
                 },
             };
@@ -196,6 +201,14 @@ pub unsafe fn submit(
 }
 
 impl TransferKind {
+    /// Ends a transfer that is not submitted because of `error`, which it returns.
+    fn end(&self, error: Error) -> Error {
+        if let TransferKind::Write(_, sink) = self {
+            sink.end();
+        }
+        error
+    }
+
     /// Turns a read that only moves bytes into a plain transfer.
     fn or_plain(self, is_gpu: bool) -> Result<TransferKind> {
         let TransferKind::Read(plans) = self else {
@@ -213,6 +226,20 @@ impl TransferKind {
         }
         Ok(TransferKind::Read(plans))
     }
+}
+
+/// Returns the address of the lowest byte, and what memory is there.
+fn place_of(
+    prepared: &PreparedTransfer,
+    address: usize,
+    memory: Option<Memory>,
+) -> Result<(usize, Memory)> {
+    let start = start_of(prepared, address)?;
+    let memory = match memory {
+        Some(known) => known,
+        None => Memory::at(start)?,
+    };
+    Ok((start, memory))
 }
 
 /// Returns the address of the lowest byte.
