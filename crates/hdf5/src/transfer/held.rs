@@ -156,4 +156,9 @@ impl Pending for Held {
     fn told(&self) {
         self.request.tell();
     }
+
+    /// The steps of a write have the identifier of its dataset.
+    fn finishes_at_close(&self) -> bool {
+        self.writes_to.is_some()
+    }
 }

@@ -64,6 +64,11 @@ pub trait Pending: Send + Sync {
     /// Records that its failure was reported.
     fn told(&self) {}
 
+    /// Returns whether it must finish before its HDF5 closes, and nothing else takes care of that.
+    fn finishes_at_close(&self) -> bool {
+        false
+    }
+
     /// Returns whether it is finished at process exit without a surrounding call of HDF5.
     fn finishes_at_exit(&self) -> bool {
         false
@@ -267,11 +272,15 @@ pub fn oldest(hdf5: &Hdf5, most: usize) -> Vec<Shared> {
     with_current(Vec::new(), |table| table.oldest(Copy::of(hdf5), most))
 }
 
-/// Discards unreported failures of the copy of HDF5 with a function at this address: it has no file
-/// left that could report them.
+/// Finishes operations of the copy of HDF5 with a function at this address, which closes: when it is
+/// called again, it gives their identifiers to other objects. Discards unreported failures, because
+/// no file is left that could report them. The thread is inside that copy.
 pub fn forget(copy: usize) {
     let copy = Copy::of_address(copy);
     for operation in with_current(Vec::new(), |table| table.oldest(copy, usize::MAX)) {
+        if operation.finishes_at_close() {
+            Arc::clone(&operation).finish();
+        }
         if operation.has_ended() {
             operation.told();
         }
