@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.hdf5 import submit
 from penstock.request import _Native
 
 NUMBERS = np.random.default_rng(5).integers(0, 100, (600, 500), "i4").cumsum(axis=1)
@@ -242,3 +243,20 @@ def test_other_threads_use_h5py_while_a_read_moves_its_bytes(tmp_path, monkeypat
         assert ps.read(file["x"], np.s_[1:]).all()
     assert free
     assert all(free)
+
+
+def test_a_dataset_that_grows_while_a_read_begins_overwrites_nothing(tmp_path, monkeypatch):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        dataset = file.create_dataset(
+            "x", data=np.arange(60_000), maxshape=(None,), compression="gzip"
+        )
+        memory = np.full(70_000, -7)
+
+        def grow(*_: object) -> None:
+            """Grow as if another thread had refreshed the dataset, which another process writes."""
+            dataset.resize((70_000,))
+
+        monkeypatch.setattr(submit, "wait_for", grow)
+        with pytest.raises(ps.InvalidError, match=r"70000.* elements are selected in the file"):
+            ps.read(dataset, out=memory[:60_000])
+        assert (memory == -7).all()

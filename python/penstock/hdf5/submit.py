@@ -128,10 +128,9 @@ def _move(
     """Move the elements in one call that holds the lock. The memory is C-contiguous host memory."""
     import h5py
 
-    space = None
-    if selection.space is not None:
-        shape = selection.shape
-        space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
+    # Also for a whole dataset: another thread may refresh it before the call, and it may have grown.
+    shape = selection.shape
+    space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
     move = lib.penstock_dataset_read if reading else lib.penstock_dataset_write
     done = new_report()
     wait_for(memory.view.stream, memory.view.device)
