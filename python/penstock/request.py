@@ -25,6 +25,8 @@ CALLER_WAITS: int = lib.PENSTOCK_CALLER_WAITS
 
 # Ctrl-C cannot interrupt a blocking call of the library, only the time between two such calls.
 _SLICE_NS = 100_000_000
+# How often steps of other requests are looked for while a request is waited for.
+_STEP_NS = 1_000_000
 # Seconds, about 30 years.
 _FOR_EVER = 1e9
 _NO_LOCK = nullcontext()
@@ -49,14 +51,19 @@ class _Native:
 
     # CPython clears slots in the order of their names. The handle, whose release waits for the
     # request, thus goes before the memory even if only the end of the interpreter frees both.
-    __slots__ = ("__weakref__", "handle", "keep", "owner", "step_lock")
+    __slots__ = ("__weakref__", "handle", "holds_stream", "keep", "owner", "step_lock")
 
     def __init__(
-        self, owner: Request[Any], keep: object, step_lock: AbstractContextManager[Any]
+        self,
+        owner: Request[Any],
+        keep: object,
+        step_lock: AbstractContextManager[Any],
+        holds_stream: bool,
     ) -> None:
         self.owner = ref(owner)
         self.keep = keep
         self.step_lock = step_lock
+        self.holds_stream = holds_stream and step_lock is not _NO_LOCK
         self.handle = ffi.gc(ffi.new("penstock_request **"), lib.penstock_request_release)
 
     def poll(self, timeout_ns: int) -> int:
@@ -71,6 +78,15 @@ class _Native:
             status = lib.penstock_request_watch(self.handle[0], 0)
         return lib.PENSTOCK_PENDING if status == lib.PENSTOCK_TURN else status
 
+    def poll_with_others(self, timeout_ns: int) -> int:
+        """As :meth:`poll`, after the steps that are due of requests that a stream waits for.
+
+        This request may come after that stream. Who would else take these steps may be this thread,
+        or one that waits for a lock that this thread holds.
+        """
+        is_step_left = step_stream_holders(self)
+        return self.poll(min(timeout_ns, _STEP_NS) if is_step_left else timeout_ns)
+
     def is_over(self) -> bool:
         """Whether the library does not use the memory, and will not start to."""
         if self.owner() is not None:
@@ -84,6 +100,32 @@ class _Native:
 
 _pending: set[_Native] = set()
 """All requests whose end Python has not seen."""
+_stream_holders: set[_Native] = set()
+"""Those of them that have steps, and for which a stream waits."""
+
+
+def _add(native: _Native) -> None:
+    _pending.add(native)
+    if native.holds_stream:
+        _stream_holders.add(native)
+
+
+def _discard(native: _Native) -> None:
+    _stream_holders.discard(native)
+    _pending.discard(native)
+
+
+def step_stream_holders(waiting: _Native | None = None) -> bool:
+    """Take the steps that are due of requests that a stream waits for, but for one request.
+
+    Returns whether any of these requests may have more steps.
+    """
+    is_step_left = False
+    for native in _stream_holders.copy():
+        if native is not waiting and native.handle[0] != NULL:
+            is_step_left |= native.poll(0) == lib.PENSTOCK_PENDING
+    return is_step_left
+
 
 _FIRST_SCAN_AT = 64
 _scan_at = _FIRST_SCAN_AT
@@ -95,7 +137,7 @@ def _discard_finished() -> None:
     if len(_pending) >= _scan_at:
         for native in _pending.copy():
             if native.is_over():
-                _pending.discard(native)
+                _discard(native)
         _scan_at = max(2 * len(_pending), _FIRST_SCAN_AT)
 
 
@@ -103,7 +145,7 @@ def finish_all() -> None:
     """Wait until no request of this module is pending."""
     for native in _pending.copy():
         if native.handle[0] != NULL:
-            while native.poll(_SLICE_NS) == lib.PENSTOCK_PENDING:
+            while native.poll_with_others(_SLICE_NS) == lib.PENSTOCK_PENDING:
                 pass
 
 
@@ -127,20 +169,21 @@ class Request(Generic[A]):
         keep: object,
         before_ns: int = 0,
         step_lock: AbstractContextManager[Any] = _NO_LOCK,
+        holds_stream: bool = False,
     ) -> None:
         self._array = array
         self._before_ns = before_ns
         self._reported = False
-        self._native = _Native(self, (array, keep), step_lock)
+        self._native = _Native(self, (array, keep), step_lock, holds_stream)
 
     def _submit(self, start: Callable[[CData], int]) -> None:
         """Start the request by a function that calls the native library with the place for it."""
         _discard_finished()
         native = self._native
-        _pending.add(native)
+        _add(native)
         status = start(native.handle)
         if native.handle[0] == NULL:
-            _pending.discard(native)
+            _discard(native)
         check(status)
 
     @property
@@ -150,7 +193,7 @@ class Request(Generic[A]):
 
     def done(self) -> bool:
         """Whether the request is finished: it succeeded, failed or was cancelled."""
-        if self._native.poll(0) == lib.PENSTOCK_PENDING:
+        if self._native.poll_with_others(0) == lib.PENSTOCK_PENDING:
             return False
         self._release()
         return True
@@ -166,7 +209,7 @@ class Request(Generic[A]):
         deadline = _deadline(timeout)
         while True:
             left = _SLICE_NS if deadline is None else max(deadline - perf_counter_ns(), 0)
-            status = self._native.poll(min(left, _SLICE_NS))
+            status = self._native.poll_with_others(min(left, _SLICE_NS))
             if status != lib.PENSTOCK_PENDING:
                 break
             if deadline is not None and perf_counter_ns() >= deadline:
@@ -220,7 +263,7 @@ class Request(Generic[A]):
 
         try:
             while not self.done():
-                await _readable(self._descriptor())
+                await _readable(self._descriptor(), _STEP_NS if _stream_holders else None)
         except CancelledError:
             self.cancel()
             raise
@@ -233,7 +276,7 @@ class Request(Generic[A]):
 
     def _release(self) -> None:
         """Drop the references that only a pending request needs."""
-        _pending.discard(self._native)
+        _discard(self._native)
         self._native.keep = None
 
     def __del__(self) -> None:
@@ -243,11 +286,11 @@ class Request(Generic[A]):
         # An interrupt here leaves the request, with its memory, in _pending.
         error = None
         if native.handle[0] != NULL:
-            while (status := native.poll(_SLICE_NS)) == lib.PENSTOCK_PENDING:
+            while (status := native.poll_with_others(_SLICE_NS)) == lib.PENSTOCK_PENDING:
                 pass
             if not self._reported and status not in _NOT_REPORTED:
                 error = failure(status)
-        _pending.discard(native)
+        _discard(native)
         if error is not None:
             warnings.warn(
                 f"a request that nobody waited for failed: {error}", ResourceWarning, stacklevel=2
@@ -286,9 +329,12 @@ class Finished(Request[A]):
         return self._account
 
 
-async def _readable(descriptor: int) -> None:
-    """Wait until a descriptor is readable. A duplicate of it lets several tasks wait."""
-    from asyncio import get_running_loop
+async def _readable(descriptor: int, timeout_ns: int | None) -> None:
+    """Wait until a descriptor is readable, or the time is over.
+
+    A duplicate of the descriptor lets several tasks wait.
+    """
+    from asyncio import get_running_loop, wait
 
     own = os.dup(descriptor)
     loop = get_running_loop()
@@ -301,7 +347,7 @@ async def _readable(descriptor: int) -> None:
     try:
         loop.add_reader(own, wake)
         try:
-            await ready
+            await wait([ready], timeout=None if timeout_ns is None else timeout_ns / 1e9)
         finally:
             loop.remove_reader(own)
     finally:
@@ -343,6 +389,7 @@ def submit_with(
     *,
     before_ns: int = 0,
     step_lock: AbstractContextManager[Any] = _NO_LOCK,
+    holds_stream: bool = False,
 ) -> Request[A]:
     """Start a request by a function that calls the native library.
 
@@ -352,7 +399,8 @@ def submit_with(
         keep: What must stay alive until then.
         before_ns: Nanoseconds that the call has taken so far. The report counts them as well.
         step_lock: The lock that submitter steps of the request need, as those that call HDF5 do.
+        holds_stream: Whether later work of a stream waits for the request.
     """
-    made = Request(array, keep, before_ns, step_lock)
+    made = Request(array, keep, before_ns, step_lock, holds_stream)
     made._submit(start)
     return made

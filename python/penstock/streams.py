@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from time import sleep
 from typing import Any
 
+from penstock import request
 from penstock._native import ffi, lib, pointer
 from penstock.errors import IncompatibleError, InvalidError, check
 
 _LEGACY = 1  # CU_STREAM_LEGACY, the same stream as the handle 0
+_POLL_SECONDS = 1e-3
 _END = 1 << 8 * ffi.sizeof("void *")
 """The first number that is no address. A cast to a pointer would change it."""
 
@@ -43,5 +46,15 @@ def normal(handle: int) -> int:
 
 def wait_for(stream: int | None, device: int) -> None:
     """Wait until the work queued on a stream is done; ``device`` is that of the memory in use."""
-    if stream is not None:
-        check(lib.penstock_stream_wait(max(device, 0), pointer(stream)))
+    if stream is None:
+        return
+    # The stream may wait for requests whose steps only this thread can take.
+    while request.step_stream_holders() and not _is_idle(stream, device):
+        sleep(_POLL_SECONDS)
+    check(lib.penstock_stream_wait(max(device, 0), pointer(stream)))
+
+
+def _is_idle(stream: int, device: int) -> bool:
+    is_idle = ffi.new("int *")
+    check(lib.penstock_stream_query(max(device, 0), pointer(stream), is_idle))
+    return bool(is_idle[0])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
@@ -154,6 +158,67 @@ def test_host_memory_that_hdf5_is_to_fill_is_filled_after_the_work_on_its_stream
         request.wait()
     assert (before == 0).all()
     assert (array == 1).all()
+
+
+SHAPE = (300, 200)
+
+
+@pytest.fixture
+def held(tmp_path, driver, nothing_is_small) -> Iterator[Any]:
+    """A stream that waits for a write of chunks, this write, and a dataset for other transfers."""
+    stream = driver.stream().value
+    array = ps.DeviceArray.from_numpy(np.ones(SHAPE))
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        chunked = {"chunks": (20, 20), "compression": "gzip"}
+        request = file.create("x", SHAPE, "f8", **chunked).write_async(array, stream=stream)
+        yield stream, request, file.create("y", SHAPE, "f8", **chunked)
+        request.wait()
+        assert (file["x"].h5py[()] == 1).all()
+
+
+def _waited(request: Any) -> None:
+    request.wait(30)
+
+
+def _polled(request: Any) -> None:
+    end = monotonic() + 30
+    while not request.done():
+        assert monotonic() < end
+
+
+def _awaited(request: Any) -> None:
+    async def wait() -> None:
+        await asyncio.wait_for(_outcome(request), 30)
+
+    asyncio.run(wait())
+
+
+async def _outcome(request: Any) -> Any:
+    return await request
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ended", [_waited, _polled, _awaited])
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_request_ends_whose_stream_waits_for_another_one(held, ended, writes):
+    stream, _, dataset = held
+    if writes:
+        array = ps.DeviceArray.from_numpy(np.full(SHAPE, 2.0))
+        ended(dataset.write_async(array, stream=stream))
+        assert (dataset.h5py[()] == 2).all()
+    else:
+        ended(dataset.read_async(device="cuda", stream=stream))
+
+
+@pytest.mark.gpu
+def test_a_wait_for_a_stream_ends_that_waits_for_a_request(held):
+    stream, request, _ = held
+    rescue = threading.Timer(30, request.wait)
+    rescue.start()
+    streams.wait_for(stream, 0)
+    assert rescue.is_alive()
+    rescue.cancel()
+    rescue.join()
 
 
 def _busy(torch: Any, a: Any, b: Any) -> Any:

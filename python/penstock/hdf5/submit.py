@@ -106,6 +106,7 @@ def submit(
             (view, dataset),
             before_ns=perf_counter_ns() - submit_options.began,
             step_lock=lock(),
+            holds_stream=bool(flags & request.STREAM_WAITS),
         )
 
 
