@@ -37,6 +37,9 @@ class ElementType(NamedTuple):
 
 def element_type(dtype: object) -> ElementType:
     """The element type that a NumPy or torch dtype, a type or a name stands for."""
+    if isinstance(dtype, np.dtype) and (dtype.metadata or dtype.kind == "V"):
+        # NumPy compares types without their metadata, so the cache would give those of another.
+        return _of_numpy(dtype)
     try:
         return _element_type(dtype)
     except TypeError:

@@ -120,3 +120,13 @@ def test_a_group_makes_datasets_below_itself(file):
     made = file["a"].create("b/y", data=NUMBERS)
     assert made.name == "/a/b/y"
     assert file["a"].create(None, data=NUMBERS).h5py.name is None
+
+
+@pytest.mark.parametrize("length", [3, 200_000])
+def test_an_array_of_a_plain_type_makes_no_enumeration_of_another_dataset(file, length):
+    colours = h5py.enum_dtype({"red": 1, "blue": 2}, "i1")
+    file.create("colours", data=np.ones(length, colours))
+    file["colours"].read(out=np.zeros(length, colours))
+    file.create("numbers", data=np.ones(length, "i4"))
+    read = file["numbers"].read(dtype=np.dtype("i1"))
+    assert h5py.check_enum_dtype(file.create("copy", data=read).dtype) is None
