@@ -6,6 +6,7 @@ import decimal
 from collections.abc import Iterator
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -221,3 +222,59 @@ def test_fields_that_a_dataset_lacks_are_kept_or_the_read_is_refused(file, lengt
         with pytest.raises(ps.InvalidError, match="fields that the dataset lacks"):
             made.read(out=out)
     assert (out["b"] == 7).all()
+
+
+NESTED = np.dtype([("x", "f8"), ("inner", TURNED), ("pair", "f8", (2,))])
+
+
+@pytest.mark.parametrize("field", ["x", "pair"])
+@pytest.mark.parametrize("selection", [np.s_[:], 3, [1, 5]], ids=["all", "one", "list"])
+def test_hdf5_converts_the_numbers_of_a_field(file, length, field, selection):
+    values = np.zeros(length, NESTED)
+    values[field] = 1e10
+    made = dataset(file, values)
+    read = made.read((field, selection), dtype="i4")
+    assert read.dtype == "i4"
+    assert (read == np.iinfo("i4").max).all()
+    out = np.zeros(np.shape(read), "i4")
+    made.read((field, selection), out=out)
+    assert np.array_equal(out, read)
+
+
+def test_hdf5_converts_the_numbers_of_arrays_in_elements(file, length):
+    made = file.create("x", (length,), np.dtype(("f8", (2,))))
+    made.h5py[...] = np.tile([300.0, -1.0], (length, 1))
+    assert np.array_equal(made.read(dtype="u1"), np.tile([255, 0], (length, 1)))
+
+
+def test_a_field_that_is_a_structure_fills_an_array(file, length):
+    values = np.zeros(length, NESTED)
+    values["inner"]["a"] = 7
+    made = dataset(file, values)
+    out = np.zeros(length, TURNED)
+    made.read("inner", out=out)
+    assert np.array_equal(out, values["inner"])
+    assert (made.read("inner", dtype=[("a", "f4")])["a"] == 7).all()
+
+
+def test_fields_of_a_complex_number_that_it_lacks_are_zero(file, length):
+    made = dataset(file, np.ones(length, "c8"))
+    assert np.array_equal(
+        made.read(dtype=[("i", "f4"), ("z", "f8")]), np.zeros(length, [("i", "f4"), ("z", "f8")])
+    )
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_fields_that_are_not_written_are_kept(tmp_path, length, blocking):
+    fields = [("a", "f4"), ("b", "f4")]
+    with h5py.File(tmp_path / "f.h5", "w") as made:
+        made.create_dataset("x", data=np.full(length, 7, fields), chunks=(16,))
+    values = np.full(length, 2, fields)
+    with ps.File(tmp_path / "f.h5", "r+") as file:
+        if blocking:
+            file["x"].write(values, "b")
+        else:
+            file["x"].write_async(values, "b").wait()
+    with h5py.File(tmp_path / "f.h5") as found:
+        assert (found["x"]["b"] == 2).all()
+        assert (found["x"]["a"] == 7).all()

@@ -85,7 +85,8 @@ def read(
     if out is not None:
         view, copy_back = arrays.destination(out, stream)
         dtype = view.dtype
-        if dtype.numpy is not None and _lacks_fields(dataset.dtype.base, dtype.numpy):
+        stored = selections.stored_type(dataset, selection).base
+        if dtype.numpy is not None and _lacks_fields(stored, dtype.numpy):
             raise InvalidError(
                 "the elements in memory have fields that the dataset lacks, and would lose them",
                 remedy="read only the fields that the dataset has",
@@ -120,17 +121,23 @@ def _value(dataset: Any, selection: Any, dtype: Any) -> Any:
     """Read the selected elements to host memory. HDF5 converts them where it can, else NumPy."""
     with lock():
         pending.wait_for_dataset(dataset, request.READ)
-        if dtype is None:
+        if dtype is None or dataset.shape is None:
             return dataset[selection]
         element = dtype if isinstance(dtype, ElementType) else element_type(dtype)
-        if element.numpy == dataset.dtype:
+        _, names = selections.split(selection)
+        stored = selections.stored_type(dataset, selection)
+        base, inner = stored.subdtype or (stored, ())
+        if element.numpy == base:
             return dataset[selection]
         wanted = numpy_dtype(element)
-        if wanted.names:  # NumPy would match fields by their order, not by their names
-            return dataset.astype(wanted)[selection]
-        numbers = wanted.kind in "biufc" and dataset.dtype.kind in "biufc"
-        if numbers and not memory_types.needs_numpy(dataset.dtype, wanted):
-            return dataset.astype(wanted)[selection]
+        numbers = wanted.kind in "biufc" and base.kind in "biufc"
+        # NumPy would match fields by their order, not by their names, and numbers that do not fit
+        # would become others than by HDF5.
+        if wanted.names or (numbers and not memory_types.needs_numpy(base, wanted)):
+            converted = np.dtype((wanted, inner))
+            if len(names) == 1:
+                converted = np.dtype([(names[0], converted)])
+            return dataset.astype(converted)[selection]
         return np.asarray(dataset[selection]).astype(wanted)[()]
 
 
@@ -164,10 +171,27 @@ def write(
         needs_numpy = memory_types.needs_numpy(np.asarray(value).dtype, stored)
         if needs_numpy or view.dtype.is_extended:
             value = np.asarray(value).astype(stored)
+    value = _only_fields(value, selections.split(selection)[1])
     with lock():
         pending.wait_for_dataset(dataset, request.WRITE)
         dataset[selection] = value
     return _finished(array, np.asarray(value).nbytes, device, start, reason)
+
+
+def _only_fields(value: Any, names: tuple[str, ...]) -> Any:
+    """Return a structure of no other fields than those that are written.
+
+    HDF5 (2.0.0) otherwise takes a chunk that is written from elements of the file's size for
+    written whole, and loses its other fields.
+    """
+    if not names or not isinstance(value, (np.ndarray, np.void)) or value.dtype.names is None:
+        return value
+    written = [name for name in value.dtype.names if name in names]
+    if not written or len(written) == len(value.dtype.names):
+        return value
+    from numpy.lib.recfunctions import repack_fields
+
+    return repack_fields(np.asarray(value)[written])
 
 
 def _finished(array: Any, nbytes: int, device: int, start: int, reason: str) -> Finished[Any]:

@@ -175,8 +175,11 @@ def _start(
     if target is None:
         shape = selection.shape + inner
         if new_on_host:
-            # A structure may have gaps between its fields, which no transfer fills.
-            make = np.zeros if base.kind == "V" else np.empty
+            # A structure may have gaps, and fields that the dataset lacks, which no transfer fills.
+            is_structure = base.kind == "V" or (
+                wanted.numpy is not None and wanted.numpy.kind == "V"
+            )
+            make = np.zeros if is_structure else np.empty
             target = make(shape, base if wanted.numpy == base else numpy_dtype(wanted))
         else:
             target = allocate(shape, wanted, device, stream)

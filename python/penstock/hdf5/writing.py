@@ -98,6 +98,8 @@ def _start(
     kind = memory_types.memory_type(view.dtype, base)
     if kind is not None and names:
         if dtype is not None and dtype.names is not None:
+            if set(dtype.names) - set(names):
+                return left_to_h5py("the array has more fields than are written")
             kind, inner = memory_types.fields_type(dtype, names), ()
         elif len(names) == 1 and dtype == base and not inner:
             kind = memory_types.field_type(kind, names[0])
