@@ -244,7 +244,12 @@ def test_hdf5_converts_the_numbers_of_a_field(file, length, field, selection):
 def test_hdf5_converts_the_numbers_of_arrays_in_elements(file, length):
     made = file.create("x", (length,), np.dtype(("f8", (2,))))
     made.h5py[...] = np.tile([300.0, -1.0], (length, 1))
-    assert np.array_equal(made.read(dtype="u1"), np.tile([255, 0], (length, 1)))
+    expected = np.tile([255, 0], (length, 1))
+    assert np.array_equal(made.read(dtype="u1"), expected)
+    assert np.array_equal(made.read(dtype=np.dtype(("u1", (2,)))), expected)
+    assert np.array_equal(made.read(dtype=made.dtype), made.h5py[()])
+    with pytest.raises(ps.InvalidError, match="cannot become"):
+        made.read(dtype=np.dtype(("u1", (3,))))
 
 
 def test_a_field_that_is_a_structure_fills_an_array(file, length):
@@ -278,3 +283,19 @@ def test_fields_that_are_not_written_are_kept(tmp_path, length, blocking):
     with h5py.File(tmp_path / "f.h5") as found:
         assert (found["x"]["b"] == 2).all()
         assert (found["x"]["a"] == 7).all()
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_what_lies_between_the_fields_of_an_out_is_kept(file, length, step):
+    made = dataset(file, np.full(length, 5, [("a", "i4")]))
+    whole = np.full(length * step, 7, STORED)
+    made.read(out=whole[["a"]][::step])
+    assert (whole["a"][::step] == 5).all()
+    assert (whole["b"] == 7).all()
+    part = whole[["a"]][::step]
+    if step == 1:
+        made.read_async(out=part).wait()
+    else:
+        with pytest.raises(ps.IncompatibleError, match="not C-contiguous"):
+            made.read_async(out=part)
+    assert (whole["b"] == 7).all()

@@ -85,12 +85,7 @@ def read(
     if out is not None:
         view, copy_back = arrays.destination(out, stream)
         dtype = view.dtype
-        stored = selections.stored_type(dataset, selection).base
-        if dtype.numpy is not None and _lacks_fields(stored, dtype.numpy):
-            raise InvalidError(
-                "the elements in memory have fields that the dataset lacks, and would lose them",
-                remedy="read only the fields that the dataset has",
-            )
+        refuse_more_fields(selections.stored_type(dataset, selection).base, dtype)
     host = np.asarray(_value(dataset, selection, dtype))
     if host.dtype.hasobject:
         raise IncompatibleError(
@@ -107,6 +102,15 @@ def read(
     staging.from_host(view, host)
     transfer.complete(view, copy_back)
     return _finished(out, view.nbytes, view.device, start, reason)
+
+
+def refuse_more_fields(stored: np.dtype[Any], wanted: ElementType) -> None:
+    """Raise an error if elements that come through a temporary have fields that are not stored."""
+    if wanted.numpy is not None and _lacks_fields(stored, wanted.numpy):
+        raise InvalidError(
+            "the elements in memory have fields that the dataset lacks, and would lose them",
+            remedy="read only the fields that the dataset has",
+        )
 
 
 def _lacks_fields(stored: np.dtype[Any], wanted: np.dtype[Any]) -> bool:

@@ -143,6 +143,8 @@ def _start(
         return left_to_h5py(f"elements of type {stored} are stored elsewhere in the file")
     selection = selections.select(dataset, indices)
     base, inner = stored.subdtype or (stored, ())
+    if dtype is not None:
+        dtype = _of_elements(dtype, inner)
 
     if out is not None:
         wanted = given.dtype
@@ -185,6 +187,8 @@ def _start(
             target = allocate(shape, wanted, device, stream)
     view = arrays.view(target, stream) if out is None else given
     view, copy_back = _destination(view, target, stream, selection, len(inner), blocking)
+    if copy_back is not None:
+        by_h5py.refuse_more_fields(base, wanted)
     if view.shape != selection.shape + inner:
         raise InvalidError(
             f"out has shape {view.shape}, and the selection has shape {selection.shape + inner}"
@@ -201,6 +205,16 @@ def _start(
     return _Reading(made, view, copy_back, single=not selection.shape)
 
 
+def _of_elements(dtype: Any, inner: tuple[int, ...]) -> Any:
+    """Return the type of the numbers, if a type of elements that are arrays is given."""
+    if not isinstance(dtype, np.dtype) or dtype.subdtype is None:
+        return dtype
+    base, shape = dtype.subdtype
+    if shape != inner:
+        raise InvalidError(f"elements of shape {inner} cannot become elements of shape {shape}")
+    return base
+
+
 def _destination(
     view: arrays.View,
     array: Any,
@@ -213,7 +227,8 @@ def _destination(
 
     The second value is that of :func:`arrays.destination`.
     """
-    if view.contiguous or (selection.regular and view.is_dense(inner)):
+    has_gaps = view.dtype.numpy is not None and memory_types.has_gaps(view.dtype.numpy)
+    if view.contiguous or (selection.regular and view.is_dense(inner) and not has_gaps):
         return view, None
     if blocking:
         return arrays.destination(array, stream)
