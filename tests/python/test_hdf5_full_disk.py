@@ -192,3 +192,24 @@ def test_a_chunk_that_cannot_be_written_again_keeps_its_bytes_and_its_storage(
         read = file["x"].read().reshape(4, side)
     for number, values in enumerate((new, *others, old)):
         np.testing.assert_array_equal(read[number], values)
+
+
+@pytest.mark.parametrize("layout", [{}, {"compression": "gzip"}, {"maxshape": (None,)}], ids=str)
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_an_only_chunk_is_kept_or_its_loss_is_told_when_there_is_room_again(disk, libver, layout):
+    values = np.random.default_rng(1).integers(0, 256, 2 * LEFT, "u1")
+    with ps.File(disk / "f.h5", "w", libver=libver) as file:
+        dataset = file.create("x", values.shape, "u1", chunks=values.shape, **layout)
+        with pytest.raises(ps.NoSpaceError):
+            dataset.write(values)
+        (disk / "filler").unlink()
+        try:
+            dataset.write(values)
+            is_told = False
+        except ps.IOFailure:
+            is_told = True
+    with ps.File(disk / "f.h5", "r+") as file:
+        dataset = file["x"]
+        if is_told:
+            dataset.write(values)
+        assert np.array_equal(dataset.read(), values)

@@ -5,7 +5,7 @@ use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 
 use penstock_array::execute::{ChunkSink, ChunkStep, EncodedChunk};
-use penstock_engine::error::Result;
+use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, H5P_DEFAULT, HADDR_UNDEF, herr_t};
 
 use super::written::WrittenDataset;
@@ -94,7 +94,53 @@ impl WrittenDataset {
             self.put_back(session, first, bytes.len() as u64);
             return Err(error);
         }
-        Ok(())
+        match self.is_lost(session, first) {
+            false => Ok(()),
+            true => Err(self.named(
+                Error::new(
+                    Kind::Io,
+                    format!(
+                        "HDF5 wrote the chunk at {first:?} but did not record it in the file, as \
+                         happens after a write that failed: the data are lost"
+                    ),
+                )
+                .remedy("close the dataset wherever it is open, open it again, and write it again"),
+            )),
+        }
+    }
+
+    /// Returns whether HDF5 has written a dataset's only chunk to storage that the index lacks.
+    ///
+    /// HDF5 (2.0.0) caches the address of a chunk before it writes it. If that fails, the next write
+    /// goes there and succeeds, but the index of a single chunk never gets the address. No lookup
+    /// evicts it, because there is no other chunk.
+    fn is_lost(&self, session: &Session<'_>, first: &[u64]) -> bool {
+        let is_only = self
+            .shape
+            .iter()
+            .zip(&self.chunk)
+            .all(|(size, side)| size <= side);
+        is_only
+            && self
+                .stored_at(session, first)
+                .is_some_and(|(_, address, _)| address == HADDR_UNDEF)
+    }
+
+    /// Returns the filter mask, the address and the size of a chunk by the index.
+    fn stored_at(&self, session: &Session<'_>, first: &[u64]) -> Option<(u32, u64, u64)> {
+        let (mut mask, mut address, mut size) = (0, HADDR_UNDEF, 0);
+        // SAFETY: there are as many offsets as dimensions, and places of their types for the
+        // results.
+        let status = unsafe {
+            (session.hdf5.H5Dget_chunk_info_by_coord)(
+                self.dataset,
+                first.as_ptr(),
+                &mut mask,
+                &mut address,
+                &mut size,
+            )
+        };
+        (status >= 0).then_some((mask, address, size))
     }
 
     /// Returns the status of `H5Dwrite_chunk`.
@@ -121,24 +167,14 @@ impl WrittenDataset {
     /// are written once more, to storage that the index then has. If that is impossible, HDF5's
     /// cached lookup is evicted.
     fn put_back(&self, session: &Session<'_>, first: &[u64], length: u64) {
-        let (mut mask, mut address, mut size) = (0, HADDR_UNDEF, 0);
-        // SAFETY: there are as many offsets as dimensions, and places of their types for the
-        // results.
-        let status = unsafe {
-            (session.hdf5.H5Dget_chunk_info_by_coord)(
-                self.dataset,
-                first.as_ptr(),
-                &mut mask,
-                &mut address,
-                &mut size,
-            )
-        };
-        let is_freed = self.has_filters
-            && status >= 0
-            && address != HADDR_UNDEF
-            && size != length
-            && self.stored_size(session, first) == Some(length);
-        if is_freed
+        let stored = self.stored_at(session, first);
+        let freed = stored.filter(|(_, address, size)| {
+            self.has_filters
+                && *address != HADDR_UNDEF
+                && *size != length
+                && self.stored_size(session, first) == Some(length)
+        });
+        if let Some((mask, address, size)) = freed
             && !self.may_be_told_wrongly(session)
             && let Some(bytes) = self.bytes_at(session, address, size)
         {
