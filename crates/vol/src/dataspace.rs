@@ -47,16 +47,24 @@ impl Drop for OwnedSpace {
 pub(crate) unsafe fn shifted_to_first(library: CallingLibrary, space: hid_t) -> Option<OwnedSpace> {
     // SAFETY: the caller guarantees this.
     let (low, _) = unsafe { bounds(library, space)? };
-    let offset: Option<Vec<i64>> = low.iter().map(|at| i64::try_from(*at).ok()).collect();
-    let offset = offset.filter(|offset| offset.iter().any(|at| *at != 0))?;
-    // SAFETY: HDF5 checks the identifier, and `offset` has a number for each dimension.
+    if low.iter().all(|at| *at == 0) {
+        return None;
+    }
+    // SAFETY: HDF5 checks the identifier, and each list has a number for each dimension.
     unsafe {
         let id = (library.hdf5.H5Scopy)(space);
         if id < 0 {
             return None;
         }
         let space = OwnedSpace { library, id };
-        ((library.calls.H5Sselect_adjust)(id, offset.as_ptr()) >= 0).then_some(space)
+        // H5Sselect_adjust does not take the offset of H5Soffset_simple into account.
+        let no_offset = vec![0i64; low.len()];
+        if (library.hdf5.H5Soffset_simple)(id, no_offset.as_ptr()) < 0 {
+            return None;
+        }
+        let (low, _) = bounds(library, id)?;
+        let low: Option<Vec<i64>> = low.iter().map(|at| i64::try_from(*at).ok()).collect();
+        ((library.calls.H5Sselect_adjust)(id, low?.as_ptr()) >= 0).then_some(space)
     }
 }
 
