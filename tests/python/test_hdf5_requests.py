@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from time import perf_counter
+from time import perf_counter, sleep
 
 import h5py
 import numpy as np
@@ -41,6 +41,21 @@ def to_host(array):
 
 def on(device, array):
     return ps.DeviceArray.from_numpy(array) if device == "cuda" else array
+
+
+def wait_by_polling(request):
+    end = perf_counter() + 30
+    while not request.done():
+        assert perf_counter() < end
+        sleep(0.001)
+    request.wait()
+
+
+def wait_in_asyncio(request):
+    async def wait():
+        await request
+
+    asyncio.run(wait())
 
 
 def test_a_read_goes_on_while_the_program_does(file, device):
@@ -243,6 +258,40 @@ def test_other_threads_use_h5py_while_a_read_moves_its_bytes(tmp_path, monkeypat
         assert ps.read(file["x"], np.s_[1:]).all()
     assert free
     assert all(free)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ends", [ps.Request.wait, wait_by_polling, wait_in_asyncio])
+def test_of_writes_in_the_order_of_a_stream_the_last_can_be_waited_for_first(file, driver, ends):
+    stream = driver.stream().value
+    numbers = on("cuda", NUMBERS)
+    first = ps.write_async(file["x"].h5py, numbers, stream=stream)
+    last = ps.write_async(file["y"].h5py, numbers, stream=stream)
+    ends(last)
+    first.wait()
+    assert (file["y"].h5py[()] == NUMBERS).all()
+
+
+@pytest.mark.gpu
+def test_host_memory_is_filled_after_a_write_that_its_stream_waits_for(file, driver):
+    stream = driver.stream().value
+    made = ps.write_async(file["x"].h5py, on("cuda", NUMBERS + 1), stream=stream)
+    found = ps.read(file["y"].h5py, out=np.empty_like(NUMBERS), stream=stream)
+    assert (found == NUMBERS).all()
+    made.wait()
+
+
+@pytest.mark.gpu
+def test_a_file_closes_after_writes_that_its_own_come_after(file, driver, tmp_path):
+    stream = driver.stream().value
+    first = ps.write_async(file["x"].h5py, on("cuda", NUMBERS + 1), stream=stream)
+    with ps.File(tmp_path / "other.h5", "w") as other:
+        dataset = other.h5py.create_dataset("x", NUMBERS.shape, "i4", chunks=(50, 100))
+        last = ps.write_async(dataset, on("cuda", NUMBERS), stream=stream)
+    last.wait()
+    first.wait()
+    with h5py.File(tmp_path / "other.h5") as other:
+        assert (other["x"][()] == NUMBERS).all()
 
 
 def test_a_dataset_that_grows_while_a_read_begins_overwrites_nothing(tmp_path, monkeypatch):

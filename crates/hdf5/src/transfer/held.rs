@@ -4,12 +4,13 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::request::{Request, Waited};
 use penstock_sys::hdf5::Hdf5;
 
-use super::conflicts::{Effort, Left, Pending};
+use super::conflicts::{Effort, Left, Pending, oldest};
 use super::inside::inside;
 
 /// A submitter step in progress on this thread, and the one within which it runs: HDF5, called in a
@@ -79,15 +80,27 @@ impl Held {
 
     /// Waits as [`finish`](Self::finish) does, but with a time limit and without reporting the
     /// outcome. Returns whether the request has ended, or cannot be waited for by this thread.
+    ///
+    /// The request may come after a stream that waits for others, whose steps this thread may have
+    /// to run as well.
     pub fn wait_at_most(&self, left: Left<'_>) -> bool {
+        const SLICE: Duration = Duration::from_millis(10);
         while !self.is_in_step() {
-            match self.request.watch(left()) {
+            let left = left().filter(|left| *left <= SLICE);
+            match self.request.watch(Some(left.unwrap_or(SLICE))) {
                 Waited::Finished(_) => return true,
                 Waited::Step => self.step(),
-                Waited::Pending => return false,
+                Waited::Pending if left.is_some() => return false,
+                Waited::Pending => self.poll_others(),
             }
         }
         true
+    }
+
+    fn poll_others(&self) {
+        for operation in oldest(self.hdf5, usize::MAX) {
+            operation.go_on(&|| Some(Duration::ZERO), Effort::Bytes);
+        }
     }
 
     fn is_in_step(&self) -> bool {
