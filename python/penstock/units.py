@@ -1,4 +1,4 @@
-"""Byte counts and rates as people write and read them."""
+"""Parses and formats byte counts and rates."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def parse_size(text: str | int) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(text).strip())
     factor = _FACTORS.get(match[2]) if match else None
     if match is None or factor is None:
-        raise typer.BadParameter(f"{text!r} is not a size: write for example 256MiB")
+        raise typer.BadParameter(f"{text!r} is not a size: write, for example, 256MiB")
     if "." not in match[1]:
         return int(match[1]) * factor
     return int(float(match[1]) * factor)
 
 
 def size_in_words(count: int) -> str:
-    """Give "64 MiB" where that is exact, else "1000 bytes"."""
+    """Return "64 MiB" if that is exact, else "1000 bytes"."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= factor and count % factor == 0:
             return f"{count // factor} {unit}"
@@ -39,7 +39,7 @@ def size_in_words(count: int) -> str:
 
 
 def size(count: float) -> str:
-    """Give "1.5 GiB", with the binary prefixes that memory and files are counted by."""
+    """Return "1.5 GiB", with the binary prefixes customary for memory and files."""
     if count < 1024:
         return f"{count:.0f} B"
     for unit in ("KiB", "MiB", "GiB"):
@@ -54,6 +54,6 @@ def gigabytes_per_second(count: float, seconds: float) -> float:
 
 
 def rate(count: float, seconds: float) -> str:
-    """Give "12.3 GB/s", with the decimal prefixes that links and disks are sold by."""
+    """Return "12.3 GB/s", with the decimal prefixes customary for links and disks."""
     figure = gigabytes_per_second(count, seconds)
     return f"{figure:.3g} GB/s" if figure < 100 else f"{figure:.0f} GB/s"

@@ -104,7 +104,7 @@ def test_files_of_a_program_that_the_process_became_are_apart(report):
 def test_a_line_that_was_cut_short_is_told(report):
     told, _ = report({11: [opened(1, "a.h5"), closed(1, "a.h5"), '{"event":"ope']})
     assert told["processes"][0]["damaged"] == 1
-    assert any("11" in note and "damaged" in note for note in told["notes"])
+    assert any("11" in note and "malformed" in note for note in told["notes"])
 
 
 @pytest.mark.host

@@ -1,4 +1,4 @@
-"""The `penstock` command: one module a subcommand, gathered here."""
+"""The `penstock` command. Each subcommand has a module of its own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from penstock.cli import bench, demo, install, read, report, run, tune, verify
 
 class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
-        """Turn what Penstock raises into one message and exit status 1.
+        """Turn an error of Penstock into one message and exit status 1.
 
-        Here and not around the whole program: the layer between takes an EOFError, which an
-        EndOfFileError is, for the end of the user's typing.
+        This must happen inside click's `main`, which takes an EOFError, and so an EndOfFileError,
+        for the end of the user's input.
         """
         try:
             return super().invoke(ctx)

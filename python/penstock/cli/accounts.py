@@ -1,4 +1,4 @@
-"""The files of JSON lines in which the HDF5 driver of each process reports its transfers."""
+"""Reads the files of JSON lines in which the HDF5 driver of each process reports its transfers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER_VARIABLE = "PENSTOCK_REPORT_DIR"
-"""Names the folder in which each process writes one file."""
+"""The environment variable with the folder in which each process writes one file."""
 
 _HOST = ("metadata", "host_buffered", "host_direct")
 _MODES = {
@@ -30,18 +30,18 @@ class Process:
 
     pid: int
     closed: list[dict[str, Any]] = field(default_factory=list)
-    """The account of each file, as the process gave it when it closed the file."""
+    """The account of each file, written when the process closed the file."""
     lost: list[dict[str, Any]] = field(default_factory=list)
     """Files that were never closed: the process ended before it wrote their accounts."""
     inherited: list[dict[str, Any]] = field(default_factory=list)
-    """Accounts of files that a parent had opened before it forked: they begin with what the parent
-    had counted by then, so nobody can tell what this process added."""
+    """Accounts of files that a parent had opened before it forked. They include what the parent had
+    counted by then, so the part of this process is unknown."""
     damaged: int = 0
     """Malformed lines, such as the last line of a process that was killed."""
 
     @property
     def mode(self) -> str:
-        """Legate's name of the path that most bytes of GPU memory took."""
+        """Legate's name for the path that carried the most bytes of GPU memory."""
         carried: Counter[str] = Counter()
         for _, operation, path, counts in flows(self.closed):
             if operation != "copy" and path not in _HOST:
@@ -51,7 +51,7 @@ class Process:
 
 @dataclass
 class Flow:
-    """The bytes between one file and memory on one path, of all processes and openings."""
+    """The bytes that all processes moved between one file and memory by one path."""
 
     file: str
     operation: str
@@ -62,7 +62,7 @@ class Flow:
 
 
 def read(folder: Path) -> list[Process]:
-    """The accounts of all processes, in the order of their numbers."""
+    """Return the accounts of all processes, ordered by process id."""
     files = sorted(folder.glob("*.jsonl"), key=lambda file: (len(file.stem), file.stem))
     return [_process(file) for file in files]
 
@@ -91,7 +91,7 @@ def _process(file: Path) -> Process:
 def flows(
     closed: Iterable[dict[str, Any]],
 ) -> Iterator[tuple[str, str, str, dict[str, int]]]:
-    """The counts of each account: file, operation, path, and calls, bytes and nanoseconds."""
+    """Yield file, operation, path, and counts (calls, bytes, ns) from each account."""
     for account in closed:
         for operation in ("read", "write"):
             for path, counts in account.get(operation, {}).items():
@@ -101,7 +101,7 @@ def flows(
 
 
 def total(processes: Iterable[Process]) -> list[Flow]:
-    """The sums by file, operation and path, in the order in which they first appear."""
+    """Return the sums by file, operation and path, ordered by file."""
     sums: dict[tuple[str, str, str], Flow] = {}
     for process in processes:
         for name, operation, path, counts in flows(process.closed):
@@ -113,18 +113,18 @@ def total(processes: Iterable[Process]) -> list[Flow]:
 
 
 def notes(processes: Iterable[Process]) -> list[str]:
-    """What the reader should know beyond the counts, each once."""
+    """Return what the reader should know besides the counts, without duplicates."""
     found: dict[str, None] = {}
     for process in processes:
         for account in process.closed:
             found.update((f"{account['path']}: {note}", None) for note in account.get("notes", ()))
         for event in process.lost:
-            told = f"{event['path']}: opened by process {process.pid} and not closed, so what went"
-            found[f"{told} to and from it is not counted"] = None
+            told = f"{event['path']}: opened by process {process.pid} and not closed, so its"
+            found[f"{told} transfers are not counted"] = None
         for account in process.inherited:
-            told = f"{account['path']}: closed by process {process.pid}, which got it by fork"
+            told = f"{account['path']}: closed by process {process.pid}, which inherited it by fork"
             found[f"{told}; its part is not counted"] = None
         if process.damaged:
-            told = f"process {process.pid}: {process.damaged} line(s) of its account are damaged"
+            told = f"process {process.pid}: {process.damaged} malformed line(s) in its account"
             found[told] = None
     return list(found)

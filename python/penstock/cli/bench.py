@@ -1,4 +1,4 @@
-"""`penstock bench`: one subcommand a benchmark, loaded when it is asked for."""
+"""`penstock bench`: one subcommand for each benchmark, loaded on demand."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typer.main import get_command
 
 from penstock.bench.commands import NAMES
 
-# What typer raises for arguments that it cannot take. It has no public name of its own.
+# The class of typer's errors about arguments, which has no public name.
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
 
 class _Spaced(TyperCommand):
-    """Takes lists with spaces, ``--sizes 1 2 3``, as programs based on argparse do."""
+    """Accepts lists with spaces, ``--sizes 1 2 3``, as programs based on argparse do."""
 
     lists = ("--sizes", "--dtypes", "--peers")
 
@@ -55,7 +55,7 @@ class _Benchmarks(TyperGroup):
 
 app = typer.Typer(
     cls=_Benchmarks,
-    help="Measure I/O: Penstock, and the peers that are installed, in one run.",
+    help="Measure the I/O of Penstock and of installed peers in one run.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -63,4 +63,4 @@ app = typer.Typer(
 
 @app.callback()
 def bench() -> None:
-    """Measure I/O: Penstock, and the peers that are installed, in one run."""
+    """Measure the I/O of Penstock and of installed peers in one run."""

@@ -1,4 +1,4 @@
-"""The HDF5 connector's log, which has a line for each call."""
+"""Reads the HDF5 connector's log, which has one line for each call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-# Seconds since 1970, name, manner, and bytes and reason where there are any.
+# Seconds since 1970, name, manner, and optionally bytes and a reason.
 _LINE = re.compile(r"\d+\.\d+ (\S+) (async|deferred|sync)(?: (\d+) bytes)?(?:: (.*))?")
 
 
@@ -17,7 +17,7 @@ class Calls:
 
     name: str
     manner: str
-    """When the calls were carried out: async, in the background; deferred, by a wait, or by a flush
+    """When the calls were executed: async, in the background; deferred, by a wait, or by a flush
     or close of the file; sync, before the call returned."""
     why: str
     count: int = 0
@@ -41,7 +41,7 @@ def read(log: Path, start: int = 0) -> list[Calls]:
 def total(lines: Iterable[str]) -> list[Calls]:
     """Sum up lines by name, manner and reason, ordered by name.
 
-    Malformed lines are left out, such as the last line of a process that was killed.
+    Malformed lines, such as the last line of a process that was killed, are skipped.
     """
     sums: dict[tuple[str, str, str], Calls] = {}
     for line in lines:

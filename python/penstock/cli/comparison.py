@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     import h5py
 
 SLAB = 256 << 20
-"""Datasets of more bytes than this are compared slab by slab."""
+"""The bytes above which a dataset is compared slab by slab."""
 
 _QUICK = 0.02
 """Seconds below which a single timing of a read is mostly noise."""
 
 REFUSALS = (OSError, TypeError, ValueError, RuntimeError, KeyError, NotImplementedError)
-"""What h5py raises for a dataset that it cannot read: a filter or a type that it lacks."""
+"""What h5py raises for a dataset that it cannot read, as for lack of a filter or a type."""
 
 
 @dataclass
 class Outcome:
-    """The result of reading one dataset by both."""
+    """The result of reading one dataset by both libraries."""
 
     dataset: str
     layout: str
@@ -39,7 +39,7 @@ class Outcome:
     shape: list[int] | None
     bytes: int
     verdict: str
-    """same, different, both refuse, only Penstock reads it."""
+    """same, different, both refuse, or only Penstock reads it."""
     detail: str = ""
     route: str = ""
     decoder: str = ""
@@ -58,7 +58,7 @@ def datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
     import h5py
 
     seen = set()
-    # A linked file that is opened a second time would seem to be another one.
+    # A linked file that is closed and opened again would get another file number.
     kept_open: dict[Any, Any] = {}
     groups = [("", file)]
     while groups:
@@ -97,14 +97,14 @@ def layout(dataset: h5py.Dataset) -> str:
 
 
 def filters(dataset: h5py.Dataset) -> list[str]:
-    """Return the filters' own names, in the order in which a write applies them."""
+    """Return the names of the filters, in the order in which a write applies them."""
     properties = dataset.id.get_create_plist()
     found = [properties.get_filter(i) for i in range(properties.get_nfilters())]
     return [name.decode(errors="replace") or str(number) for number, _, _, name in found]
 
 
 def compare(name: str, dataset: h5py.Dataset, device: str) -> Outcome:
-    """Read a dataset by both, in slabs where it is large, and compare bit for bit."""
+    """Read a dataset by both libraries, in slabs if it is large, and compare bit for bit."""
     outcome = Outcome(name, layout(dataset), filters(dataset), "", None, 0, "same")
     try:
         outcome.dtype = str(dataset.dtype)
@@ -112,7 +112,7 @@ def compare(name: str, dataset: h5py.Dataset, device: str) -> Outcome:
         outcome.bytes = dataset.nbytes
         parts = list(_parts(dataset))
     except REFUSALS:
-        parts = [()]  # NumPy lacks the type, and reading fails in the same way
+        parts = [()]  # NumPy lacks the type, so reading fails in the same way
     for part in parts:
         if outcome.verdict == "same":
             _compare_part(outcome, dataset, part, device)
@@ -156,14 +156,14 @@ def _read(dataset: h5py.Dataset, part: Any, device: str) -> Any:
         return ps.read(dataset, part)
     base, inner = dataset.dtype.subdtype or (dataset.dtype, ())
     shape = tuple(index.stop - index.start for index in part) or dataset.shape
-    # A DeviceArray holds elements of any type, which torch's and CuPy's arrays do not.
+    # A DeviceArray can hold elements of any type, unlike arrays of torch and CuPy.
     ordinal = int(device.partition(":")[2] or 0)
     out = ps.DeviceArray(shape + inner, base.newbyteorder("="), ordinal)
     return ps.read(dataset, part, out=out)
 
 
 def _attempt(read: Callable[[], Any]) -> tuple[Any, Exception | None, float]:
-    """Return what a read returns or raises, and its seconds; the best of three for a quick read."""
+    """Return what a read returns or raises, and its seconds: the best of three if it is quick."""
     found: Any = None
     refusal: Exception | None = None
     best = math.inf
@@ -197,7 +197,7 @@ def difference(ours: Any, theirs: Any) -> str:
 
 def _differing(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which elements differ in a bit: NaN may equal itself, and 0.0 differs from -0.0."""
-    if a.dtype.names is not None:  # field by field, because gaps between them do not count
+    if a.dtype.names is not None:  # field by field, because gaps between fields do not count
         different = np.zeros(a.shape, bool)
         for name in a.dtype.names:
             inner = tuple(range(a.ndim, a[name].ndim))
@@ -223,5 +223,5 @@ def _same_object(x: Any, y: Any) -> bool:
     if isinstance(x, (np.ndarray, np.generic)):
         return not difference(x, y)
     if isinstance(x, (h5py.Reference, h5py.RegionReference)):
-        return bool(x) == bool(y)  # h5py has no comparison of what they point to
+        return bool(x) == bool(y)  # h5py cannot compare what they point to
     return bool(x == y)

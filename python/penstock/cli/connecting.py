@@ -16,8 +16,8 @@ VARIABLE = "HDF5_VOL_CONNECTOR"
 def variable(options: Mapping[str, str], inherited: Mapping[str, str]) -> str:
     """Return the value of the variable.
 
-    Settings of this connector in the inherited value are kept unless an option replaces them. Any
-    other connector in it is put below this one.
+    Settings of this connector in the inherited value are kept unless an option replaces them. If
+    the inherited value selects another connector, that one goes below this one.
     """
     below, settings = _parts(inherited)
     said = configuration(settings | dict(options))
@@ -33,7 +33,7 @@ def variable(options: Mapping[str, str], inherited: Mapping[str, str]) -> str:
 
 
 def log_of(options: Mapping[str, str], inherited: Mapping[str, str]) -> str | None:
-    """Return the path to which the connector will write its log."""
+    """Return the path of the log that the connector will write."""
     return options.get("log") or _parts(inherited)[1].get("log")
 
 
@@ -41,7 +41,7 @@ def _parts(inherited: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
     """Return the connector below, and the settings that the environment has for this one."""
     below = {"under_vol": "0", "under_info": "{}"}
     settings: dict[str, str] = {}
-    # HDF5 reads a name, and takes the rest of the line as its text.
+    # HDF5 reads a name, and takes the rest of the line as the connector's configuration.
     name, text = (*inherited.get(VARIABLE, "").split(None, 1), "", "")[:2]
     text = text.partition("\n")[0].strip()
     if name == NAME:

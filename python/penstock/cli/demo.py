@@ -1,4 +1,4 @@
-"""`penstock demo`: read many kinds of data, check every byte, and compare with h5py's rate."""
+"""`penstock demo`: read several kinds of data, check every byte, and compare with h5py's rate."""
 
 from __future__ import annotations
 
@@ -26,20 +26,18 @@ ROUNDS = 5
 def demo(
     total: Annotated[
         int,
-        typer.Option(
-            "--size", parser=parse_size, metavar="SIZE", help="Bytes of all files together."
-        ),
+        typer.Option("--size", parser=parse_size, metavar="SIZE", help="Total bytes of the files."),
     ] = parse_size("256MiB"),
     folder: Annotated[
         Path | None,
-        typer.Option("--dir", help="Where the files are made; a temporary folder by default."),
+        typer.Option("--dir", help="Folder for the temporary files; the system's by default."),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="cuda, cuda:N or cpu; the first GPU by default.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make files, read each into GPU memory, check every byte, compare the rate with h5py's."""
+    """Make files, read each into GPU memory, check every byte, and compare with h5py's rate."""
     if total < 1 << 20:
         raise typer.BadParameter("the files need at least 1MiB", param_hint="--size")
     target = devices.choose(device)
@@ -67,7 +65,7 @@ def demo(
     else:
         _print(rows, target, peer)
     if not verified:
-        messages.print("Bytes differ from what h5py reads: this is a defect of Penstock.")
+        messages.print("Some bytes differ from what h5py reads: this is a defect of Penstock.")
         raise typer.Exit(1)
 
 
@@ -110,7 +108,7 @@ def _measure(sample: samples.Sample, device: str) -> dict[str, Any]:
 def _same_bytes(ours: NDArray[Any], expected: NDArray[Any]) -> bool:
     if ours.dtype != expected.dtype or ours.shape != expected.shape:
         return False
-    # As bytes: NaN equals itself, and -0.0 is not 0.0.
+    # Compared as bytes, NaN equals itself, and -0.0 is not 0.0.
     return np.array_equal(_as_bytes(ours), _as_bytes(expected))
 
 
@@ -119,7 +117,7 @@ def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _alternate(ours: Callable[[], object], peer: Callable[[], object]) -> tuple[float, float]:
-    """Median seconds of both, in turns, so that neither has the quieter or the warmer machine."""
+    """Return the median seconds of both. They alternate, so neither has the quieter machine."""
     peer()
     ours()
     pairs = [(_seconds(ours), _seconds(peer)) for _ in range(ROUNDS)]
@@ -131,16 +129,15 @@ def _seconds(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     result = work()
     elapsed = time.perf_counter() - start
-    # Giving the memory back is no part of reading.
-    del result
+    del result  # after the clock is read: freeing memory is not part of reading
     return elapsed
 
 
 def _print(rows: list[dict[str, Any]], target: devices.Target, peer: str) -> None:
     table = Table(
         title=f"Files, cached, into {target.description}",
-        caption=f"Median of {ROUNDS} reads each, in turns with {peer}; "
-        "the tensor file is read by NumPy instead of h5py.",
+        caption=f"Median of {ROUNDS} reads each, alternating with {peer}; "
+        "NumPy reads the tensor file instead of h5py.",
         title_justify="left",
         caption_justify="left",
     )
@@ -166,4 +163,4 @@ def _print(rows: list[dict[str, Any]], target: devices.Target, peer: str) -> Non
         )
     results.print(table)
     if target.reason:
-        results.print("There is no GPU here: penstock report says what was looked for.")
+        results.print("No GPU was found: penstock report shows what was checked.")

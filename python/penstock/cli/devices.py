@@ -1,4 +1,4 @@
-"""The GPU that a command uses, or the reason why it uses none, and copies from and to it."""
+"""Chooses the GPU that a command uses, or says why there is none, and copies from and to it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from penstock import frameworks
 
 @dataclass(frozen=True)
 class Target:
-    """Where arrays are read to."""
+    """The memory that arrays are read into."""
 
     device: str
-    """What the functions of Penstock take: "cuda:0" or "cpu"."""
+    """The argument for Penstock's functions: "cuda:0" or "cpu"."""
     description: str
     reason: str = ""
-    """Why it is host memory although nobody asked for that."""
+    """Why the target is host memory although the user did not ask for it."""
 
     @property
     def on_gpu(self) -> bool:
@@ -30,7 +30,7 @@ class Target:
 
 
 def choose(asked: str | None) -> Target:
-    """The device that was asked for; if none was, the first GPU, else host memory."""
+    """Return the device asked for; by default, the first GPU or else host memory."""
     if asked == "cpu":
         return Target("cpu", "host memory")
     cuda = ps.describe(None)["cuda"]
@@ -40,12 +40,12 @@ def choose(asked: str | None) -> Target:
     for found in cuda["devices"]:
         if device == f"cuda:{found['ordinal']}":
             return Target(device, f"{device}, {found['name']}")
-    # Penstock says what is wrong with it when it is used.
+    # Its first use raises an error that says what is wrong with it.
     return Target(device, device)
 
 
 def usual_copy(like: Any) -> tuple[str, Callable[[NDArray[Any]], object]]:
-    """How a NumPy array becomes an array of this kind today, and a word for it."""
+    """Return the usual copy from a NumPy array to an array like this one, and a label for it."""
     if frameworks.is_torch(like):
         torch = sys.modules["torch"]
         return " + torch", lambda array: torch.from_numpy(native(array)).to(like.device)
@@ -59,12 +59,12 @@ def usual_copy(like: Any) -> tuple[str, Callable[[NDArray[Any]], object]]:
 
 
 def native(array: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers in the byte order of this machine."""
+    """Return the same numbers in the byte order of this machine."""
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def to_host(array: Any) -> NDArray[Any]:
-    """The array as NumPy has it, from wherever it is."""
+    """Return any array as a NumPy array."""
     if frameworks.is_torch(array):
         array = array.cpu().numpy()
     elif frameworks.is_cupy(array):

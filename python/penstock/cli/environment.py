@@ -21,12 +21,12 @@ _LEGATE_SWITCH = "LEGATE_IO_USE_VFD_GDS"
 
 
 def assignments(given: Mapping[str, Any], more: Iterable[str], hint: str) -> dict[str, str]:
-    """Merge options that have names on the command line with those given as KEY=VALUE."""
+    """Merge options that have a flag of their own with those given as KEY=VALUE."""
     keys = {key: str(value) for key, value in given.items() if value is not None}
     for assignment in more:
         key, equals, value = assignment.partition("=")
         if not equals:
-            raise typer.BadParameter(f"{assignment!r} is no KEY=VALUE", param_hint=hint)
+            raise typer.BadParameter(f"{assignment!r} is not KEY=VALUE", param_hint=hint)
         if key in keys:
             raise typer.BadParameter(f"{key} is given twice", param_hint=hint)
         keys[key] = value
@@ -35,16 +35,16 @@ def assignments(given: Mapping[str, Any], more: Iterable[str], hint: str) -> dic
 
 @dataclass(frozen=True)
 class Options:
-    """The options of driver and connector on the command line."""
+    """The command line's options of driver and connector."""
 
     keys: dict[str, str]
     """Options of the driver."""
     use_gds: bool | None
-    """Legate's switch, if it was given."""
+    """Legate's switch; ``None`` if it was not given."""
     legate: bool
-    """Whether Legate's own driver is replaced."""
+    """Whether to replace Legate's own driver."""
     connector: dict[str, str] | None
-    """Options of the connector, those it shares with the driver included; ``None`` without it."""
+    """Options of the connector, including those it shares with the driver; ``None`` without it."""
 
     @classmethod
     def of(
@@ -60,16 +60,16 @@ class Options:
             connector = {key: keys[key] for key in keys if key in SHARED} | dict(connector)
         if use_gds is not None and "mode" in keys:
             raise typer.BadParameter(
-                "--io-use-vfd-gds and --no-io-use-vfd-gds are modes: leave one out",
+                "--io-use-vfd-gds and --no-io-use-vfd-gds select a mode: omit them or --mode",
                 param_hint="--mode",
             )
         return cls(keys, use_gds, legate, connector)
 
 
 def environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the command: the inherited one with what the plugins need.
+    """Return the environment of the command: the inherited one and what the plugins need.
 
-    The user's own settings of cuFile are kept.
+    It keeps the user's own settings of cuFile.
     """
     wanted = dict(inherited)
     plugins = [paths.PLUGIN] if options.connector is None else [paths.PLUGIN, paths.CONNECTOR]
@@ -81,10 +81,10 @@ def environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str
         wanted["HDF5_DRIVER_CONFIG"] = config
     if options.connector is not None:
         wanted[connecting.VARIABLE] = connecting.variable(options.connector, inherited)
-    # Without nvidia-fs, cuFile starts only if compatibility mode is allowed. From CUDA 12.9 on
+    # Without nvidia-fs, cuFile starts only if compatibility mode is allowed. From CUDA 12.9 on,
     # Penstock allows it by a call; an older cuFile reads only this variable. Statistics need no
-    # variable: a cuFile whose statistics prove a path is told by a call to count. A cufile.json of
-    # our own would hide the one in /etc, with the administrator's settings.
+    # variable, because Penstock switches them on by a call. A cufile.json from Penstock would hide
+    # the administrator's settings in /etc/cufile.json.
     if "CUFILE_ENV_PATH_JSON" not in inherited:
         wanted.setdefault("CUFILE_ALLOW_COMPAT_MODE", "true")
     if options.legate:
@@ -95,7 +95,7 @@ def environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str
 def _plugin_path(plugins: Iterable[str], inherited: Mapping[str, str]) -> str:
     if inherited.get("HDF5_PLUGIN_PRELOAD") == "::":
         raise typer.BadParameter(
-            "HDF5_PLUGIN_PRELOAD=:: forbids HDF5 all plugins, and the driver is one: unset it"
+            "HDF5_PLUGIN_PRELOAD=:: forbids all plugins of HDF5, including the driver: unset it"
         )
     folder = paths.plugin_dir()
     for plugin in plugins:
@@ -107,7 +107,7 @@ def _plugin_path(plugins: Iterable[str], inherited: Mapping[str, str]) -> str:
 
 
 def _configuration(options: Options, inherited: Mapping[str, str]) -> str:
-    """Return the driver's options: those of the environment, replaced by the command line's."""
+    """Return the driver's options: the command line overrides the environment."""
     keys: dict[str, str] = {}
     if inherited.get("HDF5_DRIVER") == NAME:
         for item in inherited.get("HDF5_DRIVER_CONFIG", "").split(";"):
@@ -129,11 +129,11 @@ def _stand_in_for_legates_driver(wanted: dict[str, str], options: Options) -> No
         raise typer.BadParameter(f"{library} is missing: reinstall penstock")
     if set(str(library)) & set(": "):
         raise typer.BadParameter(
-            f"the loader takes no library of this name, {library}: "
-            "install penstock in a folder without spaces and colons"
+            f"the loader cannot preload {library}: install penstock in a folder whose path has "
+            "no spaces or colons"
         )
     wanted["LD_PRELOAD"] = ":".join(filter(None, [str(library), wanted.get("LD_PRELOAD")]))
-    # Without it, Legate copies GPU data to host memory before it calls HDF5.
+    # Without this variable, Legate copies GPU data to host memory before it calls HDF5.
     if options.use_gds is not None:
         wanted[_LEGATE_SWITCH] = str(int(options.use_gds))
     else:

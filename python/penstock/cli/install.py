@@ -1,4 +1,4 @@
-"""The root options: where build systems find the library, its header and its configuration."""
+"""The root options, which tell build systems where the library, headers and configuration are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _print_and_stop(answer: str | Path) -> Callable[[bool], None]:
 
 
 def _question(flag: str, answer: str | Path, help_text: str) -> object:
-    """An option that prints one line and ends the command, as `--version` does everywhere."""
+    """Return an option that prints one line and ends the command, as `--version` usually does."""
     return typer.Option(flag, callback=_print_and_stop(answer), is_eager=True, help=help_text)
 
 

@@ -1,4 +1,4 @@
-"""Runs a command as a shell would: in the place of this process, or as a child that is watched."""
+"""Runs a command as a shell would: in place of this process, or as a watched child."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NoReturn
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 
-# Python ignores these from its start, and a program inherits what is ignored.
+# Python ignores these signals, and a program would inherit that.
 _IGNORED_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
 
 _PASSED_ON = {
@@ -26,7 +26,7 @@ _PASSED_ON = {
 
 
 class CannotRunError(Exception):
-    """The command did not start; ``status`` is what a shell would answer."""
+    """The command did not start; ``status`` is the exit status that a shell would return."""
 
     def __init__(self, command: str, error: OSError) -> None:
         missing = isinstance(error, FileNotFoundError)
@@ -35,7 +35,7 @@ class CannotRunError(Exception):
 
 
 def replace(command: list[str], environment: Mapping[str, str]) -> NoReturn:
-    """Become the command: the same process, its signals and its exit status."""
+    """Replace this process by the command, with its own signals and exit status."""
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -47,16 +47,16 @@ def replace(command: list[str], environment: Mapping[str, str]) -> NoReturn:
 def watch(command: list[str], environment: Mapping[str, str]) -> int:
     """Run the command to its end and return its exit status, 128 + N if signal N killed it.
 
-    Signals that somebody sends to this process go on to the command. Those of a terminal do not:
-    the kernel has sent them to the command, too.
+    Signals that another process sends to this one are forwarded to the command. Those of a
+    terminal are not, because the kernel sends them to the command, too.
     """
-    # Whoever ignores it is not told that a child has ended.
+    # A process that ignores SIGCHLD is not notified when its child ends.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_PASSED_ON})
     try:
-        # A signal goes to any thread that does not block it, and those of OpenBLAS, which NumPy
-        # brings, do not: the process would die of it. OpenBLAS ends them before a fork, which
-        # there is only with a function to be called between fork and exec.
+        # The kernel delivers a signal to any thread that does not block it. The threads of
+        # NumPy's OpenBLAS do not, so a signal would kill this process. OpenBLAS ends its threads
+        # before a fork, and Popen forks (instead of using vfork) only if it has a preexec_fn.
         child = subprocess.Popen(
             command,
             env=environment,
@@ -65,7 +65,7 @@ def watch(command: list[str], environment: Mapping[str, str]) -> int:
         )
         while (code := child.poll()) is None:
             received = signal.sigwaitinfo({signal.SIGCHLD, *_PASSED_ON})
-            # Sent by kill(2) and its like; the codes of the kernel's own signals are positive.
+            # Signals that kill(2) or the like has sent; the kernel's own have positive codes.
             if received.si_signo != signal.SIGCHLD and received.si_code <= 0:
                 child.send_signal(received.si_signo)
     except OSError as error:

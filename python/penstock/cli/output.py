@@ -1,4 +1,4 @@
-"""Where a command's words go: results to standard output, all else to standard error."""
+"""Output of the commands: results to standard output, all else to standard error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 _TABLE_WIDTH = 80
 
-# Logs have no width of their own: folding tables at 80 columns would only harm them.
+# A log has no width, and tables folded at 80 columns are harder to read.
 results = Console(width=None if sys.stdout.isatty() else 132)
 messages = Console(stderr=True, width=None if sys.stderr.isatty() else 132)
 
@@ -21,17 +21,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tabl
 
 
 def plain(*texts: str) -> list[Text]:
-    """Cells of a table whose text is not ours: a bracket in it is no markup."""
+    """Return table cells with foreign text, in which brackets are not markup."""
     return [Text(text) for text in texts]
 
 
 def print_table(table: Table) -> None:
-    """Print a table. A terminal that is too narrow for it breaks its lines: rich would leave out
-    what has no room."""
+    """Print a table at 80 columns or more. In a narrower terminal, rich would omit contents."""
     wide = results if results.width >= _TABLE_WIDTH else Console(width=_TABLE_WIDTH)
     wide.print(table)
 
 
 def print_json(value: Any) -> None:
-    """Print without rich, which would fold long lines."""
+    """Print JSON without rich, which would fold long lines."""
     typer.echo(json.dumps(value, indent=2))

@@ -1,4 +1,4 @@
-"""`penstock read`: bring one file or dataset into memory, and account for how it went."""
+"""`penstock read`: read one file or dataset into memory, and report how."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def read(
         str,
         typer.Argument(
             metavar="FILE[:DATASET]",
-            help="A file of plain bytes, or a dataset of an HDF5 file. An HDF5 file alone: its "
-            "datasets are listed.",
+            help="A file of plain bytes, or a dataset of an HDF5 file. Without DATASET, lists the "
+            "datasets of an HDF5 file.",
         ),
     ],
     device: Annotated[
         str | None, typer.Option(help="cuda, cuda:N or cpu; the first GPU by default.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Save what was read to this file, as plain bytes.")
+        Path | None, typer.Option(help="Save the data to this file, as plain bytes.")
     ] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Record every step as Chrome trace JSON (Perfetto).")
     ] = None,
     offset: Annotated[int | None, typer.Option(help="Bytes of the file to skip.", **_BYTES)] = None,
     length: Annotated[
-        int | None, typer.Option(help="Bytes to read; all that follow by default.", **_BYTES)
+        int | None, typer.Option(help="Bytes to read; up to the end by default.", **_BYTES)
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Workers that take part.")] = None,
     block: Annotated[
@@ -67,14 +67,14 @@ def read(
         str | None, typer.Option(help="Bypass the page cache: auto, no or yes.")
     ] = None,
     scratch: Annotated[
-        int | None, typer.Option(help="GPU memory for chunks under way.", **_BYTES)
+        int | None, typer.Option(help="GPU memory for chunks in flight.", **_BYTES)
     ] = None,
     decode: Annotated[
-        str | None, typer.Option(help="Who decodes chunks: auto, cpu or gpu.")
+        str | None, typer.Option(help="What decodes chunks: auto, cpu or gpu.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read a file or an HDF5 dataset into GPU memory and report how the bytes went."""
+    """Read a file or an HDF5 dataset into GPU memory, and report the path of the bytes."""
     import h5py
 
     path, dataset = locate(source)
@@ -83,7 +83,7 @@ def read(
         _list_datasets(path, as_json)
         return
     if dataset is not None and not whole:
-        raise typer.BadParameter("--offset and --length are for plain bytes, not for a dataset")
+        raise typer.BadParameter("--offset and --length apply to plain bytes, not to a dataset")
 
     target = devices.choose(device)
     options: dict[str, Any] = {
@@ -111,7 +111,7 @@ def read(
 
 
 def locate(source: str) -> tuple[Path, str | None]:
-    """Split FILE:DATASET, where both may hold colons: the file is the part that exists."""
+    """Split FILE:DATASET, both of which may contain colons: FILE is the longest existing file."""
     if Path(source).exists():
         return Path(source), None
     parts = source.split(":")
@@ -141,7 +141,7 @@ def _read_dataset(path: Path, name: str, device: str) -> tuple[Any, ps.Report]:
 
 @contextmanager
 def _errors_of_h5py(path: Path, name: str) -> Iterator[None]:
-    """What h5py raises for a dataset (a filter or type it lacks) as an error of this command."""
+    """Turn what h5py raises for a dataset, such as for a missing filter, into a Penstock error."""
     try:
         yield
     except ps.Error:
@@ -152,7 +152,7 @@ def _errors_of_h5py(path: Path, name: str) -> Iterator[None]:
 
 
 def _follow(request: ps.Request[Any], total: int, name: str) -> tuple[Any, ps.Report]:
-    """Show a bar until the request is finished; Ctrl-C stops the request before the command."""
+    """Show a progress bar until the request is finished; Ctrl-C cancels the request."""
     with Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -185,7 +185,7 @@ def _list_datasets(path: Path, as_json: bool) -> None:
         try:
             known = {"dtype": str(item.dtype), "bytes": item.nbytes}
         except (TypeError, ValueError):
-            known = {"dtype": None, "bytes": None}  # HDF5 has types that NumPy has not
+            known = {"dtype": None, "bytes": None}  # a type that NumPy lacks
         found.append(
             {
                 "name": name,

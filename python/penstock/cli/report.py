@@ -1,4 +1,4 @@
-"""`penstock report`: what this machine offers to I/O, and what to do about what it does not."""
+"""`penstock report`: what this machine offers for I/O, and remedies for what it lacks."""
 
 from __future__ import annotations
 
@@ -30,19 +30,17 @@ _STYLES = {
 def report(
     path: Annotated[
         Path | None,
-        typer.Argument(
-            readable=False, help="A file or folder whose file system is looked at, too."
-        ),
+        typer.Argument(readable=False, help="A file or folder whose file system to check, too."),
     ] = None,
     measure: Annotated[
         bool,
         typer.Option(
-            "--measure", help="Measure the link of each GPU, both ways: a second for each."
+            "--measure", help="Measure each GPU's link in both directions: a second per GPU."
         ),
     ] = False,
     html: Annotated[
         Path | None,
-        typer.Option(readable=False, help="Write the report to this file, as a page of its own."),
+        typer.Option(readable=False, help="Write the report to this file, as one HTML page."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,7 +48,7 @@ def report(
     if path is not None:
         _require(path)
     if html is not None:
-        with _refusing(html):  # Where it cannot be written, that is told now.
+        with _refusing(html):  # fail now, not after the checks
             text_file.require_replaceable(html)
     facts = diagnosis.gather(penstock.describe(path), path)
     facts["link_rates"] = _measure(facts) if measure else None
@@ -66,13 +64,13 @@ def report(
     elif html is None:
         _show(lines, _title(facts))
         if path is None:
-            results.print("Give a path to see what is under it: penstock report PATH")
+            results.print("To check the storage under a path: penstock report PATH")
 
 
 def _require(path: Path) -> None:
     try:
         exists = path.exists()
-    except OSError as error:  # a name too long, a folder that may not be entered
+    except OSError as error:  # a name that is too long, or a folder without search permission
         _refuse(f"{path}: {error.strerror}")
     if not exists:
         _refuse(f"{path} does not exist")
@@ -107,7 +105,7 @@ def _title(facts: dict[str, Any]) -> str:
 
 
 def _show(lines: list[Line], title: str) -> None:
-    # A text: brackets and colons in a path are no markup.
+    # As Text, because brackets and colons in a path are not markup.
     table = Table(title=Text(title, style="table.title"), title_justify="left")
     table.add_column("What", overflow="fold", ratio=3)
     table.add_column("", no_wrap=True)
@@ -128,5 +126,5 @@ def _show(lines: list[Line], title: str) -> None:
 
 
 def counts(lines: list[Line]) -> dict[Status, int]:
-    """How many lines have each status."""
+    """Return the number of lines with each status."""
     return {status: sum(line.status is status for line in lines) for status in Status}

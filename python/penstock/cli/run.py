@@ -1,4 +1,4 @@
-"""`penstock run`: a program whose HDF5 reads and writes by Penstock, unchanged."""
+"""`penstock run`: run an unchanged program whose HDF5 reads and writes through Penstock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.cli.output import messages, plain
 from penstock.units import rate, size
 
 CONTEXT = {"allow_interspersed_args": False}
-"""Options after the command are the command's, with or without `--` before it."""
+"""Options after the command belong to it, with or without `--` before it."""
 
 
 def run(
@@ -36,7 +36,7 @@ def run(
         bool,
         typer.Option(
             "--report",
-            help="When the command has ended, show calls, bytes and time of each file and path.",
+            help="After the command has ended, show calls, bytes and time by file and path.",
         ),
     ] = False,
     report_to: Annotated[
@@ -47,19 +47,19 @@ def run(
         typer.Option(
             "--verbose",
             "-v",
-            help="Name the way of GPU data, a line for each process that had any.",
+            help="Print the path of GPU data, one line for each process with HDF5 files.",
         ),
     ] = False,
     mode: Annotated[
         str | None,
         typer.Option(
             help="auto, gds (cuFile or an error), posix-mt, or for comparison sec2, direct, "
-            "sec2+pinned, direct+pinned."
+            "sec2+pinned or direct+pinned."
         ),
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Workers that serve one call.")] = None,
     block: Annotated[
-        str | None, typer.Option(help="Bytes that a worker moves at a time: 4MiB.")
+        str | None, typer.Option(help="Bytes that a worker moves at a time, such as 4MiB.")
     ] = None,
     route: Annotated[str | None, typer.Option(help="auto, host, staged, mapped or gds.")] = None,
     direct: Annotated[
@@ -73,24 +73,24 @@ def run(
         bool | None,
         typer.Option(
             help="Legate's switch: cuFile where it is best (mode auto), or never (mode posix-mt). "
-            "The environment variable LEGATE_IO_USE_VFD_GDS does the same."
+            "The environment variable LEGATE_IO_USE_VFD_GDS has the same effect."
         ),
     ] = None,
     legate: Annotated[
         bool,
-        typer.Option("--legate", help="Stand in for the driver that Legate brings for itself."),
+        typer.Option("--legate", help="Replace the HDF5 driver that Legate brings."),
     ] = False,
     use_connector: Annotated[
         bool,
         typer.Option(
             "--async",
-            help="Use the connector, too: H5Dwrite_async and its like go on in the background. "
-            "--threads, --block, --route and --direct hold for both.",
+            help="Also use the connector: H5Dwrite_async and the like continue in the background. "
+            "--threads, --block, --route and --direct apply to both.",
         ),
     ] = False,
     async_copy: Annotated[
         str | None,
-        typer.Option(help="Whether such a write copies what it writes: auto, always or never."),
+        typer.Option(help="Whether such a write copies its data first: auto, always or never."),
     ] = None,
     async_max_mem_mb: Annotated[
         int | None, typer.Option(help="MiB that these copies may take at most.")
@@ -102,7 +102,7 @@ def run(
         bool | None,
         typer.Option(
             "--async-implicit/--no-async-implicit",
-            help="Let plain H5Dwrite go on in the background, too, until the file is flushed or "
+            help="Let plain H5Dwrite continue in the background, too, until the file is flushed or "
             "closed or the dataset is read.",
         ),
     ] = None,
@@ -111,10 +111,10 @@ def run(
         typer.Option(metavar="KEY=VALUE", help="Any other option of the connector. Repeatable."),
     ] = None,
 ) -> None:
-    """Run a program with Penstock as the driver of its HDF5, and with --async as its connector.
+    """Run a program with Penstock as its HDF5 driver and, with --async, as its HDF5 connector.
 
-    The command's exit status is passed on; 127 means that it was not found and 126 that it cannot
-    be executed.
+    The exit status is the command's; 127 means that it was not found, and 126 that it cannot be
+    executed.
     """
     given = {"mode": mode, "threads": threads, "block": block, "route": route, "direct": direct}
     named = {
@@ -148,7 +148,7 @@ def _watch(
     verbose: bool,
 ) -> int:
     if report_to is not None:
-        # Where it cannot be written, that is told now and not after hours.
+        # Fail now if it cannot be written, not after the command has run.
         report_to.open("a", encoding="utf-8").close()
     with tempfile.TemporaryDirectory(prefix="penstock-run-") as folder:
         log = Path(folder, "calls")

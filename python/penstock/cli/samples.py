@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Sample:
-    """One thing to read, by Penstock and by the library that people read it with today."""
+    """Data to read, by Penstock and by the library that programs usually read it with."""
 
     name: str
     layout: str
@@ -30,7 +30,7 @@ class Sample:
 
 
 def write(folder: Path, total: int) -> None:
-    """Write files of about `total` bytes together."""
+    """Write files with about `total` bytes in all."""
     import h5py
 
     random = np.random.default_rng(20240229)
@@ -43,7 +43,7 @@ def write(folder: Path, total: int) -> None:
         file.create_dataset(
             "chunked/float32", data=random.random(side, dtype="float32"), chunks=chunks
         )
-        # A random walk compresses about as well as a simulation's field does.
+        # A random walk compresses about as well as a field of a simulation.
         walk = np.cumsum(random.integers(-2, 3, _square(total // 32 // 4)), axis=1, dtype="int32")
         chunks = (min(256, walk.shape[0]), min(256, walk.shape[1]))
         file.create_dataset(
@@ -56,10 +56,10 @@ def write(folder: Path, total: int) -> None:
 
 @contextmanager
 def opened(folder: Path, on_gpu: bool) -> Iterator[list[Sample]]:
-    """The samples in files that `write` has made.
+    """Yield the samples in the files that `write` has made.
 
-    Without a chunk cache: a program reads its data once, and a second read of the same chunks
-    from HDF5's cache would measure that cache.
+    HDF5's chunk cache is off: a program reads its data once, and repeated reads of the same chunks
+    would measure the cache.
     """
     with ps.File(folder / "samples.h5", rdcc_nbytes=0) as file:
         datasets = file.h5py
@@ -105,7 +105,7 @@ def _square(elements: int) -> tuple[int, int]:
 
 
 def _write_compact(file: Any, name: str, data: Array) -> None:
-    """Write a dataset whose bytes lie in its object header, which h5py has no keyword for."""
+    """Write a dataset with compact layout, for which h5py has no keyword."""
     import h5py
 
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

@@ -1,4 +1,4 @@
-"""`penstock tune`: find the options that are best on a file system, and keep them."""
+"""`penstock tune`: find the best options on a file system, and store them in a profile."""
 
 from __future__ import annotations
 
@@ -40,33 +40,33 @@ def tune(
         ),
     ],
     budget: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to search at most: 30s, 2m.")
+        str, typer.Option(metavar="TIME", help="Longest time to search, such as 30s or 2m.")
     ] = "60s",
     device: Annotated[
         str | None, typer.Option(metavar="N", help="A GPU, or cpu; the first GPU by default.")
     ] = None,
     devices: Annotated[
-        str | None, typer.Option(metavar="N,N", help="Several GPUs, tuned to work at once.")
+        str | None, typer.Option(metavar="N,N", help="Several GPUs, tuned to work together.")
     ] = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Show what is kept, and measure nothing.")
+        bool, typer.Option("--show", help="Show the stored profiles, and measure nothing.")
     ] = False,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove what is kept.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove the stored profiles.")] = False,
     cufile_out: Annotated[
         Path | None,
         typer.Option(
             "--cufile",
             metavar="OUT.json",
             readable=False,
-            help="Also find the best keys of cufile.json.",
+            help="Also find the best values of cufile.json, and write them to this file.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the best options for reads and writes on a file system, and keep them in a profile.
+    """Find the best options for reads and writes on a file system, and store them in a profile.
 
-    The library uses the profile from the next process on, below options of calls, files and the
-    environment. It makes a file of its own in PATH, and removes it. See docs/tuning.md.
+    New processes use the profile; options of calls, files and the environment override it. The
+    search makes a temporary file for each device in PATH. See docs/tuning.md.
     """
     with _refusing(), _ending_on_signals():
         store = _store(path)
@@ -85,15 +85,15 @@ def tune(
             _tune(store, Plan(path, ordinals, seconds), cufile_out, as_json)
 
 
-# -- what is asked for ---------------------------------------------------------------------------
+# -- arguments -----------------------------------------------------------------------------------
 
 
 def parse_time(text: str) -> float:
-    """Read "60s", "1.5m" or a number of seconds; more than none."""
+    """Parse "60s", "1.5m" or a number of seconds greater than 0."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|)", text.strip())
     seconds = float(match[1]) * (60 if match[2] in ("m", "min") else 1) if match else 0.0
     if not 0 < seconds < 1e6:
-        _refuse(f"--budget must be a time such as 60s or 2m, and not 0; it is {text!r}")
+        _refuse(f"--budget must be a time greater than 0, such as 60s or 2m, not {text!r}")
     return seconds
 
 
@@ -107,7 +107,7 @@ def _ordinals(device: str | None, devices: str | None) -> list[int]:
         return [0] if ps.describe(None)["cuda"]["devices"] else [-1]
     words = [word.strip().removeprefix("cuda:") for word in named.split(",")]
     if not all(re.fullmatch(r"\d{1,4}", word) for word in words):
-        _refuse(f"GPUs are given as numbers, such as 0 or 0,1; not {named!r}")
+        _refuse(f"GPUs must be given as numbers, such as 0 or 0,1, not {named!r}")
     ordinals = [int(word) for word in words]
     tuner.check_devices(ordinals)
     return ordinals
@@ -117,7 +117,7 @@ def _store(path: Path) -> profiles.Store:
     if not path.exists():
         _refuse(f"{path} does not exist: give a folder of the file system to tune for")
     if not path.is_dir():
-        _refuse(f"{path} is no folder: give a folder of the file system to tune for")
+        _refuse(f"{path} is not a folder: give a folder of the file system to tune for")
     return profiles.Store.of(path)
 
 
@@ -143,7 +143,7 @@ def _refuse(why: str) -> NoReturn:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """What cannot be done here is one line and status 2; wrong bytes are status 1."""
+    """Turn errors into one line and exit status 2, or 1 for wrong bytes."""
     try:
         yield
     except WrongBytesError as error:
@@ -155,8 +155,7 @@ def _refusing() -> Iterator[None]:
 
 @contextmanager
 def _ending_on_signals() -> Iterator[None]:
-    """Files and processes of the tuner go when it is asked to end or its terminal goes, as with
-    Ctrl-C. A signal that is ignored, as with nohup(1), stays so."""
+    """Clean up on SIGTERM and SIGHUP as on Ctrl-C, unless they are ignored, as with nohup(1)."""
 
     def end(number: int, _: object) -> NoReturn:
         raise SystemExit(128 + number)
@@ -184,7 +183,7 @@ def _tune(store: profiles.Store, plan: Plan, cufile_out: Path | None, as_json: b
     slots = [store.slot(device) for device in plan.devices]
     rows = [row.as_json() for row in found if row.outcome is not None]
     together = [slot.gpu["pci_bus_id"] for slot in slots if slot.gpu] if len(slots) > 1 else []
-    # What was found is shown, even if it cannot be kept.
+    # The results are shown even if they cannot be stored.
     failures: list[str] = []
     kept: list[Path] = []
     for slot in slots:
@@ -214,14 +213,14 @@ def _tune(store: profiles.Store, plan: Plan, cufile_out: Path | None, as_json: b
     else:
         _show_found(found, slots, seconds, kept, keys)
         if store.is_off:
-            results.print("PENSTOCK_PROFILE=off is set: profiles are not used while it is.")
+            results.print("Profiles are not used while PENSTOCK_PROFILE=off is set.")
     if failures:
         _refuse("; ".join(failures))
 
 
 @contextmanager
 def _noting(failures: list[str], path: Path) -> Iterator[None]:
-    """Go on after a file that cannot be written."""
+    """Record that a file cannot be written, and continue."""
     try:
         yield
     except OSError as error:
@@ -237,15 +236,15 @@ def _show_found(
 ) -> None:
     print_table(_table(found, ", ".join(slot.name for slot in slots), seconds))
     for path in kept:
-        results.print(Text(f"Kept in {path}"))
+        results.print(Text(f"Stored in {path}"))
     if keys is not None:
         words = ", ".join(f"{key} = {value}" for key, value in keys["keys"].items())
-        results.print(Text(f"{keys['path']}: {words or 'the keys in force are the best'}"))
+        results.print(Text(f"{keys['path']}: {words or 'the present values are the best'}"))
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Row], None]]:
-    """A bar on the terminal, and a function that is told of each row before it begins."""
+    """Show a progress bar; yield the function to call before each row."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=messages, transient=True) as progress:
         task = progress.add_task("making files", total=len(ROWS) + 1)
@@ -274,7 +273,7 @@ def _table(found: list[Found], target: str, seconds: float) -> Table:
         else:
             best = in_words(row.outcome.best)
             if row.alone:
-                best += f"; one alone {rate(row.alone[1], 1)} of {rate(row.alone[0], 1)}"
+                best += f"; one GPU alone {rate(row.alone[1], 1)} of {rate(row.alone[0], 1)}"
             cells = plain(
                 row.row.name,
                 str(row.settings),
@@ -295,7 +294,7 @@ def _gain(row: Found) -> str:
 
 
 def _tune_cufile(plan: Plan, out: Path, end: float) -> tuple[dict[str, Any], str]:
-    """What was found, and the text of the configuration with it."""
+    """Return the result, and the text of the configuration with it."""
     one = Plan(plan.folder, plan.devices[:1], plan.seconds * _CUFILE_SHARE)
     with tuner.own_files(one) as paths:
         outcome, config = cufile.search(
@@ -311,7 +310,7 @@ def _tune_cufile(plan: Plan, out: Path, end: float) -> tuple[dict[str, Any], str
     return keys, json.dumps(config, indent=4) + "\n"
 
 
-# -- what is kept --------------------------------------------------------------------------------
+# -- stored profiles -----------------------------------------------------------------------------
 
 
 def _show(store: profiles.Store, as_json: bool) -> None:
@@ -332,15 +331,15 @@ def _show(store: profiles.Store, as_json: bool) -> None:
         print_json({"off": store.is_off, "profiles": shown, "others": list(map(str, others))})
         return
     if store.is_off:
-        results.print("PENSTOCK_PROFILE=off is set: profiles are not used.")
+        results.print("Profiles are not used because PENSTOCK_PROFILE=off is set.")
     for slot, profile in kept:
         print_table(_shown(slot, profile))
     for path in others:
-        results.print(Text(f"{path}: about a GPU that is not here"))
+        results.print(Text(f"{path}: for a GPU that is not in this machine"))
     if not kept and not others:
         system = store.tuning["file_system"]
         where = f"{system['type']} on {system['mount_point']}"
-        results.print(Text(f"Nothing is kept for {where}: penstock tune PATH finds it."))
+        results.print(Text(f"There is no profile for {where}: penstock tune PATH makes one."))
 
 
 def _shown(slot: profiles.Slot, profile: dict[str, Any] | None) -> Table:
@@ -367,4 +366,4 @@ def _clear(store: profiles.Store, path: Path, as_json: bool) -> None:
     for name in removed:
         results.print(Text(f"Removed {name}"))
     if not removed:
-        results.print(Text(f"Nothing is kept for the file system of {path}."))
+        results.print(Text(f"There is no profile for the file system of {path}."))

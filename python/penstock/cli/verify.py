@@ -1,4 +1,4 @@
-"""`penstock verify`: read every dataset of some files twice, and compare."""
+"""`penstock verify`: read every dataset of HDF5 files by Penstock and h5py, and compare."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def verify(
     The exit status is 1 if a dataset differs, else 2 if a file cannot be read.
     """
     target = devices.choose(device)
-    small.LIMIT = 0  # h5py reads small datasets, and would be compared with itself
+    small.LIMIT = 0  # otherwise h5py would read small datasets, and be compared with itself
     with suppress(ImportError):
-        import_module("hdf5plugin")  # filters that h5py does not have of its own
+        import_module("hdf5plugin")  # adds filters that h5py lacks
     reports = [_verify(path, target) for path in files]
     outcomes = [outcome for report in reports for outcome in report["outcomes"]]
     unreadable = [report for report in reports if report["error"]]
