@@ -125,8 +125,8 @@ def test_clear_removes_what_was_kept_and_show_says_so(penstock, kept, place):
     assert "host memory" in penstock("tune", place, "--show").stdout
     assert len(penstock.json("tune", place, "--clear")["removed"]) == 1
     assert profiles(kept) == []
-    assert "Nothing is kept" in penstock("tune", place, "--show").stdout
-    assert "Nothing is kept" in penstock("tune", place, "--clear").stdout
+    assert "There is no profile" in penstock("tune", place, "--show").stdout
+    assert "There is no profile" in penstock("tune", place, "--clear").stdout
 
 
 @pytest.mark.host
@@ -154,7 +154,7 @@ def test_a_budget_that_is_no_time_is_refused(kept, place, budget):
 def test_a_path_that_is_no_folder_is_refused(penstock, kept, place):
     file = place / "file"
     file.write_bytes(b"")
-    assert_refused(penstock("tune", file, status=2), str(file), "no folder")
+    assert_refused(penstock("tune", file, status=2), str(file), "not a folder")
     absent = place / "absent"
     assert_refused(penstock("tune", absent, status=2), str(absent), "does not exist")
 
@@ -317,7 +317,7 @@ def test_modules_in_the_working_folder_are_not_taken_for_those_of_the_tuner(plac
 def test_a_configuration_folder_that_is_no_utf_8_is_refused(penstock, place, tmp_path):
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     done = penstock("tune", place, "--show", status=2, PENSTOCK_PROFILE_DIR=folder)
-    assert_refused(done, "no UTF-8", "PENSTOCK_PROFILE_DIR")
+    assert_refused(done, "not UTF-8", "PENSTOCK_PROFILE_DIR")
 
 
 def test_what_was_found_is_shown_even_if_it_cannot_be_kept(kept, place, monkeypatch):
@@ -392,10 +392,10 @@ def test_two_gpus_are_tuned_together(penstock, kept, place, on_gpu):
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a":' * 1500 + b"1" + b"}" * 1500, "nested too deeply"),
         (b'{"properties": {"max_direct_io_size_kb": NaN}}', "not JSON compliant"),
-        (b'{"properties": 5}', "properties is no object"),
-        (b'{"execution": []}', "execution is no object"),
-        (b"5", "no object"),
-        (None, "no regular file"),
+        (b'{"properties": 5}', "properties is not an object"),
+        (b'{"execution": []}', "execution is not an object"),
+        (b"5", "not an object"),
+        (None, "not a regular file"),
     ],
 )
 def test_a_configuration_that_cannot_be_changed_is_refused(tmp_path, monkeypatch, contents, why):

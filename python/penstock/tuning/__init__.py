@@ -1,6 +1,6 @@
-"""Tuning: which options are best on a file system, for host memory or a GPU.
+"""Tuning: finds the best options on a file system, for host memory or a GPU.
 
-``search`` finds, ``rows`` says what is searched, ``measure`` measures by ``worker`` processes on
-``files`` of their own, ``tuner`` puts these together, ``profiles`` keeps what was found, and
-``cufile`` does the same for cuFile's own configuration.
+``rows`` lists the kinds of transfers and their settings, ``search`` searches the settings,
+``measure`` measures them by ``worker`` processes on temporary ``files``, ``tuner`` combines these,
+``profiles`` stores the result, and ``cufile`` tunes cuFile's own configuration.
 """

@@ -1,6 +1,6 @@
-"""cuFile's configuration: which of its keys make it faster here, measured by cuFile itself.
+"""Tunes cuFile's configuration: finds the values of its keys that are fastest here.
 
-cuFile reads its configuration when its driver is opened, so each setting has a process of its own.
+cuFile reads its configuration when its driver is opened, so each setting needs a new process.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _CACHED = Row("read", "large", "cache")
 
 
 def in_force() -> dict[str, Any]:
-    """The configuration that cuFile reads in this environment; empty if there is none.
+    """Return the configuration that cuFile reads in this environment; empty if there is none.
 
     Raises:
-        InvalidError: It is no JSON, also without comments, or a section is no object.
+        InvalidError: It is not JSON with comments, or a section is not an object.
     """
     path = Path(os.environ.get(VARIABLE) or _USUAL)
     if not path.exists():
@@ -59,27 +59,27 @@ def in_force() -> dict[str, Any]:
         )
 
     if not path.is_file():
-        raise invalid("it is no regular file")
-    # A string, which stays, or a comment, which goes.
+        raise invalid("it is not a regular file")
+    # A string, which is kept, or a comment, which is removed.
     pattern = r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/'
     try:
         plain = re.sub(pattern, lambda m: m[1] or "", path.read_text("utf-8"), flags=re.DOTALL)
         found = json.loads(plain)
-        json.dumps(found, indent=4, allow_nan=False)  # as it is written with other keys later
+        json.dumps(found, indent=4, allow_nan=False)  # as it will be written with other keys
     except ValueError as error:
         raise invalid(error) from None
     except RecursionError:
         raise invalid("it is nested too deeply") from None
     if not isinstance(found, dict):
-        raise invalid("it holds no object")
+        raise invalid("it is not an object")
     for section in sorted({name.split(".")[0] for name in _AXES}):
         if not isinstance(found.get(section, {}), dict):
-            raise invalid(f"{section} is no object")
+            raise invalid(f"{section} is not an object")
     return found
 
 
 def merged(base: dict[str, Any], setting: Setting) -> dict[str, Any]:
-    """A configuration with the keys of a setting: "execution.parallel_io" is one in a section."""
+    """Return a configuration with the keys of a setting, such as "execution.parallel_io"."""
     config: dict[str, Any] = json.loads(json.dumps(base))
     for name, value in setting:
         section, key = name.split(".")
@@ -90,7 +90,7 @@ def merged(base: dict[str, Any], setting: Setting) -> dict[str, Any]:
 def search(
     path: Path, nbytes: int, device: int, left: Callable[[], float]
 ) -> tuple[Outcome, dict[str, Any]]:
-    """The best keys for a file that is there, and the whole configuration with them."""
+    """Return the best keys for an existing file, and the whole configuration with them."""
     base = in_force()
     row = _COLD
 

@@ -1,4 +1,4 @@
-"""The tuner's own file: its contents, its pages in the page cache, and its end."""
+"""The tuner's own files: their contents, and their pages in the page cache."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def _noise() -> Bytes:
 
 
 class Contents:
-    """The bytes that a file of the tuner has at each offset: noise, another one in each part."""
+    """The bytes that a file of the tuner has at each offset: noise that differs in each part."""
 
     def __init__(self, version: int = 0) -> None:
         self._noise = _noise()
         self._version = version
 
     def at(self, offset: int, nbytes: int) -> Bytes:
-        """The bytes of a range."""
+        """Return the bytes of a range."""
         found = np.empty(nbytes, np.uint8)
         done = 0
         while done < nbytes:
@@ -46,7 +46,7 @@ class Contents:
 
 
 def require_space(folder: Path, nbytes: int) -> None:
-    """Raise where the file system has too little room for so many bytes, and some to spare."""
+    """Raise an error unless the file system has room for so many bytes, with a margin."""
     free = shutil.disk_usage(folder).free
     if free < nbytes * 1.05:
         raise NoSpaceError(
@@ -57,7 +57,7 @@ def require_space(folder: Path, nbytes: int) -> None:
 
 
 def make(path: Path, nbytes: int) -> None:
-    """Make a file with the bytes of :class:`Contents`, on the medium when this returns."""
+    """Make a file with the bytes of :class:`Contents`; it is on the medium when this returns."""
     contents = Contents()
     with open(path, "xb", buffering=0) as file:
         try:
@@ -72,22 +72,22 @@ def make(path: Path, nbytes: int) -> None:
 
 
 def drop(descriptor: int) -> None:
-    """Put the file's pages out of the page cache, as far as the file system lets them go."""
-    os.fsync(descriptor)  # dirty pages stay
+    """Evict the file's pages from the page cache, as far as the file system allows."""
+    os.fsync(descriptor)  # dirty pages cannot be evicted
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def warm(descriptor: int, nbytes: int) -> None:
-    """Bring the file's pages into the page cache."""
+    """Read the file's pages into the page cache."""
     buffer = bytearray(_PART)
     for start in range(0, nbytes, _PART):
         os.preadv(descriptor, [buffer], start)
 
 
 def residency(descriptor: int, nbytes: int) -> float | None:
-    """Which share of the file is in the page cache; ``None`` if the system does not tell.
+    """Return the fraction of the file that is in the page cache; ``None`` if it is unknown.
 
-    Reading with RWF_NOWAIT would tell, too, but starts to read ahead.
+    Reads with RWF_NOWAIT would also find out, but they start readahead.
     """
     try:
         mapping = mmap.mmap(descriptor, nbytes, mmap.MAP_SHARED, mmap.PROT_READ)
@@ -98,12 +98,12 @@ def residency(descriptor: int, nbytes: int) -> float | None:
         flags = np.zeros(-(-nbytes // mmap.PAGESIZE), np.uint8)
         start, answer = ctypes.c_void_p(view.ctypes.data), ctypes.c_void_p(flags.ctypes.data)
         failed = _libc.mincore(start, ctypes.c_size_t(nbytes), answer)
-        del view  # or the mapping could not be closed
+        del view  # otherwise the mapping could not be closed
     return None if failed else float((flags & 1).mean())
 
 
 def windows(nbytes: int) -> list[tuple[int, int]]:
-    """Ranges of a transfer that are compared: its ends and some between."""
+    """Return the ranges of a transfer to compare: both ends and some between."""
     width = min(nbytes, 4096)
     places = {0, nbytes - width, *(nbytes // 16 * number for number in range(1, 16))}
     return [(place, min(width, nbytes - place)) for place in sorted(places)]

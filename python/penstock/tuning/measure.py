@@ -19,32 +19,32 @@ from penstock.tuning.rows import Row
 from penstock.tuning.search import RefusedError, Setting
 
 TIMEOUT = 120.0
-"""Seconds after which a worker that does not answer is ended."""
+"""Seconds after which a worker that does not answer is killed."""
 _LEAD = 0.003
-"""Seconds that workers need to begin together."""
+"""Seconds of notice that workers get of the common start."""
 _PROGRAM = (
     "import sys; sys.path = [p for p in sys.path if p]; "
     "from penstock.tuning.worker import main; main()"
 )
-"""Without the working folder on the path, which ``-m`` would put there: it may hold anything."""
+"""Unlike ``-m``, this keeps the working folder, which may hold any module, out of the path."""
 
 
 class AbsentError(Exception):
-    """A kind of transfer that cannot be had on this file system."""
+    """This file system does not offer the kind of transfer."""
 
 
 class WrongBytesError(Exception):
-    """A transfer moved other bytes than it should have."""
+    """A transfer moved wrong bytes."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What workers did at the same time."""
+    """The result of transfers that workers made at the same time."""
 
     rate: float
-    """Bytes a second, of all together."""
+    """Bytes per second of all workers together."""
     rates: tuple[float, ...]
-    """Those of each."""
+    """Bytes per second of each worker."""
     route: str
     """The route that carried the first one's bytes."""
 
@@ -59,7 +59,7 @@ class _Worker:
         self._errors: Any = None
 
     def start(self) -> None:
-        # Those that are tuned for have neither a profile nor options of the environment.
+        # Measurements must not depend on an old profile or on options in the environment.
         environment = {k: v for k, v in os.environ.items() if k != "PENSTOCK_OPTIONS"}
         environment |= {"PENSTOCK_PROFILE": "off", **self._environment}
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - as long as the process
@@ -76,13 +76,13 @@ class _Worker:
     def wait_ready(self) -> None:
         answer = self.answer()
         if "ready" not in answer:
-            raise Error(answer.get("error", "the process that measures did not start"))
+            raise Error(answer.get("error", "the measuring process did not start"))
 
     def tell(self, order: dict[str, Any]) -> None:
         self.write(json.dumps(order))
 
     def answer(self) -> dict[str, Any]:
-        """What the process says; an error in its place if it ends or says nothing."""
+        """Return the answer of the process, or an error if it ends or does not answer."""
         assert self._process is not None
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], TIMEOUT)
@@ -91,10 +91,10 @@ class _Worker:
             return dict(json.loads(line))
         why = "gave no answer" if not readable else f"ended: {self._last_words()}"
         self.stop()
-        return {"error": f"the process that measures {why}", "lost": True}
+        return {"error": f"the measuring process {why}", "lost": True}
 
     def stop(self) -> None:
-        """End the process and wait for that."""
+        """Stop the process and wait until it has ended."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -120,21 +120,21 @@ class _Worker:
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # the answer tells
+            pass  # answer() reports that the process has ended
 
     def _last_words(self) -> str:
         self._errors.seek(0)
         lines = self._errors.read().strip().splitlines()
-        return lines[-1] if lines else "without a word"
+        return lines[-1] if lines else "without a message"
 
 
 class Workers:
     """The processes that measure, one for each device.
 
     Args:
-        places: A file for each device, the devices' CUDA ordinals (-1 for host memory).
+        places: A file and a CUDA ordinal (-1 for host memory) for each device.
         nbytes: The length of each file.
-        environment: Variables that the processes have besides those of this one.
+        environment: Variables to add to the environment of this process.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Workers:
         return len(self._workers)
 
     def stop(self) -> None:
-        """End all of them."""
+        """Stop all processes."""
         for worker in self._workers:
             worker.stop()
 
@@ -174,12 +174,12 @@ class Workers:
     ) -> Measured:
         """Have the first ``count`` workers make a transfer at the same time.
 
-        ``check`` compares "none" of the bytes, some "windows" or the "whole".
+        ``check`` says which bytes are compared: "none", some "windows" or the "whole".
 
         Raises:
             RefusedError: The setting does not work here.
-            AbsentError: The kind of transfer cannot be had.
-            WrongBytesError: Bytes were not what they should be.
+            AbsentError: This file system does not offer the kind of transfer.
+            WrongBytesError: The transfer moved wrong bytes.
             NoSpaceError: The file system is full.
         """
         workers = self._workers[:count]
@@ -196,7 +196,7 @@ class Workers:
         }
         for worker in workers:
             worker.tell(order)
-        # All answers are taken before any is judged, or the next order would get an old one.
+        # Read all answers before any can raise: an unread one would answer the next order.
         answers = [worker.answer() for worker in workers]
         if count > 1:
             answers = _begin_together(workers, answers)
@@ -213,7 +213,7 @@ class Workers:
 def _begin_together(
     workers: Sequence[_Worker], answers: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Let those that are prepared begin at one moment, and take their answers."""
+    """Have the prepared workers begin at one moment, and return all answers."""
     moment = time.monotonic() + _LEAD
     prepared = ["prepared" in answer for answer in answers]
     for worker, is_prepared in zip(workers, prepared, strict=True):
@@ -236,4 +236,4 @@ def _raise_for(answer: dict[str, Any], setting: Setting) -> None:
         raise RefusedError(answer["error"])
     asked = dict(setting).get("route")
     if asked is not None and answer["route"] != asked:
-        raise RefusedError(answer["note"] or f"it went by {answer['route']}")
+        raise RefusedError(answer["note"] or f"the transfer took the route {answer['route']}")

@@ -1,7 +1,7 @@
-"""The files that keep what was found: where they are, what they hold, and their ends.
+"""The profile files: where they are, what they contain, and their removal.
 
-The engine reads them (``crates/engine/src/profile``); docs/tuning.md has their form. What names a
-machine, a mount and a GPU comes from the engine, so that it finds again what is written here.
+The engine reads them (``crates/engine/src/profile``); docs/tuning.md describes their format. The
+engine supplies the identifiers of machine, mount and GPU, so that it finds what is written here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock import text_file
 from penstock.errors import UnavailableError
 
 _MOST = 1 << 20
-"""Bytes of a file that may be a profile, as for the engine."""
+"""The largest profile in bytes; the engine has the same limit."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where the profile of one device lies, and what is there now."""
+    """The place of one device's profile, and the profile's state."""
 
     device: int
     """The CUDA ordinal, -1 for host memory."""
@@ -37,13 +37,13 @@ class Slot:
 
     @property
     def name(self) -> str:
-        """What it is about."""
+        """The device in words."""
         if self.gpu is None:
             return "host memory"
         return f"cuda:{self.device}, {self.gpu['name']}, {self.gpu['pci_bus_id']}"
 
     def contents(self) -> dict[str, Any] | None:
-        """What the profile says, used or not; ``None`` if that cannot be told in JSON."""
+        """Return the profile, used or not; ``None`` if it cannot be read or shown as JSON."""
         try:
             if not self.path.is_file() or self.path.stat().st_size > _MOST:
                 return None
@@ -62,16 +62,16 @@ class Store:
     is_off: bool
     """Whether PENSTOCK_PROFILE=off is set."""
     prefix: str
-    """How the names of its profiles begin."""
+    """The prefix of the names of its profiles."""
     tuning: dict[str, Any]
-    """What the engine says about it."""
+    """The engine's description of it."""
 
     @classmethod
     def of(cls, path: Path) -> Store:
-        """The store for the file system of a path.
+        """Return the store for the file system of a path.
 
         Raises:
-            UnavailableError: There is no configuration folder, or the mount is not told.
+            UnavailableError: There is no configuration folder, or the mount is unknown.
         """
         tuning = ps.describe(path)["tuning"]
         if tuning["folder"] is None:
@@ -81,15 +81,15 @@ class Store:
             )
         if "\ufffd" in tuning["folder"]:
             raise UnavailableError(
-                f"the configuration folder {tuning['folder']} has a name that is no UTF-8",
-                remedy="set PENSTOCK_PROFILE_DIR to another one",
+                f"the name of the configuration folder {tuning['folder']} is not UTF-8",
+                remedy="set PENSTOCK_PROFILE_DIR to another folder",
             )
         if tuning["file_system"] is None:
-            raise UnavailableError(f"the system does not tell on which mount {path} is")
+            raise UnavailableError(f"the system does not show which mount {path} is on")
         return cls(Path(tuning["folder"]), tuning["off"], f"{tuning['name']}-", tuning)
 
     def slots(self) -> list[Slot]:
-        """Those of host memory and of each GPU that is there."""
+        """Return the slots of host memory and of each GPU of this machine."""
         return [
             Slot(
                 found["device"],
@@ -102,11 +102,11 @@ class Store:
         ]
 
     def slot(self, device: int) -> Slot:
-        """That of one device."""
+        """Return the slot of one device."""
         return next(slot for slot in self.slots() if slot.device == device)
 
     def files(self) -> list[Path]:
-        """All that are kept, also those of GPUs that are not there any more."""
+        """Return all profiles, including those of GPUs that are no longer present."""
         if not self.folder.is_dir():
             return []
         return sorted(
@@ -116,13 +116,13 @@ class Store:
         )
 
     def require_writable(self) -> None:
-        """Raise an ``OSError`` now if a profile could not be kept later."""
+        """Raise an ``OSError`` now if a profile could not be written later."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=self.folder):
             pass
 
     def keep(self, slot: Slot, rows: Sequence[dict[str, Any]], together: Sequence[str]) -> Path:
-        """Write the profile of a device in the place of the one before, atomically."""
+        """Replace the profile of a device atomically, and return its path."""
         profile = {
             "format": self.tuning["format"],
             "penstock": ps.__version__,
@@ -138,7 +138,7 @@ class Store:
         return slot.path
 
     def clear(self) -> list[Path]:
-        """Remove all profiles of the file system; returns what was removed."""
+        """Remove all profiles of the file system, and return their paths."""
         found = self.files()
         for path in found:
             path.unlink(missing_ok=True)

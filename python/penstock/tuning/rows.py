@@ -1,4 +1,4 @@
-"""What is tuned: the kinds of transfers that a profile tells apart, and settings for each."""
+"""The kinds of transfers that a profile distinguishes, and the settings to try for each."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from penstock.tuning.search import Setting, Space
 KIB, MIB = 1 << 10, 1 << 20
 
 SMALL_SIZES = (64 * KIB, MIB, 4 * MIB)
-"""Small transfers are measured at these sizes, and judged by the geometric mean of the rates."""
+"""Small transfers are measured at these sizes, and compared by the geometric mean of the rates."""
 LARGE_FROM = 64 * MIB
-"""Large transfers have at least so many bytes; the engine draws the line at the same size."""
+"""The least bytes of a large transfer; the engine uses the same threshold."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Row:
     size: str
     """"small" or "large"."""
     place: str
-    """"cache": reads of cached files, and writes that are done when the cache has them. "storage":
-    reads of files that are not cached, and writes with durable=yes."""
+    """"cache": reads of cached files, and writes that end in the page cache. "storage": reads of
+    files that are not cached, and writes with durable=yes."""
 
     @property
     def name(self) -> str:
-        """A few words for tables."""
+        """The kind of transfer in words, for tables."""
         words = {
             ("read", "cache"): "read, cached",
             ("read", "storage"): "read, not cached",
@@ -39,7 +39,7 @@ class Row:
 
     @property
     def weight(self) -> float:
-        """Its part of the budget: large reads matter most, and have most to choose from."""
+        """Its share of the time: large reads matter most, and have the most settings."""
         if self.size == "small":
             return 1.0
         return 3.0 if self.operation == "read" else 2.0
@@ -55,25 +55,25 @@ ROWS = tuple(
 
 
 def text(setting: Setting) -> str:
-    """A setting as PENSTOCK_OPTIONS has it."""
+    """Return a setting in the syntax of PENSTOCK_OPTIONS."""
     return ";".join(f"{key}={value}" for key, value in setting)
 
 
 def in_words(setting: Setting) -> str:
-    """A setting for a table."""
+    """Return a setting in words, for tables."""
     return ", ".join(f"{key} {value}" for key, value in setting) or "default"
 
 
 def space(row: Row, *, on_gpu: bool, cores: int, gds: bool, uring: bool, direct: bool) -> Space:
-    """The settings that may be best for a kind of transfer.
+    """Return the settings to try for a kind of transfer.
 
     Args:
-        row: The kind.
-        on_gpu: Whether the memory is a GPU's.
+        row: The kind of transfer.
+        on_gpu: Whether the memory is on a GPU.
         cores: Cores that a process may use.
-        gds: Whether cuFile starts and takes files here.
-        uring: Whether io_uring is to be had.
-        direct: Whether the file system has direct I/O.
+        gds: Whether cuFile starts and accepts files here.
+        uring: Whether io_uring is available.
+        direct: Whether the file system supports direct I/O.
     """
     ways: list[tuple[Setting, list[str]]] = []
     for route in _routes(row, on_gpu, gds):
@@ -107,14 +107,14 @@ def _routes(row: Row, on_gpu: bool, gds: bool) -> list[str]:
 
 
 def _direct(row: Row, direct: bool, route: str) -> list[dict[str, str]]:
-    """Past the page cache or through it: a question only where the medium has the bytes."""
+    """Return the values of ``direct`` to try, which matters only if the bytes are on the medium."""
     if row.place == "cache" or route == "mapped":
         return [{}]
     return [{"direct": "no"}, {"direct": "yes"}] if direct else [{"direct": "no"}]
 
 
 def _up_to(counts: tuple[int, ...], cores: int) -> tuple[str, ...]:
-    """More threads than cores pay at most where they wait: twice as many."""
+    """Return the thread counts up to twice the cores: more cannot help threads that wait."""
     return tuple(str(count) for count in counts if count <= max(2 * cores, 2))
 
 

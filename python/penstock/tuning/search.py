@@ -1,10 +1,11 @@
-"""Finding the best options by measuring as few as possible: knows neither files nor GPUs.
+"""Finds the best options in few measurements. It knows neither files nor GPUs.
 
-A measurement is a rate with noise in it, and costs time. Settings are compared by races: those that
-are still in take turns, so that none has the quieter machine, and the slower ones leave. For each
-way a few settings far apart race for the start; then one option is varied at a time, and at last
-all of them by a step. As long as there is time, the same begins anew from other places. What wins
-must then beat the default in a duel, by more than the spread of both.
+A measurement is a noisy rate, and costs time. Settings are compared in races: the remaining ones
+are measured alternately, so that none has the quieter machine, and slower ones drop out. For each
+way, a race between a few distant settings finds the start; from there the search varies one option
+at a time, and at last all of them by one step. As long as time is left, it restarts from random
+settings. The winner must then beat the default in paired measurements (a duel) by more than the
+spread of both.
 """
 
 from __future__ import annotations
@@ -23,73 +24,73 @@ DEFAULT: Setting = ()
 
 
 class RefusedError(Exception):
-    """A setting that cannot be measured, and why."""
+    """The setting cannot be measured; the text says why."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """The settings that there are.
+    """The settings to search.
 
     A *way* is a set of options that belong together, such as route and mechanism. Each way has
     axes: options whose values are ordered.
     """
 
     ways: Sequence[tuple[Setting, Sequence[str]]]
-    """Options of a way, and the names of the axes that count for it."""
+    """The options of each way, and the names of its axes."""
     axes: dict[str, Sequence[str]]
-    """The values of each axis, in their order."""
+    """The values of each axis, in order."""
     starts: Sequence[dict[str, str]]
-    """Values of the axes to begin with."""
+    """Values of the axes at which the search starts."""
 
 
 @dataclass
 class Trial:
-    """What was seen of one setting."""
+    """The measurements of one setting."""
 
     setting: Setting
     rates: list[float] = field(default_factory=list)
     rate: float = 0.0
-    """The median; 0 if there is none, or the setting does not work."""
+    """The median; 0 if there are no measurements or the setting does not work."""
     failure: str = ""
 
     def add(self, rate: float) -> None:
-        """Count another measurement."""
+        """Add a measurement."""
         self.rates.append(rate)
         self.rate = statistics.median(self.rates)
 
     def fail(self, why: str) -> None:
-        """The setting does not work."""
+        """Record that the setting does not work."""
         self.failure = why
         self.rate = 0.0
 
 
 @dataclass(frozen=True)
 class Duel:
-    """How a setting compares with the default, by pairs of measurements one after the other."""
+    """A comparison of a setting with the default, by paired measurements."""
 
     default: float
     tuned: float
-    """Medians of the rates."""
+    """The medians of the rates."""
     gain: float
-    """By which part the setting is faster: the median over the pairs."""
+    """The relative gain of the setting: the median over the pairs."""
     error: float
-    """The standard error of that."""
+    """The standard error of the gain."""
     pairs: int
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search has found."""
+    """The result of a search."""
 
     best: Setting
-    """The default, unless something is better beyond the spread."""
+    """The default, unless another setting is better by more than the spread."""
     duel: Duel | None
     trials: list[Trial]
 
 
 @dataclass(frozen=True)
 class _Point:
-    """A place in the space: a way, and a value for each of its axes."""
+    """A point of the space: a way, and a value for each of its axes."""
 
     way: int
     values: tuple[tuple[str, str], ...]
@@ -99,16 +100,16 @@ class _Point:
 
 
 LEAST_GAIN = 0.01
-"""A smaller gain is none."""
+"""A smaller gain counts as none."""
 FINAL_SHARE, DUEL_SHARE = 0.3, 0.15
-"""The parts of the time that are kept for the final and the duel, and for the duel."""
+"""The shares of the time that are reserved for final and duel together, and for the duel alone."""
 LEAST_PAIRS, MOST_PAIRS = 7, 49
 _ROUNDS = 5
 _FINALISTS, _FINAL_ROUNDS = 8, 15
 _STRANGERS = 12
-"""Settings drawn by lot that race for a new start."""
+"""Random settings that race to be the start of a restart."""
 _VAIN_STARTS = 6
-"""So many new starts in a row that lead to nothing better end the search."""
+"""Consecutive restarts without improvement after which the search ends."""
 _USUAL_NOISE = 0.03
 
 
@@ -117,8 +118,9 @@ class Search:
 
     Args:
         space: The settings.
-        measure: Returns the rate of a setting, greater is better; raises :class:`RefusedError`.
-        left: Returns the seconds that are left.
+        measure: Returns the rate of a setting (greater is better), or raises
+            :class:`RefusedError`.
+        left: Returns the remaining seconds.
     """
 
     def __init__(
@@ -133,10 +135,10 @@ class Search:
         self._trials: dict[Setting, Trial] = {}
         self._points: dict[Setting, _Point] = {}
         self._until = FINAL_SHARE * max(left(), 0.0)
-        """How much time is kept for what comes later."""
+        """Seconds that are reserved for later steps."""
 
     def run(self) -> Outcome:
-        """Search for as long as there is time."""
+        """Search until the time is over or nothing better is found."""
         self._sample(self._trials.setdefault(DEFAULT, Trial(DEFAULT)))
         best = self._best_of_ways()
         if best is not None:
@@ -152,7 +154,7 @@ class Search:
     # -- points ------------------------------------------------------------------------------
 
     def _starts(self, number: int) -> list[_Point]:
-        """Where to begin with a way."""
+        """Return the points at which the search of a way starts."""
         _, axes = self._space.ways[number]
         return [
             _Point(number, tuple((axis, start[axis]) for axis in axes))
@@ -181,7 +183,7 @@ class Search:
     # -- steps -------------------------------------------------------------------------------
 
     def _best_of_ways(self) -> _Point | None:
-        """The best of each way, against each other. Those that look better come first."""
+        """Return the best point of all ways. The ways that look better are searched first."""
         begun = [self._race(self._starts(number)) for number in range(len(self._space.ways))]
         starts = sorted((p for p in begun if p is not None), key=self._rate, reverse=True)
         found: list[_Point] = []
@@ -191,7 +193,7 @@ class Search:
         return self._race(found)
 
     def _begin_anew(self, best: _Point) -> _Point:
-        """Look elsewhere: one step at a time does not lead everywhere."""
+        """Restart from random points: single steps can end in a local optimum."""
         strangers = self._everything()
         random.Random(0).shuffle(strangers)
         vain = 0
@@ -205,7 +207,7 @@ class Search:
         return best
 
     def _look_around(self, best: _Point) -> _Point:
-        """Give those close to the best another chance: one measurement may have been disturbed."""
+        """Measure the neighbours of the best again: a first measurement may have been disturbed."""
         while self._has_time():
             before = best
             best = self._race([best, *self._neighbours(best)], least=3) or best
@@ -214,14 +216,14 @@ class Search:
         return best
 
     def _final(self, best: _Point) -> _Point:
-        """Those that looked best, once more and for longer: a few of them were only lucky."""
+        """Measure the best points again and for longer: some of them were only lucky."""
         self._until *= DUEL_SHARE / FINAL_SHARE
         ranked = sorted(self._trials.values(), key=lambda trial: trial.rate, reverse=True)
         known = [self._points[trial.setting] for trial in ranked if trial.setting in self._points]
         return self._race([best, *known[:_FINALISTS]], rounds=_FINAL_ROUNDS) or best
 
     def _climb(self, best: _Point, until: float) -> _Point:
-        """Vary one option at a time until none is better; then all at once, in small steps."""
+        """Vary one option at a time until no value is better, then all options by one step."""
         while self._left() > until:
             before = best
             for axis, _ in best.values:
@@ -234,7 +236,7 @@ class Search:
         return best
 
     def _neighbours(self, point: _Point) -> list[_Point]:
-        """All that are at most one step away in each axis."""
+        """Return all points that are at most one step away on each axis."""
         steps = []
         for axis, value in point.values:
             values = self._space.axes[axis]
@@ -247,9 +249,10 @@ class Search:
     def _race(
         self, points: Iterable[_Point], rounds: int = _ROUNDS, least: int = 1
     ) -> _Point | None:
-        """The fastest, after as many rounds as it takes to tell; ``None`` if none can be measured.
+        """Return the fastest point; ``None`` if none can be measured.
 
-        Nobody leaves before so many rounds as ``least`` says.
+        The race has as many rounds as it takes to tell the points apart, at most ``rounds``. No
+        point drops out before round ``least``.
         """
         racing = list(dict.fromkeys(points))
         for number in range(rounds):
@@ -263,20 +266,20 @@ class Search:
                 racing = self._still_racing(racing, number + 1)
             if len(racing) == 1 or not self._has_time():
                 break
-        # Of those that cannot be told apart, the one with the better record.
+        # If several cannot be told apart, take the one with the best median.
         return max(racing, key=self._rate)
 
     def _still_racing(self, racing: list[_Point], rounds: int) -> list[_Point]:
         leader = max(self._rate(point) for point in racing)
-        # Both have errors: that of a difference of two means of so many rounds.
+        # Both rates have errors: this is twice that of the difference of two means.
         margin = 2.0 * math.sqrt(2.0 / rounds) * self._noise()
         close = [p for p in racing if self._rate(p) >= leader * (1 - margin)]
-        # With few rounds more would remain than can ever be told apart.
+        # After few rounds, more points would remain than can ever be told apart.
         most = max(2, len(racing) // 2) if rounds > 1 else len(racing)
         return sorted(close, key=self._rate, reverse=True)[:most]
 
     def _noise(self) -> float:
-        """The spread of one measurement, as a part of the rate; over all settings together."""
+        """Return the relative spread of one measurement, estimated over all settings."""
         squares = [
             (rate / trial.rate - 1) ** 2
             for trial in self._trials.values()
@@ -285,7 +288,7 @@ class Search:
         ]
         if len(squares) < 6:
             return _USUAL_NOISE
-        # Outliers are no reason to keep everything: the median of squares of a normal law is 0.455.
+        # The median resists outliers. For a normal distribution, that of the squares is 0.455.
         return max(math.sqrt(statistics.median(squares) / 0.455), 0.002)
 
     def _sample(self, trial: Trial) -> None:
@@ -302,7 +305,7 @@ class Search:
     # -- the duel ----------------------------------------------------------------------------
 
     def _duel(self, setting: Setting) -> Duel | None:
-        """Measure default and setting in turns until it is clear which is better."""
+        """Measure default and setting alternately until it is clear which is better."""
         default, tuned = self._trials[DEFAULT], self._trials[setting]
         ratios: list[float] = []
         pairs: list[tuple[float, float]] = []
@@ -321,7 +324,7 @@ class Search:
 
 
 def is_better(duel: Duel) -> bool:
-    """Whether the setting is better than the default beyond the spread."""
+    """Whether the setting is better than the default by more than the spread."""
     return duel.pairs >= 3 and duel.gain > max(LEAST_GAIN, 2.5 * duel.error)
 
 
@@ -332,8 +335,8 @@ def _is_clear(duel: Duel) -> bool:
 def _judge(pairs: list[tuple[float, float]], ratios: list[float], noise: float) -> Duel:
     middle = statistics.median(ratios)
     deviation = statistics.median(abs(ratio - middle) for ratio in ratios)
-    # 1.4826 makes it the deviation of a normal law. Few pairs may agree by chance: what all
-    # settings have shown of the noise counts, too, that of two measurements.
+    # 1.4826 turns it into the standard deviation of a normal distribution. A few pairs may agree by
+    # chance, so the noise of all settings, for two measurements, is the lower bound.
     spread = max(1.4826 * deviation, math.sqrt(2) * noise)
     # A median has 1.2533 times the error of a mean.
     error = 1.2533 * spread / math.sqrt(len(ratios))
@@ -347,6 +350,6 @@ def _judge(pairs: list[tuple[float, float]], ratios: list[float], noise: float) 
 
 
 def _turned(points: list[_Point], number: int) -> list[_Point]:
-    """So that none always comes after the same other one."""
+    """Rotate the points, so that the same point is not always measured first."""
     first = number % max(len(points), 1)
     return points[first:] + points[:first]

@@ -1,4 +1,4 @@
-"""Tuning from the first file to the last row: what is measured when, and within what time."""
+"""Tunes all kinds of transfers within the time given: makes the files and runs the searches."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from penstock.tuning.rows import LARGE_FROM, MIB, ROWS, Row, space, text
 from penstock.tuning.search import DEFAULT, Outcome, RefusedError, Search, Setting
 
 ALONE = 0.94
-"""A GPU that works alone keeps at least this part of the best that it can do alone."""
+"""The least fraction of its best rate that a GPU working alone must keep."""
 _ALONE_SHARE = 0.4
-"""The part of a row's time in which that best is found, where several GPUs are tuned together."""
+"""The fraction of a row's time for finding that rate, if several GPUs are tuned together."""
 _FILE_PER_SECOND = 16 * MIB
 _LARGEST_FILE = 1 << 30
 _RUNS = 300
-"""A row should have time for about so many measurements."""
+"""The approximate number of measurements that a row should have time for."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be tuned."""
+    """What to tune."""
 
     folder: Path
     devices: Sequence[int]
-    """CUDA ordinals, or -1 alone for host memory."""
+    """CUDA ordinals, or only -1 for host memory."""
     seconds: float
     size: int = 0
-    """Bytes of each device's file; 0 for what fits the time."""
+    """Bytes of each device's file; 0 for a size that suits the time."""
 
     @property
     def file_size(self) -> int:
-        """Bytes of each device's file: more than is small, not more than there is time for."""
+        """Bytes of each device's file: enough for large transfers, as far as the time allows."""
         if self.size:
             return self.size
         wanted = int(min(self.seconds * _FILE_PER_SECOND, _LARGEST_FILE))
@@ -51,40 +51,40 @@ class Plan:
 
 @dataclass
 class Found:
-    """What was found for a row."""
+    """The result for a row."""
 
     row: Row
     outcome: Outcome | None = None
     why_not: str = ""
     """Why there is no outcome."""
     alone: tuple[float, float] | None = None
-    """Of several GPUs: the best rate of one alone, and its rate with what was found."""
+    """With several GPUs: the best rate of one alone, and its rate with the tuned options."""
     runs: int = 0
 
     @property
     def options(self) -> str:
-        """What was found, as a text of options."""
+        """The tuned options as text."""
         return text(self.outcome.best) if self.outcome else ""
 
     @property
     def default_rate(self) -> float:
-        """Bytes a second with default options."""
+        """Bytes per second with default options."""
         return self._rate_of(DEFAULT)
 
     @property
     def rate(self) -> float:
-        """Bytes a second with what was found."""
+        """Bytes per second with the tuned options."""
         return self._rate_of(self.outcome.best) if self.outcome else 0.0
 
     @property
     def gain(self) -> float:
-        """By which part that is faster than the default: 0.1 is 10 %."""
+        """The relative gain over the default: 0.1 is 10 %."""
         changed = self.outcome and self.outcome.best != DEFAULT and self.outcome.duel
         return changed.gain if changed else 0.0
 
     @property
     def settings(self) -> int:
-        """How many settings were tried."""
+        """The number of settings tried."""
         return len(self.outcome.trials) if self.outcome else 0
 
     def _rate_of(self, setting: Setting) -> float:
@@ -97,7 +97,7 @@ class Found:
         return trials.get(setting, 0.0)
 
     def as_json(self) -> dict[str, Any]:
-        """The row of a profile; the engine reads the first four."""
+        """Return the row of a profile. The engine reads the first four keys."""
         duel = self.outcome.duel if self.outcome else None
         found: dict[str, Any] = {
             "operation": self.row.operation,
@@ -117,7 +117,7 @@ class Found:
         return found
 
     def trials_as_json(self) -> list[dict[str, Any]]:
-        """All that was tried."""
+        """Return all settings tried."""
         return [
             {
                 "options": text(trial.setting),
@@ -129,7 +129,7 @@ class Found:
 
 
 class _Clock:
-    """Seconds that are left of those given."""
+    """Counts down the seconds given."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -140,11 +140,11 @@ class _Clock:
 
 @contextmanager
 def own_files(plan: Plan) -> Iterator[list[Path]]:
-    """A file for each device in the folder; they are gone at the end, whatever that is.
+    """Make a file for each device in the folder, and remove them at the end, even after an error.
 
     Raises:
-        NoSpaceError: There is no room for them.
-        OSError: No file can be made there.
+        NoSpaceError: There is no room for the files.
+        OSError: The files cannot be made.
     """
     remove_orphans(plan.folder)
     files.require_space(plan.folder, plan.file_size * len(plan.devices))
@@ -163,20 +163,20 @@ def _path(folder: Path, number: int) -> Path:
 
 
 def remove_orphans(folder: Path) -> None:
-    """Remove files of processes of this host that were killed, as far as they can be removed."""
+    """Remove, as far as possible, the files that killed processes of this host have left."""
     name = re.compile(rf"\.penstock-tune-{re.escape(socket.gethostname())}-(\d+)-\d+\.bin")
     for path in folder.iterdir():
         found = name.fullmatch(path.name)
-        # This process has made none yet: one of its number was another's, as in containers.
+        # This process has made none yet: a file with its id is another's, as in containers.
         if found and (int(found[1]) == os.getpid() or not Path(f"/proc/{found[1]}").exists()):
-            with suppress(OSError):  # in a folder for all, another user's
+            with suppress(OSError):  # another user's, in a shared folder
                 path.unlink()
 
 
 def tune(plan: Plan, begun: Callable[[Row], None] = lambda row: None) -> Iterator[Found]:
-    """Search for the best settings of each row, and yield what was found, row by row.
+    """Search for the best settings of each row, and yield the results row by row.
 
-    ``begun`` is told of each row before. The time counts from the first step.
+    This calls ``begun`` before each row. The time starts with the first iteration.
     """
     clock = _Clock(plan.seconds)
     facts = ps.describe(plan.folder)
@@ -223,7 +223,7 @@ class _Row:
                 found.outcome = Search(self._space, self._one, clock.left).run()
             else:
                 self._together(found, clock)
-            # All bytes once more with what was found, not only samples of them.
+            # Compare all bytes once with the best setting: the search compares samples only.
             self._run(
                 found.outcome.best if found.outcome else DEFAULT, amount=LARGE_FROM, whole=True
             )
@@ -235,13 +235,13 @@ class _Row:
         return found
 
     def _adjust(self) -> None:
-        """Move as much at a time as leaves time for many measurements."""
+        """Set the bytes of a transfer so that there is time for many measurements."""
         rate = self._run(DEFAULT)
         wanted = int(rate * self._seconds / _RUNS)
         self._amount = max(LARGE_FROM, min(wanted, self._plan.file_size) // MIB * MIB)
 
     def _together(self, found: Found, clock: _Clock) -> None:
-        """Greatest rate of all GPUs, with enough left for one alone."""
+        """Search for the greatest rate of all GPUs that leaves one alone fast enough."""
         until = clock.left() * (1 - _ALONE_SHARE)
         alone = Search(self._space, self._one, lambda: clock.left() - until).run()
         best = Found(self._row, alone).rate
@@ -269,7 +269,7 @@ class _Row:
 
 
 def check_devices(devices: Sequence[int]) -> None:
-    """Raise where there is no such GPU, or one is named twice."""
+    """Raise an error if a GPU does not exist or is named twice."""
     there = len(ps.devices()) if any(device >= 0 for device in devices) else 0
     for device in devices:
         if device >= there:

@@ -1,7 +1,7 @@
-"""A process that measures: orders come in on standard input, answers go out on standard output.
+"""A measuring process: reads orders from standard input, writes answers to standard output.
 
-Each GPU has a process of its own, as the programs have that are tuned for, and a crash of a driver
-or of cuFile ends a measurement, not the tuning. Orders and answers are JSON, one a line.
+Each GPU has its own process, as in the programs that the profile is for. A crash of a driver or of
+cuFile therefore ends one measurement, not the tuning. Orders and answers are JSON, one per line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WHOLE_STEP = 16 * MIB
 
 @dataclass(frozen=True)
 class _Piece:
-    """One transfer: where in the file, and as far from the start of the memory."""
+    """One transfer: its offsets in the file and in the memory, and its length."""
 
     offset: int
     at: int
@@ -67,7 +67,7 @@ class _Memory:
 
 
 class WrongBytesError(Exception):
-    """What was read or written is not what it should be."""
+    """A transfer moved wrong bytes."""
 
 
 class _Measurer:
@@ -86,7 +86,7 @@ class _Measurer:
         self._report = new_report()
 
     def run(self, order: dict[str, Any], meet: Callable[[], float]) -> dict[str, Any]:
-        """Make a transfer. Others that make one at the same time are met when all is prepared."""
+        """Make a transfer, after ``meet`` if it must begin together with other processes."""
         row = Row(*order["row"])
         durable = {"durable": "yes"} if (row.operation, row.place) == ("write", "storage") else {}
         options = resolve({**dict(order["options"]), **durable})
@@ -128,16 +128,16 @@ class _Measurer:
             for _ in range(count):
                 pieces.append((at, size))
                 at += size
-        # As far apart as the file allows, at whole multiples of a page.
+        # As far apart as the file allows, at multiples of a page.
         spread = self._nbytes // at
         made = [_Piece(place * spread, place, size) for place, size in pieces]
         random.Random(5).shuffle(made)
         return made
 
     def _prepare(self, row: Row) -> None:
-        """Bring the file into the state that the row is about."""
+        """Bring the file's pages into the state that the row requires."""
         if row.operation == "write":
-            os.fsync(self._descriptor)  # what others have written is not to be waited for
+            os.fsync(self._descriptor)  # the measured write must not wait for earlier ones
             return
         found = files.residency(self._descriptor, self._nbytes)
         if row.place == "cache":
@@ -150,7 +150,7 @@ class _Measurer:
             raise _AbsentError("the file system keeps the file in memory")
 
     def _verifier(self, row: Row, pieces: list[_Piece], kind: str) -> Callable[[], None]:
-        """Make sure that bytes that are not moved are seen; the function compares."""
+        """Overwrite what is to be compared, so that a missing transfer shows; return the check."""
         if kind == "none":
             return lambda: None
         ranges = [
@@ -162,7 +162,7 @@ class _Measurer:
         stamp = files.Contents(self._stamps)
         for piece, start, nbytes in ranges:
             content = stamp.at(piece.offset + start, nbytes)
-            # A read has to overwrite it, a write to bring it to the file.
+            # A read must overwrite it, and a write must store it in the file.
             self._memory.put(piece.at + start, content)
 
         def compare() -> None:
@@ -184,7 +184,7 @@ class _Measurer:
 
 
 class _AbsentError(Exception):
-    """The kind of transfer cannot be had on this file system."""
+    """This file system does not offer the kind of transfer."""
 
 
 def _by_size(pieces: list[_Piece]) -> list[list[_Piece]]:
@@ -200,7 +200,7 @@ def _steps(piece: _Piece) -> list[tuple[int, int]]:
 
 
 def _wait_until(moment: float) -> None:
-    """Begin together with other processes."""
+    """Wait until a moment of the monotonic clock."""
     while (left := moment - time.monotonic()) > 0:
         if left > 0.002:
             time.sleep(left - 0.001)
@@ -222,10 +222,10 @@ def _answer(
 
 
 def main() -> None:
-    """Serve the process at the other end until it closes its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other end tells when it is over
+    """Serve the parent process until it closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C, the parent closes the pipe
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # keep what libraries print out of the answers
 
     def say(answer: dict[str, Any]) -> None:
         print(json.dumps(answer), file=answers, flush=True)
