@@ -230,11 +230,11 @@ def test_configuration_of_the_kernel_is_found_in_each_of_its_places(machine):
     machine.remove(f"/boot/config-{RELEASE}")
     assert machine.line("CONFIG_PCI_P2PDMA").status is Status.UNKNOWN
     machine.write("/proc/kallsyms", "0000000000000000 d p2pdma_pgmap_ops\n")
-    assert machine.line("CONFIG_PCI_P2PDMA").found == "set, by /proc/kallsyms"
+    assert machine.line("CONFIG_PCI_P2PDMA").found == "set, according to /proc/kallsyms"
     machine.write(f"/lib/modules/{RELEASE}/config", "CONFIG_PCI_P2PDMA=y\n")
     assert f"/lib/modules/{RELEASE}" in machine.line("CONFIG_PCI_P2PDMA").found
     machine.write("/proc/config.gz", gzip.compress(b"CONFIG_A=y\n# CONFIG_PCI_P2PDMA is not set\n"))
-    assert machine.line("CONFIG_PCI_P2PDMA").found == "not set, by /proc/config.gz"
+    assert machine.line("CONFIG_PCI_P2PDMA").found == "not set, according to /proc/config.gz"
     machine.write("/proc/config.gz", b"\x1f\x8bbroken")
     assert machine.line("CONFIG_PCI_P2PDMA").status is Status.OK
 
@@ -257,7 +257,7 @@ def test_registry_key_that_is_in_the_way_is_told(machine):
     machine.write(
         PARAMS, 'RegistryDwords: "RMForceStaticBar1=1;ForceP2P=0x11;RmForceDisableIomapWC=1"\n'
     )
-    is_remedied(machine.line("ForceP2P"), Status.WARN, "Take ForceP2P out")
+    is_remedied(machine.line("ForceP2P"), Status.WARN, "Remove ForceP2P")
 
 
 def test_registry_keys_are_asked_for_on_x86_only(machine):
@@ -405,7 +405,7 @@ def test_denylist_of_cufile_json_is_told(machine, key, entry):
     text = CUFILE_JSON.replace('"logging"', f'"denylist": {{"{key}": ["{entry}"]}}, "logging"')
     machine.write("/etc/cufile.json", text)
     line = machine.line("cuFile's denylist")
-    is_remedied(line, Status.NO, "out of the list")
+    is_remedied(line, Status.NO, "from the list")
     assert line.found == f"denylist.{key} in /etc/cufile.json has {entry}"
 
 

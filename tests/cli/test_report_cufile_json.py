@@ -84,10 +84,10 @@ def test_log_of_every_request_is_told(machine):
     ("contents", "why"),
     [
         (b'{\n  "execution": {\n    "parallel_io": yes\n  }\n}', "line 3, column 20"),
-        (b'{\n  "execution": {\n    "parallel_io": true,\n  }\n}', "is broken at line"),
+        (b'{\n  "execution": {\n    "parallel_io": true,\n  }\n}', "is invalid at line"),
         (b'{ "a": 1 // }', "line 1"),
         (b"", "line 1, column 1"),
-        (b"[1, 2]", "no object"),
+        (b"[1, 2]", "not an object"),
         (b'{"a": "\xff"}', "not UTF-8: byte 7"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a":' * 1500 + b"1" + b"}" * 1500, "nested too deeply"),
@@ -106,7 +106,7 @@ def test_cufile_json_that_is_a_pipe_is_not_waited_for(machine):
     machine.remove("/etc/cufile.json")
     os.mkfifo(machine.root / "etc/cufile.json")
     line = machine.line("File", "cufile.json")
-    is_remedied(line, Status.NO, "Mend it")
+    is_remedied(line, Status.NO, "Fix it")
     assert "no file" in line.found
 
 
@@ -114,7 +114,7 @@ def test_cufile_json_that_is_a_pipe_is_not_waited_for(machine):
 def test_number_that_cufile_cannot_read_is_told(machine, number):
     machine.write("/etc/cufile.json", f'{{"properties": {{"per_buffer_cache_size_kb": {number}}}}}')
     is_remedied(machine.line("per_buffer_cache_size_kb"), Status.NO, "Set")
-    is_remedied(machine.line("Bounce buffers"), Status.UNKNOWN, "Mend the keys")
+    is_remedied(machine.line("Bounce buffers"), Status.UNKNOWN, "Fix the keys")
 
 
 def test_what_a_terminal_would_obey_is_shown_and_not_done(machine):
@@ -124,7 +124,7 @@ def test_what_a_terminal_would_obey_is_shown_and_not_done(machine):
 
 def test_bounce_buffers_of_no_size_are_not_taken_for_those_by_default(machine):
     machine.write("/etc/cufile.json", '{"properties": {"per_buffer_cache_size_kb": 0}}')
-    is_remedied(machine.line("Bounce buffers"), Status.UNKNOWN, "Mend the keys")
+    is_remedied(machine.line("Bounce buffers"), Status.UNKNOWN, "Fix the keys")
 
 
 def test_cufile_json_is_named_from_the_working_folder_on(machine, tmp_path, monkeypatch):
@@ -138,7 +138,7 @@ def test_cufile_json_is_named_from_the_working_folder_on(machine, tmp_path, monk
 def test_cufile_json_that_the_environment_names_is_the_one_in_force(machine):
     machine.environment["CUFILE_ENV_PATH_JSON"] = "/opt/mine.json"
     line = machine.line("File", "cufile.json")
-    is_remedied(line, Status.NO, "Mend it")
+    is_remedied(line, Status.NO, "Fix it")
     assert line.found == "/opt/mine.json does not exist, named by CUFILE_ENV_PATH_JSON"
     machine.write("/opt/mine.json", '{"execution": {"max_io_threads": 16}}')
     assert machine.line("max_io_threads").found == "16"

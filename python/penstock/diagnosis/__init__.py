@@ -1,8 +1,8 @@
-"""What a machine offers to I/O between storage and GPUs, and what is in the way of it.
+"""What a machine offers for I/O between storage and GPUs, and what prevents it.
 
-Three steps, each with no knowledge of the next: :mod:`~penstock.diagnosis.facts` reads, and gives
-a plain dictionary; :mod:`~penstock.diagnosis.checks` judges these facts, line by line; the command
-and :mod:`~penstock.diagnosis.page` show the lines.
+There are three steps, none of which knows the next: :mod:`~penstock.diagnosis.facts` gathers facts
+as a plain dictionary; :mod:`~penstock.diagnosis.checks` judges them, line by line; the command and
+:mod:`~penstock.diagnosis.page` display the lines.
 """
 
 from penstock.diagnosis.checks import judge

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: no script, no font, no picture."""
+"""The report as one self-contained HTML page, without scripts, fonts or images."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ tr:target { outline: 2px solid var(--soft); outline-offset: -2px; }
 
 
 def render(lines: Iterable[Line], title: str, when: datetime) -> str:
-    """The whole page as text."""
+    """Return the page as text."""
     shown = list(lines)
     counts = "".join(
         f"<li>{_badge(status)} {sum(line.status is status for line in shown)}</li>"
@@ -118,7 +118,7 @@ def render(lines: Iterable[Line], title: str, when: datetime) -> str:
 
 
 def _contents(numbered: Iterable[tuple[int, Line]]) -> str:
-    """Links to what is to be looked at, the worst first."""
+    """Return links to the lines that need attention, the worst first."""
     worst = (Status.NO, Status.WARN)
     found = [row for status in worst for row in numbered if row[1].status is status]
     if not found:
@@ -158,7 +158,7 @@ def _row(number: int, line: Line) -> str:
 
 
 def _command(text: str) -> str:
-    """Text in which an option of a command is not broken after its hyphens."""
+    """Escape a text, and keep options of commands from breaking after their hyphens."""
     return re.sub(r"(?<!\S)-{1,2}[\w-]+", r'<span class="option">\g<0></span>', escape(text))
 
 

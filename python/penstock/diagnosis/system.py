@@ -1,4 +1,4 @@
-"""Files by which the kernel and the drivers tell of themselves, below a root folder."""
+"""Reads the files with which kernel and drivers describe themselves, below a root folder."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 class System:
-    """Reads /proc, /sys, /etc, /boot and /run. What is missing or may not be read is ``None``.
+    """Reads /proc, /sys, /etc, /boot and /run. What is missing or unreadable is ``None``.
 
     Args:
-        root: The folder that stands for ``/``: that of another tree in tests.
-        machine: The processor architecture, as ``uname -m`` has it.
+        root: The folder that stands for ``/``; tests use another tree.
+        machine: The processor architecture, as ``uname -m`` prints it.
     """
 
     def __init__(self, root: str | os.PathLike[str] = "/", machine: str | None = None) -> None:
@@ -20,42 +20,44 @@ class System:
         self.machine = machine or platform.machine()
 
     def at(self, path: str) -> Path:
-        """Where a path of the machine lies."""
+        """Return the place of a path of the machine below the root."""
         return self.root / path.lstrip("/")
 
     def bytes(self, path: str) -> bytes | None:
-        """The contents of a regular file: a pipe would be waited for, a device has no end."""
+        """Return the contents of a regular file. A pipe would block, and a device has no end."""
         try:
             return self.at(path).read_bytes() if self.at(path).is_file() else None
         except OSError:
             return None
 
     def text(self, path: str) -> str | None:
-        """The contents of a file, without white space around them; bytes that are no UTF-8 stay as
-        by ``os.fsdecode``."""
+        """Return the contents of a file without surrounding white space.
+
+        Bytes that are not UTF-8 are kept as by ``os.fsdecode``.
+        """
         contents = self.bytes(path)
         return None if contents is None else contents.decode("utf-8", "surrogateescape").strip()
 
     def number(self, path: str) -> int | None:
-        """A file that holds one integer, decimal or with 0x before it."""
+        """Return the integer in a file: decimal, or hexadecimal with 0x."""
         try:
             return int(self.text(path) or "", 0)
         except ValueError:
             return None
 
     def names(self, path: str) -> list[str]:
-        """What a folder holds, sorted."""
+        """Return the sorted names in a folder."""
         try:
             return sorted(os.listdir(self.at(path)))
         except OSError:
             return []
 
     def exists(self, path: str) -> bool:
-        """Whether there is something at a path that may be looked at."""
+        """Whether a path exists and can be accessed."""
         return os.path.exists(self.at(path))
 
     def is_missing(self, path: str) -> bool:
-        """Whether there is nothing at a path: not so where a folder above may not be entered."""
+        """Whether nothing exists at a path; ``False`` if a parent folder cannot be searched."""
         try:
             self.at(path).stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -65,7 +67,7 @@ class System:
         return False
 
     def target(self, path: str) -> str | None:
-        """The path on the machine that a link leads to, all links followed."""
+        """Return the path on the machine that a link leads to, with all links resolved."""
         try:
             real = self.at(path).resolve(strict=True)
             return "/" + str(real.relative_to(self.root)).lstrip("/")

@@ -1,6 +1,6 @@
-"""What the facts mean: a line for each condition, with a remedy where it does not hold.
+"""Judges the facts: one line per condition, with a remedy if the condition does not hold.
 
-Pure functions of the facts. A condition that the facts do not tell is unknown, never guessed.
+The functions are pure. A condition that the facts do not decide is unknown, never guessed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SECTIONS = (gpu, host, path, cufile, p2pdma, cufile_json, hdf5, packages)
 
 
 def judge(facts: Mapping[str, Any]) -> list[Line]:
-    """The lines of the report, section by section."""
+    """Return the lines of the report, section by section."""
     return [
         replace(
             line,

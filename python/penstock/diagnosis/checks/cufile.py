@@ -17,7 +17,7 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
         yield _SECTION.no(
             "cuFile",
             cause_and_remedy(cufile["reason"])[0],
-            "The gds route cannot be taken.",
+            "The gds route cannot be used.",
             "pip install nvidia-cufile (nvidia-cufile-cu12 for CUDA 12), or install the package "
             "gds-tools; PENSTOCK_CUFILE_LIBRARY can name the library.",
         )
@@ -37,7 +37,7 @@ def _state(facts: Mapping[str, Any], cufile: Mapping[str, Any]) -> Iterator[Line
         yield _SECTION.no(
             "cuFile starts",
             cause,
-            "The gds route cannot be taken.",
+            "The gds route cannot be used.",
             remedy or "See cufile.log in the working folder, and the lines on GPU and cufile.json.",
         )
         return
@@ -53,20 +53,20 @@ def _state(facts: Mapping[str, Any], cufile: Mapping[str, Any]) -> Iterator[Line
             f"GPUDirect{here}",
             "no: compatibility mode",
             "cuFile itself reads through host memory, as the staged route does.",
-            "Meet the conditions of nvidia-fs or of P2PDMA below, and those of the path.",
+            "Meet the conditions of nvidia-fs or P2PDMA below, and those of the path.",
         )
     elif cufile["reason"]:
         yield _SECTION.no(
             f"GPUDirect{here}",
             f"cuFile refuses the path: {cause_and_remedy(cufile['reason'])[0]}",
-            "The gds route cannot be taken here.",
-            "Mend what is not OK under Path: udev's entry, file system, mount options.",
+            "The gds route cannot be used here.",
+            "Fix what is not OK under Path: udev entry, file system, mount options.",
         )
     else:
         yield _SECTION.unknown(
             f"GPUDirect{here}",
-            "cuFile does not tell which way it takes",
-            "Reports of transfers tell the bytes as gds_unproven.",
+            "cuFile does not show which path it takes",
+            "Reports of transfers count the bytes as gds_unproven.",
         )
 
 
@@ -75,10 +75,10 @@ def _nvidia_fs(facts: Mapping[str, Any]) -> Line:
     if module["loaded"]:
         return _SECTION.ok("nvidia-fs", f"loaded, {module['version'] or 'version unknown'}")
     if all(line.status is Status.OK for line in p2pdma.lines(facts)):
-        return _SECTION.ok("nvidia-fs", "not loaded", "P2PDMA needs no such module.")
+        return _SECTION.ok("nvidia-fs", "not loaded", "P2PDMA does not need it.")
     return _SECTION.warn(
         "nvidia-fs",
         "not loaded",
-        "Without it GPUDirect Storage needs all conditions of P2PDMA.",
+        "Without it, GPUDirect Storage needs all conditions of P2PDMA.",
         "modprobe nvidia-fs (package nvidia-fs or nvidia-fs-dkms), or meet those conditions.",
     )

@@ -20,22 +20,22 @@ _LARGEST = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class _Key:
-    """A key that decides over speed."""
+    """A key that affects speed."""
 
     name: str
     default: Any
     is_good: Callable[[Any], bool]
-    """Whether a value of the default's type is as it should be."""
+    """Whether a value of the default's type is good."""
     meaning: str
     advice: str
-    """The value to set otherwise, as JSON."""
+    """The value to recommend otherwise, as JSON."""
 
     @property
     def short(self) -> str:
         return self.name.rsplit(".", 1)[1]
 
     def takes(self, value: Any) -> bool:
-        """Whether a value is of the right type. JSON's true is no number here."""
+        """Whether a value is of the right type. A bool is not a number here."""
         if isinstance(self.default, bool) or isinstance(value, bool):
             return isinstance(value, bool) and isinstance(self.default, bool)
         return isinstance(value, type(self.default)) and -_LARGEST <= value <= _LARGEST
@@ -50,42 +50,42 @@ _KEYS = (
         "execution.parallel_io",
         True,
         lambda value: value is True,
-        "Large requests are cut up and served by several threads.",
+        "Several threads serve parts of a large request.",
         "true",
     ),
     _Key(
         "execution.max_io_threads",
         4,
         _at_least(8),
-        "Threads a GPU that serve such requests.",
+        "Threads per GPU that serve such requests.",
         "8",
     ),
     _Key(
         "execution.max_request_parallelism",
         4,
         _at_least(8),
-        "Parts of one request that are under way together.",
+        "Parts of one request that are in flight together.",
         "8",
     ),
     _Key(
         "execution.min_io_threshold_size_kb",
         8192,
         lambda value: 0 < value <= 8192,
-        "KiB from which a request is cut up.",
+        "KiB from which a request is split.",
         "8192",
     ),
     _Key(
         "execution.max_io_queue_depth",
         128,
         _at_least(128),
-        "Requests that wait at most.",
+        "The most requests that can be queued.",
         "128",
     ),
     _Key(
         "properties.per_buffer_cache_size_kb",
         1024,
         _at_least(16384),
-        "KiB of bounce buffer on the GPU that one transfer takes at a time.",
+        "KiB of bounce buffer on the GPU that a transfer uses at a time.",
         "16384",
     ),
     _Key(
@@ -99,7 +99,7 @@ _KEYS = (
         "properties.max_direct_io_size_kb",
         16384,
         _at_least(1024),
-        "KiB of the largest piece that nvidia-fs is given at a time.",
+        "KiB of the largest request that nvidia-fs gets at a time.",
         "16384",
     ),
     _Key(
@@ -126,7 +126,7 @@ _KEYS = (
 )
 
 _COMPAT = "properties.allow_compat_mode"
-# Its name is in the libraries up to 1.16, and in none since.
+# The libraries up to 1.16 contain the variable's name, and later ones do not.
 _WITHOUT_VARIABLE = (1, 17)
 _FORCED = "properties.force_compat_mode"
 _LEVEL = "logging.level"
@@ -142,7 +142,7 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
             config["misnamed_by"],
             "set",
             "cuFile does not read this variable.",
-            "Name the file by CUFILE_ENV_PATH_JSON.",
+            "Set CUFILE_ENV_PATH_JSON to the path of the file.",
         )
     if config["reason"] is not None:
         return
@@ -150,7 +150,7 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
         yield _SECTION.warn(
             "CUFILE_ALLOW_COMPAT_MODE",
             "set",
-            f"cuFile {facts['cufile']['version']} does not read this variable any more.",
+            f"cuFile {facts['cufile']['version']} no longer reads this variable.",
             f'Set "properties": {{"allow_compat_mode": ...}} in {config["path"]}.',
         )
         read = {key: value for key, value in config["overrides"].items() if key != _COMPAT}
@@ -163,7 +163,7 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _ignores(config: Mapping[str, Any], cufile: Mapping[str, Any]) -> bool:
-    """Whether the variable for compatibility mode is set, and this cuFile does not read it."""
+    """Whether the variable for compatibility mode is set, but this cuFile does not read it."""
     version = version_of(cufile["version"])
     return _COMPAT in config["overrides"] and version is not None and version >= _WITHOUT_VARIABLE
 
@@ -175,12 +175,12 @@ def _file(config: Mapping[str, Any]) -> Line:
         return _SECTION.no(
             "File",
             f"{path} {config['reason']}{by}",
-            "cuFile does not start with it, or takes its defaults.",
-            "Mend it: JSON with // comments, and no comma before a closing brace.",
+            "cuFile does not start with it, or uses its defaults.",
+            "Fix it: JSON with // comments, and no comma before a closing brace.",
         )
     if config["exists"]:
         return _SECTION.ok("File", f"{path}{by}, {len(config['keys'])} keys")
-    return _SECTION.ok("File", f"no {path}", "cuFile takes its defaults.")
+    return _SECTION.ok("File", f"no {path}", "cuFile uses its defaults.")
 
 
 def _value(config: Mapping[str, Any], name: str) -> Any:
@@ -205,8 +205,7 @@ def _json(value: Any) -> str:
 
 
 def _bounce(config: Mapping[str, Any]) -> Line:
-    """The two sizes of bounce buffers together: NVIDIA's guide wants the one to hold many of the
-    other."""
+    """Check the two sizes together: NVIDIA's guide wants room for many bounce buffers."""
     what = "Bounce buffers"
 
     def number(name: str, default: int) -> int | None:
@@ -218,7 +217,7 @@ def _bounce(config: Mapping[str, Any]) -> Line:
     all_of_them = number("properties.max_device_cache_size_kb", 131072)
     threads = number("execution.max_io_threads", 4)
     if not each or all_of_them is None or threads is None:
-        return _SECTION.unknown(what, "their sizes are no numbers", "Mend the keys above.")
+        return _SECTION.unknown(what, "their sizes are not numbers", "Fix the keys above.")
     count = all_of_them // each
     found = f"{count} of {size(each << 10)}"
     if count >= threads:
@@ -226,7 +225,7 @@ def _bounce(config: Mapping[str, Any]) -> Line:
     return _SECTION.warn(
         what,
         found,
-        f"{threads} threads wait for them.",
+        f"{threads} threads share them.",
         f'Set "properties": {{"max_device_cache_size_kb": {each * threads}}} in {config["path"]}.',
     )
 
@@ -245,8 +244,8 @@ def _compat(config: Mapping[str, Any], cufile: Mapping[str, Any]) -> Line:
     if allowed is False and cufile["available"] and not direct:
         return _SECTION.no(
             "allow_compat_mode",
-            "false, and GPUDirect is not to be had",
-            "cuFile refuses each file.",
+            "false, and GPUDirect is not available",
+            "cuFile refuses every file.",
             f'Set "properties": {{"allow_compat_mode": true}} in {config["path"]}, or meet the '
             "conditions of GPUDirect.",
         )

@@ -10,11 +10,11 @@ from penstock.units import size
 
 _SECTION = Section("GPU")
 
-# Gigabytes a second that one lane carries in one direction, after its encoding: PCI Express Base
-# Specification, 8b/10b up to generation 2, 128b/130b up to 5, flits after that.
+# Gigabytes per second of one lane in one direction, net of its encoding, by generation: PCI Express
+# Base Specification, 8b/10b up to generation 2, 128b/130b up to 5, flits after that.
 _LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
-# Headers and flow control take a tenth to a seventh of that. What is far below has another cause.
+# Headers and flow control take a tenth to a seventh of that. A much lower rate has another cause.
 _LEAST_SHARE = 0.75
 
 
@@ -24,7 +24,7 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
         yield _SECTION.ok(
             "CUDA driver",
             f"{cuda['driver_version']} ({cuda['library']})",
-            "The newest CUDA that this driver serves.",
+            "The newest CUDA version that this driver supports.",
         )
     else:
         cause, remedy = cause_and_remedy(cuda["reason"])
@@ -50,7 +50,7 @@ def _kernel_module(driver: Mapping[str, Any]) -> Line:
         return _SECTION.unknown(
             what,
             "/proc/driver/nvidia/version cannot be read",
-            "Look outside of the container, or load the driver: modprobe nvidia.",
+            "Look outside the container, or load the driver: modprobe nvidia.",
         )
     if driver["open_module"]:
         return _SECTION.ok(what, f"{version}, open", "GPUDirect Storage needs the open module.")
@@ -89,14 +89,15 @@ def _bar1(gpu: Mapping[str, Any]) -> Line:
     what, bar, memory = f"{name(gpu)} BAR1", gpu["bar1_bytes"], gpu["memory_bytes"]
     if bar is None:
         return _SECTION.unknown(
-            what, "neither NVML nor sysfs tells its size", "Ask nvidia-smi -q -d MEMORY."
+            what, "neither NVML nor sysfs shows its size", "Run nvidia-smi -q -d MEMORY."
         )
     if memory is None or bar >= memory:
         return _SECTION.ok(what, size(bar), "Storage can reach all of the GPU's memory at once.")
     return _SECTION.warn(
         what,
         f"{size(bar)} of {size(memory)}",
-        "Storage reaches so much of the GPU's memory at a time, and static BAR1 cannot be used.",
+        "Storage reaches only this much of the GPU's memory at a time, and static BAR1 cannot be "
+        "used.",
         "Enable Above 4G Decoding and Resizable BAR in the firmware, if the GPU has them.",
     )
 
@@ -108,7 +109,7 @@ def _link(gpu: Mapping[str, Any]) -> Line:
     if None in now or None in most:
         return _SECTION.unknown(
             what,
-            "neither NVML nor sysfs tells its speed, as in many virtual machines",
+            "neither NVML nor sysfs shows its speed, as in many virtual machines",
             "Measure it: penstock report --measure.",
         )
     found = f"generation {now[0]} x{now[1]} now, {most[0]} x{most[1]} at most"
@@ -116,14 +117,14 @@ def _link(gpu: Mapping[str, Any]) -> Line:
         return _SECTION.warn(
             what,
             found,
-            "Lanes are missing, and with them bandwidth.",
-            "Seat the card anew, and look for a slot with all lanes.",
+            "The link lacks lanes, and so bandwidth.",
+            "Reseat the card, and look for a slot with all lanes.",
         )
     if now[0] < most[0]:
-        return _SECTION.ok(
-            what, found, "A link at rest slows down; --measure looks at it under load."
-        )
-    return _SECTION.ok(what, found, f"{_capacity(*most):.0f} GB/s each way before overhead.")
+        return _SECTION.ok(what, found, "An idle link slows down; --measure checks it under load.")
+    return _SECTION.ok(
+        what, found, f"{_capacity(*most):.0f} GB/s in each direction, before overhead."
+    )
 
 
 def _capacity(generation: int, width: int) -> float:
@@ -134,39 +135,39 @@ def _rate(gpu: Mapping[str, Any], rates: Mapping[str, Any] | None) -> Line:
     what, link = f"{name(gpu)} link rate", gpu["link"]
     if rates is None or rates["reason"] is not None:
         why = "it was not measured" if rates is None else str(rates["reason"])
-        return _SECTION.unknown(what, why, "Free GPU and pinned memory, and measure again.")
+        return _SECTION.unknown(what, why, "Free GPU and host memory, and measure again.")
     there, back = rates["to_gpu"] / 1e9, rates["from_gpu"] / 1e9
     found = (
         f"{there:.1f} GB/s to the GPU, {back:.1f} GB/s from it "
-        f"(pinned memory, {size(rates['bytes'])} a copy)"
+        f"(pinned memory, {size(rates['bytes'])} per copy)"
     )
     if rates["generation"] and rates["width"]:
         found += f", at generation {rates['generation']} x{rates['width']}"
     capacity = _capacity(link["max_generation"] or 0, link["max_width"] or 0)
     if not capacity:
-        return _SECTION.ok(what, found, "What no route can exceed.")
+        return _SECTION.ok(what, found, "No route can exceed this.")
     if min(there, back) >= _LEAST_SHARE * capacity:
         return _SECTION.ok(
-            what, found, f"What no route can exceed; the link has {capacity:.0f} GB/s."
+            what, found, f"No route can exceed this; the link has {capacity:.0f} GB/s."
         )
     return _SECTION.warn(
         what,
         found,
-        f"The link has {capacity:.0f} GB/s each way.",
+        f"The link has {capacity:.0f} GB/s in each direction.",
         "Run it on the GPU's NUMA node (numactl --cpunodebind), with nothing else on the link; "
-        "if it stays, look at the slot's generation and lanes.",
+        "if that does not help, check the slot's generation and lanes.",
     )
 
 
 def _node(gpu: Mapping[str, Any], facts: Mapping[str, Any]) -> Line:
     what, node = f"{name(gpu)} NUMA node", gpu["numa_node"]
     if node is not None:
-        return _SECTION.ok(what, str(node), "Pinned memory for it is taken from there.")
+        return _SECTION.ok(what, str(node), "Pinned memory for the GPU is allocated there.")
     if facts["cpu"]["numa_nodes"] == 1:
         return _SECTION.ok(what, "the only one")
     return _SECTION.unknown(
         what,
-        "the firmware does not tell, so the kernel places pinned memory",
+        "the firmware does not report it, so the kernel places pinned memory",
         "Bind processes by hand: nvidia-smi topo -m shows the nearest cores.",
     )
 
@@ -176,14 +177,14 @@ def _persistence(gpu: Mapping[str, Any]) -> Line:
     if on is None:
         return _SECTION.unknown(
             what,
-            "NVML (libnvidia-ml.so.1) does not tell",
-            "Ask nvidia-smi --query-gpu=persistence_mode --format=csv.",
+            "NVML (libnvidia-ml.so.1) does not report it",
+            "Run nvidia-smi --query-gpu=persistence_mode --format=csv.",
         )
     if on:
         return _SECTION.ok(what, "on", "The GPU stays initialised between processes.")
     return _SECTION.warn(
         what,
         "off",
-        "Each first process waits, up to seconds, until the GPU is initialised.",
-        "Start nvidia-persistenced, or nvidia-smi -pm 1 as root.",
+        "The first process on an idle GPU waits, for up to seconds, until it is initialised.",
+        "Start nvidia-persistenced, or run nvidia-smi -pm 1 as root.",
     )

@@ -15,13 +15,13 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
     yield _SECTION.ok(
         "h5py",
         f"{python['h5py']} with HDF5 {python['hdf5']}",
-        "Penstock takes this HDF5 as it is, and brings none of its own.",
+        "Penstock uses this HDF5, and brings none of its own.",
     )
     if not facts["hdf5"]:
         yield _SECTION.unknown(
             "HDF5 library",
-            "none is found as a file: h5py may have HDF5 inside of itself",
-            "Name the folder of another in LD_LIBRARY_PATH or HDF5_DIR.",
+            "none was found as a file: h5py may contain HDF5 itself",
+            "Name the folder of another one in LD_LIBRARY_PATH or HDF5_DIR.",
         )
     for library in facts["hdf5"]:
         yield from _library(library)
@@ -31,7 +31,9 @@ def _library(library: Mapping[str, Any]) -> Iterator[Line]:
     what, where = f"HDF5: {library['found']}", library["path"]
     if not library["asked"]:
         yield _SECTION.unknown(
-            what, f"{where}: not asked, as so many others are", "Name its folder in HDF5_DIR."
+            what,
+            f"{where}: not queried, because there are too many others",
+            "Name its folder in HDF5_DIR.",
         )
         return
     if library["version"] is None:
@@ -39,14 +41,14 @@ def _library(library: Mapping[str, Any]) -> Iterator[Line]:
             what,
             f"{where}: {library['reason']}",
             "It does not answer.",
-            "Install it anew, with the libraries that it needs: ldd shows those missing.",
+            "Reinstall it with the libraries that it needs: ldd shows missing ones.",
         )
         return
-    safe = {True: "thread-safe", False: "not thread-safe", None: "thread-safety not told"}
+    safe = {True: "thread-safe", False: "not thread-safe", None: "thread-safety unknown"}
     yield _SECTION.ok(
         what,
         f"{library['version']}, {safe[library['thread_safe']]}, {where}",
-        "" if library["thread_safe"] else "Penstock needs no thread-safe one.",
+        "" if library["thread_safe"] else "Penstock does not need a thread-safe one.",
     )
     for kind in ("driver", "connector"):
         yield _plugin(kind, library)
@@ -59,7 +61,7 @@ def _plugin(kind: str, library: Mapping[str, Any]) -> Line:
             what,
             str(library["reason"] or "no answer"),
             "It cannot be used with this library.",
-            "Install penstock anew; if it stays, report it with this line.",
+            "Reinstall penstock; if that does not help, report a defect with this line.",
         )
     if told["loads"]:
         return _SECTION.ok(what, "loads")
@@ -74,6 +76,6 @@ def _plugin(kind: str, library: Mapping[str, Any]) -> Line:
         what,
         str(told["reason"]),
         "Programs on this library cannot use it.",
-        "Look whether the folder that penstock --plugin-dir prints can be read; else install "
-        "penstock anew.",
+        "Check that the folder that penstock --plugin-dir prints is readable, or reinstall "
+        "penstock.",
     )

@@ -1,4 +1,4 @@
-"""The host: cores, memory, limits, and how it queues I/O."""
+"""The host: cores, memory, limits and io_uring."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.units import size
 
 _SECTION = Section("Host")
 
-# What a ring of pinned slots takes for eight workers, two slots of 4 MiB each.
+# The pinned memory of eight workers with two slots of 4 MiB each.
 _ENOUGH_LOCKED = 64 << 20
 
 
@@ -19,7 +19,7 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
     yield _SECTION.ok(
         "CPU",
         f"{cpu['cores']} cores, {cpu['numa_nodes']} NUMA node(s), {facts['machine']}",
-        "Workers copy out of the page cache: more cores, more bytes per second.",
+        "Workers copy from the page cache, faster with more cores.",
     )
     yield _kernel(facts)
     yield _SECTION.ok(
@@ -36,12 +36,12 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
 def _kernel(facts: Mapping[str, Any]) -> Line:
     if facts["cachestat"]:
         return _SECTION.ok(
-            "Kernel", facts["kernel"], "cachestat(2) tells which pages of a file are cached."
+            "Kernel", facts["kernel"], "cachestat(2) shows how much of a file is cached."
         )
     return _SECTION.warn(
         "Kernel",
         f"{facts['kernel']}, without cachestat(2)",
-        "mincore(2) tells which pages of a file are cached, and only of its first 4 MiB.",
+        "Penstock asks mincore(2) instead, only about the first 4 MiB of a file.",
         "Linux 6.5 or later has cachestat(2); a container may have to allow the call.",
     )
 
@@ -58,8 +58,8 @@ def _transparent_huge_pages(mode: str | None) -> Line:
         return _SECTION.warn(
             what,
             mode,
-            "Staging memory is made of small pages, which take longer to pin.",
-            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled as root.",
+            "Staging memory consists of small pages, which take longer to pin.",
+            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, as root.",
         )
     return _SECTION.ok(what, mode, "Staging memory asks for them by madvise(2).")
 
@@ -68,7 +68,7 @@ def _huge_pages(host: Mapping[str, Any]) -> Line:
     what = "Huge pages reserved"
     if host["huge_pages"] is None:
         return _SECTION.unknown(
-            what, "/proc/meminfo has no line for them", "The kernel may be built without them."
+            what, "/proc/meminfo does not list them", "The kernel may be built without them."
         )
     if host["huge_pages"] == 0:
         return _SECTION.ok(what, "none", "Penstock needs none; vm.nr_hugepages reserves them.")
@@ -76,7 +76,7 @@ def _huge_pages(host: Mapping[str, Any]) -> Line:
         what,
         f"{host['huge_pages']} of {size(host['huge_page_bytes'] or 0)}, {host['huge_pages_free']} "
         "free",
-        "For programs that ask for them by MAP_HUGETLB.",
+        "They serve programs that use MAP_HUGETLB.",
     )
 
 
@@ -91,8 +91,9 @@ def _locked(limit: int | None, privileged: bool | None) -> Line:
     return _SECTION.warn(
         what,
         size(limit),
-        "io_uring may be refused its registered buffers. CUDA is not bound by the limit.",
-        "ulimit -l unlimited: memlock in /etc/security/limits.conf, LimitMEMLOCK of a service.",
+        "io_uring may be unable to register buffers. The limit does not apply to CUDA.",
+        "ulimit -l unlimited: set memlock in /etc/security/limits.conf, or LimitMEMLOCK of a "
+        "service.",
     )
 
 
@@ -100,7 +101,7 @@ def _io_uring(uring: Mapping[str, Any], disabled: int | None) -> Line:
     what = "io_uring"
     if uring["available"]:
         return _SECTION.ok(
-            what, "available", "Reads and writes can be queued without a thread each."
+            what, "available", "Reads and writes can be queued without a thread for each."
         )
     remedy = (
         f"sysctl kernel.io_uring_disabled=0: it is {disabled}."

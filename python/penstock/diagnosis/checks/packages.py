@@ -1,4 +1,4 @@
-"""Python packages that take arrays, decode them or read files besides."""
+"""Python packages whose arrays Penstock fills, that decode chunks, or to compare with."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
     yield from _arrays(python, has_gpu)
     yield _nvcomp(facts)
     for name, use in (
-        ("deepspeed", "Its DeepNVMe can be compared with."),
-        ("kvikio", "It can be compared with."),
+        ("deepspeed", "penstock bench can compare with its DeepNVMe."),
+        ("kvikio", "penstock bench can compare with it."),
     ):
         yield _SECTION.ok(name, python[name] or "not installed", use if python[name] else "")
 
@@ -32,19 +32,21 @@ def _arrays(python: Mapping[str, Any], has_gpu: bool) -> Iterator[Line]:
             "torch",
             torch,
             "It is built without CUDA.",
-            "Install a build with CUDA: pip install torch from PyTorch's index for your CUDA.",
+            "Install a build with CUDA, by pip from PyTorch's index for your CUDA version.",
         )
     else:
         yield _SECTION.ok(
-            "torch", torch or "not installed", 'device="cuda" gives torch tensors.' if torch else ""
+            "torch",
+            torch or "not installed",
+            'device="cuda" returns torch tensors.' if torch else "",
         )
     cupy = python["cupy"]
     if torch:
         meaning = ""
     elif cupy:
-        meaning = 'device="cuda" gives CuPy arrays.'
+        meaning = 'device="cuda" returns CuPy arrays.'
     else:
-        meaning = 'device="cuda" gives penstock.DeviceArray, which speaks DLPack.'
+        meaning = 'device="cuda" returns a penstock.DeviceArray, which supports DLPack.'
     yield _SECTION.ok("CuPy", cupy or "not installed", meaning)
     yield _SECTION.ok("JAX", python["jax"] or "not installed")
 
@@ -53,9 +55,9 @@ def _nvcomp(facts: Mapping[str, Any]) -> Line:
     version, library = facts["python"]["nvcomp"], facts["nvcomp"]
     if version or library:
         found = " ".join(filter(None, [version, f"({library})" if library else ""]))
-        return _SECTION.ok("nvCOMP", found, "The GPU decodes LZ4 and Zstd by it, if asked to.")
+        return _SECTION.ok("nvCOMP", found, 'With decode="gpu", it decodes LZ4 and Zstd.')
     return _SECTION.ok(
         "nvCOMP",
-        "in no wheel",
+        "not in a wheel",
         'For decode="gpu" of LZ4 and Zstd: pip install nvidia-libnvcomp-cu13, or -cu12.',
     )

@@ -1,4 +1,4 @@
-"""The path: its file system, its drives, and what cuFile will make of it."""
+"""The path: its file system, its drives, and whether cuFile supports them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _file_system(storage: Mapping[str, Any], system: Mapping[str, Any]) -> Line:
     return _SECTION.ok(
         "File system",
         f"{mount['type'] if mount else system['type']}, {where}"
-        + (f"; {drives}" if drives else "; no block device told"),
+        + (f"; {drives}" if drives else "; no block device known"),
     )
 
 
@@ -59,13 +59,13 @@ def _direct(system: Mapping[str, Any]) -> Line:
             "Direct I/O",
             system["reason"] or "the file system refuses O_DIRECT",
             "All reads and writes go through the page cache.",
-            "Give a path that can be written, on a file system with direct I/O: ext4, XFS, Lustre.",
+            "Give a writable path on a file system with direct I/O: ext4, XFS, Lustre.",
         )
     memory, offset = system["memory_alignment"], system["offset_alignment"]
     return _SECTION.ok(
         "Direct I/O",
         f"memory {memory} B, offset {offset} B",
-        "Data that is not cached can bypass the page cache; Penstock sees to the alignment.",
+        "Data that is not cached can bypass the page cache; Penstock aligns the requests.",
     )
 
 
@@ -76,7 +76,7 @@ def _stripes(system: Mapping[str, Any]) -> Iterator[Line]:
         yield _SECTION.unknown(
             "Stripes",
             "the attribute lustre.lov cannot be read",
-            "Ask lfs getstripe; the client may have to be mounted with user_xattr.",
+            "Run lfs getstripe; the client may have to be mounted with user_xattr.",
         )
     for part in system["layout"]:
         yield _part(part)
@@ -87,10 +87,10 @@ def _part(part: Mapping[str, Any]) -> Line:
     what = "Stripes" if (part["start"], part["end"]) == (0, None) else f"Stripes to {end}"
     if part["stale"]:
         return _SECTION.warn(
-            what, "a mirror that is behind", "It is not read.", "lfs mirror resync FILE."
+            what, "a stale mirror", "Lustre does not read it.", "Run lfs mirror resync FILE."
         )
     if part["stripe_size"] is None:
-        return _SECTION.ok(what, "on the metadata server", "Quick for small files.")
+        return _SECTION.ok(what, "on the metadata server", "It is fast for small files.")
     count = part["stripe_count"]
     found = (
         f"{'all targets' if count is None else f'{count} target(s)'}, {size(part['stripe_size'])}"
@@ -102,7 +102,7 @@ def _part(part: Mapping[str, Any]) -> Line:
             what,
             found,
             "One storage target carries all of it.",
-            "For large files: lfs setstripe -c -1 -S 16M FOLDER, then write them anew.",
+            "For large files: lfs setstripe -c -1 -S 16M FOLDER, then rewrite them.",
         )
     return _SECTION.ok(what, found, "Blocks line up with the stripes.")
 
@@ -110,7 +110,7 @@ def _part(part: Mapping[str, Any]) -> Line:
 def _free(storage: Mapping[str, Any]) -> Line:
     free, total = storage["free_bytes"], storage["total_bytes"]
     if not total:
-        return _SECTION.unknown("Free space", "the file system does not tell", "Ask df.")
+        return _SECTION.unknown("Free space", "the file system does not report it", "Run df.")
     found = f"{size(free)} of {size(total)}"
     mount = storage["mount"]
     if mount and "ro" in mount["options"]:
@@ -135,13 +135,13 @@ def _cached(facts: Mapping[str, Any], system: Mapping[str, Any]) -> Line:
     share, length = system["cached"], size(system["file_bytes"])
     if share is None:
         return _SECTION.unknown(
-            "In the page cache", "neither cachestat(2) nor mincore(2) tells", "Allow cachestat(2)."
+            "In the page cache", "neither cachestat(2) nor mincore(2) works", "Allow cachestat(2)."
         )
     of = f"of {length}" if facts["cachestat"] else f"of the first 4 MiB of {length}"
     return _SECTION.ok(
         "In the page cache",
         f"{share:.0%} {of}",
-        "What is cached is copied or mapped; the rest is read from storage.",
+        "Cached data is copied or mapped; the rest is read from storage.",
     )
 
 
@@ -154,15 +154,15 @@ def _tuned(tuning: Mapping[str, Any]) -> Iterator[Line]:
             yield _SECTION.ok(name, "switched off by PENSTOCK_PROFILE")
         elif profile["state"] == "used":
             yield _SECTION.ok(
-                name, profile["made"], "What no inner level of options says comes from the profile."
+                name, profile["made"], "Options that are not set explicitly come from the profile."
             )
         elif profile["state"] == "none":
-            yield _SECTION.ok(name, "no", "penstock tune finds the best options and keeps them.")
+            yield _SECTION.ok(name, "no", "penstock tune finds the best options and stores them.")
         else:
             yield _SECTION.warn(
                 name,
-                f"the profile is left out: {profile['reason']}",
-                "The defaults hold instead.",
+                f"the profile is ignored: {profile['reason']}",
+                "Penstock uses its defaults instead.",
                 "Run penstock tune again, or remove it by penstock tune --clear.",
             )
 
@@ -205,23 +205,25 @@ def _supported(storage: Mapping[str, Any], kind: str) -> Line:
 
 def _data_mode(data: Mapping[str, Any]) -> Line:
     what, mode = "ext4 data mode", data["mode"]
-    remedy = "Mount it with -o data=ordered, and look whether /proc/mounts shows it."
+    remedy = "Mount it with -o data=ordered, and check that /proc/mounts shows it."
     if mode is None:
-        return _SECTION.unknown(what, "neither the mount table nor /proc/fs/ext4 tells it", remedy)
+        return _SECTION.unknown(what, "neither the mount table nor /proc/fs/ext4 shows it", remedy)
     if mode != "ordered":
-        return _SECTION.no(what, f"data={mode}", "cuFile takes ext4 in ordered mode only.", remedy)
+        return _SECTION.no(
+            what, f"data={mode}", "cuFile supports ext4 in ordered mode only.", remedy
+        )
     if data["in_mount_table"]:
         return _SECTION.ok(what, "data=ordered")
     return _SECTION.warn(
         what,
         "data=ordered, by default",
-        "The mount table does not show it, and cuFile looks there: it cannot verify the mode.",
+        "cuFile cannot verify the mode, because the mount table does not show it.",
         remedy,
     )
 
 
 def _allowed(storage: Mapping[str, Any], config: Mapping[str, Any]) -> Line:
-    """Whether the denylist of cufile.json has the file system, mount or device."""
+    """Check whether the denylist of cufile.json has the file system, mount or device."""
     mount = storage["mount"] or {"type": None, "point": None, "source": None}
     drives = [f"/dev/{layer['name']}" for layer in storage["layers"]]
     for key, present in (
@@ -235,10 +237,10 @@ def _allowed(storage: Mapping[str, Any], config: Mapping[str, Any]) -> Line:
             return _SECTION.no(
                 "cuFile's denylist",
                 f"denylist.{key} in {config['path']} has {denied[0]}",
-                "cuFile takes no direct way here.",
-                "Take it out of the list.",
+                "cuFile takes no direct path here.",
+                "Remove it from the list.",
             )
-    return _SECTION.ok("cuFile's denylist", "does not name it")
+    return _SECTION.ok("cuFile's denylist", "does not have it")
 
 
 def _udev(storage: Mapping[str, Any], kind: str) -> Line:
@@ -257,14 +259,15 @@ def _udev(storage: Mapping[str, Any], kind: str) -> Line:
             what,
             f"{place} without {' and '.join(missing)}",
             "cuFile refuses files here: it asks udev for the file system of the device.",
-            f"udevadm trigger --action=change /dev/{storage['device']}.",
+            f"Run udevadm trigger --action=change /dev/{storage['device']}.",
         )
     if entry["ID_FS_USAGE"] != "filesystem":
         return _SECTION.no(
             what,
             f"ID_FS_USAGE={entry['ID_FS_USAGE']}",
-            "cuFile takes the device for something else than a file system.",
-            f"wipefs shows old signatures; then udevadm trigger /dev/{storage['device']}.",
+            "cuFile takes the device for something other than a file system.",
+            "Look for old signatures with wipefs; then run udevadm trigger "
+            f"/dev/{storage['device']}.",
         )
     return _SECTION.ok(what, f"{entry['ID_FS_TYPE']}, {entry['ID_FS_USAGE']}")
 
@@ -279,7 +282,7 @@ _NEAR = {
 def _grouped(
     distances: Iterable[Mapping[str, Any]],
 ) -> Iterator[tuple[Mapping[str, Any], list[str]]]:
-    """The drives that are as far from a GPU together: an array may have dozens."""
+    """Group the drives at the same distance from a GPU: an array may have dozens."""
     groups: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
     for distance in distances:
         same = repr([distance[key] for key in ("gpu", "nodes", "numa_distance", "common")])
@@ -294,20 +297,20 @@ def _distance(distance: Mapping[str, Any], drives: list[str], facts: Mapping[str
     one_node = facts["cpu"]["numa_nodes"] == 1
     if None in nodes and not one_node:
         return _SECTION.unknown(
-            what, "NUMA nodes are not told", "nvidia-smi topo -m shows what the driver knows."
+            what, "NUMA nodes are unknown", "nvidia-smi topo -m shows what the driver knows."
         )
     if one_node:
         found = "one NUMA node"
     else:
         found = f"NUMA nodes {nodes[0]} and {nodes[1]}"
-        found += f", distance {far}" if far is not None else ", distance not told"
+        found += f", distance {far}" if far is not None else ", distance unknown"
     if common is not None:
         found += f"; {_NEAR[common]}"
     if not one_node and nodes[0] != nodes[1]:
         return _SECTION.warn(
             what,
             found,
-            "Data crosses from one processor to the other.",
+            "Data crosses from one processor socket to the other.",
             "Use the GPU or the drive of the same node, or move the card.",
         )
     return _SECTION.ok(what, found)

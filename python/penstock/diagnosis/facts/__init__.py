@@ -1,4 +1,4 @@
-"""What is so on this machine: no judgement, and ``None`` for what is not told."""
+"""Facts about this machine, without judgement. Unknown facts are ``None``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def gather(
     system: System | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """All facts, as a dictionary that JSON can hold.
+    """Return all facts as a dictionary that can be written as JSON.
 
     Args:
-        described: What ``penstock.describe(path)`` answered. All its keys are kept.
-        path: The file or folder whose file system is looked at.
-        system: Where the files of kernel and drivers are read.
-        environment: The environment variables that cuFile and HDF5 look at.
+        described: The result of ``penstock.describe(path)``. All its keys are kept.
+        path: The file or folder whose file system to examine.
+        system: Reads the files of kernel and drivers.
+        environment: The environment variables that cuFile and HDF5 read.
     """
     system = System() if system is None else system
     environment = os.environ if environment is None else environment

@@ -1,4 +1,4 @@
-"""nvidia-fs, and the configuration that cuFile reads."""
+"""The nvidia-fs module, and the configuration that cuFile reads."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ DEFAULT = "/etc/cufile.json"
 VARIABLE = "CUFILE_ENV_PATH_JSON"
 
 MISNOMER = "CUFILE_CONFIG_FILE"
-"""What Legate's page calls the variable in its text; no cuFile reads it."""
+"""The name that the text of Legate's page gives the variable; no cuFile reads it."""
 
 OVERRIDES = {
     "CUFILE_ALLOW_COMPAT_MODE": "properties.allow_compat_mode",
     "CUFILE_FORCE_COMPAT_MODE": "properties.force_compat_mode",
     "CUFILE_USE_PCIP2PDMA": "properties.use_pci_p2pdma",
 }
-"""Environment variables that cuFile puts above the file."""
+"""Environment variables that override the file."""
 
-# A string, which stays, or a comment of either kind.
+# A string, which is kept, or a comment of either kind.
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 def nvidia_fs(system: System) -> dict[str, Any]:
-    """The kernel module of GPUDirect Storage."""
+    """Return the state of the kernel module of GPUDirect Storage."""
     told = system.text("/proc/driver/nvidia-fs/version") or ""
     version = re.search(r"\d+(?:\.\d+)+", told)
     return {
@@ -38,8 +38,8 @@ def nvidia_fs(system: System) -> dict[str, Any]:
 
 
 def configuration(system: System, environment: Mapping[str, str]) -> dict[str, Any]:
-    """The cufile.json in force: its path, who names it, its keys as "execution.parallel_io", or
-    what is wrong with it; and the variables above it."""
+    """Return the cufile.json in force: its path, the variable that names it, its keys (such as
+    "execution.parallel_io") or why it is invalid, and the variables that override it."""
     named = environment.get(VARIABLE) or None
     path = os.path.abspath(named) if named else DEFAULT
     contents = system.bytes(path)
@@ -72,13 +72,13 @@ def configuration(system: System, environment: Mapping[str, str]) -> dict[str, A
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The keys of JSON with comments, their sections before them.
+    """Parse JSON with comments; return its keys, prefixed with their sections.
 
     Raises:
-        ValueError: It is none; the text says line and column.
+        ValueError: The text is not valid; the message has line and column.
     """
 
-    # Comments become spaces, so that places in the text stay what they are.
+    # Comments become spaces, so that lines and columns stay the same.
     def blank(match: re.Match[str]) -> str:
         found = match[0]
         return found if found.startswith('"') else re.sub(r"[^\n]", " ", found)
@@ -86,14 +86,14 @@ def parse(text: str) -> dict[str, Any]:
     try:
         value = json.loads(_COMMENT.sub(blank, text))
         if not isinstance(value, dict):
-            raise ValueError("is broken: it holds no object")
+            raise ValueError("is invalid: it is not an object")
         return dict(_flat(value, ""))
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"is broken at line {error.lineno}, column {error.colno}: {error.msg}"
+            f"is invalid at line {error.lineno}, column {error.colno}: {error.msg}"
         ) from None
     except RecursionError:
-        raise ValueError("is broken: it is nested too deeply") from None
+        raise ValueError("is invalid: it is nested too deeply") from None
 
 
 def _flat(value: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:

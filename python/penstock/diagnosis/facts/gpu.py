@@ -1,4 +1,4 @@
-"""NVIDIA's driver and GPUs, from procfs, sysfs and NVML."""
+"""NVIDIA's driver and the GPUs, from procfs, sysfs and NVML."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MEMORY_BARS = 6
 _IORESOURCE_MEM = 0x200  # linux/ioport.h
 
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
-"""Gigatransfers a second of a lane, and the generation of PCI Express that has them."""
+"""The PCI Express generation by gigatransfers per second of a lane."""
 
 
 def driver(system: System) -> dict[str, Any]:
-    """The kernel module: version, whether it is the open one, and its registry keys."""
+    """Return the kernel module's version, whether it is the open one, and its registry keys."""
     about = system.text("/proc/driver/nvidia/version")
     # "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build ..."
     version = re.search(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", f"{about}\n", re.MULTILINE)
@@ -34,7 +34,7 @@ def driver(system: System) -> dict[str, Any]:
 
 
 def _registry(parameters: str) -> dict[str, str]:
-    """The keys of ``RegistryDwords: "A=1;B=0x2"``."""
+    """Parse the keys in ``RegistryDwords: "A=1;B=0x2"``."""
     found = re.search(r'^RegistryDwords:\s*"?([^"\n]*)"?$', parameters, re.MULTILINE)
     assignments = (found[1] if found else "").split(";")
     pairs = (assignment.partition("=") for assignment in assignments)
@@ -42,7 +42,7 @@ def _registry(parameters: str) -> dict[str, str]:
 
 
 def devices(system: System, cuda: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The GPUs that CUDA names, and those on the bus that it does not."""
+    """Return the GPUs that CUDA reports, and those on the bus that it does not."""
     known = {device["pci_bus_id"]: device for device in cuda if device["pci_bus_id"]}
     others = [name for name in _on_the_bus(system) if name not in known]
     managed = nvml.query([*known, *others], system)
@@ -88,7 +88,7 @@ def _device(
 
 
 def link(system: System, name: str) -> dict[str, Any]:
-    """What the PCIe link of a GPU runs at now: a link at rest is slower than one under load."""
+    """Return the present speed of a GPU's PCIe link. An idle link may run slower."""
     managed = nvml.query([name], system).get(name, {})
     here = f"{_PCI}/{name}"
     return {
@@ -103,13 +103,15 @@ def _first(*values: Any) -> Any:
 
 def _node(system: System, here: str) -> int | None:
     node = system.number(f"{here}/numa_node")
-    # -1 means that the firmware does not tell.
+    # -1 means that the firmware does not report it.
     return None if node is None or node < 0 else node
 
 
 def _largest_bar(system: System, here: str) -> int | None:
-    """Bytes of the largest memory window: the one onto the GPU's memory, which NVIDIA calls BAR1
-    whatever its number on the bus is."""
+    """Return the bytes of the largest memory BAR.
+
+    It maps the GPU's memory. NVIDIA calls it BAR1, whatever its number on the bus.
+    """
     sizes = []
     for line in (system.text(f"{here}/resource") or "").splitlines()[:_MEMORY_BARS]:
         try:
@@ -122,12 +124,12 @@ def _largest_bar(system: System, here: str) -> int | None:
 
 
 def _speed(system: System, here: str, which: str) -> int | None:
-    """The generation that "32.0 GT/s PCIe" means."""
+    """Return the generation for a speed such as "32.0 GT/s PCIe"."""
     found = re.match(r"(\d+(?:\.\d+)?) GT/s", system.text(f"{here}/{which}_link_speed") or "")
     return GENERATIONS.get(float(found[1])) if found else None
 
 
 def _width(system: System, here: str, which: str) -> int | None:
     lanes = system.number(f"{here}/{which}_link_width")
-    # Bridges of virtual machines answer 0, and a register that is not there reads as 63.
+    # Bridges of virtual machines report 0, and a missing register reads as 63.
     return lanes if lanes is not None and 1 <= lanes <= 32 else None

@@ -1,4 +1,4 @@
-"""The HDF5 libraries of this machine, each asked in a process of its own."""
+"""The HDF5 libraries of this machine, each queried in a separate process."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from penstock.hdf5 import connector, driver
 _PROBE = Path(__file__).with_name("hdf5_probe.py")
 _SECONDS = 10
 _MOST = 12
-"""Libraries that are asked: each takes a process."""
+"""The most libraries that are queried: each takes a process."""
 
-# "libhdf5.so.310", "libhdf5_openmpi.so", "libhdf5-1a2b3c4d.so.310.5.1" of a wheel; not the
-# libraries on top of it, such as libhdf5_hl.
+# "libhdf5.so.310", "libhdf5_openmpi.so", "libhdf5-1a2b3c4d.so.310.5.1" of a wheel, but not
+# libraries on top of HDF5, such as libhdf5_hl.
 _NAME = re.compile(r"libhdf5(?:_serial|_openmpi|_mpich|-[0-9a-f]{8,})?\.so(?:[.\d]*)$")
 
 
 def libraries(environment: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Version and thread-safety of each library found, and whether Penstock's driver and
-    connector load into it."""
+    """Return version and thread-safety of each library found, and whether it loads Penstock's
+    driver and connector."""
     found: dict[str, str] = {}
     for path, origin in _places(environment):
         found.setdefault(os.path.realpath(path), origin)
@@ -38,7 +38,7 @@ def libraries(environment: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _places(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """Candidates and how each is found, the one that Penstock uses first."""
+    """Yield candidates and how each was found; the library that Penstock uses comes first."""
     import h5py
 
     for path in _mapped():
@@ -55,7 +55,7 @@ def _places(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
 
 
 def _mapped() -> Iterator[Path]:
-    """Libraries that this process has loaded, as h5py has loaded its own."""
+    """Yield the libraries that this process has loaded, such as h5py's."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -79,7 +79,7 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _cached() -> Iterator[Path]:
-    """What ldconfig(8) has found in the system's folders."""
+    """Yield what ldconfig(8) has found in the system's folders."""
     for command in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
         try:
             listed = subprocess.run([command, "-p"], capture_output=True, text=True, timeout=5)
@@ -93,9 +93,9 @@ def _cached() -> Iterator[Path]:
 
 
 def _ask(path: str, environment: Mapping[str, str]) -> subprocess.Popen[str] | str:
-    """A process that asks one library, so that one that crashes takes nothing with it."""
+    """Start a process that queries one library, so that a crash of it does no harm."""
     names = [driver.NAME, connector.NAME]
-    # What the user's own environment asks HDF5 to load is another question.
+    # Without the user's settings of HDF5, which may load other plugins.
     kept = {key: environment[key] for key in environment if not key.startswith("HDF5_")}
     try:
         return subprocess.Popen(
@@ -108,7 +108,7 @@ def _ask(path: str, environment: Mapping[str, str]) -> subprocess.Popen[str] | s
             env=kept | {"HDF5_PLUGIN_PATH": str(paths.plugin_dir())},
         )
     except OSError as error:
-        return f"no process can be started to ask it: {error.strerror}"
+        return f"the process to query it cannot be started: {error.strerror}"
 
 
 def _answer(process: subprocess.Popen[str] | str | None) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _answer(process: subprocess.Popen[str] | str | None) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return told | {"reason": f"it gave no answer in {_SECONDS} s"}
+        return told | {"reason": f"it did not answer within {_SECONDS} s"}
     for line in output.splitlines():
         told |= _told(line)
     if process.returncode and not told["reason"]:
@@ -136,12 +136,12 @@ def _answer(process: subprocess.Popen[str] | str | None) -> dict[str, Any]:
             if process.returncode < 0
             else f"with status {process.returncode}"
         )
-        told["reason"] = f"the process that asked it ended {how}{last and ': '}{last}"
+        told["reason"] = f"the process that queried it ended {how}{last and ': '}{last}"
     return told
 
 
 def _told(line: str) -> dict[str, Any]:
-    """What a line of the probe says; libraries may print other lines as they are loaded."""
+    """Parse a line of the probe; return {} for a line that a library printed as it was loaded."""
     try:
         facts = json.loads(line)
     except ValueError:

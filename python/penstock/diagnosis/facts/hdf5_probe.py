@@ -1,7 +1,7 @@
-"""Asks one HDF5 library what it is, and whether it loads a driver and a connector.
+"""Queries one HDF5 library: its version, and whether it loads a driver and a connector.
 
-Run as a program, without any package, in a process of its own: ``hdf5_probe.py LIBRARY DRIVER
-CONNECTOR``. It prints a JSON object after each step, so that what was told before a crash counts.
+It runs as a program without any package, ``hdf5_probe.py LIBRARY DRIVER CONNECTOR``. It prints a
+JSON object after each step, so that a crash does not lose the answers before it.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable
 
-# The first release with drivers as plugins whose class is laid out as Penstock's.
+# The first release whose driver plugins have a class struct with the layout of Penstock's.
 _LEAST = (1, 14)
 
 
@@ -44,7 +44,7 @@ def _version(library: ctypes.CDLL) -> tuple[int, ...]:
 
 
 def _thread_safe(library: ctypes.CDLL) -> bool | None:
-    # A bool, or in older releases an int: either fits.
+    # A bool or, in older releases, an int: both fit.
     answer = ctypes.c_uint(0)
     ask = getattr(library, "H5is_library_threadsafe", None)
     if ask is None or ask(ctypes.byref(answer)) < 0:
@@ -66,7 +66,7 @@ def _load_connector(library: ctypes.CDLL, name: str) -> bool:
 
 
 def _try(load: Callable[[], bool]) -> dict[str, object]:
-    """Whether it loads, and what HDF5 prints if not."""
+    """Return whether a plugin loads, and if not, the cause that HDF5 prints."""
     sys.stderr.flush()
     reading, writing = os.pipe()
     kept = os.dup(2)
@@ -74,7 +74,7 @@ def _try(load: Callable[[], bool]) -> dict[str, object]:
     reason = None
     try:
         loads = load()
-    except (AttributeError, ValueError) as error:  # a function or a number that it does not have
+    except (AttributeError, ValueError) as error:  # a function or variable that it does not have
         loads, reason = False, str(error)
     finally:
         os.dup2(kept, 2)
@@ -83,7 +83,7 @@ def _try(load: Callable[[], bool]) -> dict[str, object]:
     with os.fdopen(reading, errors="replace") as pipe:
         printed = pipe.read()
     if not loads and reason is None:
-        # The innermost entry of HDF5's error stack is the cause.
+        # The innermost entry of HDF5's error stack has the cause.
         causes = re.findall(r"^\s*#\d+: .*? in \w+\(\): (.*)$", printed, re.MULTILINE)
         reason = causes[-1] if causes else "HDF5 does not say why"
     return {"loads": loads, "reason": reason}

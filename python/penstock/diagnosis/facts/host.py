@@ -32,6 +32,6 @@ def read(system: System) -> dict[str, Any]:
 
 
 def _chosen(text: str | None) -> str | None:
-    """Of "always [madvise] never" the word in brackets."""
+    """Return the word in brackets of "always [madvise] never"."""
     found = re.search(r"\[(\w+)\]", text or "")
     return found[1] if found else None

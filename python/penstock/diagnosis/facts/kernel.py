@@ -1,4 +1,4 @@
-"""What the kernel does for DMA between two PCI devices."""
+"""The kernel's support for DMA between two PCI devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OPTION = "CONFIG_PCI_P2PDMA"
 
 
 def p2pdma(system: System, release: str) -> dict[str, Any]:
-    """Whether the kernel is built with PCI P2PDMA, and what tells it."""
+    """Return whether the kernel is built with PCI P2PDMA, and the source of the answer."""
     version = re.match(r"(\d+)\.(\d+)", release)
     built, source = _built(system, release)
     return {
@@ -39,7 +39,7 @@ def _built(system: System, release: str) -> tuple[bool | None, str | None]:
             except (OSError, EOFError, zlib.error):
                 continue
         return f"\n{_OPTION}=y".encode() in b"\n" + contents, path
-    # The symbol that NVIDIA's guide looks for. The list holds names for everybody.
+    # The symbol that NVIDIA's guide looks for. Every user can read the names in this list.
     symbols = system.bytes("/proc/kallsyms")
     if symbols:
         return b" p2pdma_pgmap_ops" in symbols, "/proc/kallsyms"
@@ -47,7 +47,7 @@ def _built(system: System, release: str) -> tuple[bool | None, str | None]:
 
 
 def iommu(system: System) -> dict[str, Any]:
-    """Whether an IOMMU is in use, and what the command line asks of it."""
+    """Return the IOMMUs in use, and their options on the kernel's command line."""
     line = system.text("/proc/cmdline")
     asked = [] if line is None else re.findall(r"(?:^|\s)((?:\w+_)?iommu\S*)", line)
     groups = system.names("/sys/kernel/iommu_groups")
@@ -60,7 +60,7 @@ def iommu(system: System) -> dict[str, Any]:
 
 
 def nvme(system: System) -> dict[str, Any]:
-    """The NVMe controllers, and how the driver is set."""
+    """Return the NVMe controllers, and the settings of their driver."""
     controllers = [name for name in system.names("/sys/class/nvme") if re.match(r"nvme\d+$", name)]
     return {
         "controllers": {

@@ -1,4 +1,4 @@
-"""The rate of a GPU's link, measured."""
+"""Measures the rate of a GPU's link."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ROUNDS = 7
 def measure(
     device: int, bus_id: str | None, system: System | None = None, nbytes: int = BYTES
 ) -> dict[str, Any]:
-    """Copies between pinned host memory and a GPU, one direction at a time.
+    """Time copies between pinned host memory and a GPU, one direction at a time.
 
-    Gives the median rates in bytes a second, and the link as it runs meanwhile. What goes wrong
-    stands under ``reason``.
+    Return the median rates in bytes per second, and generation and width of the link meanwhile.
+    After an error, ``reason`` has its message.
     """
     system = System() if system is None else system
     rates: dict[str, Any] = {"bytes": nbytes, "to_gpu": None, "from_gpu": None, "reason": None}
@@ -43,12 +43,12 @@ def _rate(destination: CData, source: CData, nbytes: int) -> float:
         check(lib.penstock_copy(destination, source, nbytes))
         return perf_counter() - began
 
-    seconds()  # The link wakes up, and pages are touched.
+    seconds()  # brings the link to full speed, and touches the pages
     return nbytes / median(seconds() for _ in range(ROUNDS))
 
 
 class _Memory:
-    """Pinned memory of the host and memory of a GPU, as pointers."""
+    """Pinned host memory and GPU memory, as pointers."""
 
     def __init__(self, device: int, nbytes: int) -> None:
         self._device, self._nbytes = device, nbytes
@@ -72,7 +72,7 @@ class _Memory:
 
 
 class _Watch:
-    """The fastest that the link of a GPU is seen to run at: at rest it slows down."""
+    """Samples the greatest speed of a GPU's link, which slows down when it is idle."""
 
     def __init__(self, system: System, bus_id: str | None) -> None:
         self._system, self._bus_id = system, bus_id

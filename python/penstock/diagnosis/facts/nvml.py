@@ -1,6 +1,6 @@
-"""What only NVIDIA's management library tells, by ctypes: a handful of calls with plain numbers.
+"""Facts that only NVIDIA's management library (NVML) has, by a few calls through ctypes.
 
-The names and numbers are those of ``nvml.h``, which keeps them from release to release.
+Names and numbers are those of ``nvml.h``, which are stable across releases.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class _Bar1(ctypes.Structure):
 
 
 def query(bus_ids: Iterable[str], system: System) -> dict[str, dict[str, Any]]:
-    """By PCI bus id: persistence mode, size of BAR1, generation and width of the link.
+    """Return persistence mode, size of BAR1, and generation and width of the link by PCI bus id.
 
-    What the library does not tell is left out; without it, or on another tree than the machine's
-    own, all is.
+    Unknown values are left out. Without the library, or if ``system`` reads another tree than the
+    machine's, the result is empty.
     """
     wanted = list(bus_ids)
     if not wanted or str(system.root) != "/":

@@ -1,4 +1,4 @@
-"""Python packages, by their metadata: to import torch only for its version takes seconds."""
+"""Versions of Python packages, from their metadata: importing torch would take seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.hdf5.library import nvcomp_libraries
 
-# Wheels that carry the CUDA line in their name come under the package's own.
+# The distributions of each package; some have the CUDA version in their names.
 _NAMES = {
     "numpy": ("numpy",),
     "torch": ("torch",),
@@ -27,7 +27,7 @@ _NAMES = {
 
 
 def read() -> dict[str, Any]:
-    """Versions; ``None`` for what is not installed."""
+    """Return the versions; ``None`` for what is not installed."""
     import h5py
 
     return {
@@ -48,6 +48,6 @@ def _installed(distributions: tuple[str, ...]) -> str | None:
 
 
 def nvcomp(environment: Mapping[str, str]) -> str | None:
-    """nvCOMP's library, where the variable or a wheel names one. The loader may find another."""
+    """Return nvCOMP's library if the variable or a wheel names one. The loader may find another."""
     named = environment.get("PENSTOCK_NVCOMP_LIBRARY")
     return named or next((str(path) for path in nvcomp_libraries()), None)

@@ -15,7 +15,7 @@ _DATA_MODE = re.compile(r"(?:^|[,\n])data=(\w+)")
 def read(
     system: System, path: str | os.PathLike[str], gpus: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Mount, drives, udev's entry and room of an existing path, and how far the GPUs are."""
+    """Return mount, drives, udev entry, free space and distance to the GPUs of an existing path."""
     real = os.path.realpath(path)
     mount = _mount(system, real)
     number = mount["device"] if mount else None
@@ -37,7 +37,7 @@ def read(
 
 
 def _room(path: str) -> tuple[int | None, int | None]:
-    """Bytes in all, and those that a user without privileges may take."""
+    """Return the total bytes, and those available to unprivileged users."""
     try:
         about = os.statvfs(path)
     except OSError:
@@ -46,7 +46,7 @@ def _room(path: str) -> tuple[int | None, int | None]:
 
 
 def _mount(system: System, real: str) -> dict[str, Any] | None:
-    """The mount that holds a path: proc_pid_mountinfo(5)."""
+    """Return the mount that contains a path: proc_pid_mountinfo(5)."""
     best = None
     for line in (system.text("/proc/self/mountinfo") or "").splitlines():
         before, dash, after = line.partition(" - ")
@@ -55,7 +55,7 @@ def _mount(system: System, real: str) -> dict[str, Any] | None:
             continue
         point = _unescape(fields[4])
         inside = real == point or real.startswith(point.rstrip("/") + "/")
-        # Of two at one place the later hides the earlier.
+        # Of two mounts at one point, the later hides the earlier.
         if inside and (best is None or len(point) >= len(best["point"])):
             best = {
                 "point": point,
@@ -74,8 +74,10 @@ def _unescape(text: str) -> str:
 def _data_mode(
     system: System, mount: Mapping[str, Any] | None, layers: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any] | None:
-    """How ext4 orders data and journal, and whether the mount table says so. It does only where
-    the mode is not the default; ext4's own list of options always does."""
+    """Return ext4's data mode, and whether the mount table shows it.
+
+    The mount table shows only a mode that is not the default; ext4's own list of options shows any.
+    """
     if mount is None or mount["type"] not in ("ext3", "ext4"):
         return None
     shown = _DATA_MODE.search(",".join(mount["options"]))
@@ -87,7 +89,7 @@ def _data_mode(
 
 
 def _layers(system: System, number: str) -> Iterator[dict[str, Any]]:
-    """A block device and, depth first, what it is made of, down to the drives."""
+    """Yield a block device and, depth first, the devices below it, down to the drives."""
     place = system.target(f"/sys/dev/block/{number}")
     if place is None:
         return
@@ -129,8 +131,10 @@ def _kind(system: System, place: str, name: str, partition: bool) -> str:
 
 
 def _controller(system: System, drive: str) -> str | None:
-    """The controller of an NVMe drive. With multipath the drive is below its subsystem, beside the
-    controllers that lead to it."""
+    """Return the controller of an NVMe drive.
+
+    With multipath, the drive is below its subsystem, next to the controllers that lead to it.
+    """
     above = drive.rsplit("/", 1)[0]
     if system.exists(f"{above}/transport"):
         return above
@@ -139,7 +143,7 @@ def _controller(system: System, drive: str) -> str | None:
 
 
 def _node(system: System, place: str) -> int | None:
-    """The NUMA node of a device, or of the nearest device above that has one."""
+    """Return the NUMA node of a device, or of its nearest parent that has one."""
     while place.startswith("/sys/devices/"):
         node = system.number(f"{place}/numa_node")
         if node is not None:
@@ -149,7 +153,7 @@ def _node(system: System, place: str) -> int | None:
 
 
 def _udev(system: System, number: str) -> dict[str, str] | None:
-    """The properties in udev's database of a block device; ``None`` where it has no entry."""
+    """Return a block device's properties in udev's database; ``None`` if it has no entry."""
     entry = system.text(f"/run/udev/data/b{number}")
     if entry is None:
         return None
@@ -158,7 +162,7 @@ def _udev(system: System, number: str) -> dict[str, str] | None:
 
 
 def _distance(system: System, gpu: Mapping[str, Any], drive: Mapping[str, Any]) -> dict[str, Any]:
-    """How far a drive is from a GPU: what they have in common on the bus, and NUMA distance."""
+    """Return what a drive and a GPU have in common on the bus, and their NUMA distance."""
     nodes = gpu["numa_node"], drive["numa_node"]
     distance = None
     if None not in nodes:
@@ -179,8 +183,10 @@ _PCI_FUNCTION = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 
 
 def _common(one: str | None, other: str | None) -> str | None:
-    """What two devices share on the bus: "switch", "host bridge", "nothing"; ``None`` if one of
-    them is not on the PCI bus."""
+    """Return what two devices share on the bus: "switch", "host bridge" or "nothing".
+
+    Return ``None`` if one of them is not on the PCI bus.
+    """
     if one is None or other is None:
         return None
     roots = [re.search(r"/(pci[0-9a-f]+:[0-9a-f]+)/", f"{place}/") for place in (one, other)]
