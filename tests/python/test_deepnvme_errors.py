@@ -197,7 +197,7 @@ def test_a_handle_that_goes_before_a_failure_was_told_warns(tmp_path):
     handle = deepnvme.aio_handle()
     with no_longer_files(100):
         handle.async_pwrite(np.zeros(200, "u1"), tmp_path / "f")
-        with pytest.warns(ResourceWarning, match="nobody waited"):
+        with pytest.warns(ResourceWarning, match="never waited for"):
             del handle
 
 

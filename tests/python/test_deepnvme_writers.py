@@ -227,7 +227,7 @@ def test_what_a_writer_cannot_use_is_refused_before_the_file_is_touched(tmp_path
     path = tmp_path / "f"
     path.write_bytes(b"old")
     buffer = np.empty(10, "u1")
-    with pytest.raises(TypeError, match="no handle"):
+    with pytest.raises(TypeError, match="not a handle"):
         FastFileWriter(path, FastFileWriterConfig(object(), buffer))
     for wrong in (np.empty((4, 4))[:, ::2], "text"):
         with pytest.raises(TypeError):

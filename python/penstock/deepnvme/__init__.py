@@ -1,6 +1,6 @@
-"""DeepNVMe's interface, DeepSpeed's library for tensors in files, on the engine of this package.
+"""The interface of DeepNVMe, DeepSpeed's library for tensors in files, on Penstock's engine.
 
-Programs for DeepSpeed run with another import:
+Programs for DeepSpeed need only a different import:
 
 >>> from penstock.deepnvme import AsyncIOBuilder        # was: deepspeed.ops.op_builder
 >>> handle = AsyncIOBuilder().load().aio_handle(intra_op_parallelism=8)

@@ -13,7 +13,7 @@ from penstock.streams import wait_for
 
 
 class aio_handle(Handle):  # noqa: N801 - DeepSpeed's name
-    """Transfers between files and arrays, those on a GPU through the ring of pinned memory.
+    """Transfers between files and arrays; those on a GPU go through pinned host memory.
 
     >>> handle = aio_handle(intra_op_parallelism=8)
     >>> handle.async_pread(tensor, "w.bin")
@@ -35,7 +35,7 @@ def aio_read(
     overlap_events: bool,
     validate: bool,
 ) -> int:
-    """As ``read`` of a handle with these settings."""
+    """Call :meth:`aio_handle.read` of a handle with these settings."""
     handle = aio_handle(block_size, queue_depth, single_submit, overlap_events)
     return handle.read(buffer, filename, validate)
 
@@ -49,17 +49,17 @@ def aio_write(
     overlap_events: bool,
     validate: bool,
 ) -> int:
-    """As ``write`` of a handle with these settings."""
+    """Call :meth:`aio_handle.write` of a handle with these settings."""
     handle = aio_handle(block_size, queue_depth, single_submit, overlap_events)
     return handle.write(buffer, filename, validate)
 
 
 def deepspeed_memcpy(dest: Any, src: Any) -> int:
-    """Copy an array to another one of as many bytes, anywhere in memory, and return 0."""
+    """Copy an array to another one of the same length in bytes, on any device, and return 0."""
     source, destination = arrays.source(src), arrays.contiguous_destination(dest)
     if source.nbytes != destination.nbytes:
         raise InvalidError(
-            f"{source.nbytes} bytes are not to be copied into an array of {destination.nbytes}"
+            f"an array of {source.nbytes} bytes cannot be copied to one of {destination.nbytes}"
         )
     wait_for(source.stream, source.device)
     wait_for(destination.stream, destination.device)

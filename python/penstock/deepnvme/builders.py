@@ -1,4 +1,4 @@
-"""DeepSpeed's builders of operators, which build nothing here: all is in the installed package."""
+"""DeepSpeed's builders of operators. They build nothing: the operators are in this package."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class _Builder:
     _module: ModuleType
 
     def is_compatible(self, verbose: bool = False) -> bool:
-        """Whether the operator can work on this machine."""
+        """Whether the operator works on this machine."""
         return True
 
     def load(self, verbose: bool = True) -> ModuleType:
-        """The module that has the operator's handle."""
+        """Return the module with the operator's handle."""
         return self._module
 
 
 class AsyncIOBuilder(_Builder):
-    """Gives :class:`penstock.deepnvme.aio_handle`.
+    """The builder of :class:`penstock.deepnvme.aio_handle`.
 
     >>> handle = AsyncIOBuilder().load().aio_handle(1 << 20, 128, False, False, 8)
     """
@@ -32,7 +32,7 @@ class AsyncIOBuilder(_Builder):
 
 
 class GDSBuilder(_Builder):
-    """Gives :class:`penstock.deepnvme.gds_handle`.
+    """The builder of :class:`penstock.deepnvme.gds_handle`.
 
     >>> handle = GDSBuilder().load().gds_handle(1 << 20, 128, False, False, 8)
     """
@@ -41,12 +41,12 @@ class GDSBuilder(_Builder):
     _module = gds
 
     def is_compatible(self, verbose: bool = False) -> bool:
-        """Whether there is a GPU; without GPUDirect Storage, its memory is served as well."""
+        """Whether there is a GPU. GPUDirect Storage is not required."""
         return bool(devices())
 
 
 class PinMemoryBuilder(_Builder):
-    """Gives :class:`penstock.deepnvme.pin_handle`.
+    """The builder of :class:`penstock.deepnvme.pin_handle`.
 
     >>> handle = PinMemoryBuilder().load().pin_handle()
     """

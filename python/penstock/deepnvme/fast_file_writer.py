@@ -1,5 +1,4 @@
-"""FastPersist's file object: bytes go into pinned memory, and from there into the file, one half of
-the memory being filled while the other is written."""
+"""FastPersist's file object, which writes through a double buffer in pinned memory."""
 
 from __future__ import annotations
 
@@ -26,28 +25,28 @@ _BYTES = element_type("uint8")
 
 @dataclass
 class FastFileWriterConfig:
-    """What a :class:`FastFileWriter` writes with."""
+    """The configuration of a :class:`FastFileWriter`."""
 
     dnvme_handle: Handle
-    """Its settings count; its own operations and ``wait`` have nothing to do with the writer."""
+    """The writer uses its settings only, not its operations or its ``wait``."""
     pinned_tensor: Any
     """A contiguous array in host or GPU memory, for the writer alone until it is closed."""
     double_buffer: bool = True
-    """Fill one half of the array while the other is written, else all of it by turns."""
+    """Fill one half of the array while the other is written; if not, fill and write it as one."""
     num_parallel_writers: int = 1
-    """Writers, of a file each, that share what ``save_torch_storage_object_list`` is given."""
+    """Writers with one file each that share what ``save_torch_storage_object_list`` receives."""
     writer_rank: int = 0
-    """Which one of them this is."""
+    """The index of this writer among them."""
     global_rank: int = 0
-    """Kept for programs that ask for it."""
+    """Unused; for compatibility with DeepSpeed."""
 
 
 class FastFileWriter(BaseFileWriter):
-    """A file object for ``torch.save``, ``pickle.dump`` and their like.
+    """A file object for ``torch.save``, ``pickle.dump`` and similar functions.
 
-    The file is made, or emptied, when the writer is, and holds exactly what was written when
-    :meth:`close` has returned. An error of a copy, or of writing in the background, is raised once,
-    by the call that finds it, ``write`` or ``close``; nothing more can be written then.
+    The constructor makes or truncates the file, which is complete when :meth:`close` has returned.
+    An error of a copy or of a background write is raised once, by the ``write`` or ``close`` that
+    finds it. Nothing more can be written after that.
 
     Args:
         file_path: The file.
@@ -55,7 +54,7 @@ class FastFileWriter(BaseFileWriter):
 
     Raises:
         NotFoundError: The folder does not exist.
-        IncompatibleError: The handle is none of this package, or the array is not contiguous.
+        IncompatibleError: The handle is not of this package, or the array is not contiguous.
 
     >>> buffer = handle.new_cpu_locked_tensor(64 << 20, torch.empty(0, dtype=torch.uint8))
     >>> config = FastFileWriterConfig(handle, buffer)
@@ -81,11 +80,12 @@ class FastFileWriter(BaseFileWriter):
         )
         if not isinstance(config.dnvme_handle, Handle):
             raise IncompatibleError(
-                f"a {type(config.dnvme_handle).__name__} is no handle of penstock.deepnvme"
+                f"a {type(config.dnvme_handle).__name__} is not a handle of penstock.deepnvme"
             )
         if not 0 <= config.writer_rank < config.num_parallel_writers:
             raise InvalidError(
-                f"there is no writer {config.writer_rank} of {config.num_parallel_writers}"
+                f"there is no writer {config.writer_rank} of {config.num_parallel_writers}, "
+                "counted from 0"
             )
         self._config = config
         self._memory = arrays.contiguous_destination(config.pinned_tensor)
@@ -99,31 +99,31 @@ class FastFileWriter(BaseFileWriter):
         self._filled = 0
         """Bytes in the current part."""
         self._offset = 0
-        """Bytes of the file that are written, or under way."""
+        """Bytes of the file that are written or in flight."""
         self._under_way: Request[None] | None = None
         self._has_failed = False
         file = NativeFile(file_path, WRITE | CREATE | TRUNCATE)
-        # The path may mean another file later, or none.
+        # Chosen now, because the path may lead to another file later, or to none.
         self._options = config.dnvme_handle.options_for(self._memory, file_path)
         self._file = file
 
     def write(self, buffer: Any) -> int:
-        """Take the bytes of an array or of an object with the buffer protocol; return how many."""
+        """Write the bytes of an array or buffer, and return their number."""
         view = arrays.source(buffer)
         self._take(view.pointer, view.nbytes, view)
         return view.nbytes
 
     def save_torch_storage_object_list(self, storage_obj_list: Any, save_size: bool) -> int:
-        """Take the bytes of torch's storages, each after its number of elements if ``save_size``.
+        """Write the bytes of torch's storages, each after its number of elements if ``save_size``.
 
-        Of several parallel writers, each takes its part of these bytes only.
+        Each of several parallel writers writes only its share of these bytes.
 
         Args:
             storage_obj_list: Pairs of an untyped storage and the type of its elements.
-            save_size: Whether the numbers of elements are written, as ``torch.load`` expects them.
+            save_size: Whether to write the numbers of elements, as ``torch.load`` expects.
 
         Returns:
-            How many bytes this writer took.
+            The number of bytes that this writer wrote.
         """
         views = bytes_of(storage_obj_list, save_size)
         taken = 0
@@ -136,16 +136,14 @@ class FastFileWriter(BaseFileWriter):
         return taken
 
     def flush(self) -> None:
-        """Count the call. What was written is in the file when :meth:`close` has returned."""
+        """Only count the call: the file is complete when :meth:`close` has returned."""
         self._stats["flush"] += 1
 
     def close(self) -> None:
-        """Write what is left, bring all to the medium and close the file.
-
-        Closing again does nothing.
+        """Write the rest, flush the file to the medium and close it. Closing again does nothing.
 
         Raises:
-            Error: What made a write fail, unless an earlier call has raised it.
+            Error: A write failed, and no earlier call has raised the error.
         """
         self._stats["close"] += 1
         file = self._file
@@ -214,7 +212,7 @@ class FastFileWriter(BaseFileWriter):
         self._stats["write_secs"] += perf_counter() - begun
 
     def _drain(self) -> None:
-        """Start to write what the current part holds, and go on with a part that is free."""
+        """Start to write the current part, and continue with a free one."""
         self._settle()
         if not self._filled:
             return
@@ -238,7 +236,7 @@ class FastFileWriter(BaseFileWriter):
             self._settle()
 
     def _settle(self) -> None:
-        """Wait for what is being written."""
+        """Wait for the write in flight."""
         request = self._under_way
         if request is None:
             return
@@ -248,7 +246,7 @@ class FastFileWriter(BaseFileWriter):
         self._stats["aio_write_secs"] += perf_counter() - begun
 
     def _guarded(self, call: Any) -> Any:
-        """The result of a call; an error of it is the end of writing."""
+        """Return the result of a call. After an error, nothing more can be written."""
         try:
             return call()
         except Error:

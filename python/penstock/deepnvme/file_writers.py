@@ -1,4 +1,4 @@
-"""DeepSpeed's file objects for ``torch.save``: what they have in common, and the plain ones."""
+"""DeepSpeed's file objects for ``torch.save``: their base class, and the simple ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GIB = 1 << 30
 
 
 class BaseFileWriter:
-    """A file object that counts what is done with it."""
+    """A file object that keeps statistics."""
 
     def __init__(self, file_path: Any) -> None:
         self._file_path = file_path
@@ -27,16 +27,16 @@ class BaseFileWriter:
         }
 
     def file_path(self) -> Any:
-        """The path as it was given."""
+        """Return the path as it was given."""
         return self._file_path
 
     def fileno(self) -> int:
-        """-1: nobody else is to write to the file."""
+        """Return -1, so that nobody else writes to the file."""
         self._stats["fileno"] += 1
         return NO_DESCRIPTOR
 
     def statistics(self) -> dict[str, Any]:
-        """Calls, bytes, seconds and GiB/s so far, under DeepSpeed's names."""
+        """Return calls, bytes, seconds and GiB/s so far, under DeepSpeed's names."""
         return {
             **self._stats,
             "write_GB/s": rate(self._stats["bytes"], self._stats["write_secs"]),
@@ -44,24 +44,24 @@ class BaseFileWriter:
         }
 
     def _dump_state(self) -> None:
-        """Print the statistics, which DeepSpeed's programs ask for by this name."""
+        """Print the statistics. DeepSpeed's programs call this name."""
         print(f"stats = {self.statistics()}")
 
 
 def rate(nbytes: int, seconds: float) -> float:
-    """GiB/s; 0.0 where nothing was timed."""
+    """Return GiB/s; 0.0 if no time was measured."""
     return nbytes / seconds / _GIB if seconds > 0 else 0.0
 
 
 class PyFileWriter(BaseFileWriter):
-    """A file that Python writes: to compare with."""
+    """A file that Python writes, for comparison."""
 
     def __init__(self, file_path: Any) -> None:
         super().__init__(file_path)
         self._file = open(file_path, "wb")  # noqa: SIM115 - it is closed by close
 
     def write(self, buffer: Any) -> int:
-        """Write bytes, and return how many."""
+        """Write bytes, and return their number."""
         start = perf_counter()
         count = self._file.write(buffer)
         self._stats["write_secs"] += perf_counter() - start
@@ -70,7 +70,7 @@ class PyFileWriter(BaseFileWriter):
         return count
 
     def flush(self) -> None:
-        """Hand what Python keeps to the system."""
+        """Flush Python's buffer to the system."""
         self._stats["flush"] += 1
         self._file.flush()
 
@@ -81,7 +81,7 @@ class PyFileWriter(BaseFileWriter):
 
 
 class MockFileWriter(BaseFileWriter):
-    """An empty file, for which writes are counted only: what everything but the file takes."""
+    """An empty file that only counts writes, to time everything but the file."""
 
     def __init__(self, file_path: Any) -> None:
         super().__init__(file_path)
@@ -91,7 +91,7 @@ class MockFileWriter(BaseFileWriter):
             pass
 
     def write(self, buffer: Any) -> int:
-        """Count bytes, and return how many."""
+        """Count bytes, and return their number."""
         if self._closed:
             raise InvalidError("the file is closed")
         count = memoryview(buffer).nbytes
@@ -99,7 +99,7 @@ class MockFileWriter(BaseFileWriter):
         return count
 
     def save_torch_storage_object_list(self, storage_obj_list: Any, save_size: bool) -> int:
-        """Count the bytes of storages, and return how many."""
+        """Count the bytes of storages, and return their number."""
         total = sum(view.nbytes for view in bytes_of(storage_obj_list, save_size))
         self._stats["save_storage"] += len(storage_obj_list)
         self._stats["save_storage_bytes"] += total
@@ -111,7 +111,7 @@ class MockFileWriter(BaseFileWriter):
         self._stats["flush"] += 1
 
     def close(self) -> None:
-        """Take no more writes."""
+        """Refuse further writes."""
         self._stats["close"] += 1
         self._closed = True
 

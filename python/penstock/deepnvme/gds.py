@@ -1,4 +1,4 @@
-"""DeepSpeed's operator ``gds``: transfers of GPU memory by cuFile, where it starts."""
+"""DeepSpeed's operator ``gds``: transfers of GPU memory by cuFile, if it starts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from penstock.placement import allocate
 
 
 class gds_handle(Handle):  # noqa: N801 - DeepSpeed's name
-    """Transfers between files and arrays, those on a GPU by cuFile.
+    """Transfers between files and arrays; those on a GPU go through cuFile.
 
-    Where cuFile does not start, or refuses the file system, the engine chooses another route; the
-    reports (:attr:`reports`, ``penstock.last_report()``) say so, and why. Arrays need not be
-    pinned; those that are used often gain by it, because cuFile then needs no buffers of its own.
+    If cuFile does not start or refuses the file system, the engine chooses another route, and the
+    reports (:attr:`reports`, ``penstock.last_report()``) say why. Arrays need not be pinned.
+    Pinning pays for arrays that are used often, because cuFile then needs no bounce buffers.
 
     >>> handle = gds_handle()
     >>> tensor = handle.new_pinned_device_tensor(1 << 20, torch.empty(0, device="cuda"))
@@ -41,20 +41,21 @@ class gds_handle(Handle):  # noqa: N801 - DeepSpeed's name
         overlap_events: bool = False,
         intra_op_parallelism: int = DEFAULT_PARALLELISM,
     ) -> None:
-        # Requests are let go of before: CPython clears attributes in the order of their making.
+        # CPython clears attributes in the order of their creation: requests must go before pins.
         super().__init__(
             block_size, queue_depth, single_submit, overlap_events, intra_op_parallelism
         )
         self._pins: dict[int, _Pin] = {}
 
     def get_alignment(self) -> int:
-        """The length in bytes of which DeepSpeed's own operations take multiples only."""
+        """Return the length in bytes whose multiples DeepSpeed's own operations require."""
         return 512
 
     def new_pinned_device_tensor(self, num_elem: int, example_tensor: Any) -> Any:
-        """An array in GPU memory, of the type of another array and on its GPU if it is on one.
+        """Return a pinned array in GPU memory, with the data type of an example.
 
-        It is a torch tensor where torch can use the GPU, else a CuPy array, else a
+        It is on the example's GPU, or on the current one if the example is in host memory. It is a
+        torch tensor if torch can use the GPU, else a CuPy array, else a
         :class:`penstock.DeviceArray`.
         """
         example = arrays.view(example_tensor)
@@ -65,23 +66,23 @@ class gds_handle(Handle):  # noqa: N801 - DeepSpeed's name
         return made
 
     def free_pinned_device_tensor(self, tensor: Any) -> bool:
-        """Give up an array of :meth:`new_pinned_device_tensor`, and return ``True``.
+        """Unpin an array of :meth:`new_pinned_device_tensor`, and return ``True``.
 
-        Its memory goes with the last array that uses it.
+        Its memory is freed with the last array that uses it.
         """
         return self.unpin_device_tensor(tensor)
 
     def pin_device_tensor(self, tensor: Any) -> bool:
-        """Register an array in GPU memory with cuFile, where that starts, and return ``True``.
+        """Register an array in GPU memory with cuFile, if it starts, and return ``True``.
 
-        The array, which must be C-contiguous, lives until it is unpinned or the handle is gone.
+        The array must be C-contiguous. The handle keeps it alive until it is unpinned.
         """
         found = _device_memory(tensor)
         if not found.nbytes:
             return True
         with self._lock:
             if found.pointer not in self._pins:
-                # One that exists before the memory is registered cannot be lost by an interrupt.
+                # Stored before the memory is registered, so that no interrupt can lose it.
                 self._pins[found.pointer] = pin = _Pin(found)
                 try:
                     pin.register()
@@ -91,9 +92,9 @@ class gds_handle(Handle):  # noqa: N801 - DeepSpeed's name
         return True
 
     def unpin_device_tensor(self, tensor: Any) -> bool:
-        """Take back :meth:`pin_device_tensor`, and return ``True``.
+        """Undo :meth:`pin_device_tensor`, and return ``True``.
 
-        Operations in the background are waited for; their outcome is told by :meth:`wait`.
+        This waits for background operations. :meth:`wait` still returns or raises their results.
         """
         found = _device_memory(tensor)
         with self._lock:
@@ -108,18 +109,18 @@ class gds_handle(Handle):  # noqa: N801 - DeepSpeed's name
         refusal = _refusal(os.stat(target).st_dev, target)
         if refusal is None:
             return "gds", ""
-        return "auto", f"the gds route is not there: {refusal}"
+        return "auto", f"the gds route is not available: {refusal}"
 
 
 class _Pin:
-    """An array that is registered with cuFile as long as this lives."""
+    """The registration of an array with cuFile. It ends with this object."""
 
     def __init__(self, view: arrays.View) -> None:
         self._view = view
         self._is_registered = False
 
     def register(self) -> None:
-        """Register the memory; without cuFile there is nothing to do."""
+        """Register the memory. Without cuFile, do nothing."""
         try:
             check(lib.penstock_buffer_register(pointer(self._view.pointer), self._view.nbytes))
             self._is_registered = True
@@ -135,24 +136,24 @@ def _device_memory(tensor: Any) -> arrays.View:
     found = arrays.view(tensor)
     if found.device < 0:
         raise IncompatibleError(
-            f"a {type(tensor).__name__} in host memory is not to be pinned for cuFile",
+            f"a {type(tensor).__name__} in host memory cannot be pinned for cuFile",
             remedy="use new_cpu_locked_tensor for host memory",
         )
     if not found.contiguous:
         raise IncompatibleError(
-            f"a {type(tensor).__name__} of shape {found.shape} that is not C-contiguous cannot be "
-            "pinned",
+            f"a {type(tensor).__name__} of shape {found.shape} cannot be pinned, because it is "
+            "not C-contiguous",
             remedy="pin the array that it is a part of",
         )
     return found
 
 
 _asked: dict[int, str | None] = {}
-"""What cuFile says of file systems, by their device numbers."""
+"""cuFile's answers for file systems, by device number."""
 
 
 def _refusal(device: int, target: Target) -> str | None:
-    """Why cuFile does not serve the file system of a file; ``None`` if it does."""
+    """Return why cuFile does not serve the file system of a file; ``None`` if it does."""
     if device not in _asked:
         path = f"/proc/self/fd/{target}" if isinstance(target, int) else target
         cufile = describe(path)["cufile"]

@@ -1,4 +1,4 @@
-"""What the handles of DeepNVMe have in common, on the engine of this package."""
+"""The base class of DeepNVMe's handles, on Penstock's engine."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ _ALIGNMENT = 512
 _SMALLEST_BLOCK = 4 << 10
 _LARGEST_BLOCK = 1 << 30
 _MOST = 256
-"""Of threads, and of reads or writes in flight."""
+"""The most threads, and the most reads or writes in flight."""
 _LONGEST_FILE = (1 << 63) - 1
 _LARGEST_INT = (1 << 31) - 1
-"""Of C, which descriptors are."""
+"""The largest C int, which is the type of a descriptor."""
 
 
 class Handle:
-    """Reads and writes of files from and into arrays, at once or in the background.
+    """Reads and writes between files and arrays, synchronous or in the background.
 
-    The methods are those of DeepSpeed's handles, and so are their arguments. Where these return -1
-    or end the process, an exception is raised. Arrays may have any length, type, layout and
-    alignment, and may be torch tensors, NumPy or CuPy arrays, or anything that speaks DLPack.
+    The methods and their arguments are those of DeepSpeed's handles. Where those return -1 or end
+    the process, these raise an exception. Arrays may have any length, type, layout and alignment.
+    They may be torch tensors, NumPy or CuPy arrays, or anything that speaks DLPack.
 
-    An argument of the constructor that is left at its default leaves the choice to the engine and
-    to ``penstock.options``; another value is taken, within the bounds of the engine.
+    If an argument of the constructor has its default value, the engine and ``penstock.options``
+    choose; any other value is used, within the limits of the engine.
 
-    All methods may be called from any thread. Operations go on side by side, but for those whose
-    order matters: one waits for those before it that touch the same bytes of a file or of memory.
+    All methods are thread-safe. Operations run concurrently, but one that overlaps an earlier one
+    in a file or in memory waits for it, unless both only read the common bytes.
 
     Args:
-        block_size: Bytes that a worker moves at a time; the engine takes 4 KiB to 1 GiB.
-        queue_depth: Reads or writes in flight of a worker with io_uring; at most 256 are used.
-        single_submit: Kept for :meth:`get_single_submit`: the engine has no such choice.
-        overlap_events: Kept for :meth:`get_overlap_events`, likewise.
-        intra_op_parallelism: Workers that serve one operation; at most 256 are used.
+        block_size: Bytes that a worker moves at a time, limited to 4 KiB to 1 GiB.
+        queue_depth: Reads or writes in flight per worker with io_uring, at most 256.
+        single_submit: Has no effect; :meth:`get_single_submit` returns it.
+        overlap_events: Has no effect; :meth:`get_overlap_events` returns it.
+        intra_op_parallelism: Workers that serve one operation, at most 256.
 
     Raises:
         InvalidError: A number is not positive.
@@ -90,37 +90,37 @@ class Handle:
         _handles.add(self)
 
     def get_block_size(self) -> int:
-        """``block_size`` as it was given."""
+        """Return ``block_size`` as it was given."""
         return self._block_size
 
     def get_queue_depth(self) -> int:
-        """``queue_depth`` as it was given."""
+        """Return ``queue_depth`` as it was given."""
         return self._queue_depth
 
     def get_single_submit(self) -> bool:
-        """``single_submit`` as it was given."""
+        """Return ``single_submit`` as it was given."""
         return self._single_submit
 
     def get_overlap_events(self) -> bool:
-        """``overlap_events`` as it was given."""
+        """Return ``overlap_events`` as it was given."""
         return self._overlap_events
 
     def get_intra_op_parallelism(self) -> int:
-        """``intra_op_parallelism`` as it was given."""
+        """Return ``intra_op_parallelism`` as it was given."""
         return self._parallelism
 
     def get_alignment(self) -> int:
-        """The length in bytes of which DeepSpeed's own operations take multiples only."""
+        """Return the length in bytes whose multiples DeepSpeed's own operations require."""
         return self._parallelism * _ALIGNMENT
 
     def read(self, buffer: Any, filename: Target, validate: bool, file_offset: int = 0) -> int:
-        """Fill an array from a file, on one worker, and return 0."""
+        """Fill an array from a file by one worker, and return 0."""
         one = {"threads": 1}
         self._accounts = [self._run(READ, buffer, filename, file_offset, bool(validate), one)]
         return 0
 
     def write(self, buffer: Any, filename: Target, validate: bool, file_offset: int = 0) -> int:
-        """Write an array into a file, on one worker, and return 0."""
+        """Write an array to a file by one worker, and return 0."""
         one = {"threads": 1}
         self._accounts = [self._run(WRITE, buffer, filename, file_offset, bool(validate), one)]
         return 0
@@ -136,8 +136,8 @@ class Handle:
     ) -> int:
         """Fill an array from a file.
 
-        The fourth argument, which is ``async`` by name, says whether in the background. With
-        ``validate``, the range is read once more, by the system alone, and compared.
+        The fourth argument, whose keyword is ``async``, selects the background. With ``validate``,
+        the range is read again by plain system calls and compared.
 
         Returns:
             0 in the background, else as :meth:`sync_pread`.
@@ -154,11 +154,10 @@ class Handle:
         file_offset: int = 0,
         **keywords: bool,
     ) -> int:
-        """Write an array into a file.
+        """Write an array to a file, which is made if it does not exist, and never truncated.
 
-        The fourth argument, which is ``async`` by name, says whether in the background. The file is
-        made if it is not there, and is not cut off behind the array. With ``validate``, the range
-        is read back, by the system alone, and compared.
+        The fourth argument, whose keyword is ``async``, selects the background. With ``validate``,
+        the range is read back by plain system calls and compared.
 
         Returns:
             0 in the background, else as :meth:`sync_pwrite`.
@@ -167,22 +166,23 @@ class Handle:
         return self._move(WRITE, buffer, filename, file_offset, bool(validate), background)
 
     def sync_pread(self, buffer: Any, filename: Target, file_offset: int = 0) -> int:
-        """Fill an array from a file.
+        """Fill an array from a file, after waiting for all background operations.
 
-        Operations in the background are waited for, before. As by :meth:`wait`, what made one of
-        them fail is raised.
+        Like :meth:`wait`, this raises their failures.
 
         Returns:
-            The number of operations that are done: this one, and those waited for.
+            The number of operations that are done: this one and those waited for.
 
         Raises:
-            NotFoundError: There is no such file.
+            NotFoundError: The file does not exist.
             EndOfFileError: The file ends before the array is full.
         """
         return self._move(READ, buffer, filename, file_offset, False, False)
 
     def sync_pwrite(self, buffer: Any, filename: Target, file_offset: int = 0) -> int:
-        """Write an array into a file, which is made if it is not there, and not cut off behind it.
+        """Write an array to a file, after waiting for all background operations.
+
+        The file is made if it does not exist, and never truncated.
 
         Returns:
             As :meth:`sync_pread`.
@@ -194,7 +194,7 @@ class Handle:
         return self._move(WRITE, buffer, filename, file_offset, False, False)
 
     def async_pread(self, buffer: Any, filename: Target, file_offset: int = 0) -> int:
-        """Start to fill an array from a file, and return 0; :meth:`wait` raises what fails."""
+        """Start to fill an array from a file, and return 0; :meth:`wait` raises a failure."""
         return self._move(READ, buffer, filename, file_offset, False, True)
 
     def async_pwrite(
@@ -205,10 +205,10 @@ class Handle:
         *,
         fd: int | None = None,
     ) -> int:
-        """Start to write an array into a file, and return 0; :meth:`wait` raises what fails.
+        """Start to write an array to a file, and return 0; :meth:`wait` raises a failure.
 
-        The file is given as ``filename`` or as ``fd``, a descriptor that is open for writing, which
-        may be closed at once. The array must not change before :meth:`wait` has returned.
+        The file is given as ``filename`` or as ``fd``, a descriptor that is open for writing and
+        may be closed after this call. The array must not change before :meth:`wait` has returned.
         """
         target = filename if fd is None else fd
         if target is None or (filename is not None and fd is not None):
@@ -216,13 +216,13 @@ class Handle:
         return self._move(WRITE, buffer, target, file_offset, False, True)
 
     def wait(self) -> int:
-        """Wait for all operations in the background.
+        """Wait for all background operations.
 
-        An operation that failed is told once: the first failure is raised when all operations are
-        over, and has the next one as its ``__cause__``.
+        Each failure is raised once: after all operations have ended, this raises the first failure,
+        with the next one as its ``__cause__``.
 
         Returns:
-            The number of operations that have ended well since the last call; 0 if there were none.
+            The number of operations that have succeeded since the last call.
         """
         with self._lock:
             for operation in self._pending:
@@ -234,31 +234,31 @@ class Handle:
 
     @property
     def reports(self) -> tuple[Report, ...]:
-        """What the operations did that the last call has seen end well, in their order."""
+        """The reports of the operations that the last call has seen succeed, in order."""
         return tuple(
             account if isinstance(account, Report) else from_native(account)
             for account in self._accounts
         )
 
     def new_cpu_locked_tensor(self, num_elem: int, example_tensor: Any) -> Any:
-        """A page-locked array in host memory, of the type and library of another array.
+        """Return a page-locked array in host memory, with the data type of an example.
 
-        It is a torch tensor for a torch tensor, else a NumPy array.
+        It is a torch tensor if the example is one, else a NumPy array.
 
         Raises:
-            OutOfMemoryError: There is not that much memory, or the process may not lock it.
+            OutOfMemoryError: There is not enough memory, or the process may not lock it.
         """
         return pinned.new_cpu_locked_tensor(num_elem, example_tensor)
 
     def free_cpu_locked_tensor(self, tensor: Any) -> bool:
-        """Give up an array of :meth:`new_cpu_locked_tensor`, and return whether it was one.
+        """Release an array of :meth:`new_cpu_locked_tensor`; return whether it was one.
 
-        Its memory goes with the last array that uses it.
+        Its memory is freed with the last array that uses it.
         """
         return pinned.free_cpu_locked_tensor(tensor)
 
     def is_pinned(self, buffer: Any) -> bool:
-        """Whether an array lies in page-locked host memory, of this package or of CUDA."""
+        """Whether an array is in page-locked host memory, made here or known to CUDA."""
         return pinned.is_pinned(buffer)
 
     def _move(
@@ -297,7 +297,7 @@ class Handle:
         validate: bool,
         keys: dict[str, Any],
     ) -> Any:
-        """Do a transfer here and now, and return the account of it."""
+        """Make a transfer, wait for it, and return its report as it is stored."""
         target = _target(target)
         file, touches = self._open(operation, buffer, target, offset)
         with file:
@@ -319,7 +319,7 @@ class Handle:
     def _start(
         self, operation: int, buffer: Any, target: Target, offset: int, validate: bool
     ) -> None:
-        """Start a transfer, and keep it until it is waited for."""
+        """Start a transfer in the background."""
         target = _target(target)
         file, touches = self._open(operation, buffer, target, offset)
         reader = Reader(target) if validate else None
@@ -342,7 +342,7 @@ class Handle:
     def _open(
         self, operation: int, buffer: Any, target: Target, offset: int
     ) -> tuple[NativeFile, Touched]:
-        # What is no array, or lies where no file has bytes, makes no file.
+        # Check the arguments before the file is made.
         start = operator.index(offset)
         if start < 0:
             raise InvalidError(f"file_offset {offset} is negative")
@@ -358,28 +358,33 @@ class Handle:
         return file, touched(operation, target, start, view)
 
     def _settle_conflicting(self, touches: Touched) -> None:
-        """Wait for the operations under way that must be over before one that touches this."""
+        """Wait for pending operations that conflict with one that touches these bytes."""
         for earlier in self._pending:
             if earlier.touched.conflicts(touches):
                 earlier.settle()
 
     def _take_settled(self) -> list[Operation]:
-        """Let go of the operations that are over."""
+        """Remove the finished operations from the pending ones, and return them."""
         with self._lock:
             settled = [o for o in self._pending if o.is_settled]
             self._pending = [o for o in self._pending if not o.is_settled]
         return settled
 
     def options_for(self, view: arrays.View, target: Target) -> Callable[[], CData]:
-        """What gives the native options of transfers between a file and this memory, with the
-        settings of this handle. The route is chosen now, while the file has this name."""
+        """Return a function that gives the native options of transfers with this handle's settings.
+
+        The route for this file and memory is chosen now, while the file has this name.
+        """
         route, _ = self._route(view, target)
         return lambda: _options.resolve({**self._keys, "route": route})
 
     def _options(
         self, view: arrays.View, target: Target, keys: dict[str, Any]
     ) -> tuple[CData, str]:
-        """The options of a transfer, and why its route is not that of the handle's name."""
+        """Return the options of a transfer, and why its route is not the one the handle stands for.
+
+        The reason is empty if it is.
+        """
         route, note = self._route(view, target)
         return _options.resolve({**self._keys, **keys, "route": route}), note
 
@@ -390,7 +395,7 @@ class Handle:
 def start(
     file: NativeFile, operation: int, offset: int, view: arrays.View, options: CData
 ) -> Request[None]:
-    """Start a transfer of one range, after what is queued on the stream of the view."""
+    """Start a transfer of one range, after the work queued on the stream of the view."""
     return submit(
         file,
         operation,
@@ -405,19 +410,19 @@ def start(
 
 
 def _target(given: Target) -> Target:
-    """A path as it is, or a descriptor as an ``int``."""
+    """Return a path unchanged, and a descriptor as an ``int``."""
     if isinstance(given, bool):
         raise IncompatibleError("a bool is neither a path nor a descriptor")
     if not isinstance(given, SupportsIndex):
         return given
     number = operator.index(given)
     if abs(number) > _LARGEST_INT:
-        raise InvalidError(f"{number} is no descriptor")
+        raise InvalidError(f"{number} is not a descriptor")
     return number
 
 
 def _memory(operation: int, buffer: Any) -> tuple[arrays.View, Callable[[], None] | None]:
-    """Contiguous memory that stands for an array, and what completes it after a read."""
+    """Return contiguous memory for an array, and a function that completes a read into it."""
     if operation == READ:
         return arrays.destination(buffer)
     return arrays.source(buffer), None
@@ -426,12 +431,12 @@ def _memory(operation: int, buffer: Any) -> tuple[arrays.View, Callable[[], None
 def _positive(name: str, number: int) -> int:
     value = operator.index(number)
     if value < 1:
-        raise InvalidError(f"{name} is {value}, and must be 1 at least")
+        raise InvalidError(f"{name} is {value}, but must be at least 1")
     return value
 
 
 def _async(function: str, given: bool | None, keywords: dict[str, bool]) -> bool:
-    """The argument that DeepSpeed calls ``async``, which Python cannot name in a signature."""
+    """Return the argument that DeepSpeed names ``async``, a keyword of Python."""
     unknown = keywords.keys() - {"async"}
     if unknown:
         raise TypeError(f"{function}() got an unexpected keyword argument {min(unknown)!r}")
@@ -444,8 +449,10 @@ _handles: WeakSet[Handle] = WeakSet()
 
 
 def _renew_locks() -> None:
-    """A lock that another thread held at a fork is never given back in the child, where each call
-    has to raise :class:`penstock.ForkedError`."""
+    """Replace the locks after a fork: nobody would release one that another thread held.
+
+    Each call in the child must raise :class:`penstock.ForkedError`, not block.
+    """
     for handle in _handles:
         handle._lock = RLock()
 

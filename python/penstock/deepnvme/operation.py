@@ -1,4 +1,4 @@
-"""One transfer of a handle: what it touches, when it is over, what came of it."""
+"""One transfer of a handle: the bytes that it touches, its end and its result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Target: TypeAlias = "Path | int"
 
 @dataclass(frozen=True)
 class Touched:
-    """The bytes of a file and the addresses of memory between which an operation moves."""
+    """The bytes of a file and the addresses of memory that an operation uses."""
 
     operation: int
     file: tuple[int, int]
@@ -32,12 +32,12 @@ class Touched:
     offset: int
     nbytes: int
     address: int
-    """The lowest one of the array."""
+    """The lowest address of the array."""
     extent: int
-    """Bytes from there to its end, gaps between the elements included."""
+    """Bytes from there to the end of the array, including gaps between elements."""
 
     def conflicts(self, other: Touched) -> bool:
-        """Whether it matters which of the two comes first."""
+        """Whether the order of the two operations matters."""
         file_changes = WRITE in (self.operation, other.operation)
         memory_changes = READ in (self.operation, other.operation)
         return (
@@ -52,9 +52,9 @@ def _overlap(start: int, length: int, other: int, other_length: int) -> bool:
 
 
 def touched(operation: int, target: Target, offset: int, view: arrays.View) -> Touched:
-    """What a transfer between a file that exists and an array touches."""
+    """Return what a transfer between an existing file and an array touches."""
     status = os.stat(target)
-    # Elements lie before the first one where a stride is negative.
+    # With a negative stride, elements lie before the first one.
     reach = [(n - 1) * step for n, step in zip(view.shape, view.byte_strides, strict=True) if n > 1]
     before = -sum(step for step in reach if step < 0)
     after = sum(step for step in reach if step > 0) + view.dtype.itemsize
@@ -69,7 +69,7 @@ def touched(operation: int, target: Target, offset: int, view: arrays.View) -> T
 
 
 class Operation:
-    """An asynchronous transfer, from its start until its handle has told what came of it."""
+    """An asynchronous transfer, from its start until its handle has reported the result."""
 
     def __init__(
         self, request: Request[None], touched: Touched, complete: Callable[[], None], note: str
@@ -77,18 +77,18 @@ class Operation:
         self.touched = touched
         self.failure: Exception | None = None
         self.account: Any = None
-        """What was done; ``None`` after a failure."""
+        """The report as it is stored; ``None`` after a failure."""
         self._request: Request[None] | None = request
         self._complete = complete
         self._note = note
 
     @property
     def is_settled(self) -> bool:
-        """Whether the operation is over, and its outcome here."""
+        """Whether the operation has ended and its result is known."""
         return self._request is None
 
     def settle(self) -> None:
-        """Wait for the end. Interrupted by a signal, it can be called again."""
+        """Wait for the end. After an interruption by a signal, this can be called again."""
         request = self._request
         if request is None:
             return
@@ -98,14 +98,13 @@ class Operation:
             self.account = request.account()
             if self._note:
                 self.account = with_note(request.report, self._note)
-        except Exception as error:  # of the transfer, or of the framework that copies
+        except Exception as error:  # from the transfer, or from the framework that copies
             self.failure = error
         self._request = None
 
 
 def raise_first(failures: Sequence[Exception]) -> None:
-    """Raise the first of some failures, if there are any; each further one is the ``__cause__`` of
-    the one before it."""
+    """Raise the first failure, if any; each further one is the ``__cause__`` of its predecessor."""
     for failure, following in pairwise(failures):
         failure.__cause__ = following
     if failures:
@@ -113,8 +112,10 @@ def raise_first(failures: Sequence[Exception]) -> None:
 
 
 class Reader:
-    """A file as the system alone reads it, open for a comparison: the file that a path or a
-    descriptor means now, whatever becomes of either before the transfer is over."""
+    """Reads a file by plain system calls, for a comparison.
+
+    It opens the file at once, because the path or descriptor may lead to another file later.
+    """
 
     def __init__(self, target: Target) -> None:
         name = f"/proc/self/fd/{target}" if isinstance(target, int) else target
@@ -127,12 +128,12 @@ class Reader:
             os.close(self._descriptor)
 
     def read(self, nbytes: int, offset: int) -> bytes:
-        """Up to so many bytes; none at the end of the file."""
+        """Return up to ``nbytes`` bytes; none at the end of the file."""
         return os.pread(self._descriptor, nbytes, offset)
 
 
 def compare(reader: Reader, offset: int, view: arrays.View) -> None:
-    """Raise unless a range of a file is what an array holds."""
+    """Raise an error unless a range of a file equals the contents of an array."""
     path = reader.path
     expected = np.empty(view.nbytes, np.uint8)
     wait_for(view.stream, view.device)
@@ -142,7 +143,7 @@ def compare(reader: Reader, offset: int, view: arrays.View) -> None:
         found = np.frombuffer(reader.read(min(len(expected) - at, 16 << 20), offset + at), np.uint8)
         if not len(found):
             raise EndOfFileError(
-                f"{path} ends at offset {offset + at}, before the array does",
+                f"{path} ends at offset {offset + at}, before the end of the array",
                 path=path,
                 offset=offset + at,
                 length=len(expected) - at,
@@ -151,10 +152,10 @@ def compare(reader: Reader, offset: int, view: arrays.View) -> None:
         if len(wrong):
             first = offset + at + int(wrong[0])
             raise IOFailure(
-                f"{path} and the array differ from offset {first} on",
+                f"{path} and the array differ at offset {first}",
                 path=path,
                 offset=first,
                 length=offset + len(expected) - first,
-                remedy="let nobody else change the file or the array meanwhile",
+                remedy="do not change the file or the array during the transfer",
             )
         at += len(found)

@@ -1,4 +1,4 @@
-"""Page-locked host memory, known to all handles of the process."""
+"""Page-locked host memory, shared by all handles of the process."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from penstock.machine import devices
 from penstock.memory import KINDS, kind_of
 
 _managed: dict[int, int] = {}
-"""Address and bytes of what was made here and not given up. Without a lock, because an array may go
-whenever Python collects garbage, that is in the midst of any function here: each step is atomic."""
+"""Address and bytes of each allocation made here and not yet freed.
+
+It has no lock, because garbage collection may free an array in the middle of any function here.
+Each step on it is atomic instead.
+"""
 
 _MOST = (1 << 63) - 1
-"""Bytes that can be asked for; whether there are so many is another question."""
+"""The most bytes that can be asked for."""
 
 
 class pin_handle:  # noqa: N801 - DeepSpeed's name
-    """Makes page-locked arrays, as each handle does."""
+    """Allocates page-locked arrays, as every handle does."""
 
     def new_cpu_locked_tensor(self, num_elem: int, example_tensor: Any) -> Any:
         """As the handles' method of this name."""
@@ -42,7 +45,7 @@ class pin_handle:  # noqa: N801 - DeepSpeed's name
 
 
 def new_cpu_locked_tensor(num_elem: int, example_tensor: Any) -> Any:
-    """A page-locked array in host memory, of the type and library of another array."""
+    """Return a page-locked array in host memory, with the data type and library of an example."""
     element = arrays.view(example_tensor).dtype
     count = length_of(num_elem, element)
     memory = np.asarray(_Locked(count * element.itemsize))
@@ -54,7 +57,7 @@ def new_cpu_locked_tensor(num_elem: int, example_tensor: Any) -> Any:
 
 
 def length_of(num_elem: int, element: ElementType) -> int:
-    """The number of elements of an array, if memory could hold as many."""
+    """Return the number of elements, or raise an error if no memory could hold that many."""
     count = operator.index(num_elem)
     if count < 0:
         raise InvalidError(f"an array cannot have {count} elements")
@@ -64,12 +67,12 @@ def length_of(num_elem: int, element: ElementType) -> int:
 
 
 def free_cpu_locked_tensor(tensor: Any) -> bool:
-    """Give up an array; the memory goes with the last array that uses it."""
+    """Release an array; its memory is freed with the last array that uses it."""
     return _managed.pop(arrays.view(tensor).pointer, None) is not None
 
 
 def is_pinned(buffer: Any) -> bool:
-    """Whether an array lies in page-locked host memory, made here or known to CUDA."""
+    """Whether an array is in page-locked host memory, made here or known to CUDA."""
     found = arrays.view(buffer)
     if found.device >= 0 or not found.pointer:
         return False
@@ -80,11 +83,11 @@ def is_pinned(buffer: Any) -> bool:
 
 
 class _Locked:
-    """Page-locked memory: CUDA's where there is a GPU. It goes when nobody refers to it."""
+    """Page-locked memory, allocated by CUDA if there is a GPU. It is freed with this object."""
 
     def __init__(self, nbytes: int) -> None:
         self._mapping: mmap.mmap | None = None
-        # The native call puts the address where it is freed from, whatever interrupts what follows.
+        # The native call stores the address where __del__ finds it, whatever interrupts the rest.
         self._allocated = ffi.new("void **")
         length = max(nbytes, 1)
         if devices():
@@ -116,12 +119,12 @@ class _Locked:
 
 
 def _lock_pages(address: int, length: int) -> None:
-    """Lock pages in memory; they are unlocked when they are unmapped."""
+    """Lock pages in memory. Unmapping them unlocks them."""
     system = ctypes.CDLL(None, use_errno=True)
     if system.mlock(ctypes.c_void_p(address), ctypes.c_size_t(length)):
         code = ctypes.get_errno()
         raise OutOfMemoryError(
             f"cannot lock {length} bytes of memory: {os.strerror(code)}",
             errno=code,
-            remedy="raise the limit of locked memory (ulimit -l)",
+            remedy="raise the limit on locked memory (ulimit -l)",
         )

@@ -1,4 +1,4 @@
-"""torch's storages as bytes, in the form in which torch.save without an archive writes them."""
+"""The bytes of torch's storages, in the legacy format of torch.save, which is not a zip archive."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from penstock.errors import IncompatibleError, InvalidError
 
 
 def bytes_of(storages: Sequence[Any], with_lengths: bool) -> list[arrays.View]:
-    """The bytes of some storages, each after its number of elements (int64) if ``with_lengths``.
+    """Return the bytes of storages, each after its number of elements (int64) if ``with_lengths``.
 
-    A storage is a pair of an untyped storage and torch's type of its elements.
+    Each item of ``storages`` is a pair of an untyped storage and torch's type of its elements.
     """
     torch = frameworks.loaded("torch")
     if torch is None:
@@ -30,10 +30,12 @@ def bytes_of(storages: Sequence[Any], with_lengths: bool) -> list[arrays.View]:
 
 
 def part_of(views: Sequence[arrays.View], parts: int, index: int) -> Iterator[tuple[int, int, Any]]:
-    """Addresses, lengths and owners of one of several parts, which differ by a byte at most, of
-    bytes that follow each other."""
+    """Yield address, length and owner of each piece of one part of the views.
+
+    The parts divide the concatenated views; their lengths differ by at most one byte.
+    """
     if not 0 <= index < parts:
-        raise InvalidError(f"there is no part {index} of {parts}")
+        raise InvalidError(f"there is no part {index} of {parts}, counted from 0")
     each, over = divmod(sum(view.nbytes for view in views), parts)
     start = each * index + min(index, over)
     end = start + each + (index < over)
