@@ -1,4 +1,4 @@
-"""Arrays between files and GPU or host memory: HDF5 and raw tensors, asynchronous, measured.
+"""Moves arrays between files and GPU or host memory: HDF5 datasets and raw tensors.
 
 >>> import penstock as ps
 >>> t = ps.load("w.bin", dtype="float32", shape=(4096, 4096), device="cuda")

@@ -1,4 +1,4 @@
-"""The C API of libpenstock.so, opened by cffi from the declarations of its own header."""
+"""The C API of libpenstock.so, loaded by cffi from the declarations in its headers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cffi import FFI
 from penstock import paths
 
 CData: TypeAlias = Any
-"""A cffi object: a pointer to or a struct of the C API."""
+"""A cffi object: a pointer or a struct of the C API."""
 
 
 def declarations(header: str) -> str:
-    """The part of a header of ours that cffi parses: no preprocessor but integer constants."""
+    """Return what cffi can parse of a Penstock header: declarations and integer constants."""
     text = re.sub(r"/\*.*?\*/", " ", header.replace("\\\n", " "), flags=re.DOTALL)
     text = re.sub(r"^#ifdef __cplusplus$.*?^#endif$", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^#(?!define PENSTOCK_\w+ \d+\s*$).*$", "", text, flags=re.MULTILINE)
@@ -32,16 +32,16 @@ def _open() -> tuple[Any, Any]:
     except OSError as error:
         raise ImportError(
             f"penstock cannot open its native library {path}: {error}. Reinstall the package, or "
-            "set PENSTOCK_LIBRARY to a libpenstock.so"
+            "set PENSTOCK_LIBRARY to the path of libpenstock.so"
         ) from error
     version = library.penstock_api_version()
     if version != library.PENSTOCK_API_VERSION:
         raise ImportError(
-            f"{path} has API version {version}, and {header} declares "
+            f"{path} has API version {version}, but {header} declares "
             f"{library.PENSTOCK_API_VERSION}: they belong to different releases of penstock"
         )
-    # cffi makes a function and the structs it takes when it is first asked for it. An exception of
-    # a signal handler in the middle of that would leave a struct without a size for good.
+    # cffi builds a function and its structs at first access. If a signal handler raised in the
+    # middle of that, a struct would stay without a size for good.
     for name in dir(library):
         getattr(library, name)
     return ffi, library
@@ -57,21 +57,21 @@ _ERROR_SIZE = ffi.sizeof("penstock_error")
 
 
 def new_report() -> CData:
-    """An empty ``penstock_report`` for a call to fill."""
+    """Return an empty ``penstock_report`` for a call to fill."""
     report = ffi.new(_REPORT)
     report.struct_size = _REPORT_SIZE
     return report
 
 
 def new_options() -> CData:
-    """A ``penstock_options`` that sets nothing."""
+    """Return a ``penstock_options`` that sets nothing."""
     options = ffi.new("penstock_options *")
     options.struct_size = _OPTIONS_SIZE
     return options
 
 
 def last_error() -> CData:
-    """The failure of the last call on this thread; its strings live until the next call."""
+    """Return the failure of this thread's last call; its strings are valid until the next call."""
     error = ffi.new("penstock_error *")
     error.struct_size = _ERROR_SIZE
     lib.penstock_last_error(error)
@@ -79,10 +79,10 @@ def last_error() -> CData:
 
 
 def text(string: CData) -> str:
-    """A ``const char *`` as str; path bytes that are no UTF-8 survive as by ``os.fsdecode``."""
+    """Return a ``const char *`` as str; like ``os.fsdecode``, keep bytes that are not UTF-8."""
     return "" if string == NULL else str(ffi.string(string).decode("utf-8", "surrogateescape"))
 
 
 def pointer(address: int) -> CData:
-    """An address as ``void *``."""
+    """Return an address as ``void *``."""
     return ffi.cast("void *", address)

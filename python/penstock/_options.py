@@ -1,6 +1,6 @@
-"""Options of calls: keyword arguments of a call first, then ``ps.options``, then the library's.
+"""Options of calls: keyword arguments override ``ps.options``, which overrides the library.
 
-The library's are those of the environment, of the tuned profile, and its defaults.
+The library takes its own from the environment, then from the tuned profile, then its defaults.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OptionKeys(TypedDict, total=False):
-    """The options of a call; a key that is left out or ``None`` is decided further out."""
+    """The options of a call; a key that is missing or ``None`` comes from the next outer level."""
 
     threads: int | None
     """Workers that serve one request."""
@@ -30,17 +30,17 @@ class OptionKeys(TypedDict, total=False):
     io: Literal["auto", "threads", "uring"] | None
     """Which mechanism issues the reads and writes."""
     direct: bool | Literal["auto", "no", "yes"] | None
-    """O_DIRECT: never, always, or where the pages are not cached."""
+    """O_DIRECT: never, always, or for pages that are not cached."""
     queue_depth: int | None
     """Reads or writes in flight per worker with io_uring."""
     slots: int | None
-    """Pinned slots that a worker of the staged route fills and empties in turn; 2 by default."""
+    """Pinned slots that each worker of the staged route cycles through; 2 by default."""
     durable: bool | Literal["no", "yes"] | None
-    """Data and size are on the medium when a write is done."""
+    """Whether a write is done only when data and size are on the medium."""
     scratch: int | str | None
-    """Bytes of GPU memory for the chunks of a dataset that are under way; 1 GiB by default."""
+    """Bytes of GPU memory for the chunks of a dataset in flight; 1 GiB by default."""
     decode: Literal["auto", "cpu", "gpu"] | None
-    """Who decodes and encodes the chunks of a dataset; both at once by default."""
+    """Which processor decodes and encodes the chunks of a dataset; both at once by default."""
 
 
 _Items = tuple[tuple[str, str], ...]
@@ -67,7 +67,7 @@ def options(**keys: Unpack[OptionKeys]) -> Iterator[None]:
 
 
 def resolve(keys: Mapping[str, Any]) -> CData:
-    """The ``penstock_options *`` of a call with these keyword arguments, or NULL for none."""
+    """Return the ``penstock_options *`` of a call with these keyword arguments; NULL for none."""
     current = _current.get()
     return _parse(_merge(current, keys) if keys else current)
 
@@ -88,7 +88,7 @@ def _text(key: str, value: object) -> str:
 
 @lru_cache(maxsize=256)
 def _parse(items: _Items) -> CData:
-    """The library's own parser judges keys and values, so that there is one set of rules."""
+    """Have the library parse keys and values, so that one set of rules applies."""
     if not items:
         return NULL
     parsed = new_options()

@@ -1,7 +1,7 @@
 """The memory of other libraries' arrays: its address, its length and whether it is writable.
 
-Their protocols are tried in this order: NumPy, torch, ``__cuda_array_interface__``,
-``__array_interface__``, the buffer protocol, DLPack.
+:func:`view` tries NumPy, torch, ``__cuda_array_interface__``, ``__array_interface__``, the buffer
+protocol and DLPack, in this order.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ class View:
     array: Any
     """The array as the caller gave it, or NumPy's view of it."""
     framework: str = "numpy"
-    """What copies the array where a copy is needed: numpy, torch or cupy; other for nothing."""
+    """The library that makes copies of the array: numpy, torch or cupy; other if none can."""
     device: int = -1
     """The CUDA ordinal, -1 for host memory."""
     strides: tuple[int, ...] | None = None
-    """Bytes from one element to the next in each dimension; ``None`` if the array is
-    C-contiguous."""
+    """Bytes between neighbouring elements in each dimension; ``None`` if C-contiguous."""
     readonly: bool = False
     stream: int | None = None
-    """Work queued on this stream must be done before the memory is touched."""
+    """The stream whose queued work must finish before the memory is used."""
     keep: Any = None
-    """What else keeps the memory alive."""
+    """Another object that keeps the memory alive."""
 
     @property
     def ndim(self) -> int:
@@ -57,13 +56,13 @@ class View:
 
     @property
     def byte_strides(self) -> tuple[int, ...]:
-        """Bytes from one element to the next in each dimension, for C order as well."""
+        """Bytes between neighbouring elements in each dimension, for C order as well."""
         if self.strides is not None:
             return self.strides
         return c_strides(self.shape, self.dtype.itemsize)
 
     def outer_strides(self, inner: int) -> tuple[int, ...] | None:
-        """Return the strides but those of the last ``inner`` dimensions, which form an element."""
+        """Return the strides without the last ``inner`` dimensions, which form one element."""
         return None if self.strides is None else self.strides[: self.ndim - inner]
 
     def is_dense(self, inner: int) -> bool:
@@ -75,7 +74,7 @@ class View:
 def view(array: Any, stream: int | None = None) -> View:
     """Return the memory of any supported array.
 
-    ``stream`` is the stream that the caller passed: its work comes before a use of the memory.
+    ``stream`` is the stream that the caller passed: its work precedes any use of the memory.
     """
     found = find(array, stream)
     if found is None:
@@ -88,7 +87,7 @@ def view(array: Any, stream: int | None = None) -> View:
 
 
 def find(array: Any, stream: int | None = None) -> View | None:
-    """Return what :func:`view` returns, but ``None`` for an object that is no array."""
+    """Return what :func:`view` returns, or ``None`` if the object is not an array."""
     found = _find(array, stream)
     if found is not None and stream is not None:
         found.stream = stream
@@ -115,7 +114,7 @@ def _find(array: Any, stream: int | None) -> View | None:
         return _of_cuda_interface(array, interface)
     if hasattr(array, "__array_interface__"):
         found = _of_numpy(np.asarray(array))
-        # NumPy's scalars give the memory of a copy, in which they would not see a write.
+        # NumPy's scalars expose the memory of a copy: a write there would not reach them.
         found.readonly |= isinstance(array, np.generic)
         return found
     try:
@@ -136,8 +135,8 @@ def source(array: Any, stream: int | None = None) -> View:
 def destination(array: Any, stream: int | None = None) -> tuple[View, Callable[[], None] | None]:
     """Return C-contiguous memory to write to for an array: its own, or a temporary.
 
-    For a temporary, the second value is a function that copies it to the array. The caller calls
-    it when the temporary is filled.
+    For a temporary, the second value is a function that copies it to the array. The caller must
+    call it once the temporary is filled.
     """
     found = strided_destination(array, stream)
     if found.contiguous:
@@ -178,7 +177,7 @@ def strided_destination(array: Any, stream: int | None = None) -> View:
 
 
 def note_write(found: View) -> None:
-    """Tell torch's autograd that a tensor's contents have changed since it may have saved them."""
+    """Tell torch's autograd that a tensor's contents have changed: it may have saved the tensor."""
     if found.framework == "torch":
         torch = frameworks.loaded("torch")
         assert torch is not None
@@ -221,8 +220,8 @@ def _of_torch(tensor: Any, stream: int | None = None) -> View:
     kind = tensor.device.type
     if tensor.layout != torch.strided or kind not in ("cpu", "cuda"):
         raise IncompatibleError(
-            f"a torch tensor of layout {tensor.layout} on {tensor.device} has no memory of its "
-            "own that a file could fill",
+            f"a torch tensor of layout {tensor.layout} on {tensor.device} has no memory that a "
+            "file could fill",
             remedy="pass a strided tensor on the CPU or on a CUDA device",
         )
     device = tensor.device.index if kind == "cuda" else -1
@@ -241,7 +240,7 @@ def _of_torch(tensor: Any, stream: int | None = None) -> View:
         strides=None
         if tensor.is_contiguous()
         else tuple(step * tensor.element_size() for step in tensor.stride()),
-        readonly=lazy,  # the memory is that of a copy, in which the tensor would not see a write
+        readonly=lazy,  # the memory is that of a copy: a write there would not reach the tensor
         stream=frameworks.torch_pending(device) if device >= 0 else None,
     )
 
@@ -291,7 +290,7 @@ def _of_dlpack(array: Any, stream: int | None) -> View:
             imported.strides and tuple(step * imported.dtype.itemsize for step in imported.strides),
             imported.dtype.itemsize,
         ),
-        # JAX arrays never change, but only new versions of DLPack can say so.
+        # JAX arrays are immutable, but only DLPack 1.0 and later can say so.
         readonly=imported.readonly or type(array).__module__.partition(".")[0] in ("jax", "jaxlib"),
         stream=after if gpu else None,
         keep=imported.capsule,

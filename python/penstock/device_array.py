@@ -17,9 +17,9 @@ from penstock.memory import copy_bytes
 class DeviceArray:
     """A C-contiguous array that owns memory of one GPU.
 
-    It holds data and hands it on: by DLPack (``torch.from_dlpack(a)``), by
-    ``__cuda_array_interface__`` (``cupy.asarray(a)``) and, copied, by :meth:`numpy`. The memory
-    is not initialised, and is freed when the last user of it is gone.
+    Other libraries share its memory through DLPack (``torch.from_dlpack(a)``) or
+    ``__cuda_array_interface__`` (``cupy.asarray(a)``); :meth:`numpy` copies it to the host. The
+    memory is not initialised. It is freed with its last user.
 
     Args:
         shape: Lengths of the dimensions; an integer for one dimension.
@@ -50,7 +50,7 @@ class DeviceArray:
 
     @classmethod
     def from_numpy(cls, array: Any, device: int = 0) -> DeviceArray:
-        """A copy on the GPU of a NumPy array or of what ``numpy.asarray`` takes."""
+        """Copy a NumPy array, or anything that ``numpy.asarray`` takes, to the GPU."""
         source = np.asarray(array, order="C")
         made = cls(source.shape, source.dtype, device)
         address = source.__array_interface__["data"][0]
@@ -58,7 +58,7 @@ class DeviceArray:
         return made
 
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
-        """A copy in host memory."""
+        """Return a copy in host memory."""
         copy = np.empty(self._shape, numpy_dtype(self._element))
         address = copy.__array_interface__["data"][0]
         copy_bytes(address, self._pointer, self.nbytes)
@@ -71,12 +71,12 @@ class DeviceArray:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The data type as NumPy has it."""
+        """The data type as a NumPy dtype."""
         return numpy_dtype(self._element)
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Bytes from one element to the next in each dimension."""
+        """Bytes between neighbouring elements in each dimension."""
         lengths = [max(n, 1) for n in self._shape]
         return tuple(
             math.prod(lengths[i + 1 :]) * self._element.itemsize for i in range(len(lengths))
@@ -84,12 +84,12 @@ class DeviceArray:
 
     @property
     def ndim(self) -> int:
-        """How many dimensions there are."""
+        """The number of dimensions."""
         return len(self._shape)
 
     @property
     def size(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return math.prod(self._shape)
 
     @property
@@ -119,7 +119,7 @@ class DeviceArray:
             "typestr": dtype.str,
             "data": (self._pointer, False),
             "strides": None,
-            "stream": None,  # no work of ours is under way on the memory
+            "stream": None,  # Penstock has no work queued on the memory
             "version": 3,
         }
 
@@ -167,7 +167,7 @@ class DeviceArray:
         return made
 
     def __array__(self, *_: object, **__: object) -> Any:
-        raise IncompatibleError("a DeviceArray is not copied to the host unasked: use .numpy()")
+        raise IncompatibleError("a DeviceArray is not copied to the host implicitly: use .numpy()")
 
     def __len__(self) -> int:
         if not self._shape:
@@ -187,7 +187,7 @@ class _Memory:
     __slots__ = ("_address",)
 
     def __init__(self, device: int, nbytes: int) -> None:
-        # The native call puts the address where it is freed from, whatever interrupts what follows.
+        # The native call stores the address where __del__ finds it, whatever interrupts the rest.
         self._address = ffi.new("void **")
         if nbytes:
             check(lib.penstock_device_alloc(device, nbytes, self._address))
@@ -203,5 +203,5 @@ class _Memory:
 
 
 def element_of(array: DeviceArray) -> ElementType:
-    """The element type, also where NumPy cannot express it."""
+    """Return the element type, even if NumPy cannot express it."""
     return array._element

@@ -1,4 +1,4 @@
-"""The DLPack exchange of arrays, read and made by ctypes from its published C structs."""
+"""Imports and exports arrays by DLPack, whose published C structs ctypes reads and makes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _ManagedVersioned(ctypes.Structure):
 # The capsule keeps the address of its name, so the names live as long as the process.
 _NAME, _NAME_VERSIONED = b"dltensor", b"dltensor_versioned"
 
-# Objects are passed as addresses: a capsule that is being destroyed has no reference to count.
+# Capsules are passed as addresses: one that is being destroyed must not be referenced again.
 _api = ctypes.pythonapi
 _capsule_new = ctypes.PYFUNCTYPE(
     ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
@@ -83,7 +83,7 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_
 
 
 class Imported(NamedTuple):
-    """What a capsule describes. The memory lives as long as the capsule does."""
+    """The array that a capsule describes. The memory lives as long as the capsule does."""
 
     pointer: int
     device_type: int
@@ -100,12 +100,12 @@ def import_array(array: Any, stream: int) -> Imported:
     device_type, _ = array.__dlpack_device__()
     arguments: dict[str, Any] = {}
     if device_type in (CUDA, CUDA_MANAGED):
-        arguments["stream"] = stream or 1  # DLPack's number of the legacy default stream
+        arguments["stream"] = stream or 1  # DLPack's number for the legacy default stream
     try:
         capsule = array.__dlpack__(max_version=_VERSION, **arguments)
-    except TypeError:  # a producer from before versions
+    except TypeError:  # a producer older than DLPack 1.0
         capsule = array.__dlpack__(**arguments)
-    # The capsule stays unconsumed: when the last reference goes, it deletes the exported tensor.
+    # The capsule stays unconsumed, so it deletes the exported tensor with its last reference.
     if _capsule_is_valid(id(capsule), _NAME_VERSIONED):
         versioned = _ManagedVersioned.from_address(_capsule_pointer(id(capsule), _NAME_VERSIONED))
         if versioned.major > _VERSION[0]:
@@ -145,7 +145,7 @@ def _element_type(code: int, bits: int) -> ElementType:
     raise IncompatibleError(f"DLPack type code {code} is not known")
 
 
-# What other libraries hold of ours: address of the managed struct -> all that it points to.
+# The exports that other libraries hold: address of the managed struct -> all that it points to.
 _exports: dict[int, tuple[Any, ...]] = {}
 
 
@@ -159,7 +159,7 @@ def export_array(
     versioned: bool,
     copied: bool = False,
 ) -> object:
-    """A capsule with a C-contiguous array, which keeps ``owner`` alive until it is deleted."""
+    """Return a capsule with a C-contiguous array. It keeps ``owner`` alive until it is deleted."""
     dims = (ctypes.c_int64 * len(shape))(*shape)
     steps = (ctypes.c_int64 * len(shape))(*_c_strides(shape))
     tensor = _Tensor(pointer, _Device(*device), len(shape), _dl_type(dtype), dims, steps, 0)
@@ -203,10 +203,10 @@ _destroy = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_on_destroy)
 
 @atexit.register
 def _leave_exports_behind() -> None:
-    """Another library may delete its tensors after the interpreter is gone.
+    """Replace the deleters of exports that outlive the interpreter by null, which DLPack allows.
 
-    A deleter written in Python must not run then. DLPack allows a null deleter; the structs
-    leak on purpose, because their holders still read them.
+    Another library may delete its tensors after the interpreter is gone, when no Python code may
+    run. The structs leak on purpose, because their holders still read them.
     """
     for kept in _exports.values():
         kept[0].deleter = _Deleter()

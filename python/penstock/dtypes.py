@@ -1,4 +1,4 @@
-"""Element types by one name, whether NumPy, torch or ml_dtypes spells them."""
+"""Element types, under one name for the spellings of NumPy, torch and ml_dtypes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ElementType(NamedTuple):
 
 
 def element_type(dtype: object) -> ElementType:
-    """The element type that a NumPy or torch dtype, a type or a name stands for."""
+    """Return the element type of a NumPy or torch dtype, a Python type or a name."""
     if isinstance(dtype, np.dtype) and (dtype.metadata or dtype.kind == "V"):
         # NumPy compares types without their metadata, so the cache would give those of another.
         return _of_numpy(dtype)
@@ -66,7 +66,7 @@ def _element_type(dtype: object) -> ElementType:
 def _of_numpy(dtype: np.dtype[Any]) -> ElementType:
     if dtype.hasobject:
         raise IncompatibleError(
-            f"arrays of data type {dtype} hold Python objects, not bytes that a file can hold"
+            f"arrays of data type {dtype} hold Python objects, which have no bytes to store"
         )
     return ElementType(dtype.name, dtype.itemsize, dtype)
 
@@ -81,7 +81,7 @@ def _ml_dtype(name: str) -> np.dtype[Any] | None:
 
 
 def numpy_dtype(element: ElementType) -> np.dtype[Any]:
-    """The NumPy dtype of an element type, or the error that says how to get it."""
+    """Return the NumPy dtype of an element type, or raise an error that says how to get it."""
     if element.numpy is None:
         raise IncompatibleError(
             f"NumPy has no data type {element.name} here",

@@ -1,4 +1,4 @@
-"""What goes wrong, as exceptions that are also the builtins a Python program expects."""
+"""The exceptions, which are also the builtin exceptions that a Python program expects."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from penstock._native import last_error, lib, text
 class Error(Exception):
     """The base of all errors of this package.
 
-    ``str(error)`` is the whole message. The parts are attributes, ``None`` where they do not
-    apply: ``path`` of the file, ``offset`` and ``length`` in bytes of the part that failed,
+    ``str(error)`` is the whole message. Its parts are attributes, ``None`` where they do not
+    apply: ``path`` of the file, ``offset`` and ``length`` in bytes of the range that failed,
     ``cause``, ``remedy`` (what to do about it), ``errno`` of the system call and ``gpu_code``,
     the CUDA or cuFile code.
 
@@ -82,11 +82,11 @@ class PermissionDeniedError(Error, PermissionError):
 
 
 class InvalidError(Error, ValueError):
-    """An argument has a value that cannot be meant."""
+    """An argument has an invalid value."""
 
 
 class IncompatibleError(Error, TypeError):
-    """An array, data type or object is of a kind that the operation cannot serve."""
+    """The operation does not support this kind of array, data type or object."""
 
 
 class IOFailure(Error, OSError):  # noqa: N818 - IOError is OSError's other name
@@ -96,7 +96,7 @@ class IOFailure(Error, OSError):  # noqa: N818 - IOError is OSError's other name
 
 
 class EndOfFileError(Error, OSError, EOFError):
-    """The file ends before the range does."""
+    """The file ends before the end of the range."""
 
     default_errno = errno_codes.ENODATA
 
@@ -108,7 +108,7 @@ class NoSpaceError(Error, OSError):
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """Host, pinned or device memory could not be had."""
+    """Host, pinned or device memory could not be allocated."""
 
 
 class GpuError(Error, RuntimeError):
@@ -116,7 +116,7 @@ class GpuError(Error, RuntimeError):
 
 
 class UnavailableError(Error, RuntimeError):
-    """A library, device or route is not there."""
+    """A library, device or route is not available."""
 
 
 class CancelledError(Error):
@@ -124,17 +124,17 @@ class CancelledError(Error):
 
 
 class WaitTimeout(Error, TimeoutError):  # noqa: N818 - named after what happened, as TimeoutError
-    """The request is not finished within the time; it goes on, and can be waited for again."""
+    """The request did not finish in time. It continues, and can be waited for again."""
 
     default_errno = errno_codes.ETIMEDOUT
 
 
 class ForkedError(Error, RuntimeError):
-    """Called in a child made by fork() of a process that had used the library."""
+    """The call came from a child, made by fork(), of a process that had used the library."""
 
 
 class InternalError(Error, RuntimeError):
-    """A defect of Penstock: please report it."""
+    """Penstock has a defect: please report it."""
 
 
 _BY_STATUS: dict[int, type[Error]] = {
@@ -154,13 +154,13 @@ _BY_STATUS: dict[int, type[Error]] = {
 
 
 def check(status: int) -> None:
-    """Raise what the last call on this thread reported, unless it succeeded."""
+    """Raise the failure of the last call on this thread, unless it succeeded."""
     if status:
         raise failure(status)
 
 
 def failure(status: int) -> Error:
-    """What the last call on this thread, which returned this status, reported."""
+    """Return the failure of the last call on this thread, which returned this status."""
     error = last_error()
     path = text(error.path) or None
     located = path is not None and error.length > 0

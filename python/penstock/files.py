@@ -20,19 +20,19 @@ _close = lib.penstock_close
 
 
 def encode(path: Path) -> bytes:
-    """A path as the bytes that the system takes."""
+    """Return a path as the bytes that system calls take."""
     encoded = os.fsencode(path)
     if b"\0" in encoded:
-        raise InvalidError(f"the path {os.fsdecode(encoded)!r} holds a null byte")
+        raise InvalidError(f"the path {os.fsdecode(encoded)!r} contains a null byte")
     return encoded
 
 
 class NativeFile:
-    """An open file. It is closed by :meth:`close`, or when nobody refers to it.
+    """An open file. :meth:`close` closes it, as does the end of its last reference.
 
     Args:
-        path: The file, or a descriptor that is open on it and stays its owner's.
-        flags: :data:`READ` and its like; of a descriptor no more than it is open for.
+        path: The file, or an open descriptor, which remains its owner's to close.
+        flags: :data:`READ`, :data:`WRITE` and so on; a descriptor must be open for them.
     """
 
     __slots__ = ("__weakref__", "_opened", "handle")
@@ -40,7 +40,7 @@ class NativeFile:
     handle: CData
 
     def __init__(self, path: Path | int, flags: int) -> None:
-        # The native call puts the handle where it is closed from, whatever interrupts what follows.
+        # The native call stores the handle where __del__ finds it, whatever interrupts the rest.
         self._opened = ffi.new("penstock_file **")
         if isinstance(path, int):
             check(lib.penstock_open_descriptor(path, flags, NULL, self._opened))
@@ -49,18 +49,18 @@ class NativeFile:
         self.handle = self._opened[0]
 
     def size(self) -> int:
-        """The length of the file in bytes."""
+        """Return the length of the file in bytes."""
         size = ffi.new("uint64_t *")
         check(lib.penstock_file_size(self.handle, size))
         return int(size[0])
 
     def sync(self) -> None:
-        """Bring data and size to the medium."""
+        """Flush data and size to the medium."""
         check(lib.penstock_sync(self.handle))
 
     def close(self) -> None:
         """Wait for the file's requests and close it. Closing again does nothing."""
-        _close(self._opened[0])  # refuses a handle that is closed already
+        _close(self._opened[0])  # rejects a handle that is already closed
 
     def __enter__(self) -> NativeFile:
         return self

@@ -1,6 +1,7 @@
-"""All that Penstock asks of torch and CuPy, which it never needs and never imports for a look.
+"""All uses of torch and CuPy, which are optional.
 
-A stream is an integer here: the CUstream handle, 0 for the legacy default stream.
+Only :func:`with_gpu` imports them; the other functions use what the program has imported. A stream
+is an integer here: the CUstream handle, 0 for the legacy default stream.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ LEGACY_DEFAULT_STREAM = 0
 
 
 def loaded(name: str) -> ModuleType | None:
-    """The framework's module if the program has imported it."""
+    """Return the framework's module if the program has imported it."""
     return sys.modules.get(name)
 
 
 @lru_cache(maxsize=2)
 def with_gpu(name: str) -> ModuleType | None:
-    """The framework's module, imported if need be, where it can use a GPU; else ``None``."""
+    """Import the framework; return its module if it can use a GPU, else ``None``."""
     try:
         module = __import__(name)
         return module if module.cuda.is_available() else None
     except (ImportError, OSError, RuntimeError, AttributeError):
-        return None  # absent, or broken: a wheel for another driver, for example
+        return None  # absent or broken, such as a wheel for another driver
 
 
 def is_torch(array: object) -> bool:
@@ -45,11 +46,11 @@ def is_cupy(array: object) -> bool:
 
 
 def torch_pending(ordinal: int) -> int | None:
-    """torch's current stream of a device if it still has work queued, else ``None``."""
+    """Return torch's current stream of a device if it still has work queued, else ``None``."""
     torch = loaded("torch")
     assert torch is not None
     stream = int(torch.cuda.current_stream(ordinal).cuda_stream)
-    # torch's own query ends captures into CUDA graphs that other threads have under way.
+    # torch's own query would end CUDA graph captures in progress on other threads.
     is_idle = ffi.new("int *")
     check(lib.penstock_stream_query(ordinal, pointer(stream), is_idle))
     return None if is_idle[0] else stream
@@ -59,8 +60,8 @@ def torch_pending(ordinal: int) -> int | None:
 def on_stream(name: str, stream: int | None, ordinal: int) -> Iterator[None]:
     """Make a device and ``stream`` the framework's current ones within a block.
 
-    ``None`` keeps the framework's current stream. Host memory has neither: its copies are made at
-    once, when the work queued on ``stream`` is done.
+    ``None`` keeps the framework's current stream. For host memory (a negative ``ordinal``), this
+    waits for the work queued on ``stream`` instead.
     """
     module = loaded(name) if name in ("torch", "cupy") else None
     if ordinal < 0:
@@ -80,16 +81,16 @@ def on_stream(name: str, stream: int | None, ordinal: int) -> Iterator[None]:
 
 
 def _torch_stream(torch: Any, stream: int | None, ordinal: int) -> Any:
-    """torch's object for a handle; ``None`` changes nothing."""
+    """Return torch's object for a handle; ``None`` for ``None``."""
     if stream is None:
         return None
-    if stream == LEGACY_DEFAULT_STREAM:  # as an external stream, 0 is any one of torch's pool
+    if stream == LEGACY_DEFAULT_STREAM:  # an external stream 0 would be any stream of torch's pool
         return torch.cuda.default_stream(ordinal)
     return torch.cuda.ExternalStream(stream, device=ordinal)
 
 
 def _cupy_stream(cupy: Any, stream: int | None, ordinal: int) -> AbstractContextManager[Any]:
-    """CuPy's object for a handle; ``None`` changes nothing."""
+    """Return CuPy's context manager for a handle; for ``None``, one that changes nothing."""
     if stream is None:
         return nullcontext()
     if stream == LEGACY_DEFAULT_STREAM:

@@ -1,4 +1,4 @@
-"""What this machine offers, and the state of the library."""
+"""What this machine offers, and functions that concern the whole library."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from penstock.files import Path, encode
 
 
 def devices() -> list[str]:
-    """The GPUs that can be used, as ``["cuda:0", ...]``; empty where there is none."""
+    """Return the usable GPUs as ``["cuda:0", ...]``; empty if there is none."""
     count = ffi.new("int *")
     check(lib.penstock_device_count(count))
     return [f"cuda:{ordinal}" for ordinal in range(count[0])]
 
 
 def describe(path: Path | None = None) -> dict[str, Any]:
-    """What the machine offers: GPUs, driver, cuFile and whether it would start, io_uring.
+    """Describe the machine: GPUs, driver, cuFile and whether it would start, io_uring.
 
     With a ``path``, it also describes the file system and its tuned profiles. For a file, it adds
-    the length in bytes, the share that is in the page cache and, on Lustre, the layout.
+    the length in bytes, the cached fraction and, on Lustre, the layout.
     """
     description = ffi.new("char **")
     check(lib.penstock_describe(NULL if path is None else encode(path), description))
@@ -45,16 +45,16 @@ def memory_kind(array: Any) -> Literal["host", "pinned", "managed", "device"]:
 
 
 def drain() -> None:
-    """Wait for all requests of this process that are pending at the time of the call."""
+    """Wait for all requests of this process that are pending when this is called."""
     request.finish_all()
     check(lib.penstock_drain())
 
 
 @contextmanager
 def trace(path: Path) -> Iterator[None]:
-    """Write spans of all I/O, copies and requests within a ``with`` block to a file.
+    """Record all I/O, copies and requests within a ``with`` block to a file.
 
-    The file is Chrome trace JSON, which https://ui.perfetto.dev shows.
+    The file is Chrome trace JSON, which https://ui.perfetto.dev displays.
 
     >>> with ps.trace("t.json"):
     ...     ps.load("w.bin", device="cuda")

@@ -15,7 +15,7 @@ KINDS = {
 
 
 def kind_of(address: int) -> tuple[int, int]:
-    """Return the ``penstock_memory`` of an address, and its CUDA ordinal, -1 if it is pageable."""
+    """Return the ``penstock_memory`` of an address and its CUDA ordinal, -1 for pageable memory."""
     kind, device = ffi.new("int *"), ffi.new("int *")
     check(lib.penstock_memory_kind(pointer(address), kind, device))
     return kind[0], device[0]

@@ -1,7 +1,7 @@
-"""Where the parts of the installed package lie, for build systems and for the loader.
+"""Paths of the installed library, headers and plugins, for build systems and the loader.
 
-A wheel holds the library and the header beside these modules. An editable install of a checkout
-has them where cargo and the sources put them, so those places are looked at second.
+A wheel has them beside these modules. An editable install has them in the checkout, where these
+functions look second.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ _PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parent.parent
 
 PLUGIN = "libhdf5_vfd_penstock.so"
-"""The driver, as HDF5 looks for it."""
+"""The file name of the HDF5 driver."""
 
 CONNECTOR = "libhdf5_vol_penstock_async.so"
-"""The connector, which lies beside it."""
+"""The file name of the HDF5 connector, which lies in the same folder."""
 
 
 def library() -> Path:
-    """The path of libpenstock.so; the environment variable PENSTOCK_LIBRARY overrides it."""
+    """Return the path of libpenstock.so; the environment variable PENSTOCK_LIBRARY overrides it."""
     override = os.environ.get("PENSTOCK_LIBRARY")
     if override:
         return Path(override)
@@ -28,22 +28,22 @@ def library() -> Path:
 
 
 def include_dir() -> Path:
-    """The folder that holds penstock.h."""
+    """Return the folder of penstock.h."""
     return _first("include/penstock.h", "crates/capi/include/penstock.h").parent
 
 
 def cmake_dir() -> Path:
-    """The folder for CMake's ``penstock_DIR``."""
+    """Return the folder for CMake's ``penstock_DIR``."""
     return _PACKAGE / "lib" / "cmake" / "penstock"
 
 
 def plugin_dir() -> Path:
-    """The folder for ``HDF5_PLUGIN_PATH``."""
+    """Return the folder for ``HDF5_PLUGIN_PATH``."""
     return _first(f"lib/plugins/{PLUGIN}", f"target/release/{PLUGIN}").parent
 
 
 def legate_library() -> Path:
-    """What ``penstock run --legate`` preloads in place of the driver that Legate brings."""
+    """Return the library that ``penstock run --legate`` preloads to replace Legate's own driver."""
     return _first("lib/libpenstock_legate.so", "target/release/libpenstock_legate.so")
 
 

@@ -1,4 +1,4 @@
-"""Where a new array goes: which device, and whose array it is."""
+"""Allocation of new arrays: on which device, and by which library."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _LIBRARIES = ("torch", "cupy", "device")
 def allocate(
     shape: tuple[int, ...], dtype: ElementType, device: Device, stream: int | None = None
 ) -> Any:
-    """An uninitialised C-contiguous array: NumPy's on the host, on a GPU that of a library.
+    """Return an uninitialised C-contiguous array: NumPy's for the host, or a GPU library's.
 
-    GPU memory comes from the library's pool of ``stream``, so that no other stream's work on
-    memory that was freed there can still be under way.
+    GPU memory comes from the library's pool for ``stream``, so that no other stream can still have
+    work queued on memory that was freed there.
     """
     ordinal = parse_device(device)
     if ordinal == HOST:
@@ -52,7 +52,7 @@ def allocate(
 
 
 def parse_device(device: Device) -> int | None:
-    """The CUDA ordinal of a device, -1 for the host, ``None`` for the current GPU."""
+    """Return the CUDA ordinal of a device, -1 for the host, ``None`` for the current GPU."""
     if device is None:
         return HOST
     if isinstance(device, int) and not isinstance(device, bool):
@@ -72,11 +72,11 @@ def parse_device(device: Device) -> int | None:
 
 
 def _library() -> str:
-    """Which library makes arrays in GPU memory: torch, else CuPy, else Penstock itself."""
+    """Return the library that makes arrays in GPU memory: torch, else CuPy, else Penstock."""
     forced = os.environ.get("PENSTOCK_ARRAYS", "")
     if forced and forced not in _LIBRARIES:
         raise InvalidError(
-            f"the environment variable PENSTOCK_ARRAYS is {forced!r}",
+            f"the environment variable PENSTOCK_ARRAYS has an unknown value {forced!r}",
             remedy=f"use one of {', '.join(_LIBRARIES)}, or unset it",
         )
     for name in (forced,) if forced else _LIBRARIES:

@@ -1,4 +1,4 @@
-"""What a finished transfer did: which path carried how many bytes, and how fast."""
+"""Reports of finished transfers: the bytes that each path carried, and the time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _COUNTS = (
 
 @dataclass(frozen=True)
 class Report:
-    """The account of one finished transfer. Numbers of bytes count the caller's bytes.
+    """The report of one finished transfer. Byte counts are of the caller's bytes.
 
     >>> x = ps.load("w.bin", device="cuda")
     >>> report = ps.last_report()
@@ -54,7 +54,7 @@ class Report:
     """
 
     route: str
-    """Which route carried the most bytes: host, staged, mapped, gds, or hdf5."""
+    """The route that carried the most bytes: host, staged, mapped, gds or hdf5."""
     device: int = -1
     """The CUDA ordinal of the memory, -1 for host memory."""
     bytes: int = 0
@@ -68,19 +68,19 @@ class Report:
     staged_direct: int = 0
     """Bytes between the medium, a pinned slot and the GPU (O_DIRECT)."""
     mapped: int = 0
-    """Bytes that the GPU pulled from pinned pages of the page cache."""
+    """Bytes that the GPU copied from pinned pages of the page cache."""
     gds_p2p: int = 0
-    """Bytes that cuFile moved over PCIe peer-to-peer, by its statistics."""
+    """Bytes that cuFile moved by PCIe peer-to-peer, according to its statistics."""
     gds_nvfs: int = 0
-    """Bytes that cuFile moved through the nvidia-fs kernel module, by its statistics."""
+    """Bytes that cuFile moved through the nvidia-fs kernel module, according to its statistics."""
     gds_posix: int = 0
-    """Bytes that cuFile moved through host memory, its own fallback, by its statistics."""
+    """Bytes that cuFile moved through host memory, its fallback, according to its statistics."""
     gds_unproven: int = 0
-    """Bytes that cuFile moved on a path that its statistics do not tell."""
+    """Bytes that cuFile moved by a path that its statistics do not show."""
     hdf5: int = 0
     """Bytes that HDF5 itself moved through host memory."""
     elapsed_ns: int = 0
-    """From submission to completion."""
+    """Nanoseconds from submission to completion."""
     io_calls: int = 0
     """Reads, writes, mappings or cuFile calls issued."""
     copies: int = 0
@@ -94,25 +94,24 @@ class Report:
     chunks: int = 0
     """Chunks of an HDF5 dataset that were read or written."""
     stored: int = 0
-    """The bytes that these chunks have in the file."""
+    """Bytes that these chunks occupy in the file."""
     decoded_cpu: int = 0
-    """Bytes of chunks that the CPU decoded or encoded, counted in memory."""
+    """Bytes of chunks, as they are in memory, that the CPU decoded or encoded."""
     decoded_gpu: int = 0
-    """Bytes of chunks that the GPU decoded or encoded, counted in memory."""
+    """Bytes of chunks, as they are in memory, that the GPU decoded or encoded."""
     tuned: str = ""
     """Options that came from the tuned profile, such as ``"threads=12;block=4MiB"``."""
     note: str = ""
-    """Why the transfer did not take the direct way, or why the tuned profile was not used; empty if
-    neither applies."""
+    """Why the transfer did not take the direct path, or why the tuned profile was not used."""
 
     @property
     def paths(self) -> dict[str, int]:
-        """Bytes by the path they took, without the paths that carried none."""
+        """Bytes by path, without the paths that carried none."""
         return {name: count for name in _PATHS if (count := getattr(self, name))}
 
     @property
     def decoder(self) -> str:
-        """Who decoded or encoded the chunks: "CPU", "GPU", "GPU 70 %, CPU 30 %" or "none"."""
+        """What decoded or encoded the chunks: "CPU", "GPU", "GPU 70 %, CPU 30 %" or "none"."""
         total = self.decoded_cpu + self.decoded_gpu
         if not total:
             return "none"
@@ -123,12 +122,12 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """From submission to completion."""
+        """Seconds from submission to completion."""
         return self.elapsed_ns / 1e9
 
     @property
     def gbps(self) -> float:
-        """Gigabytes (10**9 bytes) a second; 0.0 where nothing was timed."""
+        """Gigabytes (10**9 bytes) per second; 0.0 if no time was measured."""
         return self.bytes / self.elapsed_ns if self.elapsed_ns else 0.0
 
     def __str__(self) -> str:
@@ -152,9 +151,9 @@ THROUGH_HDF5 = "through HDF5 in host memory"
 
 
 def last_report() -> Report | None:
-    """The report of the last synchronous transfer of this thread or asyncio task.
+    """Return the report of the last synchronous transfer of this thread or asyncio task.
 
-    ``None`` if there was none. Requests carry their own: :attr:`penstock.Request.report`.
+    Return ``None`` if there was none. Requests have their own: :attr:`penstock.Request.report`.
     """
     last = _last.get()
     if last is None or isinstance(last, Report):
@@ -172,23 +171,23 @@ def last_report() -> Report | None:
 remember = _last.set
 """Make this the last report of the thread or task.
 
-A small read by h5py saves the time that a report takes: it passes bytes, nanoseconds and reason.
+A small read by h5py passes bytes, nanoseconds and reason, which takes less time than a report.
 """
 
 
 last_account = _last.get
-"""Return the last report of the thread or task as it is kept."""
+"""Return the last report of the thread or task as it is stored."""
 
 
 def remember_note(note: str) -> None:
-    """Add to the last report why its transfer did not take the direct way."""
+    """Add to the last report why its transfer did not take the direct path."""
     last = last_report()
     if last is not None:
         _last.set(with_note(last, note))
 
 
 def with_note(report: Report, note: str) -> Report:
-    """Return a report with one more reason why the transfer did not take the direct way."""
+    """Return a report with one more reason why the transfer did not take the direct path."""
     return replace(report, note=f"{report.note}; {note}" if report.note else note)
 
 

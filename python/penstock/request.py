@@ -1,4 +1,4 @@
-"""Requests: transfers that the native library carries out while the caller continues."""
+"""Requests: transfers that the native library performs while the caller continues."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NO_LOCK = nullcontext()
 
 
 def _deadline(timeout: float | None) -> int | None:
-    """Return the end of so many seconds from now, by ``perf_counter_ns``; ``None`` for no end."""
+    """Return the ``perf_counter_ns`` at which a timeout ends; ``None`` if it never does."""
     if timeout is None or timeout >= _FOR_EVER:
         return None
     if timeout != timeout:
@@ -45,12 +45,12 @@ class _Native:
     """A request of the native library, and the objects that must stay alive while it is pending.
 
     This object exists, and is in ``_pending``, before the request starts. The native call that
-    starts the request stores the handle here itself. So an exception of a signal handler, at
-    whichever step of Python, cannot free memory that the library still uses.
+    starts the request stores the handle here itself. An exception that a signal handler raises
+    between any two steps of Python therefore cannot free memory that the library still uses.
     """
 
     # CPython clears slots in the order of their names. The handle, whose release waits for the
-    # request, thus goes before the memory even if only the end of the interpreter frees both.
+    # request, therefore goes before the memory, even if the interpreter's end frees both.
     __slots__ = ("__weakref__", "handle", "holds_stream", "keep", "owner", "step_lock")
 
     def __init__(
@@ -67,9 +67,10 @@ class _Native:
         self.handle = ffi.gc(ffi.new("penstock_request **"), lib.penstock_request_release)
 
     def poll(self, timeout_ns: int) -> int:
-        """Return the status when it changes or the time is over, after any submitter step.
+        """Run any due submitter step; return the status when it changes or the time is over.
 
-        A submitter step is work of the request on the calling thread, such as a call of HDF5.
+        A submitter step is work that the request does on the calling thread, such as a call of
+        HDF5.
         """
         status: int = lib.penstock_request_watch(self.handle[0], timeout_ns)
         if status == lib.PENSTOCK_TURN:
@@ -79,16 +80,16 @@ class _Native:
         return lib.PENSTOCK_PENDING if status == lib.PENSTOCK_TURN else status
 
     def poll_with_others(self, timeout_ns: int) -> int:
-        """As :meth:`poll`, after the steps that are due of requests that a stream waits for.
+        """Poll after running the due steps of requests that a stream waits for.
 
-        This request may come after that stream. Who would else take these steps may be this thread,
-        or one that waits for a lock that this thread holds.
+        This request may come after that stream. Nobody else may be able to run these steps: the
+        thread that waits for their request may be this one, or wait for a lock that this one holds.
         """
         is_step_left = step_stream_holders(self)
         return self.poll(min(timeout_ns, _STEP_NS) if is_step_left else timeout_ns)
 
     def is_over(self) -> bool:
-        """Whether the library does not use the memory, and will not start to."""
+        """Whether the library neither uses the memory nor will start to."""
         if self.owner() is not None:
             running = (lib.PENSTOCK_PENDING, lib.PENSTOCK_TURN)
             if self.handle[0] == NULL:
@@ -99,9 +100,9 @@ class _Native:
 
 
 _pending: set[_Native] = set()
-"""All requests whose end Python has not seen."""
+"""All requests that Python has not seen end."""
 _stream_holders: set[_Native] = set()
-"""Those of them that have steps, and for which a stream waits."""
+"""Those of them that have steps and that a stream waits for."""
 
 
 def _add(native: _Native) -> None:
@@ -116,9 +117,10 @@ def _discard(native: _Native) -> None:
 
 
 def step_stream_holders(waiting: _Native | None = None) -> bool:
-    """Take the steps that are due of requests that a stream waits for, but for one request.
+    """Run the due steps of all requests that a stream waits for, except those of ``waiting``.
 
-    Returns whether any of these requests may have more steps.
+    Returns:
+        Whether any of these requests may have more steps.
     """
     is_step_left = False
     for native in _stream_holders.copy():
@@ -132,7 +134,7 @@ _scan_at = _FIRST_SCAN_AT
 
 
 def _discard_finished() -> None:
-    """Discard finished requests whose owners are gone without having seen their end."""
+    """Discard finished requests whose owners went without seeing them end."""
     global _scan_at
     if len(_pending) >= _scan_at:
         for native in _pending.copy():
@@ -150,11 +152,10 @@ def finish_all() -> None:
 
 
 class Request(Generic[A]):
-    """A transfer that was started by one of the functions whose name ends in ``_async``.
+    """A transfer that a function whose name ends in ``_async`` has started.
 
     It keeps its array and its file alive until it is finished. Deleting a pending request waits
-    for it, and warns with ``ResourceWarning`` if it failed. All methods may be called from any
-    thread.
+    for it, and warns with ``ResourceWarning`` if it failed. All methods are thread-safe.
 
     A write into the chunks of an HDF5 dataset continues only in :meth:`wait` and :meth:`done`,
     because HDF5 stores the chunks on the thread that calls them.
@@ -177,7 +178,7 @@ class Request(Generic[A]):
         self._native = _Native(self, (array, keep), step_lock, holds_stream)
 
     def _submit(self, start: Callable[[CData], int]) -> None:
-        """Start the request by a function that calls the native library with the place for it."""
+        """Start the request by a native call, which stores its handle at the given address."""
         _discard_finished()
         native = self._native
         _add(native)
@@ -188,7 +189,7 @@ class Request(Generic[A]):
 
     @property
     def array(self) -> A:
-        """The array that is filled or saved. A read's contents are valid once it is done."""
+        """The array that is filled or saved. The contents of a read are valid once it is done."""
         return self._array
 
     def done(self) -> bool:
@@ -202,7 +203,7 @@ class Request(Generic[A]):
         """Wait up to ``timeout`` seconds (``None``: for ever) and return the array.
 
         Raises:
-            WaitTimeout: The time is over before the request is finished. The request continues.
+            WaitTimeout: The request did not finish in time. It continues.
             CancelledError: :meth:`cancel` took effect.
             Error: The transfer failed. The synchronous call would raise the same error.
         """
@@ -224,8 +225,8 @@ class Request(Generic[A]):
     def cancel(self) -> None:
         """Ask the request to stop.
 
-        It then ends with :class:`penstock.CancelledError`, or as usual if it was too late. Wait
-        for it in either case before the array is used for something else.
+        It then ends with :class:`penstock.CancelledError`, or as usual if it was too late. In
+        either case, wait for it before you use the array for something else.
         """
         check(lib.penstock_request_cancel(self._native.handle[0]))
 
@@ -237,7 +238,7 @@ class Request(Generic[A]):
 
     @property
     def report(self) -> Report:
-        """What the finished request did. A failed request reports what it moved before.
+        """The report of the finished request. A failed request reports what it moved before.
 
         Raises:
             InvalidError: The request is not finished.
@@ -245,7 +246,7 @@ class Request(Generic[A]):
         return from_native(self.account())
 
     def account(self) -> Report | CData:
-        """Return the report as it is kept: a ``penstock_report``, or a :class:`Report`."""
+        """Return the report as it is stored: a ``penstock_report`` or a :class:`Report`."""
         report = new_report()
         status = lib.penstock_request_report(self._native.handle[0], report)
         if status == lib.PENSTOCK_PENDING:
@@ -293,11 +294,13 @@ class Request(Generic[A]):
         _discard(native)
         if error is not None:
             warnings.warn(
-                f"a request that nobody waited for failed: {error}", ResourceWarning, stacklevel=2
+                f"a request that was never waited for failed: {error}",
+                ResourceWarning,
+                stacklevel=2,
             )
 
 
-# The caller asked for cancellation, and a forked child has no requests.
+# A cancelled request ended as the caller asked, and a forked child has no requests.
 _NOT_REPORTED = (lib.PENSTOCK_OK, lib.PENSTOCK_ERR_CANCELLED, lib.PENSTOCK_ERR_FORKED)
 
 
@@ -330,7 +333,7 @@ class Finished(Request[A]):
 
 
 async def _readable(descriptor: int, timeout_ns: int | None) -> None:
-    """Wait until a descriptor is readable, or the time is over.
+    """Wait until a descriptor is readable or the time is over.
 
     A duplicate of the descriptor lets several tasks wait.
     """
@@ -394,7 +397,7 @@ def submit_with(
     """Start a request by a function that calls the native library.
 
     Args:
-        start: Calls the native function with the place for the request, and returns its status.
+        start: Passes the address for the request to the native function, and returns its status.
         array: What the request returns when it is finished.
         keep: What must stay alive until then.
         before_ns: Nanoseconds that the call has taken so far. The report counts them as well.

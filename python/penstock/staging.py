@@ -1,4 +1,4 @@
-"""Copies between a NumPy array and the memory of a view, in order with its stream."""
+"""Copies between a NumPy array and the memory of a view, ordered after its stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.streams import wait_for
 
 
 def to_host(view: arrays.View) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return the contents of a C-contiguous view in host memory, copied if they are on a GPU."""
+    """Return the contents of a C-contiguous view in host memory; copy them if they are on a GPU."""
     wait_for(view.stream, view.device)
     if view.device < 0:
         return arrays.host_array(view)
@@ -23,7 +23,7 @@ def to_host(view: arrays.View) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 def from_host(view: arrays.View, host: np.ndarray[Any, np.dtype[Any]]) -> None:
-    """Fill a C-contiguous view from an array of its shape, converting the elements."""
+    """Fill a C-contiguous view from an array of the same shape, converting the elements."""
     if view.device < 0:
         wait_for(view.stream, view.device)
         np.copyto(arrays.host_array(view), host, casting="unsafe")

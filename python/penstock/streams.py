@@ -1,4 +1,4 @@
-"""CUDA streams as callers have them: torch's, CuPy's, any with ``__cuda_stream__``, or integers."""
+"""CUDA streams as callers pass them: torch's, CuPy's, with ``__cuda_stream__``, or integers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.errors import IncompatibleError, InvalidError, check
 _LEGACY = 1  # CU_STREAM_LEGACY, the same stream as the handle 0
 _POLL_SECONDS = 1e-3
 _END = 1 << 8 * ffi.sizeof("void *")
-"""The first number that is no address. A cast to a pointer would change it."""
+"""The first number that is not an address: a cast to a pointer would change it."""
 
 
 def stream_handle(stream: Any) -> int | None:
@@ -38,7 +38,7 @@ def stream_handle(stream: Any) -> int | None:
 
 
 def normal(handle: int) -> int:
-    """Return the handle, with one number for the legacy default stream."""
+    """Return the handle, always 0 for the legacy default stream."""
     if not 0 <= handle < _END:
         raise InvalidError(f"{handle} is not the handle of a CUDA stream")
     return 0 if handle == _LEGACY else handle

@@ -1,4 +1,4 @@
-"""Text files that are replaced as a whole: readers see the old contents or the new ones."""
+"""Atomic replacement of text files: readers see the old contents or the new ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def require_replaceable(path: Path) -> None:
-    """Raise now, as an ``OSError``, what would keep :func:`write` from it later."""
+    """Raise an ``OSError`` now if :func:`write` could not write the file later."""
     if path.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists() and not os.access(path, os.W_OK):
@@ -21,12 +21,12 @@ def require_replaceable(path: Path) -> None:
 
 
 def replace(path: Path, text: str) -> None:
-    """Put a text in the place of a file, or make the file. After an error the old one is there.
+    """Replace a file by a text, or make the file. After an error the old file is still there.
 
-    A link stays, and leads to the new file.
+    A symbolic link stays, and leads to the new file.
     """
     path = path.resolve()
-    # Of several processes, also on several machines, each has a name of its own.
+    # The random name is unique among processes, also those on other machines.
     hidden = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     with open(hidden, "x", encoding="utf-8") as file:
         try:
@@ -40,7 +40,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """As :func:`replace`; but what is no regular file, such as a pipe, is written to."""
+    """Replace a regular file as :func:`replace` does; write to anything else, such as a pipe."""
     if _is_special(path):
         path.write_text(text, encoding="utf-8")
     else:

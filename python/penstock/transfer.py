@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 
-# Transfers of more bytes are requests: Ctrl-C can interrupt the wait for a request.
+# Larger transfers are made as requests: Ctrl-C can interrupt the wait for a request.
 INTERRUPTIBLE = 1 << 30
 
 _read = lib.penstock_read
@@ -45,29 +45,29 @@ def load(
 
     Args:
         path: The file.
-        dtype: Data type of the elements, ``"uint8"`` if not given. NumPy's and torch's types
-            and names such as ``"bfloat16"`` are understood.
-        shape: Lengths of the dimensions in C order; one may be -1. If not given, all of the
-            file from ``offset`` on is read, as one dimension.
+        dtype: Data type of the elements, ``"uint8"`` by default: a NumPy or torch type, or a name
+            such as ``"bfloat16"``.
+        shape: Lengths of the dimensions in C order; one may be -1. By default, the whole file
+            from ``offset`` on, as one dimension.
         offset: Bytes of the file to skip.
         device: ``"cpu"`` (the default) for a NumPy array; ``"cuda"`` or ``"cuda:1"`` for a torch
             tensor if torch can use the GPU, else a CuPy array, else a
             :class:`penstock.DeviceArray`. ``PENSTOCK_ARRAYS=torch|cupy|device`` chooses one.
         out: An array to fill, instead of a new one on ``device``. Its length says how much is
             read. One that is not C-contiguous is filled through a temporary.
-        stream: A CUDA stream whose queued work must be done before the memory is touched. By
-            default that is the current stream of torch or CuPy, where the array is theirs.
+        stream: A CUDA stream whose queued work must finish before the memory is used. For arrays
+            of torch or CuPy, the default is their current stream.
         **options: See :class:`penstock.OptionKeys`.
 
     Returns:
         ``out``, or the new array. It is complete: work on any stream may use it.
 
     Raises:
-        NotFoundError: There is no such file.
+        NotFoundError: The file does not exist.
         EndOfFileError: The file ends before the array does.
         InvalidError: ``out`` is read-only, does not match ``dtype`` or ``shape``, or the rest of
             the file is not a whole number of elements.
-        IncompatibleError: ``out`` is no array, or has a type or layout that cannot be filled.
+        IncompatibleError: ``out`` is not an array, or its type or layout cannot be filled.
 
     >>> t = ps.load("w.bin", dtype="float32", shape=(4096, 4096), device="cuda")
     >>> ps.load("w.bin", out=t, offset=4096)
@@ -96,21 +96,21 @@ def save(
 ) -> None:
     """Replace a file by the plain bytes of an array, in C order.
 
-    A reader finds the old file or the new one, never a part. With ``durable=True`` the new file
-    also survives a power failure; an error can then also say that the new file is in place, but may
-    not survive one. After any other error the old file is there.
+    A reader sees the old file or the new one, never a part. With ``durable=True``, the new file
+    also survives a power failure, unless an error says that it is in place but may not survive
+    one. After any other error, the old file is still there.
 
     Args:
         path: The file.
         array: Any array on the CPU or a GPU. One that is not C-contiguous is copied first.
-        stream: A CUDA stream whose queued work makes the array. By default that is the current
-            stream of torch or CuPy, where the array is theirs.
+        stream: A CUDA stream whose queued work fills the array. For arrays of torch or CuPy, the
+            default is their current stream.
         **options: See :class:`penstock.OptionKeys`.
 
     Raises:
         NotFoundError: The folder does not exist.
         NoSpaceError: The file system is full. The old file is still there.
-        IncompatibleError: ``array`` is no array, or holds Python objects.
+        IncompatibleError: ``array`` is not an array, or holds Python objects.
 
     >>> ps.save("w.bin", t, durable=True)
     """
@@ -138,8 +138,8 @@ def load_async(
 ) -> Request[Any]:
     """Start what :func:`load` does, and return at once.
 
-    With a ``stream``, the transfer starts after the work queued there, and work queued there
-    later starts after the transfer: the host need not wait. ``out`` must be C-contiguous.
+    With a ``stream``, the transfer starts after the work queued there, and later work on that
+    stream starts after the transfer, so the host need not wait. ``out`` must be C-contiguous.
 
     >>> r = ps.load_async("w.bin", out=t, stream=torch.cuda.current_stream())
     >>> model(t)        # queued on the same stream: sees the data
@@ -179,8 +179,8 @@ def save_async(
 ) -> Request[A]:
     """Start what :func:`save` does, and return at once. The array must not change meanwhile.
 
-    With a ``stream``, the transfer starts after the work queued there, and work queued there
-    later starts after the transfer.
+    With a ``stream``, the transfer starts after the work queued there, and later work on that
+    stream starts after the transfer.
 
     >>> r = ps.save_async("w.bin", t)
     >>> r.wait()
@@ -190,7 +190,7 @@ def save_async(
 
 
 def read_into(file: NativeFile, view: arrays.View, offset: int, options: CData) -> None:
-    """Fill contiguous memory from one place of a file."""
+    """Fill contiguous memory from a file, starting at ``offset``."""
     if view.stream is None and view.nbytes <= INTERRUPTIBLE:
         done = new_report()
         check(_read(file.handle, pointer(view.pointer), view.nbytes, offset, options, done))
@@ -209,7 +209,7 @@ def read_into(file: NativeFile, view: arrays.View, offset: int, options: CData) 
 def move(
     file: NativeFile, operation: int, ranges: CData, count: int, view: arrays.View, options: CData
 ) -> None:
-    """Move ranges between a file and the memory of a view, and return when they are moved."""
+    """Move ranges between a file and the memory of a view; return when the move is complete."""
     if view.stream is None and view.nbytes <= INTERRUPTIBLE:
         done = new_report()
         call = lib.penstock_readv if operation == request.READ else lib.penstock_writev
@@ -231,7 +231,7 @@ def move(
 
 
 def complete(view: arrays.View, copy_back: Callable[[], None] | None) -> None:
-    """Finish a destination that is filled: copy a temporary, and tell the framework."""
+    """Finish a filled destination: copy the temporary back, or tell the framework of the write."""
     if copy_back is not None:
         copy_back()
         report.remember_note("the array is not C-contiguous: filled through a temporary")
@@ -242,7 +242,7 @@ def complete(view: arrays.View, copy_back: Callable[[], None] | None) -> None:
 def finish(made: Request[A]) -> A:
     """Wait for the request of a synchronous call, and make its report the last one.
 
-    If the wait is interrupted, the request is cancelled, and this returns when it has ended.
+    If the wait is interrupted, cancel the request, wait until it has ended, and raise.
     """
     try:
         array = made.wait()
@@ -318,7 +318,7 @@ def _lengths(shape: int | tuple[int, ...]) -> tuple[int, ...]:
 def _infer(
     lengths: tuple[int, ...], element: ElementType, size: int, offset: int, path: Path
 ) -> tuple[int, ...]:
-    """Replace -1 by the length with which the array ends at the end of the file."""
+    """Replace -1 by the length that makes the array end at the end of the file."""
     available = size - offset
     if available < 0:
         raise EndOfFileError(
@@ -338,7 +338,7 @@ def _infer(
 
 
 def check_device(out: Any, device: Device) -> None:
-    """Raise an error if ``out`` is not on ``device``, where both are given."""
+    """Raise an error if ``out`` is not on ``device`` and both are given."""
     if device is not None and (parse_device(device) == HOST) != (arrays.view(out).device < 0):
         raise InvalidError(f"out is not on device {device}", remedy="give out or device, not both")
 

@@ -237,7 +237,7 @@ def failing(folder: Path) -> ps.Request[Any]:
 
 
 def test_a_dropped_request_that_failed_warns_with_the_error(tmp_path):
-    with pytest.warns(ResourceWarning, match=r"nobody waited for failed: .*taken"):
+    with pytest.warns(ResourceWarning, match=r"never waited for failed: .*taken"):
         failing(tmp_path)
 
 
