@@ -139,7 +139,7 @@ def test_ranks_add_up_what_they_read(run, numbers):
 
 def test_a_rank_that_fails_ends_all_of_them(penstock, tmp_path):
     done = penstock("bench", "hdf5-read", tmp_path / "none.h5", "--n_rank", "3", status=2)
-    assert done.stderr.count("is no file") == 1
+    assert done.stderr.count("is not a file") == 1
 
 
 def test_hdf5_write_has_the_best_line_and_a_row_for_each_size_and_type(run):
@@ -267,20 +267,20 @@ def test_a_peer_that_is_not_asked_for_is_not_mentioned(run):
 
 
 BAD = {
-    "is no folder": ["tensor", "--dir", "{file}"],
+    "is not a folder": ["tensor", "--dir", "{file}"],
     "does not exist": ["tensor", "--dir", "{folder}/none"],
-    "is no file": ["hdf5-read", "{folder}/none.h5"],
+    "is not a file": ["hdf5-read", "{folder}/none.h5"],
     "cannot be read as HDF5": ["hdf5-read", "{file}"],
-    "names no sizes": ["small", "--sizes", "0"],
-    "no peer is called": ["tensor", "--peers", "nobody"],
+    "is not a list of sizes": ["small", "--sizes", "0"],
+    "there is no peer": ["tensor", "--peers", "nobody"],
     "there is no memory": ["memory", "--memory", "core"],
-    "is no multiple": ["memory", "-t", "3000", "-b", "4096"],
+    "is not a multiple": ["memory", "-t", "3000", "-b", "4096"],
     "there is no filter": ["decode", "--filters", "zip"],
     "there is no cache": ["small", "--cache", "hot"],
     "must end in one of": ["tensor", "--plot", "{folder}/figure.txt"],
-    "measure nothing": ["tensor", "-i", "0"],
+    "must be at least 1": ["tensor", "-i", "0"],
     "there is no device": ["hdf5-write", "--device", "tpu"],
-    "is no type of numbers": ["hdf5-write", "--dtypes", "words"],
+    "is not a type of numbers": ["hdf5-write", "--dtypes", "words"],
     "are needed": ["tensor", "--mb_size", "100000000"],
     "greater than or equal to 1": ["tensor", "--mb_size", "0"],
     "No such option": ["small", "--size", "3"],

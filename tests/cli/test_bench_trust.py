@@ -227,8 +227,8 @@ BAD = {
     "cannot be written": ["tensor", "--plot", "/proc/none/figure.png"],
     "File name too long": ["tensor", "--input_file", "a" * 300],
     "are needed": ["small", "--sizes", "1000TiB"],
-    "is a multiple of that": ["decode", "--size", "300MiB", "--chunks", "1MiB"],
-    "divides it": ["decode", "--size", "256MiB", "--chunks", "96KiB"],
+    "must be a multiple of it": ["decode", "--size", "300MiB", "--chunks", "1MiB"],
+    "must divide it": ["decode", "--size", "256MiB", "--chunks", "96KiB"],
     "bytes left": ["tensor", "--mb_size", "9" * 30],
 }
 

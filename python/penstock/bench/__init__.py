@@ -1,1 +1,1 @@
-"""Measurements of I/O: contestants in turns, cold and warm files, peers, results."""
+"""Measures I/O: alternating contestants, cold and warm files, peers, results."""

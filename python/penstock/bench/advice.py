@@ -1,4 +1,4 @@
-"""Advice in words, drawn from the figures of one run and from nothing else."""
+"""Advice in words, based only on the figures of one run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from penstock.units import size_in_words
 from .cells import Seen
 
 _ENOUGH = 0.9
-"""The share of the best rate from which on a larger transfer is not worth its memory."""
+"""The share of the best rate that a smaller transfer must reach to be recommended."""
 _DIRECT_PATHS = ("gds, p2p", "gds, nvfs")
 
 
 def of_memory(found: Sequence[Seen]) -> list[str]:
-    """Which memory, mode and size to take; what is cached is never compared with what is not."""
+    """Return which memory, mode and size to use. Cached and cold reads are never compared."""
     words: list[str] = []
     measured = [seen for seen in found if seen.rate is not None]
     for access, cache in dict.fromkeys((seen.cell.access, seen.cell.cache) for seen in measured):
@@ -58,8 +58,8 @@ def _by_mode(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
     ratio = _rate(best) / _rate(other)
     if _overlap(best, other):
         yield (
-            f"Advice, {what}: {best.cell.opened} and {other.cell.opened} do "
-            f"not differ by more than they vary ({ratio:.2f}x)."
+            f"Advice, {what}: {best.cell.opened} and {other.cell.opened} differ "
+            f"by no more than their spread ({ratio:.2f}x)."
         )
     else:
         yield (
@@ -69,7 +69,7 @@ def _by_mode(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
 
 
 def _by_memory(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
-    """Against the slowest kind of memory, all else as with the best."""
+    """Compare with the slowest kind of memory, all else being equal to the best."""
     cell = best.cell
     alike = [
         seen
@@ -81,7 +81,7 @@ def _by_memory(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
     if worst is best:
         return
     if _overlap(best, worst):
-        yield f"Advice, {what}: how it is allocated makes no difference here."
+        yield f"Advice, {what}: the kind of allocation makes no difference here."
     else:
         yield (
             f"Advice, {what}: {worst.cell.memory} is slowest, "
@@ -110,7 +110,7 @@ def _by_size(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
 
 
 def _of_cufile(found: Sequence[Seen]) -> Iterator[str]:
-    """Whether storage and GPU exchanged data directly, and with which memory."""
+    """Say whether storage and GPU exchanged data directly, and with which memory."""
     cells = [seen for seen in found if seen.cell.api == "CUFILE" and seen.rate is not None]
     if not cells:
         return
@@ -123,8 +123,8 @@ def _of_cufile(found: Sequence[Seen]) -> Iterator[str]:
         )
     else:
         yield (
-            "Advice: no memory had GPUDirect Storage: cuFile carried all bytes through host memory "
-            "itself. Leave the route to Penstock unless the table says otherwise."
+            "Advice: GPUDirect Storage served no kind of memory: cuFile carried all bytes through "
+            "host memory. Leave the route to Penstock unless the table says otherwise."
         )
 
 

@@ -1,4 +1,4 @@
-"""Memory by each of the ways in which programs allocate it."""
+"""Allocates memory in each of the ways that programs use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Freed = Callable[[], None]
 
 
 class Memory:
-    """So many bytes at an address, until they are freed."""
+    """Allocated bytes, until :attr:`free` is called."""
 
     def __init__(self, kind: str, nbytes: int) -> None:
         self.address, self.free = _MAKERS[kind](nbytes)
@@ -47,8 +47,10 @@ class Memory:
 
 
 def _malloc(nbytes: int) -> tuple[int, Freed]:
-    """Aligned to 16 bytes and no more, as malloc promises: what is aligned by chance would be fit
-    for direct I/O in one run and not in the next."""
+    """Align to 16 bytes and no more, as malloc promises.
+
+    With a larger alignment by chance, direct I/O would work in one run and not in the next.
+    """
     made = _libc.malloc(nbytes + 16)
     if not made:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
@@ -74,7 +76,7 @@ def _mapped(nbytes: int, flags: int = 0) -> tuple[int, Freed]:
 
 
 def _huge(nbytes: int) -> tuple[int, Freed]:
-    """Of the pool of huge pages (/proc/sys/vm/nr_hugepages); ENOMEM if that is too small."""
+    """Allocate from the pool of huge pages (/proc/sys/vm/nr_hugepages), or fail with ENOMEM."""
     return _mapped(-(-nbytes // _HUGE_PAGE) * _HUGE_PAGE, _MAP_HUGETLB)
 
 
@@ -146,4 +148,4 @@ _MAKERS: dict[str, Callable[[int], tuple[int, Freed]]] = {
 }
 KINDS = tuple(_MAKERS)
 ON_HOST = KINDS[:4]
-"""Those that need no GPU."""
+"""The kinds that need no GPU."""

@@ -22,7 +22,7 @@ from .session import RefusedError, Session
 
 @dataclass(frozen=True)
 class Cell:
-    """What is combined."""
+    """A combination of settings."""
 
     memory: str
     opened: str
@@ -37,7 +37,7 @@ class Cell:
 
 @dataclass
 class Seen:
-    """What was seen of a cell: seconds of the slowest rank in each run."""
+    """The measurements of a cell: the seconds of the slowest rank in each run."""
 
     cell: Cell
     nbytes: int
@@ -45,18 +45,18 @@ class Seen:
     moving: list[float] = field(default_factory=list)
     closing: list[float] = field(default_factory=list)
     path: str = ""
-    """What carried the bytes."""
+    """The path that carried the bytes."""
     impossible: str = ""
-    """The name of the error number, where it cannot be done."""
+    """The name of the error number, if the combination is impossible."""
 
     def keep(self, count: int) -> None:
-        """Of the last runs only: what came before was the warm-up."""
+        """Keep the last runs only: those before were the warm-up."""
         for times in (self.opening, self.moving, self.closing):
             del times[:-count]
 
     @property
     def rate(self) -> float | None:
-        """Bytes a second with opening and closing, as IOR counts; the median."""
+        """The median of bytes per second, including opening and closing as in IOR."""
         if self.impossible or not self.moving:
             return None
         return self.nbytes / statistics.median(self.totals)
@@ -73,7 +73,7 @@ class Seen:
 
 @dataclass
 class Extent:
-    """Where this rank writes, and where it reads."""
+    """The ranges that this rank writes and reads."""
 
     path: Path
     offset: int
@@ -81,7 +81,7 @@ class Extent:
     read_offset: int
     nbytes: int
     paths: list[Path]
-    """Of all ranks."""
+    """The files of all ranks."""
 
     @classmethod
     def of(
@@ -92,16 +92,14 @@ class Extent:
         if output and output.is_dir():
             raise RefusedError(f"{output} is a folder, not the test file")
         if output and not output.parent.is_dir():
-            raise RefusedError(f"{output.parent} is no folder")
+            raise RefusedError(f"{output.parent} is not a folder")
         paths = (
             [base.with_name(f"{base.name}.{n:08}") for n in range(ranks.size)] if own else [base]
         )
-        # Of the first rank, before any of them writes.
+        # The first rank decides, before any rank writes.
         (existing, *_) = ranks.gather([str(path) for path in paths if path.exists()])
         if existing:
-            raise RefusedError(
-                f"{existing[0]} exists, and would be overwritten: name a file that is not there"
-            )
+            raise RefusedError(f"{existing[0]} exists and would be overwritten: name a new file")
         other = (ranks.rank + 1) % ranks.size if reorder else ranks.rank
 
         def place(rank: int) -> tuple[Path, int]:
@@ -110,13 +108,13 @@ class Extent:
         return cls(*place(ranks.rank), *place(other), nbytes, paths)
 
     def remove(self, is_first: bool) -> None:
-        """Each rank its own file, or the first one that of all."""
+        """Remove the rank's own file; a file of all ranks is removed by the first rank."""
         if is_first or len(self.paths) > 1:
             self.path.unlink(missing_ok=True)
 
 
 class Cells:
-    """Makes contestants of cells."""
+    """Makes contestants for cells."""
 
     def __init__(self, session: Session, extent: Extent, *, fsync: bool, deadline: float) -> None:
         self._ranks, self._extent = session.ranks, extent
@@ -125,12 +123,12 @@ class Cells:
 
     @property
     def pages(self) -> DataFile:
-        """What this rank reads."""
+        """The range that this rank reads."""
         extent = self._extent
         return DataFile(extent.read_path, extent.read_offset, extent.nbytes)
 
     def make_file(self) -> None:
-        """What is read: other bytes at each place, on the medium."""
+        """Make the file to read, with different bytes at each place, on the medium."""
         extent = self._extent
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(extent.path, flags, 0o644)
@@ -145,7 +143,7 @@ class Cells:
         self._ranks.barrier()
 
     def _expected(self, offset: int, nbytes: int) -> np.ndarray[Any, Any]:
-        """Bytes of the file that is read, from any place on."""
+        """Return the expected bytes of a range of the file."""
         size = self._pattern.size
         parts = []
         while nbytes:
@@ -158,7 +156,7 @@ class Cells:
     def contestant(
         self, cell: Cell, states: dict[str, Callable[[DataFile], None]]
     ) -> tuple[Contestant, Seen]:
-        """The memory is there for one run at a time."""
+        """Return the contestant of a cell, which allocates its memory for each run."""
         extent = self._extent
         seen = Seen(cell, extent.nbytes * self._ranks.size)
         kept: list[Memory] = []
@@ -176,7 +174,7 @@ class Cells:
         def before() -> None:
             after()
             if cell.access == "read":
-                # What is direct is not to find pages that it would have to write back.
+                # Before direct I/O, the pages are dropped, so that it writes none of them back.
                 states.get(cell.cache, drop)(self.pages)
             kept.append(Memory(cell.memory, cell.transfer))
 
@@ -228,12 +226,12 @@ class Cells:
         closed = time.perf_counter()
         seen.path = file.path
         seen.opening.append(opened - begin)
-        # Of a phase that ended early, the time that all would have taken.
+        # If the phase ended early, extrapolate to all bytes.
         seen.moving.append((done - opened) * extent.nbytes / moved)
         seen.closing.append(closed - done)
 
     def together(self, seen: Seen) -> None:
-        """Keep of each run what the slowest rank took."""
+        """Keep the times of the slowest rank for each run."""
         runs = list(zip(seen.opening, seen.moving, seen.closing, strict=True))
         for number, of_ranks in enumerate(zip(*self._ranks.gather(runs), strict=False)):
             slowest = max(of_ranks, key=sum)
@@ -241,7 +239,7 @@ class Cells:
         seen.impossible = next(filter(None, self._ranks.gather(seen.impossible)), "")
 
     def _verify(self, cell: Cell, memory: Memory) -> None:
-        """A few transfers, spread over the extent, byte by byte."""
+        """Compare all bytes of a few transfers, spread over the extent."""
         extent, length = self._extent, cell.transfer
         count = extent.nbytes // length
         places = sorted({0, count // 3, count // 2, count - 1})

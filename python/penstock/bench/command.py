@@ -32,7 +32,7 @@ class Plan:
 
 @dataclass
 class Found:
-    """What a benchmark saw."""
+    """The results of a benchmark."""
 
     rows: list[Row]
     targets: list[Target]
@@ -49,22 +49,22 @@ def main(
 ) -> None:
     """Parse the arguments, measure, print and save.
 
-    The exit status tells whether Penstock worked: a peer's failure and a target that is missed
-    are results.
+    The exit status says whether Penstock worked: failures of peers and missed targets are
+    results.
     """
     benchmark = Path(sys.argv[0]).stem
     parser = argparse.ArgumentParser(prog=f"python -m benches.{benchmark}", description=title)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
-    parser.add_argument("--size", type=_size, help=f"bytes that are moved, {size} by default")
-    parser.add_argument("--quick", action="store_true", help="only show that it runs")
+    parser.add_argument("--size", type=_size, help=f"bytes to move, {size} by default")
+    parser.add_argument("--quick", action="store_true", help="only check that it runs")
     parser.add_argument(
         "--dir",
         type=Path,
         default=Path(gettempdir()) / "penstock-bench",
-        help="folder of the files, on the file system to be measured; kept for the next benchmark",
+        help="folder for the files, on the file system to measure; kept for the next benchmark",
     )
     given = parser.parse_args()
-    os.environ["PENSTOCK_PROFILE"] = "off"  # what is tuned is not what is compared
+    os.environ["PENSTOCK_PROFILE"] = "off"  # compare defaults, not tuned options
     if needs_gpu and not ps.devices():
         parser.exit(2, "There is no GPU: run this on one, or under scripts/standin-gpu.\n")
     given.dir.mkdir(parents=True, exist_ok=True)
@@ -99,5 +99,5 @@ def main(
 def _size(text: str) -> int:
     match = re.fullmatch(r"(\d+) ?([KMG]iB)?", text.strip())
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size: write for example 256MiB")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: write, for example, 256MiB")
     return int(match[1]) * _FACTORS[match[2] or ""]

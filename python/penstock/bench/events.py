@@ -1,9 +1,9 @@
-"""HDF5's calls with an event set: by Penstock's connector, by another one, and without either.
+"""HDF5's calls with an event set: by Penstock's connector, by another one, and by neither.
 
-Another connector takes part if ``PENSTOCK_BENCH_CONNECTOR`` says what HDF5_VOL_CONNECTOR would, and
-``PENSTOCK_BENCH_CONNECTOR_PATH`` the folder of its plugin. What it is to find in the environment
-stands in ``PENSTOCK_BENCH_CONNECTOR_VARIABLES``, as ``NAME=VALUE`` with spaces between: Penstock's
-connector reads some of the same variables, and is measured without them.
+Another connector takes part if ``PENSTOCK_BENCH_CONNECTOR`` has the value for HDF5_VOL_CONNECTOR,
+and ``PENSTOCK_BENCH_CONNECTOR_PATH`` the folder of its plugin. Its environment variables go into
+``PENSTOCK_BENCH_CONNECTOR_VARIABLES``, as ``NAME=VALUE`` separated by spaces. Penstock's connector,
+which reads some of the same variables, is measured without them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import gpu
 from .libhdf5 import library
 
 NONE = 0
-"""``H5ES_NONE``: what is called with it is done when it returns."""
+"""``H5ES_NONE``: with it, a call is complete when it returns."""
 _FOREVER = 2**64 - 1
 _HERE = (b"benches", b"benches", 0)
 
@@ -38,12 +38,12 @@ class Way:
     name: str
     setting: str
     connector: str = ""
-    """As HDF5_VOL_CONNECTOR has it; HDF5's own connector if it is empty."""
+    """The value for HDF5_VOL_CONNECTOR; if empty, HDF5's own connector."""
     has_events: bool = True
     takes_gpu_memory: bool = False
-    """Else the program copies to an array in host memory first."""
+    """If not, the program copies to an array in host memory first."""
     variables: tuple[tuple[str, str], ...] = ()
-    """Of the environment, while files are accessed in this way."""
+    """Environment variables to set while files are accessed in this way."""
 
 
 def penstock(options: str = "") -> Way:
@@ -65,7 +65,7 @@ def peers() -> list[Way]:
 
 @cache
 def prepare() -> None:
-    """Make the connectors known to HDF5."""
+    """Tell HDF5 where the connectors are."""
     if ps.devices():
         gpu.make_current()
     folders = [str(paths.plugin_dir())]
@@ -76,7 +76,7 @@ def prepare() -> None:
 
 
 def later(function: str) -> Callable[..., int]:
-    """A function that takes an event set, less the place that it is called from."""
+    """Return a function that takes an event set, with the arguments for the call site filled in."""
     call = getattr(library(), function)
 
     def from_here(*arguments: Any) -> int:
@@ -88,7 +88,7 @@ def later(function: str) -> Callable[..., int]:
 
 @contextmanager
 def access(way: Way) -> Iterator[int]:
-    """A file access property list with the connector."""
+    """Make a file access property list with the connector."""
     hdf5 = library()
     made = hdf5.H5Pcreate(hdf5.file_access)
     os.environ.update(way.variables)
@@ -108,7 +108,7 @@ def access(way: Way) -> Iterator[int]:
 
 @cache
 def _registered(name: str) -> int:
-    """Held until the end: some connectors cannot be begun twice."""
+    """Register a connector and never close it: some cannot be initialised twice."""
     identifier: int = library().H5VLregister_connector_by_name(name.encode(), 0)
     return identifier
 
@@ -120,12 +120,12 @@ class Events:
         self.id: int = library().H5EScreate() if way.has_events else NONE
 
     def wait(self, nanoseconds: int = _FOREVER) -> int:
-        """Wait, and return how many operations are left."""
+        """Wait, and return the number of unfinished operations."""
         left, failed = c_size_t(), c_bool()
         if self.id != NONE:
             library().H5ESwait(self.id, nanoseconds, byref(left), byref(failed))
         if failed.value:
-            raise RuntimeError("an operation in the background failed")
+            raise RuntimeError("a background operation failed")
         return left.value
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class Events:
 
 
 class Field:
-    """What a program computes: in GPU memory if there is a GPU, else in host memory."""
+    """The results of a program: in GPU memory if there is a GPU, else in host memory."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -149,7 +149,7 @@ class Field:
             self.address = self._host.ctypes.data
 
     def for_writing(self, way: Way) -> int:
-        """The address that the way takes; until the next call at least."""
+        """Return an address that the way accepts, valid at least until the next call."""
         if way.takes_gpu_memory or not ps.devices():
             return self.address
         if self._host is None:

@@ -1,4 +1,4 @@
-"""Whether an array that was read holds the right values: all of them."""
+"""Checks that all values of an array that was read are right."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .measure import WrongBytesError
 
 
 class Expected:
-    """The values of a dataset or of a selection."""
+    """The expected values of a dataset or selection."""
 
     def __init__(self, values: np.ndarray[Any, Any]) -> None:
         self.values = values
         self._on_gpu: Any = None
 
     def part(self, count: int) -> Expected:
-        """Those of the first elements of a dataset with one dimension."""
+        """Return the values of the first elements of a one-dimensional dataset."""
         return Expected(self.values[:count])
 
     def poison(self, array: Any) -> None:
-        """Overwrite a destination with what is not in the dataset."""
+        """Overwrite a destination with values that the dataset does not have."""
         if isinstance(array, np.ndarray):
             array.view(np.uint8).fill(0xA5)
         elif gpu.torch:

@@ -1,4 +1,4 @@
-"""Figures of a benchmark, drawn by matplotlib in the form of the document that it follows."""
+"""Draws the figures of a benchmark by matplotlib, in the form of the document that it follows."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ FORMATS = (".png", ".svg", ".pdf")
 
 @dataclass
 class Panel:
-    """Series over the same ticks. A value that is missing is a gap."""
+    """Series over the same ticks. A missing value is a gap."""
 
     title: str
     ticks: list[str]
     series: dict[str, list[float | None]]
-    """By name; one without a name is not in the legend."""
+    """The series by name; one without a name is not in the legend."""
     overlay: dict[str, list[float | None]] = field(default_factory=dict)
-    """Series that are drawn as lines above bars, for comparison."""
+    """Series that are drawn as lines over the others, for comparison."""
 
 
 @dataclass
 class Figure:
-    """Panels side by side with one scale."""
+    """Panels side by side with a common scale."""
 
     name: str
-    """For the file's name, if there are several."""
+    """A suffix for the file's name, if there are several figures."""
     title: str
     x: str
     y: str
@@ -36,12 +36,12 @@ class Figure:
 
 
 def from_json(found: dict[str, Any]) -> Figure:
-    """A figure as a benchmark's result has it."""
+    """Return a figure from the JSON of a benchmark's result."""
     return Figure(**{**found, "panels": [Panel(**panel) for panel in found["panels"]]})
 
 
 def missing() -> str | None:
-    """Why nothing can be drawn here."""
+    """Return why nothing can be drawn here; ``None`` if it can."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -50,7 +50,7 @@ def missing() -> str | None:
 
 
 def draw(figures: list[Figure], path: Path, below: str = "") -> list[Path]:
-    """Save each figure; several get their names appended to that of the file."""
+    """Save each figure, and return the paths. Several figures get suffixes to the file's name."""
     made = []
     for figure in figures:
         target = path
@@ -63,7 +63,7 @@ def draw(figures: list[Figure], path: Path, below: str = "") -> list[Path]:
 
 
 def canvas(figure: Figure, below: str = "") -> Any:
-    """matplotlib's figure."""
+    """Return matplotlib's figure."""
     from matplotlib.figure import Figure as Canvas
 
     count = len(figure.panels)
@@ -91,7 +91,7 @@ def canvas(figure: Figure, below: str = "") -> Any:
         place.set_axisbelow(True)
         if at % columns == 0:
             place.set_ylabel(figure.y)
-    # All panels have one scale, so not before the last of them.
+    # All panels share one scale, so this comes after the last of them.
     axes[0, 0].set_ylim(bottom=0)
     handles: dict[str, Any] = {}
     for place in axes.flat:

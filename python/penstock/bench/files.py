@@ -1,4 +1,4 @@
-"""The file that is read, and its pages in the page cache."""
+"""The file to read, and its pages in the page cache."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class DataFile:
 
     path: Path
     offset: int
-    """Where the dataset's bytes start: a multiple of 1 MiB."""
+    """The offset of the dataset's bytes, a multiple of 1 MiB."""
     nbytes: int
 
 
 def data_file(folder: Path, nbytes: int) -> DataFile:
-    """Make the file, or take the one that is there and is at least as long."""
+    """Make the file, or use an existing one that is long enough."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "data.h5"
     if not _holds(path, nbytes):
@@ -56,19 +56,19 @@ def _holds(path: Path, nbytes: int) -> bool:
 def require_space(folder: Path, nbytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < nbytes * 1.05:
-        raise SystemExit(f"{folder} has {free:,} bytes left and {nbytes:,} are needed")
+        raise SystemExit(f"{folder} has {free:,} bytes left, but {nbytes:,} are needed")
 
 
 def _make(path: Path, nbytes: int) -> None:
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_alignment(1, _ALIGNMENT)
-    # Noise: zeros could be told from data by nobody, and holes are never read from the disk.
+    # Noise: missing data would look like zeros, and holes are never read from the disk.
     pattern = np.random.default_rng(1).integers(0, 256, min(nbytes, _PATTERN), np.uint8)
     with h5py.File(h5py.h5f.create(os.fsencode(path), fapl=access)) as file:
         dataset = file.create_dataset(DATASET, (nbytes,), "uint8")
         for number, start in enumerate(range(0, nbytes, _PATTERN)):
             part = min(_PATTERN, nbytes - start)
-            # Rolled, so that bytes from a wrong place of the file differ.
+            # Rolled, so that bytes from a wrong place differ.
             dataset[start : start + part] = np.roll(pattern, number)[:part]
     sync_file(path)
 
@@ -83,11 +83,11 @@ def sync_file(path: os.PathLike[str]) -> None:
 
 
 def drop(file: DataFile) -> None:
-    """Put the file's pages out of the page cache; raises if they stay there."""
+    """Evict the file's pages from the page cache; raise an error if they stay."""
     descriptor = os.open(file.path, os.O_RDONLY)
     try:
         for wait in (0.0, 0.01, 0.1, 0.5):
-            # Pages that another processor has just touched are not let go at once.
+            # Pages that another processor has just touched cannot be evicted at once.
             time.sleep(wait)
             os.fsync(descriptor)  # dirty pages cannot be dropped
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -95,11 +95,11 @@ def drop(file: DataFile) -> None:
                 return
     finally:
         os.close(descriptor)
-    raise RuntimeError(f"{share:.0%} of {file.path.name} stay in the page cache")
+    raise RuntimeError(f"{share:.0%} of {file.path.name} stays in the page cache")
 
 
 def warm(file: DataFile) -> None:
-    """Bring the file's pages into the page cache; raises if they do not all stay."""
+    """Read the file's pages into the page cache; raise an error if they do not all stay."""
     if residency(file) < 1:
         with ThreadPoolExecutor(8) as pool, open(file.path, "rb", buffering=0) as source:
             step = 16 << 20
@@ -107,7 +107,7 @@ def warm(file: DataFile) -> None:
             length = {place: min(step, file.offset + file.nbytes - place) for place in places}
             list(pool.map(lambda at: len(os.pread(source.fileno(), length[at], at)), places))
     if (share := residency(file)) < 0.999:
-        raise RuntimeError(f"only {share:.1%} of {file.path.name} are in the page cache")
+        raise RuntimeError(f"only {share:.1%} of {file.path.name} is in the page cache")
 
 
 class _Range(ctypes.Structure):
@@ -122,7 +122,7 @@ class _CacheStat(ctypes.Structure):
 
 
 def residency(file: DataFile) -> float:
-    """Which share of the dataset's pages is in the page cache."""
+    """Return the fraction of the dataset's pages that is in the page cache."""
     pages = -(-file.nbytes // mmap.PAGESIZE)
     descriptor = os.open(file.path, os.O_RDONLY)
     try:
@@ -136,7 +136,7 @@ def residency(file: DataFile) -> float:
 
 
 def _by_mincore(descriptor: int, file: DataFile, pages: int) -> float:
-    """For kernels before 6.5, which have no cachestat."""
+    """Do the same on kernels before 6.5, which have no cachestat."""
     with mmap.mmap(
         descriptor, file.nbytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=file.offset
     ) as mapping:

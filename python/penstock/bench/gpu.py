@@ -1,4 +1,4 @@
-"""GPU and pinned memory, of torch where it is installed, else of Penstock."""
+"""GPU and pinned memory, from torch if it can use the GPU, else from Penstock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _device = 0
 
 
 def use(ordinal: int) -> None:
-    """Take memory of this GPU from now on."""
+    """Use this GPU from now on."""
     global _device
     _device = ordinal
     if torch:
@@ -32,7 +32,7 @@ def use(ordinal: int) -> None:
 
 
 def device() -> int:
-    """The ordinal of the GPU in use."""
+    """Return the ordinal of the GPU in use."""
     return _device
 
 
@@ -67,7 +67,7 @@ class Buffer:
         return Slice(self.address + offset, nbytes)
 
     def view(self, nbytes: int) -> Any:
-        """The first bytes, as an array that Penstock takes as ``out``."""
+        """Return the first bytes as an array that Penstock accepts as ``out``."""
         return self.array[:nbytes] if torch else self.part(nbytes)
 
     def fill_with_noise(self) -> None:
@@ -79,7 +79,7 @@ class Buffer:
 
 
 def empty(shape: tuple[int, ...], dtype: str) -> Any:
-    """An array in GPU memory that Penstock takes as ``out``."""
+    """Return an array in GPU memory that Penstock accepts as ``out``."""
     if torch:
         made = torch.empty(shape, dtype=getattr(torch, dtype), device="cuda")
         synchronize()
@@ -88,7 +88,7 @@ def empty(shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def make_current() -> None:
-    """Make the GPU's primary context that of this thread, for peers that call CUDA themselves."""
+    """Make the GPU's primary context current on this thread, for peers that call CUDA."""
     if torch:
         synchronize()
         return
@@ -116,7 +116,7 @@ class Pinned:
         self.address = int(self.array.ctypes.data)
 
     def send(self, start: int, stop: int, array: Any) -> None:
-        """Queue the copy of some bytes to the same place of a GPU array."""
+        """Queue a copy of a range of bytes to the same place of a GPU array."""
         if torch:
             target = array.view(-1).view(torch.uint8)
             target[start:stop].copy_(self._tensor[start:stop], non_blocking=True)
@@ -125,7 +125,7 @@ class Pinned:
 
 
 def unshuffle(shuffled: Any, array: Any, chunk: int) -> None:
-    """Undo HDF5's shuffle filter for chunks of ``chunk`` elements that follow each other."""
+    """Undo HDF5's shuffle filter for consecutive chunks of ``chunk`` elements."""
     size = array.dtype.itemsize
     if torch:
         planes = shuffled.view(-1, size, chunk)
@@ -136,7 +136,7 @@ def unshuffle(shuffled: Any, array: Any, chunk: int) -> None:
 
 
 def address_of(array: Any) -> int:
-    """The device address of a torch tensor or a DeviceArray."""
+    """Return the device address of a torch tensor or a DeviceArray."""
     return int(array.data_ptr() if callable(array.data_ptr) else array.data_ptr)
 
 
@@ -156,7 +156,7 @@ def synchronize() -> None:
 
 
 def to_gpu(host: np.ndarray[Any, Any]) -> Any:
-    """What a program does with data in host memory: torch's ``.cuda()``, done on return."""
+    """Copy an array to the GPU as programs do, by torch's ``.cuda()``; complete on return."""
     if torch:
         copied = torch.from_numpy(host).cuda()
         synchronize()
@@ -173,7 +173,7 @@ COPIED_BY = "torch" if torch else "one copy"
 
 
 def link(buffer: Buffer, nbytes: int, *, to_device: bool = True) -> Contestant:
-    """The rate of the link: copies between pinned host memory and the GPU, back to back."""
+    """Return a contestant that measures the link: back-to-back copies from or to pinned memory."""
     chunk = min(nbytes, _LINK_CHUNK)
     copy = _torch_link(buffer, chunk, to_device) if torch else _plain_link(buffer, chunk, to_device)
     pieces = [(start, min(chunk, nbytes - start)) for start in range(0, nbytes, chunk)]

@@ -31,15 +31,15 @@ def penstock(
     group: str = "",
     **options: Any,
 ) -> Contestant:
-    """Reads into ``out``, or into a new array in GPU memory, made beforehand.
+    """Return a contestant that reads into ``out``, or into a GPU array made beforehand.
 
-    It opens the file each time, as h5py does, unless that is ``opened`` before.
+    It opens the file in each run, as h5py does, unless the file is to be ``opened`` beforehand.
     """
     target = gpu.empty(expected.values.shape, str(expected.values.dtype)) if out is None else out
     kept: list[ps.File] = []
 
     def before() -> None:
-        # Not earlier: HDF5 would share the open file, and its caches, with the other contestants.
+        # Not earlier: HDF5 would share the open file and its caches with the other contestants.
         if opened:
             kept.append(ps.File(path))
             kept[0][name].h5py.id.get_num_chunks()  # brings the index into HDF5's cache
@@ -78,7 +78,7 @@ def h5py_to_gpu(
     group: str = "",
     peer: str = "h5py",
 ) -> Contestant:
-    """What a program without Penstock does: ``dataset[selection]``, then torch's ``.cuda()``."""
+    """Return a contestant without Penstock: ``dataset[selection]``, then torch's ``.cuda()``."""
 
     def run() -> Any:
         with h5py.File(path, "r") as file:
@@ -89,7 +89,7 @@ def h5py_to_gpu(
 
 
 def h5py_part(data: Dataset, share: int, *, group: str = "", peer: str = "h5py") -> Contestant:
-    """h5py decodes one chunk after the other: the rate of a part is that of the whole."""
+    """Return h5py with a part of a dataset. It decodes chunks one by one, so the rate is the same."""
     count = max(data.chunks // share, 1) * data.chunk
     setting = size_in_words(count * 4)
     expected = data.expected.part(count)

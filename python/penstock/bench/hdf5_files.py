@@ -1,4 +1,4 @@
-"""Files with one chunked dataset of float32, made quickly, and what is in them."""
+"""Files with one chunked dataset of float32, made quickly, and their contents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .files import DATASET, DataFile, require_space, warm
 
 ITEM = 4
 PERIOD = 64 << 20
-"""After so many elements the values come again, in chunks of another order."""
+"""The values repeat after this many elements, in chunks of another order."""
 _THREADS = 16
 _PLUGINS = {"lz4": 32004, "zstd": 32015}
 
@@ -34,7 +34,7 @@ class Dataset:
     path: Path
     count: int
     chunk: int
-    """Elements of a chunk."""
+    """Elements per chunk."""
 
     @property
     def nbytes(self) -> int:
@@ -51,14 +51,14 @@ class Dataset:
 
     @property
     def order(self) -> np.ndarray[Any, Any]:
-        """Which of the distinct chunks each chunk is: never the same ones as a period before."""
+        """The index of each chunk among the distinct ones; it differs from period to period."""
         distinct = min(self.count, PERIOD) // self.chunk
         number = np.arange(self.chunks)
         return (number + 7 * (number // distinct)) % distinct
 
     @cached_property
     def stored_at(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Offset in the file and stored size of each chunk."""
+        """The file offset and the stored size of each chunk."""
         found = np.zeros((2, self.chunks), np.uint64)
 
         def note(info: Any) -> None:
@@ -70,7 +70,7 @@ class Dataset:
 
 
 def field(count: int) -> Values:
-    """A wave with noise, rounded as measured values are: gzip -4 with shuffle stores about half."""
+    """Return a noisy wave, rounded like measured values; gzip -4 with shuffle about halves it."""
     return _field(count)[:count]
 
 
@@ -92,21 +92,21 @@ def _field(count: int) -> Values:
 
 
 def array(shape: tuple[int, ...]) -> Values:
-    """The field in any shape."""
+    """Return the field in any shape."""
     count = int(np.prod(shape))
     return np.resize(field(min(count, PERIOD)), shape)
 
 
 def compressed(folder: Path, nbytes: int, chunk_nbytes: int, codec: str) -> Dataset:
-    """Make the file, or take the one that is there. ``codec`` is gzip, lz4, zstd or none.
+    """Make the file, or use an existing one. ``codec`` is gzip, lz4, zstd or none.
 
-    The compressed ones are shuffled. The file is in the page cache afterwards.
+    Compressed data is also shuffled. Afterwards, the file is in the page cache.
     """
     count, chunk = nbytes // ITEM, chunk_nbytes // ITEM
     path = folder / f"hdf5-{codec}-{chunk_nbytes}-{nbytes}.h5"
     made = Dataset(path, count, chunk)
     if count % chunk or (count > PERIOD and count % PERIOD):
-        raise SystemExit(f"{nbytes:,} bytes are no whole number of chunks")
+        raise SystemExit(f"{nbytes:,} bytes are not a whole number of chunks")
 
     if codec in _PLUGINS:
         need_plugin(codec)
@@ -125,7 +125,7 @@ def compressed(folder: Path, nbytes: int, chunk_nbytes: int, codec: str) -> Data
 
 
 def create(path: Path, nbytes: int, fill: Callable[[Any], None]) -> None:
-    """Make a file unless it is there, and bring it into the page cache."""
+    """Make a file unless it exists, and read it into the page cache."""
     if not path.exists():
         require_space(path.parent, nbytes)
         unfinished = path.with_suffix(".tmp")
@@ -145,7 +145,7 @@ def _gzip(chunks: Values) -> Iterable[tuple[int, bytes]]:
 
 
 def _by_hdf5(codec: str) -> Callable[[Values], Iterable[tuple[int, bytes]]]:
-    """By the filter's plugin, which HDF5 calls for one chunk after the other."""
+    """Return a function that encodes by the filter's plugin, which HDF5 calls chunk by chunk."""
 
     def encode(chunks: Values) -> Iterable[tuple[int, bytes]]:
         count, chunk = chunks.size, chunks.shape[1]
@@ -161,7 +161,7 @@ def _by_hdf5(codec: str) -> Callable[[Values], Iterable[tuple[int, bytes]]]:
 
 
 def need_plugin(codec: str) -> None:
-    """Raise unless HDF5 has the filter, from hdf5plugin's package or in ``HDF5_PLUGIN_PATH``."""
+    """Raise an error unless HDF5 has the filter, from hdf5plugin or ``HDF5_PLUGIN_PATH``."""
     number = _PLUGINS[codec]
     with contextlib.suppress(ImportError):
         import hdf5plugin  # noqa: F401

@@ -1,4 +1,4 @@
-"""A file as IOR uses it: opened, moved in transfers of one size, synced, closed."""
+"""Access to a file as in IOR: open, transfers of one size, sync, close."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Access(Protocol):
 
     @property
     def path(self) -> str:
-        """What carried the bytes so far."""
+        """The paths that have carried the bytes so far."""
 
     def move(self, address: int, nbytes: int, offset: int) -> None: ...
 
@@ -35,7 +35,7 @@ class Access(Protocol):
 
 
 def open_by(api: str, path: Path, access: str, opened: str) -> Access:
-    """A file that is there to be read, or is written where it is or made."""
+    """Open an existing file to read, or a file to write, which is made if it does not exist."""
     if api == "POSIX":
         return _Posix(path, access, opened)
     return _Engine(path, access, opened, "gds" if api == "CUFILE" else "auto")
@@ -57,7 +57,7 @@ class _Posix:
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number))
             if count == 0:
-                raise OSError(errno.ENODATA, f"the file ends at byte {offset + done}")
+                raise OSError(errno.ENODATA, f"the file ends at offset {offset + done}")
             done += count
 
     def sync(self) -> None:
@@ -68,7 +68,7 @@ class _Posix:
 
 
 class _Engine:
-    """Penstock, by the route that it chooses or by cuFile."""
+    """Penstock, by its own choice of a route or by cuFile."""
 
     def __init__(self, path: Path, access: str, opened: str, route: str) -> None:
         self._is_read = access == "read"

@@ -1,6 +1,6 @@
-"""HDF5's C library by ctypes, as a C program calls it: with addresses, whatever is there.
+"""HDF5's C library by ctypes, called as by a C program: buffers are addresses of any memory.
 
-``PENSTOCK_BENCH_HDF5`` names the library; h5py's own is taken if it is not set.
+``PENSTOCK_BENCH_HDF5`` names the library; by default, it is h5py's own.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Entry(ctypes.Structure):
 _WALK = ctypes.CFUNCTYPE(c_int, c_uint, POINTER(_Entry), c_void_p)
 _IDENTIFIER = c_int64
 _PLACES = POINTER(c_uint64)
-# Where the program calls from, which functions that take an event set are told first.
+# The call site, which is the first argument of functions that take an event set.
 _PLACE = [c_char_p, c_char_p, c_uint]
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "H5open": (c_int, []),
@@ -101,7 +101,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 class Library:
-    """Calls by name; one that fails raises with what HDF5 has on its error stack."""
+    """HDF5's functions as methods. A failed call raises the message of HDF5's error stack."""
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
@@ -131,7 +131,7 @@ class Library:
         return call
 
     def _innermost(self) -> str:
-        """What the innermost function has to say: the driver's message, if it is one of those."""
+        """Return the message of the innermost function, which may be a driver."""
         found = ["no message"]
 
         def note(_: int, entry: Any, __: Any) -> int:
@@ -149,7 +149,7 @@ class Library:
 
     @contextmanager
     def access(self, driver: tuple[str, str] | None, alignment: int = 1) -> Iterator[int]:
-        """A file access property list with a driver, by name and configuration."""
+        """Make a file access property list with a driver, by name and configuration."""
         made = self.H5Pcreate(self.file_access)
         try:
             if driver:
@@ -162,7 +162,7 @@ class Library:
 
 
 def numbers(*values: int) -> Any:
-    """An array of ``hsize_t``."""
+    """Return an array of ``hsize_t``."""
     return (c_uint64 * len(values))(*values)
 
 
@@ -176,18 +176,18 @@ def _of_h5py() -> str:
         path = line.partition("/")[2]
         if path.rpartition("/")[2].startswith(("libhdf5.so", "libhdf5-")):
             return f"/{path}"
-    raise RuntimeError("h5py has no HDF5 of its own here: set PENSTOCK_BENCH_HDF5")
+    raise RuntimeError("h5py's HDF5 library was not found: set PENSTOCK_BENCH_HDF5")
 
 
 class OpenFile:
-    """A file with one dataset of bytes, by some driver; closed in any case."""
+    """A file with one dataset of bytes, by some driver. Opening the next one closes it."""
 
     _open: OpenFile | None = None
 
     def __init__(
         self, path: Path, driver: tuple[str, str] | None, *, new_bytes: int | None = None
     ) -> None:
-        # HDF5 would share a file that is still open, and its driver, with this one.
+        # If a file were still open, HDF5 would share it and its driver.
         if OpenFile._open:
             OpenFile._open.close()
         self._hdf5 = library()
@@ -211,7 +211,7 @@ class OpenFile:
             self._hdf5.H5Sclose(space)
 
     def read(self, address: int, nbytes: int, whole: int, start: int = 0) -> None:
-        """Read so many bytes from ``start`` on, of a dataset that has ``whole``."""
+        """Read ``nbytes`` bytes from ``start`` of a dataset of ``whole`` bytes."""
         hdf5 = self._hdf5
         memory, part = (hdf5.H5Screate_simple(1, numbers(n), None) for n in (nbytes, whole))
         try:
@@ -226,7 +226,7 @@ class OpenFile:
 
     @property
     def offset(self) -> int:
-        """Where the dataset's bytes start in the file."""
+        """The offset of the dataset's bytes in the file."""
         return int(self._hdf5.H5Dget_offset(self.dataset))
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""The machine and the versions that a result holds for."""
+"""The machine and the versions with which a result was measured."""
 
 from __future__ import annotations
 

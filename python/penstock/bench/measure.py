@@ -1,4 +1,4 @@
-"""Contestants run in turns, so that none has the quieter or the warmer machine."""
+"""Alternating measurements of contestants, so that none has the quieter or warmer machine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .ranks import Ranks
 
 ROUNDS = 5
 OURS = "Penstock"
-"""How the names of our own contestants begin."""
+"""The prefix of the names of Penstock's own contestants."""
 OUR_MODES = ("sec2", "direct", "sec2+pinned", "direct+pinned", "posix-mt", "gds")
-"""Our driver's ways to do as others do: with the names of what they do."""
+"""The driver modes that imitate other drivers, by their names as contestants."""
 ONLY = "PENSTOCK_BENCH_ONLY"
-"""Environment variable: the only contestants that run are those whose names begin so."""
+"""The environment variable with a prefix: only contestants with this prefix run."""
 DURATIONS = {"us": 1e6, "s": 1.0}
-"""Units of which less is better, as parts of a second."""
+"""The units in which less is better, as parts of a second."""
 
 
 _ALONE = Ranks()
@@ -40,7 +40,7 @@ def no_detail() -> str:
 
 
 class WrongBytesError(AssertionError):
-    """A transfer delivered other bytes than those that were written."""
+    """A transfer delivered wrong bytes."""
 
 
 @dataclass(eq=False)
@@ -50,29 +50,29 @@ class Contestant:
     name: str
     setting: str
     amount: float
-    """What one run does, in bytes, operations or calls; the row's value is made of it."""
+    """The bytes, operations or calls of one run, from which the row's value is computed."""
     run: Callable[[], object]
-    """The timed part. What it returns is let go of outside of the timing."""
+    """The timed part. Its result is freed outside the timing."""
     before: Callable[[], None] = nothing
     """Untimed, before each run: dropping a cache, setting a thread count."""
     poison: Callable[[], None] = nothing
-    """Untimed, before the first run: makes bytes that the run does not deliver visible."""
+    """Untimed, before the first run: overwrites the destination, so that missing bytes show."""
     check: Callable[[object], None] = no_check
-    """Untimed, after the first run, with its result: raises if a byte is wrong."""
+    """Untimed, after the first run, with its result: raises an error if a byte is wrong."""
     verify: Callable[[object], None] = no_check
-    """As ``check``, after each run."""
+    """Like ``check``, but after each run."""
     after: Callable[[], None] = nothing
     """Untimed, after each run."""
     detail: Callable[[], str] = no_detail
-    """What the last run did, for the table."""
+    """Describes the last run, for the table."""
     group: str = ""
-    """Which rows of the table it stands with, where a race has several groups."""
+    """The group of rows that it belongs to, if a race has several."""
     absent: str = ""
-    """Why it cannot run here, if it cannot."""
+    """Why it cannot run here; empty if it can."""
 
 
 def absent(name: str, setting: str, why: str) -> Contestant:
-    """In place of a peer that cannot run here: a row that says why."""
+    """Return the substitute for a peer that cannot run here: its row says why."""
 
     def run() -> None:
         raise RuntimeError(why)
@@ -82,7 +82,7 @@ def absent(name: str, setting: str, why: str) -> Contestant:
 
 @dataclass
 class Row:
-    """What was seen of one contestant."""
+    """The measurements of one contestant."""
 
     name: str
     setting: str
@@ -123,7 +123,7 @@ class Row:
         return self.amount / seconds / {"GB/s": 1e9, "kIOPS": 1e3}[self.unit]
 
     def better_than(self, other: Row) -> float | None:
-        """How many times better this row is than another one; greater is better."""
+        """Return how many times better this row is than another one."""
         mine, theirs = self.value, other.value
         if not mine or not theirs:
             return None
@@ -143,11 +143,11 @@ def race(
     ranks: Ranks = _ALONE,
     step: Callable[[], object] = nothing,
 ) -> list[Row]:
-    """Warm up each contestant, then time all of them in turns; the first run of each is checked.
+    """Warm up each contestant, then time them alternately; the first run of each is checked.
 
-    Each round begins with the next of them, so that none always comes after the same other one.
-    One that fails, in whatever way, ends as a row with its error; the others go on. Ranks begin
-    each run together, its time is that of the slowest, and the amounts of all are added up.
+    Each round begins with the next contestant, so that none always follows the same other one. A
+    contestant that fails becomes a row with its error; the others continue. Ranks begin each run
+    together. Its time is that of the slowest rank, and the amounts of all ranks are added up.
     """
     pairs = [(c, Row(c.name, c.setting, c.group or group, c.amount, unit)) for c in contestants]
     for contestant, row in pairs:
@@ -178,7 +178,7 @@ class _Run:
 
 
 def _together(ranks: Ranks, once: Callable[[], float]) -> _Run:
-    """The slowest run of all ranks, or the first failure of one."""
+    """Return the slowest run of all ranks, or a failure; wrong bytes come first."""
     try:
         run = _Run(once())
     except Exception as error:
@@ -196,11 +196,11 @@ def shortlist(
     group: str = "",
     warm_up: bool = True,
 ) -> tuple[list[Contestant], list[Row]]:
-    """The fastest settings of one peer, by a single timed run.
+    """Return the fastest settings of one peer, and the rows of a single timed run of each.
 
-    Where the disk takes nearly all of the time, that run needs no warm-up before it.
-    They still have to run against the others: the best of many single runs is also the luckiest.
-    If all fail, the first is kept, so that its failure becomes a row.
+    If the disk takes nearly all of the time, the run needs no warm-up. The settings found must
+    still run against the others, because the best of many single runs is also the luckiest. If all
+    fail, the first is returned, so that its failure becomes a row.
     """
     rows = race(contestants, unit, rounds=1, group=group, warm_up=warm_up)
     ranked = sorted(
@@ -215,11 +215,11 @@ def _once(contestant: Contestant, ranks: Ranks, *, checked: bool) -> float:
     try:
         contestant.before()
         if checked:
-            # Last: some peers read as they prepare.
+            # Last, because some peers read in their preparation.
             contestant.poison()
     except Exception as error:
         failed = error
-    # Every rank comes here, also one that could not be prepared.
+    # Every rank must come here, even one whose preparation failed.
     ready = ranks.gather(failed is None)
     if failed:
         raise failed

@@ -1,4 +1,4 @@
-"""Penstock's C API through cffi, with a file that is opened once as the peers open theirs."""
+"""Penstock's C API through cffi, with a file that is opened once, as the peers do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Submitted:
             self.free()
 
     def free(self) -> None:
-        """Wait, too, if nobody has."""
+        """Free the request; wait for it if nobody has."""
         request, self.request[0] = self.request[0], NULL
         lib.penstock_request_free(request)
 
@@ -59,7 +59,7 @@ class OpenFile(NativeFile):
         check(lib.penstock_readv(self.handle, ranges, len(ranges), self.options, self._report))
 
     def submit(self, piece: Any) -> Submitted:
-        """Start to read one range; the memory must stay until it is finished."""
+        """Start to read one range. The memory must stay valid until the read is finished."""
         made = Submitted()
         read: int = lib.PENSTOCK_OP_READ
         check(lib.penstock_submit(self.handle, read, piece, 1, self.options, NULL, 0, made.request))
@@ -78,12 +78,12 @@ class OpenFile(NativeFile):
 
 
 def ranges(pieces: list[tuple[int, int, int]]) -> Any:
-    """``penstock_range``s of (offset in the file, length, address)."""
+    """Return an array of ``penstock_range`` from (offset in the file, length, address)."""
     return ffi.new("penstock_range[]", [(o, n, pointer(address)) for o, n, address in pieces])
 
 
 def describe(report: Report | None) -> str:
-    """A report in a few words for a table."""
+    """Describe a report in a few words, for a table."""
     if report is None:
         return ""
     paths = ", ".join(name.replace("_", ", ") for name in report.paths)
@@ -98,5 +98,5 @@ def describe(report: Report | None) -> str:
 
 
 def last() -> str:
-    """The last transfer of the facade in a few words."""
+    """Describe the facade's last transfer in a few words."""
     return describe(ps.last_report())

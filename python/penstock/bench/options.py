@@ -1,4 +1,4 @@
-"""The command line that all of ``penstock bench`` share."""
+"""The command line options that all of ``penstock bench`` share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .files import DataFile, drop, warm
 from .session import PEERS, Common, RefusedError, measure
 
 SIZE: dict[str, Any] = {"parser": parse_size, "metavar": "SIZE"}
-"""Of an option that is a number of bytes.
+"""The arguments of an option that is a number of bytes.
 
 The option names its flag: typer 0.27 calls the flag of a parameter ``size`` "--SIZE".
 """
@@ -29,21 +29,21 @@ Cache = Annotated[str, typer.Option(help="The file's pages before each run: warm
 
 
 def caches(text: str) -> dict[str, Callable[[DataFile], None]]:
-    """What brings a file into each state, or raises if it does not stay there."""
+    """Return functions that bring a file into each state, or raise an error if it does not stay."""
     known: dict[str, Callable[[DataFile], None]] = {"warm": warm, "cold": drop}
     if text == "both":
         return known
     if text not in known:
-        raise RefusedError(f"there is no cache {text!r}: choose of warm, cold, both")
+        raise RefusedError(f"there is no cache {text!r}: choose from warm, cold, both")
     return {text: known[text]}
 
 
 def sizes(text: str) -> list[int]:
-    """ "64KiB,1MiB" as numbers of bytes, each more than 0."""
+    """Parse sizes such as "64KiB,1MiB", each greater than 0."""
     found = [parse_size(part) for part in words(text)]
     if not found or min(found) < 1:
         raise RefusedError(
-            f"{text!r} names no sizes of a byte at least: write for example 64MiB,1GiB"
+            f"{text!r} is not a list of sizes above 0: write, for example, 64MiB,1GiB"
         )
     return found
 
@@ -53,23 +53,23 @@ def words(text: str) -> list[str]:
 
 
 def numbers(text: str, what: str) -> list[int]:
-    """ "1,2,4" as whole numbers, each more than 0."""
+    """Parse integers such as "1,2,4", each greater than 0."""
     try:
         found = [int(word) for word in words(text)]
     except ValueError:
         found = []
     if not found or min(found) < 1:
-        raise RefusedError(f"{text!r} is no list of {what}: write for example 1,2,4")
+        raise RefusedError(f"{text!r} is not a list of {what}: write, for example, 1,2,4")
     return found
 
 
 def chosen(text: str, known: typing.Collection[str], what: str) -> list[str]:
-    """Words of a list; the order is the user's."""
+    """Return the words of a list, in the user's order."""
     found = words(text)
     unknown = [word for word in found if word not in known]
     if unknown or not found:
         raise RefusedError(
-            f"there is no {what} {', '.join(unknown) or text!r}: choose of {', '.join(known)}"
+            f"there is no {what} {', '.join(unknown) or text!r}: choose from {', '.join(known)}"
         )
     return found
 
@@ -79,8 +79,8 @@ def _flag(*names: str, text: str, **more: Any) -> Any:
 
 
 def _common(folder: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
-    """Type and default of each parameter."""
-    where = "A folder on the file system to be measured. A folder inside is made, and removed."
+    """Return type and default of each parameter."""
+    where = "A folder on the file system to measure. The files go into a temporary folder in it."
     return {
         "folder": (
             Annotated[Path | None, _flag(*folder, text=where, metavar="PATH")],
@@ -91,7 +91,9 @@ def _common(folder: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
             5,
         ),
         "warm_up": (
-            Annotated[bool, _flag("--warm-up/--no-warm-up", text="Run each once before.")],
+            Annotated[
+                bool, _flag("--warm-up/--no-warm-up", text="Run each contestant once before.")
+            ],
             True,
         ),
         "verify": (
@@ -101,22 +103,20 @@ def _common(folder: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
         "peers": (
             Annotated[
                 str,
-                _flag("--peers", text=f"Of {', '.join(PEERS)}; 'all', 'none' or a list."),
+                _flag("--peers", text=f"'all', 'none' or a list of {', '.join(PEERS)}."),
             ],
             "all",
         ),
         "n_rank": (
             Annotated[
                 int,
-                _flag(
-                    "--n-rank", "--n_rank", text="Processes that measure together, started here."
-                ),
+                _flag("--n-rank", "--n_rank", text="Processes to start, which measure together."),
             ],
             1,
         ),
         "profile": (
             Annotated[
-                bool, _flag("--profile/--no-profile", text="Use what penstock tune has kept.")
+                bool, _flag("--profile/--no-profile", text="Use the profiles of penstock tune.")
             ],
             False,
         ),
@@ -137,7 +137,7 @@ def benchmark(
     folder: tuple[str, ...] = ("--dir",),
     iterations: int = 5,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command of a function that takes a session, and then its own options."""
+    """Make a command from a function that takes a session and then its own options."""
     common = _common(folder)
     common["iterations"] = (common["iterations"][0], iterations)
 
@@ -179,14 +179,14 @@ def _run(
         return _refuse(str(error))
     wanted = shared.pop("n_rank")
     if not shared.pop("profile"):
-        # Read when the engine first needs it, which is later.
+        # In time, because the engine reads it only when it first needs a profile.
         os.environ["PENSTOCK_PROFILE"] = "off"
     if wanted < 1:
-        return _refuse(f"{wanted} ranks measure nothing: give one at least")
+        return _refuse(f"--n_rank is {wanted}, but must be at least 1")
     if here.size == 1 and wanted > 1:
         return ranks.start(wanted)
     if wanted > 1 and wanted != here.size:
-        return _refuse(f"{here.size} ranks were launched, and --n_rank says {wanted}")
+        return _refuse(f"{here.size} ranks were launched, but --n_rank is {wanted}")
     try:
         peers = _peers(shared.pop("peers"))
         common = Common(**{**shared, "folder": _folder(shared["folder"])}, peers=peers)

@@ -1,4 +1,4 @@
-"""Where the arrays of a benchmark are: in host memory, or in that of the GPU of this rank."""
+"""The place of a benchmark's arrays: host memory, or the memory of this rank's GPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """What the facade's ``device=`` takes."""
+        """The value for the facade's ``device=``."""
         return f"cuda:{self.device}" if self.is_gpu else "cpu"
 
     @property
@@ -47,22 +47,24 @@ class Place:
 
 
 def without_cufile() -> str:
-    """Why cuFile does not start here, if it does not."""
+    """Return why cuFile does not start here; empty if it does."""
     cufile = ps.describe(None)["cufile"]
     return "" if cufile["available"] and cufile["starts"] else str(cufile["reason"])
 
 
 def with_known_routes(entered: list[Contestant], name: str) -> list[Contestant]:
-    """The one of this name goes through cuFile. Where that does not start it is absent, which is no
-    failure of Penstock."""
+    """Mark the contestant of this name, which needs cuFile, as absent if cuFile does not start.
+
+    This is not a failure of Penstock.
+    """
     why = without_cufile()
     return [absent(name, c.setting, why) if why and c.name == name else c for c in entered]
 
 
 def choose(text: str, ranks: Ranks) -> Place:
-    """The place of a rank: GPUs are dealt out by turns."""
+    """Return the place of a rank. GPUs are assigned round-robin."""
     if text not in CHOICES:
-        raise RefusedError(f"there is no device {text!r}: choose of {', '.join(CHOICES)}")
+        raise RefusedError(f"there is no device {text!r}: choose from {', '.join(CHOICES)}")
     found = ps.devices()
     if text == "cuda" and not found:
         raise RefusedError("there is no GPU: use --device cpu, or run on a machine with one")

@@ -1,7 +1,7 @@
-"""Plot files between the steps of a computation, which goes on while they are written.
+"""Plot files between the steps of a computation, which continues while they are written.
 
-As h5bench writes: the computation is emulated by sleeping, and comes between the steps. The first
-and the last write of a run have nothing to hide behind but each other's waiting.
+As in h5bench, the computation is emulated by sleeping, and comes between the steps. The last write
+of a run has no computation to overlap with.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .measure import Contestant
 
 @dataclass
 class Series:
-    """So many plot files, and what the last run of writing them took."""
+    """The plot files of a run, and the times of the runs."""
 
     way: events.Way
     folder: Path
     fields: list[events.Field]
-    """What each file holds: a level of refinement each."""
+    """The contents of each file: one field per level of refinement."""
     steps: int
     compute: float
     """Seconds between two files."""
     in_calls: list[float] = field(default_factory=list)
-    """Seconds in calls of HDF5, waiting included, of each run."""
+    """Seconds in calls of HDF5 in each run, including waits."""
 
     @property
     def nbytes(self) -> int:
@@ -42,14 +42,14 @@ class Series:
 
 
 def contestant(series: Series, amount: float = 1) -> Contestant:
-    """Writes the files, with the computation emulated between them."""
+    """Return a contestant that writes the files, with the emulated computation between them."""
     way, folder, fields = series.way, series.folder, series.fields
     kind = "GPU" if ps.devices() else "host"
 
     def before() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        # What others have left to be written back is not this one's to wait for.
+        # This contestant must not wait for the write-back of others.
         os.sync()
 
     def run() -> None:

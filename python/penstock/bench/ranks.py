@@ -1,7 +1,7 @@
-"""Processes that measure together: under ``mpirun``, started here, or one alone.
+"""Processes that measure together: under ``mpirun``, started by :func:`start`, or one alone.
 
-Each rank calls the same things in the same order. :meth:`Ranks.gather` is the one primitive: what
-every rank gives, on every rank. It is a barrier, too.
+All ranks make the same calls in the same order. :meth:`Ranks.gather` is the only primitive: it
+returns the values of all ranks on every rank. It is also a barrier.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
 _VARIABLE = "PENSTOCK_BENCH_RANK"
-"""What a process is told that :func:`start` has started: rank, size, address and key."""
+"""The variable that :func:`start` sets for its processes: rank, size, address and key."""
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")
-"""What launchers of MPI tell their processes (Open MPI; MPICH and Slurm)."""
+"""The variables in which MPI launchers pass the size (Open MPI; MPICH and Slurm)."""
 _PAUSE = 1e-4
-"""Seconds between two looks for ranks that have not arrived."""
+"""Seconds between two polls for ranks that have not arrived."""
 _WAIT = 600
-"""Seconds after which a rank that says nothing is lost."""
+"""Seconds after which a silent rank counts as lost."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Ranks:
         self.gather(None)
 
     def leave(self) -> None:
-        """What each rank calls last. One that ends without it ends the others, too."""
+        """End the rank's part, as the last call. A rank that ends without it ends the others."""
 
     @property
     def is_first(self) -> bool:
@@ -53,11 +53,11 @@ class Ranks:
 
 
 class LostRankError(RuntimeError):
-    """Another process of those that measure together has ended or says nothing."""
+    """Another rank has ended or does not answer."""
 
 
 class NoRanksError(Exception):
-    """The processes that a launcher has started cannot measure together."""
+    """The launched processes cannot measure together."""
 
 
 class _Mpi(Ranks):
@@ -66,7 +66,7 @@ class _Mpi(Ranks):
 
         arrived = MPI.COMM_WORLD.Ibarrier()
         while not arrived.Test():
-            # Inside of MPI no signal would reach Python, and the files would stay.
+            # Inside a blocking MPI call, Python could not handle a signal and remove the files.
             time.sleep(_PAUSE)
         found: list[Any] = MPI.COMM_WORLD.allgather(value)
         return found
@@ -79,17 +79,17 @@ class _Mpi(Ranks):
 
 @dataclass(frozen=True)
 class _Local(Ranks):
-    """A process that :func:`start` has started. The first one gathers, by a Unix socket."""
+    """A process started by :func:`start`. The first rank gathers, by a Unix socket."""
 
     address: str = ""
     key: bytes = b""
 
     @cached_property
     def _others(self) -> list[Connection]:
-        """On the first rank the connections to all others, by rank; else that to the first."""
+        """On the first rank, the connections to all others by rank; else the one to the first."""
         if self.rank:
             return [_connect(self.address, self.key)]
-        # Of the abstract namespace: no file, so no folder's name is too long and nothing is left.
+        # In the abstract namespace: there is no path to be too long, and no file to remove.
         place = f"\0{self.address}"
         with Listener(place, "AF_UNIX", authkey=self.key, backlog=self.size) as listener:
             found = [listener.accept() for _ in range(self.size - 1)]
@@ -116,7 +116,7 @@ def _connect(address: str, key: bytes) -> Connection:
     while True:
         try:
             return Client(f"\0{address}", "AF_UNIX", authkey=key)
-        except ConnectionRefusedError:  # the first rank does not listen yet
+        except ConnectionRefusedError:  # the first rank is not listening yet
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
@@ -132,14 +132,14 @@ def _send(connection: Connection, value: Any) -> None:
 def _receive(connection: Connection) -> Any:
     try:
         if not connection.poll(_WAIT):
-            raise LostRankError(f"another rank has said nothing for {_WAIT} s")
+            raise LostRankError(f"another rank has not answered for {_WAIT} s")
         return connection.recv()
     except (EOFError, ConnectionError):
         raise LostRankError("another rank has ended") from None
 
 
 def here() -> Ranks:
-    """The ranks that this process is one of."""
+    """Return the ranks that this process belongs to."""
     if told := os.environ.get(_VARIABLE):
         rank, size, address, key = told.split(" ")
         return _Local(int(rank), int(size), "processes", address, bytes.fromhex(key))
@@ -152,26 +152,26 @@ def _of_mpi() -> Ranks:
     try:
         import mpi4py
 
-        # MPI would wait at the end for ranks that wait for this one.
+        # Otherwise, after a failure, MPI_Finalize would wait for ranks that wait for this one.
         mpi4py.rc.finalize = False
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # the latter if it finds no library of MPI
+    except (ImportError, RuntimeError) as error:  # RuntimeError if it finds no MPI library
         raise NoRanksError(
             f"ranks under mpirun need mpi4py ({error}): pip install mpi4py"
         ) from None
     world = MPI.COMM_WORLD
     if world.Get_size() == 1:
         raise NoRanksError(
-            f"mpi4py uses {MPI.Get_library_version().splitlines()[0]}, whose mpirun did not start "
-            "these processes: start them with its own"
+            f"mpi4py uses {MPI.Get_library_version().splitlines()[0]}, but another mpirun started "
+            "these processes: use the mpirun of mpi4py's MPI"
         )
     return _Mpi(world.Get_rank(), world.Get_size(), "MPI")
 
 
 def start(count: int, command: Sequence[str] | None = None) -> int:
-    """Run this command as so many processes, and return the worst exit status.
+    """Run this command as ``count`` processes, and return the first failure's exit status, or 0.
 
-    If one fails, the others would wait for it; they are ended.
+    If one fails, the others are terminated, because they would wait for it.
     """
     command = command or [sys.executable, "-m", "penstock.cli", *sys.argv[1:]]
     address, key = f"penstock-bench-{secrets.token_hex(8)}", secrets.token_hex(16)
@@ -180,12 +180,12 @@ def start(count: int, command: Sequence[str] | None = None) -> int:
         try:
             for rank in range(count):
                 environment = {**os.environ, _VARIABLE: f"{rank} {count} {address} {key}"}
-                # A terminal's Ctrl-C reaches all of them; each cleans up.
+                # Ctrl-C on a terminal reaches all of them, and each cleans up.
                 output = None if rank == 0 else subprocess.DEVNULL
                 processes.append(subprocess.Popen(command, env=environment, stdout=output))
             return _worst(processes)
         finally:
-            # Those that are left clean up, and are killed if they do not come to an end.
+            # The remaining ones clean up, and are killed if they do not end.
             for process in processes:
                 process.terminate()
             for process in processes:
@@ -198,7 +198,7 @@ def start(count: int, command: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Within, SIGTERM and a terminal that closes end this process as Ctrl-C does."""
+    """Within the block, end this process on SIGTERM and SIGHUP as on Ctrl-C."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():
         if handler != signal.SIG_IGN:  # as nohup sets it
@@ -211,7 +211,7 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def end(number: int, _: object) -> None:
-    """Handles a signal as Ctrl-C is: what is open is closed and removed on the way out."""
+    """Handle a signal like Ctrl-C: by an exception, so that open files are closed and removed."""
     raise SystemExit(128 + number)
 
 
@@ -224,7 +224,7 @@ def _worst(processes: list[subprocess.Popen[bytes]]) -> int:
             del left[rank]
             if status < 0:
                 name = signal.Signals(-status).name
-                print(f"penstock: rank {rank} was ended by {name}", file=sys.stderr)
+                print(f"penstock: rank {rank} was killed by {name}", file=sys.stderr)
             if status:
                 return status if status > 0 else 1
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""What a benchmark found: rows, targets, and the machine; as JSON and as Markdown."""
+"""The results of a benchmark (rows, targets and the machine), as JSON and as Markdown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .measure import DURATIONS, Row
 
 @dataclass
 class Target:
-    """A promise and what was seen of it."""
+    """A goal, and the value measured for it."""
 
     text: str
     unit: str
@@ -23,7 +23,7 @@ class Target:
 
     @property
     def holds(self) -> bool | None:
-        """``None`` where one side of the comparison failed."""
+        """Whether the goal was met; ``None`` if one side of the comparison failed."""
         if self.seen is None:
             return None
         return self.seen <= self.wanted if self.at_most else self.seen >= self.wanted
@@ -42,7 +42,7 @@ class Result:
     screening: list[Row] = field(default_factory=list)
     """Single runs of all settings of a peer, from which those in ``rows`` were chosen."""
     quick: bool = False
-    """Small sizes that only show that the benchmark runs."""
+    """Whether the sizes are small, only to check that the benchmark runs."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -74,7 +74,7 @@ def targets_table(results: list[dict[str, Any]]) -> list[str]:
 
 
 def rows_table(rows: list[dict[str, Any]]) -> list[str]:
-    """One line a contestant; its last number says how many times better Penstock is."""
+    """Return one line per contestant; its last number says how many times better Penstock is."""
     grouped = any(row["group"] for row in rows)
     unit = _unit(rows[0]["unit"]) if rows else ""
     heading = ["What"] * grouped + ["Contestant", "Setting", unit, "Penstock is", "Detail"]
@@ -92,7 +92,7 @@ def rows_table(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """One benchmark's section."""
+    """Return the section of one benchmark."""
     lines = [f"### {result['title']}", ""]
     if result["quick"]:
         lines += ["Small sizes: these figures say nothing about speed.", ""]
@@ -101,7 +101,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def report(results: list[dict[str, Any]]) -> str:
-    """All sections: the machine, what was promised, then each benchmark."""
+    """Return all sections: the machine, the targets, then each benchmark."""
     if not results:
         return ""
     environments = dict.fromkeys(machine.in_words(result["environment"]) for result in results)

@@ -1,7 +1,7 @@
-"""What all of ``penstock bench`` does around a measurement.
+"""The frame of every measurement of ``penstock bench``.
 
-It makes a folder for the files, takes turns, shows the progress, and at the end prints, saves,
-draws and cleans up, whatever became of the measurement. Only the first rank prints.
+It makes a folder for the files, runs the contestants, shows the progress, and at the end prints,
+saves and draws the results. It removes the folder in any case. Only the first rank prints.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ PEERS = (
 
 
 _PATIENCE = 20
-"""Seconds in which ranks that are ended stop to write."""
+"""Seconds within which terminated ranks stop writing."""
 
 
 class RefusedError(Exception):
-    """What was asked for cannot be measured: one line, exit status 2."""
+    """The request cannot be measured: one line, exit status 2."""
 
 
 @dataclass(frozen=True)
 class Common:
-    """What every benchmark is told."""
+    """The common options of all benchmarks."""
 
     folder: Path
     iterations: int = 5
@@ -75,9 +75,9 @@ class Session:
     common: Common
     ranks: Ranks
     folder: Path
-    """For the files of all ranks; it is removed at the end."""
+    """The folder for the files of all ranks, which is removed at the end."""
     measured: Path
-    """On the file system that the results are of."""
+    """A path on the measured file system."""
     progress: Progress
     rows: list[Row] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
@@ -87,17 +87,17 @@ class Session:
     absent: dict[str, str] = field(default_factory=dict)
     """Contestants that cannot run here, and why."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """What was asked for, for the reader of the results."""
+    """The options of the run, for the reader of the results."""
 
     @property
     def own_folder(self) -> Path:
-        """For the files of this rank."""
+        """The folder for the files of this rank."""
         made = self.folder / f"rank-{self.ranks.rank}"
         made.mkdir(exist_ok=True)
         return made
 
     def restate(self, *, iterations: int | None, verify: bool | None) -> None:
-        """Take other names of common options."""
+        """Apply common options that a benchmark takes under other names."""
         if iterations is not None:
             self.common = replace(self.common, iterations=iterations)
         if verify is not None:
@@ -108,14 +108,14 @@ class Session:
         return peer in self.common.peers
 
     def need_space(self, nbytes: int, folder: Path | None = None) -> None:
-        """Refuse to begin what would fill the file system; each rank needs so many bytes."""
+        """Refuse a run that would fill the file system; each rank needs ``nbytes``."""
         where = self.folder if folder is None else folder
         needed = nbytes * self.ranks.size * 21 // 20
-        # Of the first rank, before any of them writes: all go on or none.
+        # The first rank decides for all, before any rank writes.
         (free, *_) = self.ranks.gather(shutil.disk_usage(where).free)
         if free < needed:
             shown = self.common.folder if folder is None else folder
-            raise RefusedError(f"{shown} has {free:,} bytes left and {needed:,} are needed")
+            raise RefusedError(f"{shown} has {free:,} bytes left, but {needed:,} are needed")
 
     def race(
         self,
@@ -125,7 +125,7 @@ class Session:
         group: str = "",
         warm_up: bool | None = None,
     ) -> list[Row]:
-        """Time contestants in turns: all ranks together, the slowest of each run counts.
+        """Time contestants alternately, on all ranks together. The slowest rank of a run counts.
 
         The amount of a row is that of all ranks.
         """
@@ -154,7 +154,7 @@ class Session:
         return rows
 
     def finish(self) -> int:
-        """Print and save; the exit status."""
+        """Print and save the results, and return the exit status."""
         failed = [row for row in self.rows if row.is_wrong or (_is_ours(row) and row.error)]
         if not self.ranks.is_first:
             return 1 if failed else 0
@@ -164,7 +164,7 @@ class Session:
         for row in failed:
             what = ", ".join(filter(None, [row.group, row.name, row.setting]))
             print(f"penstock: {what}: {row.error}", file=sys.stderr)
-        # Last: if this fails, the figures stand on the terminal all the same.
+        # Last, so that a failure here does not lose the printed tables.
         if self.common.json:
             text = json.dumps(self._as_json(environment), indent=1, allow_nan=False)
             _write(self.common.json, f"{text}\n")
@@ -220,9 +220,9 @@ def _write(path: Path, text: str) -> None:
 def measure(
     name: str, title: str, common: Common, ranks: Ranks, work: Callable[[Session], None]
 ) -> int:
-    """Run a measurement, and return the exit status: 0, 1 for a failure, 2 for what was refused.
+    """Run a measurement, and return the exit status: 0, 1 for a failure, 2 if it is refused.
 
-    What fails outside of the runs that are timed could not be prepared: that is refused, too.
+    A failure outside the timed runs, in their preparation, counts as a refusal.
     """
     try:
         _check(common)
@@ -253,12 +253,12 @@ def _check(common: Common) -> None:
     if not common.folder.exists():
         raise RefusedError(f"{common.folder} does not exist: give a folder to measure")
     if not common.folder.is_dir():
-        raise RefusedError(f"{common.folder} is no folder: give one to measure")
+        raise RefusedError(f"{common.folder} is not a folder: give a folder to measure")
     if unknown := sorted(common.peers - set(PEERS)):
         known = ", ".join(PEERS)
-        raise RefusedError(f"no peer is called {', '.join(unknown)}: there are {known}")
+        raise RefusedError(f"there is no peer {', '.join(unknown)}: choose from {known}")
     if common.iterations < 1:
-        raise RefusedError(f"{common.iterations} iterations measure nothing: give one at least")
+        raise RefusedError(f"--iterations is {common.iterations}, but must be at least 1")
     if common.plot:
         if common.plot.suffix not in figures.FORMATS:
             raise RefusedError(f"{common.plot} must end in one of {', '.join(figures.FORMATS)}")
@@ -266,17 +266,20 @@ def _check(common: Common) -> None:
             raise RefusedError(why)
     for path in filter(None, (common.json, common.csv, common.plot)):
         if path.is_dir():
-            raise RefusedError(f"{path} is a folder, not the file of the results")
+            raise RefusedError(f"{path} is a folder: give a file for the results")
         _check_writable(path)
 
 
 def _check_writable(path: Path) -> None:
-    """Before hours of measuring; the nearest folder that is there decides about those to make."""
+    """Check, before hours of measuring, that a file can be written.
+
+    If its folder does not exist yet, check the nearest existing parent.
+    """
     place = path
     while not place.exists() and place != place.parent:
         place = place.parent
     if place != path and not place.is_dir():
-        raise RefusedError(f"{path} cannot be made: {place} is no folder")
+        raise RefusedError(f"{path} cannot be made: {place} is not a folder")
     try:
         if place == path:
             with open(path, "ab"):
@@ -289,10 +292,10 @@ def _check_writable(path: Path) -> None:
 
 @contextmanager
 def _folder(common: Common, ranks: Ranks) -> Iterator[Path]:
-    """A folder that all ranks know, gone at the end, whatever ends it but SIGKILL of all ranks."""
+    """Make a folder for all ranks, and remove it at the end, unless all ranks are killed."""
     made: str | None = None
     error = None
-    # Who leaves in disorder removes what there is: the first rank may be gone.
+    # After a failure, every rank removes the folder, because the first rank may be gone.
     removes = True
     try:
         if ranks.is_first:
@@ -307,7 +310,7 @@ def _folder(common: Common, ranks: Ranks) -> Iterator[Path]:
         ranks.barrier()
         removes = ranks.is_first
     finally:
-        # A second Ctrl-C does not stop the cleaning up.
+        # A second Ctrl-C must not stop the cleanup.
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
         if made is not None and removes:
@@ -317,7 +320,7 @@ def _folder(common: Common, ranks: Ranks) -> Iterator[Path]:
 
 
 def _remove(folder: Path) -> None:
-    """Also while ranks that are being ended still write there."""
+    """Remove a folder, even while terminated ranks are still writing there."""
     deadline = time.monotonic() + _PATIENCE
     while folder.exists() and time.monotonic() < deadline:
         shutil.rmtree(folder, ignore_errors=True)

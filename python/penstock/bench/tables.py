@@ -17,7 +17,7 @@ Cell = str | int | float | None
 
 @dataclass
 class Table:
-    """Rows of cells. The heading of a column has its unit, so that a cell is a number."""
+    """Rows of cells. The heading of a column has the unit, so that its cells are numbers."""
 
     title: str
     columns: list[str]
@@ -51,11 +51,11 @@ class Table:
             made.add_row(*(Text(in_words(row[at])) for at in shown))
         if len(shown) < len(self.columns):
             left = ", ".join(self.details)
-            made.caption = f"Left out for want of width, and in --csv: {left}"
+            made.caption = f"Columns omitted for lack of width, see --csv: {left}"
         return made
 
     def _width(self, shown: list[int]) -> int:
-        """Characters of a line in which nothing is folded."""
+        """Return the characters of a line if nothing is folded."""
         rows = [self.columns, *([in_words(cell) for cell in row] for row in self.rows)]
         return sum(max(len(row[at]) for row in rows) + 3 for at in shown) + 1
 
@@ -76,7 +76,7 @@ class Table:
 
 
 def of_rows(title: str, rows: list[Row], first: str = "What") -> Table:
-    """One line a contestant, each compared with Penstock as it is used, if that is in its group."""
+    """Return one line per contestant, compared with the first one of Penstock in its group."""
     unit = rows[0].unit if rows else "GB/s"
     words = {"us": "us", "s": "s"}.get(unit, unit)
     columns = [first, "Contestant", "Setting", words, "worst", "best", "Penstock is (x)", "Detail"]
@@ -97,7 +97,7 @@ def of_rows(title: str, rows: list[Row], first: str = "What") -> Table:
 
 
 def _is_number(cell: Cell) -> bool:
-    """Or says why there is none."""
+    """Whether a cell is a number, or says why there is none."""
     return not isinstance(cell, str) or cell.startswith(("NA", "absent", "failed"))
 
 

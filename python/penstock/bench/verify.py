@@ -1,4 +1,4 @@
-"""Whether a read delivered the file's bytes, at places spread over what it reads."""
+"""Checks that a read delivered the file's bytes, at places spread over its range."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WINDOW = 64 << 10
 
 
 class Place(NamedTuple):
-    """Bytes of a file and where in the destination they belong."""
+    """A range of a file, and its place in the destination."""
 
     in_memory: int
     in_file: int
@@ -24,14 +24,14 @@ class Place(NamedTuple):
 
 
 def windows(nbytes: int, offset: int = 0, count: int = 17) -> list[Place]:
-    """Places spread over a contiguous transfer, its first and last bytes among them."""
+    """Return places spread over a contiguous transfer, including its first and last bytes."""
     length = min(_WINDOW, nbytes)
     starts = {round(part) for part in np.linspace(0, nbytes - length, count)}
     return [Place(start, offset + start, length) for start in sorted(starts)]
 
 
 def poisoner(address: int, places: Sequence[Place]) -> Callable[[], None]:
-    """Overwrites the places of a destination with what is nowhere in the file."""
+    """Return a function that overwrites places of a destination, so that missing bytes show."""
 
     def poison() -> None:
         for place in places:
@@ -43,7 +43,10 @@ def poisoner(address: int, places: Sequence[Place]) -> Callable[[], None]:
 def checker(
     path: os.PathLike[str], places: Sequence[Place], address: int | None = None
 ) -> Callable[[object], None]:
-    """Compares GPU memory with the file: that at ``address``, or else the run's result."""
+    """Return a function that compares GPU memory with the file.
+
+    The memory is at ``address``; if that is ``None``, it is the run's result.
+    """
 
     def check(result: object) -> None:
         base = gpu.address_of(result) if address is None else address
@@ -63,6 +66,6 @@ def checker(
 def reading(
     file: DataFile, nbytes: int, address: int
 ) -> tuple[Callable[[], None], Callable[[object], None]]:
-    """Poison and check of a contiguous read from the start of the data."""
+    """Return poison and check of a contiguous read from the start of the data."""
     places = windows(nbytes, file.offset)
     return poisoner(address, places), checker(file.path, places, address)

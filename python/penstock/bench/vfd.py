@@ -1,4 +1,4 @@
-"""GPU memory handed to H5Dread and H5Dwrite: by Penstock's driver in each mode, and without it.
+"""H5Dread and H5Dwrite of GPU memory: by Penstock's driver in each mode, and without it.
 
 Another driver takes part if ``PENSTOCK_BENCH_DRIVER`` has its name, ``PENSTOCK_BENCH_DRIVER_PATH``
 the folder of its plugin, and ``PENSTOCK_BENCH_DRIVER_CONFIG`` its configuration.
@@ -35,17 +35,17 @@ _LARGE = 4 << 30
 
 @dataclass(frozen=True)
 class Way:
-    """How a program gets bytes between a file and the GPU."""
+    """How a program moves bytes between a file and the GPU."""
 
     name: str
     setting: str
     driver: tuple[str, str] | None
     staged: bool = False
-    """The program has HDF5 read into host memory, and copies itself."""
+    """Whether HDF5 uses host memory, and the program copies to or from the GPU."""
 
 
 def ways() -> list[Way]:
-    """The first is Penstock as it is used."""
+    """Return all ways; the first is Penstock with its default mode."""
     found: list[Way] = []
     for mode in MODES:
         name = "Penstock" if mode == "auto" else mode
@@ -62,12 +62,12 @@ def sizes(plan: Plan) -> list[int]:
 
 
 def rounds(plan: Plan, nbytes: int) -> int:
-    """Runs of seconds vary less than those of milliseconds."""
+    """Return the number of runs: fewer for large sizes, because long runs vary less."""
     return min(plan.rounds, 3) if nbytes >= _LARGE else plan.rounds
 
 
 def prepare(*, with_gpu: bool = True) -> None:
-    """Make the drivers known to HDF5, and have them report."""
+    """Tell HDF5 where the drivers are, and have them report."""
     if with_gpu:
         gpu.make_current()
     os.environ["PENSTOCK_REPORT_DIR"] = str(_report().parent)
@@ -86,7 +86,7 @@ def _report() -> Path:
 
 
 def detail(way: Way, operation: str) -> Callable[[], str]:
-    """What the driver says of the file that was closed last."""
+    """Return a function that describes the driver's account of the file closed last."""
 
     def told() -> str:
         if way.driver is None:
@@ -101,7 +101,7 @@ def detail(way: Way, operation: str) -> Callable[[], str]:
 
 
 class HostArray:
-    """What a program without a driver keeps; its pages are there from the start."""
+    """The host array that a program without a driver keeps; its pages are touched beforehand."""
 
     _kept: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None
 
@@ -139,7 +139,7 @@ def reading(
     buffer: gpu.Buffer,
     prepare: Callable[[], None],
 ) -> Contestant:
-    """Reads a part of a dataset into a buffer; opening the file is not timed."""
+    """Return a contestant that reads a part of a dataset; opening the file is not timed."""
     start = part.offset - file.offset
     opened: list[OpenFile] = []
 
@@ -168,12 +168,13 @@ def reading(
 
 
 def writing(way: Way, path: Path, nbytes: int, buffer: gpu.Buffer, sync: bool) -> Contestant:
-    """Writes a buffer to a new file, until the call returns or the bytes are on the medium."""
+    """Return a contestant that writes a new file, timed until the call returns or, with ``sync``,
+    until the bytes are on the medium."""
     opened: list[OpenFile] = []
     driver = way.driver
     syncs_itself = sync and driver is not None and driver[0] == "penstock"
     if syncs_itself and driver is not None:
-        # What a program sets instead of syncing the file itself.
+        # A program sets this option instead of syncing the file itself.
         driver = (driver[0], f"{driver[1]};durable=yes")
     remove = partial(path.unlink, missing_ok=True)
 
@@ -212,7 +213,7 @@ def writing(way: Way, path: Path, nbytes: int, buffer: gpu.Buffer, sync: bool) -
 
 
 def best_or_near(rows: list[Row], what: str) -> Target:
-    """That the default is the best way, or within 3 % of the best."""
+    """Return the target that the default is the best way, or within 3 % of it."""
     others = [row for row in rows[1:] if row.value]
     best = max(others, key=lambda row: row.value or 0, default=rows[0])
     return Target(f"{what}, share of the best way", "", 0.97, rows[0].better_than(best))

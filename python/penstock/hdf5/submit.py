@@ -129,7 +129,7 @@ def _move(
     """Move the elements in one call that holds the lock. The memory is C-contiguous host memory."""
     import h5py
 
-    # Also for a whole dataset: another thread may refresh it before the call, and it may have grown.
+    # Also for a whole dataset, which may have grown: another thread may refresh it before the call.
     shape = selection.shape
     space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
     move = lib.penstock_dataset_read if reading else lib.penstock_dataset_write

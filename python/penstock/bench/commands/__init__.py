@@ -1,4 +1,4 @@
-"""One benchmark a module; each is a subcommand of ``penstock bench``."""
+"""The subcommands of ``penstock bench``, one module for each."""
 
 NAMES = (
     "hdf5-read",

@@ -1,4 +1,4 @@
-"""`penstock bench decode`: compressed datasets by filter and size of chunks."""
+"""`penstock bench decode`: compressed datasets by filter and chunk size."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ from ..tables import of_rows
 
 _FILTERS = ("gzip", "lz4", "zstd", "none")
 _SHARE = 8
-"""h5py decodes one chunk after the other: this part of a dataset tells its rate."""
+"""h5py decodes chunks one by one, so it reads only this fraction of a dataset."""
 
 
 @benchmark("decode", "Compressed datasets by filter and chunk size")
 def decode(
     session: Session,
     filters: Annotated[
-        str, typer.Option(help=f"Of {', '.join(_FILTERS)}, as a list.")
+        str, typer.Option(help=f"A list of {', '.join(_FILTERS)}.")
     ] = "gzip,lz4,zstd",
     chunks: Annotated[
-        str, typer.Option(help="Decoded bytes of a chunk, as a list.")
+        str, typer.Option(help="A list of the decoded bytes of a chunk.")
     ] = "64KiB,256KiB,1MiB,4MiB",
     size: Annotated[int, typer.Option("--size", help="Decoded bytes of a dataset.", **SIZE)] = 1
     << 30,
-    device: Annotated[str, typer.Option(help=f"Of {', '.join(CHOICES)}.")] = "auto",
+    device: Annotated[str, typer.Option(help=f"One of {', '.join(CHOICES)}.")] = "auto",
 ) -> None:
-    """Read compressed float32 (a wave with noise, shuffled; half its size with gzip), cached.
+    """Read cached, compressed float32: a wave with noise, shuffled, half its size with gzip.
 
-    The peers are h5py, with a copy to the GPU, and for gzip nvCOMP alone and libdeflate alone,
-    each with the reads that it needs around it.
+    The peers are h5py, with a copy to the GPU, and, for gzip, nvCOMP alone and libdeflate alone,
+    each with the reads that it needs.
     """
     place = choose(device, session.ranks)
     asked, lengths = chosen(filters, _FILTERS, "filter"), sizes(chunks)
     if bad := [length for length in lengths if length % 4 or length > size]:
         raise RefusedError(
-            f"chunks of {bad[0]:,} bytes do not fit a dataset of {size:,} of float32"
+            f"chunks of {bad[0]:,} bytes do not fit a float32 dataset of {size:,} bytes"
         )
     whole = PERIOD * ITEM
     for length in lengths:
         if size >= whole and (size % whole or whole % length):
             raise RefusedError(
-                f"from {size_in_words(whole)} on --size is a multiple of that and each of --chunks "
-                f"divides it: {size:,} and {length:,} do not"
+                f"a --size of {size_in_words(whole)} or more must be a multiple of it, and each of "
+                f"--chunks must divide it: {size:,} and {length:,} do not"
             )
     session.need_space(2 * size)
     rows: list[Row] = []
@@ -128,7 +128,7 @@ def _host(data: Any) -> Any:
 def _h5py(data: Any, group: str) -> Contestant:
     count = max(data.chunks // _SHARE, 1) * data.chunk
     expected = data.expected.part(count)
-    # Memory that is there, as Penstock has it.
+    # Allocated beforehand, as for Penstock.
     target = np.empty((count,), "float32")
 
     def run() -> Any:

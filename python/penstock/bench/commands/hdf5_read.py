@@ -36,13 +36,13 @@ class _Dataset:
 @benchmark("hdf5-read", "Every dataset of an HDF5 file")
 def hdf5_read(
     session: Session,
-    file: Annotated[Path, typer.Argument(help="The HDF5 file. It is only read.")],
-    device: Annotated[str, typer.Option(help=f"Of {', '.join(CHOICES)}.")] = "auto",
+    file: Annotated[Path, typer.Argument(help="The HDF5 file. It is not changed.")],
+    device: Annotated[str, typer.Option(help=f"One of {', '.join(CHOICES)}.")] = "auto",
     cache: Cache = "warm",
 ) -> None:
-    """Read every dataset of a file, each rank all of them, and give the rate of the bytes.
+    """Have each rank read every dataset of a file, and report the rate of the bytes.
 
-    Each run opens the file and makes the arrays. "IO MODE" is what carried the bytes.
+    Each run opens the file and makes the arrays. "IO MODE" is the path that carried the bytes.
     """
     states = caches(cache)
     place = choose(device, session.ranks)
@@ -86,10 +86,12 @@ def hdf5_read(
     session.tables.append(table)
     session.figures.append(Figure("hdf5-read", table.title, "", "Rate (GB/s)", panels))
     if left_out:
-        session.words.append(f"Left out, as no array of numbers: {_some(left_out)}.")
+        session.words.append(
+            f"Left out, because they are not arrays of numbers: {_some(left_out)}."
+        )
     if outside:
         session.words.append(
-            f"Their bytes are in other files, and those are cached or not: {_some(outside)}."
+            f"Stored in other files, whose cache state is not controlled: {_some(outside)}."
         )
 
 
@@ -114,7 +116,7 @@ def _h5py(place: Place) -> Reader:
 
 
 def _native(values: Any) -> np.ndarray[Any, Any]:
-    """In this machine's byte order, the only one of a GPU."""
+    """Convert to this machine's byte order, the only one that a GPU has."""
     array = np.asarray(values)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
@@ -146,9 +148,9 @@ def _contestant(
 
 
 def _datasets(path: Path, place: Place) -> tuple[list[_Dataset], list[str], list[str]]:
-    """Those that are arrays of numbers; names of the others; of those with bytes elsewhere."""
+    """Return the datasets of numbers, and the names of the others and of those stored elsewhere."""
     if not path.is_file():
-        raise RefusedError(f"{path} is no file")
+        raise RefusedError(f"{path} is not a file")
     found: list[_Dataset] = []
     others: list[str] = []
     outside: list[str] = []
@@ -159,7 +161,7 @@ def _datasets(path: Path, place: Place) -> tuple[list[_Dataset], list[str], list
         kinds = "biuf" if place.is_gpu else "biufcV"
         try:
             dtype = item.dtype
-        except TypeError:  # what NumPy has no type for
+        except TypeError:  # NumPy lacks the type
             others.append(name)
             return
         if item.shape is None or dtype.kind not in kinds or dtype.hasobject or not item.size:
@@ -179,7 +181,8 @@ def _datasets(path: Path, place: Place) -> tuple[list[_Dataset], list[str], list
     largest = max(found, key=lambda dataset: dataset.nbytes)
     if largest.nbytes > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
         raise RefusedError(
-            f"{largest.name} of {path} has {largest.nbytes:,} bytes, and this machine {memory:,}"
+            f"{largest.name} of {path} has {largest.nbytes:,} bytes, but this machine has "
+            f"{memory:,} bytes of memory"
         )
     return found, others, outside
 
@@ -196,7 +199,7 @@ def _add(table: Table, row: Row, ours: Row) -> None:
 
 
 def _as_legate(session: Session, row: Row, state: str) -> None:
-    """The lines that Legate's example prints."""
+    """Add the lines that Legate's example prints."""
     if row.median is None:
         return
     session.words += [

@@ -1,4 +1,4 @@
-"""`penstock bench hdf5-write`: new HDF5 files by size and type, as Legate's benchmark does."""
+"""`penstock bench hdf5-write`: new HDF5 files by size and type, as in Legate's benchmark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Case:
     count: int
     dtype: np.dtype[Any]
     calls: list[float] = field(default_factory=list)
-    """Seconds in the write itself, without opening, flushing and closing the file."""
+    """Seconds of the write alone, without opening, flushing and closing the file."""
 
     @property
     def nbytes(self) -> int:
@@ -54,19 +54,19 @@ class _Case:
 def hdf5_write(
     session: Session,
     sizes: Annotated[
-        str, typer.Option(help="Elements of a dataset, as a list: 1000000,100000000.")
+        str, typer.Option(help="A list of the elements of a dataset: 1000000,100000000.")
     ] = "1000000,10000000,100000000",
-    dtypes: Annotated[str, typer.Option(help="NumPy's names of types.")] = "float32,float64",
-    device: Annotated[str, typer.Option(help=f"Of {', '.join(CHOICES)}.")] = "auto",
+    dtypes: Annotated[str, typer.Option(help="A list of NumPy data types.")] = "float32,float64",
+    device: Annotated[str, typer.Option(help=f"One of {', '.join(CHOICES)}.")] = "auto",
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Time until the bytes are on the medium.")
     ] = False,
-    keep: Annotated[bool, typer.Option(help="Leave Penstock's last files in the folder.")] = False,
-    overwrite: Annotated[bool, typer.Option(help="With --keep: replace files there.")] = False,
+    keep: Annotated[bool, typer.Option(help="Keep Penstock's last files in the folder.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="With --keep: replace existing files.")] = False,
 ) -> None:
-    """Write datasets of each size and type to new files, and give the rates of the bytes.
+    """Write datasets of each size and type to new files, and report the rates of the bytes.
 
-    "Wall" is from opening the file until it is closed, "Call" the write of the elements alone.
+    "Wall" is the time from opening the file to closing it, "Call" that of the write alone.
     """
     place = choose(device, session.ranks)
     cases = [
@@ -75,7 +75,7 @@ def hdf5_write(
         for kind in map(_dtype, words(dtypes))
     ]
     if not cases:
-        raise RefusedError(f"{dtypes!r} names no types: write for example float32,int64")
+        raise RefusedError(f"{dtypes!r} names no types: write, for example, float32,int64")
     session.need_space(max(case.nbytes for case in cases) * 2)
     kept = [_kept(session, case) for case in cases] if keep else []
     if existing := [path for path in kept if path.exists() and not overwrite]:
@@ -128,7 +128,7 @@ def _dtype(name: str) -> np.dtype[Any]:
     except TypeError:
         found = None
     if found is None or found.kind not in "fiu":
-        raise RefusedError(f"{name!r} is no type of numbers: write for example float32")
+        raise RefusedError(f"{name!r} is not a type of numbers: write, for example, float32")
     return found
 
 
@@ -181,7 +181,7 @@ def _add(table: Table, case: _Case, row: Row, ours: Row) -> None:
         table.add(*what, f"failed: {row.error}", *[None] * 5)
         return
     seconds = (row.median, max(row.seconds), min(row.seconds))
-    # Those before were the warm-up.
+    # The earlier ones were the warm-up.
     calls = case.calls[-len(row.seconds) :]
     call = statistics.median(calls) if row is ours and calls else None
     ratio = None if row is ours else ours.better_than(row)

@@ -1,4 +1,4 @@
-"""`penstock bench memory`: ways to allocate memory by ways to open a file, as with IOR."""
+"""`penstock bench memory`: kinds of memory by modes of opening a file, as in IOR."""
 
 from __future__ import annotations
 
@@ -30,55 +30,59 @@ from ..tables import Table
 _ACCESSES = ("write", "read")
 
 _BROKEN = {errno.errorcode[code]: code for code in (errno.ENOSPC, errno.EDQUOT, errno.EIO)}
-"""Errors that say nothing of a combination, but of the file system."""
+"""Errors that concern the file system, not a combination."""
 
 
 @benchmark("memory", "Memory by file modes", folder=("--dir",), iterations=3)
 def memory(
     session: Session,
     transfers: Annotated[
-        str, typer.Option("-t", "--transfer-sizes", help="Bytes of a call, as a list.")
+        str, typer.Option("-t", "--transfer-sizes", help="A list of the bytes of a call.")
     ] = "64KiB,1MiB,16MiB",
     block: Annotated[
         int, typer.Option("-b", "--block-size", help="Bytes of a segment of a rank.", **SIZE)
     ] = 256 << 20,
-    segments: Annotated[int, typer.Option("-s", help="Segments of a rank.", min=1)] = 1,
+    segments: Annotated[int, typer.Option("-s", help="Segments per rank.", min=1)] = 1,
     api: Annotated[
-        str, typer.Option("-a", "--api", help=f"Of {', '.join(APIS)}, as a list.")
+        str, typer.Option("-a", "--api", help=f"A list of {', '.join(APIS)}.")
     ] = ",".join(APIS),
     memories: Annotated[
-        str, typer.Option("--memory", help=f"Of {', '.join(allocate.KINDS)}, as a list.")
+        str, typer.Option("--memory", help=f"A list of {', '.join(allocate.KINDS)}.")
     ] = ",".join(allocate.KINDS),
-    opens: Annotated[
-        str, typer.Option("--open", help=f"Of {', '.join(OPENS)}, as a list.")
-    ] = ",".join(OPENS),
-    write: Annotated[bool, typer.Option("-w", help="Write; both without -w and -r.")] = False,
-    read: Annotated[bool, typer.Option("-r", help="Read; both without -w and -r.")] = False,
-    file_per_process: Annotated[
-        bool, typer.Option("-F", help="A file of its own for each rank, not one for all.")
+    opens: Annotated[str, typer.Option("--open", help=f"A list of {', '.join(OPENS)}.")] = ",".join(
+        OPENS
+    ),
+    write: Annotated[
+        bool, typer.Option("-w", help="Write only; without -w and -r, do both.")
     ] = False,
-    keep_file: Annotated[bool, typer.Option("-k", help="Leave the file of -o.")] = False,
+    read: Annotated[
+        bool, typer.Option("-r", help="Read only; without -w and -r, do both.")
+    ] = False,
+    file_per_process: Annotated[
+        bool, typer.Option("-F", help="Use one file per rank instead of one for all.")
+    ] = False,
+    keep_file: Annotated[bool, typer.Option("-k", help="Keep the file of -o.")] = False,
     reorder: Annotated[
-        bool, typer.Option("-C", help="Each rank reads what another one wrote.")
+        bool, typer.Option("-C", help="Have each rank read what another one wrote.")
     ] = False,
     fsync: Annotated[bool, typer.Option("-e", help="fsync after the last write, timed.")] = False,
     deadline: Annotated[
         float, typer.Option("-D", help="Seconds after which a phase ends early; 0: never.", min=0)
     ] = 0.0,
     output: Annotated[
-        Path | None, typer.Option("-o", help="The test file; else one in a folder of its own.")
+        Path | None, typer.Option("-o", help="The test file; a temporary one by default.")
     ] = None,
     cache: Cache = "warm",
 ) -> None:
-    """Write and read a file from and to memory of each kind, buffered and direct.
+    """Write and read a file from and to each kind of memory, buffered and direct.
 
-    The letters are those of IOR. Each rank has one buffer, as in IOR. "path" is what truly carried
-    the bytes. NA(...) is a combination that cannot be: its error number.
+    The letters are those of IOR. Each rank has one buffer, as in IOR. "path" is the path that
+    carried the bytes. NA(...) is the error of an impossible combination.
     """
     asked = chosen(memories, allocate.KINDS, "memory")
     lengths = sizes(transfers)
     if bad := [n for n in lengths if n > block or block % n]:
-        raise RefusedError(f"-b {block} is no multiple of the transfer size {bad[0]}")
+        raise RefusedError(f"-b {block} is not a multiple of the transfer size {bad[0]}")
     apis, ways = chosen(api, APIS, "api"), chosen(opens, OPENS, "mode to open")
     accesses = [name for name, on in zip(_ACCESSES, (write, read), strict=True) if on] or _ACCESSES
     states = caches(cache)
@@ -108,7 +112,7 @@ def memory(
                         for kind in asked
                         for opened in ways
                         for library in apis
-                        # What is direct finds no pages, once.
+                        # Direct reads are always cold, so one state is enough for them.
                         if opened == "buffered" or state in ("", list(states)[-1])
                     ]
                     found += _race(session, cells, row, absent, states)
@@ -145,7 +149,7 @@ def _race(
     absent: set[str],
     states: dict[str, Callable[[DataFile], None]],
 ) -> list[Seen]:
-    """Cells that differ in memory, mode and interface take turns."""
+    """Alternate between cells that differ in memory, mode and interface."""
     entered: list[Contestant] = []
     found: list[Seen] = []
     for cell in row:
@@ -161,7 +165,7 @@ def _race(
         if seen.impossible in _BROKEN:
             why = os.strerror(_BROKEN[seen.impossible])
             raise RefusedError(f"{seen.cell}: {why} ({seen.impossible})")
-    # As the table has it: of a phase that -D ended, what all would have taken.
+    # As in the table: a phase that -D ended is extrapolated to all bytes.
     for each, seen in zip(rows, found, strict=True):
         if not each.error:
             each.seconds = seen.totals
@@ -169,7 +173,7 @@ def _race(
 
 
 def _without_gpu(session: Session, kinds: list[str], apis: list[str]) -> set[str]:
-    """Kinds of memory and interfaces that this machine has not."""
+    """Return the kinds of memory and interfaces that this machine lacks."""
     missing: dict[str, str] = {}
     devices = ps.devices()
     if devices:
@@ -250,7 +254,7 @@ def _table(session: Session, found: list[Seen], block: int, lengths: list[int]) 
 
 
 def _figures(found: list[Seen], lengths: list[int]) -> Iterator[Figure]:
-    """By access: a panel for each interface and way to open, a line for each memory."""
+    """Yield a figure per access, with a panel per interface and mode, and a line per memory."""
     for access in dict.fromkeys(seen.cell.access for seen in found):
         panels: dict[str, Panel] = {}
         for seen in found:
@@ -275,7 +279,7 @@ def _commands(
     test_file: Path,
     total: int,
 ) -> Iterator[str]:
-    """What does the same by IOR and gdsio."""
+    """Yield the commands that do the same by IOR and gdsio."""
     count = session.ranks.size
     launch = f"mpirun -n {count} " if count > 1 else ""
     for length in lengths:

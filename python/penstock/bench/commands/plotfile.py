@@ -1,4 +1,4 @@
-"""`penstock bench plotfile`: plot files between steps, with HDF5's event sets and without."""
+"""`penstock bench plotfile`: plot files between steps, with and without HDF5's event sets."""
 
 from __future__ import annotations
 
@@ -25,22 +25,24 @@ _WORKLOADS = {1: "NyX-like, single level", 3: "Castro-like, 3 levels"}
 def plotfile(
     session: Session,
     nbytes: Annotated[
-        int, typer.Option("--bytes", help="Bytes of a plot file of a rank.", **SIZE)
+        int, typer.Option("--bytes", help="Bytes of each rank's plot file.", **SIZE)
     ] = 1 << 30,
     compute: Annotated[
         float,
         typer.Option(
-            help="Seconds computed between two files; emulated by sleeping.", min=0, max=86_400
+            help="Seconds of computation between two files; emulated by sleeping.",
+            min=0,
+            max=86_400,
         ),
     ] = 1.0,
-    steps: Annotated[int, typer.Option(help="Plot files of a run.", min=2)] = 5,
+    steps: Annotated[int, typer.Option(help="Plot files per run.", min=2)] = 5,
     levels: Annotated[
-        str, typer.Option(help="Levels of refinement, one dataset each, as a list.")
+        str, typer.Option(help="A list of the levels of refinement, with one dataset each.")
     ] = "1,3",
 ) -> None:
-    """Write plot files, each rank its own, and compute between them.
+    """Have each rank write its own plot files, and compute between them.
 
-    The raw rate counts the seconds in calls of HDF5, waiting included; the observed rate is that of
+    The raw rate counts the seconds in calls of HDF5, including waits; the observed rate is that of
     h5bench, bytes / (elapsed - compute x (steps - 1)).
     """
     if nbytes < max(numbers(levels, "levels")):
@@ -104,7 +106,7 @@ def _add(
     steps: int,
     compute: float,
 ) -> float | None:
-    """The observed rate."""
+    """Add a row to the table, and return the observed rate."""
     if row.median is None:
         table.add(*what, row.name, f"failed: {row.error}", *[None] * 8)
         return None

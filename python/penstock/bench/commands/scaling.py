@@ -1,4 +1,4 @@
-"""`penstock bench scaling`: 1 to N GPUs at once, a rank each (figures 7 and 8)."""
+"""`penstock bench scaling`: 1 to N GPUs at once, one rank for each (figures 7 and 8)."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ _KINDS = ("write", "read", "shared-read")
 @benchmark("scaling", "Several GPUs at once, a rank each", iterations=3)
 def scaling(
     session: Session,
-    size: Annotated[int, typer.Option("--size", help="Bytes of a rank.", **SIZE)] = 2 << 30,
+    size: Annotated[int, typer.Option("--size", help="Bytes per rank.", **SIZE)] = 2 << 30,
     options: Annotated[
-        str, typer.Option(help="Of Penstock's driver; empty for its defaults.")
+        str, typer.Option(help="Options of Penstock's driver; its defaults if empty.")
     ] = "",
     kinds: Annotated[
-        str, typer.Option(help=f"Of {', '.join(_KINDS)}, as a list.")
+        str, typer.Option(help=f"A list of {', '.join(_KINDS)}.")
     ] = "write,read,shared-read",
     cache: Cache = "warm",
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Time writes until they are on the medium.")
     ] = True,
 ) -> None:
-    """Let 1, 2, ... all ranks move GPU memory at once, and give the rate of all together.
+    """Have 1, 2, ... all ranks move GPU memory at once, and report their common rate.
 
-    Start it by mpirun, or with --n_rank. Ranks take the GPUs by turns. Each has a file of its own;
-    with shared-read each reads its own part of one file. HDF5 without MPI has no shared writes.
+    Start it by mpirun or with --n_rank. Ranks are assigned to GPUs round-robin. Each has its own
+    file; with shared-read, each reads its own part of one file. HDF5 without MPI has no shared
+    writes.
     """
     asked = chosen(kinds, _KINDS, "kind")
     states = caches(cache)
@@ -60,7 +61,7 @@ def scaling(
     session.settings |= {"bytes": size, "options": options, "cache": cache, "fsync": fsync}
     buffer = gpu.Buffer(size)
     devices = min(len(ps.devices()), ranks.size)
-    # Ranks that share a GPU are no scaling over GPUs.
+    # If ranks share a GPU, the result does not show scaling over GPUs.
     each = "GPUs" if devices == ranks.size else "Ranks"
     table = Table(
         f"{ranks.size} rank(s) on {devices} GPU(s), {size_in_words(size)} each",
@@ -116,7 +117,7 @@ def _reading(
 
 
 def _files(session: Session, kind: str, size: int) -> tuple[DataFile, DataFile]:
-    """The file, and what this rank reads of it."""
+    """Return the file, and the part of it that this rank reads."""
     ranks = session.ranks
     if kind == "read":
         file = data_file(session.own_folder, size)
@@ -137,7 +138,7 @@ def _race(
     ways: list[ways_of.Way],
     make: Callable[[ways_of.Way], Contestant],
 ) -> None:
-    """With one rank at work, with two, and so on; the others wait."""
+    """Measure with one rank at work, with two, and so on; the others wait."""
     ranks = session.ranks
     counts = list(range(1, ranks.size + 1))
     series: dict[str, list[float | None]] = {way.name: [] for way in ways}

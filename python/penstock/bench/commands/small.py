@@ -35,18 +35,20 @@ _FIO_MS = 200
 def small(
     session: Session,
     sizes_: Annotated[
-        str, typer.Option("--sizes", help="Bytes of a read, as a list.")
+        str, typer.Option("--sizes", help="A list of the bytes of a read.")
     ] = "4KiB,64KiB,1MiB",
-    depths: Annotated[str, typer.Option(help="Reads in flight, as a list.")] = "1,4,16,64",
-    file_size: Annotated[int, typer.Option(help="The file that is read.", **SIZE)] = 1 << 30,
-    operations: Annotated[int, typer.Option(help="Reads of a run.", min=1)] = 1024,
+    depths: Annotated[
+        str, typer.Option(help="A list of the numbers of reads in flight.")
+    ] = "1,4,16,64",
+    file_size: Annotated[int, typer.Option(help="Bytes of the file.", **SIZE)] = 1 << 30,
+    operations: Annotated[int, typer.Option(help="Reads per run.", min=1)] = 1024,
     cache: Cache = "warm",
-    device: Annotated[str, typer.Option(help=f"Of {', '.join(CHOICES)}.")] = "auto",
+    device: Annotated[str, typer.Option(help=f"One of {', '.join(CHOICES)}.")] = "auto",
 ) -> None:
-    """Read places of a file in random order, so many at a time; each place is 4 KiB aligned.
+    """Read a file at random offsets, aligned to 4 KiB, with several reads in flight.
 
-    A latency is that of one read, from its submission until it is seen to be finished. Opening the
-    file is not timed.
+    A latency is the time from a read's submission until its end is seen. Opening the file is not
+    timed.
     """
     states = caches(cache)
     place = choose(device, session.ranks)
@@ -134,7 +136,7 @@ def _race(
             opened.clear()
 
         def detail() -> str:
-            # A request that is submitted tells nothing.
+            # Submitted requests leave no report here.
             return "" if name == "Penstock" and depth > 1 else told[0]
 
         def poison() -> None:
@@ -188,7 +190,7 @@ def _race(
 
 
 def _penstock(opened: native.OpenFile, pieces: Any, depth: int) -> list[float]:
-    """Submit as long as there is room, and wait for the oldest; one alone is read at once."""
+    """Keep ``depth`` requests in flight, and wait for the oldest; read directly if it is 1."""
     took: list[float] = []
     if depth == 1:
         for piece in pieces:
@@ -239,11 +241,11 @@ def _fio(
     prepare: Callable[[DataFile], None],
     group: str,
 ) -> list[Row]:
-    """What fio reaches with io_uring into host memory; it times itself."""
+    """Measure fio with io_uring into host memory; it times itself."""
     length, count, depth = work
     program = shutil.which("fio")
     if program is None or session.ranks.size > 1:
-        why = "it is not installed" if program is None else "it is started by one rank only"
+        why = "it is not installed" if program is None else "it runs with one rank only"
         return session.race([absent("fio", "", why)], group=group)
     command = [
         program,
@@ -257,7 +259,7 @@ def _fio(
         f"--size={file.nbytes}",
         f"--bs={length}",
         f"--iodepth={depth}",
-        # It tells whole milliseconds: a run of so few reads would be some of them.
+        # fio reports whole milliseconds, and so few reads would take only some of them.
         "--time_based",
         f"--runtime={_FIO_MS}ms",
         "--invalidate=0" if state == "warm" else "--direct=1",

@@ -1,4 +1,4 @@
-"""`penstock bench tensor`: load and store of tensors, as DeepNVMe's examples do."""
+"""`penstock bench tensor`: load and store of tensors, as in DeepNVMe's examples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Route = Literal["auto", "host", "staged", "mapped", "gds"]
 
 @dataclass(frozen=True)
 class _Variant:
-    """A way to move a tensor: its name and the options of Penstock."""
+    """A way to move a tensor: its name, and Penstock's route."""
 
     name: str
     route: Route
@@ -54,23 +54,23 @@ def tensor(
     session: Session,
     input_file: Annotated[
         Path | None,
-        typer.Option("--input-file", "--input_file", help="The file to load; else one is made."),
+        typer.Option("--input-file", "--input_file", help="The file to load; made by default."),
     ] = None,
     mb_size: Annotated[
         int, typer.Option("--mb-size", "--mb_size", help="MiB of a tensor.", min=1)
     ] = 1024,
-    loop: Annotated[int | None, typer.Option(help="Timed runs, as --iterations.", min=1)] = None,
+    loop: Annotated[int | None, typer.Option(help="Same as --iterations.", min=1)] = None,
     validate: Annotated[
-        bool | None, typer.Option("--validate/--no-validate", help="As --verify.")
+        bool | None, typer.Option("--validate/--no-validate", help="Same as --verify.")
     ] = None,
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Time stores until they are on the medium.")
     ] = False,
 ) -> None:
-    """Load and store CPU and GPU tensors of one file, cached, by each way there is.
+    """Load and store CPU and GPU tensors of one cached file in each way.
 
-    py is Python's own file object; aio moves the file from or to pinned host memory, and copies it
-    whole for a GPU; bounce is the ring of pinned slots, gds cuFile, auto what Penstock chooses.
+    py is Python's file object. aio moves the file from or to pinned host memory, with one copy for
+    a GPU. bounce is the staged route, gds is cuFile, and auto is Penstock's choice.
     """
     session.restate(iterations=loop, verify=validate)
     nbytes = _size(input_file) if input_file else mb_size << 20
@@ -102,7 +102,7 @@ def tensor(
 
 def _size(path: Path) -> int:
     if not path.is_file():
-        raise RefusedError(f"{path} is no file")
+        raise RefusedError(f"{path} is not a file")
     if not (nbytes := path.stat().st_size):
         raise RefusedError(f"{path} is empty")
     return nbytes
@@ -121,7 +121,7 @@ def _made(path: Path, nbytes: int) -> Path:
 def _loads(
     session: Session, place: Place, source: Path, noise: np.ndarray[Any, Any], _: bool
 ) -> list[Row]:
-    """Into a tensor that is there, as the examples' handles do; Python makes one each time."""
+    """Load into an existing tensor, as in the examples; Python makes a new one each time."""
     nbytes = noise.size
     target = place.empty((nbytes,), "uint8")
     pages = DataFile(source, 0, nbytes)
@@ -245,7 +245,7 @@ def _by_torch(
     *,
     before: Callable[[], None],
 ) -> Contestant:
-    """``torch.from_file``, which maps the file, and a copy to where the tensor is to be."""
+    """Map the file by ``torch.from_file``, and copy it to its destination."""
     setting = "from_file, then cuda()" if place.is_gpu else "from_file, then clone()"
     try:
         import torch

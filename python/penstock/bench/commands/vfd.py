@@ -28,19 +28,22 @@ _SIZES = "64MiB,128MiB,256MiB,512MiB,1GiB,2GiB"
 @benchmark("vfd", "GPU memory through the HDF5 driver by size and mode")
 def vfd(
     session: Session,
-    sizes_: Annotated[str, typer.Option("--sizes", help="Bytes of a dataset, as a list.")] = _SIZES,
-    modes: Annotated[
-        str, typer.Option(help=f"Of {', '.join(ways_of.MODES)}, as a list.")
-    ] = ",".join(ways_of.MODES),
-    directions: Annotated[str, typer.Option(help="write, read or both, as a list.")] = "write,read",
+    sizes_: Annotated[
+        str, typer.Option("--sizes", help="A list of the bytes of a dataset.")
+    ] = _SIZES,
+    modes: Annotated[str, typer.Option(help=f"A list of {', '.join(ways_of.MODES)}.")] = ",".join(
+        ways_of.MODES
+    ),
+    directions: Annotated[str, typer.Option(help="A list of write, read.")] = "write,read",
     cache: Cache = "both",
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Time writes until they are on the medium.")
     ] = True,
 ) -> None:
-    """Write and read a dataset of GPU memory, by each mode of the driver and by HDF5 alone.
+    """Write and read a dataset in GPU memory, by each mode of the driver and by HDF5 alone.
 
-    Writes go to a new file. Reads are of a file that is cached, or dropped from the cache before.
+    Writes go to a new file. Before each read, the file is brought into the cache or dropped from
+    it.
     """
     lengths = sizes(sizes_)
     asked = chosen(modes, ways_of.MODES, "mode")
@@ -73,7 +76,7 @@ def vfd(
 
 
 def prepare(session: Session, modes: list[str]) -> list[ways_of.Way]:
-    """The ways to take, of this rank's GPU."""
+    """Choose this rank's GPU, and return the ways to measure."""
     found = ps.devices()
     if not found:
         raise RefusedError("there is no GPU: run this on a machine with one")

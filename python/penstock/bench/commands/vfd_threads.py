@@ -29,23 +29,23 @@ _Key = tuple[int, int, int]
 @benchmark("vfd-threads", "The HDF5 driver by threads and block", iterations=3)
 def vfd_threads(
     session: Session,
-    threads: Annotated[str, typer.Option(help="Threads of a call, as a list.")] = "1,2,4,8,16",
+    threads: Annotated[str, typer.Option(help="A list of the threads of a call.")] = "1,2,4,8,16",
     blocks: Annotated[
-        str, typer.Option(help="Bytes of a block, as a list.")
+        str, typer.Option(help="A list of the bytes of a block.")
     ] = "1MiB,2MiB,4MiB,8MiB",
     sizes_: Annotated[
-        str, typer.Option("--sizes", help="Bytes of a dataset, as a list.")
+        str, typer.Option("--sizes", help="A list of the bytes of a dataset.")
     ] = "64MiB,256MiB,1GiB",
-    mode: Annotated[str, typer.Option(help=f"Of {', '.join(ways_of.MODES)}.")] = "auto",
-    directions: Annotated[str, typer.Option(help="write, read or both, as a list.")] = "write,read",
+    mode: Annotated[str, typer.Option(help=f"One of {', '.join(ways_of.MODES)}.")] = "auto",
+    directions: Annotated[str, typer.Option(help="A list of write, read.")] = "write,read",
     cache: Cache = "warm",
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Time writes until they are on the medium.")
     ] = True,
 ) -> None:
-    """Write and read a dataset of GPU memory by so many threads in blocks of so many bytes.
+    """Write and read a dataset in GPU memory, by number of threads and block size.
 
-    HDF5's SEC2 driver, which splits nothing, is drawn over each panel.
+    Each panel also shows HDF5's SEC2 driver, which splits nothing.
     """
     counts, lengths = numbers(threads, "threads"), sizes(sizes_)
     pieces = sizes(blocks)

@@ -1,1 +1,1 @@
-"""Other libraries that do the same, each as its users call it."""
+"""Other libraries for the same work, called as their users call them."""

@@ -1,4 +1,4 @@
-"""DeepSpeed's DeepNVMe with the settings of its published examples."""
+"""DeepSpeed's DeepNVMe, with the settings of its published examples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _handle(kind: str) -> Any:
 
 
 def _handles(place: Place) -> list[tuple[str, Any]]:
-    """Each kind and its handle, or why there is none."""
+    """Return each kind with its handle, or with the reason why there is none."""
     found: list[tuple[str, Any]] = []
     for kind in ("aio", "gds") if place.is_gpu else ("aio",):
         try:
@@ -40,13 +40,13 @@ def _handles(place: Place) -> list[tuple[str, Any]]:
             continue
         try:
             found.append((kind, _handle(kind)))
-        except Exception as error:  # its build of the operator may fail in any way
+        except Exception as error:  # DeepSpeed builds the operator, which may fail in any way
             found.append((kind, f"{type(error).__name__}: {error}".split("\n")[0]))
     return found
 
 
 def _each(place: Place, array: Any, made: Callable[[str, Any], Contestant]) -> list[Contestant]:
-    """A contestant for each handle, by its name."""
+    """Return a contestant for each handle."""
     found = []
     for kind, handle in _handles(place):
         if isinstance(handle, str):
@@ -109,7 +109,7 @@ def stores(
     check: Callable[[object], None],
 ) -> list[Contestant]:
     def before() -> None:
-        # Its handles write into a file that exists and is as long.
+        # DeepSpeed's handles need an existing file of the same length.
         with open(path, "wb") as file:
             file.truncate(nbytes)
 

@@ -1,4 +1,4 @@
-"""IOR itself, one phase a process; the seconds are those that it tells."""
+"""IOR itself, one process per phase; it reports the seconds."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def cells(
     fsync: bool,
     prepare: Callable[[str], None],
 ) -> list[Seen]:
-    """The cells that IOR can do: POSIX, into its own page-aligned memory, alone.
+    """Measure the cells that IOR supports: POSIX, its own page-aligned memory, one rank.
 
-    ``shape`` is the block and the number of segments; ``prepare`` brings the file's pages into the
-    state of a read.
+    ``shape`` is the block size and the number of segments; ``prepare`` brings the file's pages into
+    the state for a read.
     """
     if not session.wants(NAME):
         return []
     program = shutil.which(NAME)
     if program is None or session.ranks.size > 1:
-        why = "it is not installed" if program is None else "it is started by one rank only"
+        why = "it is not installed" if program is None else "it runs with one rank only"
         session.absent[NAME] = why
         return []
     block, segments = shape
@@ -69,7 +69,7 @@ def _phase(program: str, seen: Seen, path: Path, shape: tuple[int, int], *, fsyn
         subprocess.run(command, capture_output=True, check=True, timeout=600)
         (test,) = json.loads(told.read_text())["tests"]
     (result,) = [each for each in test["Results"] if each["access"] == cell.access]
-    # It rounds seconds to tenths of a millisecond, but not the rate.
+    # IOR rounds the seconds to tenths of a millisecond, but not the rate.
     total = seen.nbytes / (result["bwMiB"] * _MIB)
     seen.opening.append(result["openTime"])
     seen.closing.append(result["closeTime"])

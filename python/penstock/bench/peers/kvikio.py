@@ -1,7 +1,7 @@
-"""KvikIO as its documentation uses it: a CuFile that is open, futures, the process's defaults.
+"""KvikIO as its documentation uses it: an open CuFile, futures, the process's defaults.
 
-It runs in its compatibility mode, POSIX reads and copies by its own threads, which is faster than
-cuFile's own where there is no GPUDirect Storage.
+It runs in its compatibility mode (POSIX reads and copies by its own threads), which is faster than
+cuFile's own without GPUDirect Storage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WARM_UP = 256 << 20
 
 @dataclass(frozen=True)
 class Setting:
-    """Values of ``kvikio.defaults``; ``None`` leaves KvikIO's own."""
+    """Values of ``kvikio.defaults``; ``None`` keeps KvikIO's own."""
 
     num_threads: int
     task_size: int | None = None
@@ -52,8 +52,8 @@ _original: dict[str, Any] = {}
 def apply(setting: Setting, warm_up: Callable[[], object] | None = None) -> None:
     """Set the defaults of the process.
 
-    New threads make their streams and bounce buffers in their first task; ``warm_up`` spares them
-    that in a timed one.
+    New threads make their streams and bounce buffers in their first task; ``warm_up`` moves that
+    out of the timed part.
     """
     global _applied
     if setting == _applied:
@@ -82,7 +82,7 @@ class Reader:
 
     @property
     def handle(self) -> Any:
-        """Opened when first asked for, so that a missing KvikIO fails its contestants only."""
+        """The handle, opened at first use, so that a missing KvikIO fails only its contestants."""
         if self._handle is None:
             import kvikio
 
@@ -95,7 +95,7 @@ class Reader:
         return lambda: apply(setting, lambda: self.read(nbytes))
 
     def read(self, nbytes: int, offset: int = 0) -> None:
-        """Read from the data's start plus ``offset`` and wait."""
+        """Read from ``offset`` within the data, and wait."""
         target = self.buffer.part(nbytes)
         moved = self.handle.pread(target, nbytes, self.file.offset + offset).get()
         if moved != nbytes:
@@ -139,7 +139,7 @@ def loads(
     *,
     before: Callable[[], None],
 ) -> list[Contestant]:
-    """A whole file to the GPU, by a few settings."""
+    """Return contestants that read a whole file to the GPU, by a few settings."""
     if why := _missing():
         return [absent("kvikio", "", why)]
     buffer = Buffer(nbytes)
@@ -183,7 +183,7 @@ def stores(
     check: Callable[[object], None],
     sync: bool,
 ) -> list[Contestant]:
-    """GPU memory to a new file, by a few settings."""
+    """Return contestants that write GPU memory to a new file, by a few settings."""
     if why := _missing():
         return [absent("kvikio", "", why)]
     buffer = Buffer(values.nbytes)

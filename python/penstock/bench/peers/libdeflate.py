@@ -1,8 +1,8 @@
-"""libdeflate on all cores, then a copy: what decoding on the CPU alone can give.
+"""libdeflate on all cores, then a copy: the limit of decoding on the CPU alone.
 
-The threads are native, of `crates/codec/examples/threaded_inflate.rs`. They read, decode and
-unshuffle into pinned memory; each slab is copied to the GPU while the next one is decoded. Where
-the chunks are in the file is looked up beforehand.
+The threads are native, from `crates/codec/examples/threaded_inflate.rs`. They read, decode and
+unshuffle into pinned memory; each slab is copied to the GPU while the next one is decoded. The
+places of the chunks in the file are looked up beforehand.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _library() -> ctypes.CDLL:
         if place.exists():
             return ctypes.CDLL(str(place.resolve()))
     raise OSError(
-        f"in a checkout cargo build --release -p penstock-codec --example threaded_inflate "
-        f"makes it; elsewhere {_VARIABLE} names it"
+        f"{_LIBRARY} is missing: build it in a checkout by cargo build --release -p "
+        f"penstock-codec --example threaded_inflate, or set {_VARIABLE} to its path"
     )
 
 

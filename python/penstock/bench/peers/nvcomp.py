@@ -1,6 +1,6 @@
-"""nvCOMP fed by a plain reader: threads that pread, one copy, one call, torch for the shuffle.
+"""nvCOMP behind a plain reader: threads that pread, one copy, one call, torch for the shuffle.
 
-Where the chunks are in the file is looked up beforehand, and all memory is there beforehand.
+The places of the chunks in the file are looked up, and all memory is allocated, beforehand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = "nvCOMP"
 _ALIGNMENT = 8
 _ZLIB_HEADER, _ZLIB_TRAILER = 2, 4
 _PIECE = 4 << 20
-_MOST_BUFFERS = 1000  # of one preadv; Linux takes 1024
+_MOST_BUFFERS = 1000  # per preadv; Linux accepts 1024
 _LARGEST_GAP = 64 << 10
 _CUDA_BACKEND = 2
 
@@ -33,7 +33,7 @@ class _Options(ctypes.Structure):
 
 
 class _Read(NamedTuple):
-    """One preadv: chunks that follow each other in the file, each to its place."""
+    """One preadv: neighbouring chunks of the file, each to its place."""
 
     offset: int
     nbytes: int
@@ -41,7 +41,7 @@ class _Read(NamedTuple):
 
 
 def contestants(data: Dataset, threads: tuple[int, ...], *, group: str = "") -> list[Contestant]:
-    """One for each number of reading threads."""
+    """Return one contestant for each number of reading threads."""
     settings = {count: f"pread by {count} thread{'s' * (count > 1)}" for count in threads}
     try:
         reader = _Reader(data, _library())
@@ -62,7 +62,7 @@ def contestants(data: Dataset, threads: tuple[int, ...], *, group: str = "") -> 
 
 
 def _library() -> ctypes.CDLL:
-    """The library that Penstock takes, too: that of the variable, or else of NVIDIA's wheel."""
+    """Load the library that Penstock uses, too: the variable's, or else that of NVIDIA's wheel."""
     named = os.environ.get("PENSTOCK_NVCOMP_LIBRARY")
     folders = (Path(folder) / "nvidia/libnvcomp/lib64" for folder in sys.path)
     found = [named] if named else [path for f in folders for path in f.glob("libnvcomp.so.?")]
@@ -83,7 +83,7 @@ class _Reader:
         self._prepare_arrays(places)
 
     def _lay_out(self) -> np.ndarray[Any, Any]:
-        """Where each chunk goes in pinned memory: its deflate stream aligned for nvCOMP."""
+        """Return the place of each chunk in pinned memory, which aligns its deflate stream."""
         offsets, sizes = self._data.stored_at
         places = np.zeros(len(sizes), np.int64)
         order = np.argsort(offsets)
@@ -194,7 +194,7 @@ class _Reader:
 
 def _check(status: int) -> None:
     if status:
-        raise RuntimeError(f"nvCOMP answers with status {status}")
+        raise RuntimeError(f"nvCOMP returned status {status}")
 
 
 def _read_pieces(descriptor: int, pieces: list[_Read]) -> None:
