@@ -160,7 +160,7 @@ def test_a_rank_that_is_killed_ends_the_others_which_remove_the_files(folder, ra
     os.kill(int(ranks[rank]), signal.SIGKILL)
     _, said = running.communicate(timeout=60)
     assert running.returncode == 1
-    assert f"rank {rank} was ended by SIGKILL" in said
+    assert f"rank {rank} was killed by SIGKILL" in said
     assert "Traceback" not in said
 
 
@@ -328,7 +328,7 @@ SMALL = ["--file-size", "1MiB", "--sizes", "4KiB", "--depths", "1", "--operation
 def test_fio_is_left_out_by_several_ranks(penstock, folder, tmp_path):
     path = fio(tmp_path / "tools", {"runtime": 4, "iops": 2, "total_ios": 8})
     done = penstock("bench", "small", *SMALL, "--dir", folder, "--n_rank", "2", PATH=path)
-    assert "Not measured: fio: it is started by one rank only" in done.stdout
+    assert "Not measured: fio: it runs with one rank only" in done.stdout
 
 
 def test_fio_that_reads_nothing_is_a_failed_row(bench, tmp_path, monkeypatch):

@@ -89,7 +89,7 @@ def h5py_to_gpu(
 
 
 def h5py_part(data: Dataset, share: int, *, group: str = "", peer: str = "h5py") -> Contestant:
-    """Return h5py with a part of a dataset. It decodes chunks one by one, so the rate is the same."""
+    """Return h5py with a part of a dataset: it decodes chunks one by one, at the same rate."""
     count = max(data.chunks // share, 1) * data.chunk
     setting = size_in_words(count * 4)
     expected = data.expected.part(count)
