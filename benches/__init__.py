@@ -1,7 +1,7 @@
 """The benchmarks of this repository.
 
-What they share is the package ``penstock.bench`` of this checkout, whichever build of Penstock is
-measured: two builds are compared by one way of measuring.
+They use the package ``penstock.bench`` of this checkout, whichever build of Penstock is measured,
+so that two builds are measured in the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plot files between the steps of a computation, which goes on while they are written."""
+"""Plot files between the steps of a computation, which continues while they are written."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def measure(plan: Plan) -> Found:
 
 
 def _over_bound(ours: Row, bare: Row, compute: float) -> float | None:
-    """Of each step the longer part, and the last write, which nothing is left to hide."""
+    """Divide the time by its bound: the longer part of each step, plus the last write."""
     if ours.median is None or bare.median is None:
         return None
     write = bare.median / _STEPS

@@ -1,4 +1,4 @@
-"""What a call costs that begins a write, and whether other calls of HDF5 wait for that write."""
+"""The cost of a call that begins a write, and whether other calls of HDF5 wait for the write."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from penstock.units import size_in_words
 
 _SUBMITTED = 64 << 20
 _ROW = 8
-"""Datasets that are written one after the other, before anything is waited for."""
+"""Datasets that are written one after the other before any wait."""
 _STEPS = 3
 _GROUPS = 20
-"""Of which each has an attribute: what is timed besides a write in the background."""
+"""Groups, with an attribute each, that are made during a background write."""
 _CALLS = _GROUPS * 5
 _ROUNDS = 15
 
@@ -48,7 +48,7 @@ def measure(plan: Plan) -> Found:
             contestants = [_submit(way, path, field, datasets, is_new) for way in ways]
             found = race(contestants, "us", rounds=rounds, group=group)
             rows += found
-            # Host memory is copied by as many cores as there are, at no rate worth a promise.
+            # There is no target for host memory: its copy depends on the number of cores.
             if copy == "never" or ps.devices():
                 targets.append(Target(group, "us", wanted, found[0].value, at_most=True))
 
@@ -69,7 +69,7 @@ def measure(plan: Plan) -> Found:
 
 
 class _File:
-    """With datasets, and an event set."""
+    """A file with datasets, and an event set."""
 
     def __init__(self, way: events.Way, path: Path, nbytes: int, datasets: int = 1) -> None:
         self.events = events.Events(way)
@@ -92,7 +92,7 @@ class _File:
         hdf5.H5Sclose(space)
 
     def submit(self, address: int, datasets: int = 1) -> None:
-        """Begin to write the last ones."""
+        """Begin to write the last datasets."""
         write, elements = events.later("H5Dwrite_async"), library().bytes
         for dataset in self._datasets[-datasets:]:
             write(dataset, elements, 0, 0, 0, address, self.events.id)
@@ -111,7 +111,7 @@ def _submit(
 
     def before() -> None:
         opened[:] = [_File(way, path, field.nbytes, datasets)]
-        # As a program that writes step by step, whose first steps have found out all there is to.
+        # Like a program that writes step by step, whose first steps have filled all caches.
         for _ in range(_STEPS):
             opened[0].submit(field.for_writing(way), datasets)
             opened[0].events.wait()

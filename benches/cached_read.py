@@ -1,4 +1,4 @@
-"""A file in the page cache to the GPU: Penstock, KvikIO, NumPy with torch, h5py with torch."""
+"""Reads of a cached file into GPU memory: Penstock, KvikIO, NumPy with torch, h5py with torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.bench.peers.kvikio import Setting
 from penstock.bench.result import Target
 from penstock.units import size_in_words
 
-# One thread copies these, at a rate that does not depend on the length; a part saves minutes.
+# NumPy and h5py copy by one thread, whose rate does not depend on the length, so they read less.
 _SERIAL_SHARE = 4
 
 
@@ -63,7 +63,7 @@ def _penstock(file: DataFile, buffer: gpu.Buffer, setting: str, **options: Any) 
 
 
 def _kvikio(file: DataFile, buffer: gpu.Buffer, plan: Plan) -> tuple[list[Contestant], list[Row]]:
-    """KvikIO with one thread, and its best setting of threads and task size."""
+    """Return KvikIO with one thread, and with its best setting of threads and task size."""
     reader = kvikio.Reader(file, buffer)
     poison, check = verify.reading(file, file.nbytes, buffer.address)
 

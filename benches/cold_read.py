@@ -1,4 +1,4 @@
-"""A file that is not in the page cache to the GPU, against the disk's own rate."""
+"""Reads of a file that is not in the page cache into GPU memory, against the disk's own rate."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _penstock(file: DataFile, buffer: gpu.Buffer) -> Contestant:
 
 
 def _best_raw(file: DataFile, screened: DataFile, plan: Plan) -> tuple[list[Contestant], list[Row]]:
-    """Reads into host memory that is used again at once: what the disk gives, and no GPU."""
+    """Return the best plain reads into reused host memory: the disk's rate, without a GPU."""
     threads = (1, 4) if plan.quick else (1, 2, 4, 8, 16)
     blocks = (1 << 20,) if plan.quick else (1 << 20, 4 << 20, 16 << 20)
 
@@ -87,7 +87,7 @@ def _best_raw(file: DataFile, screened: DataFile, plan: Plan) -> tuple[list[Cont
 
 def _read_raw(file: DataFile, threads: int, block: int) -> None:
     descriptor = os.open(file.path, os.O_RDONLY | os.O_DIRECT)
-    number = itertools.count()  # next() of it is atomic
+    number = itertools.count()  # next() on it is atomic
     blocks = -(-file.nbytes // block)
 
     def work(_: int) -> None:
@@ -139,7 +139,7 @@ def _best_kvikio(
 
 
 def _numpy(file: DataFile) -> Contestant:
-    """One thread that waits for a disk is slow whatever the length, so it reads less."""
+    """Return NumPy with a part of the file: one thread that waits for a disk is slow."""
     part = replace(file, nbytes=max(file.nbytes // 4, 1))
 
     def run() -> object:

@@ -1,8 +1,8 @@
-"""Two builds of Penstock by turns on one machine: `python -m benches.compare NAME ...`.
+"""Compares two builds of Penstock on one machine: `python -m benches.compare NAME ...`.
 
-The builds are in folders of their own (`pip install --target`). Only Penstock's own rows run. A row
-is worse if its median is more than 3 % worse and none of its turns is as good as any turn of the
-build before. The exit status tells whether one is.
+The builds are in separate folders (`pip install --target`), and run alternately. Only Penstock's
+own rows run. A row is worse if its median is more than 3 % worse and all its turns are worse than
+every turn of the build before. The exit status is 1 if a row is worse.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Compared:
 
     @property
     def ratio(self) -> float:
-        """How many times better the build after is."""
+        """How many times better the new build is."""
         before, after = statistics.median(self.before), statistics.median(self.after)
         return before / after if self.unit in DURATIONS else after / before
 
@@ -52,16 +52,12 @@ def main() -> None:
     parser.add_argument(
         "names", nargs="+", metavar="NAME", help="benchmarks, as of python -m benches.NAME"
     )
-    parser.add_argument(
-        "--before", type=Path, required=True, help="where the build before is installed"
-    )
-    parser.add_argument(
-        "--after", type=Path, required=True, help="where the build after is installed"
-    )
+    parser.add_argument("--before", type=Path, required=True, help="folder of the old build")
+    parser.add_argument("--after", type=Path, required=True, help="folder of the new build")
     parser.add_argument("--turns", type=int, default=3, help="runs of each build, 3 by default")
-    parser.add_argument("--dir", type=Path, required=True, help="folder of the benchmarks' files")
-    parser.add_argument("--size", help="passed on to the benchmarks")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was seen to FILE")
+    parser.add_argument("--dir", type=Path, required=True, help="folder for the benchmarks' files")
+    parser.add_argument("--size", help="passed to the benchmarks")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
     given = parser.parse_args()
     rows: dict[tuple[str, str], Compared] = {}
     for name in given.names:
@@ -79,11 +75,11 @@ def main() -> None:
 
 
 def compare(name: str, given: argparse.Namespace) -> dict[str, Compared]:
-    """The rows that both builds have."""
+    """Measure both builds, and return the rows that both have."""
     rows: dict[str, Compared] = {}
     for turn in range(given.turns):
         builds = [("before", given.before), ("after", given.after)]
-        # The one that is first has what the one before it has left behind.
+        # The order alternates, because each build runs with what the previous one has left behind.
         for build, folder in builds if turn % 2 == 0 else reversed(builds):
             for row in run(name, folder, given):
                 compared = rows.setdefault(words(row), Compared(row["unit"]))
@@ -143,7 +139,7 @@ def table(name: str, rows: dict[str, Compared]) -> list[str]:
 
 
 def spread(values: list[float]) -> str:
-    """The median and, if there are several, from where to where they go."""
+    """Return the median and, if there are several values, their range."""
     median, *ends = (
         f"{value:.3g}" for value in (statistics.median(values), min(values), max(values))
     )

@@ -1,6 +1,6 @@
 """Puts results of `penstock bench` into a document: `python -m benches.documents RESULT.json ...`.
 
-The part of the document between the marks of the block is replaced, and each figure is drawn anew.
+It replaces the part of the document between the marks of a block, and redraws each figure.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from penstock.bench.tables import Table
 from .table import replace_block
 
 _MOST_ROWS = 60
-"""A longer table is left to the JSON file; its notes and figures tell."""
+"""The most rows of a table in the document; of a longer one, it gets only notes and figures."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benches.documents", description=__doc__)
-    parser.add_argument("results", nargs="+", type=Path, help="what --json has saved")
+    parser.add_argument("results", nargs="+", type=Path, help="files that --json has written")
     parser.add_argument("--into", type=Path, required=True, metavar="FILE")
     parser.add_argument("--block", default="documents", help="name of the block's marks in FILE")
     parser.add_argument("--figures", type=Path, required=True, metavar="FOLDER")

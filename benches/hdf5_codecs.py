@@ -1,4 +1,4 @@
-"""Datasets compressed by LZ4 and Zstd, cached, to the GPU."""
+"""Reads of cached datasets, compressed by LZ4 and Zstd, into GPU memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def measure(plan: Plan) -> Found:
         try:
             need_plugin(codec)
         except RuntimeError as error:
-            # Without the plugin there is no file to read either.
+            # Without the plugin, there is no file to read.
             found.rows += race([absent(_PEER, "", str(error))], "GB/s", rounds=1, group=title)
             found.targets.append(Target(text, "GB/s", 10, None))
             continue

@@ -1,4 +1,4 @@
-"""A dataset of few large chunks, compressed by gzip, cached, to the GPU."""
+"""Reads of a cached dataset of a few large chunks, compressed by gzip, into GPU memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dataset compressed by gzip, cached, to the GPU: chunks of 64 KiB, 256 KiB and 1 MiB."""
+"""Reads of a cached gzip dataset into GPU memory: chunks of 64 KiB, 256 KiB and 1 MiB."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def measure(plan: Plan) -> Found:
         found.rows += _measure_chunk(plan, chunk)
 
     def worst(peer: str) -> float | None:
-        """Against the best setting of a peer, at the chunk size where that is nearest."""
+        """Return the ratio to a peer's best setting, at the chunk size where it is least."""
         ratios = []
         for group in {row.group for row in found.rows}:
             rows = [row for row in found.rows if row.group == group]
             of_peer = [row for row in rows if row.name == peer]
-            if of_peer:  # not where the peer is not installed
+            if of_peer:  # none if the peer is not installed
                 best = max(of_peer, key=lambda row: row.value or 0)
                 ratios.append(rows[0].better_than(best))
         return min((ratio for ratio in ratios if ratio is not None), default=None)

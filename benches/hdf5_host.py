@@ -1,4 +1,4 @@
-"""Cached datasets to host memory on two cores, where decoding has no GPU and few threads."""
+"""Reads of cached datasets into host memory on two cores: no GPU and few threads to decode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHUNK = 256 << 10
 _SMALL = (1 << 20, 64 << 10, 4 << 10)
 _PER_RUN = 32 << 20
 _MOST_DATASETS = 2000
-"""Small datasets are read one after the other, as many as this allows."""
+"""The most small datasets that a run reads, one after the other."""
 _LAYOUTS = ("contiguous", "chunked")
 
 
@@ -69,7 +69,7 @@ def _datasets(size: int) -> int:
 
 
 def _values(size: int) -> Values:
-    """One row for each of the datasets of a size."""
+    """Return an array with a row for each dataset of a size."""
     count = _datasets(size)
     return array((count, size // ITEM))
 
@@ -83,9 +83,9 @@ def _fill(file: Any, sizes: tuple[int, ...]) -> None:
 
 
 def _by_name(file: ps.File, names: list[str], last: Expected) -> list[Contestant]:
-    """Both look up and read all datasets, each into a new array; the file is open.
+    """Have both look up and read all datasets of an open file, each into a new array.
 
-    So HDF5's cache of chunks, which goes with the dataset, is of no use to either.
+    HDF5's chunk cache is freed with the dataset, so it helps neither.
     """
     plain = file.h5py
 
@@ -103,7 +103,7 @@ def _by_name(file: ps.File, names: list[str], last: Expected) -> list[Contestant
 
 
 def _again(file: ps.File, name: str, last: Expected, times: int) -> list[Contestant]:
-    """Both read one dataset, which stays open: what a call costs besides HDF5's own work."""
+    """Have both read one open dataset repeatedly: the cost of a call besides HDF5's own work."""
     dataset = file[name]
     plain = dataset.h5py
 
@@ -136,7 +136,7 @@ def _pair(
 
 
 def _two_cores(cores: list[int]) -> list[int]:
-    """Two that are not the threads of one core, where the machine tells."""
+    """Return two that are not hardware threads of one core, as far as sysfs shows it."""
     siblings = Path(f"/sys/devices/system/cpu/cpu{cores[0]}/topology/thread_siblings_list")
     shared = {cores[0]}
     with suppress(OSError, ValueError):
@@ -150,7 +150,7 @@ def _two_cores(cores: list[int]) -> list[int]:
 if __name__ == "__main__":
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) > _CORES:
-        # Again from the start: libraries have counted the cores and begun threads by now.
+        # Start again, because libraries have already counted the cores and started threads.
         os.sched_setaffinity(0, _two_cores(cores))
         os.execv(sys.executable, [sys.executable, "-m", "benches.hdf5_host", *sys.argv[1:]])
     title = "Datasets to host memory on two cores"

@@ -1,4 +1,4 @@
-"""Uncompressed chunks, cached, to the GPU: what they cost compared with contiguous data."""
+"""Reads of cached, uncompressed chunks into GPU memory, compared with contiguous data."""
 
 from __future__ import annotations
 

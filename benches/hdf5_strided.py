@@ -1,4 +1,4 @@
-"""Parts of datasets, contiguous and chunked, cached, to the GPU."""
+"""Reads of parts of cached datasets, contiguous and chunked, into GPU memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def measure(plan: Plan) -> Found:
             file.create_dataset(f"{name}, chunked", data=data, chunks=chunks[name])
 
     create(path, 4 * plan.size, fill)
-    # Of odd lengths and places, as parts are: they do not line up with chunks.
+    # Lengths and offsets are not aligned to chunks, as is usual for parts.
     box = slice(side // 5, side // 5 + side * 3 // 5)
     rectangle = (slice(rows // 8, rows // 8 * 5), slice(rows // 5, rows // 5 + rows // 3))
     parts = [

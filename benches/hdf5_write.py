@@ -1,4 +1,4 @@
-"""GPU memory to a new dataset, compressed and not; durable for nobody."""
+"""Writes of GPU memory to a new dataset, compressed and uncompressed, without fsync."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.units import size_in_words
 
 _CHUNK = 1 << 20
 _H5PY_SHARE = 16
-"""h5py encodes one chunk after the other: the rate of a part is that of the whole."""
+"""h5py encodes chunks one by one, so it writes only this fraction of the data."""
 _GZIP = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
 
 
@@ -73,7 +73,7 @@ def _h5py(path: Path, data: Any, values: Values, filters: dict[str, Any]) -> Con
 def _contestant(
     name: str, setting: str, path: Path, values: Values, run: Any, detail: Any
 ) -> Contestant:
-    # A new file each time, and no pages of the last one still to be written back.
+    # Each run writes a new file, and pages of the last one must not still be written back.
     remove = partial(path.unlink, missing_ok=True)
     return Contestant(
         name,
@@ -88,7 +88,7 @@ def _contestant(
 
 
 def _check(path: Path, values: Values, _: object) -> None:
-    """By h5py, in slabs spread over the dataset: decoding all of it takes it too long."""
+    """Compare slabs spread over the dataset, by h5py, which would take too long for all of it."""
     length = min(1 << 20, values.size)
     with h5py.File(path, "r") as file:
         dataset = file[DATASET]

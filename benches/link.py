@@ -1,4 +1,4 @@
-"""The rate of the link between pinned host memory and the GPU: the ceiling of all others."""
+"""The rate of the link between pinned host memory and the GPU, the upper limit of all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call costs besides its I/O, and what a block of the ring costs besides its read."""
+"""The cost of a call besides its I/O, and of a ring block besides its read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def measure(plan: Plan) -> Found:
 
 
 def _small_reads_to_host(file: DataFile, calls: int, plan: Plan) -> list[Row]:
-    """All through Python; Penstock and the C library's pread through the same cffi."""
+    """Time 4 KiB reads from Python; Penstock and the C library's pread both use cffi."""
     ffi: Any = FFI()
     ffi.cdef("ssize_t pread(int, void *, size_t, long);")
     libc = ffi.dlopen(None)
@@ -126,7 +126,7 @@ def _small_reads_to_gpu(file: DataFile, calls: int, plan: Plan) -> list[Row]:
 
 
 def _ring_block(file: DataFile) -> list[Target]:
-    """Counts of a staged read that has run before: all it needs must be there by now."""
+    """Count page faults and system calls of a repeated staged read, whose memory is allocated."""
     buffer = gpu.Buffer(file.nbytes)
     options: dict[str, Any] = {"route": "staged", "io": "threads", "direct": False, "block": "1MiB"}
     with native.OpenFile(file.path, **options) as opened:
@@ -161,7 +161,7 @@ def _page_faults() -> int:
 
 
 def _read_calls() -> int:
-    """Reads that all threads of the process have issued, those of this file included."""
+    """Return the reads that all threads of the process have issued, including the one here."""
     for line in Path("/proc/self/io").read_text().splitlines():
         if line.startswith("syscr:"):
             return int(line.split()[1])

@@ -87,8 +87,11 @@ def _penstock(
 def _best_kvikio(
     file: DataFile, buffer: gpu.Buffer, places: list[Place], plan: Plan, group: str
 ) -> tuple[list[Contestant], list[Row]]:
-    """A future a read, as there is no vectored call; with and without the shortcut that serves
-    reads below ``gds_threshold`` (16 KiB by default) on the calling thread."""
+    """Return KvikIO with a future per read, as it has no vectored call.
+
+    It is tried with and without its shortcut, which serves reads below ``gds_threshold`` (16 KiB by
+    default) on the calling thread.
+    """
     reader = kvikio.Reader(file, buffer)
     checked = _sample(places)
     pieces = [(p.in_file, p.length, buffer.part(p.length, p.in_memory)) for p in places]
@@ -113,7 +116,7 @@ def _best_kvikio(
 
 
 def _sample(places: list[Place]) -> list[Place]:
-    """As many of the reads, evenly spread, as can be checked in little time."""
+    """Return as many of the reads, evenly spread, as can be checked quickly."""
     return places[:: max(1, len(places) * places[0].length // _CHECKED)]
 
 

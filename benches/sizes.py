@@ -1,4 +1,4 @@
-"""Cached reads from 64 KiB to 1 GiB: where each contestant's fixed cost stops to matter."""
+"""Cached reads from 64 KiB to 1 GiB: from which size each contestant's fixed cost is negligible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.units import size_in_words
 _SMALLEST = 64 << 10
 _STEP = 4
 _PER_RUN = 16 << 20
-"""Small reads are timed in a series, one after the other, that moves this much."""
+"""Bytes of a timed series of small reads."""
 
 
 def measure(plan: Plan) -> Found:
@@ -83,7 +83,7 @@ def _best_kvikio(
         return made
 
     threads = (4,) if plan.quick else (1, 4, 8, 16)
-    # Tasks of 4 MiB give a middle size to few threads, so smaller ones are tried as well.
+    # Tasks of 4 MiB split a medium size among few threads only, so smaller ones are tried as well.
     tasks = (None,) if size <= 1 << 20 else (None, 1 << 20)
     settings = [Setting(count, task_size=task) for task in tasks for count in threads]
     return shortlist([contestant(setting) for setting in settings], "GB/s", group=group)
@@ -113,7 +113,7 @@ def _contestant(
     run: Callable[[], None],
     detail: Callable[[], str] = lambda: "",
 ) -> Contestant:
-    """All reads of a series have one destination; the last one's bytes are there to check."""
+    """All reads of a series share one destination, so the bytes of the last one are checked."""
     expected = verify.windows(size, file.offset + places[-1])
     return Contestant(
         name,

@@ -1,7 +1,7 @@
 """Turns results into Markdown: `python -m benches.table RESULT.json ... [--into FILE]`.
 
-With --into, the part of FILE between the two marks of a block is replaced. With --merge, the
-results are put into one file, which this command takes as well.
+With --into, it replaces the part of FILE between the two marks of a block. With --merge, it writes
+the results to one file, which it also accepts as input.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The results of a file, which holds one or several."""
+    """Return the results of a file, which has one or several."""
     found = json.loads(path.read_text())
     return found if isinstance(found, list) else [found]
 

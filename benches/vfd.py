@@ -1,4 +1,4 @@
-"""H5Dread with a pointer to GPU memory, by each way there is: of cached files and of cold ones."""
+"""H5Dread into GPU memory, in each way, of cached and of cold files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def measure(plan: Plan) -> Found:
     vfd.prepare()
     rows: list[Row] = []
     targets: list[Target] = []
-    # All that is cached first, so that the file is dropped and read again only by cold reads.
+    # Cached reads come first, so that the file is dropped and read again only by cold reads.
     for state, prepare in (("cached", warm), ("cold", drop)):
         for nbytes in vfd.sizes(plan):
             part = replace(file, nbytes=nbytes)

@@ -1,4 +1,4 @@
-"""What the driver costs calls that have nothing to do with a GPU, against HDF5's own driver."""
+"""The driver's cost in calls that do not concern a GPU, against HDF5's own driver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.bench.result import Target
 _GROUPS, _ATTRIBUTES = 100, 100
 _SIDE, _CHUNK = 1024, 128
 _PASSES = 10
-"""Over the dataset, in one run: one takes a millisecond or two."""
+"""Passes over the dataset per run: one pass takes only a millisecond or two."""
 _ROUNDS = 15
 _DRIVERS = (("Penstock", ("penstock", "")), ("sec2", None))
 

@@ -1,4 +1,4 @@
-"""H5Dwrite of GPU memory to a new file, by each way, until the data are on the medium."""
+"""H5Dwrite of GPU memory to a new file, in each way, until the data is on the medium."""
 
 from __future__ import annotations
 

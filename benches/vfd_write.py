@@ -1,4 +1,4 @@
-"""H5Dwrite of GPU memory to a new file, by each way, until the call returns."""
+"""H5Dwrite of GPU memory to a new file, in each way, until the call returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPU memory to a new file: until it is on the medium, and until the call returns."""
+"""Writes of GPU memory to a new file, until it is on the medium, and until the call returns."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _penstock_write(path: Path, buffer: gpu.Buffer, sync: bool) -> Contestant:
 def _best_kvikio(
     path: Path, buffer: gpu.Buffer, plan: Plan, sync: bool, group: str
 ) -> tuple[list[Contestant], list[Row]]:
-    """KvikIO writes with O_DIRECT where it can, by default; buffered is tried too."""
+    """Return KvikIO's best settings, of O_DIRECT, which is its default, and of buffered writes."""
 
     def contestant(setting: Setting) -> Contestant:
         run = partial(kvikio.write, path, buffer, sync=sync)
@@ -126,7 +126,7 @@ def _contestant(
 
 
 def _remove(path: Path) -> None:
-    """Also spares the next run the write-back of pages that this one left dirty."""
+    """Remove the file, so that the next run does not wait for the write-back of its dirty pages."""
     path.unlink(missing_ok=True)
 
 
