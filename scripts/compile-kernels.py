@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compiles crates/codec/kernels/kernels.cu to PTX, with NVRTC from its PyPI wheel.
+"""Compiles crates/codec/kernels/kernels.cu to PTX with NVRTC from its PyPI wheel.
 
     pip install '.[test]'
     scripts/compile-kernels.py          # writes kernels.ptx
-    scripts/compile-kernels.py --check  # only says whether it is up to date
+    scripts/compile-kernels.py --check  # only checks that it is up to date
 
-No CUDA toolkit and no GPU are needed. The wheel is pinned in pyproject.toml, because another
-version writes other PTX. It is that of CUDA 12.0, so that every driver since then takes the result.
+It needs no CUDA toolkit and no GPU. The wheel is pinned in pyproject.toml, because another version
+generates other PTX. It is the one of CUDA 12.0, so that every driver since then accepts the result.
 """
 
 import ctypes
@@ -18,19 +18,19 @@ FOLDER = Path(__file__).resolve().parent.parent / "crates/codec/kernels"
 SOURCE = FOLDER / "kernels.cu"
 PTX = FOLDER / "kernels.ptx"
 WHEEL = "nvidia-cuda-nvrtc-cu12"
-# PTX for Volta runs on it and on all that came later.
+# PTX for Volta runs on Volta and on all later GPUs.
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17"]
 
 
 def nvrtc() -> ctypes.CDLL:
-    """NVRTC of the wheel. Raises PackageNotFoundError without it."""
+    """Load NVRTC from the wheel; raise PackageNotFoundError without it."""
     files = metadata.files(WHEEL) or []
     library = next(f for f in files if f.name.startswith("libnvrtc.so"))
     return ctypes.CDLL(str(library.locate()))
 
 
 def compiled() -> str:
-    """The PTX that the sources make."""
+    """Return the PTX of the sources."""
     library = nvrtc()
 
     def check(status: int) -> None:
@@ -68,7 +68,7 @@ def compiled() -> str:
 
 
 def without_banner(ptx: str) -> str:
-    """Leaves out the lines before `.version`, which name the build of the compiler."""
+    """Remove the lines before `.version`, which name the build of the compiler."""
     return ptx[ptx.index(".version") :].rstrip() + "\n"
 
 
@@ -77,7 +77,7 @@ def main() -> None:
     if sys.argv[1:] != ["--check"]:
         PTX.write_text(ptx)
     elif PTX.read_text() != ptx:
-        sys.exit(f"{PTX.name} is not what the sources make: run scripts/compile-kernels.py")
+        sys.exit(f"{PTX.name} is not up to date: run scripts/compile-kernels.py")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
     pip install h5py hdf5plugin numpy
     scripts/make-codec-fixtures.py
 
-Each chunk is a file NAME.bin. Its line in chunks.tsv says what it decodes to (a function below,
-which the tests have too; the count of elements; their bytes), the filter mask, and the filters as
+Each chunk is a file NAME.bin. Its line in chunks.tsv has what it decodes to (a function below,
+which the tests have, too; the number of elements; their size), the filter mask, and the filters as
 id:optional:values.
 """
 
@@ -21,8 +21,8 @@ LZF = {"compression": "lzf"}
 
 
 def sample(count: int, size: int) -> np.ndarray:
-    """Element i is the little-endian number 3 * (i / 7) + 31 * (i mod 11), cut or filled with zeros
-    to `size` bytes."""
+    """Element i is the little-endian number 3 * (i / 7) + 31 * (i mod 11), truncated or padded with
+    zeros to `size` bytes."""
     i = np.arange(count, dtype="<u8")
     numbers = 3 * (i // 7) + 31 * (i % 11)
     bytes_ = numbers.view("u1").reshape(count, 8)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes fuzz/seeds: for each fuzz target the inputs that it starts from.
+"""Writes fuzz/seeds: the inputs from which each fuzz target starts.
 
     scripts/make-fuzz-seeds.py
 
-Those of the filters are the chunks of crates/codec/tests/fixtures, in the form that
+The inputs of the filters are the chunks of crates/codec/tests/fixtures, in the form that
 crates/codec/src/fuzz.rs describes: once as stored, to be decoded, and once as data to be encoded.
-Those of plans and conversions are any bytes.
+Those of plans and conversions are arbitrary bytes.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ FILTERS = {
     32015: "zstd",
     32026: "blosc2",
 }
-# Any bytes make a case of these.
+# Targets for which any bytes are a valid case.
 ANY = ("planner", "chunk_table", "selection", "convert")
 # In the order of nvCOMP's methods in crates/codec/src/gpu/nvcomp.rs.
 FRAMED = (1, 32004, 32015)
@@ -41,7 +41,7 @@ MOST = 2048
 
 
 def sample(size: int) -> bytes:
-    """Bytes that shrink, with a tail that hardly does."""
+    """Compressible bytes, with a tail that is hardly compressible."""
     smooth = bytes((3 * (i // 28) + (i // 4) % 11) % 256 if i % 4 == 0 else 0 for i in range(size))
     return smooth[: size - size // 4] + noise("tail", size // 4)
 

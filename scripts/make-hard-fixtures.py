@@ -5,8 +5,8 @@ Blosc2 as HDF5 and hdf5plugin store them.
     pip install h5py hdf5plugin numpy blosc2
     scripts/make-hard-fixtures.py
 
-Each chunk is a file NAME.bin. Its line in chunks.tsv says the filter's number and values, the size
-of the decoded chunk, and the FNV-1a hash of the bytes that HDF5 itself decodes it to.
+Each chunk is a file NAME.bin. Its line in chunks.tsv has the filter's number and values, the size
+of the decoded chunk, and the FNV-1a hash of the bytes to which HDF5 itself decodes it.
 """
 
 import tempfile
@@ -38,7 +38,7 @@ def sample(dtype, *shape) -> np.ndarray:
 
 
 def steps(dtype, *shape) -> np.ndarray:
-    """Runs of equal elements, now and then one or two more than before."""
+    """Runs of equal elements that increase slowly, with single elements one greater."""
     i = np.arange(np.prod(shape), dtype="i8")
     return np.cumsum(i % 37 == 5).astype(dtype).reshape(shape) + (i % 91 == 7).reshape(shape)
 
@@ -72,7 +72,7 @@ class Writer:
         self.lines = []
 
     def keep(self, name, ds):
-        """Keeps the one chunk of a dataset."""
+        """Write the only chunk of a dataset to its file."""
         origin = (0,) * len(ds.shape)
         mask, stored = ds.id.read_direct_chunk(origin)
         assert mask == 0, name
@@ -89,7 +89,7 @@ class Writer:
         self.keep(name, self.file.create_dataset(name, data=data, chunks=data.shape, **arguments))
 
     def low(self, name, tid, data, set_filter):
-        """Writes the elements of `data` as they are, whatever bits the type `tid` uses."""
+        """Write the elements of `data` unchanged, whatever bits the type `tid` uses."""
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         plist.set_chunk(data.shape)
         set_filter(plist)
@@ -99,7 +99,7 @@ class Writer:
         self.keep(name, h5py.Dataset(ds))
 
     def frame(self, name, data, frame):
-        """Stores a Blosc2 frame made elsewhere."""
+        """Store a Blosc2 frame that was made elsewhere."""
         ds = self.file.create_dataset(
             name, data.shape, data.dtype, chunks=data.shape, **hdf5plugin.Blosc2()
         )
@@ -109,7 +109,7 @@ class Writer:
 
 
 def bits(base, precision, offset):
-    """A type that uses only some of its bits."""
+    """Return a type that uses only some of its bits."""
     tid = base.copy()
     tid.set_precision(precision)
     tid.set_offset(offset)
@@ -210,7 +210,7 @@ def nbit(w):
     outer.insert(b"z", 8, t.IEEE_F32LE.copy())
     outer.insert(b"w", 14, t.array_create(string, (2,)))
     outer.insert(b"v", 25, t.array_create(bits(t.STD_U8LE, 3, 1), (1,)))
-    # Last, as HDF5 misreads members after an array of compounds.
+    # Last, because HDF5 misreads members after an array of compounds.
     outer.insert(b"y", 26, t.array_create(inner, (2,)))
     w.low("nbit-compound", outer, noise("V40", 30), nbit)
 
@@ -307,7 +307,7 @@ def blosc2_(w):
 
 
 def main() -> None:
-    # Several threads would write blocks in any order.
+    # Several threads would write the blocks in any order.
     blosc2.set_nthreads(1)
     FOLDER.mkdir(parents=True, exist_ok=True)
     for old in FOLDER.glob("*.bin"):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Two GPUs of one host read cached files of their own, at once and one alone, by several settings.
+"""Compares settings for two GPUs of one host that read cached files, together and one alone.
 
     scripts/two-gpus.py [--devices 0,1] [--size 4GiB] [--rounds 7] [--seconds 240] [--dir FOLDER]
                         [--json FILE]
 
-It prints a table: bytes a second of one GPU alone, of all together, both as shares of the links,
-which copies from pinned memory measure in the same way. The defaults come first; they are what
-docs/decisions/0011 is about. Settings take turns, the bytes of each are compared once. With two
-H200s it takes about two minutes.
+It prints a table with the bytes per second of one GPU alone and of all together, and both as
+shares of the links, which copies from pinned memory measure in the same way. The defaults, which
+docs/decisions/0011 explains, come first. Settings alternate, and the bytes of each are compared
+once. With two H200s, it takes about two minutes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LINK_COPIES = 8
 
 
 def settings() -> list[Setting]:
-    """The defaults, and a small grid around them."""
+    """Return the defaults, and a small grid around them."""
     staged = [
         (("block", block), ("route", "staged"), ("slots", str(slots)), ("threads", str(threads)))
         for threads, block, slots in GRID
@@ -54,7 +54,7 @@ def settings() -> list[Setting]:
 
 
 def link_worker(device: int) -> None:
-    """Copy from pinned memory to a GPU from a moment on that comes on standard input."""
+    """Copy from pinned memory to a GPU, from each moment on that standard input gives."""
     from penstock._native import ffi, lib, pointer
     from penstock.errors import check
 
@@ -74,7 +74,7 @@ def link_worker(device: int) -> None:
 
 
 def links(devices: list[int]) -> tuple[float, float]:
-    """The rates of the first link, and of all together."""
+    """Return the rates of the first link alone, and of all links together."""
     command = [sys.executable, __file__, "--link-worker"]
     workers = [
         subprocess.Popen(
@@ -113,7 +113,7 @@ def links(devices: list[int]) -> tuple[float, float]:
 
 
 def measure(plan: Plan, rounds: int, end: float) -> dict[Setting, list[tuple[float, float]]]:
-    """Rates of one alone and of all together, for each setting, by turns."""
+    """Alternate the settings, and return the rates of one GPU alone and of all together."""
     found: dict[Setting, list[tuple[float, float]]] = {setting: [] for setting in settings()}
     with own_files(plan) as paths:
         places = list(zip(paths, plan.devices, strict=True))
@@ -123,7 +123,7 @@ def measure(plan: Plan, rounds: int, end: float) -> dict[Setting, list[tuple[flo
                 for setting in order:
                     if time.monotonic() > end:
                         return found
-                    # The first round compares bytes, pins slots and does not count.
+                    # The first round compares bytes and pins slots, and does not count.
                     check = "none" if number else "windows"
                     try:
                         alone = workers.run(READ, setting, plan.file_size, check=check)
@@ -166,7 +166,7 @@ def main() -> None:
     end = time.monotonic() + given.seconds
     devices = [int(word) for word in given.devices.split(",")]
     if len(ps.devices()) <= max(devices):
-        raise SystemExit(f"GPUs {given.devices} are wanted, and there are {len(ps.devices())}")
+        raise SystemExit(f"GPUs {given.devices} are needed, but there are {len(ps.devices())}")
     alone_link, all_links = links(devices)
     plan = Plan(given.dir, devices, given.seconds, given.size)
     found = measure(plan, given.rounds, end)

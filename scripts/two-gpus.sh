@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Measures two GPUs of one host at once, from what gpu-pack.sh has packed or from what is installed:
+# Measures two GPUs of one host at once, with the package of gpu-pack.sh or the installed one:
 #
 #   scripts/two-gpus.sh [FOLDER] [ARGUMENT...]   # FOLDER for the results, $OUT by default
 #
-# The arguments are those of scripts/two-gpus.py, such as --devices 0,1,2,3. PENSTOCK_BENCH_DIR is
-# where the files are made, of 4 GiB a GPU; they are read from the page cache. It takes less than five
-# minutes. With TUNE=60s the tuner runs after it, for both GPUs together.
+# The arguments are those of scripts/two-gpus.py, such as --devices 0,1,2,3. The files are made in
+# PENSTOCK_BENCH_DIR, 4 GiB per GPU, and read from the page cache. It takes less than five minutes. With
+# TUNE=60s, the tuner runs afterwards, for both GPUs together.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
