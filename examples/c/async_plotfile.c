@@ -1,14 +1,14 @@
-/* Writes plot files between the steps of a computation, as AMReX does: for each step a file, in it a
- * group for each level of refinement with attributes, the boxes and the data, by hyperslabs from
- * buffers that are overwritten right after the calls. The computation is emulated: it sleeps.
+/* Writes plot files between the steps of a computation, as AMReX does. Each step writes a file with a
+ * group for each level of refinement: attributes, the boxes, and the data, by hyperslabs from buffers
+ * that are overwritten right after the calls. The computation is emulated by sleeping.
  *
  *     h5cc async_plotfile.c -o async_plotfile -ldl
  *     penstock run -- ./async_plotfile FOLDER                    # waits for each write
  *     penstock run --async -- ./async_plotfile --async FOLDER    # writes while it computes
  *
- * Both ways take the same code: HDF5's _async functions with the event set H5ES_NONE are the plain
- * ones. Nothing of Penstock is named here; the connector is chosen by the environment. The data is in
- * GPU memory with --gpu, as it is in a code that computes there. --check reads everything back.
+ * Both use the same code: with the event set H5ES_NONE, HDF5's _async functions are the plain ones. The
+ * program does not refer to Penstock; the environment selects the connector. With --gpu, the data is in
+ * GPU memory, as in a program that computes there. --check reads everything back.
  */
 #include <hdf5.h>
 
@@ -55,7 +55,7 @@ static void wait_until(double end) {
     }
 }
 
-/* ---- Memory: of the GPU by its driver, so that no toolkit is needed, or of the host. ---- */
+/* ---- Memory: on the GPU, by the CUDA driver, so that no toolkit is needed, or on the host ---- */
 
 #define CUDA(name, ...) ((int (*)(__VA_ARGS__))cuda_function(name))
 
@@ -92,7 +92,7 @@ static void set_field(double *field, const double *from, size_t bytes) {
 
 /* ---- The computation ---- */
 
-/* All levels have as many cells, in boxes of the same size. */
+/* All levels have the same number of cells, in boxes of the same size. */
 static hsize_t cells_of_level(void) {
     return (hsize_t)options.mebibytes * 1048576 / sizeof(double) / (hsize_t)options.levels / BOXES *
            BOXES;
@@ -100,7 +100,7 @@ static hsize_t cells_of_level(void) {
 
 static double value(int level, hsize_t cell) { return level * 1e9 + (double)cell; }
 
-/* What is new in a step: the first cell of each box has its number. */
+/* Stores the number of the step in the first cell of each box, and sleeps. */
 static void compute(double *fields[], int step) {
     const double end = now() + (step > 0 ? options.compute : 0), number = step;
     for (int level = 0; level < options.levels; level++)
@@ -251,7 +251,7 @@ int main(int argc, char **argv) {
     in_calls += end - before;
     if (events != H5ES_NONE) H5ESclose(events);
 
-    /* As h5bench counts: what the computation of all steps but one takes is not I/O. */
+    /* As in h5bench, the computation of all steps but one does not count as I/O. */
     const double computed = options.compute * (options.steps - 1);
     const double bytes =
         (double)options.steps * options.levels * (double)cells * (double)sizeof(double);

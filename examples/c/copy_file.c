@@ -1,5 +1,5 @@
-/* Reads a file into GPU memory and saves it from there under another name, atomically.
- * Without a GPU the same calls work on host memory: only the report differs.
+/* Reads a file into GPU memory, and saves it from there under another name, atomically.
+ * Without a GPU, the same calls work on host memory; only the report differs.
  *
  *     copy_file FROM TO
  */

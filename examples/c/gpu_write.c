@@ -1,12 +1,12 @@
 /* Writes a dataset from GPU memory by H5Dwrite, reads it back into GPU memory by H5Dread, and compares
- * every element. Nothing of Penstock is named here: any HDF5 of 1.14 or later will do to compile it,
- * and Penstock's driver makes it work.
+ * every element. The program does not refer to Penstock: it compiles with any HDF5 from 1.14 on, and
+ * works with Penstock's driver.
  *
  *     h5cc gpu_write.c -o gpu_write -ldl       # or nvcc -x cu gpu_write.c -lhdf5 -o gpu_write
  *     penstock run --report ./gpu_write FILE [MEBIBYTES]
  *
- * Compiled by nvcc it calls the CUDA runtime; compiled by any C compiler it opens the CUDA driver
- * itself, so that no toolkit is needed. Without a GPU it does the same with host memory.
+ * Compiled by nvcc, it calls the CUDA runtime. Compiled by any C compiler, it opens the CUDA driver
+ * itself, so that no toolkit is needed. Without a GPU, it does the same with host memory.
  */
 #include <hdf5.h>
 
@@ -48,7 +48,7 @@ static int from_gpu(void *to, const void *from, size_t size) {
 
 typedef unsigned long long address; /* CUdeviceptr */
 
-/* A function of libcuda.so.1, from which all of them return 0 for success. */
+/* A function of libcuda.so.1. All functions used here return 0 for success. */
 #define CUDA(name, ...) ((int (*)(__VA_ARGS__))cuda_function(name))
 
 static uintptr_t cuda_function(const char *name) {

@@ -1,5 +1,5 @@
-// Reads the parts of a file with several requests under way at once, works on each part as it
-// arrives, and lets C++ own the handles.
+// Reads the parts of a file with several concurrent requests, works on each part as it arrives, and
+// lets C++ own the handles.
 //
 //     async_read FILE [PARTS]
 #include <penstock.h>
@@ -30,7 +30,7 @@ struct Free {
     void operator()(penstock_request *request) const { penstock_request_free(request); }
 };
 using File = std::unique_ptr<penstock_file, Close>;
-// Freeing a request waits for it, so a buffer that is declared before its request outlives it.
+// Freeing a request waits for it, so a buffer that is declared before its request lives long enough.
 using Request = std::unique_ptr<penstock_request, Free>;
 
 File open(const char *path) {

@@ -1,5 +1,5 @@
-! The part of penstock.h that a Fortran code needs to read and write files. A complete interface
-! is not the aim: more functions are added the same way.
+! The part of penstock.h that a Fortran program needs to read and write files. It is not complete:
+! more functions can be added in the same way.
 module penstock
   use, intrinsic :: iso_c_binding
   implicit none
@@ -31,7 +31,7 @@ module penstock
     integer(c_int32_t) :: durable = 0
   end type
 
-  ! As far as `block` of the C struct: struct_size tells the library where to stop.
+  ! The C struct up to `block`: struct_size tells the library where it ends.
   type, bind(C) :: penstock_report
     integer(c_size_t) :: struct_size = 128
     integer(c_int32_t) :: route = 0
@@ -72,7 +72,7 @@ module penstock
       type(penstock_error), intent(inout) :: error
     end function
 
-    ! `path` ends in c_null_char. `options` may be left out.
+    ! `path` must end in c_null_char. `options` may be omitted.
     integer(c_int) function penstock_open(path, flags, options, file) bind(C)
       import :: c_char, c_int, c_ptr, penstock_options
       character(kind=c_char), intent(in) :: path(*)
@@ -93,7 +93,7 @@ module penstock
     end function
 
     ! `buffer` is c_loc of an array, or the c_ptr of device memory. `options` and `report` may be
-    ! left out.
+    ! omitted.
     integer(c_int) function penstock_read(file, buffer, length, offset, options, report) bind(C)
       import :: c_int, c_int64_t, c_ptr, penstock_options, penstock_report
       type(c_ptr), value :: file, buffer
@@ -124,7 +124,7 @@ module penstock
       type(c_ptr), intent(out) :: request
     end function
 
-    ! `timeout_ns` below zero waits for ever.
+    ! A negative `timeout_ns` waits for ever.
     integer(c_int) function penstock_request_wait(request, timeout_ns) bind(C)
       import :: c_int, c_int64_t, c_ptr
       type(c_ptr), value :: request
@@ -139,7 +139,7 @@ module penstock
 
 contains
 
-  ! The last failure on this thread, in a sentence.
+  ! Returns the message of the last failure on this thread.
   function penstock_message() result(text)
     character(:), allocatable :: text
     type(penstock_error) :: error

@@ -1,5 +1,5 @@
-! Writes an array of doubles to a file and reads it back, first in one call and then with a
-! request that is under way while the program does something else.
+! Writes an array of doubles to a file and reads it back, first in one call, and then by a request
+! that runs while the program does something else.
 !
 !     read_file FILE
 program read_file
@@ -32,13 +32,13 @@ program read_file
   call check(penstock_open(trim(path) // c_null_char, PENSTOCK_READ_ONLY, file=file))
   call check(penstock_read(file, c_loc(copy), bytes, 0_c_int64_t, report=report))
   call compare("read")
-  if (report%bytes /= bytes) error stop "the report tells another length"
+  if (report%bytes /= bytes) error stop "the report has another length"
 
   copy = 0
   call check(penstock_submit(file, PENSTOCK_OP_READ, &
                              [penstock_range(0_c_int64_t, bytes, c_loc(copy))], 1_c_size_t, &
                              stream=c_null_ptr, flags=0_c_int, request=request))
-  print "(a, f0.1)", "while the request is under way, the field sums to ", sum(field)
+  print "(a, f0.1)", "while the request is running, the field sums to ", sum(field)
   call check(penstock_request_wait(request, -1_c_int64_t))
   call penstock_request_free(request)
   call compare("request")
