@@ -406,7 +406,7 @@ def test_denylist_of_cufile_json_is_told(machine, key, entry):
     machine.write("/etc/cufile.json", text)
     line = machine.line("cuFile's denylist")
     is_remedied(line, Status.NO, "from the list")
-    assert line.found == f"denylist.{key} in /etc/cufile.json has {entry}"
+    assert line.found == f"denylist.{key} in /etc/cufile.json lists {entry}"
 
 
 def test_stripes_are_told_part_by_part(machine):

@@ -42,7 +42,7 @@ class Plan:
 
     @property
     def file_size(self) -> int:
-        """Bytes of each device's file: enough for large transfers, as far as the time allows."""
+        """Bytes of each device's file: what the time allows, but enough for a large transfer."""
         if self.size:
             return self.size
         wanted = int(min(self.seconds * _FILE_PER_SECOND, _LARGEST_FILE))

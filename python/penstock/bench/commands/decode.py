@@ -36,7 +36,7 @@ def decode(
         str, typer.Option(help=f"A list of {', '.join(_FILTERS)}.")
     ] = "gzip,lz4,zstd",
     chunks: Annotated[
-        str, typer.Option(help="A list of the decoded bytes of a chunk.")
+        str, typer.Option(help="Decoded chunk sizes, as a list.")
     ] = "64KiB,256KiB,1MiB,4MiB",
     size: Annotated[int, typer.Option("--size", help="Decoded bytes of a dataset.", **SIZE)] = 1
     << 30,

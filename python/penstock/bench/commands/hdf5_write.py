@@ -54,9 +54,9 @@ class _Case:
 def hdf5_write(
     session: Session,
     sizes: Annotated[
-        str, typer.Option(help="A list of the elements of a dataset: 1000000,100000000.")
+        str, typer.Option(help="Elements per dataset, as a list: 1000000,100000000.")
     ] = "1000000,10000000,100000000",
-    dtypes: Annotated[str, typer.Option(help="A list of NumPy data types.")] = "float32,float64",
+    dtypes: Annotated[str, typer.Option(help="NumPy data types, as a list.")] = "float32,float64",
     device: Annotated[str, typer.Option(help=f"One of {', '.join(CHOICES)}.")] = "auto",
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Time until the bytes are on the medium.")

@@ -37,7 +37,7 @@ _BROKEN = {errno.errorcode[code]: code for code in (errno.ENOSPC, errno.EDQUOT, 
 def memory(
     session: Session,
     transfers: Annotated[
-        str, typer.Option("-t", "--transfer-sizes", help="A list of the bytes of a call.")
+        str, typer.Option("-t", "--transfer-sizes", help="Transfer sizes, as a list.")
     ] = "64KiB,1MiB,16MiB",
     block: Annotated[
         int, typer.Option("-b", "--block-size", help="Bytes of a segment of a rank.", **SIZE)

@@ -37,7 +37,7 @@ def plotfile(
     ] = 1.0,
     steps: Annotated[int, typer.Option(help="Plot files per run.", min=2)] = 5,
     levels: Annotated[
-        str, typer.Option(help="A list of the levels of refinement, with one dataset each.")
+        str, typer.Option(help="Levels of refinement, one dataset each, as a list.")
     ] = "1,3",
 ) -> None:
     """Have each rank write its own plot files, and compute between them.

@@ -35,10 +35,10 @@ _FIO_MS = 200
 def small(
     session: Session,
     sizes_: Annotated[
-        str, typer.Option("--sizes", help="A list of the bytes of a read.")
+        str, typer.Option("--sizes", help="Read sizes, as a list.")
     ] = "4KiB,64KiB,1MiB",
     depths: Annotated[
-        str, typer.Option(help="A list of the numbers of reads in flight.")
+        str, typer.Option(help="Numbers of reads in flight, as a list.")
     ] = "1,4,16,64",
     file_size: Annotated[int, typer.Option(help="Bytes of the file.", **SIZE)] = 1 << 30,
     operations: Annotated[int, typer.Option(help="Reads per run.", min=1)] = 1024,

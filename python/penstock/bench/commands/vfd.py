@@ -28,13 +28,11 @@ _SIZES = "64MiB,128MiB,256MiB,512MiB,1GiB,2GiB"
 @benchmark("vfd", "GPU memory through the HDF5 driver by size and mode")
 def vfd(
     session: Session,
-    sizes_: Annotated[
-        str, typer.Option("--sizes", help="A list of the bytes of a dataset.")
-    ] = _SIZES,
+    sizes_: Annotated[str, typer.Option("--sizes", help="Dataset sizes, as a list.")] = _SIZES,
     modes: Annotated[str, typer.Option(help=f"A list of {', '.join(ways_of.MODES)}.")] = ",".join(
         ways_of.MODES
     ),
-    directions: Annotated[str, typer.Option(help="A list of write, read.")] = "write,read",
+    directions: Annotated[str, typer.Option(help="write, read or both, as a list.")] = "write,read",
     cache: Cache = "both",
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Time writes until they are on the medium.")

@@ -29,15 +29,13 @@ _Key = tuple[int, int, int]
 @benchmark("vfd-threads", "The HDF5 driver by threads and block", iterations=3)
 def vfd_threads(
     session: Session,
-    threads: Annotated[str, typer.Option(help="A list of the threads of a call.")] = "1,2,4,8,16",
-    blocks: Annotated[
-        str, typer.Option(help="A list of the bytes of a block.")
-    ] = "1MiB,2MiB,4MiB,8MiB",
+    threads: Annotated[str, typer.Option(help="Threads per call, as a list.")] = "1,2,4,8,16",
+    blocks: Annotated[str, typer.Option(help="Block sizes, as a list.")] = "1MiB,2MiB,4MiB,8MiB",
     sizes_: Annotated[
-        str, typer.Option("--sizes", help="A list of the bytes of a dataset.")
+        str, typer.Option("--sizes", help="Dataset sizes, as a list.")
     ] = "64MiB,256MiB,1GiB",
     mode: Annotated[str, typer.Option(help=f"One of {', '.join(ways_of.MODES)}.")] = "auto",
-    directions: Annotated[str, typer.Option(help="A list of write, read.")] = "write,read",
+    directions: Annotated[str, typer.Option(help="write, read or both, as a list.")] = "write,read",
     cache: Cache = "warm",
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Time writes until they are on the medium.")

@@ -236,11 +236,11 @@ def _allowed(storage: Mapping[str, Any], config: Mapping[str, Any]) -> Line:
         if denied:
             return _SECTION.no(
                 "cuFile's denylist",
-                f"denylist.{key} in {config['path']} has {denied[0]}",
+                f"denylist.{key} in {config['path']} lists {denied[0]}",
                 "cuFile takes no direct path here.",
                 "Remove it from the list.",
             )
-    return _SECTION.ok("cuFile's denylist", "does not have it")
+    return _SECTION.ok("cuFile's denylist", "does not list it")
 
 
 def _udev(storage: Mapping[str, Any], kind: str) -> Line:
