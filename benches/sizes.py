@@ -113,7 +113,7 @@ def _contestant(
     run: Callable[[], None],
     detail: Callable[[], str] = lambda: "",
 ) -> Contestant:
-    """All reads of a series share one destination, so the bytes of the last one are checked."""
+    """Return a contestant whose reads share one destination; the last one is checked."""
     expected = verify.windows(size, file.offset + places[-1])
     return Contestant(
         name,

@@ -32,15 +32,15 @@ class pin_handle:  # noqa: N801 - DeepSpeed's name
     """Allocates page-locked arrays, as every handle does."""
 
     def new_cpu_locked_tensor(self, num_elem: int, example_tensor: Any) -> Any:
-        """As the handles' method of this name."""
+        """Same as the handles' method of this name."""
         return new_cpu_locked_tensor(num_elem, example_tensor)
 
     def free_cpu_locked_tensor(self, tensor: Any) -> bool:
-        """As the handles' method of this name."""
+        """Same as the handles' method of this name."""
         return free_cpu_locked_tensor(tensor)
 
     def is_pinned(self, buffer: Any) -> bool:
-        """As the handles' method of this name."""
+        """Same as the handles' method of this name."""
         return is_pinned(buffer)
 
 
