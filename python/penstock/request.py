@@ -155,7 +155,7 @@ class Request(Generic[A]):
     """A transfer that a function whose name ends in ``_async`` has started.
 
     It keeps its array and its file alive until it is finished. Deleting a pending request waits
-    for it, and warns with ``ResourceWarning`` if it failed. All methods are thread-safe.
+    for it, and warns with ``ResourceWarning`` if it failed. Any thread may call the methods.
 
     A write into the chunks of an HDF5 dataset continues only in :meth:`wait` and :meth:`done`,
     because HDF5 stores the chunks on the thread that calls them.

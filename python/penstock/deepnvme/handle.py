@@ -50,8 +50,8 @@ class Handle:
     If an argument of the constructor has its default value, the engine and ``penstock.options``
     choose; any other value is used, within the limits of the engine.
 
-    All methods are thread-safe. Operations run concurrently, but one that overlaps an earlier one
-    in a file or in memory waits for it, unless both only read the common bytes.
+    Any thread may call the methods. Operations run concurrently, but one that overlaps an earlier
+    one in a file or in memory waits for it, unless both only read the common bytes.
 
     Args:
         block_size: Bytes that a worker moves at a time, limited to 4 KiB to 1 GiB.
