@@ -39,7 +39,11 @@ impl AccessList {
     /// The thread is inside a call of `library`, and `fapl` is a file access property list of that library.
     unsafe fn of(library: CallingLibrary, fapl: hid_t) -> Result<AccessList> {
         // SAFETY: the caller guarantees this.
-        let info = unsafe { Info::of_access_list(library, fapl)? };
+        let (info, is_parallel) = unsafe {
+            let info = Info::of_access_list(library, fapl)?;
+            (info, is_parallel(library, fapl))
+        };
+        let container = Container::new(&info.below, &info.settings, is_parallel)?;
         // SAFETY: HDF5 checks the identifier.
         let fapl = unsafe { (library.calls.H5Pcopy)(fapl) };
         if fapl < 0 {
@@ -49,10 +53,7 @@ impl AccessList {
         }
         let access = AccessList {
             library,
-            // SAFETY: the caller guarantees this.
-            container: Container::new(&info.below, &info.settings, unsafe {
-                is_parallel(library, fapl)
-            })?,
+            container,
             fapl,
         };
         // SAFETY: the identifier is open. Its connector has made the information, which HDF5 copies.
