@@ -21,7 +21,8 @@ part() {
     local name=$1 seconds=$2 log=$logs/${1// /-}.log begin=$SECONDS status=0
     shift 2
     echo "== $name"
-    timeout --kill-after=10 "$seconds" "$@" >"$log" 2>&1 || status=$?
+    # pytest tells what has failed when it is interrupted.
+    timeout --signal=INT --kill-after=20 "$seconds" "$@" >"$log" 2>&1 || status=$?
     if ((status == 0)); then
         tail -n 25 "$log"
         summary+=("ok      $name ($((SECONDS - begin)) s) $(tail -n 1 "$log" | cut -c1-100)")
@@ -99,7 +100,7 @@ part "udev entry" 30 bash -c 'udev_entry "$files"'
 # In eight processes where pytest-xdist is, which takes a quarter of the time. gpu-bench.sh runs the
 # benchmarks, so their smoke test is left out.
 side_by_side=()
-python3 -c 'import xdist' 2>/dev/null && side_by_side=(-n 8 --dist loadfile)
+python3 -c 'import xdist' 2>/dev/null && side_by_side=(-n 8 --dist loadfile -p no:benchmark)
 part "pytest" 400 python3 -m pytest tests/python -q -p no:cacheprovider "${side_by_side[@]}" \
     --durations=10 --basetemp="$files/penstock-pytest" --ignore=tests/python/test_benches.py
 if compgen -G 'dist-gpu/bin/*' >/dev/null; then

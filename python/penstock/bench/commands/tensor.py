@@ -93,8 +93,12 @@ def tensor(
             )
             for row in rows:
                 _add(table, row, rows[0])
+            if any(row.name.startswith("deepspeed") and row.value for row in rows):
+                table.notes.append(
+                    "DeepSpeed opens files with O_DIRECT: it moves the bytes from and to the medium."
+                )
             session.tables.append(table)
-            names = [row.name for row in rows]
+            names = [_variant(row) for row in rows]
             values: list[float | None] = [row.value for row in rows]
             figure.panels.append(Panel(table.title, names, {"": values}))
     session.figures.append(figure)
@@ -275,9 +279,15 @@ def _poison(place: Place, target: Any) -> None:
         target.fill(0xA5)
 
 
+def _variant(row: Row) -> str:
+    """Return the name of a row, with its setting if the name does not tell it."""
+    is_told = not row.setting or row.name.startswith("Penstock")
+    return row.name if is_told else f"{row.name}, {row.setting}"
+
+
 def _add(table: Table, row: Row, python: Row) -> None:
     if row.value is None or row.spread is None:
-        table.add(row.name, *[None] * 4, f"failed: {row.error}")
+        table.add(_variant(row), *[None] * 4, f"failed: {row.error}")
         return
     speedup = None if row is python else row.better_than(python)
-    table.add(row.name, row.value, *row.spread, speedup, row.detail)
+    table.add(_variant(row), row.value, *row.spread, speedup, row.detail)
