@@ -35,9 +35,9 @@ test: export CARGO_INCREMENTAL ?= 0
 test: export CARGO_BUILD_JOBS ?= $(shell echo $$((($$(nproc) + $(LANES) - 1) / $(LANES))))
 test:
 	status=0; \
-	for parts in "$(GROUND)" "$(PARTS)"; do \
-		$(MAKE) --jobs=$(LANES) --output-sync=target --keep-going $$parts || status=$$?; \
-	done; \
+	$(MAKE) --jobs=$(LANES) --output-sync=target --keep-going $(GROUND) || status=1; \
+	printf '%s\n' $(PARTS) | \
+		xargs -P $(LANES) -I PART scripts/quietly target/PART.log $(MAKE) PART || status=1; \
 	exit $$status
 	@echo "make test: everything passed"
 
