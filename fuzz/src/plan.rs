@@ -12,7 +12,7 @@ use penstock_engine::file::position::Operation;
 
 use crate::cases;
 use crate::draw::Draw;
-use crate::model::{self, MOST};
+use crate::model::{self, Element, MOST};
 
 /// Of a selection that is too large for its model, as many chunks and boxes are looked at.
 const FIRST: usize = 32;
@@ -159,7 +159,13 @@ impl Case<'_> {
     /// What is to become of each touched chunk; all other data count as chunk 0.
     fn expected(&self, plan: &Arc<Plan>) -> BTreeMap<u64, Outcome> {
         let mut moves: BTreeMap<u64, Moves> = BTreeMap::new();
-        for element in model::elements(self.selection, &self.array.shape) {
+        // Of several elements with one position the last one is read.
+        let elements: BTreeMap<Vec<u64>, Element> =
+            model::elements(self.selection, &self.array.shape)
+                .into_iter()
+                .map(|element| (element.position.clone(), element))
+                .collect();
+        for element in elements.into_values() {
             let steps = element.position.iter().zip(&self.memory.strides);
             let offset: i128 = steps.map(|(p, s)| i128::from(*p) * i128::from(*s)).sum();
             let target = (i128::from(self.memory.base) + offset) as u64;
