@@ -159,13 +159,16 @@ impl Case<'_> {
     /// What is to become of each touched chunk; all other data count as chunk 0.
     fn expected(&self, plan: &Arc<Plan>) -> BTreeMap<u64, Outcome> {
         let mut moves: BTreeMap<u64, Moves> = BTreeMap::new();
-        // Of several elements with one position the last one is read.
-        let elements: BTreeMap<Vec<u64>, Element> =
-            model::elements(self.selection, &self.array.shape)
+        let mut elements = model::elements(self.selection, &self.array.shape);
+        if let Selection::Runs(_) = self.selection {
+            // Of several elements with one position the last one is read.
+            let last: BTreeMap<Vec<u64>, Element> = elements
                 .into_iter()
                 .map(|element| (element.position.clone(), element))
                 .collect();
-        for element in elements.into_values() {
+            elements = last.into_values().collect();
+        }
+        for element in elements {
             let steps = element.position.iter().zip(&self.memory.strides);
             let offset: i128 = steps.map(|(p, s)| i128::from(*p) * i128::from(*s)).sum();
             let target = (i128::from(self.memory.base) + offset) as u64;
