@@ -400,7 +400,10 @@ def test_a_dropped_request_that_failed_warns(tmp_path, room, on):
         room(resource.RLIM_INFINITY)
         with pytest.raises(ps.Error):
             file.close()
-    assert any(issubclass(w.category, ResourceWarning) and "never waited for" in str(w.message) for w in seen)
+    assert any(
+        issubclass(w.category, ResourceWarning) and "never waited for" in str(w.message)
+        for w in seen
+    )
 
 
 def test_a_first_write_that_is_cancelled_leaves_fill_values_or_its_own(tmp_path, on):
