@@ -95,7 +95,7 @@ def tensor(
                 _add(table, row, rows[0])
             if any(row.name.startswith("deepspeed") and row.value for row in rows):
                 table.notes.append(
-                    "DeepSpeed opens files with O_DIRECT: it moves the bytes from and to the medium."
+                    "DeepSpeed opens files with O_DIRECT: it moves bytes from and to the medium."
                 )
             session.tables.append(table)
             names = [_variant(row) for row in rows]
