@@ -21,7 +21,6 @@
 //! use penstock_engine::file::side::Direct;
 //! use penstock_engine::file::{Access, File, position::Operation};
 //! use penstock_engine::options::Options;
-//! use penstock_engine::report::Path;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let folder = tempfile::tempdir()?;
@@ -58,7 +57,7 @@
 //!     low: 0,
 //!     length: memory.length,
 //!     path,
-//!     beforehand: Beforehand { moved: 0, by: Path::HostBuffered, note: None },
+//!     beforehand: Beforehand::default(),
 //! };
 //! let mut found = [0i32; 6];
 //! // SAFETY: the array is 24 bytes long, and nobody touches it before the request is finished.

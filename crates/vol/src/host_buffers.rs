@@ -169,11 +169,7 @@ impl ElementsApart {
             direction: Operation::Read,
             low: 0,
             path: PathBuf::new(),
-            beforehand: Beforehand {
-                moved: 0,
-                by: Path::Hdf5,
-                note: None,
-            },
+            beforehand: Beforehand::default(),
         };
         let with = SubmitOptions {
             stream: Some(StreamOrder {

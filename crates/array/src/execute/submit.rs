@@ -82,6 +82,17 @@ pub struct Beforehand {
     pub note: Option<String>,
 }
 
+impl Default for Beforehand {
+    /// Nothing was done, so the path counts for nothing.
+    fn default() -> Beforehand {
+        Beforehand {
+            moved: 0,
+            by: Path::HostBuffered,
+            note: None,
+        }
+    }
+}
+
 /// Starts a prepared transfer. `address` is that of the array's first element; `memory` describes
 /// the memory at its lowest byte, if that was queried already.
 ///

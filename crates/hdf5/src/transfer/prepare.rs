@@ -32,9 +32,10 @@ pub(super) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop>
     Err(Stop::Refused(Refused(why.into())))
 }
 
-/// Plans a transfer of the dataset that `info` describes. `host` is the buffer if it is in host memory and, for a write, holds its final
-/// contents; else null. What HDF5 must transfer itself goes directly to or from `host`, or through
-/// temporary memory if `host` is null. `before_hdf5` is called before HDF5 reads or writes.
+/// Plans a transfer of the dataset that `info` describes. `host` is the buffer if it is in host
+/// memory and, for a write, holds its final contents; else null. What HDF5 must transfer itself
+/// goes directly to or from `host`, or through temporary memory if `host` is null. `before_hdf5`
+/// is called before HDF5 reads or writes.
 ///
 /// # Safety
 /// `host` is null or valid for what the transfer describes.
@@ -89,11 +90,7 @@ fn plan(
     };
     match planned {
         Ok((kind, memory)) => {
-            let beforehand = Beforehand {
-                moved: 0,
-                by: Path::Hdf5,
-                note: None,
-            };
+            let beforehand = Beforehand::default();
             Ok(Ok(prepared(transfer, info, kind, &memory, beforehand)))
         }
         Err(Stop::Failed(error)) => Err(error),
