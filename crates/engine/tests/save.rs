@@ -59,6 +59,7 @@ fn a_save_makes_the_file_or_replaces_all_of_it() {
 
 #[test]
 fn readers_of_the_old_file_keep_it() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     let file = sandbox.file("saved.bin", b"old contents");
     save_to(file.path(), b"new", "").unwrap();
