@@ -97,10 +97,11 @@ export files logs site
 export -f udev_entry rust_tests hdf5_programs driver_programs connector_programs report
 part "machine" 60 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 part "udev entry" 30 bash -c 'udev_entry "$files"'
-# In eight processes where pytest-xdist is, which takes a quarter of the time. gpu-bench.sh runs the
-# benchmarks, so their smoke test is left out.
+# In as many processes as there are cores, less two, where pytest-xdist is, which takes a tenth of the
+# time. gpu-bench.sh runs the benchmarks, so their smoke test is left out.
 side_by_side=()
-python3 -c 'import xdist' 2>/dev/null && side_by_side=(-n 8 --dist loadfile -p no:benchmark)
+python3 -c 'import xdist' 2>/dev/null &&
+    side_by_side=(-n "$(($(nproc) > 2 ? $(nproc) - 2 : 1))" --dist worksteal -p no:benchmark)
 part "pytest" 400 python3 -m pytest tests/python -q -p no:cacheprovider "${side_by_side[@]}" \
     --durations=10 --basetemp="$files/penstock-pytest" --ignore=tests/python/test_benches.py
 if compgen -G 'dist-gpu/bin/*' >/dev/null; then
