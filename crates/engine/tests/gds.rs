@@ -380,6 +380,36 @@ fn a_failed_call_is_an_error_with_its_range_and_cufiles_or_the_systems_code() {
 
 #[test]
 #[ignore = "a case"]
+fn a_write_beyond_the_limit() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("limit.bin", b"old");
+    let memory = Place::Device.memory(3 << 20, 0);
+    let limit = libc::rlimit {
+        rlim_cur: 1 << 20,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: changes this process only, which runs nothing else.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+    }
+    for direct in ["no", "yes"] {
+        let set = options(&format!("route=gds;threads=1;direct={direct}"));
+        let pieces = [(0, 3 << 20, 0)];
+        let error = memory
+            .transfer(&file, Operation::Write, &pieces, set)
+            .unwrap_err();
+        assert_eq!(error.os_errno(), libc::EFBIG, "{direct}: {error}");
+    }
+}
+
+#[test]
+fn a_failed_write_tells_the_systems_error_although_cufile_does_not() {
+    run_case_in_each_mode("a_write_beyond_the_limit");
+}
+
+#[test]
+#[ignore = "a case"]
 fn interrupted_calls() {
     let sandbox = Sandbox::new();
     let content = pattern(1 << 20, 2);

@@ -124,9 +124,14 @@ fn execute(request: &Request, mode: Mode, moved: &mut Moved) -> Result<usize> {
     let freed = Failure::Operation(CU_FILE_CUDA_POINTER_INVALID);
     let _held = region.enter().ok_or(freed)?;
     let bytes = region.access(address);
-    match region.kind {
+    let result = match region.kind {
         Kind::Device => move_stored(&registered, request, bytes, file_offset),
         _ => move_plain(&registered, request, bytes, file_offset),
+    };
+    match result {
+        // The real library (1.15) then says so whatever the system's answer was.
+        Err(Failure::System(_)) if moved.path == Mode::Posix => Err(Failure::System(libc::EPERM)),
+        result => result,
     }
 }
 

@@ -1,6 +1,7 @@
 //! `gds`: cuFile, which moves bytes straight between storage and GPU memory if the machine can, and
 //! through host memory otherwise. The report says which only if cuFile's own statistics prove it.
 
+mod cause;
 mod proof;
 
 use std::io;
@@ -171,7 +172,8 @@ impl GdsLane<'_> {
                 -1 => {
                     let error = io::Error::last_os_error();
                     if error.kind() != io::ErrorKind::Interrupted {
-                        return Err(failed(&error));
+                        let memory = (piece.memory as u64) + done;
+                        return Err(failed(&self.cause(call, memory, error)?));
                     }
                 }
                 0 if call.operation == Operation::Read => {
@@ -190,6 +192,12 @@ impl GdsLane<'_> {
             }
         }
         Ok(calls)
+    }
+
+    /// Why a call on GPU memory at `memory` failed that has set errno to `told`.
+    fn cause(&self, call: Call, memory: u64, told: io::Error) -> Result<io::Error> {
+        let context = self.work.gpu_context()?;
+        Ok(cause::of(self.work.file, context, memory, call, told))
     }
 
     /// Makes one call for `length` bytes of a piece from byte `done` on. Returns cuFile's result.

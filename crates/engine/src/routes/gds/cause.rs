@@ -1,0 +1,71 @@
+//! Finds out why cuFile failed. In its compatibility mode (seen with cuFile 1.15) a call
+//! whose `pread` or `pwrite` fails returns -1 with `errno` EPERM, whatever the system's answer was.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::file::File;
+use crate::file::position::{self, Call, Operation, Stop};
+use crate::gpu::{Context, Direction, Lent};
+
+/// Bytes that one system call moves.
+const STEP: u64 = 1 << 20;
+
+/// The system's reason for the failure of a call on GPU memory at `memory`, which `told` gives as
+/// errno: the error of the first system call that fails for the same bytes, or `told` if none does.
+/// Reading changes nothing; writing puts the bytes there that cuFile was to put there.
+pub(super) fn of(
+    file: &File,
+    context: &Arc<Context>,
+    memory: u64,
+    call: Call,
+    told: io::Error,
+) -> io::Error {
+    match told.raw_os_error() {
+        Some(libc::EPERM) => system_error(file, context, memory, call)
+            .ok()
+            .flatten()
+            .unwrap_or(told),
+        _ => told,
+    }
+}
+
+fn system_error(
+    file: &File,
+    context: &Arc<Context>,
+    memory: u64,
+    call: Call,
+) -> Result<Option<io::Error>> {
+    let mut bytes = vec![0u8; call.length.min(STEP) as usize];
+    let mut lent = Lent::new(context)?;
+    let mut done = 0;
+    while done < call.length {
+        let step = (call.length - done).min(STEP);
+        if call.operation == Operation::Write {
+            let queue = lent.queue()?;
+            // SAFETY: `bytes` has `step` bytes and lives until `finish` has returned; the submitter
+            // vouches for the GPU memory until the request is finished.
+            unsafe { queue.copy(Direction::FromGpu, bytes.as_mut_ptr(), memory + done, step)? };
+            queue.finish()?;
+        }
+        // SAFETY: `bytes` has `step` bytes, and nobody else has them. No gate decides about these
+        // calls: it has decided about the call that failed.
+        let (_, stop) = unsafe {
+            position::transfer(
+                None,
+                file.buffered_fd(),
+                call.operation,
+                bytes.as_mut_ptr(),
+                step,
+                call.offset + done,
+            )
+        };
+        match stop {
+            None => done += step,
+            Some(Stop::Failed(error)) => return Ok(Some(error)),
+            Some(Stop::End) => return Ok(None),
+        }
+    }
+    Ok(None)
+}
