@@ -8,6 +8,9 @@ use std::os::fd::AsRawFd;
 
 use super::{File, is_block_device};
 
+/// Free bytes that a file system should have beyond those of a write.
+const SPARE_ROOM: u64 = 64 << 20;
+
 /// Whether ranges of a file can be allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
@@ -43,6 +46,24 @@ impl File {
             Some(there) if wanted.saturating_sub(there) > free => Room::Lacking,
             _ => Room::Unknown,
         }
+    }
+
+    /// Whether a write of this range beyond the end of a regular file cannot end early for lack of
+    /// room, or at the limit of this process, unless others write meanwhile.
+    pub(crate) fn surely_takes(&self, start: u64, end: u64) -> bool {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: `limit` is a valid place for the answer.
+        let status = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+        status == 0
+            && end <= limit.rlim_cur
+            && self.stat().is_ok_and(|stat| !is_block_device(&stat))
+            && self.free().is_some_and(|(_, available)| {
+                // Blocks of the file's own index, and of what others are writing, come on top.
+                (end - start).saturating_add(SPARE_ROOM) <= available
+            })
     }
 
     /// The free bytes of the file system: all of them, and those for any user.

@@ -99,6 +99,10 @@ const STAGED_BLOCK: u64 = 8 << 20;
 /// So many bytes from the GPU are still in the processor's cache when they are copied into the page
 /// cache, and other writers of the file wait no longer than that for its lock.
 const BUFFERED_WRITE: u64 = 1 << 20;
+/// Each call of a write pays for the lock and the journal of the file system, and past the page cache
+/// for the medium's answer, so host memory, and what bypasses the cache, goes in blocks of at least
+/// this size.
+const LEAST_WRITE: u64 = 4 << 20;
 const MAPPED_BLOCK: u64 = 32 << 20;
 const GDS_BLOCK: u64 = 16 << 20;
 
@@ -370,11 +374,10 @@ impl Chooser<'_> {
         let (best, least) = match route {
             RouteName::Mapped | RouteName::Auto => (MAPPED_BLOCK, 4 << 20),
             RouteName::Gds => (GDS_BLOCK, 1 << 20),
-            RouteName::Staged | RouteName::Host
-                if self.operation == Operation::Write && direct == Direct::Never =>
-            {
+            RouteName::Staged if self.operation == Operation::Write && direct == Direct::Never => {
                 (BUFFERED_WRITE, 256 << 10)
             }
+            _ if self.operation == Operation::Write => (staged, LEAST_WRITE),
             _ => (staged, 256 << 10),
         };
         let block = match (self.options.block, self.file.system().stripe) {

@@ -13,7 +13,8 @@ use crate::file::room::Room;
 use crate::plan::Plan;
 
 /// Allocates what the plans write beyond the end of the file, without the gaps between. On file
-/// systems that cannot allocate beforehand, each write extends the file itself.
+/// systems that cannot allocate beforehand, each write extends the file itself, and so does the only
+/// one beyond the end where there is room.
 ///
 /// # Errors
 /// ENOSPC if the file system has too little space; the length of the file is then as before.
@@ -29,6 +30,12 @@ pub(super) fn grow<'a>(file: &File, plans: impl Iterator<Item = &'a Plan>) -> Re
     let Some(&(last, end)) = ranges.last() else {
         return Ok(());
     };
+    // One call extends the file by itself, for less than an allocation takes.
+    if let [(start, end)] = beyond[..]
+        && file.surely_takes(start, end)
+    {
+        return Ok(());
+    }
     match file.room_for(&ranges) {
         Room::Enough => {}
         Room::Unknown => return Ok(()),
