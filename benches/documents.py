@@ -1,12 +1,14 @@
 """Puts results of `penstock bench` into a document: `python -m benches.documents RESULT.json ...`.
 
-It replaces the part of the document between the marks of a block, and redraws each figure.
+It replaces the sections of these benchmarks between the marks of a block, and redraws their figures.
+The sections of other benchmarks stay.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from penstock.bench import figures, machine
 from penstock.bench.commands import NAMES
 from penstock.bench.tables import Table
 
-from .table import replace_block
+from .table import around_block, replace_block
 
 _MOST_ROWS = 60
 """The most rows of a table in the document; of a longer one, it gets only notes and figures."""
@@ -27,11 +29,22 @@ def main() -> None:
     parser.add_argument("--block", default="documents", help="name of the block's marks in FILE")
     parser.add_argument("--figures", type=Path, required=True, metavar="FOLDER")
     given = parser.parse_args()
-    results = [json.loads(path.read_text()) for path in given.results]
-    results.sort(key=lambda result: NAMES.index(result["benchmark"]))
     place = given.figures.resolve().relative_to(given.into.resolve().parent)
-    text = "\n".join(section(result, given.figures, place) for result in results)
-    given.into.write_text(replace_block(given.into.read_text(), text, given.block))
+    document = given.into.read_text()
+    sections = sections_of(around_block(document, given.block)[1])
+    for path in given.results:
+        result = json.loads(path.read_text())
+        sections[result["benchmark"]] = section(result, given.figures, place)
+    text = "\n".join(sections[name] for name in sorted(sections, key=NAMES.index))
+    given.into.write_text(replace_block(document, text, given.block))
+
+
+def sections_of(text: str) -> dict[str, str]:
+    """Return the sections of a block by the names of their benchmarks."""
+    _, *parts = re.split(r"^(?=### `penstock bench )", text, flags=re.MULTILINE)
+    return {
+        part.split("`")[1].removeprefix("penstock bench "): part.rstrip() + "\n" for part in parts
+    }
 
 
 def section(result: dict[str, Any], folder: Path, place: Path) -> str:

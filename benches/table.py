@@ -62,12 +62,23 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def replace_block(document: str, text: str, name: str) -> str:
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, _, after = around_block(document, name)
+    begin, end = marks(name)
+    return f"{before}{begin}\n{text.strip()}\n{end}{after}"
+
+
+def around_block(document: str, name: str) -> tuple[str, str, str]:
+    """Return what is before a block, in it and after it, without its marks."""
+    begin, end = marks(name)
     before, found_begin, rest = document.partition(begin)
-    _, found_end, after = rest.partition(end)
+    text, found_end, after = rest.partition(end)
     if not found_begin or not found_end:
         raise SystemExit(f"the document has no block between {begin} and {end}")
-    return f"{before}{begin}\n{text.strip()}\n{end}{after}"
+    return before, text, after
+
+
+def marks(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
 
 
 if __name__ == "__main__":

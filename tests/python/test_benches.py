@@ -99,7 +99,10 @@ def test_the_table_replaces_only_the_marked_part_of_a_document(tmp_path: Path) -
 @pytest.mark.host
 def test_documents_get_the_tables_and_figures_of_a_result(tmp_path: Path) -> None:
     saved, document, drawn = (tmp_path / name for name in ("r.json", "d.md", "figures"))
-    document.write_text("before\n<!-- documents: begin -->\n<!-- documents: end -->\nafter\n")
+    other = "### `penstock bench small`\n\nas it was\n"
+    document.write_text(
+        f"before\n<!-- documents: begin -->\n{other}<!-- documents: end -->\nafter\n"
+    )
     words = ("bench", "tensor", "--mb_size", "1", "-i", "1", "--dir", tmp_path, "--json", saved)
     assert _run("penstock.cli", *words).returncode == 0
     done = _run("benches.documents", saved, "--into", document, "--figures", drawn)
@@ -109,4 +112,4 @@ def test_documents_get_the_tables_and_figures_of_a_result(tmp_path: Path) -> Non
     assert "![Tensors from and to files](figures/tensor-tensor.svg)" in text
     assert (drawn / "tensor-tensor.svg").stat().st_size > 5_000
     assert text.startswith("before\n")
-    assert text.endswith("after\n")
+    assert text.endswith(f"\n{other}<!-- documents: end -->\nafter\n")
