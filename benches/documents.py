@@ -1,7 +1,7 @@
 """Puts results of `penstock bench` into a document: `python -m benches.documents RESULT.json ...`.
 
-It replaces the sections of these benchmarks between the marks of a block, and redraws their figures.
-The sections of other benchmarks stay.
+It replaces the sections of these benchmarks between the marks of a block and redraws their figures;
+the sections of other benchmarks stay.
 """
 
 from __future__ import annotations
