@@ -86,7 +86,7 @@ class Watch:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(lib, name)
-        if not name.endswith("submit"):
+        if not name.endswith(("submit", "selected")):
             return function
 
         def submit(*arguments: Any) -> int:

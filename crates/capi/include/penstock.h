@@ -374,6 +374,45 @@ PENSTOCK_API int penstock_dataset_write_submit(penstock_hid dataset, penstock_hi
                                                const penstock_options *options,
                                                penstock_stream stream, int flags,
                                                penstock_request **request);
+
+/* Indices along one dimension of a dataset: `count` of them from `start` on, `step` apart (0 counts as 1), or,
+ * if `indices` is not NULL, those `count` ones, in any order. They may repeat; of an element that is written
+ * more than once, the last value stays. */
+typedef struct penstock_axis {
+    uint64_t start;
+    uint64_t step;
+    uint64_t count;
+    const uint64_t *indices;
+} penstock_axis;
+
+/* Elements of a dataset of `rank` dimensions. Either every combination of the indices of `axes`, one for each
+ * dimension; an array for them has their shape. Or, if `axes` is NULL, `point_count` single elements, each
+ * given by `rank` indices in `points`, in any order; an array for them is in C order. */
+typedef struct penstock_selection {
+    size_t struct_size;
+    int32_t rank;
+    int32_t reserved;
+    const penstock_axis *axes;
+    const uint64_t *points;
+    uint64_t point_count;
+} penstock_selection;
+#define PENSTOCK_SELECTION_INIT { sizeof(penstock_selection), 0, 0, NULL, NULL, 0 }
+
+/* The same as penstock_dataset_read_submit and penstock_dataset_write_submit, for elements that are selected
+ * without a dataspace; NULL selects all. HDF5 makes a dataspace of them only where it must read or write
+ * itself. The lists are copied. If `request` is NULL, the call returns when the transfer has finished,
+ * and `report`, which may be NULL, describes it; else `report` must be NULL. */
+PENSTOCK_API int penstock_dataset_read_selected(penstock_hid dataset, const penstock_selection *selection,
+                                                const penstock_array *array,
+                                                const penstock_options *options,
+                                                penstock_stream stream, int flags,
+                                                penstock_report *report, penstock_request **request);
+PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const penstock_selection *selection,
+                                                 const penstock_array *array,
+                                                 const penstock_options *options,
+                                                 penstock_stream stream, int flags,
+                                                 penstock_report *report, penstock_request **request);
+
 /* Transfers of one file take effect in the order of their submission, through all handles of the file and
  * all functions of this library, including the connector. A transfer that conflicts with others in flight
  * (both access an element that one of them writes, or they share a chunk or block of contiguous data that

@@ -15,7 +15,8 @@ use penstock_engine::refuse_fork;
 use penstock_engine::request::StreamOrder;
 use penstock_hdf5::transfer::conflicts::Access;
 use penstock_hdf5::transfer::{
-    self, Buffer, DatasetTransfer, MemoryShape, wait_for_dataset, wait_for_file, wait_for_path,
+    self, Buffer, DatasetTransfer, FileSelection, MemoryShape, wait_for_dataset, wait_for_file,
+    wait_for_path,
 };
 use penstock_sys::add_library_folders;
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
@@ -174,43 +175,62 @@ unsafe fn start(
     Ok(request)
 }
 
+/// The arguments that the functions with an array have in common.
+pub(crate) struct ArrayCall {
+    pub(crate) dataset: hid_t,
+    pub(crate) array: *const CArray,
+    pub(crate) options: *const COptions,
+    pub(crate) stream: *mut c_void,
+    pub(crate) flags: c_int,
+}
+
+/// Starts a transfer between an array and what is selected of a dataset.
+///
 /// # Safety
-/// As the header requires.
-#[expect(clippy::too_many_arguments, reason = "those of the C functions")]
-unsafe fn submit_array(
+/// As the header requires of the functions with an array.
+pub(crate) unsafe fn start_array(
     operation: Operation,
-    dataset: hid_t,
-    file_space: hid_t,
-    array: *const CArray,
-    options: *const COptions,
-    stream: *mut c_void,
-    flags: c_int,
-    request: *mut *mut CRequest,
-) -> c_int {
+    call: &ArrayCall,
+    selected: FileSelection<'_>,
+) -> Result<transfer::Held> {
     // SAFETY: by contract of this function.
-    guard(|| unsafe {
+    unsafe {
         let began = Instant::now();
-        let place = requests::place_of(request)?;
-        let (array, shape) = array_of(array)?;
+        let (array, shape) = array_of(call.array)?;
         let transfer = DatasetTransfer {
             operation,
-            dataset,
+            dataset: call.dataset,
             memory_type: array.element,
             shape,
-            file_space,
+            file_selection: selected,
             transfer_list: 0,
-            options: options::read(options)?,
+            options: options::read(call.options)?,
             file: None,
         };
         let with = SubmitOptions {
             options: transfer.options,
-            stream: requests::order_of(stream, flags)?,
-            background: flags & CALLER_WAITS == 0,
+            stream: requests::order_of(call.stream, call.flags)?,
+            background: call.flags & CALLER_WAITS == 0,
             owner: None,
         };
         let buffer = Buffer::at(array.data as usize)?;
-        let request = start(&transfer, buffer, with, began)?;
-        requests::store(place, AnyRequest::Dataset(request));
+        start(&transfer, buffer, with, began)
+    }
+}
+
+/// # Safety
+/// As the header requires.
+unsafe fn submit_array(
+    operation: Operation,
+    call: &ArrayCall,
+    file_space: hid_t,
+    request: *mut *mut CRequest,
+) -> c_int {
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        let place = requests::place_of(request)?;
+        let started = start_array(operation, call, FileSelection::Space(file_space))?;
+        requests::store(place, AnyRequest::Dataset(started));
         Ok(OK)
     })
 }
@@ -227,19 +247,15 @@ unsafe extern "C" fn penstock_dataset_read_submit(
     flags: c_int,
     request: *mut *mut CRequest,
 ) -> c_int {
+    let call = ArrayCall {
+        dataset,
+        array,
+        options,
+        stream,
+        flags,
+    };
     // SAFETY: passed on.
-    unsafe {
-        submit_array(
-            Operation::Read,
-            dataset,
-            file_space,
-            array,
-            options,
-            stream,
-            flags,
-            request,
-        )
-    }
+    unsafe { submit_array(Operation::Read, &call, file_space, request) }
 }
 
 /// # Safety
@@ -254,19 +270,15 @@ unsafe extern "C" fn penstock_dataset_write_submit(
     flags: c_int,
     request: *mut *mut CRequest,
 ) -> c_int {
+    let call = ArrayCall {
+        dataset,
+        array,
+        options,
+        stream,
+        flags,
+    };
     // SAFETY: passed on.
-    unsafe {
-        submit_array(
-            Operation::Write,
-            dataset,
-            file_space,
-            array,
-            options,
-            stream,
-            flags,
-            request,
-        )
-    }
+    unsafe { submit_array(Operation::Write, &call, file_space, request) }
 }
 
 /// The arguments of H5Dread or H5Dwrite.
@@ -297,7 +309,7 @@ unsafe fn transfer_now(
             dataset: call.dataset,
             memory_type: call.memory_type,
             shape: MemoryShape::Space(call.memory_space),
-            file_space: call.file_space,
+            file_selection: FileSelection::Space(call.file_space),
             transfer_list: call.transfer,
             options: options::read(options)?,
             file: None,

@@ -18,5 +18,6 @@ mod memory;
 mod options;
 mod report;
 mod request;
+mod selection;
 mod structs;
 mod transfer;

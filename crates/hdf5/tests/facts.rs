@@ -15,7 +15,7 @@ use penstock_engine::allocate;
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::options::Options;
-use penstock_hdf5::transfer::{self, Buffer, DatasetTransfer, MemoryShape};
+use penstock_hdf5::transfer::{self, Buffer, DatasetTransfer, FileSelection, MemoryShape};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5F_ACC_RDWR, H5S_ALL, Hdf5, hid_t};
 
 use common::{Turn, turn};
@@ -67,7 +67,7 @@ fn descriptions(turn: &Turn, file: &Path, name: &str, operation: Operation, memo
         dataset: opened.dataset,
         memory_type,
         shape: MemoryShape::Space(H5S_ALL),
-        file_space: H5S_ALL,
+        file_selection: FileSelection::Space(H5S_ALL),
         transfer_list: 0,
         options: Options::default(),
         file: None,

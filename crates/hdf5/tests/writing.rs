@@ -13,7 +13,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::options::Options;
 use penstock_engine::report::{self, Report};
 use penstock_hdf5::dataset::DatasetInfo;
-use penstock_hdf5::transfer::{DatasetTransfer, MemoryShape, prepare};
+use penstock_hdf5::transfer::{DatasetTransfer, FileSelection, MemoryShape, prepare};
 use penstock_sys::hdf5::{
     H5F_ACC_RDONLY, H5F_ACC_RDWR, H5P_DEFAULT, H5S_ALL, H5S_SELECT_SET, hid_t,
 };
@@ -212,7 +212,7 @@ fn ours(
             shape: &shape,
             strides,
         },
-        file_space: space,
+        file_selection: FileSelection::Space(space),
         transfer_list: 0,
         options: Options::parse(options).unwrap(),
         file: None,
@@ -399,7 +399,7 @@ fn a_dataset_that_is_open_for_reading_only_is_refused_in_hdf5s_words() {
             dataset: opened.dataset,
             memory_type,
             shape: MemoryShape::Space(H5S_ALL),
-            file_space: H5S_ALL,
+            file_selection: FileSelection::Space(H5S_ALL),
             transfer_list: 0,
             options: Options::default(),
             file: None,

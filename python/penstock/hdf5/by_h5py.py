@@ -16,7 +16,7 @@ import numpy as np
 from penstock import arrays, request, staging, transfer
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError
-from penstock.hdf5 import memory_types, pending, small
+from penstock.hdf5 import lists, memory_types, pending, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import lock
 from penstock.placement import HOST, Device, allocate, parse_device
@@ -123,6 +123,12 @@ def _lacks_fields(stored: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 def _value(dataset: Any, selection: Any, dtype: Any) -> Any:
     """Read the selected elements to host memory. HDF5 converts them where it can, else NumPy."""
+    selection, reorder = lists.readable(dataset, selection)
+    value = _read(dataset, selection, dtype)
+    return value if reorder is None else reorder(np.asarray(value))
+
+
+def _read(dataset: Any, selection: Any, dtype: Any) -> Any:
     with lock():
         pending.wait_for_dataset(dataset, request.READ)
         if dtype is None or dataset.shape is None:
@@ -176,6 +182,7 @@ def write(
         if needs_numpy or view.dtype.is_extended:
             value = np.asarray(value).astype(stored)
     value = _only_fields(value, selections.split(selection)[1])
+    selection, value = lists.writable(dataset, selection, value)
     with lock():
         pending.wait_for_dataset(dataset, request.WRITE)
         dataset[selection] = value

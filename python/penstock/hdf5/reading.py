@@ -228,7 +228,7 @@ def _destination(
     The second value is that of :func:`arrays.destination`.
     """
     has_gaps = view.dtype.numpy is not None and memory_types.has_gaps(view.dtype.numpy)
-    if view.contiguous or (selection.regular and view.is_dense(inner) and not has_gaps):
+    if view.contiguous or (selection.is_grid and view.is_dense(inner) and not has_gaps):
         return view, None
     if blocking:
         return arrays.destination(array, stream)

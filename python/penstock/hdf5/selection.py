@@ -1,4 +1,4 @@
-"""The elements that the argument of ``dataset[...]`` selects, by h5py's own rules."""
+"""The elements that the argument of ``dataset[...]`` selects."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InvalidError
+from penstock.hdf5.index import Elements, elements
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The selected elements of a dataset that has one or more dimensions."""
 
-    space: Any
-    """The dataset's dataspace with the elements selected, an ``h5py.h5s.SpaceID``; ``None`` if all
-    are selected."""
     shape: tuple[int, ...]
     """The shape of an array of the selected elements."""
-    regular: bool
-    """Whether only integers and slices select the elements. Arrays of any strides are then allowed,
-    and a write broadcasts its array."""
+    extent: tuple[int, ...]
+    """The shape of the dataset."""
+    elements: Elements | None = None
+    """The elements as plain data, or ``None``."""
+    space: Any = None
+    """The dataset's dataspace with the elements selected, an ``h5py.h5s.SpaceID``. If neither this
+    nor ``elements`` is given, all are selected."""
     parsed: Any = None
-    """h5py's own selection object; ``None`` where all elements are selected."""
+    """h5py's selection object of a ``space``."""
+    regular: bool = True
+    """Whether only integers and slices select the elements. An array is broadcast to these by the
+    rules of h5py, to others by those of NumPy."""
 
     @property
     def count(self) -> int:
@@ -32,21 +37,47 @@ class Selection:
         return math.prod(self.shape)
 
     @property
+    def is_grid(self) -> bool:
+        """Whether arrays of any strides are allowed."""
+        if self.elements is None:
+            return self.regular
+        return self.elements.axes is not None and not self.elements.flattened
+
+    @property
     def is_rows(self) -> bool:
         """Whether the elements are those of consecutive indices of the first dimension."""
-        if self.space is None:
-            return True
-        if not self.regular:
-            return False
-        count, step = self.parsed._sel[1:3]
-        return bool(step[:1] == (1,) and count[1:] == self.parsed.shape[1:])
+        if self.elements is None:
+            return self.space is None
+        axes = self.elements.axes
+        return (
+            axes is not None
+            and all(isinstance(axis, range) for axis in axes)
+            and axes[0].step == 1  # type: ignore[union-attr]
+            and all(len(axis) == n for axis, n in zip(axes[1:], self.extent[1:], strict=True))
+        )
 
     def check_broadcast(self, shape: tuple[int, ...]) -> None:
-        """Raise h5py's TypeError unless an array of this shape can be broadcast to it."""
-        from h5py._hl.selections import SimpleSelection
+        """Raise TypeError unless an array of this shape can be broadcast to the selection."""
+        if shape == self.shape:
+            return
+        if self.parsed is not None:
+            self.parsed.expand_shape(shape)
+            return
+        if not self.regular:
+            try:
+                if np.broadcast_shapes(shape, self.shape) == self.shape:
+                    return
+            except ValueError:
+                pass
+            raise TypeError(f"Can't broadcast {shape} -> {self.shape}")
+        from h5py._hl.selections import SimpleSelection, select
 
-        parsed = self.parsed or SimpleSelection(self.shape)
-        parsed.expand_shape(shape)
+        axes = None if self.elements is None else self.elements.axes
+        if axes is None:
+            SimpleSelection(self.extent).expand_shape(shape)
+            return
+        slices = tuple(slice(axis.start, axis.stop, axis.step) for axis in axes)  # type: ignore[union-attr]
+        select(self.extent, slices).expand_shape(shape)
 
     def broadcast(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
         """Return the strides of an array that is broadcast to the selection.
@@ -86,15 +117,18 @@ def select(dataset: Any, indices: tuple[Any, ...]) -> Selection:
 
     if any(index is None for index in indices):
         raise TypeError("indexing with None (or np.newaxis) is not supported")
-    shape = dataset.shape
+    shape: tuple[int, ...] = dataset.shape
     whole = indices == () or (len(indices) == 1 and indices[0] is Ellipsis)
     if whole:
-        return Selection(None, shape, regular=True)
+        return Selection(shape, shape)
+    found = elements(shape, indices)
+    if found is not None:
+        return Selection(found.shape, shape, found, regular=found.is_regular)
     if len(indices) == 1 and isinstance(indices[0], h5py.RegionReference):
         return _region(dataset, indices[0])
     parsed = selections.select(shape, indices, dataset=dataset)
     regular = isinstance(parsed, selections.SimpleSelection)
-    return Selection(parsed.id, tuple(parsed.array_shape), regular, parsed)
+    return Selection(tuple(parsed.array_shape), shape, None, parsed.id, parsed, regular)
 
 
 def _region(dataset: Any, reference: Any) -> Selection:
@@ -106,7 +140,7 @@ def _region(dataset: Any, reference: Any) -> Selection:
     space = h5py.h5r.get_region(reference, dataset.id)
     shape = tuple(selections.guess_shape(space))
     parsed = selections.Selection(dataset.shape, spaceid=space)
-    return Selection(space, shape, regular=False, parsed=parsed)
+    return Selection(shape, dataset.shape, None, space, parsed, regular=False)
 
 
 def field_dtype(stored: np.dtype[Any], names: tuple[str, ...]) -> np.dtype[Any]:

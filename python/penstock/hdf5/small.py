@@ -43,7 +43,9 @@ def is_small_selection(dataset: Any, selection: Selection, nbytes: int, *, copie
         nbytes: Their length in memory.
         copied: Whether the elements are copied as they are, without a conversion.
     """
-    return _is_small(dataset, nbytes, copied_rows=copied and selection.is_rows)
+    # h5py takes milliseconds for a list of some hundred indices, and refuses most lists.
+    is_for_h5py = selection.regular or selection.elements is None
+    return is_for_h5py and _is_small(dataset, nbytes, copied_rows=copied and selection.is_rows)
 
 
 def _is_small(dataset: Any, nbytes: int, *, copied_rows: bool) -> bool:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from penstock import request, transfer
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import OptionKeys, resolve
-from penstock.arrays import View
+from penstock.arrays import View, c_strides
 from penstock.errors import check
+from penstock.hdf5.index import Elements
 from penstock.hdf5.library import is_writable, lock
 from penstock.hdf5.selection import Selection
 from penstock.request import Finished, Request
@@ -79,26 +82,24 @@ def submit(
     on_host = view.device < 0
     if blocking and on_host and memory.strides is None and _is_one_call(dataset, view.nbytes):
         return _move(reading, dataset, selection, memory, submit_options, array)
-    described = ffi.new("penstock_array *")
-    described.struct_size = ffi.sizeof("penstock_array")
-    described.data = pointer(view.pointer)
-    described.type = memory.type.id
-    described.rank = len(selection.shape)
-    shape = ffi.new("uint64_t[]", selection.shape)
-    strides = NULL if memory.strides is None else ffi.new("int64_t[]", memory.strides)
-    described.shape, described.strides = shape, strides
+    described = _Described(selection, memory)
     flags = transfer.stream_flags(view.stream, explicit=submit_options.stream is not None)
-    start = lib.penstock_dataset_read_submit if reading else lib.penstock_dataset_write_submit
+    start = _start_of(reading, by_space=selection.space is not None)
+    which = described.selection if selection.space is None else int(selection.space.id)
+    # Only the functions without a dataspace have a report.
+    report = (NULL,) if selection.space is None else ()
+
     with lock():
         return request.submit_with(
             lambda made: int(
                 start(
                     dataset.id.id,
-                    _space_id(selection.space),
-                    described,
+                    which,
+                    described.array,
                     submit_options.options,
                     NULL if view.stream is None else pointer(view.stream),
                     flags | (request.CALLER_WAITS if blocking else 0),
+                    *report,
                     made,
                 )
             ),
@@ -108,6 +109,77 @@ def submit(
             step_lock=lock(),
             holds_stream=bool(flags & request.STREAM_WAITS),
         )
+
+
+class _Described:
+    """What a call of the C API takes for a selection and the memory of an array.
+
+    The library copies it, so it has to live only until the call returns.
+    """
+
+    def __init__(self, selection: Selection, memory: TypedMemory) -> None:
+        shape, strides = selection.shape, memory.strides
+        elements = selection.elements
+        if elements is not None and not elements.is_in_order:
+            # The library wants the dimensions in the dataset's order.
+            if strides is None:
+                strides = c_strides(shape, memory.type.get_size())
+            strides = tuple(strides[at] for at in elements.order)
+            shape = tuple(shape[at] for at in elements.order)
+        if elements is not None and elements.axes is not None and elements.flattened:
+            shape = tuple(len(axis) for axis in elements.axes)
+        self.array = ffi.new("penstock_array *")
+        self._shape = ffi.new("uint64_t[]", shape)
+        self._strides = NULL if strides is None else ffi.new("int64_t[]", strides)
+        self.array[0] = (
+            ffi.sizeof("penstock_array"),
+            pointer(memory.view.pointer),
+            memory.type.id,
+            len(shape),
+            0,
+            self._shape,
+            self._strides,
+        )
+        self.selection: CData = NULL
+        if elements is not None:
+            self.selection = ffi.new("penstock_selection *")
+            self.selection.struct_size = ffi.sizeof("penstock_selection")
+            self._select(elements)
+
+    def _select(self, elements: Elements) -> None:
+        if elements.points is not None:
+            points = np.ascontiguousarray(elements.points)
+            self._kept: Any = points
+            self.selection.rank = points.shape[1]
+            self.selection.point_count = len(points)
+            self.selection.points = ffi.from_buffer("uint64_t[]", points)
+            return
+        assert elements.axes is not None
+        axes = [
+            axis if isinstance(axis, range) else np.ascontiguousarray(axis)
+            for axis in elements.axes
+        ]
+        self._axes = ffi.new(
+            "penstock_axis[]",
+            [
+                (axis.start, axis.step, len(axis), NULL)
+                if isinstance(axis, range)
+                else (0, 0, len(axis), ffi.from_buffer("uint64_t[]", axis))
+                for axis in axes
+            ],
+        )
+        self._kept = axes
+        self.selection.rank = len(axes)
+        self.selection.axes = self._axes
+
+
+def _start_of(reading: bool, *, by_space: bool) -> Any:
+    """Return the function of the C API that starts a transfer."""
+    if by_space:
+        return lib.penstock_dataset_read_submit if reading else lib.penstock_dataset_write_submit
+    if reading:
+        return lib.penstock_dataset_read_selected
+    return lib.penstock_dataset_write_selected
 
 
 def _is_one_call(dataset: Any, nbytes: int) -> bool:
@@ -127,9 +199,42 @@ def _move(
     array: A,
 ) -> Finished[A]:
     """Move the elements in one call that holds the lock. The memory is C-contiguous host memory."""
+    view = memory.view
+    if selection.space is not None:
+        done = _move_by_space(reading, dataset, selection, memory, submit_options)
+    else:
+        described = _Described(selection, memory)
+        move = (
+            lib.penstock_dataset_read_selected if reading else lib.penstock_dataset_write_selected
+        )
+        done = new_report()
+        wait_for(view.stream, view.device)
+        with lock():
+            check(
+                move(
+                    dataset.id.id,
+                    described.selection,
+                    described.array,
+                    submit_options.options,
+                    NULL,
+                    request.CALLER_WAITS,
+                    done,
+                    NULL,
+                )
+            )
+    done.elapsed_ns = perf_counter_ns() - submit_options.began
+    return Finished(array, done)
+
+
+def _move_by_space(
+    reading: bool,
+    dataset: Any,
+    selection: Selection,
+    memory: TypedMemory,
+    submit_options: SubmitOptions,
+) -> CData:
     import h5py
 
-    # Also for a whole dataset, which may have grown: another thread may refresh it before the call.
     shape = selection.shape
     space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
     move = lib.penstock_dataset_read if reading else lib.penstock_dataset_write
@@ -140,8 +245,8 @@ def _move(
             move(
                 dataset.id.id,
                 memory.type.id,
-                _space_id(space),
-                _space_id(selection.space),
+                int(space.id),
+                int(selection.space.id),
                 0,
                 pointer(memory.view.pointer),
                 NULL,
@@ -149,9 +254,4 @@ def _move(
                 done,
             )
         )
-    done.elapsed_ns = perf_counter_ns() - submit_options.began
-    return Finished(array, done)
-
-
-def _space_id(space: Any) -> int:
-    return 0 if space is None else int(space.id)  # 0 is H5S_ALL
+    return done

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock import arrays, request, transfer
+from penstock import arrays, request, staging, transfer
 from penstock._options import OptionKeys
 from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
@@ -120,15 +120,22 @@ def _start(
         copied = dtype == base and not names
         if small.is_small_selection(dataset, selection, nbytes, copied=copied):
             return left_to_h5py(small.REASON)
-    if outer == () and selection.shape != () and (inner or not selection.regular):
+    is_for_h5py = inner or (selection.space is not None and not selection.regular)
+    if outer == () and selection.shape != () and is_for_h5py:
         return left_to_h5py("h5py accepts or refuses one value for arrays or single elements")
     selection.check_broadcast(outer)
     if not selection.count:
         return by_h5py.no_elements(array)
-    if not view.contiguous and not (selection.regular and view.is_dense(len(inner))):
+    if outer != selection.shape and not selection.is_grid:
+        if view.dtype.is_extended or is_for_h5py:
+            return left_to_h5py("single elements need a value each")
+        host = np.asarray(staging.to_host(arrays.source(view.array, stream)))
+        array = np.broadcast_to(host, selection.shape).copy()
+        view, outer = arrays.view(array, stream), selection.shape
+    if not view.contiguous and not (selection.is_grid and view.is_dense(len(inner))):
         view = arrays.source(array, stream)
     strides = view.outer_strides(len(inner))
-    if selection.regular and outer != selection.shape:
+    if selection.is_grid and outer != selection.shape:
         strides = selection.broadcast(outer, view.byte_strides[: len(outer)])
     return submit(
         request.WRITE,

@@ -1,6 +1,9 @@
 //! Properties of a selection that a write depends on.
 
-use super::{Axis, Selection};
+use penstock_engine::error::Result;
+
+use super::{Axis, AxisRun, Run, Selection};
+use crate::reserve::push;
 
 impl Selection {
     /// Returns whether an element is selected more than once.
@@ -24,6 +27,56 @@ impl Selection {
                 }
                 ends.sort_unstable();
                 !is_sorted(&ends)
+            }
+        }
+    }
+
+    /// Returns the selection without the elements that are selected again later in the order of the
+    /// result: an array assigned to an index that repeats leaves the last value.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn without_repeats(self) -> Result<Selection> {
+        if !self.has_repeats() {
+            return Ok(self);
+        }
+        match self {
+            Selection::Grid(axes) => {
+                let axes = axes.into_iter().map(Axis::without_repeats);
+                Ok(Selection::Grid(axes.collect::<Result<_>>()?))
+            }
+            Selection::Runs(runs) => {
+                let last = last_of_each(runs.iter().map(|r| (r.start, r.position, r.length)))?;
+                let run = |(start, position, length)| Run {
+                    start,
+                    position,
+                    length,
+                };
+                Ok(Selection::Runs(last.into_iter().map(run).collect()))
+            }
+        }
+    }
+
+    /// Returns the first and the last selected index along each dimension of an array of this
+    /// shape; `None` if nothing is selected. Runs are only told apart along the first dimension.
+    pub fn bounds(&self, shape: &[u64]) -> Option<(Vec<u64>, Vec<u64>)> {
+        match self {
+            Selection::Grid(axes) => {
+                let ends = axes.iter().map(|axis| Some((axis.next(0)?, axis.last()?)));
+                ends.collect::<Option<Vec<_>>>()
+                    .map(|e| e.into_iter().unzip())
+            }
+            Selection::Runs(runs) => {
+                let runs = || runs.iter().filter(|run| run.length > 0);
+                let first = runs().map(|run| run.start).min()?;
+                let last = runs().map(|run| run.start + run.length - 1).max()?;
+                let row = shape.iter().skip(1).product::<u64>().max(1);
+                let mut low = vec![0; shape.len()];
+                let mut high: Vec<u64> = shape.iter().map(|size| size.saturating_sub(1)).collect();
+                if let (Some(low), Some(high)) = (low.first_mut(), high.first_mut()) {
+                    (*low, *high) = (first / row, last / row);
+                }
+                Some((low, high))
             }
         }
     }
@@ -86,9 +139,84 @@ impl Selection {
     }
 }
 
+impl Axis {
+    fn without_repeats(self) -> Result<Axis> {
+        let Axis::Runs(runs) = self else {
+            return Ok(self);
+        };
+        let last = last_of_each(runs.iter().map(|r| (r.start, r.position, r.length)))?;
+        let run = |(start, position, length)| AxisRun {
+            start,
+            position,
+            length,
+        };
+        Ok(Axis::Runs(last.into_iter().map(run).collect()))
+    }
+}
+
+/// Returns each index once, with the highest of its positions, as sorted runs. Takes and returns
+/// runs (start, position, length).
+fn last_of_each(runs: impl Iterator<Item = (u64, u64, u64)>) -> Result<Vec<(u64, u64, u64)>> {
+    let mut each: Vec<(u64, u64)> = Vec::new();
+    for (start, position, length) in runs {
+        for at in 0..length {
+            push(&mut each, (start + at, position + at))?;
+        }
+    }
+    each.sort_unstable();
+    let mut last: Vec<(u64, u64, u64)> = Vec::new();
+    for (at, (index, position)) in each.iter().enumerate() {
+        if each.get(at + 1).is_some_and(|next| next.0 == *index) {
+            continue;
+        }
+        match last.last_mut() {
+            Some((start, first, length))
+                if *start + *length == *index && *first + *length == *position =>
+            {
+                *length += 1;
+            }
+            _ => push(&mut last, (*index, *position, 1))?,
+        }
+    }
+    Ok(last)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_index_that_repeats_keeps_its_last_position(
+            list in prop::collection::vec(0..12u64, 0..20)
+        ) {
+            let kept = Selection::Grid(vec![Axis::list(&list)]).without_repeats().unwrap();
+            prop_assert!(!kept.has_repeats());
+            let Selection::Grid(axes) = &kept else { panic!("a grid stays one") };
+            let mut found = [None; 12];
+            for segment in axes[0].segments(0, 12).unwrap() {
+                for at in 0..segment.count {
+                    let index = (segment.index + at * segment.index_step) as usize;
+                    found[index] = Some(segment.position + at * segment.position_step);
+                }
+            }
+            for (index, position) in found.iter().enumerate() {
+                let last = list.iter().rposition(|i| *i == index as u64);
+                prop_assert_eq!(*position, last.map(|at| at as u64));
+            }
+            prop_assert_eq!(axes[0].len(), list.len() as u64);
+        }
+    }
+
+    #[test]
+    fn bounds_are_the_first_and_the_last_index() {
+        let grid = Selection::Grid(vec![Axis::list(&[4, 2, 3]), Axis::strided(1, 3, 3)]);
+        assert_eq!(grid.bounds(&[6, 10]), Some((vec![2, 1], vec![4, 7])));
+        let points = Selection::points(&[6, 10], &[3, 9, 1, 2]).unwrap();
+        assert_eq!(points.bounds(&[6, 10]), Some((vec![1, 0], vec![3, 9])));
+        assert_eq!(Selection::none().bounds(&[6, 10]), None);
+    }
 
     #[test]
     fn the_end_of_a_selection_is_one_run_of_as_many_bytes_as_asked_for() {

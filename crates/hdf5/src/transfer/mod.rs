@@ -8,6 +8,7 @@
 mod chunk_writer;
 pub mod conflicts;
 mod contiguous;
+mod expressed;
 mod held;
 mod inside;
 mod numbers;
@@ -25,6 +26,7 @@ mod written;
 
 use std::sync::Arc;
 
+use penstock_array::Selection;
 use penstock_array::execute::{PreparedTransfer, SubmitOptions, submit};
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
@@ -37,7 +39,7 @@ use conflicts::{
 pub use held::Held;
 pub use inside::{inside, is_inside};
 pub use prepare::{Planned, Refused, prepare, prepare_or_refuse};
-pub use request::{DatasetTransfer, MemoryShape};
+pub use request::{DatasetTransfer, FileSelection, MemoryShape};
 pub use touched::{is_cut_off, is_done, rewritten_blocks};
 pub use unresolved::address as unresolved_count;
 pub use wait::{nothing_is_pending, wait_for_dataset, wait_for_file, wait_for_path};
@@ -111,6 +113,29 @@ pub unsafe fn start(
     })
 }
 
+/// Returns the selection of single elements of a dataset, each given by as many coordinates as the
+/// dataset has dimensions.
+///
+/// # Errors
+/// The numbers are not coordinates of elements of the dataset.
+///
+/// # Safety
+/// This thread may call HDF5.
+pub unsafe fn points(
+    hdf5: &'static Hdf5,
+    dataset: hid_t,
+    coordinates: &[u64],
+) -> Result<Selection> {
+    inside(hdf5, || {
+        // SAFETY: the caller may call HDF5.
+        let session = unsafe { Session::begin(hdf5) };
+        // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
+        let space = unsafe { (hdf5.H5Dget_space)(dataset) };
+        let space = session.own(space, hdf5.H5Sclose, "get the dataspace")?;
+        Selection::points(&dataspace::extent(&session, space.get())?.0, coordinates)
+    })
+}
+
 /// Plans a transfer after those with which it conflicts. Also returns what it touches, which is
 /// empty if nothing is left to do.
 ///
@@ -129,7 +154,7 @@ unsafe fn prepare_in_order(
     let mut info = DatasetInfo::read(session, transfer.dataset)?;
     let set = access_set(
         session,
-        (transfer.dataset, transfer.file_space),
+        (transfer.dataset, transfer.file_selection),
         &info,
         access,
     )?;
@@ -163,7 +188,7 @@ unsafe fn prepare_in_order(
 /// virtual dataset, whose sources are not known yet.
 fn access_set(
     session: &Session<'_>,
-    (dataset, file_space): (hid_t, hid_t),
+    (dataset, selected): (hid_t, FileSelection<'_>),
     info: &DatasetInfo,
     access: Access,
 ) -> Result<Option<AccessSet>> {
@@ -175,9 +200,13 @@ fn access_set(
         (Layout::Chunked { chunk, .. }, _) => chunk,
         _ => &[],
     };
-    let bounds = match file_space {
-        H5S_ALL => None,
-        space => dataspace::bounds(session.hdf5, space),
+    let bounds = match selected {
+        FileSelection::Space(H5S_ALL) => None,
+        FileSelection::Space(space) => dataspace::bounds(session.hdf5, space),
+        FileSelection::Elements(selection) => {
+            selection.check(&info.shape)?;
+            selection.bounds(&info.shape)
+        }
     };
     let region = Region::between(bounds).of_chunks(chunk);
     Ok(Some(AccessSet::Elements {

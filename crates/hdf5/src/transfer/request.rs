@@ -28,6 +28,16 @@ pub enum MemoryShape<'a> {
     Space(hid_t),
 }
 
+/// What a transfer moves of the dataset.
+#[derive(Clone, Copy, Debug)]
+pub enum FileSelection<'a> {
+    /// `H5S_ALL`, or what is selected of a dataspace of the dataset's shape.
+    Space(hid_t),
+    /// Plain data. HDF5 makes a dataspace of it only where it must read or write itself. Of an
+    /// element that is written more than once, the last value stays.
+    Elements(&'a Selection),
+}
+
 /// A transfer between a dataset and memory, as the caller describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct DatasetTransfer<'a> {
@@ -39,8 +49,8 @@ pub struct DatasetTransfer<'a> {
     pub memory_type: hid_t,
     /// Layout of the elements in memory.
     pub shape: MemoryShape<'a>,
-    /// `H5S_ALL` or a dataspace.
-    pub file_space: hid_t,
+    /// What is selected of the dataset.
+    pub file_selection: FileSelection<'a>,
     /// Transfer property list; 0 for the default.
     pub transfer_list: hid_t,
     /// Options of the call.
@@ -88,9 +98,9 @@ impl DatasetTransfer<'_> {
         session: &Session<'_>,
         info: &DatasetInfo,
     ) -> Result<bool> {
-        Ok(match self.file_space {
-            H5S_ALL => false,
-            space => dataspace::extent(session, space)?.0 != info.shape,
+        Ok(match self.file_selection {
+            FileSelection::Space(H5S_ALL) | FileSelection::Elements(_) => false,
+            FileSelection::Space(space) => dataspace::extent(session, space)?.0 != info.shape,
         })
     }
 
@@ -107,7 +117,9 @@ impl DatasetTransfer<'_> {
                 let memory = MemorySide::of_array(&selection, shape, strides, element)?;
                 Ok((selection, memory))
             }
-            MemoryShape::Space(H5S_ALL) if self.file_space == H5S_ALL => {
+            MemoryShape::Space(H5S_ALL)
+                if matches!(self.file_selection, FileSelection::Space(H5S_ALL)) =>
+            {
                 let layout = MemoryLayout::dense(&info.shape, element)?;
                 Ok((selection, MemorySide::from_start(layout)))
             }
@@ -128,10 +140,17 @@ impl DatasetTransfer<'_> {
     }
 
     fn file_selection(&self, session: &Session<'_>, shape: &[u64]) -> Result<Selection> {
-        match self.file_space {
+        match self.file_selection {
             // All of the dataset, whatever is selected in memory.
-            H5S_ALL => Ok(Selection::all(shape)),
-            space => {
+            FileSelection::Space(H5S_ALL) => Ok(Selection::all(shape)),
+            FileSelection::Elements(selection) => {
+                selection.check(shape)?;
+                match self.operation {
+                    Operation::Read => Ok(selection.clone()),
+                    Operation::Write => selection.clone().without_repeats(),
+                }
+            }
+            FileSelection::Space(space) => {
                 let (of_space, _) = dataspace::extent(session, space)?;
                 if of_space != shape {
                     return Err(Error::invalid(format!(

@@ -9,9 +9,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use penstock_array::execute::{BoundPlan, DenseSink, Given, Sink, TransferKind};
-use penstock_array::{
-    ElementMapping, MemoryLayout, Plan, Selection, StoredArray, match_selections,
-};
+use penstock_array::{ElementMapping, Plan, Selection, StoredArray, match_selections};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
@@ -19,7 +17,8 @@ use penstock_engine::merged_options;
 use penstock_engine::report::Path;
 use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, hid_t};
 
-use super::request::{DatasetTransfer, MemoryShape, MemorySide};
+use super::expressed::{Expressed, Space};
+use super::request::{DatasetTransfer, FileSelection, MemoryShape, MemorySide};
 use super::written::WrittenDataset;
 use crate::dataset::{DatasetInfo, ElementType};
 use crate::library::{Id, Session};
@@ -41,12 +40,22 @@ pub(super) unsafe fn prepare(
     if selection.is_empty() || info.is_null {
         return Ok((TransferKind::Nothing, memory, 0));
     }
-    let elements = selection.elements().unwrap_or(0);
-    let call = LibraryCall::new(session, transfer, info, elements, element)?;
+    let Expressed {
+        space,
+        shape,
+        taken,
+    } = match transfer.file_selection {
+        FileSelection::Space(space) => Expressed::of_space(space, &selection),
+        FileSelection::Elements(_) => Expressed::of_elements(session, &info.shape, &selection)?,
+    };
+    let elements = shape.iter().product();
+    let call = LibraryCall::new(session, transfer, info, (space, elements), element)?;
     if !host.is_null() {
         let space = match transfer.shape {
             MemoryShape::Space(space) => Some(Space::Callers(space)),
-            MemoryShape::Array { .. } if memory.is_dense(&selection, element)? => {
+            MemoryShape::Array { .. }
+                if taken.is_none() && memory.is_dense(&selection, element)? =>
+            {
                 Some(Space::Own(dense_space(session, elements)?))
             }
             MemoryShape::Array { .. } => None,
@@ -57,8 +66,19 @@ pub(super) unsafe fn prepare(
             return Ok((TransferKind::Nothing, memory, call.bytes));
         }
     }
-    let (shape, selection, layout) =
-        dense_side(session, transfer, info, selection, &memory, element)?;
+    let (shape, selection, layout) = match transfer.shape {
+        MemoryShape::Array { .. } => {
+            let taken = taken.unwrap_or_else(|| Selection::all(&shape));
+            (shape, taken, memory.layout.clone())
+        }
+        MemoryShape::Space(space) => {
+            let shape = vec![elements];
+            let all = Selection::all(&shape);
+            let (of_memory, extent) = transfer.memory_selection(session, space, info)?;
+            let (from, layout) = match_selections(&all, &shape, &of_memory, &extent, element)?;
+            (shape, from, layout)
+        }
+    };
     let array = StoredArray::in_memory(&info.name, shape, element);
     let mapping = ElementMapping::whole(element);
     if transfer.operation == Operation::Read {
@@ -84,32 +104,6 @@ pub(super) unsafe fn prepare(
     Ok((kind, memory, 0))
 }
 
-/// Returns the shape of the elements in temporary memory, what is selected of them, and where it lies
-/// in the caller's memory.
-fn dense_side(
-    session: &Session<'_>,
-    transfer: &DatasetTransfer<'_>,
-    info: &DatasetInfo,
-    selection: Selection,
-    memory: &MemorySide,
-    element: u64,
-) -> Result<(Vec<u64>, Selection, MemoryLayout)> {
-    match transfer.shape {
-        MemoryShape::Array { .. } => {
-            let shape = selection.shape().unwrap_or_default();
-            let all = Selection::all(&shape);
-            Ok((shape, all, memory.layout.clone()))
-        }
-        MemoryShape::Space(space) => {
-            let shape = vec![selection.elements().unwrap_or(0)];
-            let all = Selection::all(&shape);
-            let (of_memory, extent) = transfer.memory_selection(session, space, info)?;
-            let (from, layout) = match_selections(&all, &shape, &of_memory, &extent, element)?;
-            Ok((shape, from, layout))
-        }
-    }
-}
-
 /// Refuses elements with more fields than the dataset. HDF5 leaves these fields unchanged in
 /// memory, but elements from temporary memory replace whole elements.
 fn refuse_more_fields(
@@ -128,21 +122,6 @@ fn refuse_more_fields(
     ))
 }
 
-/// A memory dataspace.
-enum Space {
-    Callers(hid_t),
-    Own(Id),
-}
-
-impl Space {
-    fn id(&self) -> hid_t {
-        match self {
-            Space::Callers(id) => *id,
-            Space::Own(own) => own.get(),
-        }
-    }
-}
-
 fn dense_space(session: &Session<'_>, elements: u64) -> Result<Id> {
     // SAFETY: one dimension, whose length is passed; the result is owned.
     let space = unsafe { (session.hdf5.H5Screate_simple)(1, &elements, ptr::null()) };
@@ -154,8 +133,7 @@ struct LibraryCall {
     operation: Operation,
     dataset: WrittenDataset,
     memory_type: hid_t,
-    /// `H5S_ALL` or a dataspace.
-    file_space: hid_t,
+    file_space: Space,
     transfer_list: hid_t,
     elements: u64,
     /// Bytes of all elements in memory.
@@ -167,7 +145,7 @@ impl LibraryCall {
         session: &Session<'static>,
         transfer: &DatasetTransfer<'_>,
         info: &DatasetInfo,
-        elements: u64,
+        (file_space, elements): (Space, u64),
         element: u64,
     ) -> Result<LibraryCall> {
         let is_durable = transfer.operation == Operation::Write
@@ -187,7 +165,7 @@ impl LibraryCall {
                 ..WrittenDataset::new(session, transfer.dataset, info)
             },
             memory_type: transfer.memory_type,
-            file_space: transfer.file_space,
+            file_space,
             transfer_list: match transfer.transfer_list {
                 0 => H5P_DEFAULT,
                 own => own,
@@ -201,16 +179,17 @@ impl LibraryCall {
     /// `buffer` is valid for what the dataspace selects.
     unsafe fn run(&self, session: &Session<'_>, space: hid_t, buffer: *mut c_void) -> Result<()> {
         let (dataset, hdf5) = (self.dataset.dataset, session.hdf5);
+        let selected = self.file_space.id();
         let (types, list) = (self.memory_type, self.transfer_list);
         // SAFETY: HDF5 checks the identifiers; the caller guarantees that the buffer is valid.
         let (status, action) = unsafe {
             match self.operation {
                 Operation::Read => (
-                    (hdf5.H5Dread)(dataset, types, space, self.file_space, list, buffer),
+                    (hdf5.H5Dread)(dataset, types, space, selected, list, buffer),
                     "read the dataset",
                 ),
                 Operation::Write => (
-                    (hdf5.H5Dwrite)(dataset, types, space, self.file_space, list, buffer),
+                    (hdf5.H5Dwrite)(dataset, types, space, selected, list, buffer),
                     "write the dataset",
                 ),
             }
@@ -244,12 +223,17 @@ impl LibraryCall {
         // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
         let memory_type = unsafe { (hdf5.H5Tcopy)(self.memory_type) };
         let memory_type = session.own(memory_type, hdf5.H5Tclose, "copy the memory type")?;
-        if self.file_space != H5S_ALL {
-            // SAFETY: as above.
-            let space = unsafe { (hdf5.H5Scopy)(self.file_space) };
-            let space = session.own(space, hdf5.H5Sclose, "copy the dataspace")?;
-            self.file_space = space.keep();
-        }
+        let file_space = match self.file_space {
+            Space::Callers(H5S_ALL) => H5S_ALL,
+            Space::Callers(space) => {
+                // SAFETY: as above.
+                let space = unsafe { (hdf5.H5Scopy)(space) };
+                let space = session.own(space, hdf5.H5Sclose, "copy the dataspace")?;
+                space.keep()
+            }
+            Space::Own(space) => space.keep(),
+        };
+        self.file_space = Space::Callers(file_space);
         self.memory_type = memory_type.keep();
         Ok(KeptCall(self))
     }
@@ -276,8 +260,8 @@ impl DenseSink for KeptCall {
         unsafe {
             let session = call.dataset.session();
             (session.hdf5.H5Tclose)(call.memory_type);
-            if call.file_space != H5S_ALL {
-                (session.hdf5.H5Sclose)(call.file_space);
+            if call.file_space.id() != H5S_ALL {
+                (session.hdf5.H5Sclose)(call.file_space.id());
             }
         }
     }

@@ -11,7 +11,7 @@ use super::conflicts::{
     Access, AccessSet, FileKey, finish_before, identity, in_file, is_empty, is_idle, key_of_object,
 };
 use super::inside::inside;
-use super::{access_set, by_hdf5};
+use super::{FileSelection, access_set, by_hdf5};
 use crate::dataset::{DatasetInfo, FileInfo};
 use crate::library::Session;
 use crate::transfer::unfinished;
@@ -35,9 +35,10 @@ pub unsafe fn wait_for_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Acce
         // SAFETY: upheld by the caller.
         let session = unsafe { Session::begin(hdf5) };
         unfinished::refuse(&session, dataset)?;
+        let whole = FileSelection::Space(H5S_ALL);
         // What cannot be described may touch anything.
         let set = DatasetInfo::read(&session, dataset)
-            .and_then(|info| access_set(&session, (dataset, H5S_ALL), &info, access))
+            .and_then(|info| access_set(&session, (dataset, whole), &info, access))
             .unwrap_or(None);
         finish_before(hdf5, &by_hdf5(set.as_ref(), access));
         Ok(())

@@ -11,7 +11,7 @@ use penstock_engine::options::Options;
 use penstock_engine::report::Report;
 use penstock_engine::request::{Request, StreamOrder};
 use penstock_hdf5::dataset::DatasetInfo;
-use penstock_hdf5::transfer::{DatasetTransfer, MemoryShape, prepare};
+use penstock_hdf5::transfer::{DatasetTransfer, FileSelection, MemoryShape, prepare};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5S_ALL, H5S_SELECT_SET, hid_t};
 
 use crate::common::{Setting, Turn};
@@ -171,6 +171,7 @@ impl<'a> Wanted<'a> {
         let opened = setting.open_with(self.file, self.name, H5F_ACC_RDONLY);
         // SAFETY: the dataset is open, and the caller has the turn.
         let memory_type = unsafe { (setting.hdf5.H5Dget_type)(opened.dataset) };
+        let space = self.space(setting, opened.dataset);
         let transfer = DatasetTransfer {
             operation: Operation::Read,
             dataset: opened.dataset,
@@ -179,7 +180,7 @@ impl<'a> Wanted<'a> {
                 shape: self.shape,
                 strides: self.strides,
             },
-            file_space: self.space(setting, opened.dataset),
+            file_selection: FileSelection::Space(space),
             transfer_list: 0,
             options: Options::parse(options).unwrap(),
             file: None,
@@ -193,8 +194,8 @@ impl<'a> Wanted<'a> {
         };
         // SAFETY: both are ours to close; H5S_ALL is not closed by a failing call.
         unsafe {
-            if transfer.file_space != H5S_ALL {
-                (setting.hdf5.H5Sclose)(transfer.file_space);
+            if space != H5S_ALL {
+                (setting.hdf5.H5Sclose)(space);
             }
             (setting.hdf5.H5Tclose)(memory_type);
         }

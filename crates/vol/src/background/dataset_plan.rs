@@ -14,7 +14,7 @@ use penstock_array::execute::PreparedTransfer;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::plain_files::options_of;
 use penstock_hdf5::transfer::{
-    DatasetTransfer, MemoryShape, Planned, Refused, is_cut_off, prepare_or_refuse,
+    DatasetTransfer, FileSelection, MemoryShape, Planned, Refused, is_cut_off, prepare_or_refuse,
 };
 
 /// The plan of a transfer of one dataset.
@@ -63,7 +63,7 @@ pub(crate) unsafe fn plan(
         dataset: id.get(),
         memory_type: call.memory_types[at],
         shape: MemoryShape::Space(call.memory_spaces[at]),
-        file_space: call.file_spaces[at],
+        file_selection: FileSelection::Space(call.file_spaces[at]),
         transfer_list: call.list,
         options,
         file: file.as_ref(),

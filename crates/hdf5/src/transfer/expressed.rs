@@ -1,0 +1,224 @@
+//! Selections as HDF5 takes them, for what only HDF5 can transfer.
+//!
+//! HDF5 moves the elements of a hyperslab in C order, each once. A list in another order, or with
+//! repeats, therefore becomes a hyperslab of the listed indices, and a selection of what HDF5 moves.
+
+use std::ptr;
+
+use penstock_array::{Axis, AxisRun, Run, Selection, make_room};
+use penstock_engine::error::Result;
+use penstock_sys::hdf5::{H5S_ALL, H5S_SELECT_OR, H5S_SELECT_SET, hid_t};
+
+use crate::library::{Id, Session};
+
+/// A dataspace.
+pub(super) enum Space {
+    /// The caller's, or `H5S_ALL`.
+    Callers(hid_t),
+    Own(Id),
+}
+
+impl Space {
+    pub(super) fn id(&self) -> hid_t {
+        match self {
+            Space::Callers(id) => *id,
+            Space::Own(own) => own.get(),
+        }
+    }
+}
+
+/// What HDF5 moves for a selection.
+pub(super) struct Expressed {
+    /// The dataspace of the dataset's side.
+    pub space: Space,
+    /// The shape of an array of the elements that HDF5 moves, in its order.
+    pub shape: Vec<u64>,
+    /// The elements of that array in the order of the selection; `None` if it is HDF5's.
+    pub taken: Option<Selection>,
+}
+
+impl Expressed {
+    /// Of the selection of a dataspace.
+    pub(super) fn of_space(space: hid_t, selection: &Selection) -> Expressed {
+        let shape = match selection {
+            Selection::Grid(_) => selection.shape().unwrap_or_default(),
+            Selection::Runs(_) => vec![selection.elements().unwrap_or(0)],
+        };
+        Expressed {
+            space: Space::Callers(space),
+            shape,
+            taken: None,
+        }
+    }
+
+    /// Of plain data, which lies inside the shape. For a write it has no repeats.
+    pub(super) fn of_elements(
+        session: &Session<'_>,
+        shape: &[u64],
+        selection: &Selection,
+    ) -> Result<Expressed> {
+        match selection {
+            whole if *whole == Selection::all(shape) => Ok(Expressed::of_space(H5S_ALL, selection)),
+            Selection::Grid(axes) => of_grid(session, shape, axes),
+            Selection::Runs(runs) => of_runs(session, shape, runs),
+        }
+    }
+}
+
+/// Indices of one dimension as HDF5 selects them.
+#[derive(Clone, Copy)]
+struct Slab {
+    start: u64,
+    stride: u64,
+    count: u64,
+    block: u64,
+}
+
+fn of_grid(session: &Session<'_>, shape: &[u64], axes: &[Axis]) -> Result<Expressed> {
+    let sides: Vec<_> = axes.iter().map(once).collect::<Result<_>>()?;
+    let space = simple(session, shape)?;
+    // Every combination of the slabs of the dimensions.
+    let mut at = vec![0; sides.len()];
+    let mut operation = H5S_SELECT_SET;
+    loop {
+        let slabs = || sides.iter().zip(&at).map(|((slabs, _), at)| slabs[*at]);
+        let start: Vec<u64> = slabs().map(|slab| slab.start).collect();
+        let stride: Vec<u64> = slabs().map(|slab| slab.stride).collect();
+        let count: Vec<u64> = slabs().map(|slab| slab.count).collect();
+        let block: Vec<u64> = slabs().map(|slab| slab.block).collect();
+        // SAFETY: the lists have as many numbers as the dataspace has dimensions.
+        let status = unsafe {
+            (session.hdf5.H5Sselect_hyperslab)(
+                space.get(),
+                operation,
+                start.as_ptr(),
+                stride.as_ptr(),
+                count.as_ptr(),
+                block.as_ptr(),
+            )
+        };
+        session.check(status, "select a hyperslab")?;
+        operation = H5S_SELECT_OR;
+        let Some(next) = (0..at.len()).rev().find(|d| at[*d] + 1 < sides[*d].0.len()) else {
+            break;
+        };
+        at[next] += 1;
+        at[next + 1..].fill(0);
+    }
+    let taken: Vec<Axis> = sides.into_iter().map(|(_, taken)| taken).collect();
+    let moved = taken.iter().map(|axis| axis.last().map_or(0, |l| l + 1));
+    let moved: Vec<u64> = moved.collect();
+    let taken = Some(Selection::Grid(taken)).filter(|taken| *taken != Selection::all(&moved));
+    Ok(Expressed {
+        space: Space::Own(space),
+        shape: moved,
+        taken,
+    })
+}
+
+/// Returns the indices of an axis that selects some, each once and sorted, and the axis in numbers
+/// of these.
+fn once(axis: &Axis) -> Result<(Vec<Slab>, Axis)> {
+    let runs = match axis {
+        Axis::Slab {
+            start,
+            stride,
+            count,
+            block,
+        } => {
+            let slab = Slab {
+                start: *start,
+                stride: (*stride).max(1),
+                count: *count,
+                block: *block,
+            };
+            return Ok((vec![slab], Axis::all(axis.len())));
+        }
+        Axis::Runs(runs) => runs,
+    };
+    let mut slabs: Vec<Slab> = Vec::new();
+    let mut numbered: Vec<AxisRun> = Vec::new();
+    make_room(&mut slabs, runs.len())?;
+    make_room(&mut numbered, runs.len())?;
+    // Number of the first index of the last slab.
+    let mut first = 0;
+    for run in runs {
+        match slabs.last_mut() {
+            Some(slab) if run.start <= slab.start + slab.block => {
+                slab.block = slab.block.max(run.start + run.length - slab.start);
+            }
+            last => {
+                first += last.map_or(0, |slab| slab.block);
+                slabs.push(Slab {
+                    start: run.start,
+                    stride: 1,
+                    count: 1,
+                    block: run.length,
+                });
+            }
+        }
+        let slab_start = slabs.last().map_or(0, |slab| slab.start);
+        numbered.push(AxisRun {
+            start: first + (run.start - slab_start),
+            position: run.position,
+            length: run.length,
+        });
+    }
+    let in_order = numbered.iter().all(|run| run.start == run.position)
+        && numbered
+            .windows(2)
+            .all(|w| w[0].start + w[0].length == w[1].start);
+    let taken = match (in_order, numbered.last()) {
+        (true, Some(last)) => Axis::all(last.start + last.length),
+        _ => Axis::Runs(numbered),
+    };
+    Ok((slabs, taken))
+}
+
+fn of_runs(session: &Session<'_>, shape: &[u64], runs: &[Run]) -> Result<Expressed> {
+    let space = simple(session, shape)?;
+    let elements: u64 = runs.iter().map(|run| run.length).sum();
+    let numbers = usize::try_from(elements).unwrap_or(usize::MAX);
+    let mut coordinates: Vec<u64> = Vec::new();
+    make_room(&mut coordinates, numbers.saturating_mul(shape.len()))?;
+    let mut taken: Vec<Run> = Vec::new();
+    make_room(&mut taken, runs.len())?;
+    let mut moved = 0;
+    for run in runs {
+        for mut left in run.start..run.start + run.length {
+            let end = coordinates.len() + shape.len();
+            coordinates.resize(end, 0);
+            for (at, size) in coordinates[end - shape.len()..].iter_mut().zip(shape).rev() {
+                (*at, left) = (left % size, left / size);
+            }
+        }
+        taken.push(Run {
+            start: moved,
+            ..*run
+        });
+        moved += run.length;
+    }
+    // SAFETY: as many points as are said, of as many numbers as the dataspace has dimensions.
+    let status = unsafe {
+        (session.hdf5.H5Sselect_elements)(
+            space.get(),
+            H5S_SELECT_SET,
+            numbers,
+            coordinates.as_ptr(),
+        )
+    };
+    session.check(status, "select elements")?;
+    let in_order = taken.iter().all(|run| run.start == run.position);
+    Ok(Expressed {
+        space: Space::Own(space),
+        shape: vec![elements],
+        taken: (!in_order).then_some(Selection::Runs(taken)),
+    })
+}
+
+fn simple(session: &Session<'_>, shape: &[u64]) -> Result<Id> {
+    // SAFETY: as many lengths as are said; the result is owned.
+    let space =
+        unsafe { (session.hdf5.H5Screate_simple)(shape.len() as i32, shape.as_ptr(), ptr::null()) };
+    session.own(space, session.hdf5.H5Sclose, "create a dataspace")
+}

@@ -1,0 +1,227 @@
+"""Lists, masks and products of several of them: what ``dataset[...]`` means to NumPy.
+
+Lists may be in any order and have repeats. h5py reads none of those, so NumPy is the oracle.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+
+CASES = int(os.environ.get("PENSTOCK_TEST_LISTS", "300"))
+SHAPE = (12, 7, 9)
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "contiguous": {},
+    "chunked": {"chunks": (5, 3, 4)},
+    "gzip": {"chunks": (4, 7, 2), "compression": "gzip", "shuffle": True},
+    "virtual": {},
+}
+
+pytestmark = pytest.mark.usefixtures("penstock_arrays")
+
+
+def contents(dtype: Any = "i4") -> np.ndarray[Any, Any]:
+    return np.arange(np.prod(SHAPE), dtype=dtype).reshape(SHAPE)
+
+
+def make(path: Path, layout: str, dtype: Any = "i4") -> None:
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("x", data=contents(dtype), **LAYOUTS[layout])
+        if layout == "virtual":
+            whole = h5py.VirtualLayout(SHAPE, dtype)
+            whole[:6], whole[6:] = h5py.VirtualSource(made)[:6], h5py.VirtualSource(made)[6:]
+            file.move("x", "source")
+            whole = h5py.VirtualLayout(SHAPE, dtype)
+            source = h5py.VirtualSource(file["source"])
+            whole[:6], whole[6:] = source[:6], source[6:]
+            file.create_virtual_dataset("x", whole)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("lists")
+    paths = {layout: folder / f"{layout}.h5" for layout in LAYOUTS}
+    for layout, path in paths.items():
+        make(path, layout)
+    return paths
+
+
+@st.composite
+def indices(draw: st.DrawFn, most_lists: int = 3) -> tuple[Any, ...]:
+    """The argument of ``dataset[...]`` with at least one list."""
+    kinds = draw(
+        st.lists(st.sampled_from(["list", "mask", "slice", "int"]), min_size=1, max_size=3).filter(
+            lambda kinds: 0 < sum(k in ("list", "mask") for k in kinds) <= most_lists
+        )
+    )
+    length = draw(st.integers(0, 5))
+    several = sum(kind in ("list", "mask") for kind in kinds) > 1
+    found: list[Any] = []
+    for kind, size in zip(kinds, SHAPE, strict=False):
+        if kind == "list" or (kind == "mask" and several):
+            at_most = length if several else 9
+            least = length if several else 0
+            numbers = st.integers(-size, size - 1)
+            found.append(draw(st.lists(numbers, min_size=least, max_size=at_most)))
+        elif kind == "mask":
+            found.append(np.array(draw(st.lists(st.booleans(), min_size=size, max_size=size))))
+        elif kind == "int":
+            found.append(draw(st.integers(-size, size - 1)))
+        else:
+            start, stop = draw(st.integers(0, size)), draw(st.integers(0, size))
+            found.append(slice(start, stop, draw(st.integers(1, 3))))
+    return tuple(found)
+
+
+def expected(array: np.ndarray[Any, Any], index: tuple[Any, ...]) -> np.ndarray[Any, Any]:
+    """What NumPy returns; but one list keeps its place among integers, as by h5py."""
+    lists = [one for one in index if isinstance(one, (list, np.ndarray))]
+    if len(lists) > 1:
+        return array[as_lists(index)]
+    kept = tuple(slice(one, one + 1 or None) if isinstance(one, int) else one for one in index)
+    dropped = tuple(d for d, one in enumerate(index) if isinstance(one, int))
+    return array[as_lists(kept)].squeeze(dropped)
+
+
+def as_lists(index: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(np.array(one, int) if isinstance(one, list) else one for one in index)
+
+
+@settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(index=indices(), layout=st.sampled_from(sorted(LAYOUTS)))
+def test_a_read_returns_what_numpy_would(index, layout, files, memory) -> None:
+    with ps.File(files[layout]) as file:
+        wanted = expected(contents(), index)
+        out = memory.empty(wanted.shape, "i4")
+        file["x"].read(index, out=out)
+        np.testing.assert_array_equal(memory.numpy(out), wanted)
+        np.testing.assert_array_equal(file["x"].read(index), wanted)
+
+
+@settings(max_examples=CASES // 4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(index=indices(), layout=st.sampled_from(["contiguous", "chunked", "gzip"]))
+def test_a_write_leaves_what_numpy_would(index, layout, memory, tmp_path_factory) -> None:
+    path = tmp_path_factory.mktemp("lists") / "x.h5"
+    make(path, layout)
+    wanted = contents()
+    shape = expected(wanted, index).shape
+    values = -1 - np.arange(np.prod(shape), dtype="i4").reshape(shape)
+    lists = [one for one in index if isinstance(one, (list, np.ndarray))]
+    if len(lists) > 1:
+        wanted[as_lists(index)] = values
+    else:
+        kept = tuple(slice(one, one + 1 or None) if isinstance(one, int) else one for one in index)
+        wanted[as_lists(kept)] = values.reshape(wanted[as_lists(kept)].shape)
+    with ps.File(path, "r+") as file:
+        file["x"].write(memory.array(values), index)
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(file["x"][...], wanted)
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+def test_a_product_is_read_in_the_order_of_its_lists(layout, files, memory) -> None:
+    for rows, columns in [([5, 0, 5], [3, 1]), ([11, 2], [0, 0, 6])]:
+        for index in [
+            np.ix_(rows, columns),
+            (np.array(rows)[:, None], slice(None), np.array(columns)),
+            (np.array(rows)[:, None], 3, np.array(columns)),
+            (slice(2, 11, 3), *np.ix_(columns, [8, 4, 0])),
+        ]:
+            wanted = contents()[index]
+            with ps.File(files[layout]) as file:
+                out = memory.empty(wanted.shape, "i4")
+                file["x"].read(index, out=out)
+            np.testing.assert_array_equal(memory.numpy(out), wanted)
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+def test_a_mask_of_all_dimensions_is_read_in_c_order(layout, files, memory) -> None:
+    mask = np.random.default_rng(3).random(SHAPE) < 0.3
+    wanted = contents()[mask]
+    with ps.File(files[layout]) as file:
+        out = memory.empty(wanted.shape, "i4")
+        file["x"].read(mask, out=out)
+        np.testing.assert_array_equal(file["x"].read(mask[:, :, 0]), contents()[mask[:, :, 0]])
+    np.testing.assert_array_equal(memory.numpy(out), wanted)
+
+
+def test_a_list_of_two_dimensions_gives_the_result_both(files, memory) -> None:
+    index = (slice(None), np.array([[6, 0], [3, 3]]))
+    with ps.File(files["gzip"]) as file:
+        out = memory.empty((12, 2, 2, 9), "i4")
+        file["x"].read(index, out=out)
+    np.testing.assert_array_equal(memory.numpy(out), contents()[index])
+
+
+def test_elements_arrive_in_an_array_of_any_strides(files) -> None:
+    out = np.zeros((9, 4, 7), "i4").transpose(1, 2, 0)
+    with ps.File(files["chunked"]) as file:
+        file["x"].read(([8, 1, 8, 3],), out=out)
+    np.testing.assert_array_equal(out, contents()[[8, 1, 8, 3]])
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("kind", ["strings", "arrays"])
+def test_what_only_hdf5_reads_comes_in_the_same_order(tmp_path, kind) -> None:
+    dtype = h5py.string_dtype() if kind == "strings" else h5py.vlen_dtype("i4")
+    values = np.empty((5, 4), object)
+    for at in np.ndindex(values.shape):
+        number = at[0] * 4 + at[1]
+        values[at] = str(number) if kind == "strings" else np.arange(number + 1, dtype="i4")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = file.create_dataset("x", values.shape, dtype)
+        for at in np.ndindex(values.shape):
+            made[at] = values[at]
+    with ps.File(tmp_path / "x.h5") as file:
+        for index in [
+            ([4, 0, 4], slice(1, 3)),
+            (slice(None), [3, 3, 0]),
+            np.ix_([2, 1], [3, 0]),
+            ([2, 1, 2], [3, 0, 3]),
+            (2, [3, 0, 3]),
+        ]:
+            found = file["x"].read(index)
+            assert found.shape == values[index].shape
+            for one, wanted in zip(found.flat, values[index].flat, strict=True):
+                if kind == "strings":
+                    one = one.decode()
+                np.testing.assert_array_equal(one, wanted)
+
+
+@pytest.mark.host
+def test_what_only_hdf5_writes_arrives_in_the_same_order(tmp_path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (5,), h5py.string_dtype())
+    with ps.File(tmp_path / "x.h5", "r+") as file:
+        file["x"].write(np.array(["a", "b", "c"], object), ([4, 1, 4],))
+        assert [one.decode() for one in file["x"].read()] == ["", "b", "", "", "c"]
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("index", [([0, 12],), (slice(None), [-8]), ([0, 1], [0, 1, 2])])
+def test_lists_that_do_not_fit_are_index_errors(index, files) -> None:
+    with ps.File(files["chunked"]) as file, pytest.raises(IndexError):
+        file["x"].read(index)
+
+
+def test_a_value_is_broadcast_to_the_listed_rows(tmp_path, memory) -> None:
+    make(tmp_path / "x.h5", "gzip")
+    wanted = contents()
+    wanted[[7, 2, 7]] = 5
+    wanted[:, [3, 1]] = np.arange(9, dtype="i4")
+    with ps.File(tmp_path / "x.h5", "r+") as file:
+        file["x"].write(5, ([7, 2, 7],))
+        file["x"].write(memory.array(np.arange(9, dtype="i4")), (slice(None), [3, 1]))
+        with pytest.raises(TypeError, match="broadcast"):
+            file["x"].write(np.zeros((4, 7, 9), "i4"), ([7, 2, 7],))
+        np.testing.assert_array_equal(file["x"].read(), wanted)
