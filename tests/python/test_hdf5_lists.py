@@ -225,3 +225,12 @@ def test_a_value_is_broadcast_to_the_listed_rows(tmp_path, memory) -> None:
         with pytest.raises(TypeError, match="broadcast"):
             file["x"].write(np.zeros((4, 7, 9), "i4"), ([7, 2, 7],))
         np.testing.assert_array_equal(file["x"].read(), wanted)
+
+
+def test_a_row_is_broadcast_where_an_integer_selects(tmp_path, memory) -> None:
+    make(tmp_path / "x.h5", "chunked")
+    wanted = contents()
+    wanted[:, 2:5, 6] = [7, 8, 9]
+    with ps.File(tmp_path / "x.h5", "r+") as file:
+        file["x"].write(memory.array(np.array([7, 8, 9], "i4")), np.s_[:, 2:5, 6])
+        np.testing.assert_array_equal(file["x"].read(), wanted)

@@ -72,12 +72,15 @@ class Selection:
             raise TypeError(f"Can't broadcast {shape} -> {self.shape}")
         from h5py._hl.selections import SimpleSelection, select
 
-        axes = None if self.elements is None else self.elements.axes
-        if axes is None:
+        if self.elements is None or self.elements.axes is None:
             SimpleSelection(self.extent).expand_shape(shape)
             return
-        slices = tuple(slice(axis.start, axis.stop, axis.step) for axis in axes)  # type: ignore[union-attr]
-        select(self.extent, slices).expand_shape(shape)
+        parts = zip(self.elements.axes, self.elements.places, strict=True)
+        index = tuple(
+            axis[0] if place is None else slice(axis.start, axis.stop, axis.step)  # type: ignore[union-attr]
+            for axis, place in parts
+        )
+        select(self.extent, index).expand_shape(shape)
 
     def broadcast(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
         """Return the strides of an array that is broadcast to the selection.
