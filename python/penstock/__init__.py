@@ -29,7 +29,8 @@ from penstock.errors import (
     WaitTimeout,
 )
 from penstock.hdf5.dataset import Dataset
-from penstock.hdf5.file import File, Group
+from penstock.hdf5.file import File
+from penstock.hdf5.group import Group
 from penstock.hdf5.reading import read, read_async
 from penstock.hdf5.registration import register_with_h5py as _register_with_h5py
 from penstock.hdf5.writing import write, write_async

@@ -11,6 +11,8 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+import numpy as np
+
 from penstock._native import NULL, CData, lib, new_options
 from penstock.errors import InvalidError, check
 
@@ -78,7 +80,7 @@ def _merge(outer: _Items, keys: Mapping[str, Any]) -> _Items:
 
 
 def _text(key: str, value: object) -> str:
-    if isinstance(value, bool):
+    if isinstance(value, (bool, np.bool_)):
         return "yes" if value else "no"
     text = str(value)
     if ";" in text:

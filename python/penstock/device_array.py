@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import operator
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from penstock._native import NULL, ffi, lib
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError, check
 from penstock.memory import copy_bytes
+from penstock.shapes import Shape, lengths_of
 
 
 class DeviceArray:
@@ -37,19 +39,17 @@ class DeviceArray:
 
     __slots__ = ("__weakref__", "_device", "_element", "_memory", "_pointer", "_shape")
 
-    def __init__(
-        self, shape: int | tuple[int, ...], dtype: object = "uint8", device: int = 0
-    ) -> None:
-        self._shape = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    def __init__(self, shape: Shape, dtype: object = "uint8", device: SupportsIndex = 0) -> None:
+        self._shape = lengths_of(shape)
         if any(n < 0 for n in self._shape):
             raise InvalidError(f"shape {self._shape} has a negative length")
         self._element = element_type(dtype)
-        self._device = device
-        self._memory = _Memory(device, self.nbytes)
+        self._device = operator.index(device)
+        self._memory = _Memory(self._device, self.nbytes)
         self._pointer = self._memory.address
 
     @classmethod
-    def from_numpy(cls, array: Any, device: int = 0) -> DeviceArray:
+    def from_numpy(cls, array: Any, device: SupportsIndex = 0) -> DeviceArray:
         """Copy a NumPy array, or anything that ``numpy.asarray`` takes, to the GPU."""
         source = np.asarray(array, order="C")
         made = cls(source.shape, source.dtype, device)

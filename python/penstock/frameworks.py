@@ -1,7 +1,7 @@
 """All uses of torch and CuPy, which are optional.
 
-Only :func:`with_gpu` imports them; the other functions use what the program has imported. A stream
-is an integer here: the CUstream handle, 0 for the legacy default stream.
+Only :func:`installed` and :func:`with_gpu` import them; the other functions use what the program
+has imported. A stream is an integer here: the CUstream handle, 0 for the legacy default stream.
 """
 
 from __future__ import annotations
@@ -26,6 +26,15 @@ def loaded(name: str) -> ModuleType | None:
 
 
 @lru_cache(maxsize=2)
+def installed(name: str) -> ModuleType | None:
+    """Import the framework; return its module, or ``None`` if it is absent or broken."""
+    try:
+        return __import__(name)
+    except (ImportError, OSError, RuntimeError):
+        return None
+
+
+@lru_cache(maxsize=4)
 def with_gpu(name: str) -> ModuleType | None:
     """Import the framework; return its module if it can use a GPU, else ``None``."""
     try:

@@ -2,21 +2,76 @@
 
 from __future__ import annotations
 
+import math
 import os
-from typing import Any, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from penstock import frameworks
+from penstock import frameworks, pinned
 from penstock.device_array import DeviceArray
 from penstock.dtypes import ElementType, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError, UnavailableError
 
 HOST = -1
+HOST_DEVICE = "cpu"
 Device: TypeAlias = Any
 """``"cpu"``, ``"cuda"``, ``"cuda:1"``, a CUDA ordinal, a torch.device or a cupy.cuda.Device."""
 
+Library: TypeAlias = Literal["numpy", "torch", "cupy", "device"]
+"""The library of a new array; ``"device"`` is for a :class:`penstock.DeviceArray`."""
+
+_BYTES = np.dtype("u1")
 _LIBRARIES = ("torch", "cupy", "device")
+
+
+class Placement(NamedTuple):
+    """Where a new array goes, with more than a device says. :func:`place` makes it."""
+
+    ordinal: int | None
+    """The CUDA ordinal, -1 for the host, ``None`` for the current GPU."""
+    library: Library
+    pin: bool
+    """Whether host memory is page-locked."""
+
+
+def place(device: Device, like: Library | None, pin: bool, out: Any = None) -> Device:
+    """Combine the arguments of a call that say where a new array goes.
+
+    Returns:
+        The device itself if it says all: for a NumPy array in pageable memory, and for the usual
+        library of a GPU. Else a :class:`Placement`.
+
+    Raises:
+        InvalidError: The arguments exclude each other.
+    """
+    is_of_torch = type(device).__module__ == "torch"
+    if like is None and not pin and not is_of_torch:
+        return device
+    if out is not None:
+        if like is not None or pin:
+            raise InvalidError("like and pin are for a new array, and out is given")
+        return device
+    if like is not None and like not in ("numpy", *_LIBRARIES):
+        raise InvalidError(
+            f"like={like!r} names no library", remedy='use "numpy", "torch", "cupy" or "device"'
+        )
+    on_gpu = like in ("cupy", "device")
+    ordinal = None if device is None and on_gpu else parse_device(device)
+    if ordinal == HOST:
+        if on_gpu:
+            raise InvalidError(f"like={like!r} is for GPU memory, and the device is {device}")
+        library: Library = like or ("torch" if is_of_torch else "numpy")
+        return Placement(HOST, library, pin) if pin or library == "torch" else HOST_DEVICE
+    if pin or like == "numpy":
+        what = "pin=True" if pin else 'like="numpy"'
+        raise InvalidError(f"{what} is for host memory, and the device is {device}")
+    return device if like is None else Placement(ordinal, like, pin=False)
+
+
+def is_numpy(device: Device) -> bool:
+    """Whether a new array is NumPy's own, in pageable memory."""
+    return not isinstance(device, Placement) and parse_device(device) == HOST
 
 
 def allocate(
@@ -29,16 +84,16 @@ def allocate(
     """
     ordinal = parse_device(device)
     if ordinal == HOST:
-        return np.empty(shape, numpy_dtype(dtype))
-    library = _library()
+        return _on_host(shape, dtype, device)
+    library = device.library if isinstance(device, Placement) else _library()
+    if library != "device" and frameworks.with_gpu(library) is None:
+        raise UnavailableError(f"{library} is not installed, or finds no GPU")
     if ordinal is None:
         ordinal = _current_ordinal(library)
     if library == "torch":
         torch = frameworks.with_gpu("torch")
         assert torch is not None
-        torch_dtype = getattr(torch, dtype.name, None)
-        if not isinstance(torch_dtype, torch.dtype) or not _is_native(dtype):
-            raise _no_type("torch", dtype)
+        torch_dtype = _torch_dtype(torch, dtype)
         with frameworks.on_stream("torch", stream, ordinal):
             return torch.empty(shape, dtype=torch_dtype, device=f"cuda:{ordinal}")
     if library == "cupy":
@@ -55,10 +110,12 @@ def parse_device(device: Device) -> int | None:
     """Return the CUDA ordinal of a device, -1 for the host, ``None`` for the current GPU."""
     if device is None:
         return HOST
-    if isinstance(device, int) and not isinstance(device, bool):
+    if isinstance(device, Placement):
+        return device.ordinal
+    if isinstance(device, (int, np.integer)) and not isinstance(device, bool):
         if device < 0:
             raise InvalidError(f"device {device} is not a CUDA ordinal")
-        return device
+        return int(device)
     if type(device).__module__.startswith("cupy"):
         return int(device.id)
     name, _, ordinal = str(device).partition(":")
@@ -69,6 +126,32 @@ def parse_device(device: Device) -> int | None:
     raise InvalidError(
         f"{device!r} is not a device", remedy='use "cpu", "cuda", "cuda:1" or a torch.device'
     )
+
+
+def _on_host(shape: tuple[int, ...], dtype: ElementType, device: Device) -> Any:
+    """Return a new array in host memory."""
+    if not isinstance(device, Placement):
+        return np.empty(shape, numpy_dtype(dtype))
+    if device.library == "numpy":
+        made = pinned.empty(shape, numpy_dtype(dtype))
+        if made.dtype.kind == "V":
+            made[...] = np.zeros((), made.dtype)  # a structure has gaps that no transfer fills
+        return made
+    torch = frameworks.installed("torch")
+    if torch is None:
+        raise UnavailableError("torch is not installed")
+    torch_dtype = _torch_dtype(torch, dtype)
+    if device.pin and not torch.cuda.is_available():  # torch locks pages by CUDA alone
+        memory = torch.from_numpy(pinned.empty((math.prod(shape) * dtype.itemsize,), _BYTES))
+        return memory.view(torch_dtype).reshape(shape)
+    return torch.empty(shape, dtype=torch_dtype, pin_memory=device.pin)
+
+
+def _torch_dtype(torch: Any, dtype: ElementType) -> Any:
+    found = getattr(torch, dtype.name, None)
+    if not isinstance(found, torch.dtype) or not _is_native(dtype):
+        raise _no_type("torch", dtype)
+    return found
 
 
 def _library() -> str:
@@ -105,5 +188,5 @@ def _no_type(library: str, dtype: ElementType) -> IncompatibleError:
     described = dtype.name if dtype.numpy is None else str(dtype.numpy)
     return IncompatibleError(
         f"{library} has no data type {described}",
-        remedy="load it with another dtype, or set PENSTOCK_ARRAYS=device for a DeviceArray",
+        remedy='load it with another dtype, or with like="device" or like="numpy"',
     )

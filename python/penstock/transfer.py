@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 from penstock import arrays, report, request
 from penstock._native import NULL, CData, lib, new_report, pointer
@@ -15,8 +15,9 @@ from penstock._options import OptionKeys, resolve
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import EndOfFileError, Error, InvalidError, check
 from penstock.files import READ, NativeFile, Path, encode
-from penstock.placement import HOST, Device, allocate, parse_device
+from penstock.placement import HOST, Device, Library, allocate, parse_device, place
 from penstock.request import Request
+from penstock.shapes import Shape, lengths_of
 from penstock.streams import stream_handle
 
 if TYPE_CHECKING:
@@ -34,11 +35,13 @@ def load(
     path: Path,
     *,
     dtype: object = None,
-    shape: int | tuple[int, ...] | None = None,
-    offset: int = 0,
+    shape: Shape | None = None,
+    offset: SupportsIndex = 0,
     device: Device = None,
     out: Any = None,
     stream: Any = None,
+    like: Library | None = None,
+    pin: bool = False,
     **options: Unpack[OptionKeys],
 ) -> Any:
     """Read an array from the plain bytes of a file.
@@ -53,10 +56,15 @@ def load(
         device: ``"cpu"`` (the default) for a NumPy array; ``"cuda"`` or ``"cuda:1"`` for a torch
             tensor if torch can use the GPU, else a CuPy array, else a
             :class:`penstock.DeviceArray`. ``PENSTOCK_ARRAYS=torch|cupy|device`` chooses one.
+            ``torch.device("cpu")`` is for a torch tensor in host memory.
         out: An array to fill, instead of a new one on ``device``. Its length says how much is
             read. One that is not C-contiguous is filled through a temporary.
         stream: A CUDA stream whose queued work must finish before the memory is used. For arrays
             of torch or CuPy, the default is their current stream.
+        like: The library of a new array: ``"numpy"``, ``"torch"``, ``"cupy"`` or ``"device"`` for
+            a :class:`penstock.DeviceArray`.
+        pin: Whether a new array in host memory is page-locked, so that its copy to a GPU is fast
+            and need not be waited for.
         **options: See :class:`penstock.OptionKeys`.
 
     Returns:
@@ -75,6 +83,7 @@ def load(
     after = stream_handle(stream)
     native_options = resolve(options)
     start = _offset(offset)
+    device = place(device, like, pin, out)
     with NativeFile(path, READ) as file:
         if out is None:
             out = _new_array(file, path, dtype, shape, start, device, after)
@@ -129,11 +138,13 @@ def load_async(
     path: Path,
     *,
     dtype: object = None,
-    shape: int | tuple[int, ...] | None = None,
-    offset: int = 0,
+    shape: Shape | None = None,
+    offset: SupportsIndex = 0,
     device: Device = None,
     out: Any = None,
     stream: Any = None,
+    like: Library | None = None,
+    pin: bool = False,
     **options: Unpack[OptionKeys],
 ) -> Request[Any]:
     """Start what :func:`load` does, and return at once.
@@ -148,6 +159,7 @@ def load_async(
     after = stream_handle(stream)
     native_options = resolve(options)
     start = _offset(offset)
+    device = place(device, like, pin, out)
     file = NativeFile(path, READ)
     if out is None:
         out = _new_array(file, path, dtype, shape, start, device, after)
@@ -284,7 +296,7 @@ def stream_flags(stream: int | None, *, explicit: bool) -> int:
     return request.AFTER_STREAM | (request.STREAM_WAITS if explicit else 0)
 
 
-def _offset(offset: int) -> int:
+def _offset(offset: SupportsIndex) -> int:
     start = operator.index(offset)
     if start < 0:
         raise InvalidError(f"offset {offset} is negative")
@@ -295,7 +307,7 @@ def _new_array(
     file: NativeFile,
     path: Path,
     dtype: object,
-    shape: int | tuple[int, ...] | None,
+    shape: Shape | None,
     offset: int,
     device: Device,
     stream: int | None,
@@ -307,9 +319,8 @@ def _new_array(
     return allocate(lengths, element, device, stream)
 
 
-def _lengths(shape: int | tuple[int, ...]) -> tuple[int, ...]:
-    given = shape if isinstance(shape, Sequence) else (shape,)
-    lengths = tuple(operator.index(n) for n in given)
+def _lengths(shape: Shape) -> tuple[int, ...]:
+    lengths = lengths_of(shape)
     if any(n < -1 for n in lengths) or lengths.count(-1) > 1:
         raise InvalidError(f"shape {shape} is not a shape")
     return lengths
@@ -343,7 +354,7 @@ def check_device(out: Any, device: Device) -> None:
         raise InvalidError(f"out is not on device {device}", remedy="give out or device, not both")
 
 
-def _check_shape(view: arrays.View, dtype: object, shape: int | tuple[int, ...] | None) -> None:
+def _check_shape(view: arrays.View, dtype: object, shape: Shape | None) -> None:
     """Raise an error if ``out`` does not have the ``dtype`` and ``shape`` that are given."""
     if dtype is not None and element_type(dtype) != view.dtype:
         raise InvalidError(f"out has data type {view.dtype.name}, not {element_type(dtype).name}")

@@ -114,6 +114,21 @@ def test_missing_dataset_is_an_error_that_names_it(penstock, hdf5_file):
     assert "nothing" in penstock("read", f"{hdf5_file}:nothing", status=2).stderr
 
 
+@pytest.mark.parametrize("option", ["--out", "--trace"])
+def test_an_hdf5_file_without_a_dataset_is_an_error_if_it_is_to_be_read(
+    penstock, hdf5_file, tmp_path, option
+):
+    shown = penstock("read", hdf5_file, option, tmp_path / "made", status=2)
+    assert "NAME" in shown.stderr
+    assert shown.stdout == ""
+    assert not (tmp_path / "made").exists()
+
+
+def test_there_is_no_progress_bar_where_there_is_no_terminal(penstock, raw_file, hdf5_file):
+    assert penstock("read", raw_file, FORCE_COLOR="1").stderr == ""
+    assert penstock("read", f"{hdf5_file}:plain").stderr == ""
+
+
 def test_range_past_the_end_is_an_error(penstock, raw_file):
     shown = penstock("read", raw_file, "--offset", "1MiB", "--length", "1MiB", status=1)
     assert "Traceback" not in shown.stderr

@@ -83,9 +83,76 @@ def test_options_go_before_those_of_the_environment(environment):
     assert set(variables["HDF5_DRIVER_CONFIG"].split(";")) == {"threads=5", "block=1MiB"}
 
 
-def test_options_of_another_driver_are_left_out(environment):
+def test_options_without_a_driver_are_penstock_s(environment):
+    assert environment(HDF5_DRIVER_CONFIG="threads=2")["HDF5_DRIVER_CONFIG"] == "threads=2"
+    options = environment("--block", "1MiB", HDF5_DRIVER_CONFIG="threads=2", HDF5_DRIVER="")
+    assert set(options["HDF5_DRIVER_CONFIG"].split(";")) == {"threads=2", "block=1MiB"}
+
+
+def test_another_driver_and_its_options_are_left_out_and_named(penstock):
     before = {"HDF5_DRIVER": "core", "HDF5_DRIVER_CONFIG": "anything"}
-    assert "HDF5_DRIVER_CONFIG" not in environment(**before)
+    shown = penstock("run", *PRINT_ENVIRONMENT, **before)
+    assert "HDF5_DRIVER_CONFIG" not in json.loads(shown.stdout)
+    assert "HDF5_DRIVER=core and HDF5_DRIVER_CONFIG=anything" in shown.stderr
+    assert "replaced" in shown.stderr
+
+
+def test_nothing_is_said_where_nothing_is_replaced(penstock):
+    before = {"HDF5_DRIVER": "penstock", "HDF5_DRIVER_CONFIG": "threads=2"}
+    assert penstock("run", "true", **before).stderr == ""
+    assert penstock("run", "true").stderr == ""
+
+
+def compiled(folder: Path, name: str, *options: str, version: str = "") -> Path:
+    """Compile a program or, with ``-shared``, a library; with what an HDF5 of a version has."""
+    if shutil.which("cc") is None:
+        pytest.skip("cc is not installed")
+    source = folder / f"{name}.c"
+    text = "int H5open(void);\n"
+    if version:
+        text = f'const char info[] = "HDF5 library version: {version}";\n'
+        text += "int H5open(void) { return info[0] == 0; }\n"
+    if "-shared" not in options:
+        text += "int main(void) { return H5open(); }\n"
+    source.write_text(text)
+    output = folder / name
+    command = ["cc", source, "-o", output, *options]
+    subprocess.run(command, check=True)
+    return output
+
+
+def linked(folder: Path, version: str) -> Path:
+    """A program that is linked with a library of HDF5."""
+    where = f"-L{folder}"
+    soname = ("-shared", "-fPIC", "-Wl,-soname,libhdf5.so.103")
+    compiled(folder, "libhdf5.so.103", *soname, version=version)
+    return compiled(folder, "program", where, "-l:libhdf5.so.103", f"-Wl,-rpath,{folder}")
+
+
+@BOTH_WAYS
+def test_a_program_on_an_old_hdf5_is_told_that_nothing_is_done(penstock, tmp_path, options):
+    program = linked(tmp_path, "1.10.4")
+    shown = penstock("run", *options, "env", program)
+    assert f"{program} uses HDF5 1.10.4" in shown.stderr
+    assert "1.14" in shown.stderr
+
+
+@BOTH_WAYS
+def test_a_program_with_a_static_hdf5_is_told_that_nothing_is_done(penstock, tmp_path, options):
+    for version in ("1.12.1", "1.14.4-3"):
+        program = compiled(tmp_path, "static", version=version)
+        shown = penstock("run", *options, program)
+        assert f"contains HDF5 {version[:6]}" in shown.stderr
+
+
+def test_a_program_that_the_driver_can_serve_is_told_nothing(penstock, tmp_path):
+    assert penstock("run", linked(tmp_path, "1.14.4-3")).stderr == ""
+    exporting = compiled(tmp_path, "static", "-rdynamic", version="2.0.0")
+    assert penstock("run", exporting).stderr == ""
+
+
+def test_a_report_without_files_says_that_nothing_was_done(penstock):
+    assert "no process opened an HDF5 file" in penstock("run", "--report", "true").stderr
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,20 @@ def environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str
     return wanted
 
 
+def replaced(inherited: Mapping[str, str]) -> str | None:
+    """Say which settings of the user's Penstock's driver replaces; ``None`` if none."""
+    if _is_ours(inherited):
+        return None
+    names = [name for name in ("HDF5_DRIVER", "HDF5_DRIVER_CONFIG") if inherited.get(name)]
+    settings = " and ".join(f"{name}={inherited[name]}" for name in names)
+    return f"{settings} of the environment: replaced, because the command runs on {NAME}'s driver"
+
+
+def _is_ours(inherited: Mapping[str, str]) -> bool:
+    """Whether HDF5_DRIVER_CONFIG has options for Penstock: no other driver is set."""
+    return (inherited.get("HDF5_DRIVER") or NAME) == NAME
+
+
 def _plugin_path(plugins: Iterable[str], inherited: Mapping[str, str]) -> str:
     if inherited.get("HDF5_PLUGIN_PRELOAD") == "::":
         raise typer.BadParameter(
@@ -109,7 +123,7 @@ def _plugin_path(plugins: Iterable[str], inherited: Mapping[str, str]) -> str:
 def _configuration(options: Options, inherited: Mapping[str, str]) -> str:
     """Return the driver's options: the command line overrides the environment."""
     keys: dict[str, str] = {}
-    if inherited.get("HDF5_DRIVER") == NAME:
+    if _is_ours(inherited):
         for item in inherited.get("HDF5_DRIVER_CONFIG", "").split(";"):
             if item.strip():
                 key, _, value = item.partition("=")

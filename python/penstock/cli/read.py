@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,7 @@ from rich.text import Text
 import penstock as ps
 from penstock.cli import comparison, devices
 from penstock.cli.output import AsJson, messages, plain, print_json, results
+from penstock.hdf5.source import split
 from penstock.units import parse_size, rate, size
 
 _BYTES = {"parser": parse_size, "metavar": "SIZE"}
@@ -77,9 +79,14 @@ def read(
     """Read a file or an HDF5 dataset into GPU memory, and report the path of the bytes."""
     import h5py
 
-    path, dataset = locate(source)
+    path, dataset = split(source)
     whole = offset is None and length is None
     if dataset is None and whole and path.is_file() and h5py.is_hdf5(path):
+        if out is not None or trace is not None:
+            raise typer.BadParameter(
+                f"{path} is an HDF5 file: name the dataset to read, as {path}:NAME",
+                param_hint="FILE[:DATASET]",
+            )
         _list_datasets(path, as_json)
         return
     if dataset is not None and not whole:
@@ -108,18 +115,6 @@ def read(
     if out is not None:
         ps.save(out, array)
     _print_report(source, target, report, out, as_json)
-
-
-def locate(source: str) -> tuple[Path, str | None]:
-    """Split FILE:DATASET, both of which may contain colons: FILE is the longest existing file."""
-    if Path(source).exists():
-        return Path(source), None
-    parts = source.split(":")
-    for count in range(len(parts) - 1, 0, -1):
-        path = Path(":".join(parts[:count]))
-        if path.is_file():
-            return path, ":".join(parts[count:])
-    return Path(source), None
 
 
 def _read_bytes(path: Path, offset: int, length: int | None, device: str) -> tuple[Any, ps.Report]:
@@ -160,6 +155,7 @@ def _follow(request: ps.Request[Any], total: int, name: str) -> tuple[Any, ps.Re
         TransferSpeedColumn(),
         TimeElapsedColumn(),
         console=messages,
+        disable=not sys.stderr.isatty(),  # a log would get the bar of the last moment alone
     ) as progress:
         task = progress.add_task(name, total=total)
         try:

@@ -17,10 +17,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from penstock.cli import accounts, connecting, launch
+from penstock.cli import accounts, connecting, launch, linked
 from penstock.cli import calls as connector_calls
 from penstock.cli.calls import Calls
-from penstock.cli.environment import Options, assignments, environment
+from penstock.cli.environment import Options, assignments, environment, replaced
 from penstock.cli.output import messages, plain
 from penstock.units import rate, size
 
@@ -129,6 +129,9 @@ def run(
     options = Options.of(
         given, option or (), io_use_vfd_gds, legate, connector if use_connector else None
     )
+    for note in (replaced(os.environ), *linked.problems(command, os.environ)):
+        if note is not None:
+            _say(note)
     try:
         if not (report or report_to or verbose):
             launch.replace(command, environment(options, os.environ))
@@ -137,6 +140,16 @@ def run(
         print(f"penstock: {error}", file=sys.stderr)
         status = error.status
     raise typer.Exit(status)
+
+
+_NOTHING = (
+    "no process opened an HDF5 file by Penstock's driver: none was opened, or by an HDF5 older "
+    "than 1.14, one that is linked statically, or an access list that sets another driver"
+)
+
+
+def _say(note: str) -> None:
+    messages.print(f"penstock: {note}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _watch(
@@ -165,6 +178,8 @@ def _watch(
     if report:
         _show(command, status, seconds, processes)
         _show_calls(calls)
+    if not processes:
+        _say(_NOTHING)
     if verbose:
         for process in processes:
             print(f"IO MODE : {process.mode}", file=sys.stderr)

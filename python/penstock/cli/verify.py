@@ -30,7 +30,8 @@ def verify(
 ) -> None:
     """Read every dataset of HDF5 files by Penstock and by h5py, and compare them bit for bit.
 
-    The exit status is 1 if a dataset differs, else 2 if a file cannot be read.
+    The exit status is 1 if a dataset differs, else 2 if a file cannot be read, or a dataset by
+    neither.
     """
     target = devices.choose(device)
     small.LIMIT = 0  # otherwise h5py would read small datasets, and be compared with itself
@@ -56,7 +57,7 @@ def verify(
         _print_summary(summary, target)
     if summary["different"]:
         raise typer.Exit(DIFFERENT)
-    if unreadable:
+    if unreadable or summary["both_refuse"]:
         raise typer.Exit(UNREADABLE)
 
 
@@ -91,7 +92,7 @@ def _plain_reports(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-_COLOURS = {"same": "green", "different": "bold red", "both refuse": "yellow"}
+_COLOURS = {"same": "green", "different": "bold red", "both refuse": "bold yellow"}
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -133,7 +134,7 @@ def _print_summary(summary: dict[str, int], target: devices.Target) -> None:
         f"{summary['different']} different",
     ]
     if summary["both_refuse"]:
-        words.append(f"{summary['both_refuse']} that neither reads")
+        words.append(f"{summary['both_refuse']} not compared, because neither reads them")
     if summary["only_penstock"]:
         words.append(f"{summary['only_penstock']} that only Penstock reads")
     if summary["unreadable"]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import operator
-import os
 from typing import Any
 
 import numpy as np
 
 from penstock import arrays, frameworks
-from penstock._native import NULL, ffi, lib
 from penstock.dtypes import ElementType, numpy_dtype
-from penstock.errors import InvalidError, OutOfMemoryError, check
-from penstock.machine import devices
+from penstock.errors import InvalidError, OutOfMemoryError
 from penstock.memory import KINDS, kind_of
+from penstock.pinned import Pinned
 
 _managed: dict[int, int] = {}
 """Address and bytes of each allocation made here and not yet freed.
@@ -82,49 +78,14 @@ def is_pinned(buffer: Any) -> bool:
     return KINDS[kind_of(found.pointer)[0]] == "pinned"
 
 
-class _Locked:
-    """Page-locked memory, allocated by CUDA if there is a GPU. It is freed with this object."""
+class _Locked(Pinned):
+    """Page-locked memory that :func:`is_pinned` knows. It is freed with this object."""
 
     def __init__(self, nbytes: int) -> None:
-        self._mapping: mmap.mmap | None = None
-        # The native call stores the address where __del__ finds it, whatever interrupts the rest.
-        self._allocated = ffi.new("void **")
-        length = max(nbytes, 1)
-        if devices():
-            check(lib.penstock_host_alloc(length, self._allocated))
-            self._address = int(ffi.cast("uintptr_t", self._allocated[0]))
-        else:
-            try:
-                self._mapping = mmap.mmap(-1, length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            except OSError as error:
-                raise OutOfMemoryError(
-                    f"cannot allocate {length} bytes of memory: {error.strerror}",
-                    errno=error.errno,
-                ) from None
-            self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping))
-            _lock_pages(self._address, length)
-        self.__array_interface__ = {
-            "shape": (nbytes,),
-            "typestr": "|u1",
-            "data": (self._address, False),
-            "version": 3,
-        }
-        _managed[self._address] = length
+        super().__init__(nbytes)
+        _managed[self.address] = self.length
 
     def __del__(self) -> None:
         if hasattr(self, "__array_interface__"):
-            _managed.pop(self._address, None)
-        if getattr(self, "_allocated", NULL) and self._allocated[0] != NULL:
-            lib.penstock_host_free(self._allocated[0])
-
-
-def _lock_pages(address: int, length: int) -> None:
-    """Lock pages in memory. Unmapping them unlocks them."""
-    system = ctypes.CDLL(None, use_errno=True)
-    if system.mlock(ctypes.c_void_p(address), ctypes.c_size_t(length)):
-        code = ctypes.get_errno()
-        raise OutOfMemoryError(
-            f"cannot lock {length} bytes of memory: {os.strerror(code)}",
-            errno=code,
-            remedy="raise the limit on locked memory (ulimit -l)",
-        )
+            _managed.pop(self.address, None)
+        super().__del__()

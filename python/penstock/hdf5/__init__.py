@@ -1,7 +1,9 @@
 """HDF5 files and their datasets. A transfer takes four steps, each in a module of its own.
 
-1. **Open**: ``file`` opens a file by h5py, ``dataset`` has the methods of its datasets, ``create``
-   makes new ones. ``library`` binds the native library to h5py's copy of HDF5 and gives its lock.
+1. **Open**: ``file`` opens a file by h5py, ``group`` and ``dataset`` have the methods of what is
+   in it, ``objects`` those of all three. ``create`` makes new datasets, ``pickling`` opens a file
+   again elsewhere, and ``source`` what ``"file.h5:name"`` names. ``library`` binds the native
+   library to h5py's copy of HDF5 and gives its lock.
 2. **Select**: ``selection`` turns the argument of ``dataset[...]`` into a dataspace, and
    ``memory_types`` the type of an array's elements into an HDF5 type. ``reading`` and ``writing``
    combine both, and decide whether the native library or h5py moves the elements. ``small``
@@ -10,8 +12,10 @@
 4. **Wait**: :class:`penstock.Request` waits for one transfer. ``pending`` waits for those with
    which another access to the file would conflict.
 
-``blocks`` reads a dataset slab by slab in these steps. ``driver`` and ``connector`` hold the
-options of Penstock's HDF5 plugins; ``registration`` makes both known to h5py.
+``blocks`` reads a dataset slab by slab in these steps; ``views`` are datasets that convert what
+they read; ``direct`` moves elements between parts of a dataset and of an array. ``driver`` and
+``connector`` hold the options of Penstock's HDF5 plugins; ``registration`` makes both known to
+h5py.
 
 This module imports none of them, so that each can be imported by itself.
 """

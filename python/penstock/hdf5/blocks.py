@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
+import operator
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from penstock.dtypes import element_type
 from penstock.errors import Error, InvalidError
 from penstock.hdf5 import reading
 from penstock.hdf5.submit import SubmitOptions
-from penstock.placement import Device, parse_device
+from penstock.placement import Device, Library, parse_device, place
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from penstock.request import Request
 
 Index: TypeAlias = tuple[slice, ...]
+SlabShape: TypeAlias = "SupportsIndex | Iterable[SupportsIndex | None]"
+"""The lengths of a slab; ``None``, or a length left out, is the whole dimension."""
 
 
 def slabs(whole: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Index]:
@@ -36,9 +40,10 @@ def slabs(whole: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Index]:
         )
 
 
-def slab_shape(whole: tuple[int, ...], shape: int | tuple[int | None, ...]) -> tuple[int, ...]:
-    """Return the lengths of a slab. ``None``, or a length left out, is the whole dimension."""
-    given = (shape,) if isinstance(shape, int) else tuple(shape)
+def slab_shape(whole: tuple[int, ...], shape: SlabShape) -> tuple[int, ...]:
+    """Return the lengths of a slab of an array."""
+    listed = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    given = tuple(None if n is None else operator.index(n) for n in listed)
     if len(given) > len(whole) or any(n is not None and n < 1 for n in given):
         raise InvalidError(f"{shape} is not the shape of a block of a dataset of shape {whole}")
     filled = given + (None,) * (len(whole) - len(given))
@@ -47,27 +52,51 @@ def slab_shape(whole: tuple[int, ...], shape: int | tuple[int | None, ...]) -> t
     )
 
 
+class Blocks(Iterator[tuple[Index, Any]]):
+    """An iterator over the slabs of a dataset; see :meth:`penstock.Dataset.blocks`."""
+
+    def __init__(self, count: int, slabs: Generator[tuple[Index, Any], None, None]) -> None:
+        self._count = count
+        self._slabs = slabs
+
+    def __len__(self) -> int:
+        """The number of all slabs, also of those that were yielded already."""
+        return self._count
+
+    def __next__(self) -> tuple[Index, Any]:
+        return next(self._slabs)
+
+    def close(self) -> None:
+        """Cancel the pending reads. There are no more slabs."""
+        self._slabs.close()
+
+
 def blocks(
     dataset: Any,
-    shape: int | tuple[int | None, ...],
+    shape: SlabShape,
     *,
-    prefetch: int = 2,
+    prefetch: SupportsIndex = 2,
     device: Device = None,
     dtype: Any = None,
     reuse: bool = False,
+    like: Library | None = None,
+    pin: bool = False,
     **options: Unpack[OptionKeys],
-) -> Iterator[tuple[Index, Any]]:
-    """Yield each slab of a dataset; see :meth:`penstock.Dataset.blocks`."""
+) -> Blocks:
+    """Return the slabs of a dataset; see :meth:`penstock.Dataset.blocks`."""
     if dataset.shape is None:
         raise InvalidError("the dataset has no data")
-    if prefetch < 0:
+    ahead = operator.index(prefetch)
+    if ahead < 0:
         raise InvalidError(f"prefetch {prefetch} is negative")
     SubmitOptions.of(None, options)
+    device = place(device, like, pin)
     parse_device(device)
     if dtype is not None:
         element_type(dtype)
     lengths = slab_shape(dataset.shape, shape)
-    return _blocks(dataset, lengths, prefetch, device, dtype, reuse, options)
+    count = math.prod(-(-n // step) for n, step in zip(dataset.shape, lengths, strict=True))
+    return Blocks(count, _blocks(dataset, lengths, ahead, device, dtype, reuse, options))
 
 
 def _blocks(
@@ -78,7 +107,7 @@ def _blocks(
     dtype: Any,
     reuse: bool,
     options: OptionKeys,
-) -> Iterator[tuple[Index, Any]]:
+) -> Generator[tuple[Index, Any], None, None]:
     rest = slabs(dataset.shape, shape)
     pending: deque[tuple[Index, Request[Any]]] = deque()
     free: deque[Any] = deque()

@@ -19,7 +19,7 @@ from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5 import lists, memory_types, pending, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import lock
-from penstock.placement import HOST, Device, allocate, parse_device
+from penstock.placement import HOST, Device, allocate, is_numpy
 from penstock.report import THROUGH_HDF5, Report, remember
 from penstock.request import Finished
 from penstock.streams import wait_for
@@ -78,7 +78,7 @@ def read(
         reason: Why h5py reads it, for the report.
     """
     start = perf_counter_ns()
-    if out is None and parse_device(device) == HOST:
+    if out is None and is_numpy(device):
         value = _value(dataset, selection, dtype)
         return _finished(value, getattr(value, "nbytes", 0), HOST, start, reason)
     view, copy_back = None, None
@@ -86,8 +86,9 @@ def read(
         view, copy_back = arrays.destination(out, stream)
         dtype = view.dtype
         refuse_more_fields(selections.stored_type(dataset, selection).base, dtype)
-    host = np.asarray(_value(dataset, selection, dtype))
-    if host.dtype.hasobject:
+    value = _value(dataset, selection, dtype)
+    host = np.asarray(value)
+    if host.dtype.hasobject or isinstance(value, (bytes, str)):
         raise IncompatibleError(
             f"elements of type {dataset.dtype} cannot be put into such an array",
             path=dataset.file.filename,

@@ -12,13 +12,14 @@ from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5 import memory_types
 from penstock.hdf5.writing import write
+from penstock.shapes import Shape, lengths_of
 from penstock.streams import stream_handle
 
 
 def create(
     group: Any,
     name: str | None,
-    shape: int | tuple[int, ...] | None,
+    shape: Shape | None,
     dtype: Any,
     data: Any,
     stream: Any,
@@ -26,10 +27,11 @@ def create(
 ) -> Any:
     """Create a dataset as ``h5py.Group.create_dataset`` does, and write the data to it."""
     handle = stream_handle(stream)
-    view = None if data is None else _memory(data, handle)
+    view = None if data is None else memory(data, handle)
     if view is None:
-        return group.create_dataset(name, shape, _h5py_dtype(dtype), data, **arguments)
-    lengths = view.shape if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+        lengths = None if shape is None else lengths_of(shape)
+        return group.create_dataset(name, lengths, _h5py_dtype(dtype), data, **arguments)
+    lengths = view.shape if shape is None else lengths_of(shape)
     if math.prod(lengths) != math.prod(view.shape):
         raise InvalidError(f"data of shape {view.shape} do not fill a dataset of shape {lengths}")
     kind = _h5py_dtype(getattr(data, "dtype", view.dtype) if dtype is None else dtype)
@@ -43,7 +45,7 @@ def create(
     return made
 
 
-def _memory(data: Any, stream: int | None) -> arrays.View | None:
+def memory(data: Any, stream: int | None) -> arrays.View | None:
     """Return the memory of the data; ``None`` for values that only h5py converts."""
     if isinstance(data, np.ndarray) and (data.dtype.hasobject or data.dtype.kind in "UTM"):
         return None

@@ -2,55 +2,244 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
 from penstock import request
 from penstock._options import OptionKeys
-from penstock.hdf5 import blocks, by_h5py, pending, reading, writing
+from penstock.hdf5 import blocks, by_h5py, direct, pending, reading, writing
+from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import lock
-from penstock.placement import Device
+from penstock.hdf5.objects import Object
+from penstock.hdf5.views import View, refuse_no_copy
+from penstock.placement import Device, Library
 from penstock.request import Request
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from penstock.hdf5.file import File
 
 
 ALL: tuple[()] = ()
 """The selection of a whole dataset."""
 
 
-class Dataset:
-    """A dataset of a :class:`File`. :attr:`h5py` has all that this class lacks."""
+class Dataset(Object):
+    """A dataset of an HDF5 file, which does what an ``h5py.Dataset`` does.
 
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
+    ``dataset[selection]`` is a NumPy array, or what h5py returns for scalars, strings and other
+    objects. :meth:`read` puts the elements into the memory of a GPU or into a given array.
+
+    Args:
+        dataset: An open ``h5py.Dataset``, or its identifier.
+        file: The file that it was reached from.
+    """
+
+    def __init__(self, dataset: Any, file: File | None = None) -> None:
+        import h5py
+
+        known = isinstance(dataset, (Dataset, h5py.Dataset))
+        super().__init__(dataset if known else h5py.Dataset(dataset), file)
         self._quickly: Callable[[], Any] | None = None
         self._quickly_known = False
 
     @property
-    def h5py(self) -> Any:
-        """The ``h5py.Dataset``."""
-        return self._dataset
-
-    @property
-    def name(self) -> str:
-        """The path within the file."""
-        return str(self._dataset.name)
-
-    @property
     def shape(self) -> tuple[int, ...] | None:
-        """Lengths of the dimensions; ``None`` for a null dataspace."""
-        shape: tuple[int, ...] | None = self._dataset.shape
+        """Lengths of the dimensions; ``None`` for a null dataspace. Setting it resizes."""
+        shape: tuple[int, ...] | None = self._h5py.shape
         return shape
+
+    @shape.setter
+    def shape(self, shape: tuple[int, ...]) -> None:
+        self.resize(shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The data type as which h5py reads it."""
-        dtype: np.dtype[Any] = self._dataset.dtype
+        dtype: np.dtype[Any] = self._h5py.dtype
         return dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return int(self._h5py.ndim)
+
+    @property
+    def size(self) -> int | None:
+        """The number of elements; ``None`` for a null dataspace."""
+        size: int | None = self._h5py.size
+        return size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements in memory, as h5py reads them."""
+        return int(self._h5py.nbytes)
+
+    @property
+    def maxshape(self) -> tuple[int | None, ...] | None:
+        """Lengths to which the dimensions can be resized; ``None`` for no limit."""
+        maxshape: tuple[int | None, ...] | None = self._h5py.maxshape
+        return maxshape
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """Lengths of a chunk; ``None`` if the dataset is not chunked."""
+        chunks: tuple[int, ...] | None = self._h5py.chunks
+        return chunks
+
+    @property
+    def compression(self) -> str | None:
+        """h5py's name of the compression filter, such as ``"gzip"``."""
+        compression: str | None = self._h5py.compression
+        return compression
+
+    @property
+    def compression_opts(self) -> Any:
+        """The settings of the compression filter, such as the level of gzip."""
+        return self._h5py.compression_opts
+
+    @property
+    def filter_ids(self) -> tuple[int, ...]:
+        """HDF5's numbers of the filters, in the order in which a write applies them."""
+        numbers: tuple[int, ...] = self._h5py.filter_ids
+        return numbers
+
+    @property
+    def filter_names(self) -> tuple[str, ...]:
+        """The names of the filters, in the same order."""
+        names: tuple[str, ...] = self._h5py.filter_names
+        return names
+
+    @property
+    def shuffle(self) -> bool:
+        """Whether the bytes of chunks are shuffled."""
+        return bool(self._h5py.shuffle)
+
+    @property
+    def fletcher32(self) -> bool:
+        """Whether chunks have a checksum."""
+        return bool(self._h5py.fletcher32)
+
+    @property
+    def scaleoffset(self) -> int | None:
+        """The setting of the scale-offset filter; ``None`` without it."""
+        scaleoffset: int | None = self._h5py.scaleoffset
+        return scaleoffset
+
+    @property
+    def fillvalue(self) -> Any:
+        """The value of elements that were never written."""
+        return self._h5py.fillvalue
+
+    @property
+    def external(self) -> list[tuple[str, int, int]] | None:
+        """Name, offset and bytes of each external file; ``None`` if there is none."""
+        external: list[tuple[str, int, int]] | None = self._h5py.external
+        return external
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the dataset consists of parts of other datasets."""
+        return bool(self._h5py.is_virtual)
+
+    def virtual_sources(self) -> Any:
+        """Return the parts of a virtual dataset, as h5py describes them."""
+        return self._h5py.virtual_sources()
+
+    @property
+    def dims(self) -> Any:
+        """Labels and scales of the dimensions, h5py's ``DimensionManager``."""
+        return self._h5py.dims
+
+    @property
+    def is_scale(self) -> bool:
+        """Whether the dataset is a scale of a dimension."""
+        return bool(self._h5py.is_scale)
+
+    def make_scale(self, name: str = "") -> None:
+        """Make the dataset a scale, to be attached to a dimension of another one."""
+        self._h5py.make_scale(name)
+
+    def __getitem__(self, selection: Any) -> Any:
+        """Read selected elements to host memory: see :func:`penstock.read`."""
+        return self.read(selection)
+
+    def __setitem__(self, selection: Any, array: Any) -> None:
+        """Write selected elements from an array in any memory: see :func:`penstock.write`."""
+        self.write(array, selection)
+
+    def __len__(self) -> int:
+        return len(self._h5py)
+
+    def len(self) -> int:
+        """The length of the first dimension."""
+        return int(self._h5py.len())
+
+    def __iter__(self) -> Iterator[Any]:
+        """Read along the first dimension, one index after the other."""
+        if not self.shape:
+            raise TypeError("a dataset without dimensions cannot be iterated over")
+        for index in range(len(self)):
+            yield self[index]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        refuse_no_copy(self, copy)
+        if self.shape is None:
+            raise TypeError("a dataset without data cannot become an array")
+        source = self if dtype is None else self.astype(dtype)
+        return np.asarray(source[()], self.dtype.base if dtype is None else dtype)
+
+    def astype(self, dtype: Any) -> Dataset | View:
+        """Return a view that reads the elements as another type.
+
+        >>> x = dataset.astype("f4")[0:10]
+        """
+        wanted = np.dtype(dtype)
+        if wanted == self.dtype:
+            return self
+        kinds = {wanted.kind, self.dtype.base.kind}
+        if kinds <= set("iuf"):
+            return View(self, wanted, lambda selection: self.read(selection, dtype=wanted))
+        return self._view(wanted, self._h5py.astype(wanted))  # which HDF5 may refuse to convert
+
+    def asstr(self, encoding: str | None = None, errors: str = "strict") -> View:
+        """Return a view that reads strings as ``str``.
+
+        >>> names = dataset.asstr()[:]
+        """
+        return self._view(object, self._h5py.asstr(encoding, errors))
+
+    def fields(self, names: str | Iterable[str]) -> View:
+        """Return a view that reads some fields of structures.
+
+        >>> points = dataset.fields(["x", "y"])[:]
+        """
+        chosen = (names,) if isinstance(names, str) else tuple(names)
+        view = self._h5py.fields(names if isinstance(names, str) else chosen)  # checks the names
+        if not chosen:
+            return self._view(np.dtype([]), view)
+        dtype = selections.field_dtype(self.dtype, chosen)
+        if not isinstance(names, str) and len(chosen) == 1:
+            return self._view(np.dtype([(chosen[0], dtype)]), view)
+
+        def read(selection: Any) -> Any:
+            parts = selection if isinstance(selection, tuple) else (selection,)
+            return self.read((*parts, *chosen))
+
+        return View(self, dtype, read)
+
+    def _view(self, dtype: Any, view: Any) -> View:
+        """Return a view that reads by a view of h5py."""
+
+        def read(selection: Any) -> Any:
+            with lock():
+                pending.wait_for_dataset(self._h5py, request.READ)
+                return view[selection]
+
+        return View(self, dtype, read)
 
     def read(
         self,
@@ -60,6 +249,8 @@ class Dataset:
         device: Device = None,
         dtype: Any = None,
         stream: Any = None,
+        like: Library | None = None,
+        pin: bool = False,
         **options: Unpack[OptionKeys],
     ) -> Any:
         """Read the dataset, or a part of it: see :func:`penstock.read`.
@@ -67,18 +258,20 @@ class Dataset:
         >>> x = f["group/rho"].read(np.s_[0:10], device="cuda")
         """
         whole = selection is ALL and out is None and device is None and dtype is None
-        if whole and stream is None and not options:
+        if whole and stream is None and like is None and not pin and not options:
             if not self._quickly_known:
-                self._quickly, self._quickly_known = by_h5py.quick_reader(self._dataset), True
+                self._quickly, self._quickly_known = by_h5py.quick_reader(self._h5py), True
             if self._quickly is not None:
                 return self._quickly()
         return reading.read(
-            self._dataset,
+            self._h5py,
             selection,
             out=out,
             device=device,
             dtype=dtype,
             stream=stream,
+            like=like,
+            pin=pin,
             **options,
         )
 
@@ -94,7 +287,7 @@ class Dataset:
 
         >>> f["group/rho"].write(t)
         """
-        writing.write(self._dataset, array, selection, stream=stream, **options)
+        writing.write(self._h5py, array, selection, stream=stream, **options)
 
     def read_async(
         self,
@@ -104,6 +297,8 @@ class Dataset:
         device: Device = None,
         dtype: Any = None,
         stream: Any = None,
+        like: Library | None = None,
+        pin: bool = False,
         **options: Unpack[OptionKeys],
     ) -> Request[Any]:
         """Start to read the dataset, or a part of it: see :func:`penstock.read_async`.
@@ -112,12 +307,14 @@ class Dataset:
         >>> x = r.wait()      # or, in asyncio: x = await r
         """
         return reading.read_async(
-            self._dataset,
+            self._h5py,
             selection,
             out=out,
             device=device,
             dtype=dtype,
             stream=stream,
+            like=like,
+            pin=pin,
             **options,
         )
 
@@ -133,27 +330,65 @@ class Dataset:
 
         >>> f["group/rho"].write_async(t).wait()
         """
-        return writing.write_async(self._dataset, array, selection, stream=stream, **options)
+        return writing.write_async(self._h5py, array, selection, stream=stream, **options)
 
-    def resize(self, size: int | tuple[int, ...], axis: int | None = None) -> None:
+    def read_direct(self, dest: Any, source_sel: Any = None, dest_sel: Any = None) -> None:
+        """Read into a part of an array, by default the whole of it, as ``h5py.Dataset`` does.
+
+        Args:
+            dest: The array.
+            source_sel: The elements to read, an index such as ``np.s_[0:10]``.
+            dest_sel: Where they go in ``dest``.
+        """
+        direct.read(self._h5py, dest, source_sel, dest_sel)
+
+    def write_direct(self, source: Any, source_sel: Any = None, dest_sel: Any = None) -> None:
+        """Write from a part of an array, by default the whole of it, as ``h5py.Dataset`` does.
+
+        Args:
+            source: The array.
+            source_sel: The elements to write, an index such as ``np.s_[0:10]``.
+            dest_sel: Where they go in the dataset.
+        """
+        direct.write(self._h5py, source, source_sel, dest_sel)
+
+    def iter_chunks(self, selection: Any = None) -> Iterator[tuple[slice, ...]]:
+        """Yield the index of each chunk, or of its part within a selection of slices."""
+        chunks: Iterator[tuple[slice, ...]] = self._h5py.iter_chunks(selection)
+        return chunks
+
+    def refresh(self) -> None:
+        """Look at the file again, to which a SWMR writer may have added elements."""
+        self._quickly, self._quickly_known = None, False
+        self._h5py.refresh()
+
+    def flush(self) -> None:
+        """Wait for the pending requests of the dataset, and make HDF5 write its buffers."""
+        with lock():
+            pending.wait_for_dataset(self._h5py, request.WRITE)
+            self._h5py.flush()
+
+    def resize(self, size: Any, axis: SupportsIndex | None = None) -> None:
         """Change the lengths of the dataset as ``h5py.Dataset.resize`` does.
 
         This first waits for the pending requests of the dataset.
         """
         with lock():
-            pending.wait_for_dataset(self._dataset, request.WRITE)
-            self._dataset.resize(size, axis)
+            pending.wait_for_dataset(self._h5py, request.WRITE)
+            self._h5py.resize(size, axis)
 
     def blocks(
         self,
-        shape: int | tuple[int | None, ...],
+        shape: blocks.SlabShape,
         *,
-        prefetch: int = 2,
+        prefetch: SupportsIndex = 2,
         device: Device = None,
         dtype: Any = None,
         reuse: bool = False,
+        like: Library | None = None,
+        pin: bool = False,
         **options: Unpack[OptionKeys],
-    ) -> Iterator[tuple[tuple[slice, ...], Any]]:
+    ) -> blocks.Blocks:
         """Read the dataset slab by slab, while reads of the next slabs are pending.
 
         The dataset can thus be larger than memory. Closing the iterator cancels the pending reads.
@@ -165,23 +400,25 @@ class Dataset:
             device: Where the slabs go, as for :func:`penstock.load`.
             dtype: Convert the elements to this type.
             reuse: Fill arrays again. Each is then valid only until the iterator is advanced.
+            like: The library of the slabs, as for :func:`penstock.load`.
+            pin: Whether slabs in host memory are page-locked, as there.
             **options: See :class:`penstock.OptionKeys`.
 
-        Yields:
-            The index of the slab in the dataset, a tuple of slices, and the array.
+        Returns:
+            An iterator, whose ``len`` is the number of slabs. It yields the index of each slab in
+            the dataset, a tuple of slices, and the array.
 
         >>> for index, rho in f["group/rho"].blocks(64, device="cuda"):
         ...     total += rho.sum()
         """
         return blocks.blocks(
-            self._dataset,
+            self._h5py,
             shape,
             prefetch=prefetch,
             device=device,
             dtype=dtype,
             reuse=reuse,
+            like=like,
+            pin=pin,
             **options,
         )
-
-    def __repr__(self) -> str:
-        return f"<penstock.Dataset {self._dataset!r}>"

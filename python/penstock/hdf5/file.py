@@ -1,120 +1,136 @@
-"""HDF5 files and their groups, whose datasets read into and write from any array."""
+"""HDF5 files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from penstock.errors import Error
-from penstock.hdf5 import create, pending
+from penstock.errors import Error, InvalidError
+from penstock.hdf5 import pending, pickling
 from penstock.hdf5.connector import open_file
-from penstock.hdf5.dataset import Dataset
+from penstock.hdf5.group import Group
 from penstock.hdf5.library import lock
-
-
-class Group:
-    """A group: ``group["name"]`` is a :class:`Dataset`, a :class:`Group` or h5py's object."""
-
-    def __init__(self, group: Any) -> None:
-        self._group = group
-
-    @property
-    def h5py(self) -> Any:
-        """The ``h5py.Group``."""
-        return self._group
-
-    @property
-    def name(self) -> str:
-        """The path within the file."""
-        return str(self._group.name)
-
-    def __getitem__(self, name: str) -> Any:
-        import h5py
-
-        found = self._group[name]
-        if isinstance(found, h5py.Dataset):
-            return Dataset(found)
-        return Group(found) if isinstance(found, h5py.Group) else found
-
-    def create(
-        self,
-        name: str | None,
-        shape: int | tuple[int, ...] | None = None,
-        dtype: Any = None,
-        data: Any = None,
-        *,
-        stream: Any = None,
-        **arguments: Any,
-    ) -> Dataset:
-        """Create a dataset, and write it if there are data.
-
-        Args:
-            name: The path within the group; missing groups in it are created. ``None`` for no name.
-            shape: Lengths of the dimensions; those of ``data`` by default.
-            dtype: The type of the elements; that of ``data`` by default.
-            data: Any array on the CPU or a GPU, or any value that ``h5py`` accepts.
-            stream: A CUDA stream whose queued work makes the data.
-            **arguments: Further arguments of ``h5py.Group.create_dataset``: ``chunks``,
-                ``compression``, ``compression_opts``, ``shuffle``, ``fletcher32``,
-                ``scaleoffset``, ``fillvalue``, ``maxshape`` and so on.
-
-        >>> f.create("group/rho", data=t, chunks=(64, 64), compression="gzip", shuffle=True)
-        """
-        made = create.create(self._group, name, shape, dtype, data, stream, arguments)
-        return Dataset(made)
-
-    def __delitem__(self, name: str) -> None:
-        """Wait for the pending requests of the file, and remove a name from the group."""
-        pending.wait_for_file(self._group)
-        del self._group[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._group)
-
-    def __len__(self) -> int:
-        return len(self._group)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._group
-
-    def keys(self) -> Any:
-        """The names in the group."""
-        return self._group.keys()
-
-    def __repr__(self) -> str:
-        return f"<penstock.{type(self).__name__} {self._group!r}>"
+from penstock.hdf5.objects import unwrap
 
 
 class File(Group):
-    """An HDF5 file, with the arguments and the errors of ``h5py.File``.
+    """An HDF5 file, with the arguments, the methods and the errors of ``h5py.File``.
+
+    A file that is open for reading can be pickled, and so can its groups and datasets. Whoever
+    unpickles it opens the path again, with the same arguments. A file that is open for writing, or
+    in memory, cannot be pickled; that of a SWMR writer is opened again as a reader.
 
     Args:
-        name: The path.
+        name: The path, or what else ``h5py.File`` takes. For an open ``h5py.File``, the new object
+            uses that one, and does not close it: :meth:`close` waits for the pending requests.
         mode: ``"r"``, ``"r+"``, ``"w"``, ``"x"`` or ``"a"``. ``"w"`` first waits for the pending
             requests of a file of that name, which may hold the source of a virtual dataset.
+        driver: h5py's name of the file driver.
+        libver: The versions of the format, as for ``h5py.File``.
         connector: ``"penstock_async"`` for that HDF5 connector, above the driver of the file.
         connector_options: The options of the connector, such as ``{"copy": "never"}``.
         **arguments: Further arguments of ``h5py.File``.
 
     >>> with ps.File("run.h5") as f:
     ...     x = f["group/rho"].read(device="cuda")
-    ...     f.h5py.attrs["time"]
+    ...     f.attrs["time"]
     """
 
     def __init__(
         self,
-        name: str | os.PathLike[str],
+        name: Any,
         mode: str = "r",
+        driver: str | None = None,
+        libver: Any = None,
         *,
         connector: str | None = None,
         connector_options: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
+        import h5py
+
+        for key, value in (("driver", driver), ("libver", libver)):
+            if value is not None:
+                arguments[key] = value
+        self._connector = connector
+        self._connector_options = connector_options
+        self._arguments: dict[str, Any] | None = None
+        self._closes = True
+        name = unwrap(name)
+        if isinstance(name, h5py.File):
+            if mode != "r" or connector is not None or connector_options or arguments:
+                raise InvalidError(
+                    f"{name.filename} is open already, so mode and other arguments change nothing",
+                    remedy="leave them out",
+                )
+            super().__init__(name)
+            self._closes = False
+            return
+        self._arguments = dict(arguments)
         with lock():
             if mode == "w":
                 pending.wait_for_path(name)
             super().__init__(open_file(name, mode, connector, connector_options, arguments))
+
+    @classmethod
+    def in_memory(cls, file_image: bytes | None = None, **arguments: Any) -> File:
+        """Make a file in memory, with the arguments of ``h5py.File.in_memory``."""
+        import h5py
+
+        return cls._of(h5py.File.in_memory(file_image, **arguments))
+
+    @classmethod
+    def _of(cls, file: Any) -> File:
+        """Return an object for an open ``h5py.File`` whose :meth:`close` closes it."""
+        made = cls(file)
+        made._closes = True
+        return made
+
+    @property
+    def file(self) -> File:
+        """This file."""
+        return self
+
+    @property
+    def filename(self) -> str:
+        """The path by which the file was opened."""
+        return os.fsdecode(self._h5py.filename)
+
+    @property
+    def mode(self) -> str:
+        """``"r"`` for a file that is open for reading, else ``"r+"``."""
+        return str(self._h5py.mode)
+
+    @property
+    def driver(self) -> str:
+        """h5py's name of the file driver."""
+        return str(self._h5py.driver)
+
+    @property
+    def libver(self) -> Any:
+        """The oldest and the newest version of the format that is written."""
+        return self._h5py.libver
+
+    @property
+    def userblock_size(self) -> int:
+        """Bytes before HDF5's part of the file."""
+        return int(self._h5py.userblock_size)
+
+    @property
+    def meta_block_size(self) -> int:
+        """Bytes that HDF5 allocates at a time for its own data."""
+        return int(self._h5py.meta_block_size)
+
+    @property
+    def swmr_mode(self) -> bool:
+        """Whether one process may write while others read. Setting it to true starts that."""
+        return bool(self._h5py.swmr_mode)
+
+    @swmr_mode.setter
+    def swmr_mode(self, value: bool) -> None:
+        pending.wait_for_file(self._h5py)
+        self._h5py.swmr_mode = value
 
     def flush(self) -> None:
         """Wait for the pending requests of the file, and make HDF5 write its buffers to the file.
@@ -122,30 +138,40 @@ class File(Group):
         Raises:
             Error: A write failed, and no caller has waited for its request.
         """
-        pending.wait_for_file(self._group)
-        self._group.flush()
+        pending.wait_for_file(self._h5py)
+        self._h5py.flush()
 
     def close(self) -> None:
         """Wait for the pending requests of the file, and close it with all objects in it.
 
-        A second call does nothing.
+        A file that was open before is left open. A second call does nothing.
 
         Raises:
             Error: As :meth:`flush`. The file is closed nevertheless.
         """
         try:
-            if self._group:
-                pending.wait_for_file(self._group)
+            if self._h5py:
+                pending.wait_for_file(self._h5py)
         except Error as failure:
             try:
-                self._group.close()
+                self._close()
             except Exception as also:
                 raise failure from also
             raise
-        self._group.close()
+        self._close()
+
+    def _close(self) -> None:
+        if self._closes:
+            self._h5py.close()
+
+    def _root(self) -> File:
+        return self
 
     def __enter__(self) -> File:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickling.of_file(self, self._connector, self._connector_options, self._arguments)

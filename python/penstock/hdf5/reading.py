@@ -10,18 +10,20 @@ import numpy as np
 from penstock import arrays, request, transfer
 from penstock._options import OptionKeys
 from penstock.dtypes import element_type, numpy_dtype
-from penstock.errors import InvalidError
+from penstock.errors import ForkedError, InvalidError
 from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import check_dataset, lock, lock_if_writable
+from penstock.hdf5.source import takes_any_dataset
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
-from penstock.placement import HOST, Device, allocate, parse_device
+from penstock.placement import Device, Library, allocate, is_numpy, place
 from penstock.request import Request
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+@takes_any_dataset("r")
 def read(
     dataset: Any,
     selection: Any = (),
@@ -30,12 +32,14 @@ def read(
     device: Device = None,
     dtype: Any = None,
     stream: Any = None,
+    like: Library | None = None,
+    pin: bool = False,
     **options: Unpack[OptionKeys],
 ) -> Any:
     """Read a dataset, or a part of it, into an array.
 
     Args:
-        dataset: An ``h5py.Dataset``.
+        dataset: A :class:`penstock.Dataset`, an ``h5py.Dataset``, or ``"file.h5:name"``.
         selection: The argument of ``dataset[...]``, for example ``np.s_[0:10, :, 3]``, an index
             list, a mask or the name of a field; the whole dataset by default.
         out: An array of the selection's shape to fill, with any strides. Elements are converted
@@ -44,6 +48,8 @@ def read(
             that of ``dataset[selection]``, scalars and ``h5py.Empty`` included.
         dtype: Convert the elements to this type, as ``dataset.astype`` does.
         stream: A CUDA stream, as for :func:`penstock.load`.
+        like: The library of a new array, as there. Scalars are then arrays without dimensions.
+        pin: Whether a new array in host memory is page-locked, as there.
         **options: See :class:`penstock.OptionKeys`.
 
     Returns:
@@ -58,8 +64,9 @@ def read(
     >>> x = ps.read(h5py_file["rho"], np.s_[0:10], device="cuda")
     """
     check_dataset(dataset)
+    device = place(device, like, pin, out)
     submit_options = SubmitOptions.of(stream, options)
-    new_on_host = out is None and parse_device(device) == HOST
+    new_on_host = out is None and is_numpy(device)
     if new_on_host and dtype is None and small.is_small_dataset(dataset):
         made = by_h5py.read(dataset, selection, None, None, None, None, small.REASON)
         return transfer.finish(made)
@@ -72,6 +79,7 @@ def read(
     return found[()] if is_scalar else found
 
 
+@takes_any_dataset("r")
 def read_async(
     dataset: Any,
     selection: Any = (),
@@ -80,6 +88,8 @@ def read_async(
     device: Device = None,
     dtype: Any = None,
     stream: Any = None,
+    like: Library | None = None,
+    pin: bool = False,
     **options: Unpack[OptionKeys],
 ) -> Request[Any]:
     """Start what :func:`read` does, and return at once.
@@ -91,6 +101,7 @@ def read_async(
     >>> rho = r.wait()
     """
     check_dataset(dataset)
+    device = place(device, like, pin, out)
     submit_options = SubmitOptions.of(stream, options)
     with lock():
         reading = _start(dataset, selection, out, device, dtype, submit_options, blocking=False)
@@ -127,7 +138,7 @@ def _start(
     if out is not None:
         transfer.check_device(out, device)
         given = arrays.strided_destination(out, stream)
-    new_on_host = out is None and parse_device(device) == HOST
+    new_on_host = out is None and is_numpy(device)
 
     def left_to_h5py(reason: str) -> _Reading:
         made = by_h5py.read(dataset, argument, out, device, dtype, stream, reason)
@@ -193,15 +204,18 @@ def _start(
         raise InvalidError(
             f"out has shape {view.shape}, and the selection has shape {selection.shape + inner}"
         )
-    made = submit(
-        request.READ,
-        dataset,
-        selection,
-        TypedMemory(view, kind, view.outer_strides(len(inner))),
-        submit_options,
-        blocking=blocking,
-        array=target,
-    )
+    try:
+        made = submit(
+            request.READ,
+            dataset,
+            selection,
+            TypedMemory(view, kind, view.outer_strides(len(inner))),
+            submit_options,
+            blocking=blocking,
+            array=target,
+        )
+    except ForkedError as error:
+        return left_to_h5py(str(error))
     return _Reading(made, view, copy_back, single=not selection.shape)
 
 

@@ -8,9 +8,11 @@ import numpy as np
 
 from penstock import arrays, request, staging, transfer
 from penstock._options import OptionKeys
+from penstock.errors import ForkedError
 from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import check_dataset, is_writable, lock, lock_if_writable
+from penstock.hdf5.source import takes_an_open_dataset, takes_any_dataset
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
 from penstock.request import Request
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+@takes_any_dataset("r+")
 def write(
     dataset: Any,
     array: Any,
@@ -29,7 +32,8 @@ def write(
     """Write an array to a dataset, or to a part of it, as ``dataset[selection] = array`` does.
 
     Args:
-        dataset: An ``h5py.Dataset`` of a file that is open for writing.
+        dataset: A :class:`penstock.Dataset` or ``h5py.Dataset`` of a file that is open for
+            writing, or ``"file.h5:name"``.
         array: Any array on the CPU or a GPU, with any strides, or any value that h5py accepts. It
             is broadcast, and its elements are converted to the dataset's type.
         selection: The argument of ``dataset[...]``; the whole dataset by default.
@@ -49,6 +53,7 @@ def write(
         transfer.finish(_start(dataset, array, selection, submit_options, blocking=True))
 
 
+@takes_an_open_dataset
 def write_async(
     dataset: Any,
     array: Any,
@@ -137,15 +142,18 @@ def _start(
     strides = view.outer_strides(len(inner))
     if selection.is_grid and outer != selection.shape:
         strides = selection.broadcast(outer, view.byte_strides[: len(outer)])
-    return submit(
-        request.WRITE,
-        dataset,
-        selection,
-        TypedMemory(view, kind, strides),
-        submit_options,
-        blocking=blocking,
-        array=array,
-    )
+    try:
+        return submit(
+            request.WRITE,
+            dataset,
+            selection,
+            TypedMemory(view, kind, strides),
+            submit_options,
+            blocking=blocking,
+            array=array,
+        )
+    except ForkedError as error:
+        return left_to_h5py(str(error))
 
 
 def _source(array: Any, stored: np.dtype[Any], stream: int | None) -> arrays.View | None:

@@ -1,0 +1,226 @@
+"""Groups, whose datasets read into and write from any array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+from penstock.hdf5 import create, pending
+from penstock.hdf5.dataset import Dataset
+from penstock.hdf5.library import lock
+from penstock.hdf5.objects import Object, unwrap, wrap
+from penstock.shapes import Shape
+
+
+class Group(Object, MutableMapping[str, Any]):
+    """A group of an HDF5 file, which does what an ``h5py.Group`` does.
+
+    ``group["name"]`` is a :class:`Dataset`, a :class:`Group`, or h5py's object for a named type.
+
+    Args:
+        group: An open ``h5py.Group``, or its identifier.
+        file: The file that it was reached from.
+    """
+
+    def __init__(self, group: Any, file: Any = None) -> None:
+        import h5py
+
+        known = isinstance(group, (Group, h5py.Group))
+        super().__init__(group if known else h5py.Group(group), file)
+
+    def __getitem__(self, name: Any) -> Any:
+        """Open an object by its name or by a reference to it."""
+        return wrap(self._h5py[name], self._root())
+
+    def __setitem__(self, name: str, item: Any) -> None:
+        """Give a name to an object, a link, a type or a new dataset of an array in any memory."""
+        if create.memory(item, None) is None:
+            self._h5py[name] = unwrap(item)
+        else:
+            self._h5py[name] = self.create_dataset(None, data=item).h5py
+
+    def __delitem__(self, name: str) -> None:
+        """Wait for the pending requests of the file, and remove a name from the group."""
+        pending.wait_for_file(self._h5py)
+        del self._h5py[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._h5py)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._h5py)
+
+    def __len__(self) -> int:
+        return len(self._h5py)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._h5py
+
+    def keys(self) -> Any:
+        """The names in the group."""
+        from h5py._hl.base import KeysViewHDF5
+
+        return KeysViewHDF5(self)
+
+    def values(self) -> Any:
+        """The objects in the group; ``None`` for a link to nothing."""
+        from h5py._hl.base import ValuesViewHDF5
+
+        return ValuesViewHDF5(self)
+
+    def items(self) -> Any:
+        """The names and objects in the group; the object is ``None`` for a link to nothing."""
+        from h5py._hl.base import ItemsViewHDF5
+
+        return ItemsViewHDF5(self)
+
+    def get(
+        self,
+        name: Any,
+        default: Any = None,
+        getclass: bool = False,
+        getlink: bool = False,
+        **access: Any,
+    ) -> Any:
+        """Return an object, its class, its link or the class of its link.
+
+        Args:
+            name: The path within the group.
+            default: What to return if there is no such name.
+            getclass: Return the class of the object, or of its link.
+            getlink: Return the link, h5py's ``HardLink``, ``SoftLink`` or ``ExternalLink``.
+            **access: Further arguments of ``h5py.Group.get``.
+        """
+        found = self._h5py.get(name, default, getclass, getlink, **access)
+        if found is default:
+            return default
+        return _class(found) if getclass and not getlink else wrap(found, self._root())
+
+    def create_dataset(
+        self,
+        name: str | None,
+        shape: Shape | None = None,
+        dtype: Any = None,
+        data: Any = None,
+        *,
+        stream: Any = None,
+        **arguments: Any,
+    ) -> Dataset:
+        """Create a dataset, and write it if there are data.
+
+        Args:
+            name: The path within the group; missing groups in it are created. ``None`` for no name.
+            shape: Lengths of the dimensions; those of ``data`` by default.
+            dtype: The type of the elements; that of ``data`` by default.
+            data: Any array on the CPU or a GPU, or any value that ``h5py`` accepts.
+            stream: A CUDA stream whose queued work makes the data.
+            **arguments: Further arguments of ``h5py.Group.create_dataset``: ``chunks``,
+                ``compression``, ``compression_opts``, ``shuffle``, ``fletcher32``,
+                ``scaleoffset``, ``fillvalue``, ``maxshape`` and so on.
+
+        >>> f.create_dataset("group/rho", data=t, chunks=(64, 64), compression="gzip", shuffle=True)
+        """
+        made = create.create(self._h5py, name, shape, dtype, data, stream, arguments)
+        return Dataset(made, self._root())
+
+    create = create_dataset
+    """A shorter name."""
+
+    def require_dataset(
+        self,
+        name: str,
+        shape: Shape,
+        dtype: Any,
+        exact: bool = False,
+        **arguments: Any,
+    ) -> Dataset:
+        """Return a dataset, which is created if there is none of this name.
+
+        Args:
+            name: The path within the group.
+            shape: Lengths of the dimensions.
+            dtype: The type of the elements.
+            exact: Whether the type must be this one, rather than one that it can be cast to.
+            **arguments: Those of :meth:`create_dataset`.
+
+        Raises:
+            TypeError: What has this name is no dataset, or one of another shape or type.
+        """
+        with lock():
+            if name not in self:
+                return self.create_dataset(name, shape, dtype, **arguments)
+            found = self._h5py.require_dataset(name, shape, dtype, exact, **arguments)
+        return Dataset(found, self._root())
+
+    def create_dataset_like(self, name: str | None, other: Any, **arguments: Any) -> Dataset:
+        """Create a dataset with the properties of another one, and without its elements."""
+        made = self._h5py.create_dataset_like(name, unwrap(other), **arguments)
+        return Dataset(made, self._root())
+
+    def create_virtual_dataset(self, name: str, layout: Any, fillvalue: Any = None) -> Dataset:
+        """Create a dataset of parts of others, which an ``h5py.VirtualLayout`` describes."""
+        return Dataset(self._h5py.create_virtual_dataset(name, layout, fillvalue), self._root())
+
+    def build_virtual_dataset(self, *arguments: Any, **more: Any) -> Any:
+        """Return h5py's context manager that creates a virtual dataset at its end."""
+        return self._h5py.build_virtual_dataset(*arguments, **more)
+
+    def create_group(self, name: str | None, *arguments: Any, **more: Any) -> Group:
+        """Create a group. Further arguments are those of ``h5py.Group.create_group``."""
+        return Group(self._h5py.create_group(name, *arguments, **more), self._root())
+
+    def require_group(self, name: str) -> Group:
+        """Return a group, which is created if there is none of this name.
+
+        Raises:
+            TypeError: What has this name is no group.
+        """
+        return Group(self._h5py.require_group(name), self._root())
+
+    def copy(self, source: Any, dest: Any, name: str | None = None, **options: bool) -> None:
+        """Copy an object with all that is in it, after the pending requests of its file.
+
+        Args:
+            source: The path within the group, or an object.
+            dest: The path within the group, or a group for it.
+            name: The name in the group ``dest``; that of the source by default.
+            **options: Further arguments of ``h5py.Group.copy``, such as ``expand_soft=True``.
+        """
+        with lock():
+            pending.wait_for_file(source.h5py if isinstance(source, Object) else self._h5py)
+            self._h5py.copy(unwrap(source), unwrap(dest), name, **options)
+
+    def move(self, source: str, dest: str) -> None:
+        """Give an object another name."""
+        self._h5py.move(source, dest)
+
+    def visit(self, func: Callable[[str], Any]) -> Any:
+        """Call a function with each name below the group, until it returns something."""
+        return self._h5py.visit(func)
+
+    def visititems(self, func: Callable[[str, Any], Any]) -> Any:
+        """Call a function with each name and object below the group, until it returns something."""
+        root = self._root()
+        return self._h5py.visititems(lambda name, item: func(name, wrap(item, root)))
+
+    def visit_links(self, func: Callable[[str], Any]) -> Any:
+        """Call a function with the name of each link below the group, as :meth:`visit` does."""
+        return self._h5py.visit_links(func)
+
+    def visititems_links(self, func: Callable[[str, Any], Any]) -> Any:
+        """Call a function with the name and each link below the group, until it returns one."""
+        return self._h5py.visititems_links(func)
+
+    def _root(self) -> Any:
+        """Return the file that objects of this group are reached from."""
+        return self._file
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return sorted(self.keys())
+
+
+def _class(found: Any) -> Any:
+    """Return our class for one of h5py's."""
+    import h5py
+
+    return {h5py.Dataset: Dataset, h5py.Group: Group}.get(found, found)

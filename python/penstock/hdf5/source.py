@@ -1,0 +1,82 @@
+"""The forms in which a dataset is given to a function: ours, h5py's, or ``"file.h5:name"``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from penstock.errors import InvalidError, NotFoundError
+from penstock.hdf5.objects import unwrap
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def takes_any_dataset(mode: str) -> Callable[[F], F]:
+    """Let a function of an ``h5py.Dataset`` take a :class:`penstock.Dataset` or a name as well.
+
+    The file of a name is opened with ``mode`` for the call.
+    """
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(dataset: Any, *arguments: Any, **options: Any) -> Any:
+            if isinstance(dataset, str):
+                with named(dataset, mode) as found:
+                    return function(found, *arguments, **options)
+            return function(unwrap(dataset), *arguments, **options)
+
+        return cast("F", call)
+
+    return decorate
+
+
+def takes_an_open_dataset(function: F) -> F:
+    """Let a function of an ``h5py.Dataset`` take a :class:`penstock.Dataset` as well."""
+
+    @wraps(function)
+    def call(dataset: Any, *arguments: Any, **options: Any) -> Any:
+        return function(unwrap(dataset), *arguments, **options)
+
+    return cast("F", call)
+
+
+@contextmanager
+def named(text: str, mode: str) -> Iterator[Any]:
+    """Open the ``h5py.Dataset`` that ``"file.h5:name"`` names, and close its file afterwards.
+
+    Raises:
+        NotFoundError: There is no such file.
+        InvalidError: The text has no name of a dataset, or the name is not that of a dataset.
+        KeyError: The file has no object of this name.
+        OSError: What h5py raises for a file that it cannot open.
+    """
+    import h5py
+
+    path, name = split(text)
+    if name is None:
+        if not path.exists():
+            raise NotFoundError(f"there is no file {text}", path=text)
+        raise InvalidError(f"{text} is a file without a dataset", remedy='name one: "file.h5:name"')
+    with h5py.File(path, mode) as file:
+        found = file[name]
+        if not isinstance(found, h5py.Dataset):
+            raise InvalidError(f"{name} in {path} is not a dataset", path=str(path))
+        yield found
+
+
+def split(text: str) -> tuple[Path, str | None]:
+    """Split "file:dataset", both of which may contain colons.
+
+    The file is the longest part that is one; the dataset is ``None`` if the text has none.
+    """
+    if Path(text).exists():
+        return Path(text), None
+    parts = text.split(":")
+    for count in range(len(parts) - 1, 0, -1):
+        path = Path(":".join(parts[:count]))
+        if path.is_file():
+            return path, ":".join(parts[count:])
+    return Path(text), None
