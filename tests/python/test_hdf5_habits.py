@@ -106,8 +106,9 @@ def assert_same_outcome(ours, theirs, by_numpy=None):
     else:
         # h5py leaves some indices that are out of range to HDF5, which fails as for a bad file.
         late = (IndexError, ValueError, OSError)
-        kinds = late if type(their_error) is OSError else type(their_error)
-        assert isinstance(error, kinds), (error, their_error)
+        kinds = late if type(their_error) is OSError else (type(their_error),)
+        _, numpy_error = outcome(by_numpy) if by_numpy else (None, None)
+        assert isinstance(error, (*kinds, type(numpy_error))), (error, their_error)
 
 
 @st.composite

@@ -7,7 +7,6 @@ has to finish, and transfers that are too small to gain by another way. The repo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
@@ -16,35 +15,13 @@ import numpy as np
 from penstock import arrays, request, staging, transfer
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError
-from penstock.hdf5 import lists, memory_types, pending, small
+from penstock.hdf5 import lists, memory_types, pending
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import lock
 from penstock.placement import HOST, Device, allocate, is_numpy
-from penstock.report import THROUGH_HDF5, Report, remember
+from penstock.report import THROUGH_HDF5, Report
 from penstock.request import Finished
 from penstock.streams import wait_for
-
-
-def quick_reader(dataset: Any) -> Callable[[], Any] | None:
-    """Return a function that reads a whole small dataset with the fewest steps around h5py.
-
-    ``None`` for a dataset that is not small.
-    """
-    if not small.is_small_whole(dataset):
-        return None
-    hdf5_lock = lock()
-    pending_count = pending.count
-
-    def read() -> Any:
-        start = perf_counter_ns()
-        with hdf5_lock:
-            if pending_count[0]:  # saves a call where nothing is pending
-                pending.wait_for_dataset(dataset, request.READ)
-            value = dataset[()]
-        remember((getattr(value, "nbytes", 0), perf_counter_ns() - start, small.REASON))
-        return value
-
-    return read
 
 
 def no_elements(array: Any) -> Finished[Any]:

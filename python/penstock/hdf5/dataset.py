@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock import request
 from penstock._options import OptionKeys
-from penstock.hdf5 import blocks, by_h5py, direct, pending, reading, writing
+from penstock.hdf5 import blocks, direct, pending, quick, reading, writing
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import lock
 from penstock.hdf5.objects import Object
@@ -43,8 +43,7 @@ class Dataset(Object):
 
         known = isinstance(dataset, (Dataset, h5py.Dataset))
         super().__init__(dataset if known else h5py.Dataset(dataset), file)
-        self._quickly: Callable[[], Any] | None = None
-        self._quickly_known = False
+        self._quickly: Callable[[Any], Any] | None = None
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -257,12 +256,13 @@ class Dataset(Object):
 
         >>> x = f["group/rho"].read(np.s_[0:10], device="cuda")
         """
-        whole = selection is ALL and out is None and device is None and dtype is None
-        if whole and stream is None and like is None and not pin and not options:
-            if not self._quickly_known:
-                self._quickly, self._quickly_known = by_h5py.quick_reader(self._h5py), True
-            if self._quickly is not None:
-                return self._quickly()
+        is_new = out is None and device is None and dtype is None
+        if is_new and stream is None and like is None and not pin and not options:
+            if self._quickly is None:
+                self._quickly = quick.reader(self._h5py)
+            found = self._quickly(selection)
+            if found is not quick.NOT_SMALL:
+                return found
         return reading.read(
             self._h5py,
             selection,
@@ -359,7 +359,7 @@ class Dataset(Object):
 
     def refresh(self) -> None:
         """Look at the file again, to which a SWMR writer may have added elements."""
-        self._quickly, self._quickly_known = None, False
+        self._quickly = None
         self._h5py.refresh()
 
     def flush(self) -> None:

@@ -48,12 +48,20 @@ def is_small_selection(dataset: Any, selection: Selection, nbytes: int, *, copie
     return is_for_h5py and _is_small(dataset, nbytes, copied_rows=copied and selection.is_rows)
 
 
-def _is_small(dataset: Any, nbytes: int, *, copied_rows: bool) -> bool:
+def is_plain(dataset: Any) -> bool:
+    """Whether rows of the dataset are copied from the file as they are."""
     import h5py
 
-    if nbytes <= LIMIT:
-        return True
-    if nbytes > COPIED_ROWS * LIMIT or not copied_rows:
-        return False
     properties = dataset.id.get_create_plist()
     return bool(properties.get_nfilters() == 0 and properties.get_layout() != h5py.h5d.VIRTUAL)
+
+
+def is_small_bytes(nbytes: int, *, is_rows: bool) -> bool:
+    """Whether so many bytes are small; ``is_rows`` if they are rows that are copied."""
+    return nbytes <= (COPIED_ROWS * LIMIT if is_rows else LIMIT)
+
+
+def _is_small(dataset: Any, nbytes: int, *, copied_rows: bool) -> bool:
+    if is_small_bytes(nbytes, is_rows=False):
+        return True
+    return is_small_bytes(nbytes, is_rows=copied_rows) and is_plain(dataset)
