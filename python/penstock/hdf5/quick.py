@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from penstock import request
 from penstock.hdf5 import pending, small
-from penstock.hdf5.library import lock
+from penstock.hdf5.library import check_dataset, lock
 from penstock.report import remember
 
 NOT_SMALL: Final = object()
@@ -21,6 +21,7 @@ def reader(dataset: Any) -> Callable[[Any], Any]:
     It knows integers and slices. It asks for the dataset's filters and layout, which never change,
     only once.
     """
+    check_dataset(dataset)
     is_small_whole = small.is_small_whole(dataset)
     is_plain = small.is_plain(dataset)
     hdf5_lock = lock()
@@ -36,7 +37,11 @@ def reader(dataset: Any) -> Callable[[Any], Any]:
         with hdf5_lock:
             if pending_count[0]:  # saves a call where nothing is pending
                 pending.wait_for_dataset(dataset, request.READ)
-            value = dataset[selection]
+            try:
+                value = dataset[selection]
+            except ValueError:
+                check_dataset(dataset)  # it may have been closed
+                raise
         remember((getattr(value, "nbytes", 0), perf_counter_ns() - start, small.REASON))
         return value
 
@@ -45,7 +50,11 @@ def reader(dataset: Any) -> Callable[[Any], Any]:
 
 def _is_small(dataset: Any, selection: Any, is_plain: bool) -> bool:
     parts = selection if type(selection) is tuple else (selection,)
-    shape = dataset.shape
+    try:
+        shape = dataset.shape
+    except ValueError:
+        check_dataset(dataset)
+        raise
     if not shape or len(parts) > len(shape):
         return False
     count, is_rows = 1, is_plain
