@@ -523,7 +523,7 @@ def test_an_iteration_yields_each_row_once(tmp_path, chunks, monkeypatch):
     with ps.File(tmp_path / "f.h5", "w") as file:
         file.create_dataset("x", data=numbers, chunks=chunks)
     with ps.File(tmp_path / "f.h5") as file:
-        assert rows.at_a_time(file["x"].h5py) > 1
+        assert rows.rows_at_a_time(file["x"].h5py) > 1
         np.testing.assert_array_equal(list(file["x"]), numbers)
         first = next(iter(file["x"]))
         assert first.base is None  # it keeps no other rows in memory
@@ -542,4 +542,4 @@ def test_rows_of_large_chunks_do_not_take_more_memory_than_asked_for(tmp_path):
     with h5py.File(tmp_path / "f.h5", "w") as file:
         file.create_dataset("x", (10_000, 1_000_000), "f8", chunks=(1000, 1000))
     with h5py.File(tmp_path / "f.h5") as file:
-        assert rows.at_a_time(file["x"]) == 1
+        assert rows.rows_at_a_time(file["x"]) == 1

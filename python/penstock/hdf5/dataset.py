@@ -9,10 +9,11 @@ import numpy as np
 
 from penstock import request
 from penstock._options import OptionKeys
-from penstock.hdf5 import blocks, by_h5py, direct, pending, reading, rows, writing
+from penstock.hdf5 import blocks, by_h5py, direct, pending, reading, writing
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import lock
 from penstock.hdf5.objects import Object
+from penstock.hdf5.rows import rows_at_a_time
 from penstock.hdf5.views import View, refuse_no_copy
 from penstock.placement import Device, Library
 from penstock.request import Request
@@ -182,7 +183,7 @@ class Dataset(Object):
         """Read along the first dimension, several indices at a time where nobody can write."""
         if not self.shape:
             raise TypeError("a dataset without dimensions cannot be iterated over")
-        step = rows.at_a_time(self._h5py)
+        step = rows_at_a_time(self._h5py)
         for start in range(0, len(self), step):
             for row in self[start : start + step]:
                 # A copy, because a row that is kept would keep the memory of all of them.

@@ -14,7 +14,7 @@ CHUNK_BYTES = 64 << 20
 """Whole chunks are read, so that each is decoded once, unless they make more bytes than these."""
 
 
-def at_a_time(dataset: Any) -> int:
+def rows_at_a_time(dataset: Any) -> int:
     """Return how many indices to read at a time.
 
     It is 1 where the elements may change before the iteration comes to them: in a file that is open
