@@ -15,12 +15,17 @@ ROOT = Path(__file__).parents[2]
 MOST = 800
 """h5py 3.16 has about 880 tests that pass; fewer than this, and something else is wrong."""
 
+LISTS = "lists of indices may have any order and repeat indices"
+
 EXPECTED = {
     "test_dataset.TestRepr::test_repr_anonymous": "the representation names Penstock",
     "test_dataset.TestRepr::test_repr_basic": "the representation names Penstock",
     "test_dataset.TestRepr::test_repr_closed": "the representation names Penstock",
     "test_dataset.TestReadDirectly::test_not_c_contiguous": "arrays may have any strides",
     "test_dataset.TestWriteDirectly::test_not_c_contiguous": "arrays may have any strides",
+    "test_dataset_getitem.Test1DFloat::test_indexlist_monotonic_negative": LISTS,
+    "test_dataset_getitem.Test1DFloat::test_indexlist_nonmonotonic": LISTS,
+    "test_dataset_getitem.Test1DFloat::test_indexlist_repeated": LISTS,
     "test_file2.TestDealloc::test_autoclose": "an object keeps the File that it came from",
     "test_vds.test_highlevel_vds.TestPercivalHighLevel::test_percival_source_from_dataset": (
         "h5py.VirtualSource takes h5py's datasets only: dataset.h5py"

@@ -12,10 +12,10 @@
 4. **Wait**: :class:`penstock.Request` waits for one transfer. ``pending`` waits for those with
    which another access to the file would conflict.
 
-``blocks`` reads a dataset slab by slab in these steps; ``views`` are datasets that convert what
-they read; ``direct`` moves elements between parts of a dataset and of an array. ``driver`` and
-``connector`` hold the options of Penstock's HDF5 plugins; ``registration`` makes both known to
-h5py.
+``blocks`` reads a dataset slab by slab in these steps, ``rows`` says how an iteration does.
+``views`` are datasets that convert what they read; ``direct`` moves elements between parts of a
+dataset and of an array. ``driver`` and ``connector`` hold the options of Penstock's HDF5 plugins;
+``registration`` makes both known to h5py.
 
 This module imports none of them, so that each can be imported by itself.
 """

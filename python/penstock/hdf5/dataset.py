@@ -13,6 +13,7 @@ from penstock.hdf5 import blocks, direct, pending, quick, reading, writing
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import lock
 from penstock.hdf5.objects import Object
+from penstock.hdf5.rows import rows_at_a_time
 from penstock.hdf5.views import View, refuse_no_copy
 from penstock.placement import Device, Library
 from penstock.request import Request
@@ -178,11 +179,14 @@ class Dataset(Object):
         return int(self._h5py.len())
 
     def __iter__(self) -> Iterator[Any]:
-        """Read along the first dimension, one index after the other."""
+        """Read along the first dimension, several indices at a time where nobody can write."""
         if not self.shape:
             raise TypeError("a dataset without dimensions cannot be iterated over")
-        for index in range(len(self)):
-            yield self[index]
+        step = rows_at_a_time(self._h5py)
+        for start in range(0, len(self), step):
+            for row in self[start : start + step]:
+                # A copy, because a row that is kept would keep the memory of all of them.
+                yield row.copy() if isinstance(row, (np.ndarray, np.void)) else row
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         refuse_no_copy(self, copy)

@@ -1,0 +1,30 @@
+"""How many indices of the first dimension an iteration over a dataset reads at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from penstock.hdf5.library import is_writable
+
+READ_BYTES = 1 << 20
+"""About so many bytes are read at a time, which makes the start of a read cheap."""
+
+CHUNK_BYTES = 64 << 20
+"""Whole chunks are read, so that each is decoded once, unless they make more bytes than these."""
+
+
+def rows_at_a_time(dataset: Any) -> int:
+    """Return how many indices to read at a time.
+
+    It is 1 where the elements may change before the iteration comes to them: in a file that is open
+    for writing or that a SWMR writer extends.
+    """
+    if is_writable(dataset) or dataset.file.swmr_mode:
+        return 1
+    row: int = max(math.prod(dataset.shape[1:]) * dataset.dtype.itemsize, 1)
+    count = max(READ_BYTES // row, 1)
+    chunk: int = dataset.chunks[0] if dataset.chunks else 1
+    if chunk * row > CHUNK_BYTES:
+        return count
+    return -(-count // chunk) * chunk
