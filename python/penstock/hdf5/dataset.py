@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
 from penstock import request
 from penstock._options import OptionKeys
-from penstock.hdf5 import blocks, direct, pending, quick, reading, writing
+from penstock.hdf5 import blocks, direct, pending, reading, writing
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import lock
 from penstock.hdf5.objects import Object
+from penstock.hdf5.quick import NOT_SMALL, QuickReader
 from penstock.hdf5.rows import rows_at_a_time
 from penstock.hdf5.views import View, refuse_no_copy
 from penstock.placement import Device, Library
@@ -44,7 +45,7 @@ class Dataset(Object):
 
         known = isinstance(dataset, (Dataset, h5py.Dataset))
         super().__init__(dataset if known else h5py.Dataset(dataset), file)
-        self._quickly: Callable[[Any], Any] | None = None
+        self._quick: QuickReader | None = None
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -260,12 +261,16 @@ class Dataset(Object):
 
         >>> x = f["group/rho"].read(np.s_[0:10], device="cuda")
         """
-        is_new = out is None and device is None and dtype is None
-        if is_new and stream is None and like is None and not pin and not options:
-            if self._quickly is None:
-                self._quickly = quick.reader(self._h5py)
-            found = self._quickly(selection)
-            if found is not quick.NOT_SMALL:
+        is_usual = device is None and dtype is None and stream is None and like is None
+        if is_usual and not pin and not options:
+            if self._quick is None:
+                self._quick = QuickReader(self._h5py)
+            found = (
+                self._quick.read(selection)
+                if out is None
+                else self._quick.read_into(selection, out)
+            )
+            if found is not NOT_SMALL:
                 return found
         return reading.read(
             self._h5py,
@@ -363,7 +368,7 @@ class Dataset(Object):
 
     def refresh(self) -> None:
         """Look at the file again, to which a SWMR writer may have added elements."""
-        self._quickly = None
+        self._quick = None
         self._h5py.refresh()
 
     def flush(self) -> None:

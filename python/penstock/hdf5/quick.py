@@ -1,10 +1,12 @@
-"""Small reads to new host memory, with the fewest steps around h5py."""
+"""Small reads to host memory, with the fewest steps around h5py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from penstock import request
 from penstock.hdf5 import pending, small
@@ -12,66 +14,128 @@ from penstock.hdf5.library import check_dataset, lock
 from penstock.report import remember
 
 NOT_SMALL: Final = object()
-"""What a quick reader returns for a selection that another way may read faster."""
+"""What a quick read returns for a selection that another way may read faster."""
+
+_COPIED = 64 << 10
+"""Up to so many bytes, a copy takes less time than telling HDF5 where the elements go."""
 
 
-def reader(dataset: Any) -> Callable[[Any], Any]:
-    """Return a function that reads ``dataset[selection]`` if that is small, else ``NOT_SMALL``.
+class QuickReader:
+    """Reads what integers and slices select of a dataset, if that is small.
 
-    It knows integers and slices. It asks for the dataset's filters and layout, which never change,
-    only once.
+    It asks for what never changes of the dataset only once.
     """
-    check_dataset(dataset)
-    is_small_whole = small.is_small_whole(dataset)
-    is_plain = small.is_plain(dataset)
-    hdf5_lock = lock()
-    pending_count = pending.count
 
-    def read(selection: Any) -> Any:
+    def __init__(self, dataset: Any) -> None:
+        check_dataset(dataset)
+        self._dataset = dataset
+        self._is_small_whole = small.is_small_whole(dataset)
+        self._facts: tuple[bool, tuple[int, ...] | None] | None = None
+        self._lock = lock()
+        self._pending = pending.count
+
+    def read(self, selection: Any) -> Any:
+        """Return the elements in new memory, or ``NOT_SMALL``."""
         start = perf_counter_ns()
         if type(selection) is tuple and not selection:
-            if not is_small_whole:
+            if not self._is_small_whole:
                 return NOT_SMALL
-        elif not _is_small(dataset, selection, is_plain):
-            return NOT_SMALL
-        with hdf5_lock:
-            if pending_count[0]:  # saves a call where nothing is pending
-                pending.wait_for_dataset(dataset, request.READ)
-            try:
-                value = dataset[selection]
-            except ValueError:
-                check_dataset(dataset)  # it may have been closed
-                raise
+        else:
+            box = self._box(selection)
+            if box is None or not box.is_small:
+                return NOT_SMALL
+        value = self._read(selection)
         remember((getattr(value, "nbytes", 0), perf_counter_ns() - start, small.REASON))
         return value
 
-    return read
-
-
-def _is_small(dataset: Any, selection: Any, is_plain: bool) -> bool:
-    parts = selection if type(selection) is tuple else (selection,)
-    try:
-        shape = dataset.shape
-    except ValueError:
-        check_dataset(dataset)
-        raise
-    if not shape or len(parts) > len(shape):
-        return False
-    count, is_rows = 1, is_plain
-    for number, size in enumerate(shape):
-        if number >= len(parts):
-            count *= size
-            continue
-        part = parts[number]
-        if type(part) is slice:
-            try:
-                length = len(range(*part.indices(size)))
-            except (TypeError, ValueError):
-                return False
-            is_rows = is_rows and part.step in (None, 1) and (number == 0 or length == size)
-            count *= length
-        elif type(part) is int:
-            is_rows = is_rows and (number == 0 or size == 1)
+    def read_into(self, selection: Any, out: Any) -> Any:
+        """Fill a C-contiguous NumPy array of the same numbers, or return ``NOT_SMALL``."""
+        start = perf_counter_ns()
+        if type(out) is not np.ndarray or out.dtype.kind not in "biufc" or not out.flags.carray:
+            return NOT_SMALL
+        box = self._box(selection)
+        if (
+            box is None
+            or box.shape != out.shape
+            or not box.is_small
+            or out.dtype != self._dataset.dtype
+        ):
+            return NOT_SMALL
+        if box.nbytes <= _COPIED:
+            out[...] = self._read(selection)
         else:
-            return False
-    return small.is_small_bytes(count * dataset.dtype.itemsize, is_rows=is_rows)
+            with self._lock:
+                self._wait()
+                self._dataset.read_direct(out, selection)
+        remember((box.nbytes, perf_counter_ns() - start, small.REASON))
+        return out
+
+    def _read(self, selection: Any) -> Any:
+        with self._lock:
+            self._wait()
+            try:
+                return self._dataset[selection]
+            except ValueError:
+                check_dataset(self._dataset)  # it may have been closed
+                raise
+
+    def _wait(self) -> None:
+        if self._pending[0]:  # saves a call where nothing is pending
+            pending.wait_for_dataset(self._dataset, request.READ)
+
+    def _box(self, selection: Any) -> _Box | None:
+        try:
+            shape, itemsize = self._dataset.shape, self._dataset.dtype.itemsize
+        except ValueError:
+            check_dataset(self._dataset)
+            raise
+        parts = selection if type(selection) is tuple else (selection,)
+        if not shape or len(parts) > len(shape):
+            return None
+        if self._facts is None:
+            self._facts = small.is_plain(self._dataset), _cached_chunk(self._dataset)
+        is_rows, chunk = self._facts
+        count, in_chunk = 1, chunk is not None
+        result = []
+        for number, size in enumerate(shape):
+            part = parts[number] if number < len(parts) else slice(None)
+            if type(part) is slice:
+                try:
+                    indices = range(*part.indices(size))
+                except (TypeError, ValueError):
+                    return None
+                length = len(indices)
+                is_rows = is_rows and part.step in (None, 1) and (number == 0 or length == size)
+                if in_chunk and length and chunk is not None:
+                    in_chunk = indices[0] // chunk[number] == indices[-1] // chunk[number]
+                result.append(length)
+                count *= length
+            elif type(part) is int:
+                is_rows = is_rows and (number == 0 or size == 1)
+            else:
+                return None
+        nbytes = count * itemsize
+        if in_chunk and chunk is not None and 2 * count <= math.prod(chunk):
+            is_small = small.LIMIT > 0
+        else:
+            is_small = small.is_small_bytes(nbytes, is_rows=is_rows)
+        return _Box(tuple(result), nbytes, is_small)
+
+
+class _Box(NamedTuple):
+    """What integers and slices select."""
+
+    shape: tuple[int, ...]
+    nbytes: int
+    is_small: bool
+    """Whether h5py reads it: few bytes, rows that it copies, or up to half of one chunk, which HDF5
+    then keeps for those who read on."""
+
+
+def _cached_chunk(dataset: Any) -> tuple[int, ...] | None:
+    """Return the shape of chunks that HDF5 decodes and keeps; ``None`` if it keeps none."""
+    chunk: tuple[int, ...] | None = dataset.chunks
+    if chunk is None or dataset.is_virtual:
+        return None
+    _, cache, _ = dataset.id.get_access_plist().get_chunk_cache()
+    return chunk if math.prod(chunk) * dataset.dtype.itemsize <= cache else None
