@@ -15,7 +15,7 @@ from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import check_dataset, lock, lock_if_writable
 from penstock.hdf5.source import takes_any_dataset
-from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
+from penstock.hdf5.submit import SubmitOptions, TypedMemory, readers, submit
 from penstock.placement import Device, Library, allocate, is_numpy, place
 from penstock.request import Request
 
@@ -70,9 +70,13 @@ def read(
     if new_on_host and dtype is None and small.is_small_dataset(dataset):
         made = by_h5py.read(dataset, selection, None, None, None, None, small.REASON)
         return transfer.finish(made)
-    with lock_if_writable(dataset):
-        reading = _start(dataset, selection, out, device, dtype, submit_options, blocking=True)
-        found = transfer.finish(reading.request)
+    readers.append(None)
+    try:
+        with lock_if_writable(dataset):
+            reading = _start(dataset, selection, out, device, dtype, submit_options, blocking=True)
+            found = transfer.finish(reading.request)
+    finally:
+        readers.pop()
     if reading.view is not None:
         transfer.complete(reading.view, reading.copy_back)
     is_scalar = new_on_host and isinstance(found, np.ndarray) and reading.single

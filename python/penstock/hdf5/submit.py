@@ -29,6 +29,9 @@ _ONE_CALL = 64 << 20
 _ONE_CALL_READ_ONLY = 8 << 20
 _ONE_CALL_DECODED = 1 << 20
 
+readers: list[None] = []
+"""An item for each thread that is reading. Several do not hold the lock to the end of a read."""
+
 
 class SubmitOptions(NamedTuple):
     """The stream and the options of a call, checked before anything else."""
@@ -184,8 +187,11 @@ def _start_of(reading: bool, *, by_space: bool) -> Any:
 
 def _is_one_call(dataset: Any, nbytes: int) -> bool:
     """Whether one call that holds the lock may move so many bytes of host memory."""
-    if not _ONE_CALL_DECODED < nbytes <= _ONE_CALL or is_writable(dataset):
+    has_others = len(readers) > 1
+    if is_writable(dataset) or not (has_others or _ONE_CALL_DECODED < nbytes <= _ONE_CALL):
         return nbytes <= _ONE_CALL
+    if has_others:
+        return False
     decodes = dataset.id.get_create_plist().get_nfilters() > 0
     return nbytes <= (_ONE_CALL_DECODED if decodes else _ONE_CALL_READ_ONLY)
 
