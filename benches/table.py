@@ -28,6 +28,7 @@ ORDER = (
     "hdf5_strided",
     "hdf5_write",
     "hdf5_host",
+    "hdf5_small",
     "vfd",
     "vfd_write",
     "vfd_durable",

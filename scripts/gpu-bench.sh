@@ -26,7 +26,7 @@ mkdir -p "$results"
 
 # Those that want the file cached come first, so that it is dropped and read again only once.
 raw=(link cached_read sizes random_read overhead cold_read write_durable)
-hdf5=(hdf5_gzip hdf5_few hdf5_write hdf5_codecs hdf5_strided hdf5_plain hdf5_host)
+hdf5=(hdf5_gzip hdf5_few hdf5_write hdf5_codecs hdf5_strided hdf5_plain hdf5_host hdf5_small)
 driver=(vfd vfd_write vfd_durable vfd_attributes)
 connector=()
 for bench in benches/async_*.py; do

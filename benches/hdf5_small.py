@@ -1,0 +1,241 @@
+"""Small, random and many reads of cached datasets, into host or GPU memory, against h5py.
+
+h5py takes part in each of its ways; into GPU memory, torch copies what h5py has read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Thread
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+from penstock.bench import gpu, native
+from penstock.bench.command import Found, Plan, main
+from penstock.bench.expected import Expected
+from penstock.bench.hdf5_files import create
+from penstock.bench.measure import Contestant, Row, race
+from penstock.bench.result import Target
+from penstock.units import size_in_words
+
+_IMAGE = (224, 224, 3)
+_SLICES = (64, 64 << 10, 1 << 20)
+_CALLS = 200
+"""Calls of a run that takes slices, of which one takes too little time to be told."""
+
+Read = Callable[[Any, Any], Any]
+"""Reads ``dataset[selection]`` to where the results go."""
+
+
+def measure(plan: Plan) -> Found:
+    rows: list[Row] = []
+    targets: list[Target] = []
+    images, batch, many = (96, 32, 50) if plan.quick else (1024, 256, 3000)
+    path = plan.folder / "hdf5-small.h5"
+    pixels = _pixels(images)
+    create(path, 8 * pixels.nbytes, partial(_fill, pixels=pixels, many=many))
+    with ps.File(path) as file:
+        for place in ["host", *(["GPU"] if ps.devices() and gpu.torch else [])]:
+            ours, theirs = _readers(place)
+            add = partial(_add, plan, rows, targets, place)
+            for size in _SLICES:
+                add(f"slice of {size_in_words(size)}", _CALLS, _slices(file, size, ours, theirs))
+            for name in ("raw", "gzip", "lzf"):
+                found = _batch(file[f"images/{name}"], pixels, batch, ours, theirs)
+                add(f"{batch} random images, {name}", 1, found)
+            add(
+                "image after image, gzip, 6 a chunk",
+                1,
+                _walk(file["images/6"], batch, ours, theirs),
+            )
+            add("200 columns of 3,000 x 2,000", 1, _columns(file["columns"], ours, theirs))
+            add(f"{many} datasets of 64 KiB, by name", 1, _by_name(file, many, ours, theirs))
+        for count in (1, 2, 4):
+            rows += race(
+                [_threads(file["images/gzip"], pixels, count)],
+                "GB/s",
+                rounds=plan.rounds,
+                group="host: random images of gzip by threads",
+            )
+    path.unlink()
+    return Found(rows, targets, [])
+
+
+def _add(
+    plan: Plan,
+    rows: list[Row],
+    targets: list[Target],
+    place: str,
+    what: str,
+    calls: int,
+    contestants: list[Contestant],
+) -> None:
+    for contestant in contestants:
+        contestant.amount = calls
+    found = race(contestants, "us", rounds=plan.rounds, group=f"{place}: {what}")
+    rows += found
+    ours, *peers = found
+    theirs = [row for row in peers if row.value and row.name == "h5py"]
+    best = min(theirs, key=lambda row: row.value or 0, default=None)
+    ratio = None if best is None else ours.better_than(best)
+    targets.append(Target(f"{place}: {what}, against h5py's best", "x", 1, ratio))
+
+
+def _readers(place: str) -> tuple[Read, Read]:
+    """Return how Penstock and how h5py read a selection."""
+    if place == "host":
+        return lambda d, s: d.read(s), lambda d, s: d.h5py[s]
+
+    def theirs(dataset: Any, selection: Any) -> Any:
+        found = gpu.torch.from_numpy(dataset.h5py[selection]).cuda()
+        gpu.synchronize()
+        return found
+
+    return lambda d, s: d.read(s, device="cuda"), theirs
+
+
+def _pixels(images: int) -> np.ndarray[Any, Any]:
+    steps = np.random.default_rng(5).integers(-3, 4, (images, *_IMAGE), np.int8)
+    return np.cumsum(steps.view(np.uint8), axis=1, dtype=np.uint8)
+
+
+def _fill(file: Any, pixels: np.ndarray[Any, Any], many: int) -> None:
+    file["flat"] = np.arange(1 << 20, dtype=np.float32)
+    file["columns"] = np.random.default_rng(6).random((3000, 2000), np.float32)
+    for name, filters in [
+        ("raw", {}),
+        ("gzip", {"compression": "gzip"}),
+        ("lzf", {"compression": "lzf"}),
+    ]:
+        file.create_dataset(f"images/{name}", data=pixels, chunks=(1, *_IMAGE), **filters)
+    file.create_dataset("images/6", data=pixels, chunks=(6, *_IMAGE), compression="gzip")
+    for number in range(many):
+        file[f"many/{number}"] = np.full(1 << 14, number, np.float32)
+
+
+def _contestants(
+    expected: np.ndarray[Any, Any], runs: Sequence[tuple[str, str, Callable[[], Any]]]
+) -> list[Contestant]:
+    check = Expected(expected).check
+    return [
+        Contestant(
+            name, setting, 1, run, check=check, detail=native.last if name == "Penstock" else str
+        )
+        for name, setting, run in runs
+    ]
+
+
+def _slices(file: ps.File, size: int, ours: Read, theirs: Read) -> list[Contestant]:
+    dataset = file["flat"]
+    part = slice(0, size // 4)
+
+    def run(read: Read) -> Any:
+        for _ in range(_CALLS):
+            found = read(dataset, part)
+        return found
+
+    return _contestants(
+        np.arange(size // 4, dtype=np.float32),
+        [
+            ("Penstock", "read", partial(run, ours)),
+            ("h5py", "dataset[...]", partial(run, theirs)),
+        ],
+    )
+
+
+def _batch(
+    dataset: Any, pixels: np.ndarray[Any, Any], batch: int, ours: Read, theirs: Read
+) -> list[Contestant]:
+    chosen = np.random.default_rng(7).permutation(len(pixels))[:batch]
+    ordered = np.sort(chosen)
+    to_gpu = gpu.torch is not None and not isinstance(ours(dataset, slice(0, 1)), np.ndarray)
+
+    def one_by_one() -> Any:
+        images = [theirs(dataset, int(index)) for index in chosen]
+        return gpu.torch.stack(images) if to_gpu else np.stack(images)
+
+    def sorted_list() -> Any:
+        found = theirs(dataset, ordered)
+        back = np.argsort(np.argsort(chosen))
+        return found[gpu.torch.from_numpy(back).cuda()] if to_gpu else found[back]
+
+    found = _contestants(
+        pixels[chosen],
+        [
+            ("Penstock", "list", lambda: ours(dataset, (chosen,))),
+            ("h5py", "one by one", one_by_one),
+            *([("h5py", "sorted list", sorted_list)] if batch < 64 else []),
+        ],
+    )
+    return [
+        *found,
+        *_contestants(
+            pixels[:batch],
+            [("Penstock", "slice of as many", lambda: ours(dataset, slice(0, batch)))],
+        ),
+    ]
+
+
+def _walk(dataset: Any, batch: int, ours: Read, theirs: Read) -> list[Contestant]:
+    def run(read: Read) -> Any:
+        for index in range(batch):
+            found = read(dataset, index)
+        return found
+
+    last = dataset.h5py[batch - 1]
+    return _contestants(
+        last,
+        [("Penstock", "read", partial(run, ours)), ("h5py", "dataset[...]", partial(run, theirs))],
+    )
+
+
+def _columns(dataset: Any, ours: Read, theirs: Read) -> list[Contestant]:
+    chosen = np.sort(np.random.default_rng(8).permutation(2000)[:200])
+    part = (slice(None), chosen)
+    return _contestants(
+        dataset.h5py[...][part],
+        [
+            ("Penstock", "list", lambda: ours(dataset, part)),
+            ("h5py", "list", lambda: theirs(dataset, part)),
+        ],
+    )
+
+
+def _by_name(file: ps.File, many: int, ours: Read, theirs: Read) -> list[Contestant]:
+    def run(read: Read) -> Any:
+        for number in range(many):
+            found = read(file[f"many/{number}"], ())
+        return found
+
+    return _contestants(
+        np.full(1 << 14, many - 1, np.float32),
+        [("Penstock", "read", partial(run, ours)), ("h5py", "dataset[...]", partial(run, theirs))],
+    )
+
+
+def _threads(dataset: Any, pixels: np.ndarray[Any, Any], count: int) -> Contestant:
+    out = np.empty_like(pixels)
+    indices = np.random.default_rng(9).permutation(len(pixels))
+
+    def work(mine: Sequence[int]) -> None:
+        for index in mine:
+            dataset.read(slice(index, index + 1), out=out[index : index + 1])
+
+    def run() -> Any:
+        threads = [Thread(target=work, args=(indices[n::count].tolist(),)) for n in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return out
+
+    setting = f"{count} thread" + "s" * (count > 1)
+    return Contestant("Penstock", setting, pixels.nbytes, run, check=Expected(pixels).check)
+
+
+if __name__ == "__main__":
+    title = "Small, random and many reads of datasets"
+    main(title, measure, size="1MiB", quick_size="1MiB", needs_gpu=False)
