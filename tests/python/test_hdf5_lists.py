@@ -6,6 +6,7 @@ Lists may be in any order and have repeats. h5py reads none of those, so NumPy i
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,64 @@ def test_a_row_is_broadcast_where_an_integer_selects(tmp_path, memory) -> None:
     with ps.File(tmp_path / "x.h5", "r+") as file:
         file["x"].write(memory.array(np.array([7, 8, 9], "i4")), np.s_[:, 2:5, 6])
         np.testing.assert_array_equal(file["x"].read(), wanted)
+
+
+@pytest.mark.host
+def test_values_of_each_type_go_to_their_indices(tmp_path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("arrays", (5,), h5py.vlen_dtype("i4"))
+        file.create_dataset("structures", (5,), [("a", "i4"), ("b", "f8")])
+        file.create_dataset("inner", (5,), np.dtype(("i4", (2,))))
+        file.create_dataset("texts", (5,), "S3")
+    with ps.File(tmp_path / "x.h5", "r+") as file:
+        file["arrays"].write([np.array([1, 2]), np.array([3, 4])], [3, 1])
+        file["structures"].write((1, 2.0), [3, 1])
+        file["inner"].write([[11, 12], [13, 14]], [3, 1])
+        file["texts"].write(["ab", "cd"], [3, 1])
+        assert [list(one) for one in file["arrays"].read()[[1, 3]]] == [[3, 4], [1, 2]]
+        assert file["structures"].read()[[1, 3]].tolist() == [(1, 2.0)] * 2
+        assert file["inner"].read()[[1, 3]].tolist() == [[13, 14], [11, 12]]
+        assert file["texts"].read()[[1, 3]].tolist() == [b"cd", b"ab"]
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("is_small", [True, False])
+def test_inner_dimensions_stay_with_the_elements(tmp_path, monkeypatch, is_small) -> None:
+    if not is_small:
+        monkeypatch.setattr("penstock.hdf5.small.LIMIT", 0)
+    values = np.arange(5 * 4 * 2, dtype="i4").reshape(5, 4, 2)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (5, 4), np.dtype(("i4", (2,))))[...] = values
+    with ps.File(tmp_path / "x.h5") as file:
+        for index in [
+            np.s_[[3, 1]],
+            np.s_[3:1, [1, 0]],
+            np.s_[3:1, np.array([[1]])],
+            np.s_[[3, 1, 3], [0, 2, 0]],
+            np.s_[:, np.array([[1, 0]])],
+        ]:
+            np.testing.assert_array_equal(file["x"].read(index), values[index])
+
+
+@pytest.mark.parametrize("kind", ["i1", "u1", "i2"])
+def test_lists_may_have_a_short_type(tmp_path, memory, kind) -> None:
+    values = np.arange(40_000, dtype="i4")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = values
+    index = np.array([3, 1, 120] if kind == "u1" else [3, -1, 120], kind)
+    with ps.File(tmp_path / "x.h5") as file:
+        out = memory.empty((3,), "i4")
+        file["x"].read((index,), out=out)
+    np.testing.assert_array_equal(memory.numpy(out), values[index])
+
+
+@pytest.mark.host
+def test_a_long_list_that_hdf5_must_read_takes_no_time_of_its_square(tmp_path) -> None:
+    index = np.sort(np.random.default_rng(4).choice(200_000, 30_000, replace=False))
+    with h5py.File(tmp_path / "x.h5", "w", driver="core") as file:
+        file["x"] = np.arange(200_000, dtype="i4")
+        out = np.empty(len(index), "i4")
+        began = time.perf_counter()
+        ps.read(file["x"], index, out=out)
+        assert time.perf_counter() - began < 10  # it was 30 seconds
+    np.testing.assert_array_equal(out, index)

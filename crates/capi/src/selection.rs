@@ -80,7 +80,7 @@ unsafe fn selection_of(dataset: hid_t, selection: *const CSelection) -> Result<O
         _ => unsafe { slice::from_raw_parts(selection.points, numbers) },
     };
     // SAFETY: by contract of this function.
-    unsafe { transfer::points(hdf5_of_process()?, dataset, points).map(Some) }
+    unsafe { transfer::points(hdf5_of_process()?, dataset, rank, points).map(Some) }
 }
 
 /// # Safety

@@ -173,6 +173,8 @@ def _counted_from_start(array: np.ndarray[Any, Any], size: int) -> np.ndarray[An
         outside = int(array.max()) if int(array.max()) >= size else int(array.min())
         raise IndexError(f"index {outside} is outside a dimension of size {size}")
     if array.dtype.kind == "i":
+        # As int64 before the sum, which a short type cannot hold.
+        array = array.astype(np.int64)
         array = np.where(array < 0, array + size, array)
     return array.astype(np.uint64)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from penstock.hdf5.index import Elements, elements
-from penstock.hdf5.selection import split
+from penstock.hdf5.selection import field_dtype, split
 
 Reorder = Callable[["np.ndarray[Any, Any]"], Any]
 
@@ -21,16 +22,20 @@ def readable(dataset: Any, argument: Any) -> tuple[Any, Reorder | None]:
     found = _by_lists(dataset, argument)
     if found is None:
         return argument, None
-    names = split(argument)[1]
+    names, rank = split(argument)[1], len(dataset.shape)
     if found.axes is None:
         assert found.points is not None
         points = found.points.astype(np.int64)
         if not len(points):
-            return (slice(0, 0), *names), lambda array: array[:0].reshape(found.shape)
+            return (slice(0, 0), *names), lambda array: _in_shape(array[:0], rank, found.shape)
         low, high = points.min(axis=0), points.max(axis=0)
         sides = tuple(slice(int(a), int(b) + 1) for a, b in zip(low, high, strict=True))
-        return (*sides, *names), lambda array: array[tuple((points - low).T)].reshape(found.shape)
+        return (*sides, *names), lambda array: _in_shape(
+            array[tuple((points - low).T)], 1, found.shape
+        )
     # h5py reads what the first list needs; NumPy takes the others out of the whole dimension.
+    if not math.prod(found.shape):
+        return (slice(0, 0), *names), lambda array: _in_shape(array[:0], rank, found.shape)
     given: list[Any] = []
     taken: list[Any] = []
     for number, axis in enumerate(found.axes):
@@ -48,11 +53,21 @@ def readable(dataset: Any, argument: Any) -> tuple[Any, Reorder | None]:
     def reorder(array: np.ndarray[Any, Any]) -> Any:
         grid = array[np.ix_(*taken)]
         if found.is_in_order:
-            return grid.reshape(found.shape)
-        shape = [n for n, place in zip(grid.shape, found.places, strict=True) if place is not None]
-        return grid.reshape(shape).transpose(np.argsort(found.order))
+            return _in_shape(grid, rank, found.shape)
+        places = zip(grid.shape, found.places, strict=False)
+        grid = _in_shape(grid, rank, tuple(n for n, place in places if place is not None))
+        inner = range(len(found.order), grid.ndim)
+        return grid.transpose(*np.argsort(found.order), *inner)
 
     return (*given, *names), reorder
+
+
+def _in_shape(
+    array: np.ndarray[Any, Any], rank: int, shape: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
+    """Return an array whose first dimensions have another shape; the others are of its elements."""
+    in_shape: np.ndarray[Any, Any] = array.reshape(shape + array.shape[rank:])
+    return in_shape
 
 
 def writable(dataset: Any, argument: Any, value: Any) -> tuple[Any, Any]:
@@ -70,12 +85,35 @@ def writable(dataset: Any, argument: Any, value: Any) -> tuple[Any, Any]:
     indices, names = split(argument)
     once, last = np.unique(np.asarray(found.axes[number])[::-1], return_index=True)
     given = [one if _is_no_list(one) else [int(index) for index in once] for one in indices]
-    array = np.asarray(value)
+    array, inner = _values(dataset, value, names)
     count = len(found.axes[number])
-    side = (found.places[number] or 0) - len(found.shape)
+    side = (found.places[number] or 0) - len(found.shape) - inner
     if array.ndim >= -side and array.shape[side] == count:
         array = array.take(count - 1 - last, axis=side)
     return (*given, *names), array
+
+
+def _values(dataset: Any, value: Any, names: tuple[str, ...]) -> tuple[Any, int]:
+    """Return values as an array, and how many of its last dimensions belong to one element."""
+    import h5py
+
+    stored = field_dtype(dataset.dtype, names) if names else dataset.dtype
+    array = value if isinstance(value, np.ndarray) else None
+    if stored.subdtype is not None:
+        base, inner = stored.subdtype
+        return (np.asarray(value, base) if array is None else array), len(inner)
+    of_each = h5py.check_vlen_dtype(stored)
+    if of_each not in (None, str, bytes):
+        if array is None:
+            try:
+                array = np.asarray(value, of_each)
+            except ValueError:  # of several lengths
+                array = np.empty(len(value), object)
+                array[:] = [np.asarray(one, of_each) for one in value]
+        return array, int(array.dtype != object)
+    if array is None and (stored.names is not None or stored.kind == "S"):
+        array = np.asarray(value, stored)
+    return (np.asarray(value) if array is None else array), 0
 
 
 def _by_lists(dataset: Any, argument: Any) -> Elements | None:
@@ -89,9 +127,13 @@ def _by_lists(dataset: Any, argument: Any) -> Elements | None:
     if found.axes is None:
         mask = indices[0] if len(indices) == 1 else None
         is_mask_of_all = isinstance(mask, np.ndarray) and mask.shape == dataset.shape
-        return None if is_mask_of_all else found
+        # HDF5 reads no single elements of virtual datasets.
+        return None if is_mask_of_all and not dataset.is_virtual else found
     lists = [np.asarray(axis) for axis in found.axes if not isinstance(axis, range)]
-    is_plain = len(lists) == 1 and not found.flattened
+    is_plain = len(lists) == 1 and not found.flattened and math.prod(found.shape) > 0
+    is_mask = any(isinstance(one, np.ndarray) and one.dtype.kind == "b" for one in indices)
+    if is_mask and len(dataset.shape) == 1 and (len(indices) > 1 or dataset.is_virtual):
+        return found  # h5py takes such a mask only alone, and as single elements
     if is_plain and len(lists[0]) and bool((lists[0][1:] > lists[0][:-1]).all()):
         return None
     return found

@@ -85,6 +85,13 @@ static void wrong_selections_are_invalid(void) {
     penstock_selection points = PENSTOCK_SELECTION_INIT;
     points.rank = 2;
     points.point_count = 1;
+    const uint64_t three[6] = {0};
+    penstock_selection other = points;
+    other.rank = 3;
+    other.points = three;
+    other.point_count = 2;
+    CHECK(penstock_dataset_read_selected(dataset, &other, &array, NULL, NULL, 0, NULL, NULL) ==
+          PENSTOCK_ERR_INVALID);
     CHECK(penstock_dataset_read_selected(dataset, &points, &array, NULL, NULL, 0, NULL, NULL) ==
           PENSTOCK_ERR_INVALID);
     penstock_report report = PENSTOCK_REPORT_INIT;

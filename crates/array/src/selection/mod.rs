@@ -6,7 +6,7 @@ mod written;
 use penstock_engine::error::{Error, Result};
 
 use crate::boxes::Segment;
-use crate::reserve::push;
+use crate::reserve::{make_room, push};
 
 /// The selected elements of an array and their order in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -363,7 +363,8 @@ impl Selection {
             .iter()
             .try_fold(1u64, |all, size| all.checked_mul(*size))
             .ok_or_else(|| too_large(shape))?;
-        let mut runs = Vec::with_capacity(coordinates.len() / shape.len());
+        let mut runs = Vec::new();
+        make_room(&mut runs, coordinates.len() / shape.len())?;
         for point in coordinates.chunks_exact(shape.len()) {
             if point.iter().zip(shape).any(|(at, size)| at >= size) {
                 return Err(Error::invalid(format!(

@@ -3,11 +3,12 @@
 //! HDF5 moves the elements of a hyperslab in C order, each once. A list in another order, or with
 //! repeats, therefore becomes a hyperslab of the listed indices, and a selection of what HDF5 moves.
 
+use std::ffi::c_int;
 use std::ptr;
 
 use penstock_array::{Axis, AxisRun, Run, Selection, make_room};
 use penstock_engine::error::Result;
-use penstock_sys::hdf5::{H5S_ALL, H5S_SELECT_OR, H5S_SELECT_SET, hid_t};
+use penstock_sys::hdf5::{H5S_ALL, H5S_SELECT_AND, H5S_SELECT_OR, H5S_SELECT_SET, hid_t};
 
 use crate::library::{Id, Session};
 
@@ -74,37 +75,20 @@ struct Slab {
     block: u64,
 }
 
+impl Slab {
+    fn range(size: u64) -> Slab {
+        Slab {
+            start: 0,
+            stride: 1,
+            count: 1,
+            block: size,
+        }
+    }
+}
+
 fn of_grid(session: &Session<'_>, shape: &[u64], axes: &[Axis]) -> Result<Expressed> {
     let sides: Vec<_> = axes.iter().map(once).collect::<Result<_>>()?;
-    let space = simple(session, shape)?;
-    // Every combination of the slabs of the dimensions.
-    let mut at = vec![0; sides.len()];
-    let mut operation = H5S_SELECT_SET;
-    loop {
-        let slabs = || sides.iter().zip(&at).map(|((slabs, _), at)| slabs[*at]);
-        let start: Vec<u64> = slabs().map(|slab| slab.start).collect();
-        let stride: Vec<u64> = slabs().map(|slab| slab.stride).collect();
-        let count: Vec<u64> = slabs().map(|slab| slab.count).collect();
-        let block: Vec<u64> = slabs().map(|slab| slab.block).collect();
-        // SAFETY: the lists have as many numbers as the dataspace has dimensions.
-        let status = unsafe {
-            (session.hdf5.H5Sselect_hyperslab)(
-                space.get(),
-                operation,
-                start.as_ptr(),
-                stride.as_ptr(),
-                count.as_ptr(),
-                block.as_ptr(),
-            )
-        };
-        session.check(status, "select a hyperslab")?;
-        operation = H5S_SELECT_OR;
-        let Some(next) = (0..at.len()).rev().find(|d| at[*d] + 1 < sides[*d].0.len()) else {
-            break;
-        };
-        at[next] += 1;
-        at[next + 1..].fill(0);
-    }
+    let space = slabs_of_all(session, shape, &sides)?;
     let taken: Vec<Axis> = sides.into_iter().map(|(_, taken)| taken).collect();
     let moved = taken.iter().map(|axis| axis.last().map_or(0, |l| l + 1));
     let moved: Vec<u64> = moved.collect();
@@ -114,6 +98,85 @@ fn of_grid(session: &Session<'_>, shape: &[u64], axes: &[Axis]) -> Result<Expres
         shape: moved,
         taken,
     })
+}
+
+/// Selects every combination of the slabs: what the slabs of all dimensions have in common.
+fn slabs_of_all(session: &Session<'_>, shape: &[u64], sides: &[(Vec<Slab>, Axis)]) -> Result<Id> {
+    let mut whole: Vec<Slab> = shape.iter().map(|size| Slab::range(*size)).collect();
+    let mut lists = Vec::new();
+    for (at, (slabs, _)) in sides.iter().enumerate() {
+        match slabs.as_slice() {
+            [one] => whole[at] = *one,
+            _ => lists.push((at, slabs)),
+        }
+    }
+    let mut common: Option<Id> = None;
+    for (at, slabs) in lists {
+        let union = union(session, shape, (at, slabs), &whole)?;
+        match &common {
+            None => common = Some(union),
+            Some(common) => combine(session, common, H5S_SELECT_AND, &union)?,
+        }
+    }
+    common.map_or_else(|| hyperslab(session, shape, &whole), Ok)
+}
+
+/// Unites the slabs of a dimension in pairs, then the pairs in pairs and so on: HDF5 copies what is
+/// selected with each union, so that one after the other takes a time of the square of their number.
+fn union(
+    session: &Session<'_>,
+    shape: &[u64],
+    (dimension, slabs): (usize, &[Slab]),
+    others: &[Slab],
+) -> Result<Id> {
+    let mut side = others.to_vec();
+    // Each of twice as many slabs or more than the next.
+    let mut united: Vec<(usize, Id)> = Vec::new();
+    for slab in slabs {
+        side[dimension] = *slab;
+        let (mut count, mut last) = (1, hyperslab(session, shape, &side)?);
+        while let Some((_, before)) = united.pop_if(|(before, _)| *before == count) {
+            combine(session, &before, H5S_SELECT_OR, &last)?;
+            (count, last) = (2 * count, before);
+        }
+        united.push((count, last));
+    }
+    let mut rest = united.into_iter().rev().map(|(_, space)| space);
+    let mut last = match rest.next() {
+        Some(last) => last,
+        None => simple(session, shape)?,
+    };
+    for before in rest {
+        combine(session, &before, H5S_SELECT_OR, &last)?;
+        last = before;
+    }
+    Ok(last)
+}
+
+fn combine(session: &Session<'_>, into: &Id, operation: c_int, other: &Id) -> Result<()> {
+    // SAFETY: takes identifiers, which HDF5 checks.
+    let status = unsafe { (session.hdf5.H5Smodify_select)(into.get(), operation, other.get()) };
+    session.check(status, "combine hyperslabs").map(drop)
+}
+
+fn hyperslab(session: &Session<'_>, shape: &[u64], slabs: &[Slab]) -> Result<Id> {
+    let space = simple(session, shape)?;
+    let all = |number: fn(&Slab) -> u64| slabs.iter().map(number).collect::<Vec<u64>>();
+    let (start, stride) = (all(|slab| slab.start), all(|slab| slab.stride));
+    let (count, block) = (all(|slab| slab.count), all(|slab| slab.block));
+    // SAFETY: the lists have as many numbers as the dataspace has dimensions.
+    let status = unsafe {
+        (session.hdf5.H5Sselect_hyperslab)(
+            space.get(),
+            H5S_SELECT_SET,
+            start.as_ptr(),
+            stride.as_ptr(),
+            count.as_ptr(),
+            block.as_ptr(),
+        )
+    };
+    session.check(status, "select a hyperslab")?;
+    Ok(space)
 }
 
 /// Returns the indices of an axis that selects some, each once and sorted, and the axis in numbers

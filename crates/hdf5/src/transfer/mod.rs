@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use penstock_array::Selection;
 use penstock_array::execute::{PreparedTransfer, SubmitOptions, submit};
-use penstock_engine::error::Result;
+use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
@@ -124,6 +124,7 @@ pub unsafe fn start(
 pub unsafe fn points(
     hdf5: &'static Hdf5,
     dataset: hid_t,
+    rank: usize,
     coordinates: &[u64],
 ) -> Result<Selection> {
     inside(hdf5, || {
@@ -132,7 +133,14 @@ pub unsafe fn points(
         // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
         let space = unsafe { (hdf5.H5Dget_space)(dataset) };
         let space = session.own(space, hdf5.H5Sclose, "get the dataspace")?;
-        Selection::points(&dataspace::extent(&session, space.get())?.0, coordinates)
+        let (shape, _) = dataspace::extent(&session, space.get())?;
+        if shape.len() != rank {
+            return Err(Error::invalid(format!(
+                "the selection has {rank} dimensions, but the dataset has {}",
+                shape.len()
+            )));
+        }
+        Selection::points(&shape, coordinates)
     })
 }
 

@@ -84,6 +84,7 @@ pub const H5S_SEL_HYPERSLABS: c_int = 2;
 pub const H5S_SEL_ALL: c_int = 3;
 pub const H5S_SELECT_SET: c_int = 0;
 pub const H5S_SELECT_OR: c_int = 1;
+pub const H5S_SELECT_AND: c_int = 2;
 
 // In the headers of 1.14 these call H5check, which aborts the process under a 2.x library.
 pub const H5F_ACC_RDONLY: c_uint = 0;
@@ -361,6 +362,7 @@ table! {
                 count: *const hsize_t,
                 block: *const hsize_t
             ) -> herr_t;
+            fn H5Smodify_select(space1_id: hid_t, op: c_int, space2_id: hid_t) -> herr_t;
             fn H5Sselect_elements(
                 space_id: hid_t,
                 op: c_int,
