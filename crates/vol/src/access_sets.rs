@@ -146,6 +146,19 @@ impl DatasetAccess {
         }
     }
 
+    /// Returns the access set of a transfer that HDF5 carries out itself, whichever elements are selected.
+    pub(crate) fn by_hdf5(&self, access: Access) -> AccessSet {
+        if self.is_elsewhere {
+            return AccessSet::All(access);
+        }
+        let whole = AccessSet::Elements {
+            dataset: self.key,
+            region: Region::Everything,
+            access,
+        };
+        whole.by_hdf5()
+    }
+
     /// Returns the access set of a transfer of the elements that `space` selects.
     ///
     /// # Safety

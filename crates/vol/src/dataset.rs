@@ -1,8 +1,8 @@
 //! Datasets, `H5D`.
 
 use std::ffi::{c_char, c_void};
-use std::slice;
 use std::sync::atomic::Ordering::Relaxed;
+use std::{iter, slice};
 
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
@@ -64,17 +64,17 @@ unsafe extern "C" fn read(
             Operation::Read,
             &arguments,
             |under, datasets, buffers, req| {
-                (under.calls.H5VLdataset_read)(
-                    count,
-                    datasets,
-                    under.id,
-                    mem_type_id,
-                    mem_space_id,
-                    file_space_id,
-                    dxpl_id,
-                    buffers,
-                    req,
-                )
+                let (types, memory, file) = (mem_type_id, mem_space_id, file_space_id);
+                match under.native().and_then(|native| native.read) {
+                    Some(read) => read(count, datasets, types, memory, file, dxpl_id, buffers, req),
+                    None => under.quietly(|| {
+                        let read = under.calls.H5VLdataset_read;
+                        let id = under.id;
+                        read(
+                            count, datasets, id, types, memory, file, dxpl_id, buffers, req,
+                        )
+                    }),
+                }
             },
         )
     }
@@ -106,17 +106,20 @@ unsafe extern "C" fn write(
             Operation::Write,
             &arguments,
             |under, datasets, buffers, req| {
-                (under.calls.H5VLdataset_write)(
-                    count,
-                    datasets,
-                    under.id,
-                    mem_type_id,
-                    mem_space_id,
-                    file_space_id,
-                    dxpl_id,
-                    buffers.cast(),
-                    req,
-                )
+                let (types, memory, file) = (mem_type_id, mem_space_id, file_space_id);
+                let buffers = buffers.cast();
+                match under.native().and_then(|native| native.write) {
+                    Some(write) => {
+                        write(count, datasets, types, memory, file, dxpl_id, buffers, req)
+                    }
+                    None => under.quietly(|| {
+                        let write = under.calls.H5VLdataset_write;
+                        let id = under.id;
+                        write(
+                            count, datasets, id, types, memory, file, dxpl_id, buffers, req,
+                        )
+                    }),
+                }
             },
         )
     }
@@ -152,50 +155,84 @@ unsafe fn transfer(
     unsafe {
         let datasets = slice::from_raw_parts(arguments.dset, count);
         attempt(datasets[0], ApiCall::NONE, |first| {
-            let mut unders = Vec::with_capacity(count);
-            for dataset in datasets {
+            let mut others = Vec::new();
+            for dataset in &datasets[1..] {
                 let under = Wrapped::of(*dataset).under();
                 first.together_with(&under)?;
-                unders.push(under);
+                others.push(under);
             }
-            let wrapped: Vec<&Wrapped> = datasets.iter().map(|d| Wrapped::of(*d)).collect();
-            let buffers = slice::from_raw_parts(arguments.buf, count);
-            let buffers: Vec<usize> = buffers.iter().map(|buffer| *buffer as usize).collect();
-            let _quiet = Quiet::begin(first.library());
-            let disposition = background::read_or_write(&DatasetCall {
+            // A call of one dataset, which may be small, allocates no memory for lists.
+            let several: Vec<Under>;
+            let unders = match others.is_empty() {
+                true => slice::from_ref(first),
+                false => {
+                    several = iter::once(first.clone()).chain(others).collect();
+                    &several
+                }
+            };
+            let transfer = DatasetCall {
                 operation,
-                datasets: &wrapped,
-                unders: &unders,
+                // A wrapper is an address, as HDF5 has it.
+                datasets: slice::from_raw_parts(arguments.dset.cast::<&Wrapped>(), count),
+                unders,
                 memory_types: slice::from_raw_parts(arguments.mem_type_id, count),
                 memory_spaces: slice::from_raw_parts(arguments.mem_space_id, count),
                 file_spaces: slice::from_raw_parts(arguments.file_space_id, count),
                 list: arguments.dxpl_id,
-                buffers: &buffers,
+                buffers: slice::from_raw_parts(arguments.buf.cast::<usize>(), count),
                 req,
-            })?;
-            if !matches!(disposition, Disposition::Done) {
-                refuse_unfinished(&unders)?;
-            }
-            let mut objects: Vec<*mut c_void> = unders.iter().map(|under| under.object).collect();
-            match disposition {
-                Disposition::Done => Ok(SUCCEED),
-                Disposition::Below => {
-                    let status = call(first, objects.as_mut_ptr(), arguments.buf, req);
-                    Wrapped::wrap_request(req, &first.container);
-                    Ok(status)
-                }
-                Disposition::BelowOnHost(mut buffers) => {
-                    let mut addresses = buffers.addresses();
-                    // The buffers end with this call, so the connector below must not continue after it.
-                    let (objects, addresses) = (objects.as_mut_ptr(), addresses.as_mut_ptr());
-                    let status = call(first, objects, addresses, NO_REQUEST);
-                    if status >= 0 && operation == Operation::Read {
-                        buffers.copy_back()?;
-                    }
-                    Ok(status)
-                }
-            }
+            };
+            carry_out(&transfer, arguments.buf, call)
         })
+    }
+}
+
+/// As [`transfer`], for a call whose arguments are in order.
+///
+/// # Safety
+/// As for [`transfer`]; `buffers` are those of HDF5.
+unsafe fn carry_out(
+    of: &DatasetCall<'_>,
+    buffers: *mut *mut c_void,
+    call: impl FnOnce(&Under, *mut *mut c_void, *mut *mut c_void, Req) -> herr_t,
+) -> Result<herr_t> {
+    let first = &of.unders[0];
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        let memories = of.memories()?;
+        if background::goes_below_at_once(of, &memories)? {
+            let mut object = first.object;
+            let status = call(first, &mut object, buffers, of.req);
+            Wrapped::wrap_request(of.req, &first.container);
+            if status < 0 && of.operation == Operation::Write {
+                note_unfinished(first)?;
+            }
+            return Ok(status);
+        }
+        let _quiet = Quiet::begin(first.library());
+        let disposition = background::read_or_write(of, memories)?;
+        if !matches!(disposition, Disposition::Done) {
+            refuse_unfinished(of.unders)?;
+        }
+        let mut objects: Vec<*mut c_void> = of.unders.iter().map(|under| under.object).collect();
+        match disposition {
+            Disposition::Done => Ok(SUCCEED),
+            Disposition::Below => {
+                let status = call(first, objects.as_mut_ptr(), buffers, of.req);
+                Wrapped::wrap_request(of.req, &first.container);
+                Ok(status)
+            }
+            Disposition::BelowOnHost(mut buffers) => {
+                let mut addresses = buffers.addresses();
+                // The buffers end with this call, so the connector below must not continue after it.
+                let (objects, addresses) = (objects.as_mut_ptr(), addresses.as_mut_ptr());
+                let status = call(first, objects, addresses, NO_REQUEST);
+                if status >= 0 && of.operation == Operation::Read {
+                    buffers.copy_back()?;
+                }
+                Ok(status)
+            }
+        }
     }
 }
 
@@ -215,6 +252,27 @@ unsafe fn refuse_unfinished(unders: &[Under]) -> Result<()> {
         unfinished::refuse(&session, id.get())?;
     }
     Ok(())
+}
+
+/// Records a dataset whose allocation HDF5 has not finished in the write that has just failed.
+///
+/// # Safety
+/// As for [`refuse_unfinished`].
+unsafe fn note_unfinished(under: &Under) -> Result<()> {
+    if under.is_internal {
+        return Ok(());
+    }
+    let library = under.library();
+    // SAFETY: the thread is inside a call of this HDF5.
+    let session = unsafe { Session::begin(library.hdf5) };
+    match unfinished::has_stopped(&session) {
+        true => library.keeping_errors(|| {
+            // SAFETY: the caller guarantees this.
+            let id = unsafe { TemporaryId::of(under, H5I_DATASET)? };
+            unfinished::note(&session, id.get())
+        }),
+        false => Ok(()),
+    }
 }
 
 /// Makes a call of the connector below that depends on what pending operations change.

@@ -1,16 +1,41 @@
 //! Dataspaces: the elements and bytes that a selection spans.
 
 use std::ops::Range;
-use std::ptr;
+use std::{ptr, slice};
 
-use penstock_sys::hdf5::hid_t;
+use penstock_sys::hdf5::connector::{DatasetGetSpace, H5I_DATASPACE};
+use penstock_sys::hdf5::{H5P_DEFAULT, H5S_MAX_RANK, hid_t};
 
 use super::calling_library::CallingLibrary;
+use super::under::Under;
 use penstock_hdf5::dataset::dataspace;
 
 /// Whether a number stands for a dataspace without being an identifier, as H5S_ALL does.
 pub(crate) fn is_special(space: hid_t) -> bool {
     (0..16).contains(&space)
+}
+
+/// Whether an identifier is that of a dataspace. HDF5 prints no error if it is not.
+///
+/// # Safety
+/// The thread is inside a call of HDF5.
+unsafe fn is_dataspace(library: CallingLibrary, space: hid_t) -> bool {
+    // SAFETY: the caller guarantees this; HDF5 checks the identifier.
+    !is_special(space) && unsafe { (library.calls.H5Iget_type)(space) } == H5I_DATASPACE
+}
+
+/// Returns the number of elements that a dataspace selects. `None` if this is no dataspace.
+///
+/// # Safety
+/// As for [`bounds`].
+pub(crate) unsafe fn selected_elements(library: CallingLibrary, space: hid_t) -> Option<u64> {
+    // SAFETY: the caller guarantees this; the identifier is that of a dataspace.
+    unsafe {
+        if !is_dataspace(library, space) {
+            return None;
+        }
+        u64::try_from((library.hdf5.H5Sget_select_npoints)(space)).ok()
+    }
 }
 
 /// Returns the first and the last selected element along each dimension. `None` if nothing is selected, or
@@ -22,7 +47,52 @@ pub(crate) unsafe fn bounds(library: CallingLibrary, space: hid_t) -> Option<(Ve
     if is_special(space) {
         return None;
     }
-    library.keeping_errors(|| dataspace::bounds(library.hdf5, space))
+    library.keeping_errors(|| {
+        // SAFETY: the caller guarantees this.
+        match unsafe { is_dataspace(library, space) } {
+            true => dataspace::bounds(library.hdf5, space),
+            false => None,
+        }
+    })
+}
+
+/// The extent of a dataset.
+pub(crate) struct Extent {
+    pub(crate) elements: u64,
+    /// Whether it can never change.
+    pub(crate) is_fixed: bool,
+}
+
+/// Asks the connector below for the extent of a dataset. `None` if it does not tell.
+///
+/// # Safety
+/// The thread is inside a callback on `under`, a dataset.
+pub(crate) unsafe fn extent_of_dataset(under: &Under) -> Option<Extent> {
+    let (library, none) = (under.library(), ptr::null_mut());
+    let mut args = DatasetGetSpace::new();
+    let (mut now, mut most) = ([0u64; H5S_MAX_RANK], [0u64; H5S_MAX_RANK]);
+    // SAFETY: the caller guarantees this; the arguments belong to the operation, and both arrays have room for
+    // the largest rank.
+    unsafe {
+        let get = under.calls.H5VLdataset_get;
+        let status =
+            under.quietly(|| get(under.object, under.id, args.as_args(), H5P_DEFAULT, none));
+        if status < 0 {
+            return None;
+        }
+        let space = OwnedSpace {
+            library,
+            id: args.space_id,
+        };
+        let elements = (library.calls.H5Sget_simple_extent_npoints)(space.id);
+        let (now, most) = (now.as_mut_ptr(), most.as_mut_ptr());
+        let rank = (library.hdf5.H5Sget_simple_extent_dims)(space.id, now, most);
+        let rank = usize::try_from(rank).ok()?;
+        Some(Extent {
+            elements: u64::try_from(elements).ok()?,
+            is_fixed: slice::from_raw_parts(now, rank) == slice::from_raw_parts(most, rank),
+        })
+    }
 }
 
 /// A dataspace that this connector has made, and closes.

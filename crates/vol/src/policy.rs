@@ -77,6 +77,13 @@ impl Policy {
         self.settings.implicit
     }
 
+    /// The size in bytes below which a transfer does not continue after the call.
+    pub(crate) fn small(&self) -> u64 {
+        /// What HDF5 does in less time than it takes to plan a transfer in the background.
+        const DEFAULT: u64 = 64 << 10;
+        self.settings.small.unwrap_or(DEFAULT)
+    }
+
     /// Whether a write that continues after the call copies its buffer.
     pub(crate) fn copies_writes(&self) -> bool {
         !self.settings.in_place

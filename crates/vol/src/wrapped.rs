@@ -11,6 +11,7 @@ use penstock_sys::hdf5::connector::Req;
 
 use super::access_sets::DatasetAccess;
 use super::container::Container;
+use super::dataspace::extent_of_dataset;
 use super::operation::AsyncOperation;
 use super::report_order::ReportOrder;
 use super::temporary_id::{TemporaryId, TemporaryState};
@@ -26,6 +27,8 @@ pub(crate) struct Wrapped {
     role: Role,
     /// The properties for the access sets of a dataset, once they are known.
     access: OnceLock<DatasetAccess>,
+    /// The number of elements of a dataset whose extent cannot change.
+    elements: OnceLock<u64>,
     /// The description of a dataset that cannot change any more.
     fixed_info: OnceLock<DatasetInfo>,
     /// Whether a failed call has closed the object. HDF5 keeps its identifier.
@@ -95,6 +98,7 @@ impl Wrapped {
             container: Arc::clone(container),
             role,
             access: OnceLock::new(),
+            elements: OnceLock::new(),
             fixed_info: OnceLock::new(),
             is_gone: AtomicBool::new(false),
         };
@@ -166,6 +170,22 @@ impl Wrapped {
     /// Returns the answer of an earlier [`Wrapped::dataset_access`].
     pub(crate) fn known_dataset_access(&self) -> Option<&DatasetAccess> {
         self.access.get()
+    }
+
+    /// Returns the number of elements of a dataset. `None` if HDF5 does not tell.
+    ///
+    /// # Safety
+    /// As for [`Wrapped::dataset_access`].
+    pub(crate) unsafe fn elements(&self, under: &Under) -> Option<u64> {
+        if let Some(known) = self.elements.get() {
+            return Some(*known);
+        }
+        // SAFETY: the caller guarantees this.
+        let extent = unsafe { extent_of_dataset(under)? };
+        if extent.is_fixed {
+            let _ = self.elements.set(extent.elements);
+        }
+        Some(extent.elements)
     }
 
     /// Returns the description of a dataset. Asks HDF5 if the dataset may have changed.

@@ -7,7 +7,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::reach::Use;
 use penstock_sys::cuda::cuda_is_loaded;
-use penstock_sys::hdf5::connector::{H5I_DATASET, Req};
+use penstock_sys::hdf5::connector::{H5I_DATASET, H5I_DATATYPE, Req};
 use penstock_sys::hdf5::{H5S_ALL, hid_t};
 
 use crate::dataspace::touched_bytes;
@@ -41,7 +41,7 @@ impl DatasetCall<'_> {
         }
     }
 
-    fn kind_of_access(&self) -> Access {
+    pub(crate) fn kind_of_access(&self) -> Access {
         match self.operation {
             Operation::Read => Access::Read,
             Operation::Write => Access::Write,
@@ -79,21 +79,48 @@ impl DatasetCall<'_> {
         }
     }
 
+    /// The size of an element of dataset `at` in memory, in bytes. `None` without an error of HDF5, which would
+    /// print it, if the identifier is that of no type.
+    ///
+    /// # Safety
+    /// As for [`read_or_write`](super::read_or_write).
+    pub(crate) unsafe fn size_of_element(&self, at: usize) -> Option<u64> {
+        let (library, kind) = (self.unders[at].library(), self.memory_types[at]);
+        // SAFETY: the caller guarantees this; HDF5 checks the identifier.
+        unsafe {
+            if (library.calls.H5Iget_type)(kind) != H5I_DATATYPE {
+                return None;
+            }
+            let size = (library.hdf5.H5Tget_size)(kind) as u64;
+            (size > 0).then_some(size)
+        }
+    }
+
+    /// The memory of each buffer. Empty if all memory is the host's because the process has not loaded CUDA.
+    ///
+    /// # Safety
+    /// As for [`read_or_write`](super::read_or_write).
+    pub(crate) unsafe fn memories(&self) -> Result<Vec<Memory>> {
+        match cuda_is_loaded() {
+            // SAFETY: the caller guarantees this.
+            true => (0..self.buffers.len())
+                .map(|at| unsafe { self.memory(at) })
+                .collect(),
+            false => Ok(Vec::new()),
+        }
+    }
+
     /// The memory in which the elements of dataset `at` lie. The address of the buffer itself may point to
     /// anything: only the selected elements exist.
     ///
     /// # Safety
     /// As for [`read_or_write`](super::read_or_write).
-    pub(crate) unsafe fn memory(&self, at: usize) -> Result<Memory> {
-        if !cuda_is_loaded() {
-            return Ok(Memory::HOST);
-        }
+    unsafe fn memory(&self, at: usize) -> Result<Memory> {
         let library = self.unders[at].library();
         // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
         let touched = unsafe {
-            let element =
-                library.keeping_errors(|| (library.hdf5.H5Tget_size)(self.memory_types[at]));
-            touched_bytes(library, self.memory_space(at), element as u64)
+            let element = library.keeping_errors(|| self.size_of_element(at));
+            element.and_then(|element| touched_bytes(library, self.memory_space(at), element))
         };
         let first = touched.map_or(0, |range| range.start as usize);
         Memory::at(self.buffers[at].wrapping_add(first))

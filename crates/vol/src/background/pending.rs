@@ -26,6 +26,12 @@ pub(crate) fn conflicting_with(under: &Under, set: &AccessSet) -> Vec<Shared> {
     conflicts::before_or(under.library().hdf5, set, is_reported)
 }
 
+/// Whether no pending operation conflicts with an access set.
+pub(crate) fn comes_after_nothing(library: CallingLibrary, set: &AccessSet) -> bool {
+    let before = conflicts::before(library.hdf5, set);
+    before.iter().all(|operation| operation.has_ended())
+}
+
 /// Adds an operation to the pending ones. Operations that conflict with one of its access sets wait for it.
 pub(crate) fn add_pending(
     library: CallingLibrary,
