@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::{ptr, slice};
 
-use penstock_sys::hdf5::connector::{DatasetGetSpace, H5I_DATASPACE};
+use penstock_sys::hdf5::connector::DatasetGetSpace;
 use penstock_sys::hdf5::{H5P_DEFAULT, H5S_MAX_RANK, hid_t};
 
 use super::calling_library::CallingLibrary;
@@ -15,29 +15,6 @@ pub(crate) fn is_special(space: hid_t) -> bool {
     (0..16).contains(&space)
 }
 
-/// Whether an identifier is that of a dataspace. HDF5 prints no error if it is not.
-///
-/// # Safety
-/// The thread is inside a call of HDF5.
-unsafe fn is_dataspace(library: CallingLibrary, space: hid_t) -> bool {
-    // SAFETY: the caller guarantees this; HDF5 checks the identifier.
-    !is_special(space) && unsafe { (library.calls.H5Iget_type)(space) } == H5I_DATASPACE
-}
-
-/// Returns the number of elements that a dataspace selects. `None` if this is no dataspace.
-///
-/// # Safety
-/// As for [`bounds`].
-pub(crate) unsafe fn selected_elements(library: CallingLibrary, space: hid_t) -> Option<u64> {
-    // SAFETY: the caller guarantees this; the identifier is that of a dataspace.
-    unsafe {
-        if !is_dataspace(library, space) {
-            return None;
-        }
-        u64::try_from((library.hdf5.H5Sget_select_npoints)(space)).ok()
-    }
-}
-
 /// Returns the first and the last selected element along each dimension. `None` if nothing is selected, or
 /// `space` is no identifier.
 ///
@@ -47,13 +24,7 @@ pub(crate) unsafe fn bounds(library: CallingLibrary, space: hid_t) -> Option<(Ve
     if is_special(space) {
         return None;
     }
-    library.keeping_errors(|| {
-        // SAFETY: the caller guarantees this.
-        match unsafe { is_dataspace(library, space) } {
-            true => dataspace::bounds(library.hdf5, space),
-            false => None,
-        }
-    })
+    library.keeping_errors(|| dataspace::bounds(library.hdf5, space))
 }
 
 /// The extent of a dataset.
@@ -74,9 +45,14 @@ pub(crate) unsafe fn extent_of_dataset(under: &Under) -> Option<Extent> {
     // SAFETY: the caller guarantees this; the arguments belong to the operation, and both arrays have room for
     // the largest rank.
     unsafe {
-        let get = under.calls.H5VLdataset_get;
-        let status =
-            under.quietly(|| get(under.object, under.id, args.as_args(), H5P_DEFAULT, none));
+        let place = args.as_args();
+        let status = match under.native().and_then(|native| native.get) {
+            Some(get) => get(under.object, place, H5P_DEFAULT, none),
+            None => under.quietly(|| {
+                let get = under.calls.H5VLdataset_get;
+                get(under.object, under.id, place, H5P_DEFAULT, none)
+            }),
+        };
         if status < 0 {
             return None;
         }
@@ -138,7 +114,8 @@ pub(crate) unsafe fn shifted_to_first(library: CallingLibrary, space: hid_t) -> 
     }
 }
 
-/// The range from the first to the last byte that a selection in memory touches.
+/// The range from the first to the last byte that a selection in memory touches. `None` if nothing is selected, or
+/// `space` is no identifier.
 ///
 /// # Safety
 /// As for [`bounds`].
@@ -147,18 +124,38 @@ pub(crate) unsafe fn touched_bytes(
     space: hid_t,
     element: u64,
 ) -> Option<Range<u64>> {
-    // SAFETY: the caller guarantees this.
-    let (low, high) = unsafe { bounds(library, space)? };
-    let mut sizes = vec![0u64; low.len()];
-    // SAFETY: `sizes` has a number for each dimension.
-    let rank = unsafe {
-        (library.hdf5.H5Sget_simple_extent_dims)(space, sizes.as_mut_ptr(), ptr::null_mut())
-    };
-    if usize::try_from(rank) != Ok(low.len()) {
+    if is_special(space) {
         return None;
     }
+    // SAFETY: the caller guarantees this.
+    library.keeping_errors(|| unsafe {
+        let some = (library.hdf5.H5Sget_select_npoints)(space) > 0;
+        some.then(|| touched_by_some(library, space, element))
+            .flatten()
+    })
+}
+
+/// As [`touched_bytes`], for a dataspace that selects some elements. May clear the error stack.
+///
+/// # Safety
+/// As for [`bounds`].
+pub(crate) unsafe fn touched_by_some(
+    library: CallingLibrary,
+    space: hid_t,
+    element: u64,
+) -> Option<Range<u64>> {
+    let mut sizes = [0u64; H5S_MAX_RANK];
+    let (mut low, mut high) = ([0u64; H5S_MAX_RANK], [0u64; H5S_MAX_RANK]);
+    let hdf5 = library.hdf5;
+    // SAFETY: the caller guarantees this; each array has room for the largest rank.
+    let rank = unsafe {
+        let rank = (hdf5.H5Sget_simple_extent_dims)(space, sizes.as_mut_ptr(), ptr::null_mut());
+        let rank = usize::try_from(rank).ok().filter(|rank| *rank > 0)?;
+        let status = (hdf5.H5Sget_select_bounds)(space, low.as_mut_ptr(), high.as_mut_ptr());
+        (status >= 0).then_some(rank)?
+    };
     let offset = |corner: &[u64]| {
-        let sides = corner.iter().zip(&sizes);
+        let sides = corner[..rank].iter().zip(&sizes);
         sides.fold(0u64, |sum, (at, size)| {
             sum.wrapping_mul(*size).wrapping_add(*at)
         })

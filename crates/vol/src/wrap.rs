@@ -45,8 +45,10 @@ unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void
     // SAFETY: HDF5 gives an object of this connector, and a pointer for the answer.
     unsafe {
         let wrapped = Wrapped::of(obj);
-        if wrapped.own_request().is_some() || wrapped.is_gone() {
-            // HDF5 wraps nothing of a request but temporary identifiers, and nothing of a closed file.
+        let is_above_native = matches!(wrapped.container().native.get(), Some(Some(_)));
+        if is_above_native || wrapped.own_request().is_some() || wrapped.is_gone() {
+            // HDF5 wraps nothing of a request but temporary identifiers, and nothing of a closed file. The native
+            // connector needs no context.
             let context = WrapContext {
                 container: Arc::clone(wrapped.container()),
                 under: ptr::null_mut(),

@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use penstock_engine::error::Result;
-use penstock_sys::hdf5::connector::Req;
+use penstock_sys::hdf5::connector::{H5I_DATASPACE, H5I_DATATYPE, H5I_type_t, Req};
+use penstock_sys::hdf5::hid_t;
 
 use super::access_sets::DatasetAccess;
+use super::calling_library::CallingLibrary;
 use super::container::Container;
-use super::dataspace::extent_of_dataset;
+use super::dataspace::{extent_of_dataset, is_special};
 use super::operation::AsyncOperation;
 use super::report_order::ReportOrder;
 use super::temporary_id::{TemporaryId, TemporaryState};
@@ -31,8 +33,57 @@ pub(crate) struct Wrapped {
     elements: OnceLock<u64>,
     /// The description of a dataset that cannot change any more.
     fixed_info: OnceLock<DatasetInfo>,
+    /// The datatype and the dataspace of the memory in the last transfer.
+    pub(crate) memory_ids: LastIds,
     /// Whether a failed call has closed the object. HDF5 keeps its identifier.
     is_gone: AtomicBool,
+}
+
+/// Identifiers that HDF5 has recently found to be those of a datatype and of a dataspace. It gives no identifier a
+/// second time.
+#[derive(Default)]
+pub(crate) struct LastIds {
+    datatype: AtomicI64,
+    dataspace: AtomicI64,
+}
+
+impl LastIds {
+    /// Whether an identifier is that of a datatype. HDF5 prints no error if it is not.
+    ///
+    /// # Safety
+    /// The thread is inside a call of `library`.
+    pub(crate) unsafe fn is_datatype(&self, library: CallingLibrary, id: hid_t) -> bool {
+        // SAFETY: the caller guarantees this.
+        unsafe { is_of_kind(library, id, H5I_DATATYPE, &self.datatype) }
+    }
+
+    /// As [`LastIds::is_datatype`], for a dataspace.
+    ///
+    /// # Safety
+    /// As for [`LastIds::is_datatype`].
+    pub(crate) unsafe fn is_dataspace(&self, library: CallingLibrary, id: hid_t) -> bool {
+        // SAFETY: the caller guarantees this.
+        !is_special(id) && unsafe { is_of_kind(library, id, H5I_DATASPACE, &self.dataspace) }
+    }
+}
+
+/// # Safety
+/// As for [`LastIds::is_datatype`].
+unsafe fn is_of_kind(
+    library: CallingLibrary,
+    id: hid_t,
+    kind: H5I_type_t,
+    last: &AtomicI64,
+) -> bool {
+    if last.load(Relaxed) == id && id > 0 {
+        return true;
+    }
+    // SAFETY: the caller guarantees this; HDF5 checks the identifier.
+    let is_that = unsafe { (library.calls.H5Iget_type)(id) } == kind;
+    if is_that {
+        last.store(id, Relaxed);
+    }
+    is_that
 }
 
 /// The purpose of a wrapper.
@@ -100,6 +151,7 @@ impl Wrapped {
             access: OnceLock::new(),
             elements: OnceLock::new(),
             fixed_info: OnceLock::new(),
+            memory_ids: LastIds::default(),
             is_gone: AtomicBool::new(false),
         };
         let object: *mut c_void = Box::into_raw(Box::new(wrapped)).cast();

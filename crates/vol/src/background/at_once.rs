@@ -10,7 +10,7 @@ use penstock_sys::hdf5::connector::H5I_DATASET;
 
 use super::dataset_call::DatasetCall;
 use super::pending::{comes_after_nothing, may_conflict, poll_oldest};
-use crate::dataspace::{selected_elements, touched_bytes};
+use crate::dataspace::touched_by_some;
 use crate::log::Execution;
 use crate::temporary_id::TemporaryId;
 use penstock_hdf5::transfer::unfinished;
@@ -93,7 +93,12 @@ unsafe fn small_transfer(call: &DatasetCall<'_>) -> Option<Small> {
         let element = call.size_of_element(0)?;
         let elements = match (call.memory_spaces[0], call.file_spaces[0]) {
             (H5S_ALL, H5S_ALL) => call.datasets[0].elements(&call.unders[0])?,
-            (H5S_ALL, space) | (space, _) => selected_elements(library, space)?,
+            (H5S_ALL, space) | (space, _) => {
+                if !call.datasets[0].memory_ids.is_dataspace(library, space) {
+                    return None;
+                }
+                u64::try_from((library.hdf5.H5Sget_select_npoints)(space)).ok()?
+            }
         };
         let bytes = elements.checked_mul(element)?;
         (bytes < limit).then_some(Small { element, bytes })
@@ -106,12 +111,16 @@ unsafe fn small_transfer(call: &DatasetCall<'_>) -> Option<Small> {
 /// As for [`goes_below_at_once`].
 unsafe fn check_memory(call: &DatasetCall<'_>, small: Small) -> Result<()> {
     let (library, space) = (call.unders[0].library(), call.memory_space(0));
-    // SAFETY: the caller guarantees this.
-    let touched = unsafe { touched_bytes(library, space, small.element) };
+    let touched = match space {
+        _ if small.bytes == 0 => return Ok(()),
+        H5S_ALL => None,
+        // SAFETY: the caller guarantees this.
+        space => unsafe { touched_by_some(library, space, small.element) },
+    };
     let touched = touched.unwrap_or(0..small.bytes);
     let first = call.buffers[0].wrapping_add(touched.start as usize);
     let length = (touched.end - touched.start) as usize;
-    reach::check(first, length, call.use_of_memory())
+    reach::check_quickly(first, length, call.use_of_memory())
 }
 
 /// Whether nothing is pending that must finish before HDF5 reads or writes the dataset.

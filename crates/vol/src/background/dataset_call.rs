@@ -7,7 +7,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::reach::Use;
 use penstock_sys::cuda::cuda_is_loaded;
-use penstock_sys::hdf5::connector::{H5I_DATASET, H5I_DATATYPE, Req};
+use penstock_sys::hdf5::connector::{H5I_DATASET, Req};
 use penstock_sys::hdf5::{H5S_ALL, hid_t};
 
 use crate::dataspace::touched_bytes;
@@ -88,7 +88,7 @@ impl DatasetCall<'_> {
         let (library, kind) = (self.unders[at].library(), self.memory_types[at]);
         // SAFETY: the caller guarantees this; HDF5 checks the identifier.
         unsafe {
-            if (library.calls.H5Iget_type)(kind) != H5I_DATATYPE {
+            if !self.datasets[at].memory_ids.is_datatype(library, kind) {
                 return None;
             }
             let size = (library.hdf5.H5Tget_size)(kind) as u64;
