@@ -1,11 +1,12 @@
 //! Datasets, `H5D`.
 
 use std::ffi::{c_char, c_void};
+use std::slice;
 use std::sync::atomic::Ordering::Relaxed;
-use std::{iter, slice};
 
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
+use penstock_engine::memory::Memory;
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5P_DEFAULT, herr_t, hid_t};
 
@@ -15,10 +16,10 @@ use super::background::{self, DatasetCall, Disposition};
 use super::callback::{attempt, close_after, make, operate};
 use super::calling_library::Quiet;
 use super::temporary_id::TemporaryId;
-use super::under::Under;
+use super::under::{Below, CALL, Under};
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::Session;
-use penstock_hdf5::library::callback::{FAIL, SUCCEED};
+use penstock_hdf5::library::callback::{FAIL, SUCCEED, caught};
 use penstock_hdf5::transfer::unfinished;
 
 forward! {
@@ -63,13 +64,14 @@ unsafe extern "C" fn read(
         transfer(
             Operation::Read,
             &arguments,
-            |under, datasets, buffers, req| {
+            |below, datasets, buffers, req| {
                 let (types, memory, file) = (mem_type_id, mem_space_id, file_space_id);
-                match under.native().and_then(|native| native.read) {
-                    Some(read) => read(count, datasets, types, memory, file, dxpl_id, buffers, req),
-                    None => under.quietly(|| {
-                        let read = under.calls.H5VLdataset_read;
-                        let id = under.id;
+                match below {
+                    Below::Native(native) => native.read.map_or(FAIL, |read| {
+                        read(count, datasets, types, memory, file, dxpl_id, buffers, req)
+                    }),
+                    Below::Other(under) => under.quietly(|| {
+                        let (read, id) = (under.calls.H5VLdataset_read, under.id);
                         read(
                             count, datasets, id, types, memory, file, dxpl_id, buffers, req,
                         )
@@ -105,16 +107,15 @@ unsafe extern "C" fn write(
         transfer(
             Operation::Write,
             &arguments,
-            |under, datasets, buffers, req| {
+            |below, datasets, buffers, req| {
                 let (types, memory, file) = (mem_type_id, mem_space_id, file_space_id);
                 let buffers = buffers.cast();
-                match under.native().and_then(|native| native.write) {
-                    Some(write) => {
+                match below {
+                    Below::Native(native) => native.write.map_or(FAIL, |write| {
                         write(count, datasets, types, memory, file, dxpl_id, buffers, req)
-                    }
-                    None => under.quietly(|| {
-                        let write = under.calls.H5VLdataset_write;
-                        let id = under.id;
+                    }),
+                    Below::Other(under) => under.quietly(|| {
+                        let (write, id) = (under.calls.H5VLdataset_write, under.id);
                         write(
                             count, datasets, id, types, memory, file, dxpl_id, buffers, req,
                         )
@@ -145,94 +146,130 @@ struct Arguments {
 unsafe fn transfer(
     operation: Operation,
     arguments: &Arguments,
-    call: impl FnOnce(&Under, *mut *mut c_void, *mut *mut c_void, Req) -> herr_t,
+    call: impl Fn(Below<'_>, *mut *mut c_void, *mut *mut c_void, Req) -> herr_t,
 ) -> herr_t {
     let Arguments { count, req, .. } = *arguments;
     if count == 0 {
         return SUCCEED;
     }
-    // SAFETY: the caller guarantees this: each array has `count` entries.
+    // SAFETY: the caller guarantees this: each array has `count` entries. A wrapper is an address.
     unsafe {
-        let datasets = slice::from_raw_parts(arguments.dset, count);
-        attempt(datasets[0], ApiCall::NONE, |first| {
-            let mut others = Vec::new();
-            for dataset in &datasets[1..] {
-                let under = Wrapped::of(*dataset).under();
-                first.together_with(&under)?;
-                others.push(under);
+        let transfer = DatasetCall {
+            operation,
+            datasets: slice::from_raw_parts(arguments.dset.cast::<&Wrapped>(), count),
+            unders: &[],
+            memory_types: slice::from_raw_parts(arguments.mem_type_id, count),
+            memory_spaces: slice::from_raw_parts(arguments.mem_space_id, count),
+            file_spaces: slice::from_raw_parts(arguments.file_space_id, count),
+            list: arguments.dxpl_id,
+            buffers: slice::from_raw_parts(arguments.buf.cast::<usize>(), count),
+            req,
+        };
+        let first = transfer.datasets[0];
+        let body = || match first.is_gone() {
+            true => Ok((Vec::new(), false)),
+            false => {
+                let memories = transfer.memories()?;
+                let goes_below = background::goes_below_at_once(&transfer, &memories)?;
+                Ok((memories, goes_below))
             }
-            // A call of one dataset, which may be small, allocates no memory for lists.
-            let several: Vec<Under>;
-            let unders = match others.is_empty() {
-                true => slice::from_ref(first),
-                false => {
-                    several = iter::once(first.clone()).chain(others).collect();
-                    &several
-                }
-            };
+        };
+        let Some((memories, goes_below)) = caught(first.library().hdf5, CALL, body) else {
+            return FAIL;
+        };
+        if goes_below {
+            return at_once(&transfer, arguments.buf, call);
+        }
+        let object: *const Wrapped = first;
+        attempt(object.cast(), ApiCall::NONE, |first| {
+            let mut unders = vec![first.clone()];
+            for dataset in &transfer.datasets[1..] {
+                let under = dataset.under();
+                first.together_with(&under)?;
+                unders.push(under);
+            }
             let transfer = DatasetCall {
-                operation,
-                // A wrapper is an address, as HDF5 has it.
-                datasets: slice::from_raw_parts(arguments.dset.cast::<&Wrapped>(), count),
-                unders,
-                memory_types: slice::from_raw_parts(arguments.mem_type_id, count),
-                memory_spaces: slice::from_raw_parts(arguments.mem_space_id, count),
-                file_spaces: slice::from_raw_parts(arguments.file_space_id, count),
-                list: arguments.dxpl_id,
-                buffers: slice::from_raw_parts(arguments.buf.cast::<usize>(), count),
-                req,
+                unders: &unders,
+                ..transfer
             };
-            carry_out(&transfer, arguments.buf, call)
+            carry_out(&transfer, memories, arguments.buf, call)
         })
     }
 }
 
-/// As [`transfer`], for a call whose arguments are in order.
+/// Makes the call of the connector below that the application has made.
 ///
 /// # Safety
 /// As for [`transfer`]; `buffers` are those of HDF5.
-unsafe fn carry_out(
-    of: &DatasetCall<'_>,
+unsafe fn at_once(
+    transfer: &DatasetCall<'_>,
     buffers: *mut *mut c_void,
-    call: impl FnOnce(&Under, *mut *mut c_void, *mut *mut c_void, Req) -> herr_t,
-) -> Result<herr_t> {
-    let first = &of.unders[0];
+    call: impl Fn(Below<'_>, *mut *mut c_void, *mut *mut c_void, Req) -> herr_t,
+) -> herr_t {
+    let (dataset, req) = (transfer.datasets[0], transfer.req);
+    let mut object = dataset.object();
     // SAFETY: the caller guarantees this.
     unsafe {
-        let memories = of.memories()?;
-        if background::goes_below_at_once(of, &memories)? {
-            let mut object = first.object;
-            let status = call(first, &mut object, buffers, of.req);
-            Wrapped::wrap_request(of.req, &first.container);
-            if status < 0 && of.operation == Operation::Write {
-                note_unfinished(first)?;
+        let status = match dataset.container().native.get() {
+            Some(Some(native)) => call(Below::Native(native), &mut object, buffers, req),
+            _ => {
+                let under = dataset.under();
+                let status = call(under.below(), &mut object, buffers, req);
+                Wrapped::wrap_request(req, dataset.container());
+                status
             }
-            return Ok(status);
+        };
+        if status < 0 && transfer.operation == Operation::Write {
+            let under = dataset.under();
+            under.caught(|| note_unfinished(&under));
         }
-        let _quiet = Quiet::begin(first.library());
-        let disposition = background::read_or_write(of, memories)?;
+        status
+    }
+}
+
+/// As [`transfer`], for a call that may continue in the background. `memories` is the answer of
+/// [`DatasetCall::memories`].
+///
+/// # Safety
+/// As for [`at_once`].
+unsafe fn carry_out(
+    transfer: &DatasetCall<'_>,
+    memories: Vec<Memory>,
+    buffers: *mut *mut c_void,
+    call: impl Fn(Below<'_>, *mut *mut c_void, *mut *mut c_void, Req) -> herr_t,
+) -> Result<herr_t> {
+    let (unders, req) = (transfer.unders, transfer.req);
+    let first = &unders[0];
+    let _quiet = Quiet::begin(first.library());
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        let disposition = background::read_or_write(transfer, memories)?;
         if !matches!(disposition, Disposition::Done) {
-            refuse_unfinished(of.unders)?;
+            refuse_unfinished(unders)?;
         }
-        let mut objects: Vec<*mut c_void> = of.unders.iter().map(|under| under.object).collect();
-        match disposition {
-            Disposition::Done => Ok(SUCCEED),
+        let mut objects: Vec<*mut c_void> = unders.iter().map(|under| under.object).collect();
+        let objects = objects.as_mut_ptr();
+        let status = match disposition {
+            Disposition::Done => return Ok(SUCCEED),
             Disposition::Below => {
-                let status = call(first, objects.as_mut_ptr(), buffers, of.req);
-                Wrapped::wrap_request(of.req, &first.container);
-                Ok(status)
+                let status = call(first.below(), objects, buffers, req);
+                Wrapped::wrap_request(req, &first.container);
+                status
             }
             Disposition::BelowOnHost(mut buffers) => {
                 let mut addresses = buffers.addresses();
                 // The buffers end with this call, so the connector below must not continue after it.
-                let (objects, addresses) = (objects.as_mut_ptr(), addresses.as_mut_ptr());
-                let status = call(first, objects, addresses, NO_REQUEST);
-                if status >= 0 && of.operation == Operation::Read {
+                let status = call(first.below(), objects, addresses.as_mut_ptr(), NO_REQUEST);
+                if status >= 0 && transfer.operation == Operation::Read {
                     buffers.copy_back()?;
                 }
-                Ok(status)
+                status
             }
+        };
+        if status < 0 && transfer.operation == Operation::Write && unders.len() == 1 {
+            note_unfinished(first)?;
         }
+        Ok(status)
     }
 }
 

@@ -7,8 +7,9 @@ use penstock_sys::hdf5::connector::DatasetGetSpace;
 use penstock_sys::hdf5::{H5P_DEFAULT, H5S_MAX_RANK, hid_t};
 
 use super::calling_library::CallingLibrary;
-use super::under::Under;
+use super::under::{Below, Under};
 use penstock_hdf5::dataset::dataspace;
+use penstock_hdf5::library::callback::FAIL;
 
 /// Whether a number stands for a dataspace without being an identifier, as H5S_ALL does.
 pub(crate) fn is_special(space: hid_t) -> bool {
@@ -40,15 +41,17 @@ pub(crate) struct Extent {
 /// The thread is inside a callback on `under`, a dataset.
 pub(crate) unsafe fn extent_of_dataset(under: &Under) -> Option<Extent> {
     let (library, none) = (under.library(), ptr::null_mut());
-    let mut args = DatasetGetSpace::new();
+    let mut args = DatasetGetSpace::default();
     let (mut now, mut most) = ([0u64; H5S_MAX_RANK], [0u64; H5S_MAX_RANK]);
     // SAFETY: the caller guarantees this; the arguments belong to the operation, and both arrays have room for
     // the largest rank.
     unsafe {
         let place = args.as_args();
-        let status = match under.native().and_then(|native| native.get) {
-            Some(get) => get(under.object, place, H5P_DEFAULT, none),
-            None => under.quietly(|| {
+        let status = match under.below() {
+            Below::Native(native) => native
+                .get
+                .map_or(FAIL, |get| get(under.object, place, H5P_DEFAULT, none)),
+            Below::Other(under) => under.quietly(|| {
                 let get = under.calls.H5VLdataset_get;
                 get(under.object, under.id, place, H5P_DEFAULT, none)
             }),

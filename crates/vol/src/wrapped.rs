@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use penstock_engine::error::Result;
-use penstock_sys::hdf5::connector::{H5I_DATASPACE, H5I_DATATYPE, H5I_type_t, Req};
-use penstock_sys::hdf5::hid_t;
+use penstock_sys::hdf5::connector::Req;
 
 use super::access_sets::DatasetAccess;
 use super::calling_library::CallingLibrary;
 use super::container::Container;
-use super::dataspace::{extent_of_dataset, is_special};
+use super::dataspace::extent_of_dataset;
+use super::last_ids::LastIds;
 use super::operation::AsyncOperation;
 use super::report_order::ReportOrder;
 use super::temporary_id::{TemporaryId, TemporaryState};
@@ -34,56 +34,9 @@ pub(crate) struct Wrapped {
     /// The description of a dataset that cannot change any more.
     fixed_info: OnceLock<DatasetInfo>,
     /// The datatype and the dataspace of the memory in the last transfer.
-    pub(crate) memory_ids: LastIds,
+    pub(crate) last_ids: LastIds,
     /// Whether a failed call has closed the object. HDF5 keeps its identifier.
     is_gone: AtomicBool,
-}
-
-/// Identifiers that HDF5 has recently found to be those of a datatype and of a dataspace. It gives no identifier a
-/// second time.
-#[derive(Default)]
-pub(crate) struct LastIds {
-    datatype: AtomicI64,
-    dataspace: AtomicI64,
-}
-
-impl LastIds {
-    /// Whether an identifier is that of a datatype. HDF5 prints no error if it is not.
-    ///
-    /// # Safety
-    /// The thread is inside a call of `library`.
-    pub(crate) unsafe fn is_datatype(&self, library: CallingLibrary, id: hid_t) -> bool {
-        // SAFETY: the caller guarantees this.
-        unsafe { is_of_kind(library, id, H5I_DATATYPE, &self.datatype) }
-    }
-
-    /// As [`LastIds::is_datatype`], for a dataspace.
-    ///
-    /// # Safety
-    /// As for [`LastIds::is_datatype`].
-    pub(crate) unsafe fn is_dataspace(&self, library: CallingLibrary, id: hid_t) -> bool {
-        // SAFETY: the caller guarantees this.
-        !is_special(id) && unsafe { is_of_kind(library, id, H5I_DATASPACE, &self.dataspace) }
-    }
-}
-
-/// # Safety
-/// As for [`LastIds::is_datatype`].
-unsafe fn is_of_kind(
-    library: CallingLibrary,
-    id: hid_t,
-    kind: H5I_type_t,
-    last: &AtomicI64,
-) -> bool {
-    if last.load(Relaxed) == id && id > 0 {
-        return true;
-    }
-    // SAFETY: the caller guarantees this; HDF5 checks the identifier.
-    let is_that = unsafe { (library.calls.H5Iget_type)(id) } == kind;
-    if is_that {
-        last.store(id, Relaxed);
-    }
-    is_that
 }
 
 /// The purpose of a wrapper.
@@ -151,7 +104,7 @@ impl Wrapped {
             access: OnceLock::new(),
             elements: OnceLock::new(),
             fixed_info: OnceLock::new(),
-            memory_ids: LastIds::default(),
+            last_ids: LastIds::default(),
             is_gone: AtomicBool::new(false),
         };
         let object: *mut c_void = Box::into_raw(Box::new(wrapped)).cast();
@@ -201,6 +154,20 @@ impl Wrapped {
         &self.container
     }
 
+    pub(crate) fn library(&self) -> CallingLibrary {
+        self.container.below.library
+    }
+
+    /// Whether Penstock makes the call of the thread itself, in an operation or a transfer.
+    pub(crate) fn is_internal(&self) -> bool {
+        self.temporary().is_some() || is_inside()
+    }
+
+    /// The object of the connector below.
+    pub(crate) fn object(&self) -> *mut c_void {
+        self.under
+    }
+
     /// Returns the properties for the access sets of a dataset.
     ///
     /// # Safety
@@ -227,13 +194,13 @@ impl Wrapped {
     /// Returns the number of elements of a dataset. `None` if HDF5 does not tell.
     ///
     /// # Safety
-    /// As for [`Wrapped::dataset_access`].
-    pub(crate) unsafe fn elements(&self, under: &Under) -> Option<u64> {
+    /// The thread is inside a callback on this dataset.
+    pub(crate) unsafe fn elements(&self) -> Option<u64> {
         if let Some(known) = self.elements.get() {
             return Some(*known);
         }
         // SAFETY: the caller guarantees this.
-        let extent = unsafe { extent_of_dataset(under)? };
+        let extent = unsafe { extent_of_dataset(&self.under())? };
         if extent.is_fixed {
             let _ = self.elements.set(extent.elements);
         }
@@ -258,7 +225,7 @@ impl Wrapped {
     pub(crate) fn under(&self) -> Under {
         let below = &self.container.below;
         Under {
-            is_internal: self.temporary().is_some() || is_inside(),
+            is_internal: self.is_internal(),
             is_gone: self.is_gone(),
             object: self.under,
             id: below.id,

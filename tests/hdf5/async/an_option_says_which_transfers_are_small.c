@@ -3,11 +3,11 @@
 enum { ELEMENTS = 100000, SOME = 1000 };
 
 /* How many operations of the event set a write of so many elements is. */
-static size_t operations(hid_t dataset, const int *from, hsize_t count, hid_t memory_space) {
+static size_t operations(hid_t dataset, const int *from, hsize_t count, bool has_memory_space) {
     hid_t events = new_events(), space = slab(ELEMENTS, 0, count);
+    hid_t memory_space = has_memory_space ? space : H5S_ALL;
     hold();
-    OK(H5Dwrite_async(dataset, H5T_NATIVE_INT, memory_space == H5S_ALL ? H5S_ALL : space, space,
-                      H5P_DEFAULT, from, events));
+    OK(H5Dwrite_async(dataset, H5T_NATIVE_INT, memory_space, space, H5P_DEFAULT, from, events));
     size_t are = count_of(events);
     let_go_on();
     close_events(events);
@@ -22,8 +22,8 @@ static void check(const char *options, size_t few, size_t some, size_t all) {
     hid_t file = make_file("file.h5"), dataset = create_dataset(file, "x", ELEMENTS, H5P_DEFAULT);
     int *these = values(ELEMENTS, 1);
     OK(write_whole(dataset, these));
-    CHECK(operations(dataset, these, 1, H5P_DEFAULT + 1) == few);
-    CHECK(operations(dataset, these, SOME, H5S_ALL) == some);
+    CHECK(operations(dataset, these, 1, true) == few);
+    CHECK(operations(dataset, these, SOME, false) == some);
     hid_t events = new_events();
     hold();
     OK(write_later(dataset, these, events));
@@ -40,6 +40,7 @@ int main(void) {
     char options[4096], given[4096];
     CHECK(getenv("HDF5_VOL_CONNECTOR") != NULL);
     snprintf(given, sizeof given, "%s", getenv("HDF5_VOL_CONNECTOR"));
+    if (strstr(given, "{under_vol")) skip("the connector below has options of its own");
     struct {
         const char *option;
         size_t few, some, all;

@@ -9,7 +9,7 @@ use penstock_sys::hdf5::H5S_ALL;
 use penstock_sys::hdf5::connector::H5I_DATASET;
 
 use super::dataset_call::DatasetCall;
-use super::pending::{comes_after_nothing, may_conflict, poll_oldest};
+use super::pending::{comes_after_nothing, may_conflict_in, poll_oldest};
 use crate::dataspace::touched_by_some;
 use crate::log::Execution;
 use crate::temporary_id::TemporaryId;
@@ -25,40 +25,39 @@ pub(crate) unsafe fn goes_below_at_once(
     call: &DatasetCall<'_>,
     memories: &[Memory],
 ) -> Result<bool> {
-    let [under] = call.unders else {
+    let [dataset] = call.datasets else {
         return Ok(false);
     };
-    if under.is_internal {
+    if dataset.is_internal() {
         return Ok(true);
     }
     if memories.iter().any(|memory| memory.context.is_some()) {
         return Ok(false);
     }
-    let (library, policy) = (under.library(), call.policy());
-    poll_oldest(library);
+    let policy = call.policy();
+    poll_oldest(dataset.library());
     if !unfinished::is_none() {
         return Ok(false);
     }
     let continues = call.continues();
     // SAFETY: the caller guarantees this.
     unsafe {
-        if continues {
-            let small = match policy.is_delayed() {
-                true => None,
-                false => small_transfer(call),
-            };
-            match small {
-                None => return Ok(false),
-                // As an operation in the background does.
-                Some(small) if !call.req.is_null() => check_memory(call, small)?,
-                Some(_) => {}
-            }
-        }
-        if may_conflict(under) && !conflicts_with_nothing(call)? {
+        let small = match continues && !policy.is_delayed() {
+            true => small_transfer(call),
+            false => None,
+        };
+        if continues && small.is_none() {
             return Ok(false);
         }
+        if may_conflict_in(dataset.container()) && !conflicts_with_nothing(call)? {
+            return Ok(false);
+        }
+        if let (Some(elements), false) = (small, call.req.is_null()) {
+            check_memory(call, elements)?;
+        }
     }
-    if call.req.is_null() || call.operation == Operation::Read {
+    let may_tell = call.req.is_null() || call.operation == Operation::Read;
+    if may_tell && policy.is_implicit() {
         // The call may depend on a write that has failed, and no later call may be able to report it.
         policy.failures.take()?;
     }
@@ -70,38 +69,32 @@ pub(crate) unsafe fn goes_below_at_once(
     Ok(true)
 }
 
-/// A transfer that is too small to continue after the call.
-#[derive(Clone, Copy)]
-struct Small {
-    /// The size of an element in memory, in bytes.
-    element: u64,
-    bytes: u64,
-}
-
-/// Measures the transfer. `None` if it is not small, or if HDF5 does not tell.
+/// Returns the number of elements of a transfer that is too small to continue after the call. `None` if it is not
+/// small, or if HDF5 does not tell.
 ///
 /// # Safety
 /// As for [`goes_below_at_once`].
-unsafe fn small_transfer(call: &DatasetCall<'_>) -> Option<Small> {
+unsafe fn small_transfer(call: &DatasetCall<'_>) -> Option<u64> {
     let limit = call.policy().small();
     if limit == 0 {
         return None;
     }
-    let library = call.unders[0].library();
+    let library = call.datasets[0].library();
     // SAFETY: the caller guarantees this.
     unsafe {
-        let element = call.size_of_element(0)?;
+        let element = call.datasets[0]
+            .last_ids
+            .size(library, call.memory_types[0])?;
         let elements = match (call.memory_spaces[0], call.file_spaces[0]) {
-            (H5S_ALL, H5S_ALL) => call.datasets[0].elements(&call.unders[0])?,
+            (H5S_ALL, H5S_ALL) => call.datasets[0].elements()?,
             (H5S_ALL, space) | (space, _) => {
-                if !call.datasets[0].memory_ids.is_dataspace(library, space) {
+                if !call.datasets[0].last_ids.is_dataspace(library, space) {
                     return None;
                 }
                 u64::try_from((library.hdf5.H5Sget_select_npoints)(space)).ok()?
             }
         };
-        let bytes = elements.checked_mul(element)?;
-        (bytes < limit).then_some(Small { element, bytes })
+        (elements.checked_mul(element)? < limit).then_some(elements)
     }
 }
 
@@ -109,15 +102,20 @@ unsafe fn small_transfer(call: &DatasetCall<'_>) -> Option<Small> {
 ///
 /// # Safety
 /// As for [`goes_below_at_once`].
-unsafe fn check_memory(call: &DatasetCall<'_>, small: Small) -> Result<()> {
-    let (library, space) = (call.unders[0].library(), call.memory_space(0));
+unsafe fn check_memory(call: &DatasetCall<'_>, elements: u64) -> Result<()> {
+    let (library, space) = (call.datasets[0].library(), call.memory_space(0));
+    if elements == 0 {
+        return Ok(());
+    }
+    // The program may have changed the size since an earlier transfer.
+    // SAFETY: the caller guarantees this; HDF5 checks the identifier.
+    let element = unsafe { (library.hdf5.H5Tget_size)(call.memory_types[0]) } as u64;
     let touched = match space {
-        _ if small.bytes == 0 => return Ok(()),
         H5S_ALL => None,
         // SAFETY: the caller guarantees this.
-        space => unsafe { touched_by_some(library, space, small.element) },
+        space => unsafe { touched_by_some(library, space, element) },
     };
-    let touched = touched.unwrap_or(0..small.bytes);
+    let touched = touched.unwrap_or(0..elements.saturating_mul(element));
     let first = call.buffers[0].wrapping_add(touched.start as usize);
     let length = (touched.end - touched.start) as usize;
     reach::check_quickly(first, length, call.use_of_memory())
@@ -128,21 +126,18 @@ unsafe fn check_memory(call: &DatasetCall<'_>, small: Small) -> Result<()> {
 /// # Safety
 /// As for [`goes_below_at_once`].
 unsafe fn conflicts_with_nothing(call: &DatasetCall<'_>) -> Result<bool> {
-    let (dataset, under) = (call.datasets[0], &call.unders[0]);
-    // SAFETY: the caller guarantees this.
-    let access = match dataset.known_dataset_access() {
-        Some(access) => access,
-        None => unsafe {
-            let id = TemporaryId::of(under, H5I_DATASET)?;
-            dataset.dataset_access(under, &id)?;
-            match dataset.known_dataset_access() {
-                Some(access) => access,
-                None => return Ok(false),
-            }
-        },
-    };
-    Ok(comes_after_nothing(
-        under.library(),
-        &access.by_hdf5(call.kind_of_access()),
-    ))
+    let dataset = call.datasets[0];
+    if dataset.known_dataset_access().is_none() {
+        let under = dataset.under();
+        // SAFETY: the caller guarantees this.
+        unsafe {
+            let id = TemporaryId::of(&under, H5I_DATASET)?;
+            dataset.dataset_access(&under, &id)?;
+        }
+    }
+    let access = dataset.known_dataset_access();
+    Ok(access.is_some_and(|access| {
+        let set = access.by_hdf5(call.kind_of_access());
+        comes_after_nothing(dataset.library(), &set)
+    }))
 }

@@ -18,7 +18,8 @@ use crate::under::Under;
 use crate::wrapped::Wrapped;
 use penstock_hdf5::transfer::conflicts::{Access, AccessSet};
 
-/// The arguments of a callback that reads or writes. Each slice has an entry for each dataset.
+/// The arguments of a callback that reads or writes. Each slice has an entry for each dataset; only `unders` is
+/// empty for [`goes_below_at_once`](super::goes_below_at_once), which seldom needs it.
 pub(crate) struct DatasetCall<'a> {
     pub(crate) operation: Operation,
     pub(crate) datasets: &'a [&'a Wrapped],
@@ -57,7 +58,7 @@ impl DatasetCall<'_> {
     }
 
     pub(crate) fn policy(&self) -> &Policy {
-        &self.unders[0].container.policy
+        &self.datasets[0].container().policy
     }
 
     /// Whether the operation may continue after the call has returned.
@@ -76,23 +77,6 @@ impl DatasetCall<'_> {
         match self.memory_spaces[at] {
             H5S_ALL => self.file_spaces[at],
             own => own,
-        }
-    }
-
-    /// The size of an element of dataset `at` in memory, in bytes. `None` without an error of HDF5, which would
-    /// print it, if the identifier is that of no type.
-    ///
-    /// # Safety
-    /// As for [`read_or_write`](super::read_or_write).
-    pub(crate) unsafe fn size_of_element(&self, at: usize) -> Option<u64> {
-        let (library, kind) = (self.unders[at].library(), self.memory_types[at]);
-        // SAFETY: the caller guarantees this; HDF5 checks the identifier.
-        unsafe {
-            if !self.datasets[at].memory_ids.is_datatype(library, kind) {
-                return None;
-            }
-            let size = (library.hdf5.H5Tget_size)(kind) as u64;
-            (size > 0).then_some(size)
         }
     }
 
@@ -116,12 +100,18 @@ impl DatasetCall<'_> {
     /// # Safety
     /// As for [`read_or_write`](super::read_or_write).
     unsafe fn memory(&self, at: usize) -> Result<Memory> {
-        let library = self.unders[at].library();
-        // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
-        let touched = unsafe {
-            let element = library.keeping_errors(|| self.size_of_element(at));
-            element.and_then(|element| touched_bytes(library, self.memory_space(at), element))
-        };
+        let (dataset, space) = (self.datasets[at], self.memory_space(at));
+        let (library, kind) = (dataset.library(), self.memory_types[at]);
+        // SAFETY: the caller guarantees this; HDF5 checks the identifiers, and would print errors.
+        let touched = library.keeping_errors(|| unsafe {
+            if !dataset.last_ids.is_dataspace(library, space) {
+                return None;
+            }
+            dataset.last_ids.size(library, kind)?;
+            // The program may have changed it since an earlier transfer.
+            let element = (library.hdf5.H5Tget_size)(kind) as u64;
+            touched_bytes(library, space, element)
+        });
         let first = touched.map_or(0, |range| range.start as usize);
         Memory::at(self.buffers[at].wrapping_add(first))
     }

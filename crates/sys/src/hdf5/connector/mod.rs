@@ -192,15 +192,17 @@ pub struct DatasetGetSpace {
     _rest: u64,
 }
 
-impl DatasetGetSpace {
-    pub const fn new() -> DatasetGetSpace {
+impl Default for DatasetGetSpace {
+    fn default() -> DatasetGetSpace {
         DatasetGetSpace {
             op_type: H5VL_DATASET_GET_SPACE,
             space_id: -1,
             _rest: 0,
         }
     }
+}
 
+impl DatasetGetSpace {
     pub fn as_args(&mut self) -> *mut H5VL_dataset_get_args_t {
         std::ptr::from_mut(self).cast()
     }
