@@ -10,10 +10,12 @@ use penstock_sys::hdf5::connector::H5I_DATASET;
 
 use super::dataset_call::DatasetCall;
 use super::pending::{comes_after_nothing, may_conflict_in, poll_oldest};
+use crate::access_sets::DatasetAccess;
+use crate::calling_library::Quiet;
 use crate::dataspace::touched_by_some;
 use crate::log::Execution;
 use crate::temporary_id::TemporaryId;
-use penstock_hdf5::transfer::unfinished;
+use penstock_hdf5::transfer::{nothing_is_pending, unfinished};
 
 /// Whether the connector below can carry out a call on one dataset at once, because nothing is pending that the
 /// call conflicts with. If not, or if finding out would take longer, [`read_or_write`](super::read_or_write)
@@ -35,9 +37,12 @@ pub(crate) unsafe fn goes_below_at_once(
         return Ok(false);
     }
     let policy = call.policy();
-    poll_oldest(dataset.library());
-    if !unfinished::is_none() {
-        return Ok(false);
+    let is_alone = nothing_is_pending();
+    if !is_alone {
+        poll_oldest(dataset.library());
+        if !unfinished::is_none() {
+            return Ok(false);
+        }
     }
     let continues = call.continues();
     // SAFETY: the caller guarantees this.
@@ -49,7 +54,8 @@ pub(crate) unsafe fn goes_below_at_once(
         if continues && small.is_none() {
             return Ok(false);
         }
-        if may_conflict_in(dataset.container()) && !conflicts_with_nothing(call)? {
+        let may_conflict = !is_alone && may_conflict_in(dataset.container());
+        if may_conflict && !conflicts_with_nothing(call)? {
             return Ok(false);
         }
         if let (Some(elements), false) = (small, call.req.is_null()) {
@@ -75,7 +81,7 @@ pub(crate) unsafe fn goes_below_at_once(
 /// # Safety
 /// As for [`goes_below_at_once`].
 unsafe fn small_transfer(call: &DatasetCall<'_>) -> Option<u64> {
-    let limit = call.policy().small();
+    let limit = call.policy().small(!call.req.is_null());
     if limit == 0 {
         return None;
     }
@@ -94,7 +100,37 @@ unsafe fn small_transfer(call: &DatasetCall<'_>) -> Option<u64> {
                 u64::try_from((library.hdf5.H5Sget_select_npoints)(space)).ok()?
             }
         };
-        (elements.checked_mul(element)? < limit).then_some(elements)
+        let is_small = elements.checked_mul(element)? < limit || is_part_of_chunk(call, elements);
+        is_small.then_some(elements)
+    }
+}
+
+/// Whether a plain write fills no chunk. HDF5 joins such writes in its cache, or writes the part alone. The background
+/// would write the whole chunk each time, one time after the other.
+///
+/// # Safety
+/// As for [`goes_below_at_once`].
+unsafe fn is_part_of_chunk(call: &DatasetCall<'_>, elements: u64) -> bool {
+    // SAFETY: the caller guarantees this.
+    call.req.is_null()
+        && unsafe { access_of(call) }.is_ok_and(|access| access.is_part_of_chunk(elements))
+}
+
+/// Returns the properties for the access sets of the dataset.
+///
+/// # Safety
+/// As for [`goes_below_at_once`].
+unsafe fn access_of(call: &DatasetCall<'_>) -> Result<DatasetAccess> {
+    let dataset = call.datasets[0];
+    if let Some(known) = dataset.known_dataset_access() {
+        return Ok(known.clone());
+    }
+    let under = dataset.under();
+    let _quiet = Quiet::begin(dataset.library());
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        let id = TemporaryId::of(&under, H5I_DATASET)?;
+        dataset.dataset_access(&under, &id)
     }
 }
 
@@ -126,18 +162,8 @@ unsafe fn check_memory(call: &DatasetCall<'_>, elements: u64) -> Result<()> {
 /// # Safety
 /// As for [`goes_below_at_once`].
 unsafe fn conflicts_with_nothing(call: &DatasetCall<'_>) -> Result<bool> {
-    let dataset = call.datasets[0];
-    if dataset.known_dataset_access().is_none() {
-        let under = dataset.under();
-        // SAFETY: the caller guarantees this.
-        unsafe {
-            let id = TemporaryId::of(&under, H5I_DATASET)?;
-            dataset.dataset_access(&under, &id)?;
-        }
-    }
-    let access = dataset.known_dataset_access();
-    Ok(access.is_some_and(|access| {
-        let set = access.by_hdf5(call.kind_of_access());
-        comes_after_nothing(dataset.library(), &set)
-    }))
+    // SAFETY: the caller guarantees this.
+    let access = unsafe { access_of(call)? };
+    let set = access.by_hdf5(call.kind_of_access());
+    Ok(comes_after_nothing(call.datasets[0].library(), &set))
 }
