@@ -30,6 +30,8 @@ static void check(hid_t file, hid_t same, const char *name, hid_t dcpl) {
 
     transfer_some(false, dataset, some[0], events);
     if (dcpl == H5P_DEFAULT) {
+        /* What is held must not come after something else. */
+        finish_all(events);
         write_and_hold(dataset, memory, events);
         let_go_on_soon();
     } else {
