@@ -134,7 +134,11 @@ def _contestant(way: events.Way, loops: ctypes.CDLL, path: Path, work: _Work) ->
     def run() -> None:
         opened[0]()
 
-    return Contestant(way.name, way.setting or "event set", work.count, run, before, check=check)
+    return Contestant(way.name, _setting(way), work.count, run, before, check=check)
+
+
+def _setting(way: events.Way) -> str:
+    return way.setting or ("event set" if way.has_events else "plain")
 
 
 def _prepared(
