@@ -34,6 +34,7 @@ ORDER = (
     "vfd_durable",
     "vfd_attributes",
     "async_submit",
+    "async_small",
     "async_plotfile",
 )
 

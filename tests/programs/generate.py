@@ -48,6 +48,7 @@ def generate(
         "implicit": draw.random() < 0.5,
         "copy": draw.choice(["auto", "always", "never"]),
         "second": draw.choice(["c", "c", "connector", "driver"]),
+        "at_once": draw.choice([None, None, "0", "0", "4KiB", "1MiB"]),
     }
     for _ in range(draw.choice([1, 1, 2, 3])):
         _create(draft, f"d{len(draft.shapes)}")

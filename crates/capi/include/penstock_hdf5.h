@@ -53,7 +53,9 @@ PENSTOCK_API int penstock_hdf5_file_report(int64_t file_id, char **json);
  *                       it, a quarter of the free memory. A write that would exceed the limit waits for
  *                       others or runs synchronously
  *     log=FILE          the file to which the connector logs which calls ran synchronously, and why
- *     implicit=0|1      whether calls without an event set may continue after they have returned */
+ *     implicit=0|1      whether calls without an event set may continue after they have returned
+ *     small=SIZE        transfers of less are HDF5's own, and complete when the call returns; by default
+ *                       64KiB with an event set and 512KiB without; 0 for none */
 PENSTOCK_API int penstock_fapl_set_connector(int64_t fapl_id, const char *options);
 
 /* Orders the connector's transfers of GPU memory with a dataset transfer property list after the work that

@@ -1,11 +1,12 @@
 //! Checks that host memory is mapped before the CPU touches it, where a copy would end the process
 //! by a signal. System calls that move bytes need no such check: they answer EFAULT.
 
-use std::ffi::{c_int, c_ulong};
+use std::ffi::{c_int, c_ulong, c_void};
 use std::fs::File;
 use std::io;
 use std::mem;
 use std::os::fd::AsRawFd;
+use std::ptr;
 use std::sync::OnceLock;
 
 use crate::error::{Error, Result};
@@ -39,13 +40,56 @@ pub fn check(start: usize, length: usize, wanted: Use) -> Result<()> {
     });
     match is_there {
         true => Ok(()),
-        false => {
-            let error = io::Error::from_raw_os_error(libc::EFAULT);
-            let action = format!("cannot reach the {length} bytes of memory at {start:#x}");
-            Err(Error::os(&error, &action)
-                .remedy("give memory that is allocated, and large enough"))
-        }
+        false => Err(unreachable_memory(start, length)),
     }
+}
+
+/// As [`check`], in a third of the time for memory on one or two pages. There it does not find that memory
+/// can be read but not written.
+///
+/// # Errors
+/// As for [`check`].
+pub fn check_quickly(start: usize, length: usize, wanted: Use) -> Result<()> {
+    let page = page_size();
+    let Some(last) = start.checked_add(length.saturating_sub(1)) else {
+        return Err(unreachable_memory(start, length));
+    };
+    if last / page - start / page > 1 {
+        return check(start, length, wanted);
+    }
+    let is_one_page = last / page == start / page;
+    match length == 0 || (is_readable(start) && (is_one_page || is_readable(last))) {
+        true => Ok(()),
+        false => Err(unreachable_memory(start, length)),
+    }
+}
+
+fn unreachable_memory(start: usize, length: usize) -> Error {
+    let error = io::Error::from_raw_os_error(libc::EFAULT);
+    let action = format!("cannot reach the {length} bytes of memory at {start:#x}");
+    Error::os(&error, &action).remedy("give memory that is allocated, and large enough")
+}
+
+/// Whether the page of an address can be read, by a system call that reads a set of signals there and then
+/// refuses to do anything with it.
+fn is_readable(address: usize) -> bool {
+    const SET: usize = 8;
+    const NOTHING_TO_DO: c_int = -1;
+    let none = ptr::null_mut::<c_void>();
+    // SAFETY: the call changes nothing, because it has no such action, and writes nowhere.
+    let status = unsafe {
+        let set = (address / SET * SET) as *const c_void;
+        libc::syscall(libc::SYS_rt_sigprocmask, NOTHING_TO_DO, set, none, SET)
+    };
+    status == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
+}
+
+fn page_size() -> usize {
+    static SIZE: OnceLock<usize> = OnceLock::new();
+    *SIZE.get_or_init(|| {
+        // SAFETY: asks for a number.
+        usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+    })
 }
 
 /// `struct procmap_query` of linux/fs.h.
@@ -120,9 +164,7 @@ fn are_usable(mappings: &File, start: usize, end: usize, wanted: Use) -> Option<
 }
 
 fn are_mapped(start: usize, end: usize) -> bool {
-    // SAFETY: asks for a number.
-    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
-    let start = start / page * page;
+    let start = start / page_size() * page_size();
     // SAFETY: MS_ASYNC starts nothing: it only looks for the mappings, and touches no memory.
     unsafe { libc::msync(start as *mut _, end - start, libc::MS_ASYNC) == 0 }
 }
@@ -130,7 +172,6 @@ fn are_mapped(start: usize, end: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ptr;
 
     const PAGE: usize = 64 << 10;
 
@@ -172,9 +213,43 @@ mod tests {
     }
 
     #[test]
+    fn a_quick_check_finds_what_is_not_mapped() {
+        let start = pages(None);
+        let last = start + PAGE - 1;
+        for wanted in [Use::Read, Use::Write] {
+            check_quickly(start, PAGE, wanted).unwrap();
+            check_quickly(last, 1, wanted).unwrap();
+            check_quickly(last + 1, 0, wanted).unwrap();
+            for (at, length) in [(last, 2), (last + 1, 1), (start, PAGE + 1), (4096, 8)] {
+                let error = check_quickly(at, length, wanted).unwrap_err();
+                assert_eq!(error.os_errno(), libc::EFAULT);
+            }
+        }
+    }
+
+    #[test]
+    fn a_quick_check_leaves_the_signals_of_the_thread_alone() {
+        let blocked = || {
+            let mut set = 0u64;
+            let none = ptr::null::<c_void>();
+            // SAFETY: the kernel writes the set of blocked signals, which has eight bytes.
+            let status =
+                unsafe { libc::syscall(libc::SYS_rt_sigprocmask, 0, none, &raw mut set, 8) };
+            assert_eq!(status, 0);
+            set
+        };
+        let before = blocked();
+        let every_signal = [u64::MAX; 2];
+        check_quickly(every_signal.as_ptr() as usize, 16, Use::Read).unwrap();
+        assert_eq!(blocked(), before);
+    }
+
+    #[test]
     fn addresses_that_wrap_around_are_efault() {
-        let error = check(usize::MAX - 10, 20, Use::Read).unwrap_err();
-        assert_eq!(error.os_errno(), libc::EFAULT);
+        for check in [check, check_quickly] {
+            let error = check(usize::MAX - 10, 20, Use::Read).unwrap_err();
+            assert_eq!(error.os_errno(), libc::EFAULT);
+        }
     }
 
     #[test]

@@ -146,6 +146,28 @@ impl DatasetAccess {
         }
     }
 
+    /// Whether so many elements are fewer than a chunk has.
+    pub(crate) fn is_part_of_chunk(&self, elements: u64) -> bool {
+        let chunk = self
+            .chunk
+            .iter()
+            .fold(1, |n: u64, side| n.saturating_mul(*side));
+        !self.chunk.is_empty() && elements < chunk
+    }
+
+    /// Returns the access set of a transfer that HDF5 carries out itself, whichever elements are selected.
+    pub(crate) fn by_hdf5(&self, access: Access) -> AccessSet {
+        if self.is_elsewhere {
+            return AccessSet::All(access);
+        }
+        let whole = AccessSet::Elements {
+            dataset: self.key,
+            region: Region::Everything,
+            access,
+        };
+        whole.by_hdf5()
+    }
+
     /// Returns the access set of a transfer of the elements that `space` selects.
     ///
     /// # Safety

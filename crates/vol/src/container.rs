@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::error::Result;
 use penstock_engine::file::File;
+use penstock_sys::hdf5::connector::H5VL_dataset_class_t;
 
 use super::connector_below::ConnectorBelow;
 use super::policy::Policy;
@@ -21,6 +22,8 @@ pub(crate) struct Container {
     pub(crate) policy: Policy,
     /// Whether the connector at the bottom is the native one. HDF5 is asked once.
     pub(crate) is_native: OnceLock<bool>,
+    /// The functions of the native connector if it lies directly below. HDF5 is asked once.
+    pub(crate) native: OnceLock<Option<&'static H5VL_dataset_class_t>>,
     /// Whether the processes of an MPI program share the file, so that only HDF5 may access it.
     pub(crate) is_parallel: bool,
     /// The device and the number of the file, if the container is one named file.
@@ -46,6 +49,7 @@ impl Container {
             below: Arc::clone(below),
             policy: Policy::of(settings)?,
             is_native: OnceLock::new(),
+            native: OnceLock::new(),
             is_parallel,
             identity: OnceLock::new(),
             has_readers: AtomicBool::new(false),

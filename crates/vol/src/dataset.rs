@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
+use penstock_engine::memory::Memory;
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5P_DEFAULT, herr_t, hid_t};
 
@@ -15,10 +16,10 @@ use super::background::{self, DatasetCall, Disposition};
 use super::callback::{attempt, close_after, make, operate};
 use super::calling_library::Quiet;
 use super::temporary_id::TemporaryId;
-use super::under::Under;
+use super::under::{Below, CALL, Under};
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::Session;
-use penstock_hdf5::library::callback::{FAIL, SUCCEED};
+use penstock_hdf5::library::callback::{FAIL, SUCCEED, caught};
 use penstock_hdf5::transfer::unfinished;
 
 forward! {
@@ -63,18 +64,19 @@ unsafe extern "C" fn read(
         transfer(
             Operation::Read,
             &arguments,
-            |under, datasets, buffers, req| {
-                (under.calls.H5VLdataset_read)(
-                    count,
-                    datasets,
-                    under.id,
-                    mem_type_id,
-                    mem_space_id,
-                    file_space_id,
-                    dxpl_id,
-                    buffers,
-                    req,
-                )
+            |below, datasets, buffers, req| {
+                let (types, memory, file) = (mem_type_id, mem_space_id, file_space_id);
+                match below {
+                    Below::Native(native) => native.read.map_or(FAIL, |read| {
+                        read(count, datasets, types, memory, file, dxpl_id, buffers, req)
+                    }),
+                    Below::Other(under) => under.quietly(|| {
+                        let (read, id) = (under.calls.H5VLdataset_read, under.id);
+                        read(
+                            count, datasets, id, types, memory, file, dxpl_id, buffers, req,
+                        )
+                    }),
+                }
             },
         )
     }
@@ -105,18 +107,20 @@ unsafe extern "C" fn write(
         transfer(
             Operation::Write,
             &arguments,
-            |under, datasets, buffers, req| {
-                (under.calls.H5VLdataset_write)(
-                    count,
-                    datasets,
-                    under.id,
-                    mem_type_id,
-                    mem_space_id,
-                    file_space_id,
-                    dxpl_id,
-                    buffers.cast(),
-                    req,
-                )
+            |below, datasets, buffers, req| {
+                let (types, memory, file) = (mem_type_id, mem_space_id, file_space_id);
+                let buffers = buffers.cast();
+                match below {
+                    Below::Native(native) => native.write.map_or(FAIL, |write| {
+                        write(count, datasets, types, memory, file, dxpl_id, buffers, req)
+                    }),
+                    Below::Other(under) => under.quietly(|| {
+                        let (write, id) = (under.calls.H5VLdataset_write, under.id);
+                        write(
+                            count, datasets, id, types, memory, file, dxpl_id, buffers, req,
+                        )
+                    }),
+                }
             },
         )
     }
@@ -142,60 +146,130 @@ struct Arguments {
 unsafe fn transfer(
     operation: Operation,
     arguments: &Arguments,
-    call: impl FnOnce(&Under, *mut *mut c_void, *mut *mut c_void, Req) -> herr_t,
+    call: impl Fn(Below<'_>, *mut *mut c_void, *mut *mut c_void, Req) -> herr_t,
 ) -> herr_t {
     let Arguments { count, req, .. } = *arguments;
     if count == 0 {
         return SUCCEED;
     }
-    // SAFETY: the caller guarantees this: each array has `count` entries.
+    // SAFETY: the caller guarantees this: each array has `count` entries. A wrapper is an address.
     unsafe {
-        let datasets = slice::from_raw_parts(arguments.dset, count);
-        attempt(datasets[0], ApiCall::NONE, |first| {
-            let mut unders = Vec::with_capacity(count);
-            for dataset in datasets {
-                let under = Wrapped::of(*dataset).under();
+        let transfer = DatasetCall {
+            operation,
+            datasets: slice::from_raw_parts(arguments.dset.cast::<&Wrapped>(), count),
+            unders: &[],
+            memory_types: slice::from_raw_parts(arguments.mem_type_id, count),
+            memory_spaces: slice::from_raw_parts(arguments.mem_space_id, count),
+            file_spaces: slice::from_raw_parts(arguments.file_space_id, count),
+            list: arguments.dxpl_id,
+            buffers: slice::from_raw_parts(arguments.buf.cast::<usize>(), count),
+            req,
+        };
+        let first = transfer.datasets[0];
+        let body = || match first.is_gone() {
+            true => Ok((Vec::new(), false)),
+            false => {
+                let memories = transfer.memories()?;
+                let goes_below = background::goes_below_at_once(&transfer, &memories)?;
+                Ok((memories, goes_below))
+            }
+        };
+        let Some((memories, goes_below)) = caught(first.library().hdf5, CALL, body) else {
+            return FAIL;
+        };
+        if goes_below {
+            return at_once(&transfer, arguments.buf, call);
+        }
+        let object: *const Wrapped = first;
+        attempt(object.cast(), ApiCall::NONE, |first| {
+            let mut unders = vec![first.clone()];
+            for dataset in &transfer.datasets[1..] {
+                let under = dataset.under();
                 first.together_with(&under)?;
                 unders.push(under);
             }
-            let wrapped: Vec<&Wrapped> = datasets.iter().map(|d| Wrapped::of(*d)).collect();
-            let buffers = slice::from_raw_parts(arguments.buf, count);
-            let buffers: Vec<usize> = buffers.iter().map(|buffer| *buffer as usize).collect();
-            let _quiet = Quiet::begin(first.library());
-            let disposition = background::read_or_write(&DatasetCall {
-                operation,
-                datasets: &wrapped,
+            let transfer = DatasetCall {
                 unders: &unders,
-                memory_types: slice::from_raw_parts(arguments.mem_type_id, count),
-                memory_spaces: slice::from_raw_parts(arguments.mem_space_id, count),
-                file_spaces: slice::from_raw_parts(arguments.file_space_id, count),
-                list: arguments.dxpl_id,
-                buffers: &buffers,
-                req,
-            })?;
-            if !matches!(disposition, Disposition::Done) {
-                refuse_unfinished(&unders)?;
-            }
-            let mut objects: Vec<*mut c_void> = unders.iter().map(|under| under.object).collect();
-            match disposition {
-                Disposition::Done => Ok(SUCCEED),
-                Disposition::Below => {
-                    let status = call(first, objects.as_mut_ptr(), arguments.buf, req);
-                    Wrapped::wrap_request(req, &first.container);
-                    Ok(status)
-                }
-                Disposition::BelowOnHost(mut buffers) => {
-                    let mut addresses = buffers.addresses();
-                    // The buffers end with this call, so the connector below must not continue after it.
-                    let (objects, addresses) = (objects.as_mut_ptr(), addresses.as_mut_ptr());
-                    let status = call(first, objects, addresses, NO_REQUEST);
-                    if status >= 0 && operation == Operation::Read {
-                        buffers.copy_back()?;
-                    }
-                    Ok(status)
-                }
-            }
+                ..transfer
+            };
+            carry_out(&transfer, memories, arguments.buf, call)
         })
+    }
+}
+
+/// Makes the call of the connector below that the application has made.
+///
+/// # Safety
+/// As for [`transfer`]; `buffers` are those of HDF5.
+unsafe fn at_once(
+    transfer: &DatasetCall<'_>,
+    buffers: *mut *mut c_void,
+    call: impl Fn(Below<'_>, *mut *mut c_void, *mut *mut c_void, Req) -> herr_t,
+) -> herr_t {
+    let (dataset, req) = (transfer.datasets[0], transfer.req);
+    let mut object = dataset.object();
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        let status = match dataset.container().native.get() {
+            Some(Some(native)) => call(Below::Native(native), &mut object, buffers, req),
+            _ => {
+                let under = dataset.under();
+                let status = call(under.below(), &mut object, buffers, req);
+                Wrapped::wrap_request(req, dataset.container());
+                status
+            }
+        };
+        if status < 0 && transfer.operation == Operation::Write {
+            let under = dataset.under();
+            under.caught(|| note_unfinished(&under));
+        }
+        status
+    }
+}
+
+/// As [`transfer`], for a call that may continue in the background. `memories` is the answer of
+/// [`DatasetCall::memories`].
+///
+/// # Safety
+/// As for [`at_once`].
+unsafe fn carry_out(
+    transfer: &DatasetCall<'_>,
+    memories: Vec<Memory>,
+    buffers: *mut *mut c_void,
+    call: impl Fn(Below<'_>, *mut *mut c_void, *mut *mut c_void, Req) -> herr_t,
+) -> Result<herr_t> {
+    let (unders, req) = (transfer.unders, transfer.req);
+    let first = &unders[0];
+    let _quiet = Quiet::begin(first.library());
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        let disposition = background::read_or_write(transfer, memories)?;
+        if !matches!(disposition, Disposition::Done) {
+            refuse_unfinished(unders)?;
+        }
+        let mut objects: Vec<*mut c_void> = unders.iter().map(|under| under.object).collect();
+        let objects = objects.as_mut_ptr();
+        let status = match disposition {
+            Disposition::Done => return Ok(SUCCEED),
+            Disposition::Below => {
+                let status = call(first.below(), objects, buffers, req);
+                Wrapped::wrap_request(req, &first.container);
+                status
+            }
+            Disposition::BelowOnHost(mut buffers) => {
+                let mut addresses = buffers.addresses();
+                // The buffers end with this call, so the connector below must not continue after it.
+                let status = call(first.below(), objects, addresses.as_mut_ptr(), NO_REQUEST);
+                if status >= 0 && transfer.operation == Operation::Read {
+                    buffers.copy_back()?;
+                }
+                status
+            }
+        };
+        if status < 0 && transfer.operation == Operation::Write && unders.len() == 1 {
+            note_unfinished(first)?;
+        }
+        Ok(status)
     }
 }
 
@@ -215,6 +289,27 @@ unsafe fn refuse_unfinished(unders: &[Under]) -> Result<()> {
         unfinished::refuse(&session, id.get())?;
     }
     Ok(())
+}
+
+/// Records a dataset whose allocation HDF5 has not finished in the write that has just failed.
+///
+/// # Safety
+/// As for [`refuse_unfinished`].
+unsafe fn note_unfinished(under: &Under) -> Result<()> {
+    if under.is_internal {
+        return Ok(());
+    }
+    let library = under.library();
+    // SAFETY: the thread is inside a call of this HDF5.
+    let session = unsafe { Session::begin(library.hdf5) };
+    match unfinished::has_stopped(&session) {
+        true => library.keeping_errors(|| {
+            // SAFETY: the caller guarantees this.
+            let id = unsafe { TemporaryId::of(under, H5I_DATASET)? };
+            unfinished::note(&session, id.get())
+        }),
+        false => Ok(()),
+    }
 }
 
 /// Makes a call of the connector below that depends on what pending operations change.

@@ -1,12 +1,15 @@
 //! Dataspaces: the elements and bytes that a selection spans.
 
 use std::ops::Range;
-use std::ptr;
+use std::{ptr, slice};
 
-use penstock_sys::hdf5::hid_t;
+use penstock_sys::hdf5::connector::DatasetGetSpace;
+use penstock_sys::hdf5::{H5P_DEFAULT, H5S_MAX_RANK, hid_t};
 
 use super::calling_library::CallingLibrary;
+use super::under::{Below, Under};
 use penstock_hdf5::dataset::dataspace;
+use penstock_hdf5::library::callback::FAIL;
 
 /// Whether a number stands for a dataspace without being an identifier, as H5S_ALL does.
 pub(crate) fn is_special(space: hid_t) -> bool {
@@ -23,6 +26,52 @@ pub(crate) unsafe fn bounds(library: CallingLibrary, space: hid_t) -> Option<(Ve
         return None;
     }
     library.keeping_errors(|| dataspace::bounds(library.hdf5, space))
+}
+
+/// The extent of a dataset.
+pub(crate) struct Extent {
+    pub(crate) elements: u64,
+    /// Whether it can never change.
+    pub(crate) is_fixed: bool,
+}
+
+/// Asks the connector below for the extent of a dataset. `None` if it does not tell.
+///
+/// # Safety
+/// The thread is inside a callback on `under`, a dataset.
+pub(crate) unsafe fn extent_of_dataset(under: &Under) -> Option<Extent> {
+    let (library, none) = (under.library(), ptr::null_mut());
+    let mut args = DatasetGetSpace::default();
+    let (mut now, mut most) = ([0u64; H5S_MAX_RANK], [0u64; H5S_MAX_RANK]);
+    // SAFETY: the caller guarantees this; the arguments belong to the operation, and both arrays have room for
+    // the largest rank.
+    unsafe {
+        let place = args.as_args();
+        let status = match under.below() {
+            Below::Native(native) => native
+                .get
+                .map_or(FAIL, |get| get(under.object, place, H5P_DEFAULT, none)),
+            Below::Other(under) => under.quietly(|| {
+                let get = under.calls.H5VLdataset_get;
+                get(under.object, under.id, place, H5P_DEFAULT, none)
+            }),
+        };
+        if status < 0 {
+            return None;
+        }
+        let space = OwnedSpace {
+            library,
+            id: args.space_id,
+        };
+        let elements = (library.calls.H5Sget_simple_extent_npoints)(space.id);
+        let (now, most) = (now.as_mut_ptr(), most.as_mut_ptr());
+        let rank = (library.hdf5.H5Sget_simple_extent_dims)(space.id, now, most);
+        let rank = usize::try_from(rank).ok()?;
+        Some(Extent {
+            elements: u64::try_from(elements).ok()?,
+            is_fixed: slice::from_raw_parts(now, rank) == slice::from_raw_parts(most, rank),
+        })
+    }
 }
 
 /// A dataspace that this connector has made, and closes.
@@ -68,7 +117,8 @@ pub(crate) unsafe fn shifted_to_first(library: CallingLibrary, space: hid_t) -> 
     }
 }
 
-/// The range from the first to the last byte that a selection in memory touches.
+/// The range from the first to the last byte that a selection in memory touches. `None` if nothing is selected, or
+/// `space` is no identifier.
 ///
 /// # Safety
 /// As for [`bounds`].
@@ -77,18 +127,38 @@ pub(crate) unsafe fn touched_bytes(
     space: hid_t,
     element: u64,
 ) -> Option<Range<u64>> {
-    // SAFETY: the caller guarantees this.
-    let (low, high) = unsafe { bounds(library, space)? };
-    let mut sizes = vec![0u64; low.len()];
-    // SAFETY: `sizes` has a number for each dimension.
-    let rank = unsafe {
-        (library.hdf5.H5Sget_simple_extent_dims)(space, sizes.as_mut_ptr(), ptr::null_mut())
-    };
-    if usize::try_from(rank) != Ok(low.len()) {
+    if is_special(space) {
         return None;
     }
+    // SAFETY: the caller guarantees this.
+    library.keeping_errors(|| unsafe {
+        let some = (library.hdf5.H5Sget_select_npoints)(space) > 0;
+        some.then(|| touched_by_some(library, space, element))
+            .flatten()
+    })
+}
+
+/// As [`touched_bytes`], for a dataspace that selects some elements. May clear the error stack.
+///
+/// # Safety
+/// As for [`bounds`].
+pub(crate) unsafe fn touched_by_some(
+    library: CallingLibrary,
+    space: hid_t,
+    element: u64,
+) -> Option<Range<u64>> {
+    let mut sizes = [0u64; H5S_MAX_RANK];
+    let (mut low, mut high) = ([0u64; H5S_MAX_RANK], [0u64; H5S_MAX_RANK]);
+    let hdf5 = library.hdf5;
+    // SAFETY: the caller guarantees this; each array has room for the largest rank.
+    let rank = unsafe {
+        let rank = (hdf5.H5Sget_simple_extent_dims)(space, sizes.as_mut_ptr(), ptr::null_mut());
+        let rank = usize::try_from(rank).ok().filter(|rank| *rank > 0)?;
+        let status = (hdf5.H5Sget_select_bounds)(space, low.as_mut_ptr(), high.as_mut_ptr());
+        (status >= 0).then_some(rank)?
+    };
     let offset = |corner: &[u64]| {
-        let sides = corner.iter().zip(&sizes);
+        let sides = corner[..rank].iter().zip(&sizes);
         sides.fold(0u64, |sum, (at, size)| {
             sum.wrapping_mul(*size).wrapping_add(*at)
         })

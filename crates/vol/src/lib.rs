@@ -30,6 +30,7 @@ mod group;
 mod host_buffers;
 mod info;
 mod introspect;
+mod last_ids;
 mod link;
 mod log;
 mod object;

@@ -77,6 +77,16 @@ impl Policy {
         self.settings.implicit
     }
 
+    /// The size in bytes below which a transfer does not continue after the call.
+    pub(crate) fn small(&self, has_event_set: bool) -> u64 {
+        /// What HDF5 does in the time that it takes to plan a transfer in the background.
+        const WITH_EVENT_SET: u64 = 64 << 10;
+        /// What HDF5 does in the time that it takes to plan a transfer, and to copy its data.
+        const PLAIN: u64 = 512 << 10;
+        let default = if has_event_set { WITH_EVENT_SET } else { PLAIN };
+        self.settings.small.unwrap_or(default)
+    }
+
     /// Whether a write that continues after the call copies its buffer.
     pub(crate) fn copies_writes(&self) -> bool {
         !self.settings.in_place

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use penstock_engine::error::{Error, Result};
-use penstock_engine::options::Options;
+use penstock_engine::options::{Options, parse_size};
 
 /// The settings in the text after the connector's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,14 +17,16 @@ pub(crate) struct ConnectorSettings {
     pub(crate) log: Option<PathBuf>,
     /// Whether calls without an event set may continue after they have returned.
     pub(crate) implicit: bool,
+    /// The size in bytes below which a transfer does not continue in the background. `None` is the default.
+    pub(crate) small: Option<u64>,
     /// The text that contained these settings.
     text: String,
 }
 
-const KEYS: &str = "copy, max_mem_mb, log, implicit, under_vol, under_info";
+const KEYS: &str = "copy, max_mem_mb, log, implicit, small, under_vol, under_info";
 
 impl ConnectorSettings {
-    /// Reads "threads=8;block=4MiB;copy=auto;max_mem_mb=1024;log=FILE;implicit=0". All keys are
+    /// Reads "threads=8;block=4MiB;copy=auto;max_mem_mb=1024;log=FILE;implicit=0;small=0". All keys are
     /// optional.
     pub(crate) fn parse(text: &str) -> Result<ConnectorSettings> {
         let mut settings = ConnectorSettings {
@@ -37,6 +39,7 @@ impl ConnectorSettings {
                 "max_mem_mb" => settings.max_memory = Some(megabytes(value)?),
                 "log" => settings.log = Some(PathBuf::from(value)),
                 "implicit" => settings.implicit = switch(value)?,
+                "small" => settings.small = Some(parse_size(key, value)?),
                 _ => return Ok(false),
             }
             Ok(true)
@@ -87,13 +90,14 @@ mod tests {
 
     #[test]
     fn a_text_sets_the_keys_that_it_names() {
-        let text = "threads=4;copy=never;max_mem_mb=64;log=/tmp/calls;implicit=1";
+        let text = "threads=4;copy=never;max_mem_mb=64;log=/tmp/calls;implicit=1;small=8KiB";
         let settings = ConnectorSettings::parse(text).unwrap();
         assert_eq!(settings.options.threads, Some(4));
         assert!(settings.in_place);
         assert_eq!(settings.max_memory, Some(64 << 20));
         assert_eq!(settings.log, Some(PathBuf::from("/tmp/calls")));
         assert!(settings.implicit);
+        assert_eq!(settings.small, Some(8 << 10));
         assert_eq!(settings.text(), text);
         assert_eq!(
             ConnectorSettings::parse("").unwrap(),
@@ -108,6 +112,7 @@ mod tests {
             ("max_mem_mb=lots", "max_mem_mb"),
             ("max_mem_mb=99999999999999999", "max_mem_mb"),
             ("implicit=yes", "implicit"),
+            ("small=tiny", "small"),
             ("threads=0", "threads"),
             ("colour=red", "colour"),
         ] {

@@ -5,7 +5,10 @@ use std::ptr;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
-use penstock_sys::hdf5::connector::{H5VL_GET_CONN_LVL_TERM, H5VL_class_t};
+use penstock_sys::hdf5::connector::{
+    H5VL_GET_CONN_LVL_CURR, H5VL_GET_CONN_LVL_TERM, H5VL_class_t, H5VL_dataset_class_t,
+    H5VL_get_conn_lvl_t,
+};
 use penstock_sys::hdf5::hid_t;
 use penstock_sys::hdf5::pass_through::Functions;
 
@@ -28,7 +31,19 @@ pub(crate) struct Under {
     pub(crate) is_gone: bool,
 }
 
-const CALL: What = what(c"penstock_async", "H5E_VOL_g", "H5E_CANTOPERATE_g");
+/// The value of the native connector.
+const NATIVE: c_int = 0;
+
+/// The way to call the connector below.
+pub(crate) enum Below<'a> {
+    /// By its own functions, as HDF5 itself does. The functions named `H5VL`, which take any connector, also print
+    /// errors and look up identifiers.
+    Native(&'static H5VL_dataset_class_t),
+    /// By the functions named `H5VL`.
+    Other(&'a Under),
+}
+
+pub(crate) const CALL: What = what(c"penstock_async", "H5E_VOL_g", "H5E_CANTOPERATE_g");
 
 impl Under {
     pub(crate) fn library(&self) -> CallingLibrary {
@@ -74,18 +89,47 @@ impl Under {
     /// # Safety
     /// The thread is inside a callback on this object.
     pub(crate) unsafe fn ends_in_native(&self) -> bool {
-        const NATIVE: c_int = 0;
-        let ask = || {
-            let mut class: *const H5VL_class_t = ptr::null();
-            // SAFETY: the caller guarantees this; `class` receives the answer, which exists as long as its
-            // connector.
-            unsafe {
-                let get = self.calls.H5VLintrospect_get_conn_cls;
-                get(self.object, self.id, H5VL_GET_CONN_LVL_TERM, &mut class) >= 0
-                    && !class.is_null()
-                    && (*class).value == NATIVE
-            }
-        };
+        // SAFETY: the caller guarantees this.
+        let ask = || unsafe { self.native_class(H5VL_GET_CONN_LVL_TERM) }.is_some();
         *self.container.is_native.get_or_init(ask)
+    }
+
+    /// The way to call the connector below.
+    ///
+    /// # Safety
+    /// As for [`Under::ends_in_native`].
+    pub(crate) unsafe fn below(&self) -> Below<'_> {
+        let ask = || {
+            let mut value = -1;
+            // SAFETY: the caller guarantees this; `value` receives the answer.
+            let class = self.quietly(|| unsafe {
+                (self.calls.H5VLget_value)(self.id, &mut value);
+                self.native_class(H5VL_GET_CONN_LVL_CURR)
+            });
+            // A connector made of the native one's functions may have that one's class.
+            class.filter(|_| value == NATIVE)
+        };
+        let of_native = self
+            .container
+            .native
+            .get_or_init(|| ask().map(|class| &class.dataset_cls));
+        of_native.map_or(Below::Other(self), Below::Native)
+    }
+
+    /// The class of the connector below, or of the one at the bottom, if that is the native one.
+    ///
+    /// # Safety
+    /// As for [`Under::ends_in_native`].
+    unsafe fn native_class(&self, level: H5VL_get_conn_lvl_t) -> Option<&'static H5VL_class_t> {
+        let mut class: *const H5VL_class_t = ptr::null();
+        // SAFETY: the caller guarantees this; `class` receives the answer. The class of the native connector is
+        // a constant of HDF5, which the process never unloads.
+        unsafe {
+            let get = self.calls.H5VLintrospect_get_conn_cls;
+            let status = get(self.object, self.id, level, &mut class);
+            class
+                .as_ref()
+                .filter(|class| status >= 0 && class.value == NATIVE)
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! datatypes of variable length. HDF5 asks this connector to wrap an object of the connector at the bottom.
 
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
 
@@ -32,6 +33,26 @@ impl Drop for WrapContext {
     }
 }
 
+/// Makes a context above the native connector, which needs none of its own: the container itself, whose address has
+/// this mark. HDF5 asks for a context at each of the application's calls, so it should cost little.
+const MARK: usize = 1;
+
+fn marked(container: &Arc<Container>) -> *mut c_void {
+    let container = Arc::into_raw(Arc::clone(container));
+    container.map_addr(|at| at | MARK).cast_mut().cast()
+}
+
+/// The container of a context that [`marked`] has made.
+///
+/// # Safety
+/// `wrap_ctx` is a context of this connector.
+unsafe fn of_marked(wrap_ctx: *mut c_void) -> Option<ManuallyDrop<Arc<Container>>> {
+    let container = wrap_ctx.map_addr(|at| at & !MARK).cast::<Container>();
+    // SAFETY: the caller guarantees this; the context owns a reference, which stays where it is.
+    (container.addr() != wrap_ctx.addr())
+        .then(|| ManuallyDrop::new(unsafe { Arc::from_raw(container) }))
+}
+
 unsafe extern "C" fn get_object(obj: *const c_void) -> *mut c_void {
     // SAFETY: HDF5 gives an object of this connector.
     unsafe {
@@ -45,6 +66,10 @@ unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void
     // SAFETY: HDF5 gives an object of this connector, and a pointer for the answer.
     unsafe {
         let wrapped = Wrapped::of(obj);
+        if let Some(Some(_)) = wrapped.container().native.get() {
+            *wrap_ctx = marked(wrapped.container());
+            return SUCCEED;
+        }
         if wrapped.own_request().is_some() || wrapped.is_gone() {
             // HDF5 wraps nothing of a request but temporary identifiers, and nothing of a closed file.
             let context = WrapContext {
@@ -76,18 +101,25 @@ unsafe extern "C" fn wrap_object(
     wrap_ctx: *mut c_void,
 ) -> *mut c_void {
     // SAFETY: HDF5 gives a context of this connector.
-    let context = unsafe { &*wrap_ctx.cast::<WrapContext>() };
-    let below = &context.container.below;
-    let wrapping = take_wrapping(&context.container);
+    let above_native = unsafe { of_marked(wrap_ctx) };
+    let (container, of_below) = match &above_native {
+        Some(container) => (&**container, ptr::null_mut()),
+        None => {
+            // SAFETY: as above.
+            let context = unsafe { &*wrap_ctx.cast::<WrapContext>() };
+            (&context.container, context.under)
+        }
+    };
+    let below = &container.below;
+    let wrapping = take_wrapping(container);
     // SAFETY: the context belongs to the file of the object.
-    let under =
-        unsafe { (below.library.calls.H5VLwrap_object)(obj, obj_type, below.id, context.under) };
+    let under = unsafe { (below.library.calls.H5VLwrap_object)(obj, obj_type, below.id, of_below) };
     if under.is_null() {
         return under;
     }
     match wrapping {
         Some((container, state)) => Wrapped::wrap_temporary(under, &container, state),
-        None => Wrapped::wrap(under, &context.container),
+        None => Wrapped::wrap(under, container),
     }
 }
 
@@ -114,7 +146,12 @@ unsafe extern "C" fn unwrap_object(obj: *mut c_void) -> *mut c_void {
 
 unsafe extern "C" fn free_wrap_ctx(wrap_ctx: *mut c_void) -> herr_t {
     // SAFETY: HDF5 hands over the ownership of a context of this connector.
-    drop(unsafe { Box::from_raw(wrap_ctx.cast::<WrapContext>()) });
+    unsafe {
+        match of_marked(wrap_ctx) {
+            Some(container) => drop(ManuallyDrop::into_inner(container)),
+            None => drop(Box::from_raw(wrap_ctx.cast::<WrapContext>())),
+        }
+    }
     SUCCEED
 }
 

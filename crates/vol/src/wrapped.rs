@@ -10,7 +10,10 @@ use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::Req;
 
 use super::access_sets::DatasetAccess;
+use super::calling_library::CallingLibrary;
 use super::container::Container;
+use super::dataspace::extent_of_dataset;
+use super::last_ids::LastIds;
 use super::operation::AsyncOperation;
 use super::report_order::ReportOrder;
 use super::temporary_id::{TemporaryId, TemporaryState};
@@ -26,8 +29,12 @@ pub(crate) struct Wrapped {
     role: Role,
     /// The properties for the access sets of a dataset, once they are known.
     access: OnceLock<DatasetAccess>,
+    /// The number of elements of a dataset whose extent cannot change.
+    elements: OnceLock<u64>,
     /// The description of a dataset that cannot change any more.
     fixed_info: OnceLock<DatasetInfo>,
+    /// The datatype and the dataspace of the memory in the last transfer.
+    pub(crate) last_ids: LastIds,
     /// Whether a failed call has closed the object. HDF5 keeps its identifier.
     is_gone: AtomicBool,
 }
@@ -95,7 +102,9 @@ impl Wrapped {
             container: Arc::clone(container),
             role,
             access: OnceLock::new(),
+            elements: OnceLock::new(),
             fixed_info: OnceLock::new(),
+            last_ids: LastIds::default(),
             is_gone: AtomicBool::new(false),
         };
         let object: *mut c_void = Box::into_raw(Box::new(wrapped)).cast();
@@ -145,6 +154,20 @@ impl Wrapped {
         &self.container
     }
 
+    pub(crate) fn library(&self) -> CallingLibrary {
+        self.container.below.library
+    }
+
+    /// Whether Penstock makes the call of the thread itself, in an operation or a transfer.
+    pub(crate) fn is_internal(&self) -> bool {
+        self.temporary().is_some() || is_inside()
+    }
+
+    /// The object of the connector below.
+    pub(crate) fn object(&self) -> *mut c_void {
+        self.under
+    }
+
     /// Returns the properties for the access sets of a dataset.
     ///
     /// # Safety
@@ -168,6 +191,22 @@ impl Wrapped {
         self.access.get()
     }
 
+    /// Returns the number of elements of a dataset. `None` if HDF5 does not tell.
+    ///
+    /// # Safety
+    /// The thread is inside a callback on this dataset.
+    pub(crate) unsafe fn elements(&self) -> Option<u64> {
+        if let Some(known) = self.elements.get() {
+            return Some(*known);
+        }
+        // SAFETY: the caller guarantees this.
+        let extent = unsafe { extent_of_dataset(&self.under())? };
+        if extent.is_fixed {
+            let _ = self.elements.set(extent.elements);
+        }
+        Some(extent.elements)
+    }
+
     /// Returns the description of a dataset. Asks HDF5 if the dataset may have changed.
     pub(crate) fn info(&self, session: &Session<'_>, id: &TemporaryId) -> Result<DatasetInfo> {
         // With readers, HDF5 may describe another state of the file.
@@ -186,7 +225,7 @@ impl Wrapped {
     pub(crate) fn under(&self) -> Under {
         let below = &self.container.below;
         Under {
-            is_internal: self.temporary().is_some() || is_inside(),
+            is_internal: self.is_internal(),
             is_gone: self.is_gone(),
             object: self.under,
             id: below.id,

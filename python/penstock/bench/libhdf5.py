@@ -104,7 +104,7 @@ class Library:
     """HDF5's functions as methods. A failed call raises the message of HDF5's error stack."""
 
     def __init__(self, path: Path) -> None:
-        library = ctypes.CDLL(str(path))
+        library = self._library = ctypes.CDLL(str(path))
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
@@ -120,6 +120,10 @@ class Library:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
+
+    def pointer(self, name: str) -> c_void_p:
+        """Return a function for a program in C to call."""
+        return ctypes.cast(getattr(self._library, name), c_void_p)
 
     def _checked(self, name: str, function: Any) -> Any:
         def call(*arguments: Any) -> int:

@@ -3,7 +3,7 @@
 enum { OPERATIONS = 10000, EACH = 512, ALL = OPERATIONS * EACH };
 
 int main(void) {
-    begin();
+    begin_with("small=0");
     hid_t file = make_file("file.h5"), events = new_events();
     hid_t dataset = create_dataset(file, "x", ALL, H5P_DEFAULT), part = slab(ALL, 0, EACH);
     const hsize_t count = EACH;

@@ -19,7 +19,7 @@ static bool has_line(const char *call, const char *manner, const char *why) {
 }
 
 int main(void) {
-    begin_with("log=log;max_mem_mb=8");
+    begin_with("log=log;max_mem_mb=8;small=100");
     hid_t file = make_file("file.h5"), events = new_events();
     int *these = values(4 * MANY, 1);
     hid_t plain = create_dataset(file, "plain", MANY, H5P_DEFAULT);
@@ -34,6 +34,12 @@ int main(void) {
     CHECK(has_line(" H5Dread_async ", " async ", "4194304 bytes"));
     OK(write_later(compact, these, events));
     CHECK(has_line(" H5Dwrite_async ", " sync", "compact"));
+    hid_t few = slab(MANY, 0, 20);
+    OK(H5Dwrite_async(plain, H5T_NATIVE_INT, few, few, H5P_DEFAULT, these, events));
+    finish_all(events);
+    OK(H5Dwrite_async(plain, H5T_NATIVE_INT, few, few, H5P_DEFAULT, these, events));
+    CHECK(has_line(" H5Dwrite_async ", " sync", "option small"));
+    OK(H5Sclose(few));
     OK(write_later(large, these, events));
     CHECK(has_line(" H5Dwrite_async ", " sync", "max_mem_mb=8"));
     finish_all(events);

@@ -81,6 +81,8 @@ class Connector(Door):
             "implicit": self.settings.get("implicit", False),
             "copy": self.settings.get("copy", "auto"),
         }
+        if small := self.settings.get("at_once"):
+            options["small"] = small
         return h5py.File(path, mode, driver="penstock_async", **options, **arguments)
 
     def close(self, file: Any) -> None:

@@ -60,13 +60,24 @@ impl<'a> Session<'a> {
         Ok(Id { id, close })
     }
 
-    /// Returns the error of the call that has just failed, with HDF5's message.
-    pub fn failed(&self, action: &str) -> Error {
+    /// Returns the functions of HDF5 that have just failed, innermost first, and their messages.
+    fn error_stack(&self) -> Vec<(String, String)> {
         let mut stack: Vec<(String, String)> = Vec::new();
         let data: *mut c_void = ptr::from_mut(&mut stack).cast();
         // SAFETY: `collect` receives the vector that `data` points to, which outlives the call, and
         // no other thread is in HDF5 while a session lives.
         unsafe { (self.hdf5.H5Ewalk2)(H5E_DEFAULT, H5E_WALK_UPWARD, collect, data) };
+        stack
+    }
+
+    /// Returns whether the call that has just failed did so in this function of HDF5.
+    pub(crate) fn has_failed_in(&self, function: &str) -> bool {
+        self.error_stack().iter().any(|(name, _)| name == function)
+    }
+
+    /// Returns the error of the call that has just failed, with HDF5's message.
+    pub fn failed(&self, action: &str) -> Error {
+        let stack = self.error_stack();
         let mut text = format!("HDF5 cannot {action}");
         if let Some((function, what)) = stack.first() {
             // The details that a driver adds to a failed system call are parsed separately.

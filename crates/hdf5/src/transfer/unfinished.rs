@@ -54,10 +54,30 @@ pub fn watched(
     change(|unfinished| unfinished.retain(|other| *other != key));
     allocate().inspect_err(|_| {
         if has_storage(session, dataset) && is_filled(session, dataset).unwrap_or(true) {
-            numbers::are_kept(session.hdf5);
-            change(|unfinished| unfinished.push(key));
+            record(session, key);
         }
     })
+}
+
+fn record(session: &Session<'_>, key: Key) {
+    numbers::are_kept(session.hdf5);
+    change(|unfinished| unfinished.push(key));
+}
+
+/// Returns whether the write by HDF5 itself that has just failed in this thread stopped halfway through the
+/// allocation of storage. The caller then passes the dataset to [`note`].
+pub fn has_stopped(session: &Session<'_>) -> bool {
+    // It writes the fill values, right after the address has been set.
+    session.has_failed_in("H5D__init_storage")
+}
+
+/// Records a dataset in whose allocation a write by HDF5 itself has stopped halfway. Clears the error
+/// stack.
+pub fn note(session: &Session<'_>, dataset: hid_t) -> Result<()> {
+    if has_storage(session, dataset) {
+        record(session, key(session, dataset)?);
+    }
+    Ok(())
 }
 
 /// Returns whether HDF5 writes fill values when it allocates the storage. If not, nothing can fail

@@ -73,6 +73,8 @@ connector_functions! { functions {
         -> isize;
     fn H5Idec_ref(id: hid_t) -> c_int;
     fn H5Iget_ref(id: hid_t) -> c_int;
+    /// Returns a negative number, without an error, for what is no identifier.
+    fn H5Iget_type(id: hid_t) -> H5I_type_t;
     /// Calls `op` until it returns something else than 0.
     fn H5Iiterate(type_: H5I_type_t, op: EachId, op_data: *mut c_void) -> herr_t;
     fn H5Pcopy(plist_id: hid_t) -> hid_t;

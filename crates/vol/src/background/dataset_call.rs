@@ -18,7 +18,8 @@ use crate::under::Under;
 use crate::wrapped::Wrapped;
 use penstock_hdf5::transfer::conflicts::{Access, AccessSet};
 
-/// The arguments of a callback that reads or writes. Each slice has an entry for each dataset.
+/// The arguments of a callback that reads or writes. Each slice has an entry for each dataset; only `unders` is
+/// empty for [`goes_below_at_once`](super::goes_below_at_once), which seldom needs it.
 pub(crate) struct DatasetCall<'a> {
     pub(crate) operation: Operation,
     pub(crate) datasets: &'a [&'a Wrapped],
@@ -41,7 +42,7 @@ impl DatasetCall<'_> {
         }
     }
 
-    fn kind_of_access(&self) -> Access {
+    pub(crate) fn kind_of_access(&self) -> Access {
         match self.operation {
             Operation::Read => Access::Read,
             Operation::Write => Access::Write,
@@ -57,7 +58,7 @@ impl DatasetCall<'_> {
     }
 
     pub(crate) fn policy(&self) -> &Policy {
-        &self.unders[0].container.policy
+        &self.datasets[0].container().policy
     }
 
     /// Whether the operation may continue after the call has returned.
@@ -79,22 +80,38 @@ impl DatasetCall<'_> {
         }
     }
 
+    /// The memory of each buffer. Empty if all memory is the host's because the process has not loaded CUDA.
+    ///
+    /// # Safety
+    /// As for [`read_or_write`](super::read_or_write).
+    pub(crate) unsafe fn memories(&self) -> Result<Vec<Memory>> {
+        match cuda_is_loaded() {
+            // SAFETY: the caller guarantees this.
+            true => (0..self.buffers.len())
+                .map(|at| unsafe { self.memory(at) })
+                .collect(),
+            false => Ok(Vec::new()),
+        }
+    }
+
     /// The memory in which the elements of dataset `at` lie. The address of the buffer itself may point to
     /// anything: only the selected elements exist.
     ///
     /// # Safety
     /// As for [`read_or_write`](super::read_or_write).
-    pub(crate) unsafe fn memory(&self, at: usize) -> Result<Memory> {
-        if !cuda_is_loaded() {
-            return Ok(Memory::HOST);
-        }
-        let library = self.unders[at].library();
-        // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
-        let touched = unsafe {
-            let element =
-                library.keeping_errors(|| (library.hdf5.H5Tget_size)(self.memory_types[at]));
-            touched_bytes(library, self.memory_space(at), element as u64)
-        };
+    unsafe fn memory(&self, at: usize) -> Result<Memory> {
+        let (dataset, space) = (self.datasets[at], self.memory_space(at));
+        let (library, kind) = (dataset.library(), self.memory_types[at]);
+        // SAFETY: the caller guarantees this; HDF5 checks the identifiers, and would print errors.
+        let touched = library.keeping_errors(|| unsafe {
+            if !dataset.last_ids.is_dataspace(library, space) {
+                return None;
+            }
+            dataset.last_ids.size(library, kind)?;
+            // The program may have changed it since an earlier transfer.
+            let element = (library.hdf5.H5Tget_size)(kind) as u64;
+            touched_bytes(library, space, element)
+        });
         let first = touched.map_or(0, |range| range.start as usize);
         Memory::at(self.buffers[at].wrapping_add(first))
     }

@@ -40,20 +40,20 @@ pub(crate) enum Disposition {
 }
 
 /// Carries out a call, or returns who has to. All operations that conflict with the call have then finished.
+/// `memories` is the answer of [`DatasetCall::memories`].
 ///
 /// # Safety
 /// The thread is inside the callback, and HDF5 has given these arguments.
-pub(crate) unsafe fn read_or_write(call: &DatasetCall<'_>) -> Result<Disposition> {
+pub(crate) unsafe fn read_or_write(
+    call: &DatasetCall<'_>,
+    mut memories: Vec<Memory>,
+) -> Result<Disposition> {
     let first = &call.unders[0];
     if first.is_internal {
         return Ok(Disposition::Below);
     }
     poll_oldest(first.library());
-    // SAFETY: the caller guarantees this.
-    let memory_of = |at| unsafe { call.memory(at) };
-    let memories: Vec<Memory> = (0..call.buffers.len())
-        .map(memory_of)
-        .collect::<Result<_>>()?;
+    memories.resize(call.buffers.len(), Memory::HOST);
     let is_on_gpu = memories.iter().any(|memory| memory.context.is_some());
     // SAFETY: the caller guarantees this.
     unsafe {

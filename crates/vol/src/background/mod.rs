@@ -4,8 +4,9 @@
 //! ([`dataset_io`]), and hand encoded chunks to HDF5 when they wait for it ([`operation`](crate::operation)).
 //! In between the engine moves bytes. Operations that conflict keep the order of the program
 //! ([`conflicts`](penstock_hdf5::transfer::conflicts)), and so does everything that the connector below does
-//! with the same dataset or file.
+//! with the same dataset or file. Calls that transfer little do not take this way ([`at_once`]).
 
+mod at_once;
 mod budget;
 mod closing;
 mod dataset_call;
@@ -14,6 +15,7 @@ mod dataset_plan;
 mod pending;
 mod start;
 
+pub(crate) use at_once::goes_below_at_once;
 pub(crate) use closing::{
     CLOSE_DATASET, CLOSE_FILE, defer, file_identity, finish_before_replacing,
     finish_deferred_close, group_closes,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use penstock_engine::error::Result;
 
 use crate::calling_library::CallingLibrary;
+use crate::container::Container;
 use crate::operation::AsyncOperation;
 use crate::under::Under;
 use penstock_hdf5::transfer::conflicts::{self, Access, AccessSet, Effort, Pending, Shared};
@@ -14,7 +15,12 @@ use penstock_hdf5::transfer::inside;
 /// Whether an operation may be pending that conflicts with a call on this object. There is none on files that
 /// processes share.
 pub(crate) fn may_conflict(under: &Under) -> bool {
-    !under.is_internal && !under.container.is_parallel && !conflicts::is_idle()
+    !under.is_internal && may_conflict_in(&under.container)
+}
+
+/// As [`may_conflict`], for a call that the application makes on an object of this container.
+pub(crate) fn may_conflict_in(container: &Container) -> bool {
+    !container.is_parallel && !conflicts::is_idle()
 }
 
 /// Returns the pending operations that conflict with an access set of `under`. For a whole file it also returns
@@ -24,6 +30,12 @@ pub(crate) fn conflicting_with(under: &Under, set: &AccessSet) -> Vec<Shared> {
     let is_reported =
         |operation: &Shared| matches!(set, AccessSet::File(_)) && operation.tells(failures);
     conflicts::before_or(under.library().hdf5, set, is_reported)
+}
+
+/// Whether no pending operation conflicts with an access set.
+pub(crate) fn comes_after_nothing(library: CallingLibrary, set: &AccessSet) -> bool {
+    let before = conflicts::before(library.hdf5, set);
+    before.iter().all(|operation| operation.has_ended())
 }
 
 /// Adds an operation to the pending ones. Operations that conflict with one of its access sets wait for it.

@@ -1,22 +1,38 @@
 //! Failures of operations that nobody waits for, kept until a call can report them.
 
 use std::sync::Mutex;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Release},
+};
 
 use penstock_engine::error::{Error, Result};
 
-#[derive(Debug, Default)]
 /// Errors that have not been reported yet.
-pub struct Failures(Mutex<Vec<Error>>);
+#[derive(Debug, Default)]
+pub struct Failures {
+    errors: Mutex<Vec<Error>>,
+    /// Whether there may be errors, for those who ask often.
+    has_some: AtomicBool,
+}
 
 impl Failures {
     /// Stores an error.
     pub fn add(&self, error: Error) {
-        self.0.lock().unwrap_or_else(|e| e.into_inner()).push(error);
+        let mut errors = self.errors.lock().unwrap_or_else(|e| e.into_inner());
+        errors.push(error);
+        self.has_some.store(true, Release);
     }
 
     /// Returns the first failure since the last call and discards the others.
     pub fn take(&self) -> Result<()> {
-        let failures = std::mem::take(&mut *self.0.lock().unwrap_or_else(|e| e.into_inner()));
+        if !self.has_some.load(Acquire) {
+            return Ok(());
+        }
+        let mut errors = self.errors.lock().unwrap_or_else(|e| e.into_inner());
+        self.has_some.store(false, Release);
+        let failures = std::mem::take(&mut *errors);
+        drop(errors);
         failures.into_iter().next().map_or(Ok(()), Err)
     }
 }

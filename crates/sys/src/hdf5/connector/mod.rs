@@ -27,6 +27,8 @@ pub type H5VL_class_value_t = c_int;
 pub type H5I_type_t = c_int;
 pub const H5I_FILE: H5I_type_t = 1;
 pub const H5I_GROUP: H5I_type_t = 2;
+pub const H5I_DATATYPE: H5I_type_t = 3;
+pub const H5I_DATASPACE: H5I_type_t = 4;
 pub const H5I_DATASET: H5I_type_t = 5;
 pub const H5I_ATTR: H5I_type_t = 7;
 pub const H5I_EVENTSET: H5I_type_t = 16;
@@ -176,9 +178,35 @@ pub const H5VL_OBJECT_VISIT: c_int = 3;
 pub const H5VL_OBJECT_FLUSH: c_int = 4;
 pub const H5VL_OBJECT_REFRESH: c_int = 5;
 
+pub const H5VL_DATASET_GET_SPACE: c_int = 2;
 // The answers depend on the allocated storage.
 pub const H5VL_DATASET_GET_SPACE_STATUS: c_int = 3;
 pub const H5VL_DATASET_GET_STORAGE_SIZE: c_int = 4;
+
+/// `H5VL_dataset_get_args_t` of [`H5VL_DATASET_GET_SPACE`].
+#[repr(C)]
+pub struct DatasetGetSpace {
+    pub op_type: c_int,
+    /// The answer: a copy, which the caller closes.
+    pub space_id: hid_t,
+    _rest: u64,
+}
+
+impl Default for DatasetGetSpace {
+    fn default() -> DatasetGetSpace {
+        DatasetGetSpace {
+            op_type: H5VL_DATASET_GET_SPACE,
+            space_id: -1,
+            _rest: 0,
+        }
+    }
+}
+
+impl DatasetGetSpace {
+    pub fn as_args(&mut self) -> *mut H5VL_dataset_get_args_t {
+        std::ptr::from_mut(self).cast()
+    }
+}
 
 pub const H5VL_DATASET_SET_EXTENT: c_int = 0;
 pub const H5VL_DATASET_FLUSH: c_int = 1;

@@ -1,0 +1,169 @@
+//! Calls that the connector below carries out at once, found by questions that cost less than a small transfer:
+//! calls without an event set, and calls that transfer too little to gain from the background.
+
+use penstock_engine::error::Result;
+use penstock_engine::file::position::Operation;
+use penstock_engine::memory::Memory;
+use penstock_engine::reach;
+use penstock_sys::hdf5::H5S_ALL;
+use penstock_sys::hdf5::connector::H5I_DATASET;
+
+use super::dataset_call::DatasetCall;
+use super::pending::{comes_after_nothing, may_conflict_in, poll_oldest};
+use crate::access_sets::DatasetAccess;
+use crate::calling_library::Quiet;
+use crate::dataspace::touched_by_some;
+use crate::log::Execution;
+use crate::temporary_id::TemporaryId;
+use penstock_hdf5::transfer::{nothing_is_pending, unfinished};
+
+/// Whether the connector below can carry out a call on one dataset at once, because nothing is pending that the
+/// call conflicts with. If not, or if finding out would take longer, [`read_or_write`](super::read_or_write)
+/// has to decide. `memories` is the answer of [`DatasetCall::memories`].
+///
+/// # Safety
+/// As for [`read_or_write`](super::read_or_write).
+pub(crate) unsafe fn goes_below_at_once(
+    call: &DatasetCall<'_>,
+    memories: &[Memory],
+) -> Result<bool> {
+    let [dataset] = call.datasets else {
+        return Ok(false);
+    };
+    if dataset.is_internal() {
+        return Ok(true);
+    }
+    if memories.iter().any(|memory| memory.context.is_some()) {
+        return Ok(false);
+    }
+    let policy = call.policy();
+    let is_alone = nothing_is_pending();
+    if !is_alone {
+        poll_oldest(dataset.library());
+        if !unfinished::is_none() {
+            return Ok(false);
+        }
+    }
+    let continues = call.continues();
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        let small = match continues && !policy.is_delayed() {
+            true => small_transfer(call),
+            false => None,
+        };
+        if continues && small.is_none() {
+            return Ok(false);
+        }
+        let may_conflict = !is_alone && may_conflict_in(dataset.container());
+        if may_conflict && !conflicts_with_nothing(call)? {
+            return Ok(false);
+        }
+        if let (Some(elements), false) = (small, call.req.is_null()) {
+            check_memory(call, elements)?;
+        }
+    }
+    let may_tell = call.req.is_null() || call.operation == Operation::Read;
+    if may_tell && policy.is_implicit() {
+        // The call may depend on a write that has failed, and no later call may be able to report it.
+        policy.failures.take()?;
+    }
+    let why = match continues {
+        true => "transfers less than the option small",
+        false => "called without an event set",
+    };
+    call.log(Execution::Sync, 0, why);
+    Ok(true)
+}
+
+/// Returns the number of elements of a transfer that is too small to continue after the call. `None` if it is not
+/// small, or if HDF5 does not tell.
+///
+/// # Safety
+/// As for [`goes_below_at_once`].
+unsafe fn small_transfer(call: &DatasetCall<'_>) -> Option<u64> {
+    let limit = call.policy().small(!call.req.is_null());
+    if limit == 0 {
+        return None;
+    }
+    let library = call.datasets[0].library();
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        let element = call.datasets[0]
+            .last_ids
+            .size(library, call.memory_types[0])?;
+        let elements = match (call.memory_spaces[0], call.file_spaces[0]) {
+            (H5S_ALL, H5S_ALL) => call.datasets[0].elements()?,
+            (H5S_ALL, space) | (space, _) => {
+                if !call.datasets[0].last_ids.is_dataspace(library, space) {
+                    return None;
+                }
+                u64::try_from((library.hdf5.H5Sget_select_npoints)(space)).ok()?
+            }
+        };
+        let is_small = elements.checked_mul(element)? < limit || is_part_of_chunk(call, elements);
+        is_small.then_some(elements)
+    }
+}
+
+/// Whether a plain write fills no chunk. HDF5 joins such writes in its cache, or writes the part alone. The background
+/// would write the whole chunk each time, one time after the other.
+///
+/// # Safety
+/// As for [`goes_below_at_once`].
+unsafe fn is_part_of_chunk(call: &DatasetCall<'_>, elements: u64) -> bool {
+    // SAFETY: the caller guarantees this.
+    call.req.is_null()
+        && unsafe { access_of(call) }.is_ok_and(|access| access.is_part_of_chunk(elements))
+}
+
+/// Returns the properties for the access sets of the dataset.
+///
+/// # Safety
+/// As for [`goes_below_at_once`].
+unsafe fn access_of(call: &DatasetCall<'_>) -> Result<DatasetAccess> {
+    let dataset = call.datasets[0];
+    if let Some(known) = dataset.known_dataset_access() {
+        return Ok(known.clone());
+    }
+    let under = dataset.under();
+    let _quiet = Quiet::begin(dataset.library());
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        let id = TemporaryId::of(&under, H5I_DATASET)?;
+        dataset.dataset_access(&under, &id)
+    }
+}
+
+/// Returns an error if the memory of a transfer is not mapped: using it would end the process.
+///
+/// # Safety
+/// As for [`goes_below_at_once`].
+unsafe fn check_memory(call: &DatasetCall<'_>, elements: u64) -> Result<()> {
+    let (library, space) = (call.datasets[0].library(), call.memory_space(0));
+    if elements == 0 {
+        return Ok(());
+    }
+    // The program may have changed the size since an earlier transfer.
+    // SAFETY: the caller guarantees this; HDF5 checks the identifier.
+    let element = unsafe { (library.hdf5.H5Tget_size)(call.memory_types[0]) } as u64;
+    let touched = match space {
+        H5S_ALL => None,
+        // SAFETY: the caller guarantees this.
+        space => unsafe { touched_by_some(library, space, element) },
+    };
+    let touched = touched.unwrap_or(0..elements.saturating_mul(element));
+    let first = call.buffers[0].wrapping_add(touched.start as usize);
+    let length = (touched.end - touched.start) as usize;
+    reach::check_quickly(first, length, call.use_of_memory())
+}
+
+/// Whether nothing is pending that must finish before HDF5 reads or writes the dataset.
+///
+/// # Safety
+/// As for [`goes_below_at_once`].
+unsafe fn conflicts_with_nothing(call: &DatasetCall<'_>) -> Result<bool> {
+    // SAFETY: the caller guarantees this.
+    let access = unsafe { access_of(call)? };
+    let set = access.by_hdf5(call.kind_of_access());
+    Ok(comes_after_nothing(call.datasets[0].library(), &set))
+}
