@@ -132,7 +132,9 @@ def test_a_bad_option_is_an_error_that_names_it_and_runs_nothing(penstock, key, 
 
 def test_what_the_command_s_hdf5_is_told_is_nothing_to_penstock_itself(penstock):
     before = {"HDF5_VOL_CONNECTOR": "no_such_connector", "HDF5_DRIVER": "no_such_driver"}
-    assert penstock("run", "--async", "true", **before).stderr == ""
+    said = penstock("run", "--async", "true", **before).stderr
+    replaced = "HDF5_DRIVER=no_such_driver of the environment: replaced"
+    assert [replaced in line for line in said.splitlines()] == [True]
 
 
 def test_options_of_the_connector_need_the_connector(penstock):
