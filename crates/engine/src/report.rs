@@ -131,10 +131,16 @@ impl Counters {
         self.with_note(asked, device, block, elapsed_ns, note)
     }
 
-    /// As [`report`](Self::report), for host memory; takes the note instead of copying it.
-    pub(crate) fn into_host_report(mut self, block: u64, elapsed_ns: u64) -> Report {
+    /// As [`report`](Self::report); takes the note instead of copying it.
+    pub(crate) fn into_report(
+        mut self,
+        asked: RouteName,
+        device: i32,
+        block: u64,
+        elapsed_ns: u64,
+    ) -> Report {
         let note = std::mem::take(self.note.get_mut().unwrap_or_else(|e| e.into_inner()));
-        self.with_note(RouteName::Host, -1, block, elapsed_ns, note)
+        self.with_note(asked, device, block, elapsed_ns, note)
     }
 
     fn with_note(

@@ -206,6 +206,35 @@ impl Stream {
         self.in_context(memory, |context| self.mark_here(context))
     }
 
+    /// Queues copies from host memory as work of this stream, and waits until they are done.
+    /// `queue` is called with a function that queues one copy: its source, its destination on the
+    /// GPU, and its length. Whatever happens, no copy is in progress afterwards.
+    ///
+    /// # Safety
+    /// Both memories of each copy are valid, and nobody else touches them meanwhile.
+    pub(crate) unsafe fn copy_to_gpu(
+        self,
+        memory: &Arc<Context>,
+        queue: impl FnOnce(&mut dyn FnMut(*const u8, u64, u64) -> Result<()>) -> Result<()>,
+    ) -> Result<()> {
+        self.in_context(memory, |context| {
+            let driver = context.driver;
+            self.refuse_capture(driver)?;
+            let unless_waited = Synchronize(driver, self.0);
+            let queued = queue(&mut |from, to, bytes| {
+                // SAFETY: the stream is live, as `from_raw` asks; the caller vouches for the memory.
+                let code = unsafe {
+                    (driver.cuda.cuMemcpyHtoDAsync)(to, from.cast(), bytes as usize, self.0)
+                };
+                driver.check(code, "cuMemcpyHtoDAsync")
+            });
+            std::mem::forget(unless_waited);
+            // SAFETY: the stream is live.
+            let code = unsafe { (driver.cuda.cuStreamSynchronize)(self.0) };
+            queued.and_then(|()| driver.check(code, "cuStreamSynchronize"))
+        })
+    }
+
     /// As [`mark`](Self::mark), in the stream's context, which is current.
     fn mark_here(self, context: &Arc<Context>) -> Result<Mark> {
         self.refuse_capture(context.driver)?;
@@ -239,6 +268,16 @@ impl Stream {
             let code = unsafe { wait(self.0, flag.device, flag.value, condition) };
             driver.check(code, "cuStreamWaitValue32")
         })
+    }
+}
+
+/// Waits for a stream when it is dropped, as a panic does.
+struct Synchronize<'a>(&'a Driver, CUstream);
+
+impl Drop for Synchronize<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the stream is live; a failure has nobody to be told to.
+        unsafe { (self.0.cuda.cuStreamSynchronize)(self.1) };
     }
 }
 

@@ -4,6 +4,7 @@
 //! [`submit_task`] gives workers something else to do than a plain transfer. A [`Request`] tells
 //! how far it is and how it ended, and may need the thread of its submitter: see [`Task::step`].
 
+mod at_once;
 mod choose;
 mod drain;
 mod grow;
@@ -40,6 +41,7 @@ use crate::report::Report;
 use crate::routes::fault::Decide;
 use crate::save::{self, Replacement};
 use crate::workers::Work;
+pub use at_once::{AtOnce, MOST_AT_ONCE};
 pub(crate) use choose::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 pub use drain::drain;
 use job::Job;
@@ -104,7 +106,7 @@ pub struct StreamOrder {
 /// else touches it in a conflicting way, until the call returns.
 pub unsafe fn run(file: &Arc<File>, order: Order<'_>) -> Result<Report> {
     let engine = engine()?;
-    if let Some(done) = prepare::small(engine, file, &order) {
+    if let Some(done) = at_once::order(engine, file, &order) {
         return done;
     }
     let job = Submission::of_file(engine, file, order)?.into_job(None, None);

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Instant;
 
 use super::Order;
 use super::choose::{Chooser, Load};
@@ -12,13 +11,10 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::position::Operation;
-use crate::file::side::{Direct, FileSide};
 use crate::memory::Memory;
-use crate::options::{Choice, IoMode, Options, RouteName};
+use crate::options::{Options, RouteName};
 use crate::plan::{self, Extent};
-use crate::report::{Counters, Path, Report};
 use crate::routes::fault::{Faults, Faulty};
-use crate::trace;
 
 pub(super) struct Prepared {
     pub parts: Vec<Part>,
@@ -40,74 +36,19 @@ impl Prepared {
     }
 }
 
-/// The most bytes of one range of host memory that are moved by a single system call, without a job.
-const SMALL: u64 = 512 << 10;
-
-/// Serves a small order of host memory at once, without a job; returns `None` for other orders.
-pub(super) fn small(
-    engine: &Engine,
-    file: &Arc<File>,
-    order: &Order<'_>,
-) -> Option<Result<Report>> {
-    let [extent] = order.extents else { return None };
-    let odd = extent.memory == 0 || extent.end_checked().is_none() || order.faults.is_some();
-    if extent.length > SMALL || odd {
-        return None;
-    }
-    let options = merged(engine, file, order.options);
-    if options.direct == Some(Choice::Yes)
-        || options.io == Some(IoMode::Uring)
-        || options.durable == Some(true)
-        || options.check().is_err()
-    {
-        return None;
-    }
-    match Memory::at(extent.memory) {
-        Ok(memory) if memory.context.is_none() => {}
-        _ => return None,
-    }
-    let submitted = Instant::now();
-    let result = check_access(file, order.operation)
-        .and_then(|()| move_small(file, order.operation, extent));
-    Some(result.map(|counters| {
-        trace::request(order.operation, submitted, extent.length);
-        if let Some(note) = note_for_host(&options) {
-            counters.note(note);
-        }
-        let elapsed = submitted.elapsed().as_nanos() as u64;
-        counters.into_host_report(extent.length, elapsed.max(1))
-    }))
-}
-
-fn move_small(file: &Arc<File>, operation: Operation, extent: &Extent) -> Result<Counters> {
-    let counters = Counters::default();
-    counters.joined();
-    let side = FileSide {
-        file,
-        operation,
-        direct: Direct::Never,
-        counters: &counters,
-        gate: None,
-    };
-    // SAFETY: the caller of `run` vouches for the extent.
-    unsafe { side.move_buffered(extent.memory as *mut u8, extent.offset, extent.length)? };
-    counters.moved(Path::HostBuffered, extent.length);
-    Ok(counters)
-}
-
-fn merged(engine: &Engine, file: &File, call: Options) -> Options {
+pub(super) fn merged(engine: &Engine, file: &File, call: Options) -> Options {
     call.or(file.options()).or(engine.outer_options())
 }
 
 /// The note of a request that asks for another route than the one of host memory.
-fn note_for_host(options: &Options) -> Option<&'static str> {
+pub(super) fn note_for_host(options: &Options) -> Option<&'static str> {
     match options.route {
         None | Some(RouteName::Auto | RouteName::Host) => None,
         Some(_) => Some("host memory is served by the host route"),
     }
 }
 
-fn check_access(file: &File, operation: Operation) -> Result<()> {
+pub(super) fn check_access(file: &File, operation: Operation) -> Result<()> {
     match operation {
         Operation::Read => file.must_be_readable(),
         Operation::Write => file.must_be_writable(),

@@ -1,0 +1,244 @@
+//! Small transfers that the calling thread carries out by itself: no job is made, no worker woken.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Order;
+use super::prepare::{check_access, merged, note_for_host};
+use crate::engine::{Engine, engine};
+use crate::error::Result;
+use crate::file::File;
+use crate::file::position::Operation;
+use crate::file::side::{Direct, FileSide};
+use crate::gpu::stream::Stream;
+use crate::gpu::{Context, Direction, Lent};
+use crate::memory::Memory;
+use crate::options::{Choice, IoMode, Options, RouteName};
+use crate::plan::Extent;
+use crate::report::{Counters, Path, Report};
+use crate::trace;
+
+/// The most bytes of one range of host memory that one system call moves. Several workers are
+/// faster for more.
+const MOST_HOST: u64 = 512 << 10;
+/// The most bytes of GPU memory that one copy moves; they fit into the smallest slot of the ring.
+pub const MOST_AT_ONCE: u64 = 1 << 20;
+/// A read is copied to the GPU in steps of this size, so that the copy of one step and the read of
+/// the next take place at the same time.
+const STEP: u64 = 256 << 10;
+
+/// Carries out a small order at once; returns `None` for other orders.
+pub(super) fn order(
+    engine: &'static Engine,
+    file: &Arc<File>,
+    order: &Order<'_>,
+) -> Option<Result<Report>> {
+    let [extent] = order.extents else { return None };
+    let odd = extent.memory == 0 || extent.end_checked().is_none() || order.faults.is_some();
+    if extent.length > MOST_AT_ONCE || odd {
+        return None;
+    }
+    let options = merged(engine, file, order.options);
+    let memory = match &order.memory {
+        Some(known) => known.clone(),
+        None => Memory::at(extent.memory).ok()?,
+    };
+    let submitted = Instant::now();
+    if memory.context.is_none() {
+        if extent.length > MOST_HOST || !serves_host(&options) {
+            return None;
+        }
+        return Some(move_host(
+            file,
+            order.operation,
+            extent,
+            &options,
+            submitted,
+        ));
+    }
+    if order.operation == Operation::Write {
+        return None;
+    }
+    let at_once = AtOnce::new(&options, memory, extent.memory, extent.length)?;
+    let report = check_access(file, Operation::Read).and_then(|()| {
+        // SAFETY: the caller of `run` vouches for the extent.
+        unsafe {
+            at_once.read(None, true, |target, range, counters| {
+                let side = side(file, Operation::Read, counters);
+                let offset = extent.offset + range.start;
+                side.move_buffered(target, offset, range.end - range.start)
+            })
+        }
+    });
+    Some(report)
+}
+
+/// Whether the options leave a small transfer of host memory to one system call.
+fn serves_host(options: &Options) -> bool {
+    options.direct != Some(Choice::Yes)
+        && options.io != Some(IoMode::Uring)
+        && options.durable != Some(true)
+        && options.check().is_ok()
+}
+
+fn side<'a>(file: &'a Arc<File>, operation: Operation, counters: &'a Counters) -> FileSide<'a> {
+    FileSide {
+        file,
+        operation,
+        direct: Direct::Never,
+        counters,
+        gate: None,
+    }
+}
+
+fn move_host(
+    file: &Arc<File>,
+    operation: Operation,
+    extent: &Extent,
+    options: &Options,
+    submitted: Instant,
+) -> Result<Report> {
+    check_access(file, operation)?;
+    let counters = Counters::default();
+    counters.joined();
+    // SAFETY: the caller of `run` vouches for the extent.
+    unsafe {
+        side(file, operation, &counters).move_buffered(
+            extent.memory as *mut u8,
+            extent.offset,
+            extent.length,
+        )?;
+    }
+    counters.moved(Path::HostBuffered, extent.length);
+    trace::request(operation, submitted, extent.length);
+    if let Some(note) = note_for_host(options) {
+        counters.note(note);
+    }
+    Ok(counters.into_report(RouteName::Host, -1, extent.length, elapsed(submitted)))
+}
+
+fn elapsed(since: Instant) -> u64 {
+    (since.elapsed().as_nanos() as u64).max(1)
+}
+
+/// A read of at most [`MOST_AT_ONCE`] bytes that the calling thread carries out: into the
+/// destination itself if the CPU reaches it, else into a pinned slot, from which the GPU copies.
+pub struct AtOnce {
+    engine: &'static Engine,
+    memory: Memory,
+    address: usize,
+    length: u64,
+    note: Option<&'static str>,
+    submitted: Instant,
+}
+
+impl AtOnce {
+    /// Prepares a read of `length` bytes to `address`; `None` if the options, or the size, ask for
+    /// another way. `options` are those of the call with the outer levels.
+    pub fn new(options: &Options, memory: Memory, address: usize, length: u64) -> Option<AtOnce> {
+        let on_gpu = memory.context.is_some();
+        let usual = match options.route {
+            None | Some(RouteName::Auto) => true,
+            Some(RouteName::Staged) => on_gpu,
+            Some(_) => !on_gpu,
+        };
+        if length == 0 || length > MOST_AT_ONCE || !usual || !serves_host(options) {
+            return None;
+        }
+        Some(AtOnce {
+            engine: engine().ok()?,
+            note: match on_gpu {
+                true => None,
+                false => note_for_host(options),
+            },
+            memory,
+            address,
+            length,
+            submitted: Instant::now(),
+        })
+    }
+
+    /// Reads: `fill` gets host memory for all bytes of the destination or, if they come `in_steps`,
+    /// for ranges of it that follow each other. They are copied to the GPU after the work queued on
+    /// `after`; work that others queue there meanwhile is waited for as well.
+    ///
+    /// # Errors
+    /// The first failure, of `fill` or of the GPU. An unknown part of the destination has then
+    /// changed.
+    ///
+    /// # Safety
+    /// The destination is valid for the length, and nobody else touches it until the call returns.
+    /// `fill` initialises what it is given. The stream is live.
+    pub unsafe fn read(
+        self,
+        after: Option<Stream>,
+        in_steps: bool,
+        mut fill: impl FnMut(*mut u8, Range<u64>, &Counters) -> Result<()>,
+    ) -> Result<Report> {
+        let counters = Counters::default();
+        counters.joined();
+        if let Some(note) = self.note {
+            counters.note(note);
+        }
+        let (route, path) = match &self.memory.context {
+            None => {
+                fill(self.address as *mut u8, 0..self.length, &counters)?;
+                (RouteName::Host, Path::HostBuffered)
+            }
+            Some(context) => {
+                let step = if in_steps { STEP } else { self.length };
+                // SAFETY: passed on.
+                unsafe { self.stage(context, (after, step), &mut fill, &counters)? };
+                (RouteName::Staged, Path::StagedBuffered)
+            }
+        };
+        counters.moved(path, self.length);
+        trace::request(Operation::Read, self.submitted, self.length);
+        let device = match route {
+            RouteName::Staged => self.memory.device,
+            _ => -1,
+        };
+        Ok(counters.into_report(route, device, self.length, elapsed(self.submitted)))
+    }
+
+    /// Reads into a pinned slot, and copies to the GPU: as work of the stream that precedes the
+    /// read, or else of a queue of the engine's.
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    unsafe fn stage(
+        &self,
+        context: &Arc<Context>,
+        (after, step): (Option<Stream>, u64),
+        fill: &mut impl FnMut(*mut u8, Range<u64>, &Counters) -> Result<()>,
+        counters: &Counters,
+    ) -> Result<()> {
+        let entered = context.enter()?;
+        // Goes back after the copies are done.
+        let slot = self.engine.ring.slot(self.length, Some(context))?;
+        let mut in_steps = |copy: &mut dyn FnMut(*const u8, u64, u64) -> Result<()>| {
+            for start in (0..self.length).step_by(step as usize) {
+                let end = self.length.min(start + step);
+                // SAFETY: the slot holds the whole length.
+                let from = unsafe { slot.start().add(start as usize) };
+                fill(from, start..end, counters)?;
+                counters.copy();
+                copy(from, self.address as u64 + start, end - start)?;
+            }
+            Ok(())
+        };
+        if let Some(stream) = after {
+            // SAFETY: passed on; only this call touches the slot.
+            return unsafe { stream.copy_to_gpu(context, in_steps) };
+        }
+        drop(entered);
+        let mut lent = Lent::new(context)?;
+        let queue = lent.queue()?;
+        in_steps(&mut |from, to, bytes| {
+            // SAFETY: passed on; dropping `lent` waits for the copies.
+            unsafe { queue.copy(Direction::ToGpu, from.cast_mut(), to, bytes) }
+        })?;
+        lent.queue()?.finish()
+    }
+}
