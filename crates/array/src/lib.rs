@@ -80,7 +80,9 @@ mod reserve;
 mod selection;
 
 pub use boxes::{BoxAxis, BoxRun, Segment, StridedBox};
-pub use chunks::{ChunkGrid, ChunkTable, MAX_RANK, NO_STORAGE, StoredChunk, TableBuilder};
+pub use chunks::{
+    ChunkCache, ChunkGrid, ChunkKey, ChunkTable, MAX_RANK, NO_STORAGE, StoredChunk, TableBuilder,
+};
 pub use plan::{
     Before, Changed, Changes, ChunkJob, ElementMapping, FileRange, FileSegment, FillJob,
     MemoryLayout, NO_FILTERS, Plan, Source, StoredArray, Window, Windows, Work, Works, bytes,

@@ -1,7 +1,9 @@
-//! Chunks: how an array is cut into them, and where they lie in the file.
+//! Chunks: how an array is cut into them, where they lie in the file, and those that are kept decoded.
 
+mod cache;
 mod grid;
 mod table;
 
+pub use cache::{ChunkCache, ChunkKey};
 pub use grid::{ChunkGrid, MAX_RANK};
 pub use table::{ChunkTable, NO_STORAGE, StoredChunk, TableBuilder};

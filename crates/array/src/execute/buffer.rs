@@ -27,6 +27,11 @@ impl Buffer {
         let start = self.bytes.as_ptr().align_offset(page);
         Ok(&mut self.bytes[start..start + length])
     }
+
+    /// Returns the number of allocated bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
 }
 
 pub(super) fn no_memory(length: usize) -> Error {

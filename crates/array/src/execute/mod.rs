@@ -1,6 +1,7 @@
 //! Execution of plans by the engine's workers: in a read they read, decode, convert and place
 //! stored bytes; in a write they gather, convert and encode elements and hand them to a sink.
 
+mod at_once;
 mod bound;
 mod buffer;
 mod device;
@@ -12,6 +13,7 @@ mod sink;
 mod submit;
 mod write;
 
+pub use at_once::{SmallRead, SmallReadOrder};
 pub use bound::{BoundPlan, Given};
 pub use plain::extents;
 pub use sink::{BlockSink, ChunkSink, ChunkStep, DenseSink, EncodedChunk, Sink};

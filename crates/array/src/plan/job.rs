@@ -145,6 +145,16 @@ impl ChunkJob {
         is_whole.then_some(run.memory)
     }
 
+    /// Returns the file range of all selected elements, if they are one run on both sides. Valid as
+    /// [`ranges`](Self::ranges) is.
+    pub fn one_range(&self, plan: &Plan) -> Option<FileRange> {
+        self.one_run.map(|run| FileRange {
+            offset: self.address + run.chunk,
+            length: run.elements * plan.file_element(),
+            memory: run.memory,
+        })
+    }
+
     /// Returns the file ranges whose bytes are those of memory, for one of the boxes. Valid only
     /// for a plain job of whole elements without conversion.
     pub fn ranges<'a>(

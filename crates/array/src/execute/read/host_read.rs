@@ -8,11 +8,11 @@ use penstock_engine::report::{Counters, Path};
 use penstock_engine::request::{Share, Task};
 
 use super::queue::{Batch, WorkQueue};
-use crate::ChunkJob;
 use crate::execute::bound::{BoundPlan, Stored};
-use crate::execute::buffer::Buffer;
+use crate::execute::buffer::{Buffer, no_memory};
 use crate::execute::elements::Elements;
 use crate::execute::memory::HostMemory;
+use crate::{ChunkJob, FillJob};
 
 /// The task of reading into host memory.
 pub(crate) struct HostRead {
@@ -38,10 +38,20 @@ impl HostRead {
 
 /// Buffers that a worker reuses from chunk to chunk.
 #[derive(Default)]
-struct Room {
+pub(in crate::execute) struct Room {
     stored: Buffer,
     decoded: Buffer,
     scratch: Scratch,
+}
+
+impl Room {
+    /// Frees the buffers if they are larger than most chunks, for a thread that keeps them.
+    pub(in crate::execute) fn trim(&mut self) {
+        const MOST: usize = 4 << 20;
+        if self.stored.bytes() + self.decoded.bytes() > MOST {
+            *self = Room::default();
+        }
+    }
 }
 
 impl Task for HostRead {
@@ -54,15 +64,13 @@ impl Task for HostRead {
             share.joined();
             match batch {
                 Batch::Fill(number, job) => {
-                    let plan = &self.plans[number].plan;
-                    if let Some(value) = plan.fill() {
-                        self.elements(number).fill(job.boxes(plan), value);
-                        let filled = job.bytes(plan);
-                        share.counters().moved(Path::HostBuffered, filled);
-                    }
+                    let filled = self.reader(number).fill(&job);
+                    share.counters().moved(Path::HostBuffered, filled);
                 }
                 Batch::Chunks(number, jobs) => {
-                    self.read(number, &jobs, &mut room, share.counters())?;
+                    let reader = self.reader(number);
+                    let (path, bytes) = reader.read(&jobs, &mut room, share.counters())?;
+                    share.counters().moved(path, bytes);
                 }
             }
         }
@@ -82,68 +90,129 @@ impl Task for HostRead {
 }
 
 impl HostRead {
-    fn elements(&self, number: usize) -> Elements<'_> {
-        let bound = &self.plans[number];
+    fn reader(&self, number: usize) -> HostReader<'_> {
+        HostReader {
+            bound: &self.plans[number],
+            memory: self.memory,
+        }
+    }
+}
+
+/// Reads chunks of one plan into host memory, on the calling thread.
+#[derive(Clone, Copy)]
+pub(in crate::execute) struct HostReader<'a> {
+    pub bound: &'a BoundPlan,
+    pub memory: HostMemory,
+}
+
+impl HostReader<'_> {
+    fn elements(&self) -> Elements<'_> {
         Elements {
-            mapping: bound.plan.element(),
-            conversion: &bound.conversion,
+            mapping: self.bound.plan.element(),
+            conversion: &self.bound.conversion,
             memory: self.memory,
         }
     }
 
-    fn read(
+    /// Fills the elements of a chunk that was never written. Returns the number of bytes.
+    pub(in crate::execute) fn fill(&self, job: &FillJob) -> u64 {
+        let plan = &self.bound.plan;
+        match plan.fill() {
+            None => 0,
+            Some(value) => {
+                self.elements().fill(job.boxes(plan), value);
+                job.bytes(plan)
+            }
+        }
+    }
+
+    /// Reads some chunks, sorted by address, by one read of the file. Returns the path of their
+    /// bytes, and how many these are in memory.
+    pub(in crate::execute) fn read(
         &self,
-        number: usize,
         jobs: &[ChunkJob],
         room: &mut Room,
         counters: &Counters,
-    ) -> Result<()> {
-        let bound = &self.plans[number];
-        let stored = bound.fetch(jobs, counters, &mut room.stored)?;
+    ) -> Result<(Path, u64)> {
+        let stored = self.bound.fetch(jobs, counters, &mut room.stored)?;
+        let mut bytes = 0;
         for job in jobs {
-            let bytes = self.decode(number, job, &stored, &mut room.decoded, &mut room.scratch)?;
-            counters.moved(stored.path(Path::HostBuffered, Path::HostDirect), bytes);
-            bound.count(job, counters);
+            bytes += self.take(job, &stored, &mut room.decoded, &mut room.scratch)?;
+            self.bound.count(job, counters);
         }
-        Ok(())
+        Ok((stored.path(Path::HostBuffered, Path::HostDirect), bytes))
     }
 
-    /// Decodes one chunk and places the selected elements. Returns the number of decoded bytes.
-    fn decode(
+    /// Reads one chunk and returns all of its decoded bytes.
+    pub(in crate::execute) fn read_whole(
         &self,
-        number: usize,
+        job: &ChunkJob,
+        room: &mut Room,
+        counters: &Counters,
+    ) -> Result<Vec<u8>> {
+        let jobs = std::slice::from_ref(job);
+        let stored = self.bound.fetch(jobs, counters, &mut room.stored)?;
+        self.bound.refuse_bomb(job)?;
+        let length = job.decoded_size as usize;
+        let mut decoded = Vec::new();
+        decoded
+            .try_reserve_exact(length)
+            .map_err(|_| no_memory(length))?;
+        decoded.resize(length, 0);
+        self.decode(job, &stored, &mut decoded, &mut room.scratch)?;
+        self.bound.count(job, counters);
+        Ok(decoded)
+    }
+
+    /// Places the selected elements of a decoded chunk.
+    pub(in crate::execute) fn place(&self, job: &ChunkJob, decoded: &[u8]) {
+        self.elements()
+            .place(job.boxes(&self.bound.plan), decoded, 0);
+    }
+
+    /// Decodes one chunk and places the selected elements. Returns the number of their bytes.
+    fn take(
+        &self,
         job: &ChunkJob,
         stored: &Stored<'_>,
         decoded: &mut Buffer,
         scratch: &mut Scratch,
     ) -> Result<u64> {
-        let bound = &self.plans[number];
-        let elements = self.elements(number);
-        let selected = job.bytes(&bound.plan);
-        let bytes = stored.of(job, bound.needed(job));
+        let plan = &self.bound.plan;
         if job.is_plain {
-            elements.place(job.boxes(&bound.plan), bytes, bound.needed(job).0);
-            return Ok(selected);
+            let needed = self.bound.needed(job);
+            let bytes = stored.of(job, needed);
+            self.elements().place(job.boxes(plan), bytes, needed.0);
+            return Ok(job.bytes(plan));
         }
-        let failed = |error: CodecError| bound.undecodable(job, &error);
-        bound.refuse_bomb(job)?;
-        let pipeline = &bound.plan.pipeline();
-        match job.whole(&bound.plan) {
-            Some(target) if matches!(bound.conversion, TypeConversion::Copy) => {
+        match job.whole(plan) {
+            Some(target) if matches!(self.bound.conversion, TypeConversion::Copy) => {
                 // SAFETY: the jobs' elements are disjoint, and this is their only slice.
                 let output = unsafe { self.memory.slice_mut(target, job.decoded_size) };
-                pipeline
-                    .decode(job.mask, bytes, output, scratch)
-                    .map_err(failed)?;
+                self.decode(job, stored, output, scratch)?;
             }
             _ => {
                 let output = decoded.room(job.decoded_size as usize)?;
-                pipeline
-                    .decode(job.mask, bytes, output, scratch)
-                    .map_err(failed)?;
-                elements.place(job.boxes(&bound.plan), output, 0);
+                self.decode(job, stored, output, scratch)?;
+                self.place(job, output);
             }
         }
-        Ok(selected)
+        Ok(job.bytes(plan))
+    }
+
+    /// Undoes the filters of a chunk.
+    fn decode(
+        &self,
+        job: &ChunkJob,
+        stored: &Stored<'_>,
+        output: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        self.bound.refuse_bomb(job)?;
+        let bytes = stored.of(job, self.bound.needed(job));
+        let pipeline = self.bound.plan.pipeline();
+        pipeline
+            .decode(job.mask, bytes, output, scratch)
+            .map_err(|error: CodecError| self.bound.undecodable(job, &error))
     }
 }

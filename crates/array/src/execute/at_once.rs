@@ -1,0 +1,254 @@
+//! Small reads that the calling thread carries out by itself.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use penstock_codec::convert::TypeConversion;
+use penstock_engine::Stream;
+use penstock_engine::error::Result;
+use penstock_engine::file::position::Operation;
+use penstock_engine::file::side::{Direct, FileSide};
+use penstock_engine::memory::Memory;
+use penstock_engine::options::{Decoder, Options};
+use penstock_engine::report::{Counters, Report};
+use penstock_engine::request::{AtOnce, MOST_AT_ONCE};
+
+use super::bound::BoundPlan;
+use super::memory::HostMemory;
+use super::read::{HostReader, Room};
+use crate::{ChunkCache, ChunkJob, ChunkKey, FileRange, Work};
+
+/// The most chunks that one thread reads sooner than several.
+const MOST_CHUNKS: usize = 16;
+/// The most bytes of several chunks that one thread decodes sooner than several.
+const MOST_DECODED: u64 = 256 << 10;
+
+/// A small read, as its caller describes it.
+pub struct SmallReadOrder {
+    /// What is read.
+    pub bound: BoundPlan,
+    /// Lowest address of the destination.
+    pub address: usize,
+    /// Bytes of the destination.
+    pub length: u64,
+    /// The memory there.
+    pub memory: Memory,
+    /// The options of the call with the outer levels.
+    pub options: Options,
+    /// Work queued there precedes the read.
+    pub after: Option<Stream>,
+    /// Where decoded chunks are kept, and the number of the array there.
+    pub cache: Option<(Arc<ChunkCache>, u64)>,
+}
+
+/// A read that [`prepare`](Self::prepare) found small enough for the calling thread.
+pub struct SmallRead {
+    bound: BoundPlan,
+    work: Jobs,
+    at_once: AtOnce,
+    length: u64,
+    after: Option<Stream>,
+    cache: Option<(Arc<ChunkCache>, u64)>,
+}
+
+/// What is to be read.
+enum Jobs {
+    /// One range of the file.
+    Range(FileRange),
+    /// Parts of a few chunks or blocks.
+    Some(Vec<Work>),
+}
+
+thread_local! {
+    static ROOM: RefCell<Room> = RefCell::default();
+}
+
+impl SmallRead {
+    /// Returns the read if one thread carries it out sooner than several; `None` if it is for
+    /// workers, who also tell what is wrong with it.
+    pub fn prepare(order: SmallReadOrder) -> Option<SmallRead> {
+        let SmallReadOrder {
+            mut bound,
+            address,
+            length,
+            memory,
+            options,
+            after,
+            cache,
+        } = order;
+        if length == 0 || length > MOST_AT_ONCE {
+            return None;
+        }
+        let plan = &bound.plan;
+        let is_filtered = !plan.pipeline().filters.is_empty();
+        let is_elsewhere = plan.is_in_memory() || plan.is_in_segments();
+        if is_elsewhere || is_filtered && options.decode == Some(Decoder::Gpu) {
+            return None;
+        }
+        bound.direct = Direct::Never;
+        let on_gpu = memory.context.is_some();
+        let work = jobs(&bound, cache.as_ref())?;
+        // One copy to the GPU covers the whole destination, so all of it must be read.
+        if on_gpu && work.bytes(&bound)? != length {
+            return None;
+        }
+        Some(SmallRead {
+            at_once: AtOnce::new(&options, memory, address, length)?,
+            bound,
+            work,
+            length,
+            after,
+            cache,
+        })
+    }
+
+    /// Reads.
+    ///
+    /// # Safety
+    /// The destination is valid for its length and nobody else touches it until the call returns.
+    /// The stream is live.
+    pub unsafe fn run(self) -> Result<Report> {
+        let (bound, work, cache) = (&self.bound, &self.work, &self.cache);
+        let in_steps = matches!(work, Jobs::Range(_));
+        let length = self.length;
+        // SAFETY: `read` passes memory for what it asks for; the caller vouches for the rest.
+        let report = unsafe {
+            self.at_once
+                .read(self.after, in_steps, |target, range, counters| match work {
+                    Jobs::Range(all) => {
+                        let part = FileRange {
+                            offset: all.offset + range.start,
+                            length: range.end - range.start,
+                            memory: all.memory,
+                        };
+                        fetch(bound, part, target, counters)
+                    }
+                    Jobs::Some(works) => {
+                        let memory = HostMemory::new(target, length);
+                        let reader = HostReader { bound, memory };
+                        ROOM.with_borrow_mut(|room| {
+                            let cache = cache.as_ref();
+                            let read = works.iter().try_for_each(|work| {
+                                do_one(&reader, work, target, (&mut *room, cache, counters))
+                            });
+                            room.trim();
+                            read
+                        })
+                    }
+                })
+        };
+        report.map_err(|error| match self.bound.path() {
+            Some(path) => error.in_file(path),
+            None => error,
+        })
+    }
+}
+
+impl Jobs {
+    /// Returns the bytes of memory that are read or filled; `None` if some stay as they are.
+    fn bytes(&self, bound: &BoundPlan) -> Option<u64> {
+        match self {
+            Jobs::Range(range) => Some(range.length),
+            Jobs::Some(works) => works.iter().try_fold(0, |sum, work| match work {
+                Work::Chunk(job) => Some(sum + job.bytes(&bound.plan)),
+                Work::Fill(job) => Some(sum + job.bytes(&bound.plan)),
+            }),
+        }
+    }
+}
+
+/// Returns what is to be read; `None` if it is too much for one thread, or if planning fails.
+fn jobs(bound: &BoundPlan, cache: Option<&(Arc<ChunkCache>, u64)>) -> Option<Jobs> {
+    let plan = &bound.plan;
+    if is_copied(bound)
+        && let Some(range) = plan.one_range()
+    {
+        return Some(Jobs::Range(range));
+    }
+    let mut works = Vec::new();
+    let (mut decoded, mut chunks) = (0, 0);
+    for work in plan.works() {
+        let work = work.ok()?;
+        if let Work::Chunk(job) = &work
+            && !job.is_plain
+            && cache.is_none_or(|(cache, array)| cache.find(key(*array, job)).is_none())
+        {
+            decoded += job.decoded_size;
+            chunks += 1;
+        }
+        works.push(work);
+        if works.len() > MOST_CHUNKS || chunks > 1 && decoded > MOST_DECODED {
+            return None;
+        }
+    }
+    Some(Jobs::Some(works))
+}
+
+/// Returns whether the bytes in memory are those of the file.
+fn is_copied(bound: &BoundPlan) -> bool {
+    matches!(bound.conversion, TypeConversion::Copy) && bound.plan.element().is_whole()
+}
+
+fn key(array: u64, job: &ChunkJob) -> ChunkKey {
+    let chunk = job.chunk;
+    ChunkKey { array, chunk }
+}
+
+/// Reads a range of the file to its offset in `target`.
+fn fetch(bound: &BoundPlan, range: FileRange, target: *mut u8, counters: &Counters) -> Result<()> {
+    let side = FileSide {
+        file: bound.file(0)?,
+        operation: Operation::Read,
+        direct: Direct::Never,
+        counters,
+        gate: None,
+    };
+    // SAFETY: the plan has checked that the range lies inside the memory.
+    unsafe {
+        let to = target.add(range.memory as usize);
+        side.move_buffered(to, range.offset, range.length)
+    }
+}
+
+/// Reads or fills the selected elements of one chunk.
+fn do_one(
+    reader: &HostReader<'_>,
+    work: &Work,
+    target: *mut u8,
+    (room, cache, counters): (&mut Room, Option<&(Arc<ChunkCache>, u64)>, &Counters),
+) -> Result<()> {
+    let bound = reader.bound;
+    let job = match work {
+        Work::Fill(job) => {
+            reader.fill(job);
+            return Ok(());
+        }
+        Work::Chunk(job) => job,
+    };
+    if job.is_plain
+        && is_copied(bound)
+        && let Some(range) = job.one_range(&bound.plan)
+    {
+        bound.count(job, counters);
+        return fetch(bound, range, target, counters).map_err(|e| bound.plan.name_in(job, e));
+    }
+    let is_part = !job.is_plain && job.whole(&bound.plan).is_none();
+    if let Some((cache, array)) = cache
+        && is_part
+        && cache.takes(job.decoded_size)
+    {
+        let key = key(*array, job);
+        let decoded = match cache.find(key) {
+            Some(decoded) => decoded,
+            None => {
+                let decoded = Arc::new(reader.read_whole(job, room, counters)?);
+                cache.keep(key, &decoded);
+                decoded
+            }
+        };
+        reader.place(job, &decoded);
+        return Ok(());
+    }
+    let jobs = std::slice::from_ref(job);
+    reader.read(jobs, room, counters).map(drop)
+}
