@@ -413,6 +413,27 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
                                                  penstock_stream stream, int flags,
                                                  penstock_report *report, penstock_request **request);
 
+/* Reads small parts of one dataset of a file that is open only for reading, without calling HDF5: from any
+ * thread, and without the lock that guards HDF5. `type` is the HDF5 datatype of an element in memory. NULL is
+ * stored in `reader` if there can be none: if the dataset may change, if only HDF5 can read it, or if something
+ * is wrong with the arguments, which penstock_dataset_read_selected then tells.
+ *
+ * penstock_reader_read reads on the calling thread, and wakes no other. It returns PENSTOCK_PENDING, and does
+ * nothing, if the read is for penstock_dataset_read_selected: if it has more than 1 MiB or many chunks, if the
+ * options ask for another way, if a pending operation comes first, or with PENSTOCK_STREAM_WAITS. The type of
+ * the array is ignored. After the file was closed, reads may fail or may still succeed. */
+typedef struct penstock_reader penstock_reader;
+PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
+PENSTOCK_API int penstock_reader_read(penstock_reader *reader, const penstock_selection *selection,
+                                      const penstock_array *array, const penstock_options *options,
+                                      penstock_stream stream, int flags, penstock_report *report);
+PENSTOCK_API void penstock_reader_close(penstock_reader *reader);
+
+/* While a file is open only for reading, the library keeps descriptions and chunk tables of its datasets,
+ * and up to 64 MiB of decoded chunks, since they cannot change. Frees what is kept of an object's file.
+ * Call it after H5Drefresh, and before the file is closed if the memory matters. */
+PENSTOCK_API int penstock_hdf5_forget(penstock_hid object);
+
 /* Transfers of one file take effect in the order of their submission, through all handles of the file and
  * all functions of this library, including the connector. A transfer that conflicts with others in flight
  * (both access an element that one of them writes, or they share a chunk or block of contiguous data that

@@ -108,7 +108,7 @@ unsafe extern "C" fn penstock_nvcomp_path(path: *const c_char) -> c_int {
 #[repr(C)]
 pub(crate) struct CArray {
     struct_size: usize,
-    data: *mut c_void,
+    pub(crate) data: *mut c_void,
     element: hid_t,
     rank: i32,
     reserved: i32,
@@ -118,7 +118,7 @@ pub(crate) struct CArray {
 
 /// # Safety
 /// `array` is null or as the header requires.
-unsafe fn array_of<'a>(array: *const CArray) -> Result<(&'a CArray, MemoryShape<'a>)> {
+pub(crate) unsafe fn array_of<'a>(array: *const CArray) -> Result<(&'a CArray, MemoryShape<'a>)> {
     // SAFETY: by contract of this function.
     let array = unsafe { array.as_ref() }.ok_or_else(|| null("array"))?;
     if array.struct_size < size_of::<CArray>() {
@@ -184,6 +184,40 @@ pub(crate) struct ArrayCall {
     pub(crate) flags: c_int,
 }
 
+impl ArrayCall {
+    /// Returns what the caller describes.
+    ///
+    /// # Safety
+    /// As the header requires of the functions with an array.
+    pub(crate) unsafe fn read<'a>(
+        &self,
+        operation: Operation,
+        selected: FileSelection<'a>,
+    ) -> Result<(DatasetTransfer<'a>, Buffer, SubmitOptions)> {
+        // SAFETY: by contract of this function.
+        unsafe {
+            let (array, shape) = array_of(self.array)?;
+            let transfer = DatasetTransfer {
+                operation,
+                dataset: self.dataset,
+                memory_type: array.element,
+                shape,
+                file_selection: selected,
+                transfer_list: 0,
+                options: options::read(self.options)?,
+                file: None,
+            };
+            let with = SubmitOptions {
+                options: transfer.options,
+                stream: requests::order_of(self.stream, self.flags)?,
+                background: self.flags & CALLER_WAITS == 0,
+                owner: None,
+            };
+            Ok((transfer, Buffer::at(array.data as usize)?, with))
+        }
+    }
+}
+
 /// Starts a transfer between an array and what is selected of a dataset.
 ///
 /// # Safety
@@ -193,27 +227,10 @@ pub(crate) unsafe fn start_array(
     call: &ArrayCall,
     selected: FileSelection<'_>,
 ) -> Result<transfer::Held> {
+    let began = Instant::now();
     // SAFETY: by contract of this function.
     unsafe {
-        let began = Instant::now();
-        let (array, shape) = array_of(call.array)?;
-        let transfer = DatasetTransfer {
-            operation,
-            dataset: call.dataset,
-            memory_type: array.element,
-            shape,
-            file_selection: selected,
-            transfer_list: 0,
-            options: options::read(call.options)?,
-            file: None,
-        };
-        let with = SubmitOptions {
-            options: transfer.options,
-            stream: requests::order_of(call.stream, call.flags)?,
-            background: call.flags & CALLER_WAITS == 0,
-            owner: None,
-        };
-        let buffer = Buffer::at(array.data as usize)?;
+        let (transfer, buffer, with) = call.read(operation, selected)?;
         start(&transfer, buffer, with, began)
     }
 }

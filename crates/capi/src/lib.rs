@@ -16,6 +16,7 @@ mod in_use;
 mod library;
 mod memory;
 mod options;
+mod reader;
 mod report;
 mod request;
 mod selection;

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::slice;
 
+use penstock_array::execute::SmallRead;
 use penstock_array::{Axis, Selection, make_room};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
@@ -34,11 +35,15 @@ pub(crate) struct CSelection {
     point_count: u64,
 }
 
-/// Returns what a caller selects of a dataset; `None` for all elements.
+/// Returns what a caller selects of a dataset; `None` for all elements. `points` makes a selection of
+/// a rank and the coordinates of single elements.
 ///
 /// # Safety
-/// `selection` is null or as the header requires. This thread may call HDF5.
-unsafe fn selection_of(dataset: hid_t, selection: *const CSelection) -> Result<Option<Selection>> {
+/// `selection` is null or as the header requires.
+pub(crate) unsafe fn selection_of(
+    selection: *const CSelection,
+    points: impl FnOnce(usize, &[u64]) -> Result<Selection>,
+) -> Result<Option<Selection>> {
     // SAFETY: by contract of this function.
     let Some(selection) = (unsafe { selection.as_ref() }) else {
         return Ok(None);
@@ -73,14 +78,13 @@ unsafe fn selection_of(dataset: hid_t, selection: *const CSelection) -> Result<O
         .ok()
         .and_then(|count| count.checked_mul(rank))
         .ok_or_else(|| Error::invalid("the points are more than memory can hold"))?;
-    let points: &[u64] = match numbers {
+    let coordinates: &[u64] = match numbers {
         0 => &[],
         _ if selection.points.is_null() => return Err(null("points")),
         // SAFETY: by contract, `rank` numbers for each point.
         _ => unsafe { slice::from_raw_parts(selection.points, numbers) },
     };
-    // SAFETY: by contract of this function.
-    unsafe { transfer::points(hdf5_of_process()?, dataset, rank, points).map(Some) }
+    points(rank, coordinates).map(Some)
 }
 
 /// # Safety
@@ -97,6 +101,19 @@ unsafe fn axis_of(axis: &CAxis) -> Result<Axis> {
     Ok(Axis::list(unsafe {
         slice::from_raw_parts(axis.indices, count)
     }))
+}
+
+/// Plans a read that this thread carries out sooner than workers; `None` for others.
+///
+/// # Safety
+/// As the header requires.
+unsafe fn small_read(call: &ArrayCall, selected: FileSelection<'_>) -> Result<Option<SmallRead>> {
+    // SAFETY: by contract of this function.
+    unsafe {
+        let (transfer, buffer, with) = call.read(Operation::Read, selected)?;
+        let hdf5 = hdf5_of_process()?;
+        Ok(transfer::small_read(hdf5, &transfer, &buffer, &with))
+    }
 }
 
 /// # Safety
@@ -116,11 +133,20 @@ unsafe fn transfer_selected(
             return Err(Error::invalid("a request has a report of its own")
                 .remedy("pass NULL for the report or for the request"));
         }
-        let selection = selection_of(call.dataset, selection)?;
+        let selection = selection_of(selection, |rank, points| {
+            transfer::points(hdf5_of_process()?, call.dataset, rank, points)
+        })?;
         let selected = match &selection {
             Some(selection) => FileSelection::Elements(selection),
             None => FileSelection::Space(H5S_ALL),
         };
+        if request.is_null()
+            && operation == Operation::Read
+            && let Some(small) = small_read(call, selected)?
+        {
+            report::write(report, &small.run()?);
+            return Ok(OK);
+        }
         let started = start_array(operation, call, selected)?;
         match request.is_null() {
             true => {

@@ -10,7 +10,7 @@ use penstock_sys::hdf5::hid_t;
 use crate::dataset::{
     ByteOrder, Complex, ElementType, Enumeration, Field, Float, FloatKind, Integer,
 };
-use crate::library::Session;
+use crate::library::{Id, Session};
 
 /// The part of an element that is moved, and the conversion of its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,24 @@ impl Conversion {
         )))
     }
 
+    /// Returns what [`find`](Self::find) does, from the elements of a dataset.
+    pub fn from_dataset(
+        session: &Session<'_>,
+        dataset: hid_t,
+        to: hid_t,
+    ) -> Result<std::result::Result<Conversion, String>> {
+        Conversion::find(session, file_type(session, dataset)?.get(), to)
+    }
+
+    /// Returns what [`find`](Self::find) does, to the elements of a dataset.
+    pub fn to_dataset(
+        session: &Session<'_>,
+        dataset: hid_t,
+        from: hid_t,
+    ) -> Result<std::result::Result<Conversion, String>> {
+        Conversion::find(session, from, file_type(session, dataset)?.get())
+    }
+
     /// Returns the conversion by Penstock's own rules, without asking HDF5.
     pub fn between(
         from: &ElementType,
@@ -70,6 +88,12 @@ impl Conversion {
             values: part.values,
         })
     }
+}
+
+fn file_type(session: &Session<'_>, dataset: hid_t) -> Result<Id> {
+    // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
+    let file_type = unsafe { (session.hdf5.H5Dget_type)(dataset) };
+    session.own(file_type, session.hdf5.H5Tclose, "get the element type")
 }
 
 /// A byte range of an element, and its conversion.

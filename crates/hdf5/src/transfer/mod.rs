@@ -11,10 +11,12 @@ mod contiguous;
 mod expressed;
 mod held;
 mod inside;
+mod kept;
 mod numbers;
 mod prepare;
 mod read;
 mod request;
+mod small;
 mod through_hdf5;
 mod touched;
 pub mod unfinished;
@@ -38,8 +40,10 @@ use conflicts::{
 };
 pub use held::Held;
 pub use inside::{inside, is_inside};
+pub use kept::Described;
 pub use prepare::{Planned, Refused, prepare, prepare_or_refuse};
 pub use request::{DatasetTransfer, FileSelection, MemoryShape};
+pub use small::{Reader, small_read};
 pub use touched::{is_cut_off, is_done, rewritten_blocks};
 pub use unresolved::address as unresolved_count;
 pub use wait::{nothing_is_pending, wait_for_dataset, wait_for_file, wait_for_path};
@@ -134,13 +138,30 @@ pub unsafe fn points(
         let space = unsafe { (hdf5.H5Dget_space)(dataset) };
         let space = session.own(space, hdf5.H5Sclose, "get the dataspace")?;
         let (shape, _) = dataspace::extent(&session, space.get())?;
-        if shape.len() != rank {
-            return Err(Error::invalid(format!(
-                "the selection has {rank} dimensions, but the dataset has {}",
-                shape.len()
-            )));
-        }
-        Selection::points(&shape, coordinates)
+        points_of(&shape, rank, coordinates)
+    })
+}
+
+/// Returns what [`points`] does, for a dataset of this shape.
+pub fn points_of(shape: &[u64], rank: usize, coordinates: &[u64]) -> Result<Selection> {
+    if shape.len() != rank {
+        return Err(Error::invalid(format!(
+            "the selection has {rank} dimensions, but the dataset has {}",
+            shape.len()
+        )));
+    }
+    Selection::points(shape, coordinates)
+}
+
+/// Drops what is kept of the datasets of an object's file.
+///
+/// # Safety
+/// This thread may call HDF5.
+pub unsafe fn forget(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
+    inside(hdf5, || {
+        // SAFETY: the caller may call HDF5.
+        let session = unsafe { Session::begin(hdf5) };
+        kept::forget_file(&session, object)
     })
 }
 
@@ -159,16 +180,16 @@ unsafe fn prepare_in_order(
         Operation::Read => Access::Read,
         Operation::Write => Access::Write,
     };
-    let mut info = DatasetInfo::read(session, transfer.dataset)?;
+    let mut described = describe(session, transfer)?;
     let set = access_set(
         session,
         (transfer.dataset, transfer.file_selection),
-        &info,
+        &described.info,
         access,
     )?;
     if set.as_ref().is_some_and(|set| finish_before(hdf5, set) > 0) {
         // A pending operation may have allocated the storage.
-        info = DatasetInfo::read(session, transfer.dataset)?;
+        described = describe(session, transfer)?;
     }
     let by_hdf5 = by_hdf5(set.as_ref(), access);
     let before_hdf5 = || {
@@ -176,7 +197,7 @@ unsafe fn prepare_in_order(
     };
     loop {
         // SAFETY: upheld by the caller.
-        let prepared = unsafe { prepare(session, transfer, info, host, &before_hdf5)? };
+        let prepared = unsafe { prepare(session, transfer, described, host, &before_hdf5)? };
         let sets = touched::sets(&prepared, set.as_ref(), &by_hdf5);
         // What HDF5 has read during planning was read before these waits, so its conflicts count as
         // well.
@@ -188,7 +209,16 @@ unsafe fn prepare_in_order(
         if waited == 0 || set.is_some() {
             return Ok((prepared, sets));
         }
-        info = DatasetInfo::read(session, transfer.dataset)?;
+        described = describe(session, transfer)?;
+    }
+}
+
+/// Describes the dataset of a transfer. Only reads use what is kept: nothing is kept of a dataset
+/// that can be written.
+fn describe(session: &Session<'_>, transfer: &DatasetTransfer<'_>) -> Result<Described> {
+    match transfer.operation {
+        Operation::Read => Described::of(session, transfer.dataset),
+        Operation::Write => DatasetInfo::read(session, transfer.dataset).map(Described::from),
     }
 }
 

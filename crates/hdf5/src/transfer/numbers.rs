@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use penstock_sys::hdf5::Hdf5;
 
 use super::conflicts;
+use super::kept;
 use super::unfinished;
 
 /// Copies of HDF5 that call [`closes`] when they close.
@@ -18,21 +19,22 @@ fn arranged() -> MutexGuard<'static, Vec<usize>> {
 }
 
 /// Must be called before data is stored under a file number, on a thread that may call HDF5.
-pub(super) fn are_kept(hdf5: &Hdf5) {
+/// Returns whether the data will be dropped in time. If not, as with a copy that does not export the
+/// function for it, at worst too much is refused or waited for.
+pub(super) fn are_kept(hdf5: &Hdf5) -> bool {
     let copy = hdf5.copy();
     if arranged().contains(&copy) {
-        return;
+        return true;
     }
-    // A copy that does not export the function keeps its entries: at worst too much is refused or
-    // waited for.
-    if let Ok(calls) = hdf5.pass_through() {
-        // SAFETY: the function lives as long as the process, because this library is never
-        // unloaded.
-        let status = unsafe { (calls.H5atclose)(closes, ptr::without_provenance_mut(copy)) };
-        if status >= 0 {
-            arranged().push(copy);
-        }
+    let Ok(calls) = hdf5.pass_through() else {
+        return false;
+    };
+    // SAFETY: the function lives as long as the process, because this library is never unloaded.
+    let status = unsafe { (calls.H5atclose)(closes, ptr::without_provenance_mut(copy)) };
+    if status >= 0 {
+        arranged().push(copy);
     }
+    status >= 0
 }
 
 unsafe extern "C" fn closes(copy: *mut c_void) {
@@ -45,4 +47,5 @@ fn forget(copy: usize) {
     arranged().retain(|other| *other != copy);
     unfinished::forget(copy);
     conflicts::forget(copy);
+    kept::forget(copy);
 }

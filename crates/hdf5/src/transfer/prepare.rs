@@ -5,6 +5,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::Path;
 
+use super::kept::Described;
 use super::request::{DatasetTransfer, MemorySide};
 use super::{read, through_hdf5, write};
 use crate::dataset::DatasetInfo;
@@ -32,7 +33,7 @@ pub(super) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop>
     Err(Stop::Refused(Refused(why.into())))
 }
 
-/// Plans a transfer of the dataset that `info` describes. `host` is the buffer if it is in host
+/// Plans a transfer of the dataset that is described. `host` is the buffer if it is in host
 /// memory and, for a write, holds its final contents; else null. What HDF5 must transfer itself
 /// goes directly to or from `host`, or through temporary memory if `host` is null. `before_hdf5`
 /// is called before HDF5 reads or writes.
@@ -42,14 +43,16 @@ pub(super) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop>
 pub unsafe fn prepare(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
-    mut info: DatasetInfo,
+    described: impl Into<Described>,
     host: *mut u8,
     before_hdf5: &dyn Fn(),
 ) -> Result<PreparedTransfer> {
-    match plan(session, transfer, &mut info)? {
+    let mut described = described.into();
+    match plan(session, transfer, &mut described)? {
         Ok(prepared) => Ok(prepared),
         Err(Refused(why)) => {
             before_hdf5();
+            let info = described.info;
             // SAFETY: upheld by the caller.
             let (kind, memory, moved) =
                 unsafe { through_hdf5::prepare(session, transfer, &info, host)? };
@@ -67,27 +70,27 @@ pub unsafe fn prepare(
 pub fn prepare_or_refuse(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
-    mut info: DatasetInfo,
+    info: DatasetInfo,
 ) -> Result<Planned<PreparedTransfer>> {
     if transfer.operation == Operation::Write
         && let Some(why) = write::filter_left_out(session, &info)
     {
         return Ok(Err(Refused(why)));
     }
-    plan(session, transfer, &mut info)
+    plan(session, transfer, &mut info.into())
 }
 
-/// Plans a transfer. `info` describes the dataset, and is updated where HDF5 had to flush changes
-/// first.
+/// Plans a transfer. The description is updated where HDF5 had to flush changes first.
 fn plan(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
-    info: &mut DatasetInfo,
+    described: &mut Described,
 ) -> Result<Planned<PreparedTransfer>> {
     let planned = match transfer.operation {
-        Operation::Read => read::plan(session, transfer, info),
-        Operation::Write => write::plan(session, transfer, info),
+        Operation::Read => read::plan(session, transfer, described),
+        Operation::Write => write::plan(session, transfer, &mut described.info),
     };
+    let info = &described.info;
     match planned {
         Ok((kind, memory)) => {
             let beforehand = Beforehand::default();

@@ -7,14 +7,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_array::execute::{BoundPlan, Given, TransferKind};
-use penstock_array::{MemoryLayout, Plan, Selection};
+use penstock_array::{ChunkTable, MemoryLayout, Plan, Selection, StoredArray};
 use penstock_codec::Pipeline;
 use penstock_codec::convert::TypeConversion;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
+use penstock_sys::hdf5::hid_t;
 
+use super::kept::Described;
 use super::prepare::{Stop, refused};
 use super::request::{DatasetTransfer, MemorySide};
 use super::unfinished;
@@ -27,9 +29,10 @@ use crate::virtual_dataset::{Resolution, Store, resolve};
 pub(super) fn plan(
     session: &Session<'_>,
     transfer: &DatasetTransfer<'_>,
-    info: &mut DatasetInfo,
+    described: &mut Described,
 ) -> std::result::Result<(TransferKind, MemorySide), Stop> {
-    if info.is_final() {
+    let Described { info, kept } = described;
+    if info.is_final() && kept.is_none() {
         unfinished::refuse(session, transfer.dataset)?;
     }
     if info.file.is_writable && info.file.is_plain {
@@ -42,7 +45,7 @@ pub(super) fn plan(
             info.refresh(session, transfer.dataset)?;
         }
     }
-    let conversion = match transfer.conversion(session)? {
+    let conversion = match transfer.conversion(session, kept.as_deref())? {
         Ok(found) => found,
         Err(why) => return refused(why),
     };
@@ -71,24 +74,38 @@ pub(super) fn plan(
     if !info.file.is_plain || info.file.descriptor.is_none() {
         return refused("the file is not one plain file");
     }
-    let table = match info.layout {
-        Layout::Chunked { .. } => Some(Arc::new(
-            read_chunk_table(session, transfer.dataset, info).map_err(|e| info.name_in(e))?,
-        )),
-        _ => None,
-    };
-    let array = info.array(table)?;
     let element = conversion.element;
-    let plan = Plan::new(&array, selection, &memory.layout, element, Operation::Read)?;
+    let plan =
+        |array: &StoredArray| Plan::new(array, selection, &memory.layout, element, Operation::Read);
+    let plan = match kept {
+        Some(kept) => plan(kept.array(session, transfer.dataset)?)?,
+        None => plan(&info.array(chunk_table(session, transfer.dataset, info)?)?)?,
+    };
     let bound = BoundPlan {
         plan: Arc::new(plan),
-        files: transfer.files(info)?,
+        files: match (kept, transfer.file) {
+            (Some(kept), None) => vec![Ok(kept.file()?)],
+            _ => transfer.files(info)?,
+        },
         conversion: conversion.values,
         direct: direct(&transfer.options),
         given: None,
     };
     refuse_cut_off(&bound, info)?;
     Ok((TransferKind::Read(vec![bound]), memory))
+}
+
+fn chunk_table(
+    session: &Session<'_>,
+    dataset: hid_t,
+    info: &DatasetInfo,
+) -> Result<Option<Arc<ChunkTable>>> {
+    match info.layout {
+        Layout::Chunked { .. } => read_chunk_table(session, dataset, info)
+            .map(|table| Some(Arc::new(table)))
+            .map_err(|error| info.name_in(error)),
+        _ => Ok(None),
+    }
 }
 
 /// Leaves a read to HDF5 if it extends past the end of the file: HDF5 has allocated that part but

@@ -10,6 +10,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::options::Options;
 use penstock_sys::hdf5::{H5S_ALL, hid_t};
 
+use super::kept::Kept;
 use crate::conversion::Conversion;
 use crate::dataset::{DatasetInfo, dataspace};
 use crate::library::Session;
@@ -67,17 +68,21 @@ pub(crate) struct MemorySide {
 }
 
 impl DatasetTransfer<'_> {
-    /// Returns the conversion of the elements, or why HDF5 must convert them.
+    /// Returns the conversion of the elements, or why HDF5 must convert them. `kept` is what is kept
+    /// of the dataset of a read.
     pub(super) fn conversion(
         &self,
         session: &Session<'_>,
+        kept: Option<&Kept>,
     ) -> Result<std::result::Result<Conversion, String>> {
-        // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
-        let file_type = unsafe { (session.hdf5.H5Dget_type)(self.dataset) };
-        let file_type = session.own(file_type, session.hdf5.H5Tclose, "get the element type")?;
-        match self.operation {
-            Operation::Read => Conversion::find(session, file_type.get(), self.memory_type),
-            Operation::Write => Conversion::find(session, self.memory_type, file_type.get()),
+        match (kept, self.operation) {
+            (Some(kept), _) => kept.conversion(session, self.dataset, self.memory_type),
+            (None, Operation::Read) => {
+                Conversion::from_dataset(session, self.dataset, self.memory_type)
+            }
+            (None, Operation::Write) => {
+                Conversion::to_dataset(session, self.dataset, self.memory_type)
+            }
         }
     }
 
@@ -192,7 +197,8 @@ impl MemorySide {
         MemorySide { layout, low: 0 }
     }
 
-    fn of_array(
+    /// Returns the memory of an array of the selection's shape, up to dimensions of length 1.
+    pub(super) fn of_array(
         selection: &Selection,
         shape: &[u64],
         strides: Option<&[i64]>,

@@ -58,7 +58,7 @@ pub(super) fn plan(
     if file.page_buffer > 0 {
         return refused(PAGE_BUFFER);
     }
-    let Conversion { element, values } = match transfer.conversion(session)? {
+    let Conversion { element, values } = match transfer.conversion(session, None)? {
         Ok(found) => found,
         Err(why) => return refused(why),
     };

@@ -89,6 +89,8 @@ pub const H5S_SELECT_AND: c_int = 2;
 // In the headers of 1.14 these call H5check, which aborts the process under a 2.x library.
 pub const H5F_ACC_RDONLY: c_uint = 0;
 pub const H5F_ACC_RDWR: c_uint = 1;
+pub const H5F_OBJ_FILE: c_uint = 1;
+pub const H5F_OBJ_ALL: c_uint = 0x1f;
 pub const H5F_ACC_TRUNC: c_uint = 2;
 pub const H5F_ACC_EXCL: c_uint = 4;
 pub const H5F_ACC_CREAT: c_uint = 0x10;

@@ -1,0 +1,121 @@
+//! Readers: small reads of one dataset, without HDF5.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use penstock_array::execute::SubmitOptions;
+use penstock_engine::error::Result;
+use penstock_engine::refuse_fork;
+use penstock_hdf5::transfer::{self, Buffer, MemoryShape, Reader};
+use penstock_sys::hdf5::hid_t;
+
+use crate::dataset::{CArray, array_of, hdf5_of_process};
+use crate::error::{OK, PENDING, guard, null};
+use crate::handle::Table;
+use crate::options::{self, COptions};
+use crate::report::{self, CReport, check_size};
+use crate::request::{CALLER_WAITS, order_of};
+use crate::selection::{CSelection, selection_of};
+
+/// The type to which a `penstock_reader *` points; see [`crate::handle`].
+pub(crate) enum CReader {}
+
+static READERS: Table<Reader> = Table::new("reader");
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_reader_open(
+    dataset: hid_t,
+    memory_type: hid_t,
+    reader: *mut *mut CReader,
+) -> c_int {
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        refuse_fork()?;
+        let place = reader.as_mut().ok_or_else(|| null("reader"))?;
+        *place = std::ptr::null_mut();
+        if let Some(made) = Reader::open(hdf5_of_process()?, dataset, memory_type) {
+            *place = READERS.insert(Arc::new(made));
+        }
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_reader_read(
+    reader: *mut CReader,
+    selection: *const CSelection,
+    array: *const CArray,
+    options: *const COptions,
+    stream: *mut c_void,
+    flags: c_int,
+    report: *mut CReport,
+) -> c_int {
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        check_size(report)?;
+        let reader = READERS.get(reader)?;
+        match read(&reader, selection, (array, options), (stream, flags))? {
+            None => Ok(PENDING),
+            Some(small) => {
+                report::write(report, &small.run()?);
+                Ok(OK)
+            }
+        }
+    })
+}
+
+/// # Safety
+/// As the header requires.
+unsafe fn read(
+    reader: &Reader,
+    selection: *const CSelection,
+    (array, options): (*const CArray, *const COptions),
+    (stream, flags): (*mut c_void, c_int),
+) -> Result<Option<penstock_array::execute::SmallRead>> {
+    // SAFETY: by contract of this function.
+    unsafe {
+        let (array, shape) = array_of(array)?;
+        let MemoryShape::Array { shape, strides } = shape else {
+            return Ok(None);
+        };
+        let selection = selection_of(selection, |rank, points| {
+            transfer::points_of(reader.shape(), rank, points)
+        })?;
+        let with = SubmitOptions {
+            options: options::read(options)?,
+            stream: order_of(stream, flags)?,
+            background: flags & CALLER_WAITS == 0,
+            owner: None,
+        };
+        let buffer = Buffer::at(array.data as usize)?;
+        Ok(reader.plan(selection.as_ref(), (shape, strides), &buffer, &with))
+    }
+}
+
+/// # Safety
+/// `reader` is null or a handle.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_reader_close(reader: *mut CReader) {
+    guard(|| {
+        if !reader.is_null() && refuse_fork().is_ok() {
+            drop(READERS.take(reader)?);
+        }
+        Ok(OK)
+    });
+}
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_hdf5_forget(object: hid_t) -> c_int {
+    guard(|| {
+        refuse_fork()?;
+        // SAFETY: the header requires that the caller holds HDF5's lock.
+        unsafe { transfer::forget(hdf5_of_process()?, object)? };
+        Ok(OK)
+    })
+}

@@ -1,0 +1,387 @@
+//! What is kept of datasets that cannot change, from one transfer to the next.
+//!
+//! A file that this process has open only for reading, and not for SWMR, looks the same until it is
+//! closed: HDF5 itself keeps the metadata that it has read. So the description of its datasets,
+//! their chunk tables, and decoded chunks stay valid. They are found by HDF5's number of the open
+//! file, which no later file gets, and the token of the dataset; see [`numbers`].
+
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use penstock_array::{ChunkCache, StoredArray};
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::File;
+use penstock_engine::options::Options;
+use penstock_engine::refuse_fork;
+use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_ALL, H5F_OBJ_FILE, hid_t};
+
+use super::conflicts::{FileKey, ObjectKey, identity_of};
+use super::numbers;
+use crate::conversion::Conversion;
+use crate::dataset::{DatasetInfo, ElementType, FileInfo, Layout, read_chunk_table};
+use crate::library::Session;
+
+/// A dataset of a file that is open only for reading.
+pub(super) struct Kept {
+    pub info: DatasetInfo,
+    file: FileNumber,
+    /// What identifies the dataset among those that pending operations access.
+    pub key: ObjectKey,
+    /// Number of the dataset in `chunks`.
+    pub number: u64,
+    /// Decoded chunks of all datasets of the file.
+    pub chunks: Arc<ChunkCache>,
+    array: OnceLock<StoredArray>,
+    /// Conversions to types in memory, which this HDF5 was found to make as Penstock does.
+    conversions: Mutex<Vec<(ElementType, Conversion)>>,
+}
+
+/// The description of a dataset for one transfer.
+pub struct Described {
+    /// The description.
+    pub info: DatasetInfo,
+    /// What else is known of the dataset, if it cannot change.
+    pub(super) kept: Option<Arc<Kept>>,
+}
+
+impl From<DatasetInfo> for Described {
+    fn from(info: DatasetInfo) -> Described {
+        Described { info, kept: None }
+    }
+}
+
+impl Described {
+    /// Describes a dataset by what is kept of it, or else through HDF5.
+    pub(super) fn of(session: &Session<'_>, dataset: hid_t) -> Result<Described> {
+        let key = key(session, dataset).ok();
+        if let Some(kept) = key.and_then(find) {
+            let info = kept.info.clone();
+            let kept = Some(kept);
+            return Ok(Described { info, kept });
+        }
+        let info = DatasetInfo::read(session, dataset)?;
+        let kept = key.and_then(|key| keep(session, key, &info));
+        Ok(Described { info, kept })
+    }
+}
+
+impl Kept {
+    /// Returns what is kept of a dataset, which is described now if it was not before. `None` if it
+    /// may change, or if it cannot be described.
+    pub(super) fn of(session: &Session<'_>, dataset: hid_t) -> Option<Arc<Kept>> {
+        let key = key(session, dataset).ok()?;
+        find(key).or_else(|| {
+            if is_writable(session, dataset)? {
+                return None;
+            }
+            let info = DatasetInfo::read(session, dataset).ok()?;
+            keep(session, key, &info)
+        })
+    }
+
+    /// Returns the array, whose chunk table the first call reads.
+    pub(super) fn array(&self, session: &Session<'_>, dataset: hid_t) -> Result<&StoredArray> {
+        if let Some(known) = self.array.get() {
+            return Ok(known);
+        }
+        let table = match self.info.layout {
+            Layout::Chunked { .. } => {
+                let table = read_chunk_table(session, dataset, &self.info)
+                    .map_err(|error| self.info.name_in(error))?;
+                self.count_table(28 * table.len() as u64);
+                Some(Arc::new(table))
+            }
+            _ => None,
+        };
+        let array = self.info.array(table)?;
+        Ok(self.array.get_or_init(|| array))
+    }
+
+    /// Returns the array, if [`array`](Self::array) was called before.
+    pub(super) fn known_array(&self) -> Option<&StoredArray> {
+        self.array.get()
+    }
+
+    /// Returns the conversion to a type in memory, or why HDF5 must convert the elements.
+    pub(super) fn conversion(
+        &self,
+        session: &Session<'_>,
+        dataset: hid_t,
+        memory_type: hid_t,
+    ) -> Result<std::result::Result<Conversion, String>> {
+        const MOST: usize = 8;
+        let memory = ElementType::read(session, memory_type)?;
+        let known = || self.conversions.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((_, found)) = known().iter().find(|(to, _)| *to == memory) {
+            return Ok(Ok(*found));
+        }
+        let found = Conversion::from_dataset(session, dataset, memory_type)?;
+        if let Ok(conversion) = found
+            && known().len() < MOST
+        {
+            known().push((memory, conversion));
+        }
+        Ok(found)
+    }
+
+    /// Returns the file, without options of its own. HDF5 has it open, since the dataset is.
+    pub(super) fn file(&self) -> Result<Arc<File>> {
+        if let Some(file) = files().files.get_mut(&self.file)
+            && let Some(open) = &file.file
+        {
+            file.is_in_use = true;
+            return Ok(Arc::clone(open));
+        }
+        let FileInfo {
+            descriptor, name, ..
+        } = &self.info.file;
+        let descriptor = descriptor.unwrap_or(-1);
+        let opened = File::of_descriptor(descriptor, name, false, Options::default())?;
+        let about = opened.metadata()?;
+        // Once HDF5 has closed the file, the descriptor may be that of another one.
+        if Some((about.dev(), about.ino())) != self.key.file.identity {
+            return Err(closed().in_file(name));
+        }
+        let opened = Arc::new(opened);
+        let mut files = files();
+        if let Some(file) = files.files.get_mut(&self.file) {
+            file.file = Some(Arc::clone(&opened));
+            file.is_in_use = true;
+            files.close_idle();
+        }
+        Ok(opened)
+    }
+}
+
+impl Kept {
+    /// Counts the bytes of this dataset's chunk table, and drops others if there are too many.
+    fn count_table(&self, bytes: u64) {
+        let mut files = files();
+        if let Some(file) = files.files.get_mut(&self.file) {
+            file.tables += bytes;
+            if file.tables > MOST_TABLES {
+                file.datasets.retain(|_, kept| kept.number == self.number);
+                file.tables = bytes;
+            }
+        }
+    }
+}
+
+/// An open file: the copy of HDF5, and its number of the file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct FileNumber {
+    hdf5: usize,
+    number: u64,
+}
+
+/// What is kept of an open file.
+struct OpenFile {
+    /// The file itself, for as long as requests follow each other: to open it takes longer than a
+    /// small read.
+    file: Option<Arc<File>>,
+    /// Whether it was used since idle files were looked for.
+    is_in_use: bool,
+    chunks: Arc<ChunkCache>,
+    /// By token.
+    datasets: HashMap<[u8; 16], Arc<Kept>>,
+    /// Bytes of the chunk tables of all datasets.
+    tables: u64,
+}
+
+/// All that is kept.
+struct Files {
+    files: HashMap<FileNumber, OpenFile>,
+    /// With so many files, those are dropped that were closed meanwhile.
+    look_at: usize,
+    /// Whether a thread closes files that are idle.
+    has_closer: bool,
+}
+
+static FILES: LazyLock<Mutex<Files>> = LazyLock::new(|| {
+    Mutex::new(Files {
+        files: HashMap::new(),
+        look_at: FEW_FILES,
+        has_closer: false,
+    })
+});
+
+/// So many files may stay that are closed: nothing tells when HDF5 closes one.
+const FEW_FILES: usize = 4;
+/// The most datasets of a file that are kept.
+const MOST_DATASETS: usize = 4096;
+/// The most bytes of the chunk tables of a file; those of 10^6 chunks have 28 MB.
+const MOST_TABLES: u64 = 256 << 20;
+/// The most bytes of decoded chunks of a file.
+const MOST_DECODED: u64 = 64 << 20;
+
+fn files() -> MutexGuard<'static, Files> {
+    FILES.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+fn find((file, token): (FileNumber, [u8; 16])) -> Option<Arc<Kept>> {
+    files().files.get(&file)?.datasets.get(&token).cloned()
+}
+
+fn key(session: &Session<'_>, object: hid_t) -> Result<(FileNumber, [u8; 16])> {
+    let (number, token) = session.object(object)?;
+    let hdf5 = session.hdf5.copy();
+    Ok((FileNumber { hdf5, number }, token))
+}
+
+/// Returns whether the file of a dataset is open for writing, without describing it.
+fn is_writable(session: &Session<'_>, dataset: hid_t) -> Option<bool> {
+    let hdf5 = session.hdf5;
+    // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
+    let file = unsafe { (hdf5.H5Iget_file_id)(dataset) };
+    let file = session.own(file, hdf5.H5Fclose, "get the file").ok()?;
+    let mut intent = 0;
+    // SAFETY: an owned identifier, and a place for the result.
+    let status = unsafe { (hdf5.H5Fget_intent)(file.get(), &mut intent) };
+    (status >= 0).then_some(intent & H5F_ACC_RDWR != 0)
+}
+
+fn closed() -> Error {
+    Error::invalid("HDF5 has closed the file of the dataset")
+        .remedy("read the dataset while its file is open")
+}
+
+/// Drops what is kept of all files of a copy of HDF5, which is about to number its files anew.
+pub(super) fn forget(copy: usize) {
+    // In a forked child, a thread of the parent may hold the lock for ever.
+    if refuse_fork().is_err() {
+        return;
+    }
+    files().files.retain(|file, _| file.hdf5 != copy);
+}
+
+/// Drops what is kept of the file of an object.
+pub(super) fn forget_file(session: &Session<'_>, object: hid_t) -> Result<()> {
+    let (file, _) = key(session, object)?;
+    // What is dropped is freed without the lock.
+    let gone = files().files.remove(&file);
+    drop(gone);
+    Ok(())
+}
+
+/// Keeps a dataset, if it cannot change.
+fn keep(
+    session: &Session<'_>,
+    (number, token): (FileNumber, [u8; 16]),
+    info: &DatasetInfo,
+) -> Option<Arc<Kept>> {
+    static ARRAYS: AtomicU64 = AtomicU64::new(0);
+    let file = &info.file;
+    let is_plain = file.is_plain && file.descriptor.is_some() && !info.is_null;
+    let is_fixed = !file.is_writable && !file.is_swmr && is_plain;
+    let has_place = matches!(
+        info.layout,
+        Layout::Contiguous { offset: Some(_) } | Layout::Chunked { .. }
+    );
+    let identity = identity_of(file.descriptor?)?;
+    // Numbers of files must not be mistaken for those after H5close.
+    if !is_fixed || !has_place || !numbers::are_kept(session.hdf5) {
+        return None;
+    }
+    let mut files = files();
+    if files.files.len() >= files.look_at && !files.files.contains_key(&number) {
+        files.drop_closed(session);
+    }
+    let file = files.files.entry(number).or_insert_with(|| OpenFile {
+        file: None,
+        is_in_use: false,
+        chunks: Arc::new(ChunkCache::new(MOST_DECODED)),
+        datasets: HashMap::new(),
+        tables: 0,
+    });
+    if file.datasets.len() >= MOST_DATASETS {
+        file.datasets.clear();
+        file.tables = 0;
+    }
+    let kept = Arc::new(Kept {
+        info: info.clone(),
+        file: number,
+        key: ObjectKey {
+            file: FileKey {
+                number: Some(number.number),
+                identity: Some(identity),
+            },
+            token,
+        },
+        number: ARRAYS.fetch_add(1, Relaxed),
+        chunks: Arc::clone(&file.chunks),
+        array: OnceLock::new(),
+        conversions: Mutex::default(),
+    });
+    file.datasets.insert(token, Arc::clone(&kept));
+    Some(kept)
+}
+
+impl Files {
+    /// Drops the files that this copy of HDF5 has closed.
+    fn drop_closed(&mut self, session: &Session<'_>) {
+        let hdf5 = session.hdf5.copy();
+        if let Some(open) = open_files(session) {
+            self.files
+                .retain(|file, _| file.hdf5 != hdf5 || open.contains(&file.number));
+        }
+        self.look_at = FEW_FILES.max(2 * self.files.len());
+    }
+
+    /// Starts a thread that closes the files that are idle, and ends when none is open. A file that
+    /// the program has closed, and may want to delete or to unmount, thus stays open for a moment
+    /// only.
+    fn close_idle(&mut self) {
+        if self.has_closer {
+            return;
+        }
+        let closer = thread::Builder::new().name("penstock-idle".into());
+        match closer.spawn(close_idle_files) {
+            Ok(_) => self.has_closer = true,
+            // Nobody would close them.
+            Err(_) => self.files.values_mut().for_each(|file| file.file = None),
+        }
+    }
+}
+
+/// How long an idle file stays open, at least.
+const LINGER: Duration = Duration::from_millis(50);
+
+fn close_idle_files() {
+    loop {
+        thread::sleep(LINGER);
+        let mut files = files();
+        let mut idle = Vec::new();
+        for file in files.files.values_mut() {
+            if !std::mem::take(&mut file.is_in_use) {
+                idle.extend(file.file.take());
+            }
+        }
+        files.has_closer = files.files.values().any(|file| file.file.is_some());
+        let is_last = !files.has_closer;
+        drop(files);
+        drop(idle);
+        if is_last {
+            return;
+        }
+    }
+}
+
+/// Returns the numbers of the files that HDF5 has open; `None` if it does not tell.
+fn open_files(session: &Session<'_>) -> Option<HashSet<u64>> {
+    let calls = session.hdf5.pass_through().ok()?;
+    let all = hid_t::from(H5F_OBJ_ALL);
+    // SAFETY: takes no memory.
+    let count = unsafe { (calls.H5Fget_obj_count)(all, H5F_OBJ_FILE) };
+    let mut ids = vec![0; usize::try_from(count).ok()?];
+    // SAFETY: there is room for as many identifiers as is passed.
+    let got = unsafe { (calls.H5Fget_obj_ids)(all, H5F_OBJ_FILE, ids.len(), ids.as_mut_ptr()) };
+    ids.truncate(usize::try_from(got).ok()?);
+    let numbers = ids.iter().map(|id| session.object(*id));
+    numbers
+        .map(|found| found.ok().map(|(number, _)| number))
+        .collect()
+}
