@@ -177,13 +177,11 @@ def strided_destination(array: Any, stream: int | None = None) -> View:
 
 
 def note_write(found: View) -> None:
-    """Tell torch's autograd that a tensor's contents have changed: it may have saved the tensor."""
+    """Tell torch's autograd that a tensor's contents have changed."""
     if found.framework == "torch":
         torch = frameworks.loaded("torch")
         assert torch is not None
-        increment = getattr(torch.autograd.graph, "increment_version", None)
-        if increment is not None and not found.array.is_inference():
-            increment(found.array)
+        frameworks.note_write(torch, found.array)
 
 
 def host_array(found: View) -> np.ndarray[Any, np.dtype[Any]]:

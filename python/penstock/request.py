@@ -116,6 +116,11 @@ def _discard(native: _Native) -> None:
     _pending.discard(native)
 
 
+def has_stream_holders() -> bool:
+    """Whether a stream may wait for a request that has steps."""
+    return bool(_stream_holders)
+
+
 def step_stream_holders(waiting: _Native | None = None) -> bool:
     """Run the due steps of all requests that a stream waits for, except those of ``waiting``.
 

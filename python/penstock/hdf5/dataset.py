@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from penstock import request
+from penstock._native import lib
 from penstock._options import OptionKeys
 from penstock.hdf5 import blocks, direct, pending, reading, writing
 from penstock.hdf5 import selection as selections
@@ -261,15 +262,16 @@ class Dataset(Object):
 
         >>> x = f["group/rho"].read(np.s_[0:10], device="cuda")
         """
-        is_usual = device is None and dtype is None and stream is None and like is None
-        if is_usual and not pin and not options:
-            if self._quick is None:
-                self._quick = QuickReader(self._h5py)
-            found = (
-                self._quick.read(selection)
-                if out is None
-                else self._quick.read_into(selection, out)
-            )
+        if dtype is None and stream is None and like is None and not pin and not options:
+            quick = self._quick_reader()
+            if out is None and device is None:
+                found = quick.read(selection)
+            elif out is None:
+                found = quick.read_to(selection, device)
+            elif device is None:
+                found = quick.read_into(selection, out)
+            else:
+                found = NOT_SMALL
             if found is not NOT_SMALL:
                 return found
         return reading.read(
@@ -283,6 +285,11 @@ class Dataset(Object):
             pin=pin,
             **options,
         )
+
+    def _quick_reader(self) -> QuickReader:
+        if self._quick is None:
+            self._quick = QuickReader(self._h5py)
+        return self._quick
 
     def write(
         self,
@@ -315,6 +322,11 @@ class Dataset(Object):
         >>> r = f["group/rho"].read_async(device="cuda")
         >>> x = r.wait()      # or, in asyncio: x = await r
         """
+        is_usual = device is None and dtype is None and stream is None and like is None
+        if is_usual and out is not None and not pin and not options:
+            made = self._quick_reader().start_into(selection, out)
+            if made is not None:
+                return made
         return reading.read_async(
             self._h5py,
             selection,
@@ -370,6 +382,10 @@ class Dataset(Object):
         """Look at the file again, to which a SWMR writer may have added elements."""
         self._quick = None
         self._h5py.refresh()
+        with lock():
+            lib.penstock_hdf5_forget(
+                self._h5py.id.id
+            )  # fails in a forked child, which keeps nothing
 
     def flush(self) -> None:
         """Wait for the pending requests of the dataset, and make HDF5 write its buffers."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from penstock._native import lib
 from penstock.errors import Error, InvalidError
 from penstock.hdf5 import pending, pickling
 from penstock.hdf5.connector import open_file
@@ -57,6 +58,7 @@ class File(Group):
         self._connector_options = connector_options
         self._arguments: dict[str, Any] | None = None
         self._closes = True
+        self._reads_only = mode == "r"
         name = unwrap(name)
         if isinstance(name, h5py.File):
             if mode != "r" or connector is not None or connector_options or arguments:
@@ -85,6 +87,7 @@ class File(Group):
         """Return an object for an open ``h5py.File`` whose :meth:`close` closes it."""
         made = cls(file)
         made._closes = True
+        made._reads_only = False
         return made
 
     @property
@@ -161,8 +164,14 @@ class File(Group):
         self._close()
 
     def _close(self) -> None:
-        if self._closes:
-            self._h5py.close()
+        if not self._closes:
+            return
+        # Nothing is kept of files that may change; HDF5 2.0 crashes on any call for one of these
+        # after its close has failed. In a forked child the call fails, and nothing is kept.
+        if self._reads_only and self._h5py:
+            with lock():
+                lib.penstock_hdf5_forget(self._h5py.id.id)
+        self._h5py.close()
 
     def _root(self) -> File:
         return self

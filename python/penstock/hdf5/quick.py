@@ -1,4 +1,4 @@
-"""Small reads to host memory, with the fewest steps around h5py."""
+"""Small reads with the fewest steps: by a native reader, or else by h5py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import numpy as np
 from penstock import request
 from penstock.hdf5 import pending, small
 from penstock.hdf5.library import check_dataset, lock
+from penstock.hdf5.small_reader import SmallReader
+from penstock.placement import Device
 from penstock.report import remember
+from penstock.request import Request
 
 NOT_SMALL: Final = object()
 """What a quick read returns for a selection that another way may read faster."""
@@ -29,15 +32,24 @@ class QuickReader:
     def __init__(self, dataset: Any) -> None:
         check_dataset(dataset)
         self._dataset = dataset
-        self._is_small_whole = small.is_small_whole(dataset)
+        self._is_small_whole: bool | None = None
         self._facts: tuple[bool, tuple[int, ...] | None] | None = None
         self._lock = lock()
         self._pending = pending.count
+        self._reader: SmallReader | None = None
+        self._knows_reader = False
 
     def read(self, selection: Any) -> Any:
         """Return the elements in new memory, or ``NOT_SMALL``."""
+        reader = self._native() if small.LIMIT else None
+        if reader is not None:
+            found = reader.read(selection)
+            if found is not None:
+                return found
         start = perf_counter_ns()
         if type(selection) is tuple and not selection:
+            if self._is_small_whole is None:
+                self._is_small_whole = small.is_small_whole(self._dataset)
             if not self._is_small_whole:
                 return NOT_SMALL
         else:
@@ -49,9 +61,17 @@ class QuickReader:
         return value
 
     def read_into(self, selection: Any, out: Any) -> Any:
-        """Fill a C-contiguous NumPy array of the same numbers, or return ``NOT_SMALL``."""
+        """Fill an array of the same numbers, or return ``NOT_SMALL``.
+
+        It is a C-contiguous NumPy array, or one of torch on a GPU.
+        """
         start = perf_counter_ns()
-        if type(out) is not np.ndarray or out.dtype.kind not in "biufc" or not out.flags.carray:
+        reader = self._native() if small.LIMIT else None
+        if reader is not None and reader.read_into(selection, out):
+            return out
+        if type(out) is not np.ndarray:
+            return NOT_SMALL
+        if out.dtype.kind not in "biufc" or not out.flags.carray:
             return NOT_SMALL
         box = self._box(selection)
         if (
@@ -69,6 +89,23 @@ class QuickReader:
                 self._dataset.read_direct(out, selection)
         remember((box.nbytes, perf_counter_ns() - start, small.REASON))
         return out
+
+    def read_to(self, selection: Any, device: Device) -> Any:
+        """Return the elements in new memory of a GPU, or ``NOT_SMALL``."""
+        reader = self._native()
+        found = None if reader is None else reader.read_to(selection, device)
+        return NOT_SMALL if found is None else found
+
+    def start_into(self, selection: Any, out: Any) -> Request[Any] | None:
+        """Start to fill a tensor of torch on a GPU; ``None`` for what else ``out`` may be."""
+        reader = None if type(out) is np.ndarray else self._native()
+        return None if reader is None else reader.read_async(selection, out)
+
+    def _native(self) -> SmallReader | None:
+        if not self._knows_reader:
+            self._reader = SmallReader.of(self._dataset)
+            self._knows_reader = True
+        return self._reader
 
     def _read(self, selection: Any) -> Any:
         with self._lock:
@@ -93,6 +130,7 @@ class QuickReader:
         if not shape or len(parts) > len(shape):
             return None
         if self._facts is None:
+            check_dataset(self._dataset)  # h5py keeps the shape of a closed one
             self._facts = small.is_plain(self._dataset), _cached_chunk(self._dataset)
         is_rows, chunk = self._facts
         count, in_chunk = 1, chunk is not None

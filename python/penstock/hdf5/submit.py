@@ -12,6 +12,7 @@ from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import OptionKeys, resolve
 from penstock.arrays import View, c_strides
 from penstock.errors import check
+from penstock.hdf5 import small_reader
 from penstock.hdf5.index import Elements
 from penstock.hdf5.library import is_writable, lock
 from penstock.hdf5.selection import Selection
@@ -83,6 +84,8 @@ def submit(
     view = memory.view
     reading = operation == request.READ
     on_host = view.device < 0
+    if blocking and not on_host and reading and _is_small_on_gpu(dataset, selection, memory):
+        return _move(reading, dataset, selection, memory, submit_options, array)
     if blocking and on_host and memory.strides is None and _is_one_call(dataset, view.nbytes):
         return _move(reading, dataset, selection, memory, submit_options, array)
     described = _Described(selection, memory)
@@ -196,6 +199,17 @@ def _is_one_call(dataset: Any, nbytes: int) -> bool:
     return nbytes <= (_ONE_CALL_DECODED if decodes else _ONE_CALL_READ_ONLY)
 
 
+def _is_small_on_gpu(dataset: Any, selection: Selection, memory: TypedMemory) -> bool:
+    """Whether a read to GPU memory is one that the library carries out on this thread."""
+    return (
+        memory.view.nbytes <= small_reader.MOST
+        and memory.strides is None
+        and selection.space is None
+        and not request.has_stream_holders()
+        and not is_writable(dataset)
+    )
+
+
 def _move(
     reading: bool,
     dataset: Any,
@@ -204,7 +218,7 @@ def _move(
     submit_options: SubmitOptions,
     array: A,
 ) -> Finished[A]:
-    """Move the elements in one call that holds the lock. The memory is C-contiguous host memory."""
+    """Move the elements in one call that holds the lock. The memory is C-contiguous."""
     view = memory.view
     if selection.space is not None:
         done = _move_by_space(reading, dataset, selection, memory, submit_options)

@@ -1,0 +1,268 @@
+"""Small reads of files that are open for reading: what is kept of a dataset, and what is not."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import penstock as ps
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "contiguous": {},
+    "chunked": {"chunks": (7, 40)},
+    "gzip": {"chunks": (7, 40), "compression": "gzip", "shuffle": True},
+    "lzf, checksum": {"chunks": (16, 200), "compression": "lzf", "fletcher32": True},
+    "big endian": {"dtype": ">f4", "chunks": (7, 40), "compression": "gzip"},
+}
+SHAPE = (60, 200)
+SELECTIONS = (
+    np.s_[3],
+    np.s_[3, 5],
+    np.s_[-1, -1],
+    np.s_[3:4],
+    np.s_[0:60],
+    np.s_[5:50:4, 7],
+    np.s_[5:50:4, 7:190:5],
+    np.s_[:, 199:],
+    np.s_[59, :],
+    np.s_[...],
+    (),
+    np.s_[2:2],
+    np.s_[10, 20:20],
+)
+
+
+def values(seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).random(SHAPE, "f4")
+
+
+@pytest.fixture(params=LAYOUTS)
+def path(request, tmp_path):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=values(), **LAYOUTS[request.param])
+    return path
+
+
+@pytest.mark.parametrize("selection", SELECTIONS, ids=str)
+def test_the_elements_are_those_of_h5py(path, selection):
+    with h5py.File(path) as theirs, ps.File(path) as ours:
+        expected = theirs["x"][selection]
+        for _ in range(2):
+            found = ours["x"][selection]
+            assert type(found) is type(expected)
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("selection", SELECTIONS, ids=str)
+def test_an_array_of_any_memory_is_filled(path, selection, memory):
+    expected = values()[selection]
+    with ps.File(path) as file:
+        for dtype in ("f4", "f8"):
+            out = memory.array(np.full(expected.shape, -1, dtype))
+            for _ in range(2):
+                assert file["x"].read(selection, out=out) is out
+                np.testing.assert_array_equal(memory.numpy(out), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+@pytest.mark.parametrize("selection", SELECTIONS, ids=str)
+def test_a_new_array_on_a_gpu_has_the_elements(path, selection):
+    with ps.File(path) as file:
+        found = file["x"].read(selection, device="cuda").numpy()
+        np.testing.assert_array_equal(found, values()[selection])
+        made = ps.DeviceArray(found.shape, "f4")
+        file["x"].read_async(selection, out=made).wait()
+        np.testing.assert_array_equal(made.numpy(), values()[selection])
+
+
+def test_an_array_of_another_shape_is_refused(path, memory):
+    with ps.File(path) as file, pytest.raises(ps.InvalidError, match="shape"):
+        file["x"].read(np.s_[3], out=memory.empty(199, "f4"))
+
+
+@pytest.mark.parametrize("index", [60, -61, np.s_[0, 200]], ids=str)
+def test_an_index_outside_the_dataset_is_an_error(path, index):
+    with ps.File(path) as file, pytest.raises(IndexError):
+        file["x"][index]
+
+
+def test_a_small_read_is_reported_as_any_other(path, memory):
+    with ps.File(path) as file:
+        file["x"].read(np.s_[3], out=memory.empty(200, "f4"))
+    report = ps.last_report()
+    assert (report.bytes, report.threads, report.note) == (800, 1, "")
+    assert report.route == ("staged" if memory.kind == "device" else "host")
+    assert report.elapsed_ns > 0
+
+
+def test_options_that_ask_for_another_way_are_followed(path):
+    with ps.File(path) as file:
+        file["x"].read(np.s_[3])
+        found = file["x"].read(np.s_[3], io="uring")
+        np.testing.assert_array_equal(found, values()[3])
+        with pytest.raises(ps.InvalidError):
+            file["x"].read(np.s_[3], threads=0)
+
+
+def test_a_file_that_was_written_anew_is_read_anew(path, memory):
+    out = memory.empty(200, "f4")
+    for seed in range(3):
+        with h5py.File(path, "r+") as file:
+            file["x"][...] = values(seed)
+        with ps.File(path) as file:
+            for _ in range(2):
+                file["x"].read(np.s_[3], out=out)
+                np.testing.assert_array_equal(memory.numpy(out), values(seed)[3])
+
+
+def test_a_dataset_that_was_made_again_with_another_layout_is_read_anew(path):
+    with ps.File(path) as file:
+        np.testing.assert_array_equal(file["x"][3], values()[3])
+    with h5py.File(path, "r+") as file:
+        del file["x"]
+        file.create_dataset("x", data=values(5)[:, ::2], chunks=(60, 1))
+    with ps.File(path) as file:
+        np.testing.assert_array_equal(file["x"][3], values(5)[3, ::2])
+
+
+def test_a_file_that_another_one_replaced_is_read_anew(path, tmp_path):
+    with h5py.File(path) as kept, ps.File(path) as file:
+        np.testing.assert_array_equal(file["x"][3], values()[3])
+        with h5py.File(tmp_path / "new.h5", "w") as new:
+            new["x"] = values(7)
+        os.replace(tmp_path / "new.h5", path)
+        np.testing.assert_array_equal(file["x"][3], values()[3])
+        assert kept["x"].shape == SHAPE
+    with ps.File(path) as file:
+        np.testing.assert_array_equal(file["x"][3], values(7)[3])
+
+
+def test_what_is_written_is_read_at_once(path, memory):
+    """Nothing is kept of a file that is open for writing, by whichever object."""
+    with h5py.File(path, "r+") as theirs, ps.File(theirs) as file:
+        out = memory.empty(200, "f4")
+        for seed in range(4):
+            (theirs if seed % 2 else file)["x"][3] = values(seed)[3]
+            file["x"].read(np.s_[3], out=out)
+            np.testing.assert_array_equal(memory.numpy(out), values(seed)[3])
+
+
+def test_a_dataset_that_grows_is_read_with_its_new_elements(tmp_path):
+    path = tmp_path / "f.h5"
+    with ps.File(path, "w", libver="latest") as file:
+        dataset = file.create_dataset("x", (1, 10), "i4", maxshape=(None, 10), chunks=(4, 10))
+        for rows in range(2, 12):
+            dataset.resize(rows, 0)
+            dataset[rows - 1] = np.full(10, rows)
+            assert dataset[rows - 1, 3] == rows
+            assert dataset[rows - 2, 3] in (0, rows - 1)
+
+
+def test_a_reader_of_a_file_that_grows_sees_the_new_elements(tmp_path):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w", libver="latest") as writer:
+        made = writer.create_dataset("x", (0,), "i4", maxshape=(None,), chunks=(16,))
+        writer.swmr_mode = True
+        with ps.File(path, swmr=True) as reader:
+            dataset = reader["x"]
+            for length in range(1, 100, 7):
+                made.resize(length, 0)
+                made[...] = np.arange(length) * length
+                made.flush()
+                dataset.refresh()
+                assert dataset[length - 1] == (length - 1) * length
+
+
+def test_a_closed_dataset_is_an_error(path, memory):
+    file = ps.File(path)
+    dataset = file["x"]
+    out = memory.empty(200, "f4")
+    dataset.read(np.s_[3], out=out)
+    file.close()
+    with pytest.raises(ps.InvalidError, match="closed"):
+        dataset.read(np.s_[3], out=out)
+    with pytest.raises((ps.InvalidError, ValueError)):
+        dataset[3]
+
+
+def test_a_file_that_is_closed_can_be_opened_for_writing_and_stays_open_nowhere(path):
+    for _ in range(20):
+        with ps.File(path) as file:
+            assert file["x"][3].shape == (200,)
+        with h5py.File(path, "r+") as file:
+            file.attrs["n"] = 1
+    real = os.path.realpath(path)
+    links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
+    assert real not in [os.path.realpath(link) for link in links if os.path.islink(link)]
+
+
+def test_threads_read_the_rows_that_they_ask_for(path, memory):
+    failed: list[Any] = []
+
+    def work(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        out = memory.empty(200, "f4")
+        for _ in range(200):
+            row = int(random.integers(60))
+            dataset.read(np.s_[row], out=out)
+            if not np.array_equal(memory.numpy(out), values()[row]):
+                failed.append((seed, row))
+
+    with ps.File(path) as file:
+        dataset = file["x"]
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not failed
+
+
+def test_a_damaged_chunk_is_an_error_that_names_it(tmp_path):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("x", data=values(), chunks=(7, 40), compression="gzip")
+        where = made.id.get_chunk_info_by_coord((7, 0))
+    with path.open("r+b") as raw:
+        raw.seek(where.byte_offset + 8)
+        raw.write(b"\xff" * 20)
+    with ps.File(path) as file:
+        for _ in range(2):
+            with pytest.raises(ps.Error, match=r"chunk at \[1, 0\]"):
+                file["x"][8, 3]
+        np.testing.assert_array_equal(file["x"][0], values()[0])
+
+
+def test_elements_that_were_never_written_have_the_fill_value(tmp_path, memory):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("x", (40, 10), "i4", chunks=(4, 10), fillvalue=-7)
+        made[4:8] = 1
+    with ps.File(path) as file:
+        out = memory.empty((6, 10), "i4")
+        file["x"].read(np.s_[3:9], out=out)
+        assert memory.numpy(out)[:, 0].tolist() == [-7, 1, 1, 1, 1, -7]
+
+
+def test_many_small_reads_leave_neither_memory_nor_descriptors(path):
+    def resident() -> int:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    with ps.File(path) as file:
+        dataset = file["x"]
+        for row in range(2000):
+            dataset[row % 60]
+        before, descriptors = resident(), len(os.listdir("/proc/self/fd"))
+        for row in range(50_000):
+            dataset[row % 60]
+        assert resident() - before < 8 << 20
+        assert len(os.listdir("/proc/self/fd")) <= descriptors + 1
