@@ -522,7 +522,7 @@ def is_for_numpy(dataset: h5py.Dataset, chosen: Any) -> bool:
     """Whether lists select elements, and no names of fields."""
     indices, names = selection.split(chosen)
     selected, _ = attempt(lambda: selection.select(dataset, indices))
-    return selected is not None and not selected.regular and selected.space is None and not names
+    return selected is not None and selected.has_lists and not names
 
 
 def selected_by_numpy(shape: tuple[int, ...], chosen: Any) -> np.ndarray[Any, Any]:

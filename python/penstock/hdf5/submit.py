@@ -87,10 +87,11 @@ def submit(
         return _move(reading, dataset, selection, memory, submit_options, array)
     described = _Described(selection, memory)
     flags = transfer.stream_flags(view.stream, explicit=submit_options.stream is not None)
-    start = _start_of(reading, by_space=selection.space is not None)
-    which = described.selection if selection.space is None else int(selection.space.id)
+    parsed = selection.parsed
+    start = _start_of(reading, by_space=parsed is not None)
+    which = described.selection if parsed is None else int(parsed.id.id)
     # Only the functions without a dataspace have a report.
-    report = (NULL,) if selection.space is None else ()
+    report = (NULL,) if parsed is None else ()
 
     with lock():
         return request.submit_with(
@@ -206,7 +207,7 @@ def _move(
 ) -> Finished[A]:
     """Move the elements in one call that holds the lock. The memory is C-contiguous host memory."""
     view = memory.view
-    if selection.space is not None:
+    if selection.parsed is not None:
         done = _move_by_space(reading, dataset, selection, memory, submit_options)
     else:
         described = _Described(selection, memory)
@@ -252,7 +253,7 @@ def _move_by_space(
                 dataset.id.id,
                 memory.type.id,
                 int(space.id),
-                int(selection.space.id),
+                int(selection.parsed.id.id),
                 0,
                 pointer(memory.view.pointer),
                 NULL,

@@ -125,7 +125,7 @@ def _start(
         copied = dtype == base and not names
         if small.is_small_selection(dataset, selection, nbytes, copied=copied):
             return left_to_h5py(small.REASON)
-    is_for_h5py = inner or (selection.space is not None and not selection.regular)
+    is_for_h5py = inner or (selection.parsed is not None and not selection.is_grid)
     if outer == () and selection.shape != () and is_for_h5py:
         return left_to_h5py("h5py accepts or refuses one value for arrays or single elements")
     selection.check_broadcast(outer)
