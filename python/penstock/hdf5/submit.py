@@ -83,7 +83,8 @@ def submit(
     view = memory.view
     reading = operation == request.READ
     on_host = view.device < 0
-    if blocking and on_host and memory.strides is None and _is_one_call(dataset, view.nbytes):
+    is_plain = selection.parsed is None and on_host and memory.strides is None
+    if blocking and is_plain and _is_one_call(dataset, view.nbytes):
         return _move(reading, dataset, selection, memory, submit_options, array)
     described = _Described(selection, memory)
     flags = transfer.stream_flags(view.stream, explicit=submit_options.stream is not None)
@@ -205,60 +206,27 @@ def _move(
     submit_options: SubmitOptions,
     array: A,
 ) -> Finished[A]:
-    """Move the elements in one call that holds the lock. The memory is C-contiguous host memory."""
+    """Move the elements in one call that holds the lock.
+
+    The memory is C-contiguous host memory. The selection is not one that h5py has parsed.
+    """
     view = memory.view
-    if selection.parsed is not None:
-        done = _move_by_space(reading, dataset, selection, memory, submit_options)
-    else:
-        described = _Described(selection, memory)
-        move = (
-            lib.penstock_dataset_read_selected if reading else lib.penstock_dataset_write_selected
-        )
-        done = new_report()
-        wait_for(view.stream, view.device)
-        with lock():
-            check(
-                move(
-                    dataset.id.id,
-                    described.selection,
-                    described.array,
-                    submit_options.options,
-                    NULL,
-                    request.CALLER_WAITS,
-                    done,
-                    NULL,
-                )
-            )
-    done.elapsed_ns = perf_counter_ns() - submit_options.began
-    return Finished(array, done)
-
-
-def _move_by_space(
-    reading: bool,
-    dataset: Any,
-    selection: Selection,
-    memory: TypedMemory,
-    submit_options: SubmitOptions,
-) -> CData:
-    import h5py
-
-    shape = selection.shape
-    space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
-    move = lib.penstock_dataset_read if reading else lib.penstock_dataset_write
+    described = _Described(selection, memory)
+    move = _start_of(reading, by_space=False)
     done = new_report()
-    wait_for(memory.view.stream, memory.view.device)
+    wait_for(view.stream, view.device)
     with lock():
         check(
             move(
                 dataset.id.id,
-                memory.type.id,
-                int(space.id),
-                int(selection.parsed.id.id),
-                0,
-                pointer(memory.view.pointer),
-                NULL,
+                described.selection,
+                described.array,
                 submit_options.options,
+                NULL,
+                request.CALLER_WAITS,
                 done,
+                NULL,
             )
         )
-    return done
+    done.elapsed_ns = perf_counter_ns() - submit_options.began
+    return Finished(array, done)
