@@ -71,8 +71,9 @@ class Selection:
             self.parsed.expand_shape(shape)
             return
         if self.has_lists:
+            leading = (1,) * (len(shape) - len(self.shape))
             try:
-                if np.broadcast_shapes(shape, self.shape) == self.shape:
+                if np.broadcast_shapes(shape, self.shape) == leading + self.shape:
                     return
             except ValueError:
                 pass

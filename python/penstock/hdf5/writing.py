@@ -125,17 +125,18 @@ def _start(
         copied = dtype == base and not names
         if small.is_small_selection(dataset, selection, nbytes, copied=copied):
             return left_to_h5py(small.REASON)
-    is_for_h5py = inner or (selection.parsed is not None and not selection.is_grid)
+    is_for_h5py = not selection.has_lists and (inner or not selection.is_grid)
     if outer == () and selection.shape != () and is_for_h5py:
         return left_to_h5py("h5py accepts or refuses one value for arrays or single elements")
     selection.check_broadcast(outer)
     if not selection.count:
         return by_h5py.no_elements(array)
     if outer != selection.shape and not selection.is_grid:
-        if view.dtype.is_extended or is_for_h5py:
+        if is_for_h5py:
             return left_to_h5py("single elements need a value each")
-        host = np.asarray(staging.to_host(arrays.source(view.array, stream)))
-        array = np.broadcast_to(host, selection.shape).copy()
+        host = staging.to_host(arrays.source(view.array, stream))
+        array = np.empty(selection.shape + inner, host.dtype)
+        array[...] = host
         view, outer = arrays.view(array, stream), selection.shape
     if not view.contiguous and not (selection.is_grid and view.is_dense(len(inner))):
         view = arrays.source(array, stream)
