@@ -210,6 +210,36 @@ def test_what_only_hdf5_writes_arrives_in_the_same_order(tmp_path) -> None:
 
 
 @pytest.mark.host
+def test_single_elements_that_only_hdf5_reads_take_no_others(tmp_path) -> None:
+    values = np.array([[f"{row}{column}" for column in range(5)] for row in range(5)], object)
+    kind = h5py.string_dtype()
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = file.create_dataset("x", data=values, dtype=kind, chunks=(1, 1), compression="gzip")
+        made.id.write_direct_chunk((2, 2), b"no chunk of gzip")
+    with ps.File(tmp_path / "x.h5") as file:
+        with pytest.raises(OSError, match="filter"):
+            file["x"].read((2, 2))
+        for index in [([4, 0, 4], [4, 0, 4]), (np.array([[0, 4], [3, 1]]), [1, 3])]:
+            assert np.char.decode(file["x"].read(index).astype("S")).tolist() == (
+                values[index].tolist()
+            )
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    "index", [(), ([3, 1],), ([3, 1], [1, 2]), np.ix_([3, 1], [2, 1]), np.ones((5, 4), bool)]
+)
+@pytest.mark.parametrize("kind", ["i4", h5py.string_dtype()])
+def test_a_write_to_a_file_that_is_open_for_reading_says_so(tmp_path, index, kind) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (5, 4), kind)
+    with ps.File(tmp_path / "x.h5") as file:
+        for write in (file["x"].write, file["x"].write_async):
+            with pytest.raises(OSError, match="is not open for writing"):
+                write("1" if kind != "i4" else 1, index)
+
+
+@pytest.mark.host
 @pytest.mark.parametrize("index", [([0, 12],), (slice(None), [-8]), ([0, 1], [0, 1, 2])])
 def test_lists_that_do_not_fit_are_index_errors(index, files) -> None:
     with ps.File(files["chunked"]) as file, pytest.raises(IndexError):
