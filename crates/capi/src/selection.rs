@@ -146,13 +146,7 @@ unsafe extern "C" fn penstock_dataset_read_selected(
     report: *mut CReport,
     request: *mut *mut CRequest,
 ) -> c_int {
-    let call = ArrayCall {
-        dataset,
-        array,
-        options,
-        stream,
-        flags,
-    };
+    let call = ArrayCall::new(dataset, array, options, stream, flags);
     // SAFETY: passed on.
     unsafe { transfer_selected(Operation::Read, &call, selection, report, request) }
 }
@@ -170,13 +164,7 @@ unsafe extern "C" fn penstock_dataset_write_selected(
     report: *mut CReport,
     request: *mut *mut CRequest,
 ) -> c_int {
-    let call = ArrayCall {
-        dataset,
-        array,
-        options,
-        stream,
-        flags,
-    };
+    let call = ArrayCall::new(dataset, array, options, stream, flags);
     // SAFETY: passed on.
     unsafe { transfer_selected(Operation::Write, &call, selection, report, request) }
 }
