@@ -43,7 +43,7 @@ pub fn axis(draw: &mut Draw, size: u64) -> Axis {
                 block,
             }
         }
-        3 => Axis::list(&draw.list(12, |draw| draw.index(size))),
+        3 => Axis::list(&draw.list(12, |draw| draw.index(size))).unwrap(),
         4 => Axis::mask(&draw.list(20, Draw::flag)),
         _ => Axis::Runs(draw.list(4, |draw| AxisRun {
             start: draw.index(size),

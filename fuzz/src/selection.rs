@@ -78,7 +78,7 @@ fn sound(draw: &mut Draw, shape: &[u64]) -> Selection {
                 Axis::Runs(runs) => {
                     // As a list, which has neither gaps nor two indices in one place.
                     let indices = runs.iter().map(|run| run.start);
-                    Axis::list(&indices.collect::<Vec<_>>())
+                    Axis::list(&indices.collect::<Vec<_>>()).unwrap()
                 }
                 slab => slab,
             });

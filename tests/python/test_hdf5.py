@@ -312,7 +312,10 @@ def test_a_value_that_h5py_broadcasts_is_broadcast(h5):
 def test_a_file_that_is_open_for_reading_is_not_written(tmp_path):
     with h5py.File(tmp_path / "f.h5", "w") as file:
         file["x"] = BIG
-    with h5py.File(tmp_path / "f.h5") as file, pytest.raises(OSError, match=r"[Cc]an't"):
+    with (
+        h5py.File(tmp_path / "f.h5") as file,
+        pytest.raises(OSError, match="is not open for writing"),
+    ):
         ps.write(file["x"], BIG)
 
 

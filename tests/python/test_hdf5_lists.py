@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -209,6 +210,36 @@ def test_what_only_hdf5_writes_arrives_in_the_same_order(tmp_path) -> None:
 
 
 @pytest.mark.host
+def test_single_elements_that_only_hdf5_reads_take_no_others(tmp_path) -> None:
+    values = np.array([[f"{row}{column}" for column in range(5)] for row in range(5)], object)
+    kind = h5py.string_dtype()
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = file.create_dataset("x", data=values, dtype=kind, chunks=(1, 1), compression="gzip")
+        made.id.write_direct_chunk((2, 2), b"no chunk of gzip")
+    with ps.File(tmp_path / "x.h5") as file:
+        with pytest.raises(OSError, match="filter"):
+            file["x"].read((2, 2))
+        for index in [([4, 0, 4], [4, 0, 4]), (np.array([[0, 4], [3, 1]]), [1, 3])]:
+            assert np.char.decode(file["x"].read(index).astype("S")).tolist() == (
+                values[index].tolist()
+            )
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    "index", [(), ([3, 1],), ([3, 1], [1, 2]), np.ix_([3, 1], [2, 1]), np.ones((5, 4), bool)]
+)
+@pytest.mark.parametrize("kind", ["i4", h5py.string_dtype()])
+def test_a_write_to_a_file_that_is_open_for_reading_says_so(tmp_path, index, kind) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (5, 4), kind)
+    with ps.File(tmp_path / "x.h5") as file:
+        for write in (file["x"].write, file["x"].write_async):
+            with pytest.raises(OSError, match="is not open for writing"):
+                write("1" if kind != "i4" else 1, index)
+
+
+@pytest.mark.host
 @pytest.mark.parametrize("index", [([0, 12],), (slice(None), [-8]), ([0, 1], [0, 1, 2])])
 def test_lists_that_do_not_fit_are_index_errors(index, files) -> None:
     with ps.File(files["chunked"]) as file, pytest.raises(IndexError):
@@ -226,6 +257,53 @@ def test_a_value_is_broadcast_to_the_listed_rows(tmp_path, memory) -> None:
         with pytest.raises(TypeError, match="broadcast"):
             file["x"].write(np.zeros((4, 7, 9), "i4"), ([7, 2, 7],))
         np.testing.assert_array_equal(file["x"].read(), wanted)
+
+
+MASK = np.random.default_rng(6).random(SHAPE) < 0.2
+
+
+@pytest.mark.parametrize(
+    "index",
+    [np.s_[2:9], ([7, 2, 7],), np.s_[:, [3, 1], 4], np.ix_([7, 2], [3, 1]), ([7, 2], [3, 1]), MASK],
+)
+def test_a_value_may_have_more_leading_dimensions_of_one(index, tmp_path, memory) -> None:
+    make(tmp_path / "x.h5", "gzip")
+    wanted = contents()
+    shape = (1, 1, *wanted[index].shape)
+    values = -1 - np.arange(np.prod(shape), dtype="i4").reshape(shape)
+    wanted[index] = values[0, 0]
+    with ps.File(tmp_path / "x.h5", "r+") as file:
+        file["x"].write(memory.array(values), index)
+        np.testing.assert_array_equal(file["x"].read(), wanted)
+        with pytest.raises(TypeError, match="broadcast"):
+            file["x"].write(np.ones((2, *shape[1:]), "i4"), index)
+
+
+@pytest.mark.parametrize(
+    "index", [([3, 1, 3],), np.s_[2, [3, 0]], np.ix_([4, 2], [3, 1]), ([4, 2], [3, 1])]
+)
+def test_one_array_is_broadcast_to_elements_that_are_arrays(index, tmp_path, memory) -> None:
+    wanted = np.arange(5 * 4 * 2, dtype="i4").reshape(5, 4, 2)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (5, 4), np.dtype(("i4", (2,))))[...] = wanted
+    with ps.File(tmp_path / "x.h5", "r+") as file:
+        for values in (np.array([-1, -2], "i4"), np.array([[-3, -4]], "i4")):
+            wanted[index] = values
+            file["x"].write(memory.array(values), index)
+            np.testing.assert_array_equal(file["x"].read(), wanted)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2"])
+def test_numbers_that_numpy_lacks_are_broadcast_to_single_elements(dtype, tmp_path) -> None:
+    kind = np.dtype(getattr(ml_dtypes, dtype))
+    wanted = np.arange(24).reshape(4, 6).astype(kind)
+    index = ([2, 0, 3], [5, 1, 5])
+    with ps.File(tmp_path / "x.h5", "w") as file:
+        file.create("x", data=wanted)
+        wanted[index] = kind.type(-1)
+        file["x"].write(np.array([-1], kind), index)
+        np.testing.assert_array_equal(file["x"].read(dtype=dtype), wanted)
 
 
 def test_a_row_is_broadcast_where_an_integer_selects(tmp_path, memory) -> None:

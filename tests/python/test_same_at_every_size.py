@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import h5py
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -106,6 +107,14 @@ def test_bfloat16_tensors_are_read_and_written(file, length, torch):
     np.testing.assert_array_equal(out.to(torch.float32).numpy(), values)
     made.write(out + 1)
     np.testing.assert_array_equal(made.h5py[...], values + 1)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_numbers_become_floats_that_numpy_lacks(file, length, name):
+    values = np.arange(length, dtype="f4") % 4 - 2
+    found = dataset(file, values).read(dtype=name)
+    assert found.dtype == getattr(ml_dtypes, name)
+    np.testing.assert_array_equal(found.astype("f4"), values)
 
 
 CONVERSIONS = [

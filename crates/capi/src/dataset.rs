@@ -178,10 +178,28 @@ unsafe fn start(
 /// The arguments that the functions with an array have in common.
 pub(crate) struct ArrayCall {
     pub(crate) dataset: hid_t,
-    pub(crate) array: *const CArray,
-    pub(crate) options: *const COptions,
-    pub(crate) stream: *mut c_void,
-    pub(crate) flags: c_int,
+    array: *const CArray,
+    options: *const COptions,
+    stream: *mut c_void,
+    flags: c_int,
+}
+
+impl ArrayCall {
+    pub(crate) fn new(
+        dataset: hid_t,
+        array: *const CArray,
+        options: *const COptions,
+        stream: *mut c_void,
+        flags: c_int,
+    ) -> ArrayCall {
+        ArrayCall {
+            dataset,
+            array,
+            options,
+            stream,
+            flags,
+        }
+    }
 }
 
 impl ArrayCall {
@@ -264,13 +282,7 @@ unsafe extern "C" fn penstock_dataset_read_submit(
     flags: c_int,
     request: *mut *mut CRequest,
 ) -> c_int {
-    let call = ArrayCall {
-        dataset,
-        array,
-        options,
-        stream,
-        flags,
-    };
+    let call = ArrayCall::new(dataset, array, options, stream, flags);
     // SAFETY: passed on.
     unsafe { submit_array(Operation::Read, &call, file_space, request) }
 }
@@ -287,13 +299,7 @@ unsafe extern "C" fn penstock_dataset_write_submit(
     flags: c_int,
     request: *mut *mut CRequest,
 ) -> c_int {
-    let call = ArrayCall {
-        dataset,
-        array,
-        options,
-        stream,
-        flags,
-    };
+    let call = ArrayCall::new(dataset, array, options, stream, flags);
     // SAFETY: passed on.
     unsafe { submit_array(Operation::Write, &call, file_space, request) }
 }

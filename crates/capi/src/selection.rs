@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::slice;
 
 use penstock_array::execute::SmallRead;
-use penstock_array::{Axis, Selection, make_room};
+use penstock_array::{Axis, Selection};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::refuse_fork;
@@ -95,12 +95,8 @@ unsafe fn axis_of(axis: &CAxis) -> Result<Axis> {
     }
     let count = usize::try_from(axis.count)
         .map_err(|_| Error::invalid("the indices are more than memory can hold"))?;
-    // Axis::list allocates by count, which must be possible.
-    make_room(&mut Vec::<(u64, u64)>::new(), count)?;
     // SAFETY: by contract of this function.
-    Ok(Axis::list(unsafe {
-        slice::from_raw_parts(axis.indices, count)
-    }))
+    Axis::list(unsafe { slice::from_raw_parts(axis.indices, count) })
 }
 
 /// Plans a read that this thread carries out sooner than workers; `None` for others.
@@ -176,13 +172,7 @@ unsafe extern "C" fn penstock_dataset_read_selected(
     report: *mut CReport,
     request: *mut *mut CRequest,
 ) -> c_int {
-    let call = ArrayCall {
-        dataset,
-        array,
-        options,
-        stream,
-        flags,
-    };
+    let call = ArrayCall::new(dataset, array, options, stream, flags);
     // SAFETY: passed on.
     unsafe { transfer_selected(Operation::Read, &call, selection, report, request) }
 }
@@ -200,13 +190,7 @@ unsafe extern "C" fn penstock_dataset_write_selected(
     report: *mut CReport,
     request: *mut *mut CRequest,
 ) -> c_int {
-    let call = ArrayCall {
-        dataset,
-        array,
-        options,
-        stream,
-        flags,
-    };
+    let call = ArrayCall::new(dataset, array, options, stream, flags);
     // SAFETY: passed on.
     unsafe { transfer_selected(Operation::Write, &call, selection, report, request) }
 }

@@ -42,7 +42,7 @@ fn axis() -> impl Strategy<Value = Axis> {
         length,
     });
     let runs = prop::collection::vec(run, 0..4).prop_map(Axis::Runs);
-    let list = prop::collection::vec(number(), 0..6).prop_map(|list| Axis::list(&list));
+    let list = prop::collection::vec(number(), 0..6).prop_map(|list| Axis::list(&list).unwrap());
     prop_oneof![2 => slab, 1 => runs, 1 => list]
 }
 

@@ -118,7 +118,7 @@ def _read(dataset: Any, selection: Any, dtype: Any) -> Any:
         if element.numpy == base:
             return dataset[selection]
         wanted = numpy_dtype(element)
-        numbers = wanted.kind in "biufc" and base.kind in "biufc"
+        numbers = not element.is_extended and wanted.kind in "biufc" and base.kind in "biufc"
         # NumPy would match fields by their order, not by their names, and numbers that do not fit
         # would become others than by HDF5.
         if wanted.names or (numbers and not memory_types.needs_numpy(base, wanted)):

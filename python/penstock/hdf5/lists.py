@@ -25,9 +25,15 @@ def readable(dataset: Any, argument: Any) -> tuple[Any, Reorder | None]:
     names, rank = split(argument)[1], len(dataset.shape)
     if found.axes is None:
         assert found.points is not None
-        points = found.points.astype(np.int64)
-        if not len(points):
+        if not len(found.points):
             return (slice(0, 0), *names), lambda array: _in_shape(array[:0], rank, found.shape)
+        if not dataset.is_virtual:
+            from h5py._hl.selections import PointSelection
+
+            alone = PointSelection(dataset.shape, points=found.points)
+            return (alone, *names), lambda array: _in_shape(array, 1, found.shape)
+        # HDF5 reads no single elements of virtual datasets.
+        points = found.points.astype(np.int64)
         low, high = points.min(axis=0), points.max(axis=0)
         sides = tuple(slice(int(a), int(b) + 1) for a, b in zip(low, high, strict=True))
         return (*sides, *names), lambda array: _in_shape(

@@ -22,14 +22,9 @@ class Selection:
     """The shape of the dataset."""
     elements: Elements | None = None
     """The elements as plain data, or ``None``."""
-    space: Any = None
-    """The dataset's dataspace with the elements selected, an ``h5py.h5s.SpaceID``. If neither this
-    nor ``elements`` is given, all are selected."""
     parsed: Any = None
-    """h5py's selection object of a ``space``."""
-    regular: bool = True
-    """Whether only integers and slices select the elements. An array is broadcast to these by the
-    rules of h5py, to others by those of NumPy."""
+    """h5py's selection object, or ``None``. If neither this nor ``elements`` is given, all are
+    selected."""
 
     @property
     def count(self) -> int:
@@ -37,17 +32,29 @@ class Selection:
         return math.prod(self.shape)
 
     @property
+    def has_lists(self) -> bool:
+        """Whether lists select the elements.
+
+        An array is broadcast to these by the rules of NumPy, to others by those of h5py.
+        """
+        return self.elements is not None and not self.elements.is_regular
+
+    @property
     def is_grid(self) -> bool:
         """Whether arrays of any strides are allowed."""
+        if self.parsed is not None:
+            from h5py._hl.selections import SimpleSelection
+
+            return isinstance(self.parsed, SimpleSelection)
         if self.elements is None:
-            return self.regular
+            return True
         return self.elements.axes is not None and not self.elements.flattened
 
     @property
     def is_rows(self) -> bool:
         """Whether the elements are those of consecutive indices of the first dimension."""
         if self.elements is None:
-            return self.space is None
+            return self.parsed is None
         axes = self.elements.axes
         return (
             axes is not None
@@ -63,9 +70,10 @@ class Selection:
         if self.parsed is not None:
             self.parsed.expand_shape(shape)
             return
-        if not self.regular:
+        if self.has_lists:
+            leading = (1,) * (len(shape) - len(self.shape))
             try:
-                if np.broadcast_shapes(shape, self.shape) == self.shape:
+                if np.broadcast_shapes(shape, self.shape) == leading + self.shape:
                     return
             except ValueError:
                 pass
@@ -126,12 +134,11 @@ def select(dataset: Any, indices: tuple[Any, ...]) -> Selection:
         return Selection(shape, shape)
     found = elements(shape, indices)
     if found is not None:
-        return Selection(found.shape, shape, found, regular=found.is_regular)
+        return Selection(found.shape, shape, found)
     if len(indices) == 1 and isinstance(indices[0], h5py.RegionReference):
         return _region(dataset, indices[0])
     parsed = selections.select(shape, indices, dataset=dataset)
-    regular = isinstance(parsed, selections.SimpleSelection)
-    return Selection(tuple(parsed.array_shape), shape, None, parsed.id, parsed, regular)
+    return Selection(tuple(parsed.array_shape), shape, parsed=parsed)
 
 
 def _region(dataset: Any, reference: Any) -> Selection:
@@ -143,7 +150,7 @@ def _region(dataset: Any, reference: Any) -> Selection:
     space = h5py.h5r.get_region(reference, dataset.id)
     shape = tuple(selections.guess_shape(space))
     parsed = selections.Selection(dataset.shape, spaceid=space)
-    return Selection(shape, dataset.shape, None, space, parsed, regular=False)
+    return Selection(shape, dataset.shape, parsed=parsed)
 
 
 def field_dtype(stored: np.dtype[Any], names: tuple[str, ...]) -> np.dtype[Any]:

@@ -43,9 +43,9 @@ def is_small_selection(dataset: Any, selection: Selection, nbytes: int, *, copie
         nbytes: Their length in memory.
         copied: Whether the elements are copied as they are, without a conversion.
     """
-    # h5py takes milliseconds for a list of some hundred indices, and refuses most lists.
-    is_for_h5py = selection.regular or selection.elements is None
-    return is_for_h5py and _is_small(dataset, nbytes, copied_rows=copied and selection.is_rows)
+    if selection.has_lists:  # h5py takes milliseconds for some hundred indices, or refuses them
+        return False
+    return _is_small(dataset, nbytes, copied_rows=copied and selection.is_rows)
 
 
 def is_plain(dataset: Any) -> bool:

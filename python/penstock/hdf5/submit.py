@@ -83,17 +83,16 @@ def submit(
     """
     view = memory.view
     reading = operation == request.READ
-    on_host = view.device < 0
-    if blocking and not on_host and reading and _is_small_on_gpu(dataset, selection, memory):
-        return _move(reading, dataset, selection, memory, submit_options, array)
-    if blocking and on_host and memory.strides is None and _is_one_call(dataset, view.nbytes):
+    is_plain = selection.parsed is None and memory.strides is None
+    if blocking and is_plain and _is_one_call(dataset, view, reading=reading):
         return _move(reading, dataset, selection, memory, submit_options, array)
     described = _Described(selection, memory)
     flags = transfer.stream_flags(view.stream, explicit=submit_options.stream is not None)
-    start = _start_of(reading, by_space=selection.space is not None)
-    which = described.selection if selection.space is None else int(selection.space.id)
+    parsed = selection.parsed
+    start = _start_of(reading, by_space=parsed is not None)
+    which = described.selection if parsed is None else int(parsed.id.id)
     # Only the functions without a dataspace have a report.
-    report = (NULL,) if selection.space is None else ()
+    report = (NULL,) if parsed is None else ()
 
     with lock():
         return request.submit_with(
@@ -188,8 +187,13 @@ def _start_of(reading: bool, *, by_space: bool) -> Any:
     return lib.penstock_dataset_write_selected
 
 
-def _is_one_call(dataset: Any, nbytes: int) -> bool:
-    """Whether one call that holds the lock may move so many bytes of host memory."""
+def _is_one_call(dataset: Any, view: View, *, reading: bool) -> bool:
+    """Whether one call that holds the lock may move the bytes of an array."""
+    nbytes = view.nbytes
+    if view.device >= 0:
+        # The library carries out such a read on this thread.
+        is_small = reading and nbytes <= small_reader.MOST
+        return is_small and not request.has_stream_holders() and not is_writable(dataset)
     has_others = len(readers) > 1
     if is_writable(dataset) or not (has_others or _ONE_CALL_DECODED < nbytes <= _ONE_CALL):
         return nbytes <= _ONE_CALL
@@ -197,17 +201,6 @@ def _is_one_call(dataset: Any, nbytes: int) -> bool:
         return False
     decodes = dataset.id.get_create_plist().get_nfilters() > 0
     return nbytes <= (_ONE_CALL_DECODED if decodes else _ONE_CALL_READ_ONLY)
-
-
-def _is_small_on_gpu(dataset: Any, selection: Selection, memory: TypedMemory) -> bool:
-    """Whether a read to GPU memory is one that the library carries out on this thread."""
-    return (
-        memory.view.nbytes <= small_reader.MOST
-        and memory.strides is None
-        and selection.space is None
-        and not request.has_stream_holders()
-        and not is_writable(dataset)
-    )
 
 
 def _move(
@@ -218,60 +211,27 @@ def _move(
     submit_options: SubmitOptions,
     array: A,
 ) -> Finished[A]:
-    """Move the elements in one call that holds the lock. The memory is C-contiguous."""
+    """Move the elements in one call that holds the lock.
+
+    The memory is C-contiguous. The selection is not one that h5py has parsed.
+    """
     view = memory.view
-    if selection.space is not None:
-        done = _move_by_space(reading, dataset, selection, memory, submit_options)
-    else:
-        described = _Described(selection, memory)
-        move = (
-            lib.penstock_dataset_read_selected if reading else lib.penstock_dataset_write_selected
-        )
-        done = new_report()
-        wait_for(view.stream, view.device)
-        with lock():
-            check(
-                move(
-                    dataset.id.id,
-                    described.selection,
-                    described.array,
-                    submit_options.options,
-                    NULL,
-                    request.CALLER_WAITS,
-                    done,
-                    NULL,
-                )
-            )
-    done.elapsed_ns = perf_counter_ns() - submit_options.began
-    return Finished(array, done)
-
-
-def _move_by_space(
-    reading: bool,
-    dataset: Any,
-    selection: Selection,
-    memory: TypedMemory,
-    submit_options: SubmitOptions,
-) -> CData:
-    import h5py
-
-    shape = selection.shape
-    space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
-    move = lib.penstock_dataset_read if reading else lib.penstock_dataset_write
+    described = _Described(selection, memory)
+    move = _start_of(reading, by_space=False)
     done = new_report()
-    wait_for(memory.view.stream, memory.view.device)
+    wait_for(view.stream, view.device)
     with lock():
         check(
             move(
                 dataset.id.id,
-                memory.type.id,
-                int(space.id),
-                int(selection.space.id),
-                0,
-                pointer(memory.view.pointer),
-                NULL,
+                described.selection,
+                described.array,
                 submit_options.options,
+                NULL,
+                request.CALLER_WAITS,
                 done,
+                NULL,
             )
         )
-    return done
+    done.elapsed_ns = perf_counter_ns() - submit_options.began
+    return Finished(array, done)

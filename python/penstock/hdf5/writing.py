@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock import arrays, request, staging, transfer
 from penstock._options import OptionKeys
-from penstock.errors import ForkedError
+from penstock.errors import ForkedError, PermissionDeniedError
 from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import check_dataset, is_writable, lock, lock_if_writable
@@ -42,6 +42,7 @@ def write(
 
     Raises:
         IncompatibleError: The array has a type that HDF5 cannot take.
+        PermissionDeniedError: The file is not open for writing.
         Error: The transfer failed.
         ValueError, TypeError, OSError: What h5py raises for the dataset or the selection.
 
@@ -79,6 +80,11 @@ def write_async(
 def _start(
     dataset: Any, array: Any, argument: Any, submit_options: SubmitOptions, *, blocking: bool
 ) -> Request[Any]:
+    if not is_writable(dataset):
+        path = dataset.file.filename
+        raise PermissionDeniedError(
+            f"{path} is not open for writing", path=path, remedy='open it with the mode "r+"'
+        )
     stream = submit_options.stream
     stored = dataset.dtype
     view = _source(array, stored, stream)
@@ -96,8 +102,6 @@ def _start(
     opaque = stored.kind == "V" and stored.subdtype is None
     if opaque and not names and (dtype is None or dtype.kind != "V"):
         return left_to_h5py(f"values of type {view.dtype.name} become {stored} by NumPy")
-    if not is_writable(dataset):
-        return left_to_h5py("the file is not open for writing")  # HDF5 raises the error
 
     base, inner = field.subdtype or (field, ())
     kind = memory_types.memory_type(view.dtype, base)
@@ -125,17 +129,18 @@ def _start(
         copied = dtype == base and not names
         if small.is_small_selection(dataset, selection, nbytes, copied=copied):
             return left_to_h5py(small.REASON)
-    is_for_h5py = inner or (selection.space is not None and not selection.regular)
+    is_for_h5py = not selection.has_lists and (inner or not selection.is_grid)
     if outer == () and selection.shape != () and is_for_h5py:
         return left_to_h5py("h5py accepts or refuses one value for arrays or single elements")
     selection.check_broadcast(outer)
     if not selection.count:
         return by_h5py.no_elements(array)
     if outer != selection.shape and not selection.is_grid:
-        if view.dtype.is_extended or is_for_h5py:
+        if is_for_h5py:
             return left_to_h5py("single elements need a value each")
-        host = np.asarray(staging.to_host(arrays.source(view.array, stream)))
-        array = np.broadcast_to(host, selection.shape).copy()
+        host = staging.to_host(arrays.source(view.array, stream))
+        array = np.empty(selection.shape + inner, host.dtype)
+        array[...] = host
         view, outer = arrays.view(array, stream), selection.shape
     if not view.contiguous and not (selection.is_grid and view.is_dense(len(inner))):
         view = arrays.source(array, stream)

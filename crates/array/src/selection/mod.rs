@@ -87,8 +87,13 @@ impl Axis {
     }
 
     /// Returns indices in any order; they may repeat.
-    pub fn list(indices: &[u64]) -> Axis {
-        let mut sorted: Vec<(u64, u64)> = indices.iter().copied().zip(0..).collect();
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn list(indices: &[u64]) -> Result<Axis> {
+        let mut sorted: Vec<(u64, u64)> = Vec::new();
+        make_room(&mut sorted, indices.len())?;
+        sorted.extend(indices.iter().copied().zip(0..));
         sorted.sort_unstable();
         let mut runs: Vec<AxisRun> = Vec::new();
         for (start, position) in sorted {
@@ -99,14 +104,17 @@ impl Axis {
                 {
                     run.length += 1;
                 }
-                _ => runs.push(AxisRun {
-                    start,
-                    position,
-                    length: 1,
-                }),
+                _ => {
+                    let run = AxisRun {
+                        start,
+                        position,
+                        length: 1,
+                    };
+                    push(&mut runs, run)?;
+                }
             }
         }
-        Axis::Runs(runs)
+        Ok(Axis::Runs(runs))
     }
 
     /// Returns the indices at which the mask is true.
@@ -550,7 +558,7 @@ mod tests {
                     block,
                 }
             }),
-            prop::collection::vec(0..60u64, 0..20).prop_map(|list| Axis::list(&list)),
+            prop::collection::vec(0..60u64, 0..20).prop_map(|list| Axis::list(&list).unwrap()),
             prop::collection::vec(any::<bool>(), 0..60).prop_map(|mask| Axis::mask(&mask)),
         ]
     }
@@ -593,7 +601,7 @@ mod tests {
 
     #[test]
     fn a_list_comes_out_in_its_own_order() {
-        let axis = Axis::list(&[7, 3, 4, 5, 3]);
+        let axis = Axis::list(&[7, 3, 4, 5, 3]).unwrap();
         let order: Vec<u64> = indices(&axis).iter().map(|p| p.0).collect();
         assert_eq!(order, [7, 3, 4, 5, 3]);
     }
@@ -621,8 +629,8 @@ mod tests {
             slab(0, u64::MAX, 3, 1),
             slab(0, 1, u64::MAX, u64::MAX),
             slab(0, 1, 3, 2),
-            Selection::Grid(vec![Axis::list(&[10])]),
-            Selection::Grid(vec![Axis::list(&[u64::MAX])]),
+            Selection::Grid(vec![Axis::list(&[10]).unwrap()]),
+            Selection::Grid(vec![Axis::list(&[u64::MAX]).unwrap()]),
             Selection::Grid(vec![]),
             run(10, 1),
             run(u64::MAX, 2),

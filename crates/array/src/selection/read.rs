@@ -1,18 +1,20 @@
 //! What a read makes of a selection.
 
-use std::collections::BTreeMap;
+use std::collections::BinaryHeap;
 
 use penstock_engine::error::Result;
 
 use super::{Run, Selection};
-use crate::reserve::push;
+use crate::reserve::{lack, make_room, push};
 
 impl Selection {
     /// Returns the selection with one element for each position: the last one, in the order of the
     /// runs. Workers fill positions at the same time, so no two elements may have one position.
     pub(crate) fn last_at_each_position(self) -> Result<Selection> {
         match self {
-            Selection::Runs(runs) if have_common_positions(&runs) => last_of(&runs),
+            Selection::Runs(runs) if have_common_positions(&runs) => {
+                Ok(Selection::Runs(last_of(&runs)?))
+            }
             other => Ok(other),
         }
     }
@@ -32,41 +34,64 @@ fn have_common_positions(runs: &[Run]) -> bool {
     !are_apart(&ranges)
 }
 
-fn last_of(runs: &[Run]) -> Result<Selection> {
+/// Returns each position once, with the element of the last run that has it, ordered by positions.
+pub(super) fn last_of(runs: &[Run]) -> Result<Vec<Run>> {
+    let mut by_position: Vec<(u64, usize)> = Vec::new();
+    make_room(&mut by_position, runs.len())?;
+    by_position.extend(runs.iter().map(|run| run.position).zip(0..));
+    by_position.sort_unstable();
     let mut left = Vec::new();
-    // Ranges of positions that later runs take: end by start. They do not overlap.
-    let mut taken: BTreeMap<u64, u64> = BTreeMap::new();
-    for run in runs.iter().rev().filter(|run| run.length > 0) {
-        let (first, end) = (run.position, run.position + run.length);
-        let before = taken.range(..first).next_back();
-        let mut at = before.map_or(first, |(_, end)| first.max(*end));
-        let mut free = Vec::new();
-        for (start, stop) in taken.range(first..end) {
-            if at < *start {
-                push(&mut free, (at, *start))?;
+    // The runs that begin at or before `at`: number and end, the last run first.
+    let mut begun: BinaryHeap<(usize, u64)> = BinaryHeap::new();
+    let mut at = 0;
+    let starts = by_position.iter().copied().map(Some).chain([None]);
+    for next in starts {
+        let until = next.map_or(u64::MAX, |(position, _)| position);
+        while let Some((number, end)) = begun.peek().copied() {
+            if end <= at {
+                begun.pop();
+                continue;
             }
-            at = at.max(*stop);
+            if at == until {
+                break;
+            }
+            let run = &runs[number];
+            let low = at;
+            at = end.min(until);
+            append(&mut left, run.start + (low - run.position), low, at - low)?;
         }
-        if at < end {
-            push(&mut free, (at, end))?;
-        }
-        for (low, high) in free {
-            taken.insert(low, high);
-            let rest = Run {
-                start: run.start + (low - first),
-                position: low,
-                length: high - low,
-            };
-            push(&mut left, rest)?;
+        if let Some((position, number)) = next {
+            begun.try_reserve(1).map_err(|e| lack(begun.len(), &e))?;
+            begun.push((number, position + runs[number].length));
+            at = position;
         }
     }
-    left.reverse();
-    Ok(Selection::Runs(left))
+    Ok(left)
+}
+
+/// Appends elements to runs, to the last one if they continue it.
+fn append(runs: &mut Vec<Run>, start: u64, position: u64, length: u64) -> Result<()> {
+    match runs.last_mut() {
+        Some(run) if (run.start + run.length, run.position + run.length) == (start, position) => {
+            run.length += length;
+            Ok(())
+        }
+        _ => push(
+            runs,
+            Run {
+                start,
+                position,
+                length,
+            },
+        ),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
 
     fn positions(runs: &[Run]) -> BTreeMap<u64, u64> {

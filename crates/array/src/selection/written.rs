@@ -2,6 +2,7 @@
 
 use penstock_engine::error::Result;
 
+use super::read::last_of;
 use super::{Axis, AxisRun, Run, Selection};
 use crate::reserve::push;
 
@@ -45,15 +46,7 @@ impl Selection {
                 let axes = axes.into_iter().map(Axis::without_repeats);
                 Ok(Selection::Grid(axes.collect::<Result<_>>()?))
             }
-            Selection::Runs(runs) => {
-                let last = last_of_each(runs.iter().map(|r| (r.start, r.position, r.length)))?;
-                let run = |(start, position, length)| Run {
-                    start,
-                    position,
-                    length,
-                };
-                Ok(Selection::Runs(last.into_iter().map(run).collect()))
-            }
+            Selection::Runs(runs) => Ok(Selection::Runs(last_of_each(runs.into_iter())?)),
         }
     }
 
@@ -144,41 +137,35 @@ impl Axis {
         let Axis::Runs(runs) = self else {
             return Ok(self);
         };
-        let last = last_of_each(runs.iter().map(|r| (r.start, r.position, r.length)))?;
-        let run = |(start, position, length)| AxisRun {
-            start,
-            position,
-            length,
+        let run = |run: AxisRun| Run {
+            start: run.start,
+            position: run.position,
+            length: run.length,
         };
-        Ok(Axis::Runs(last.into_iter().map(run).collect()))
+        let axis_run = |run: Run| AxisRun {
+            start: run.start,
+            position: run.position,
+            length: run.length,
+        };
+        let last = last_of_each(runs.into_iter().map(run))?;
+        Ok(Axis::Runs(last.into_iter().map(axis_run).collect()))
     }
 }
 
-/// Returns each index once, with the highest of its positions, as sorted runs. Takes and returns
-/// runs (start, position, length).
-fn last_of_each(runs: impl Iterator<Item = (u64, u64, u64)>) -> Result<Vec<(u64, u64, u64)>> {
-    let mut each: Vec<(u64, u64)> = Vec::new();
-    for (start, position, length) in runs {
-        for at in 0..length {
-            push(&mut each, (start + at, position + at))?;
-        }
+/// Returns each index once, with the highest of its positions, as sorted runs.
+fn last_of_each(runs: impl Iterator<Item = Run>) -> Result<Vec<Run>> {
+    // Indices and positions change places: of each index the last position stays.
+    let turned = |run: Run| Run {
+        start: run.position,
+        position: run.start,
+        length: run.length,
+    };
+    let mut by_position = Vec::new();
+    for run in runs {
+        push(&mut by_position, turned(run))?;
     }
-    each.sort_unstable();
-    let mut last: Vec<(u64, u64, u64)> = Vec::new();
-    for (at, (index, position)) in each.iter().enumerate() {
-        if each.get(at + 1).is_some_and(|next| next.0 == *index) {
-            continue;
-        }
-        match last.last_mut() {
-            Some((start, first, length))
-                if *start + *length == *index && *first + *length == *position =>
-            {
-                *length += 1;
-            }
-            _ => push(&mut last, (*index, *position, 1))?,
-        }
-    }
-    Ok(last)
+    by_position.sort_unstable();
+    Ok(last_of(&by_position)?.into_iter().map(turned).collect())
 }
 
 #[cfg(test)]
@@ -191,7 +178,7 @@ mod tests {
         fn an_index_that_repeats_keeps_its_last_position(
             list in prop::collection::vec(0..12u64, 0..20)
         ) {
-            let kept = Selection::Grid(vec![Axis::list(&list)]).without_repeats().unwrap();
+            let kept = Selection::Grid(vec![Axis::list(&list).unwrap()]).without_repeats().unwrap();
             prop_assert!(!kept.has_repeats());
             let Selection::Grid(axes) = &kept else { panic!("a grid stays one") };
             let mut found = [None; 12];
@@ -209,9 +196,33 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn a_point_that_repeats_keeps_its_last_position(
+            list in prop::collection::vec(0..12u64, 0..20)
+        ) {
+            let kept = Selection::points(&[12], &list).unwrap().without_repeats().unwrap();
+            prop_assert!(!kept.has_repeats());
+            let Selection::Runs(runs) = &kept else { panic!("runs stay runs") };
+            let mut found = [None; 12];
+            for run in runs {
+                for at in 0..run.length {
+                    found[(run.start + at) as usize] = Some(run.position + at);
+                }
+            }
+            for (index, position) in found.iter().enumerate() {
+                let last = list.iter().rposition(|i| *i == index as u64);
+                prop_assert_eq!(*position, last.map(|at| at as u64));
+            }
+        }
+    }
+
     #[test]
     fn bounds_are_the_first_and_the_last_index() {
-        let grid = Selection::Grid(vec![Axis::list(&[4, 2, 3]), Axis::strided(1, 3, 3)]);
+        let grid = Selection::Grid(vec![
+            Axis::list(&[4, 2, 3]).unwrap(),
+            Axis::strided(1, 3, 3),
+        ]);
         assert_eq!(grid.bounds(&[6, 10]), Some((vec![2, 1], vec![4, 7])));
         let points = Selection::points(&[6, 10], &[3, 9, 1, 2]).unwrap();
         assert_eq!(points.bounds(&[6, 10]), Some((vec![1, 0], vec![3, 9])));
@@ -241,8 +252,9 @@ mod tests {
         let points = |list: &[u64]| Selection::points(&[10], list).unwrap();
         assert!(points(&[5, 1, 5]).has_repeats());
         assert!(!points(&[5, 1, 4, 2]).has_repeats());
-        assert!(Selection::Grid(vec![Axis::list(&[3, 1, 3])]).has_repeats());
-        assert!(!Selection::Grid(vec![Axis::list(&[3, 1, 2])]).has_repeats());
+        let list = |list: &[u64]| Selection::Grid(vec![Axis::list(list).unwrap()]);
+        assert!(list(&[3, 1, 3]).has_repeats());
+        assert!(!list(&[3, 1, 2]).has_repeats());
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub fn selected(selection: &Selection, shape: &[u64]) -> Vec<(u64, Vec<u64>)> {
 
 fn axis(size: u64) -> BoxedStrategy<Axis> {
     let list = prop::collection::vec(0..size.max(1), 0..6)
-        .prop_map(move |list| Axis::list(if size == 0 { &[] } else { &list }));
+        .prop_map(move |list| Axis::list(if size == 0 { &[] } else { &list }).unwrap());
     let mask =
         prop::collection::vec(any::<bool>(), size as usize).prop_map(|mask| Axis::mask(&mask));
     let slab =
