@@ -430,7 +430,8 @@ PENSTOCK_API int penstock_reader_read(penstock_reader *reader, const penstock_se
 PENSTOCK_API void penstock_reader_close(penstock_reader *reader);
 
 /* While a file is open only for reading, the library keeps descriptions and chunk tables of its datasets,
- * and up to 64 MiB of decoded chunks, since they cannot change. Frees what is kept of an object's file.
+ * and decoded chunks, since they cannot change: 64 MiB a file, or what PENSTOCK_CHUNK_CACHE says (0 for none),
+ * or what HDF5's own cache has if that is more (H5Pset_cache). Frees what is kept of an object's file.
  * Call it after H5Drefresh, and before the file is closed if the memory matters. */
 PENSTOCK_API int penstock_hdf5_forget(penstock_hid object);
 

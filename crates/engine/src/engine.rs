@@ -16,6 +16,8 @@ pub(crate) struct Engine {
     pub ring: Ring,
     pub cores: usize,
     pub profiles: Profiles,
+    /// Bytes of decoded chunks that are kept of a file.
+    chunk_cache: u64,
     environment: Options,
     process: Mutex<Options>,
     /// Whether any were ever set, so that small calls do without the lock.
@@ -51,6 +53,18 @@ pub fn set_process_options(options: Options) -> Result<()> {
 
 /// The default size of the ring: 64 workers with two slots of 4 MiB each.
 const RING_BYTES: u64 = 512 << 20;
+
+/// The default size of the cache of decoded chunks.
+const CHUNK_CACHE_BYTES: u64 = 64 << 20;
+
+/// Bytes of decoded chunks that are kept of a file; 0 for none. The environment variable
+/// `PENSTOCK_CHUNK_CACHE` sets them.
+///
+/// # Errors
+/// What keeps the engine from starting.
+pub fn chunk_cache_bytes() -> Result<u64> {
+    engine().map(|engine| engine.chunk_cache)
+}
 
 /// The options of a call, completed by the outer levels except the tuned profile, which is about
 /// plain transfers of a file.
@@ -106,6 +120,10 @@ impl Engine {
             Ok(text) => parse_size("PENSTOCK_RING", &text)?,
             Err(_) => RING_BYTES,
         };
+        let chunk_cache = match std::env::var("PENSTOCK_CHUNK_CACHE") {
+            Ok(text) => parse_size("PENSTOCK_CHUNK_CACHE", &text)?,
+            Err(_) => CHUNK_CACHE_BYTES,
+        };
         let trace = std::env::var_os("PENSTOCK_TRACE");
         let trace_failed = trace.and_then(|path| trace::start(path.as_ref()).err());
         Ok(Engine {
@@ -113,6 +131,7 @@ impl Engine {
             ring: Ring::new(ring),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             profiles: Profiles::of_environment(),
+            chunk_cache,
             environment,
             process: Mutex::default(),
             has_process_options: AtomicBool::new(false),

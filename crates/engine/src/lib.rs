@@ -80,7 +80,9 @@ pub mod trace;
 mod workers;
 
 pub use cufile::buffer;
-pub use engine::{cores, merged_options, options_without_engine, set_process_options};
+pub use engine::{
+    chunk_cache_bytes, cores, merged_options, options_without_engine, set_process_options,
+};
 pub use fork::refuse_fork;
 pub use gpu::stream::Stream;
 pub use memory::MemoryKind;

@@ -5,6 +5,7 @@
 //! their chunk tables, and decoded chunks stay valid. They are found by HDF5's number of the open
 //! file, which no later file gets, and the token of the dataset; see [`numbers`].
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,7 +17,7 @@ use penstock_array::{ChunkCache, StoredArray};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_engine::options::Options;
-use penstock_engine::refuse_fork;
+use penstock_engine::{chunk_cache_bytes, refuse_fork};
 use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_ALL, H5F_OBJ_FILE, hid_t};
 
 use super::conflicts::{FileKey, ObjectKey, identity_of};
@@ -64,7 +65,7 @@ impl Described {
             return Ok(Described { info, kept });
         }
         let info = DatasetInfo::read(session, dataset)?;
-        let kept = key.and_then(|key| keep(session, key, &info));
+        let kept = key.and_then(|key| keep(session, dataset, key, &info));
         Ok(Described { info, kept })
     }
 }
@@ -79,7 +80,7 @@ impl Kept {
                 return None;
             }
             let info = DatasetInfo::read(session, dataset).ok()?;
-            keep(session, key, &info)
+            keep(session, dataset, key, &info)
         })
     }
 
@@ -215,8 +216,6 @@ const FEW_FILES: usize = 4;
 const MOST_DATASETS: usize = 4096;
 /// The most bytes of the chunk tables of a file; those of 10^6 chunks have 28 MB.
 const MOST_TABLES: u64 = 256 << 20;
-/// The most bytes of decoded chunks of a file.
-const MOST_DECODED: u64 = 64 << 20;
 
 fn files() -> MutexGuard<'static, Files> {
     FILES.lock().unwrap_or_else(|e| e.into_inner())
@@ -270,6 +269,7 @@ pub(super) fn forget_file(session: &Session<'_>, object: hid_t) -> Result<()> {
 /// Keeps a dataset, if it cannot change.
 fn keep(
     session: &Session<'_>,
+    dataset: hid_t,
     (number, token): (FileNumber, [u8; 16]),
     info: &DatasetInfo,
 ) -> Option<Arc<Kept>> {
@@ -290,13 +290,16 @@ fn keep(
     if files.files.len() >= files.look_at && !files.files.contains_key(&number) {
         files.drop_closed(session);
     }
-    let file = files.files.entry(number).or_insert_with(|| OpenFile {
-        file: None,
-        is_in_use: false,
-        chunks: Arc::new(ChunkCache::new(MOST_DECODED)),
-        datasets: HashMap::new(),
-        tables: 0,
-    });
+    let file = match files.files.entry(number) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(place) => place.insert(OpenFile {
+            file: None,
+            is_in_use: false,
+            chunks: Arc::new(ChunkCache::new(chunk_cache(session, dataset)?)),
+            datasets: HashMap::new(),
+            tables: 0,
+        }),
+    };
     if file.datasets.len() >= MOST_DATASETS {
         file.datasets.clear();
         file.tables = 0;
@@ -318,6 +321,36 @@ fn keep(
     });
     file.datasets.insert(token, Arc::clone(&kept));
     Some(kept)
+}
+
+/// Returns how many bytes of decoded chunks of a file are kept: those that Penstock keeps of any
+/// file or, if these are more, those of HDF5's own cache, unless Penstock is to keep none.
+fn chunk_cache(session: &Session<'_>, dataset: hid_t) -> Option<u64> {
+    let own = chunk_cache_bytes().ok()?;
+    if own == 0 {
+        return Some(0);
+    }
+    let hdf5 = session.hdf5;
+    // SAFETY: each takes a checked identifier and returns an owned one.
+    let file = unsafe { (hdf5.H5Iget_file_id)(dataset) };
+    let file = session.own(file, hdf5.H5Fclose, "get the file").ok()?;
+    // SAFETY: as above.
+    let access = unsafe { (hdf5.H5Fget_access_plist)(file.get()) };
+    let access = session
+        .own(access, hdf5.H5Pclose, "get the access properties")
+        .ok()?;
+    let (mut unused, mut slots, mut bytes, mut preemption) = (0, 0, 0usize, 0.0);
+    // SAFETY: an owned identifier, and places for the results.
+    let status = unsafe {
+        (hdf5.H5Pget_cache)(
+            access.get(),
+            &mut unused,
+            &mut slots,
+            &mut bytes,
+            &mut preemption,
+        )
+    };
+    (status >= 0).then_some(own.max(bytes as u64))
 }
 
 impl Files {

@@ -312,6 +312,14 @@ table! {
             fn H5Pget_alloc_time(plist_id: hid_t, alloc_time: *mut c_int) -> herr_t;
             fn H5Pget_fill_time(plist_id: hid_t, fill_time: *mut c_int) -> herr_t;
             fn H5Pget_userblock(plist_id: hid_t, size: *mut hsize_t) -> herr_t;
+            /// The first number has no meaning any more.
+            fn H5Pget_cache(
+                plist_id: hid_t,
+                mdc_nelmts: *mut c_int,
+                rdcc_nslots: *mut usize,
+                rdcc_nbytes: *mut usize,
+                rdcc_w0: *mut f64
+            ) -> herr_t;
             fn H5Pget_sieve_buf_size(fapl_id: hid_t, size: *mut usize) -> herr_t;
             fn H5Pget_page_buffer_size(
                 plist_id: hid_t,
