@@ -108,8 +108,8 @@ unsafe extern "C" fn penstock_nvcomp_path(path: *const c_char) -> c_int {
 #[repr(C)]
 pub(crate) struct CArray {
     struct_size: usize,
-    data: *mut c_void,
-    element: hid_t,
+    pub(crate) data: *mut c_void,
+    pub(crate) element: hid_t,
     rank: i32,
     reserved: i32,
     shape: *const u64,
@@ -118,7 +118,7 @@ pub(crate) struct CArray {
 
 /// # Safety
 /// `array` is null or as the header requires.
-unsafe fn array_of<'a>(array: *const CArray) -> Result<(&'a CArray, MemoryShape<'a>)> {
+pub(crate) unsafe fn array_of<'a>(array: *const CArray) -> Result<(&'a CArray, MemoryShape<'a>)> {
     // SAFETY: by contract of this function.
     let array = unsafe { array.as_ref() }.ok_or_else(|| null("array"))?;
     if array.struct_size < size_of::<CArray>() {

@@ -34,11 +34,15 @@ pub(crate) struct CSelection {
     point_count: u64,
 }
 
-/// Returns what a caller selects of a dataset; `None` for all elements.
+/// Returns what a caller selects of a dataset; `None` for all elements. `of_points` selects single
+/// elements, given by the rank of the selection and their coordinates.
 ///
 /// # Safety
-/// `selection` is null or as the header requires. This thread may call HDF5.
-unsafe fn selection_of(dataset: hid_t, selection: *const CSelection) -> Result<Option<Selection>> {
+/// `selection` is null or as the header requires.
+pub(crate) unsafe fn selection_of(
+    selection: *const CSelection,
+    of_points: impl FnOnce(usize, &[u64]) -> Result<Selection>,
+) -> Result<Option<Selection>> {
     // SAFETY: by contract of this function.
     let Some(selection) = (unsafe { selection.as_ref() }) else {
         return Ok(None);
@@ -79,8 +83,7 @@ unsafe fn selection_of(dataset: hid_t, selection: *const CSelection) -> Result<O
         // SAFETY: by contract, `rank` numbers for each point.
         _ => unsafe { slice::from_raw_parts(selection.points, numbers) },
     };
-    // SAFETY: by contract of this function.
-    unsafe { transfer::points(hdf5_of_process()?, dataset, rank, points).map(Some) }
+    of_points(rank, points).map(Some)
 }
 
 /// # Safety
@@ -111,17 +114,47 @@ unsafe fn transfer_selected(
     // SAFETY: by contract of this function.
     guard(|| unsafe {
         refuse_fork()?;
-        check_size(report)?;
-        if !request.is_null() && !report.is_null() {
-            return Err(Error::invalid("a request has a report of its own")
-                .remedy("pass NULL for the report or for the request"));
-        }
-        let selection = selection_of(call.dataset, selection)?;
+        check_outputs(report, request)?;
+        let selection = selection_of(selection, |rank, points| {
+            transfer::points(hdf5_of_process()?, call.dataset, rank, points)
+        })?;
         let selected = match &selection {
             Some(selection) => FileSelection::Elements(selection),
             None => FileSelection::Space(H5S_ALL),
         };
         let started = start_array(operation, call, selected)?;
+        hand_over(started, report, request)
+    })
+}
+
+/// Fails if the caller wants a report of a transfer that has not finished.
+///
+/// # Safety
+/// `report` is null or as the header requires.
+pub(crate) unsafe fn check_outputs(
+    report: *mut CReport,
+    request: *mut *mut CRequest,
+) -> Result<()> {
+    // SAFETY: by contract of this function.
+    unsafe { check_size(report)? };
+    match request.is_null() || report.is_null() {
+        true => Ok(()),
+        false => Err(Error::invalid("a request has a report of its own")
+            .remedy("pass NULL for the report or for the request")),
+    }
+}
+
+/// Stores a request for the caller, or waits for it and reports.
+///
+/// # Safety
+/// Both are null or as the header requires; [`check_outputs`] has accepted them.
+pub(crate) unsafe fn hand_over(
+    started: transfer::Held,
+    report: *mut CReport,
+    request: *mut *mut CRequest,
+) -> Result<c_int> {
+    // SAFETY: by contract of this function.
+    unsafe {
         match request.is_null() {
             true => {
                 started.finish()?;
@@ -133,8 +166,8 @@ unsafe fn transfer_selected(
                 requests::store(requests::place_of(request)?, AnyRequest::Dataset(started));
             }
         }
-        Ok(OK)
-    })
+    }
+    Ok(OK)
 }
 
 /// # Safety

@@ -50,7 +50,7 @@ pub fn key_of_object(session: &Session<'_>, object: hid_t, file: &FileInfo) -> R
 }
 
 /// Returns the identity of an open file.
-fn identity_of(descriptor: i32) -> Option<Identity> {
+pub fn identity_of(descriptor: i32) -> Option<Identity> {
     let mut status = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the result has a place, which `fstat` fills if it succeeds.
     unsafe {
