@@ -85,7 +85,7 @@ def submit(
     on_host = view.device < 0
     if blocking and on_host and memory.strides is None and _is_one_call(dataset, view.nbytes):
         return _move(reading, dataset, selection, memory, submit_options, array)
-    described = _Described(selection, memory)
+    described = Described(selection, memory)
     flags = transfer.stream_flags(view.stream, explicit=submit_options.stream is not None)
     start = _start_of(reading, by_space=selection.space is not None)
     which = described.selection if selection.space is None else int(selection.space.id)
@@ -114,7 +114,7 @@ def submit(
         )
 
 
-class _Described:
+class Described:
     """What a call of the C API takes for a selection and the memory of an array.
 
     The library copies it, so it has to live only until the call returns.
@@ -209,7 +209,7 @@ def _move(
     if selection.space is not None:
         done = _move_by_space(reading, dataset, selection, memory, submit_options)
     else:
-        described = _Described(selection, memory)
+        described = Described(selection, memory)
         move = (
             lib.penstock_dataset_read_selected if reading else lib.penstock_dataset_write_selected
         )
