@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import h5py
 import numpy as np
 
 import penstock as ps
@@ -37,6 +39,10 @@ def measure(plan: Plan) -> Found:
     path = plan.folder / "hdf5-small.h5"
     pixels = _pixels(images)
     create(path, 8 * pixels.nbytes, partial(_fill, pixels=pixels, many=many))
+    with h5py.File(path) as file:
+        # In an order of their own, as the names in a file rarely are in that of their bytes.
+        starts = [file[f"many/{number}"].id.get_offset() for number in range(many)]
+    pieces = np.random.default_rng(10).permutation(starts).tolist()
     with ps.File(path) as file:
         for place in ["host", *(["GPU"] if ps.devices() and gpu.torch else [])]:
             ours, theirs = _readers(place)
@@ -53,6 +59,18 @@ def measure(plan: Plan) -> Found:
             )
             add("200 columns of 3,000 x 2,000", 1, _columns(file["columns"], ours, theirs))
             add(f"{many} datasets of 64 KiB, by name", 1, _by_name(file, many, ours, theirs))
+            add(
+                f"{many} datasets of 64 KiB by read_many",
+                1,
+                _together(file, many, place, theirs),
+                least=10 if place == "GPU" else 1.5,
+            )
+            add(
+                f"{many} pieces of 64 KiB of a raw file by load_many",
+                1,
+                _raw(path, pieces, place),
+                against="Penstock",
+            )
         for count in (1, 2, 4):
             rows += race(
                 [_threads(file["images/gzip"], pixels, count)],
@@ -72,16 +90,19 @@ def _add(
     what: str,
     calls: int,
     contestants: list[Contestant],
+    least: float = 1,
+    against: str = "h5py",
 ) -> None:
     for contestant in contestants:
         contestant.amount = calls
     found = race(contestants, "us", rounds=plan.rounds, group=f"{place}: {what}")
     rows += found
     ours, *peers = found
-    theirs = [row for row in peers if row.value and row.name == "h5py"]
+    theirs = [row for row in peers if row.value and row.name == against]
     best = min(theirs, key=lambda row: row.value or 0, default=None)
     ratio = None if best is None else ours.better_than(best)
-    targets.append(Target(f"{place}: {what}, against h5py's best", "x", 1, ratio))
+    other = "h5py's best" if against == "h5py" else "one by one"
+    targets.append(Target(f"{place}: {what}, against {other}", "x", least, ratio))
 
 
 def _readers(place: str) -> tuple[Read, Read]:
@@ -213,6 +234,47 @@ def _by_name(file: ps.File, many: int, ours: Read, theirs: Read) -> list[Contest
     return _contestants(
         np.full(1 << 14, many - 1, np.float32),
         [("Penstock", "read", partial(run, ours)), ("h5py", "dataset[...]", partial(run, theirs))],
+    )
+
+
+def _together(file: ps.File, many: int, place: str, theirs: Read) -> list[Contestant]:
+    names = [f"many/{number}" for number in range(many)]
+    device = "cuda" if place == "GPU" else None
+
+    def one_by_one() -> Any:
+        return [theirs(file[name], ()) for name in names][-1]
+
+    return _contestants(
+        np.full(1 << 14, many - 1, np.float32),
+        [
+            ("Penstock", "read_many", lambda: file.read_many(names, device=device)[-1]),
+            ("h5py", "dataset[...]", one_by_one),
+        ],
+    )
+
+
+def _raw(path: Path, starts: Sequence[int], place: str) -> list[Contestant]:
+    """Fill arrays that exist from a file of which nothing but the offsets is known."""
+    with h5py.File(path) as file:
+        number = next(n for n, d in file["many"].items() if d.id.get_offset() == starts[-1])
+    expected = np.full(1 << 14, int(number), np.float32)
+    if place == "GPU":
+        room = [gpu.torch.empty(1 << 14, dtype=gpu.torch.float32, device="cuda") for _ in starts]
+    else:
+        room = [np.empty(1 << 14, np.float32) for _ in starts]
+    pieces = list(zip(starts, room, strict=True))
+
+    def one_by_one() -> Any:
+        for start, out in pieces:
+            found = ps.load(path, out=out, offset=start)
+        return found
+
+    return _contestants(
+        expected,
+        [
+            ("Penstock", "load_many", lambda: ps.load_many(path, pieces)[-1]),
+            ("Penstock", "load, one by one", one_by_one),
+        ],
     )
 
 

@@ -31,11 +31,13 @@ from penstock.errors import (
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.file import File
 from penstock.hdf5.group import Group
+from penstock.hdf5.many import read_many
 from penstock.hdf5.reading import read, read_async
 from penstock.hdf5.registration import register_with_h5py as _register_with_h5py
 from penstock.hdf5.writing import write, write_async
 from penstock.machine import describe, devices, drain, memory_kind, trace
 from penstock.paths import cmake_dir, include_dir, library, plugin_dir
+from penstock.pieces import load_many, load_many_async
 from penstock.report import Report, last_report
 from penstock.request import Request
 from penstock.transfer import load, load_async, save, save_async
@@ -77,11 +79,14 @@ __all__ = [
     "library",
     "load",
     "load_async",
+    "load_many",
+    "load_many_async",
     "memory_kind",
     "options",
     "plugin_dir",
     "read",
     "read_async",
+    "read_many",
     "save",
     "save_async",
     "trace",

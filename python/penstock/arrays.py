@@ -6,8 +6,9 @@ protocol and DLPack, in this order.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,6 +175,18 @@ def strided_destination(array: Any, stream: int | None = None) -> View:
         if any(n > 1 and step == 0 for n, step in lengths):
             raise InvalidError(f"elements of out share memory: {_named(found)}")
     return found
+
+
+def refuse_overlap(views: Iterable[View]) -> None:
+    """Raise an error if two of them share memory. What is not C-contiguous is not looked at."""
+    parts = sorted(
+        (one.pointer, one.pointer + one.nbytes) for one in views if one.contiguous and one.nbytes
+    )
+    if any(one[1] > other[0] for one, other in itertools.pairwise(parts)):
+        raise InvalidError(
+            "two arrays to fill share memory, so what it would hold is undefined",
+            remedy="give each piece memory of its own",
+        )
 
 
 def note_write(found: View) -> None:

@@ -57,6 +57,20 @@ class DeviceArray:
         copy_bytes(made.data_ptr, address, made.nbytes)
         return made
 
+    def part(self, at: int, shape: tuple[int, ...], dtype: ElementType) -> DeviceArray:
+        """Return an array in the memory of this one, ``at`` bytes after its start.
+
+        The memory is freed with the last of these arrays.
+        """
+        made: DeviceArray = object.__new__(DeviceArray)
+        made._shape, made._element, made._device = shape, dtype, self._device
+        if at < 0 or at + made.nbytes > self.nbytes:
+            raise InvalidError(
+                f"{made.nbytes} bytes from byte {at} on are outside an array of {self.nbytes}"
+            )
+        made._memory, made._pointer = self._memory, self._pointer + at
+        return made
+
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """Return a copy in host memory."""
         copy = np.empty(self._shape, numpy_dtype(self._element))

@@ -93,16 +93,15 @@ def allocate(
     if library == "torch":
         torch = frameworks.with_gpu("torch")
         assert torch is not None
-        torch_dtype = _torch_dtype(torch, dtype)
+        found = torch_dtype(torch, dtype)
         with frameworks.on_stream("torch", stream, ordinal):
-            return torch.empty(shape, dtype=torch_dtype, device=f"cuda:{ordinal}")
+            return torch.empty(shape, dtype=found, device=f"cuda:{ordinal}")
     if library == "cupy":
         cupy = frameworks.with_gpu("cupy")
         assert cupy is not None
-        if not _is_native(dtype) or dtype.numpy is None or dtype.numpy.kind not in "biufc":
-            raise _no_type("CuPy", dtype)
+        found = cupy_dtype(dtype)
         with frameworks.on_stream("cupy", stream, ordinal):
-            return cupy.empty(shape, dtype=dtype.numpy)
+            return cupy.empty(shape, dtype=found)
     return DeviceArray(shape, dtype.numpy or dtype.name, ordinal)
 
 
@@ -140,18 +139,26 @@ def _on_host(shape: tuple[int, ...], dtype: ElementType, device: Device) -> Any:
     torch = frameworks.installed("torch")
     if torch is None:
         raise UnavailableError("torch is not installed")
-    torch_dtype = _torch_dtype(torch, dtype)
+    found = torch_dtype(torch, dtype)
     if device.pin and not torch.cuda.is_available():  # torch locks pages by CUDA alone
         memory = torch.from_numpy(pinned.empty((math.prod(shape) * dtype.itemsize,), _BYTES))
-        return memory.view(torch_dtype).reshape(shape)
-    return torch.empty(shape, dtype=torch_dtype, pin_memory=device.pin)
+        return memory.view(found).reshape(shape)
+    return torch.empty(shape, dtype=found, pin_memory=device.pin)
 
 
-def _torch_dtype(torch: Any, dtype: ElementType) -> Any:
+def torch_dtype(torch: Any, dtype: ElementType) -> Any:
+    """Return torch's data type of an element."""
     found = getattr(torch, dtype.name, None)
     if not isinstance(found, torch.dtype) or not _is_native(dtype):
         raise _no_type("torch", dtype)
     return found
+
+
+def cupy_dtype(dtype: ElementType) -> np.dtype[Any]:
+    """Return CuPy's data type of an element."""
+    if not _is_native(dtype) or dtype.numpy is None or dtype.numpy.kind not in "biufc":
+        raise _no_type("CuPy", dtype)
+    return dtype.numpy
 
 
 def _library() -> str:

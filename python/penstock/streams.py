@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import sleep
 from typing import Any
 
@@ -52,6 +53,20 @@ def wait_for(stream: int | None, device: int) -> None:
     while request.step_stream_holders() and not _is_idle(stream, device):
         sleep(_POLL_SECONDS)
     check(lib.penstock_stream_wait(max(device, 0), pointer(stream)))
+
+
+def one_stream(streams: Iterable[tuple[int | None, int]]) -> int | None:
+    """Return a stream that a request is to follow, after waiting for all other ones.
+
+    Args:
+        streams: The streams of the request's memory, ``None`` for none, each with its device.
+    """
+    found = {stream: device for stream, device in streams if stream is not None}
+    first = next(iter(found), None)
+    for stream, device in found.items():
+        if stream != first:
+            wait_for(stream, device)
+    return first
 
 
 def _is_idle(stream: int, device: int) -> bool:

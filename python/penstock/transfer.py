@@ -82,7 +82,7 @@ def load(
     """
     after = stream_handle(stream)
     native_options = resolve(options)
-    start = _offset(offset)
+    start = offset_of(offset)
     device = place(device, like, pin, out)
     with NativeFile(path, READ) as file:
         if out is None:
@@ -158,7 +158,7 @@ def load_async(
     """
     after = stream_handle(stream)
     native_options = resolve(options)
-    start = _offset(offset)
+    start = offset_of(offset)
     device = place(device, like, pin, out)
     file = NativeFile(path, READ)
     if out is None:
@@ -296,7 +296,8 @@ def stream_flags(stream: int | None, *, explicit: bool) -> int:
     return request.AFTER_STREAM | (request.STREAM_WAITS if explicit else 0)
 
 
-def _offset(offset: SupportsIndex) -> int:
+def offset_of(offset: SupportsIndex) -> int:
+    """Return an offset as an integer, which must not be negative."""
     start = operator.index(offset)
     if start < 0:
         raise InvalidError(f"offset {offset} is negative")

@@ -435,6 +435,44 @@ PENSTOCK_API void penstock_reader_close(penstock_reader *reader);
  * Call it after H5Drefresh, and before the file is closed if the memory matters. */
 PENSTOCK_API int penstock_hdf5_forget(penstock_hid object);
 
+/* What is read of a dataset by the functions below, and where it goes. */
+typedef struct penstock_piece {
+    const penstock_selection *selection; /* NULL selects all */
+    penstock_array array;                /* one whose type is 0 reads nothing */
+} penstock_piece;
+
+/* Reads `pieces[i]` of `datasets[i]`, all as one request: what lies close together in a file is read
+ * together, and there is one wait. A dataset may occur several times. The arrays must not overlap, and are
+ * all in host memory, or all in the memory of one GPU. `report` and `request` are as for
+ * penstock_dataset_read_selected. An error names the dataset. */
+PENSTOCK_API int penstock_dataset_read_many(const penstock_hid *datasets, const penstock_piece *pieces,
+                                            size_t count, const penstock_options *options,
+                                            penstock_stream stream, int flags,
+                                            penstock_report *report, penstock_request **request);
+
+/* Datasets that are described, for a caller who does not know their shapes. */
+typedef struct penstock_datasets penstock_datasets;
+typedef struct penstock_dataset_shape {
+    int32_t rank;            /* 0 for a scalar, -1 for a dataset without elements (H5S_NULL) */
+    int32_t type;            /* a number that is the same for datasets of equal HDF5 datatypes */
+    const uint64_t *lengths; /* of `rank` dimensions; those of the next dataset follow. Valid until
+                              * penstock_datasets_close */
+} penstock_dataset_shape;
+
+/* The first step of penstock_dataset_read_many: describes `count` datasets and writes their shapes. If `names`
+ * is not NULL, they have these paths from `location`, a file or group, are opened more cheaply than by
+ * H5Dopen2, and stay open no longer than necessary; else they are `datasets`. Until
+ * penstock_datasets_close, `location` or `datasets` must stay open, and nothing else may change the datasets. */
+PENSTOCK_API int penstock_datasets_open(penstock_hid location, const char *const *names,
+                                        const penstock_hid *datasets, size_t count,
+                                        penstock_dataset_shape *shapes, penstock_datasets **opened);
+/* The second step, with a piece for each dataset. It may be repeated. */
+PENSTOCK_API int penstock_datasets_read(penstock_datasets *opened, const penstock_piece *pieces, size_t count,
+                                        const penstock_options *options, penstock_stream stream, int flags,
+                                        penstock_report *report, penstock_request **request);
+/* Frees the descriptions. Requests continue. NULL is allowed. */
+PENSTOCK_API int penstock_datasets_close(penstock_datasets *opened);
+
 /* Transfers of one file take effect in the order of their submission, through all handles of the file and
  * all functions of this library, including the connector. A transfer that conflicts with others in flight
  * (both access an element that one of them writes, or they share a chunk or block of contiguous data that

@@ -109,7 +109,7 @@ unsafe extern "C" fn penstock_nvcomp_path(path: *const c_char) -> c_int {
 pub(crate) struct CArray {
     struct_size: usize,
     pub(crate) data: *mut c_void,
-    element: hid_t,
+    pub(crate) element: hid_t,
     rank: i32,
     reserved: i32,
     shape: *const u64,

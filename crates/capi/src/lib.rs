@@ -14,6 +14,7 @@ mod file;
 mod handle;
 mod in_use;
 mod library;
+mod many;
 mod memory;
 mod options;
 mod reader;

@@ -35,14 +35,14 @@ pub(crate) struct CSelection {
     point_count: u64,
 }
 
-/// Returns what a caller selects of a dataset; `None` for all elements. `points` makes a selection of
-/// a rank and the coordinates of single elements.
+/// Returns what a caller selects of a dataset; `None` for all elements. `of_points` selects single
+/// elements, given by the rank of the selection and their coordinates.
 ///
 /// # Safety
 /// `selection` is null or as the header requires.
 pub(crate) unsafe fn selection_of(
     selection: *const CSelection,
-    points: impl FnOnce(usize, &[u64]) -> Result<Selection>,
+    of_points: impl FnOnce(usize, &[u64]) -> Result<Selection>,
 ) -> Result<Option<Selection>> {
     // SAFETY: by contract of this function.
     let Some(selection) = (unsafe { selection.as_ref() }) else {
@@ -84,7 +84,7 @@ pub(crate) unsafe fn selection_of(
         // SAFETY: by contract, `rank` numbers for each point.
         _ => unsafe { slice::from_raw_parts(selection.points, numbers) },
     };
-    points(rank, coordinates).map(Some)
+    of_points(rank, coordinates).map(Some)
 }
 
 /// # Safety
@@ -124,11 +124,7 @@ unsafe fn transfer_selected(
     // SAFETY: by contract of this function.
     guard(|| unsafe {
         refuse_fork()?;
-        check_size(report)?;
-        if !request.is_null() && !report.is_null() {
-            return Err(Error::invalid("a request has a report of its own")
-                .remedy("pass NULL for the report or for the request"));
-        }
+        check_outputs(report, request)?;
         let selection = selection_of(selection, |rank, points| {
             transfer::points(hdf5_of_process()?, call.dataset, rank, points)
         })?;
@@ -144,6 +140,38 @@ unsafe fn transfer_selected(
             return Ok(OK);
         }
         let started = start_array(operation, call, selected)?;
+        hand_over(started, report, request)
+    })
+}
+
+/// Fails if the caller wants a report of a transfer that has not finished.
+///
+/// # Safety
+/// `report` is null or as the header requires.
+pub(crate) unsafe fn check_outputs(
+    report: *mut CReport,
+    request: *mut *mut CRequest,
+) -> Result<()> {
+    // SAFETY: by contract of this function.
+    unsafe { check_size(report)? };
+    match request.is_null() || report.is_null() {
+        true => Ok(()),
+        false => Err(Error::invalid("a request has a report of its own")
+            .remedy("pass NULL for the report or for the request")),
+    }
+}
+
+/// Stores a request for the caller, or waits for it and reports.
+///
+/// # Safety
+/// Both are null or as the header requires; [`check_outputs`] has accepted them.
+pub(crate) unsafe fn hand_over(
+    started: transfer::Held,
+    report: *mut CReport,
+    request: *mut *mut CRequest,
+) -> Result<c_int> {
+    // SAFETY: by contract of this function.
+    unsafe {
         match request.is_null() {
             true => {
                 started.finish()?;
@@ -155,8 +183,8 @@ unsafe fn transfer_selected(
                 requests::store(requests::place_of(request)?, AnyRequest::Dataset(started));
             }
         }
-        Ok(OK)
-    })
+    }
+    Ok(OK)
 }
 
 /// # Safety

@@ -71,7 +71,7 @@ fn info(shape: Vec<u64>, element: usize, layout: Layout, file_size: u64) -> Data
         layout,
         filters: Vec::new(),
         fill: Some(vec![0; element]),
-        file: FileInfo {
+        file: Arc::new(FileInfo {
             name: PathBuf::from("hostile.h5"),
             descriptor: None,
             size: file_size,
@@ -81,7 +81,7 @@ fn info(shape: Vec<u64>, element: usize, layout: Layout, file_size: u64) -> Data
             page_buffer: 0,
             sieve_buffer: 0,
             user_block: 0,
-        },
+        }),
     }
 }
 

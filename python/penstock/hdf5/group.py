@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from penstock.hdf5 import create, pending
+from penstock._options import OptionKeys
+from penstock.hdf5 import create, many, pending
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.library import lock
 from penstock.hdf5.objects import Object, unwrap, wrap
+from penstock.placement import Device, Library
 from penstock.shapes import Shape
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Group(Object, MutableMapping[str, Any]):
@@ -95,6 +100,53 @@ class Group(Object, MutableMapping[str, Any]):
         if found is default:
             return default
         return _class(found) if getclass and not getlink else wrap(found, self._root())
+
+    def read_many(
+        self,
+        names: Iterable[Any],
+        *,
+        out: Sequence[Any] | None = None,
+        device: Device = None,
+        dtype: Any = None,
+        stream: Any = None,
+        like: Library | None = None,
+        pin: bool = False,
+        **options: Unpack[OptionKeys],
+    ) -> list[Any]:
+        """Read many datasets, or parts of them, as one request: see :func:`penstock.read_many`.
+
+        This opens them more cheaply than ``group[name]`` does.
+
+        Args:
+            names: The paths within the group, or pairs of a path and a selection.
+            out: An array for each name, as for :func:`penstock.read_many`.
+            device: Where new arrays go, as there.
+            dtype: Convert the elements to this type.
+            stream: A CUDA stream, as there.
+            like: The library of new arrays, as there.
+            pin: Whether new arrays in host memory are page-locked, as there.
+            **options: See :class:`penstock.OptionKeys`.
+
+        Returns:
+            The arrays, in the order of the names.
+
+        Raises:
+            KeyError: The group has no object of a name.
+            InvalidError: A name is not that of a dataset, or as for :func:`penstock.read_many`.
+
+        >>> tensors = f.read_many([f"layers/{n}/weight" for n in range(96)], device="cuda")
+        """
+        return many.read_named(
+            self._h5py,
+            names,
+            out=out,
+            device=device,
+            dtype=dtype,
+            stream=stream,
+            like=like,
+            pin=pin,
+            **options,
+        )
 
     def create_dataset(
         self,

@@ -86,7 +86,7 @@ def submit(
     is_plain = selection.parsed is None and memory.strides is None
     if blocking and is_plain and _is_one_call(dataset, view, reading=reading):
         return _move(reading, dataset, selection, memory, submit_options, array)
-    described = _Described(selection, memory)
+    described = Described(selection, memory)
     flags = transfer.stream_flags(view.stream, explicit=submit_options.stream is not None)
     parsed = selection.parsed
     start = _start_of(reading, by_space=parsed is not None)
@@ -116,7 +116,7 @@ def submit(
         )
 
 
-class _Described:
+class Described:
     """What a call of the C API takes for a selection and the memory of an array.
 
     The library copies it, so it has to live only until the call returns.
@@ -216,7 +216,7 @@ def _move(
     The memory is C-contiguous. The selection is not one that h5py has parsed.
     """
     view = memory.view
-    described = _Described(selection, memory)
+    described = Described(selection, memory)
     move = _start_of(reading, by_space=False)
     done = new_report()
     wait_for(view.stream, view.device)

@@ -5,7 +5,7 @@ use penstock_engine::Extent;
 use penstock_engine::error::Result;
 
 use super::bound::BoundPlan;
-use crate::reserve::push;
+use crate::reserve::{make_room, push};
 use crate::{Source, Work};
 
 /// Smallest run that is worth an extent of its own, for host memory and for contiguous data.
@@ -14,18 +14,48 @@ const RUN: u64 = 16 << 10;
 const RUN_OF_CHUNK: u64 = 64 << 10;
 const MOST_EXTENTS: usize = 1 << 20;
 
-/// Returns the extents of a transfer that only moves bytes in long runs, else `None`. Memory
-/// offsets count from the lowest byte of the memory.
-pub fn extents(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
+/// Returns the extents of plans that all only move bytes in long runs, else `None`. Memory offsets
+/// count from the lowest byte of the memory.
+pub(super) fn extents_of_all(plans: &[BoundPlan], is_gpu: bool) -> Result<Option<Vec<Extent>>> {
+    if let [bound] = plans {
+        return extents(bound, is_gpu);
+    }
+    if !plans.iter().all(is_plain) {
+        return Ok(None);
+    }
+    let mut all = Vec::new();
+    make_room(&mut all, plans.len())?;
+    for bound in plans {
+        let Some(found) = extents(bound, is_gpu)? else {
+            return Ok(None);
+        };
+        for extent in found {
+            push(&mut all, extent)?;
+        }
+        if all.len() > MOST_EXTENTS {
+            return Ok(None);
+        }
+    }
+    Ok(Some(all))
+}
+
+/// Returns whether the elements are stored in one file as they are in memory.
+fn is_plain(bound: &BoundPlan) -> bool {
     let plan = &bound.plan;
-    let is_plain = plan.pipeline().filters.is_empty()
+    plan.pipeline().filters.is_empty()
         && matches!(bound.conversion, TypeConversion::Copy)
         && plan.element().is_whole()
         && !plan.is_in_memory()
-        && !plan.is_in_segments();
-    if !is_plain {
+        && !plan.is_in_segments()
+}
+
+/// Returns the extents of a transfer that only moves bytes in long runs, else `None`. Memory
+/// offsets count from the lowest byte of the memory.
+pub fn extents(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
+    if !is_plain(bound) {
         return Ok(None);
     }
+    let plan = &bound.plan;
     if let Some(range) = plan.one_range() {
         let extent = Extent {
             offset: range.offset,

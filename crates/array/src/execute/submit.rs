@@ -16,7 +16,7 @@ use penstock_engine::{Extent, cores, merged_options};
 
 use super::bound::BoundPlan;
 use super::memory::{DeviceMemory, HostMemory};
-use super::plain::extents;
+use super::plain::extents_of_all;
 use super::read::{DeviceRead, HostRead};
 use super::sink::Sink;
 use super::write::{Array, BlockWrite, ChunkWrite, DenseWrite, kernels};
@@ -114,11 +114,13 @@ pub unsafe fn submit(
     let path = prepared.path;
     // Planning continues here and may find errors in the chunk index.
     let named = |error: Error| error.in_file(&path);
-    let kind = match prepared
-        .kind
-        .or_plain(memory.context.is_some())
-        .map_err(named)?
-    {
+    // A plain transfer cannot report what was done before.
+    let beforehand = &prepared.beforehand;
+    let kind = match beforehand.moved == 0 && beforehand.note.is_none() {
+        true => prepared.kind.or_plain(memory.context.is_some()),
+        false => Ok(prepared.kind),
+    };
+    let kind = match kind.map_err(named)? {
         TransferKind::Plain {
             file,
             ranges,
@@ -220,23 +222,33 @@ impl TransferKind {
         error
     }
 
-    /// Turns a read that only moves bytes into a plain transfer.
+    /// Turns reads of one file that only move bytes into a plain transfer, in which what lies close
+    /// together in the file is read together.
     fn or_plain(self, is_gpu: bool) -> Result<TransferKind> {
         let TransferKind::Read(plans) = self else {
             return Ok(self);
         };
-        if let [bound] = plans.as_slice()
-            && let Some(Ok(file)) = bound.files.first()
-            && let Some(ranges) = extents(bound, is_gpu)?
+        if let Some(file) = common_file(&plans)
+            && let Some(ranges) = extents_of_all(&plans, is_gpu)?
         {
             return Ok(TransferKind::Plain {
-                file: Arc::clone(file),
+                file,
                 ranges,
                 at_end: None,
             });
         }
         Ok(TransferKind::Read(plans))
     }
+}
+
+/// Returns the file of all plans, if they have the same one.
+fn common_file(plans: &[BoundPlan]) -> Option<Arc<File>> {
+    let first = plans.first()?.files.first()?.as_ref().ok()?;
+    let is_same = |bound: &BoundPlan| match bound.files.as_slice() {
+        [Ok(file)] => Arc::ptr_eq(file, first),
+        _ => false,
+    };
+    (plans.len() == 1 || plans.iter().all(is_same)).then(|| Arc::clone(first))
 }
 
 /// Returns the address of the lowest byte, and what memory is there.

@@ -182,6 +182,11 @@ impl Plan {
         })
     }
 
+    /// Moves the elements by some bytes in memory, which is longer by as many or more.
+    pub fn shift(&mut self, bytes: u64) {
+        self.geometry.base += bytes;
+    }
+
     /// Returns where the stored bytes are.
     pub fn source(&self) -> &Source {
         &self.source

@@ -24,6 +24,8 @@ struct HostLane<'a> {
     /// For O_DIRECT where file and memory differ in alignment.
     slot: Option<Slot>,
     vector: Vec<libc::iovec>,
+    /// Takes the bytes between pieces that one system call reads.
+    between: Vec<u8>,
 }
 
 impl<'a> HostLane<'a> {
@@ -32,9 +34,19 @@ impl<'a> HostLane<'a> {
             work,
             slot: None,
             vector: Vec::new(),
+            between: Vec::new(),
         }
     }
+
+    /// Whether one system call moves both pieces and what is between them.
+    fn is_near(&self, pieces: &[Extent]) -> bool {
+        let gap = pieces[1].offset.checked_sub(pieces[0].end());
+        gap.is_some_and(|gap| gap == 0 || self.work.operation == Operation::Read && gap <= GAP)
+    }
 }
+
+/// So many bytes between two pieces are read sooner than a second system call is made.
+const GAP: u64 = 4 << 10;
 
 /// The most vectors of one system call: IOV_MAX of Linux.
 const MAX_VECTORS: usize = 1024;
@@ -49,8 +61,8 @@ impl Lane for HostLane<'_> {
         while let Some(first) = rest.first() {
             let run = 1 + rest
                 .windows(2)
-                .take(MAX_VECTORS - 1)
-                .take_while(|w| w[0].end() == w[1].offset)
+                .take(MAX_VECTORS / 2 - 1)
+                .take_while(|w| self.is_near(w))
                 .count();
             if run == 1 {
                 self.move_piece(first)?;
@@ -76,22 +88,34 @@ impl HostLane<'_> {
         unsafe { self.work.move_buffered(memory, piece.offset, piece.length) }
     }
 
-    /// Moves pieces that are adjacent in the file, though not in memory, by one system call.
+    /// Moves pieces that are near each other in the file, though not in memory, by one system call.
     fn move_run(&mut self, run: &[Extent]) -> Result<()> {
         // A gate decides about each range by itself.
         if self.work.gate.is_some() {
             return run.iter().try_for_each(|piece| self.move_piece(piece));
         }
+        self.between.resize(GAP as usize, 0);
         self.vector.clear();
-        self.vector.extend(run.iter().map(|piece| libc::iovec {
-            iov_base: piece.memory as *mut libc::c_void,
-            iov_len: piece.length as usize,
-        }));
+        let mut at = run[0].offset;
+        for piece in run {
+            if piece.offset > at {
+                self.vector.push(libc::iovec {
+                    iov_base: self.between.as_mut_ptr().cast(),
+                    iov_len: (piece.offset - at) as usize,
+                });
+            }
+            self.vector.push(libc::iovec {
+                iov_base: piece.memory as *mut libc::c_void,
+                iov_len: piece.length as usize,
+            });
+            at = piece.end();
+        }
         let fd = self.work.file.buffered_fd();
         let (vector, count) = (self.vector.as_ptr(), self.vector.len() as libc::c_int);
         let position = run[0].offset as libc::off_t;
         self.work.counters.io_call();
-        // SAFETY: the vectors describe memory that the submitter vouches for.
+        // SAFETY: the vectors describe memory that the submitter vouches for, and this lane's own,
+        // which is longer than any gap.
         let moved = unsafe {
             match self.work.operation {
                 Operation::Read => libc::preadv(fd, vector, count, position),
@@ -99,10 +123,9 @@ impl HostLane<'_> {
             }
         };
         // After a short or failed call the rest moves piece by piece, which finds out what is wrong.
-        let mut left = u64::try_from(moved).unwrap_or(0);
+        let end = run[0].offset + u64::try_from(moved).unwrap_or(0);
         for piece in run {
-            let done = left.min(piece.length);
-            left -= done;
+            let done = end.saturating_sub(piece.offset).min(piece.length);
             if done < piece.length {
                 self.move_piece(&Extent {
                     offset: piece.offset + done,

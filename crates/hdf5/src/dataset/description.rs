@@ -1,7 +1,6 @@
 //! The description of a dataset and of the place of its bytes, as plain data.
 
-use std::ffi::{CStr, OsString, c_int, c_void};
-use std::mem::MaybeUninit;
+use std::ffi::{CStr, OsString, c_int};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::ptr;
@@ -12,13 +11,13 @@ use penstock_codec::{Filter, Pipeline};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{
     H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS, H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS,
-    H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_UNDEFINED, H5D_VIRTUAL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ,
-    H5F_ACC_SWMR_WRITE, H5S_MAX_RANK, H5S_NULL, H5S_UNLIMITED, H5Z_FLAG_OPTIONAL, hid_t,
+    H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_UNDEFINED, H5D_VIRTUAL, H5S_MAX_RANK, H5S_NULL,
+    H5S_UNLIMITED, H5Z_FLAG_OPTIONAL, HADDR_UNDEF, hid_t,
 };
 
-use super::ElementType;
-use super::dataspace;
-use crate::library::{Id, Session, plain_files};
+use super::common::Common;
+use super::{ElementType, FileInfo, dataspace};
+use crate::library::{Id, Session};
 
 /// A dataset as its file describes it.
 #[derive(Clone, Debug)]
@@ -41,7 +40,7 @@ pub struct DatasetInfo {
     /// read unchanged there.
     pub fill: Option<Vec<u8>>,
     /// The file.
-    pub file: FileInfo,
+    pub file: Arc<FileInfo>,
 }
 
 /// How the elements of a dataset are stored.
@@ -98,54 +97,34 @@ pub enum MappedSelection {
     Unlimited,
 }
 
-/// The file of a dataset, and what decides whether its bytes may be accessed without HDF5.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileInfo {
-    /// Name by which it was opened.
-    pub name: PathBuf,
-    /// HDF5's own descriptor of the file, if its driver is one of plain files. It is valid while
-    /// HDF5 has the file open; `/proc/self/fd` leads through it to the same file even if its name
-    /// has changed.
-    pub descriptor: Option<i32>,
-    /// Size in bytes, including what HDF5 has allocated but not yet written.
-    pub size: u64,
-    /// Whether it is open for writing, so that HDF5 may buffer changes.
-    pub is_writable: bool,
-    /// Whether it is open for one writer and readers at the same time (SWMR).
-    pub is_swmr: bool,
-    /// Whether offsets are those of one plain file.
-    pub is_plain: bool,
-    /// Size in bytes of the page buffer, which may hold changed raw data.
-    pub page_buffer: usize,
-    /// Size in bytes of the sieve buffer, which may hold changed contiguous data; H5Dflush writes
-    /// it.
-    pub sieve_buffer: usize,
-    /// Size in bytes of the user block before HDF5's data; offsets include it.
-    pub user_block: u64,
-}
-
-impl FileInfo {
-    /// Describes the file of an object.
-    pub fn of(session: &Session<'_>, object: hid_t) -> Result<FileInfo> {
-        let dataset = object;
-        Reader { session, dataset }.file()
-    }
-}
-
 impl DatasetInfo {
     /// Reads the whole description on this thread, without the chunk index, which
     /// [`read_chunk_table`](crate::dataset::read_chunk_table) reads.
     pub fn read(session: &Session<'_>, dataset: hid_t) -> Result<DatasetInfo> {
+        let info = DatasetInfo::read_among(session, dataset, None, &mut Common::default());
+        info.map(|(info, _)| info)
+    }
+
+    /// Does what [`read`](Self::read) does. Of what the datasets have in common, only what is new is
+    /// read, and no name that is given. Also returns the number of the element type in `common`.
+    pub(crate) fn read_among(
+        session: &Session<'_>,
+        dataset: hid_t,
+        name: Option<String>,
+        common: &mut Common,
+    ) -> Result<(DatasetInfo, usize)> {
         let reader = Reader { session, dataset };
-        let name = reader.name()?;
-        reader.info(&name).map_err(|error| in_dataset(error, &name))
+        let name = name.map_or_else(|| reader.name(), Ok)?;
+        let info = reader.info(&name, common);
+        info.map_err(|error| in_dataset(error, &name))
     }
 
     /// Updates what changes when HDF5 writes its buffered data: the size of the file, and the
     /// offset of contiguous elements.
     pub(crate) fn refresh(&mut self, session: &Session<'_>, dataset: hid_t) -> Result<()> {
         let reader = Reader { session, dataset };
-        self.file = reader.file().map_err(|error| self.name_in(error))?;
+        let file = FileInfo::of(session, dataset);
+        self.file = Arc::new(file.map_err(|error| self.name_in(error))?);
         if let Layout::Contiguous { .. } = self.layout {
             let offset = reader.offset(self).map_err(|error| self.name_in(error))?;
             self.layout = Layout::Contiguous { offset };
@@ -223,29 +202,24 @@ impl DatasetInfo {
     }
 }
 
-impl FileInfo {
-    /// Returns the current size: another process may append to the file (SWMR), while HDF5 knows
-    /// its size at the time of opening.
-    pub(crate) fn size_now(&self) -> u64 {
-        self.size.max(self.descriptor.map_or(0, length))
+/// Returns the path of an object in its file; empty if it has none.
+pub(crate) fn name_of(session: &Session<'_>, object: hid_t) -> Result<String> {
+    // Longer names take another call.
+    let mut name = [0u8; 256];
+    // SAFETY: the name has as much room as is passed.
+    let length =
+        unsafe { (session.hdf5.H5Iget_name)(object, name.as_mut_ptr().cast(), name.len()) };
+    if let Ok(length) = usize::try_from(length)
+        && length < name.len()
+    {
+        return Ok(String::from_utf8_lossy(&name[..length]).into_owned());
     }
-
-    /// Returns whether the file may be shorter than what HDF5 has allocated in it; HDF5 reads zeros
-    /// there. Any other file has lost data if it is.
-    pub(crate) fn may_end_early(&self) -> bool {
-        self.is_writable || self.is_swmr
-    }
-}
-
-/// Returns the length of an open file; 0 if `fstat` fails.
-fn length(descriptor: c_int) -> u64 {
-    let mut stat = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: `fstat` fills the place, or returns an error.
-    match unsafe { libc::fstat(descriptor, stat.as_mut_ptr()) } {
-        // SAFETY: `fstat` has succeeded.
-        0 => u64::try_from(unsafe { stat.assume_init() }.st_size).unwrap_or(0),
-        _ => 0,
-    }
+    let get = |name, size| {
+        // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
+        unsafe { (session.hdf5.H5Iget_name)(object, name, size) }
+    };
+    let name = session.text("get the name of the dataset", get)?;
+    Ok(String::from_utf8_lossy(&name).into_owned())
 }
 
 /// The system's limit of a path's length.
@@ -257,55 +231,46 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn info(&self, name: &str) -> Result<DatasetInfo> {
+    fn info(&self, name: &str, common: &mut Common) -> Result<(DatasetInfo, usize)> {
         let hdf5 = self.session.hdf5;
         let own = |id, close, action| self.session.own(id, close, action);
-        // SAFETY: each takes the dataset's identifier, which HDF5 checks, and returns an owned one.
-        let (space, of_element, creation, access) = unsafe {
-            (
-                own(
-                    (hdf5.H5Dget_space)(self.dataset),
-                    hdf5.H5Sclose,
-                    "get the dataspace",
-                )?,
-                own(
-                    (hdf5.H5Dget_type)(self.dataset),
-                    hdf5.H5Tclose,
-                    "get the type",
-                )?,
-                own(
-                    (hdf5.H5Dget_create_plist)(self.dataset),
-                    hdf5.H5Pclose,
-                    "get the creation properties",
-                )?,
-                own(
-                    (hdf5.H5Dget_access_plist)(self.dataset),
-                    hdf5.H5Pclose,
-                    "get the access properties",
-                )?,
-            )
-        };
+        // SAFETY: takes the dataset's identifier, which HDF5 checks, and returns an owned one.
+        let space = unsafe { (hdf5.H5Dget_space)(self.dataset) };
+        let space = own(space, hdf5.H5Sclose, "get the dataspace")?;
         let (shape, max_shape) = dataspace::extent(self.session, space.get())?;
         // SAFETY: takes an owned identifier.
         let class = unsafe { (hdf5.H5Sget_simple_extent_type)(space.get()) };
-        let element = ElementType::read(self.session, of_element.get())?;
-        // SAFETY: takes an owned identifier.
-        let layout = unsafe { (hdf5.H5Pget_layout)(creation.get()) };
-        let layout = self.session.check(layout, "get the layout")?;
+        let number = common.elements.of(self.session, self.dataset)?;
+        let (of_element, element) = common.elements.get(number);
         let mut info = DatasetInfo {
             name: name.to_owned(),
             shape,
             max_shape,
             is_null: class == H5S_NULL,
             layout: Layout::Compact,
-            filters: self.filters(&creation)?,
-            fill: self.fill(&creation, layout, &of_element, &element)?,
-            file: self.file()?,
-            element,
+            filters: Vec::new(),
+            fill: None,
+            file: common.files.of(self.session, self.dataset)?,
+            element: element.clone(),
         };
+        if let Some(offset) = self.stored_offset(&info) {
+            // Such a dataset has neither filters nor elements that were not written.
+            info.layout = Layout::Contiguous {
+                offset: Some(offset),
+            };
+            return Ok((info, number));
+        }
+        // SAFETY: takes the dataset's identifier and returns an owned one.
+        let creation = unsafe { (hdf5.H5Dget_create_plist)(self.dataset) };
+        let creation = own(creation, hdf5.H5Pclose, "get the creation properties")?;
+        // SAFETY: takes an owned identifier.
+        let layout = unsafe { (hdf5.H5Pget_layout)(creation.get()) };
+        let layout = self.session.check(layout, "get the layout")?;
+        info.filters = self.filters(&creation)?;
+        info.fill = self.fill(&creation, layout, of_element, element)?;
         info.layout = match layout {
             H5D_COMPACT => Layout::Compact,
-            H5D_CONTIGUOUS => self.contiguous(&creation, &access, &info)?,
+            H5D_CONTIGUOUS => self.contiguous(&creation, &info)?,
             H5D_CHUNKED => self.chunked(&creation, info.shape.len())?,
             H5D_VIRTUAL => Layout::Virtual(self.mappings(&creation)?),
             other => {
@@ -315,20 +280,27 @@ impl Reader<'_> {
                 ));
             }
         };
-        Ok(info)
+        Ok((info, number))
     }
 
     fn name(&self) -> Result<String> {
-        let get = |name, size| {
-            // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
-            unsafe { (self.session.hdf5.H5Iget_name)(self.dataset, name, size) }
-        };
-        let name = self.session.text("get the name of the dataset", get)?;
-        Ok(String::from_utf8_lossy(&name).into_owned())
+        name_of(self.session, self.dataset)
     }
 
-    fn contiguous(&self, creation: &Id, access: &Id, info: &DatasetInfo) -> Result<Layout> {
-        let slots = self.external(creation, access)?;
+    /// Returns the offset of the elements if they are contiguous in the dataset's own file. Any other
+    /// answer takes the creation properties, whose copy takes longer than all else.
+    fn stored_offset(&self, info: &DatasetInfo) -> Option<u64> {
+        let (stored, offset) = self.storage();
+        // Without contiguous storage the offset is HADDR_UNDEF, to which some versions add the size of
+        // the user block.
+        let is_defined = offset != HADDR_UNDEF && offset >= info.file.user_block;
+        let bytes = info.bytes().ok()?;
+        let is_whole = stored >= bytes && offset.checked_add(bytes)? <= info.file.size;
+        (is_defined && bytes > 0 && is_whole).then_some(offset)
+    }
+
+    fn contiguous(&self, creation: &Id, info: &DatasetInfo) -> Result<Layout> {
+        let slots = self.external(creation)?;
         let bytes = info.bytes()?;
         if !slots.is_empty() {
             let room = slots
@@ -349,13 +321,7 @@ impl Reader<'_> {
     /// Returns the offset of a contiguous dataset; `None` if it has no storage.
     fn offset(&self, info: &DatasetInfo) -> Result<Option<u64>> {
         let bytes = info.bytes()?;
-        // SAFETY: both take the dataset's identifier.
-        let (stored, offset) = unsafe {
-            (
-                (self.session.hdf5.H5Dget_storage_size)(self.dataset),
-                (self.session.hdf5.H5Dget_offset)(self.dataset),
-            )
-        };
+        let (stored, offset) = self.storage();
         // Without storage the offset is undefined, and not always HADDR_UNDEF.
         if stored == 0 {
             return Ok(None);
@@ -373,7 +339,18 @@ impl Reader<'_> {
         Ok(Some(offset))
     }
 
-    fn external(&self, creation: &Id, access: &Id) -> Result<Vec<FileSegment>> {
+    /// Returns the number of bytes of storage, and its offset if it is contiguous.
+    fn storage(&self) -> (u64, u64) {
+        // SAFETY: both take the dataset's identifier.
+        unsafe {
+            (
+                (self.session.hdf5.H5Dget_storage_size)(self.dataset),
+                (self.session.hdf5.H5Dget_offset)(self.dataset),
+            )
+        }
+    }
+
+    fn external(&self, creation: &Id) -> Result<Vec<FileSegment>> {
         let hdf5 = self.session.hdf5;
         // SAFETY: takes an owned identifier.
         let count = unsafe { (hdf5.H5Pget_external_count)(creation.get()) };
@@ -382,6 +359,10 @@ impl Reader<'_> {
         if count == 0 {
             return Ok(slots);
         }
+        // SAFETY: takes the dataset's identifier and returns an owned one.
+        let access = unsafe { (hdf5.H5Dget_access_plist)(self.dataset) };
+        let own = |id, action| self.session.own(id, hdf5.H5Pclose, action);
+        let access = own(access, "get the access properties")?;
         let prefix = self
             .session
             .text("get the prefix of external files", |to, size| {
@@ -564,79 +545,5 @@ impl Reader<'_> {
         };
         self.session.check(status, "get the fill value")?;
         Ok(Some(value))
-    }
-
-    fn file(&self) -> Result<FileInfo> {
-        let hdf5 = self.session.hdf5;
-        let own = |id, close, action| self.session.own(id, close, action);
-        // SAFETY: each takes a checked identifier and returns an owned one.
-        let (file, access, creation) = unsafe {
-            let file = own(
-                (hdf5.H5Iget_file_id)(self.dataset),
-                hdf5.H5Fclose,
-                "get the file of the dataset",
-            )?;
-            let access = own(
-                (hdf5.H5Fget_access_plist)(file.get()),
-                hdf5.H5Pclose,
-                "get the file's access properties",
-            )?;
-            let creation = own(
-                (hdf5.H5Fget_create_plist)(file.get()),
-                hdf5.H5Pclose,
-                "get the file's creation properties",
-            )?;
-            (file, access, creation)
-        };
-        let name = self.session.text("get the name of the file", |to, size| {
-            // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
-            unsafe { (hdf5.H5Fget_name)(file.get(), to, size) }
-        })?;
-        let (mut intent, mut size, mut user_block) = (0, 0, 0);
-        let (mut sieve_buffer, mut page_buffer) = (0, 0);
-        let (mut meta, mut raw) = (0, 0);
-        // SAFETY: owned identifiers, and places of the right types for all results.
-        let statuses = unsafe {
-            [
-                (hdf5.H5Fget_intent)(file.get(), &mut intent),
-                (hdf5.H5Fget_filesize)(file.get(), &mut size),
-                (hdf5.H5Pget_userblock)(creation.get(), &mut user_block),
-                (hdf5.H5Pget_sieve_buf_size)(access.get(), &mut sieve_buffer),
-                (hdf5.H5Pget_page_buffer_size)(access.get(), &mut page_buffer, &mut meta, &mut raw),
-            ]
-        };
-        for status in statuses {
-            self.session.check(status, "get the state of the file")?;
-        }
-        // SAFETY: takes an owned identifier; the caller must not close the result.
-        let driver = unsafe { (hdf5.H5Pget_driver)(access.get()) };
-        let handle = self.handle(&file, &access);
-        let is_plain = plain_files::is_plain(hdf5, driver, handle);
-        let mut info = FileInfo {
-            name: PathBuf::from(OsString::from_vec(name)),
-            // SAFETY: with these drivers the handle is the address of the descriptor, an int.
-            descriptor: (is_plain && !handle.is_null()).then(|| unsafe { *handle.cast::<c_int>() }),
-            size,
-            is_writable: intent & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE) != 0,
-            is_swmr: intent & (H5F_ACC_SWMR_READ | H5F_ACC_SWMR_WRITE) != 0,
-            is_plain,
-            page_buffer,
-            sieve_buffer,
-            user_block,
-        };
-        info.size = info.size_now();
-        Ok(info)
-    }
-
-    /// Returns the driver's file handle; null if the driver provides none.
-    fn handle(&self, file: &Id, access: &Id) -> *mut c_void {
-        let mut handle = ptr::null_mut();
-        // SAFETY: owned identifiers, and a place for a pointer.
-        let status =
-            unsafe { (self.session.hdf5.H5Fget_vfd_handle)(file.get(), access.get(), &mut handle) };
-        match status < 0 {
-            true => ptr::null_mut(),
-            false => handle,
-        }
     }
 }

@@ -1,15 +1,20 @@
 //! The description of a dataset, read through HDF5 on the caller's thread and kept as plain data.
 
 mod chunk_index;
+mod common;
 pub mod dataspace;
 mod datatype;
 mod description;
+mod file_info;
 pub mod pointers;
 pub(crate) mod swizzle;
 
 pub use chunk_index::read_chunk_table;
+pub(crate) use common::Common;
 pub use datatype::{
     ByteOrder, Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer,
     Padding,
 };
-pub use description::{DatasetInfo, FileInfo, Layout, MappedSelection, VirtualMapping};
+pub(crate) use description::name_of;
+pub use description::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
+pub use file_info::FileInfo;

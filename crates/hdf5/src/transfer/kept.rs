@@ -23,7 +23,7 @@ use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_ALL, H5F_OBJ_FILE, hid_t};
 use super::conflicts::{FileKey, ObjectKey, identity_of};
 use super::numbers;
 use crate::conversion::Conversion;
-use crate::dataset::{DatasetInfo, ElementType, FileInfo, Layout, read_chunk_table};
+use crate::dataset::{Common, DatasetInfo, ElementType, FileInfo, Layout, read_chunk_table};
 use crate::library::Session;
 
 /// A dataset of a file that is open only for reading.
@@ -64,7 +64,7 @@ impl Described {
             let kept = Some(kept);
             return Ok(Described { info, kept });
         }
-        let info = DatasetInfo::read(session, dataset)?;
+        let info = describe(session, dataset, key)?;
         let kept = key.and_then(|key| keep(session, dataset, key, &info));
         Ok(Described { info, kept })
     }
@@ -76,10 +76,10 @@ impl Kept {
     pub(super) fn of(session: &Session<'_>, dataset: hid_t) -> Option<Arc<Kept>> {
         let key = key(session, dataset).ok()?;
         find(key).or_else(|| {
-            if is_writable(session, dataset)? {
+            if known_file(key).is_none() && is_writable(session, dataset)? {
                 return None;
             }
-            let info = DatasetInfo::read(session, dataset).ok()?;
+            let info = describe(session, dataset, Some(key)).ok()?;
             keep(session, dataset, key, &info)
         })
     }
@@ -139,7 +139,7 @@ impl Kept {
         }
         let FileInfo {
             descriptor, name, ..
-        } = &self.info.file;
+        } = &*self.info.file;
         let descriptor = descriptor.unwrap_or(-1);
         let opened = File::of_descriptor(descriptor, name, false, Options::default())?;
         let about = opened.metadata()?;
@@ -181,6 +181,7 @@ struct FileNumber {
 
 /// What is kept of an open file.
 struct OpenFile {
+    info: Arc<FileInfo>,
     /// The file itself, for as long as requests follow each other: to open it takes longer than a
     /// small read.
     file: Option<Arc<File>>,
@@ -221,11 +222,31 @@ fn files() -> MutexGuard<'static, Files> {
     FILES.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-fn find((file, token): (FileNumber, [u8; 16])) -> Option<Arc<Kept>> {
+fn find((file, token): Key) -> Option<Arc<Kept>> {
     files().files.get(&file)?.datasets.get(&token).cloned()
 }
 
-fn key(session: &Session<'_>, object: hid_t) -> Result<(FileNumber, [u8; 16])> {
+/// Returns the description of a dataset's file, if others of its datasets are kept.
+fn known_file((file, _): Key) -> Option<Arc<FileInfo>> {
+    let files = files();
+    let file = files.files.get(&file)?;
+    Some(Arc::clone(&file.info))
+}
+
+/// Describes a dataset. What is known of its file is not asked for again.
+fn describe(session: &Session<'_>, dataset: hid_t, key: Option<Key>) -> Result<DatasetInfo> {
+    let Some(file) = key.and_then(known_file) else {
+        return DatasetInfo::read(session, dataset);
+    };
+    let mut common = Common::of_file(session, dataset, file)?;
+    let described = DatasetInfo::read_among(session, dataset, None, &mut common)?;
+    Ok(described.0)
+}
+
+/// An open dataset: its file, and its token there.
+type Key = (FileNumber, [u8; 16]);
+
+fn key(session: &Session<'_>, object: hid_t) -> Result<Key> {
     let (number, token) = session.object(object)?;
     let hdf5 = session.hdf5.copy();
     Ok((FileNumber { hdf5, number }, token))
@@ -270,7 +291,7 @@ pub(super) fn forget_file(session: &Session<'_>, object: hid_t) -> Result<()> {
 fn keep(
     session: &Session<'_>,
     dataset: hid_t,
-    (number, token): (FileNumber, [u8; 16]),
+    (number, token): Key,
     info: &DatasetInfo,
 ) -> Option<Arc<Kept>> {
     static ARRAYS: AtomicU64 = AtomicU64::new(0);
@@ -293,6 +314,7 @@ fn keep(
     let file = match files.files.entry(number) {
         Entry::Occupied(known) => known.into_mut(),
         Entry::Vacant(place) => place.insert(OpenFile {
+            info: Arc::clone(&info.file),
             file: None,
             is_in_use: false,
             chunks: Arc::new(ChunkCache::new(chunk_cache(session, dataset)?)),

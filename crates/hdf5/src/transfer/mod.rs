@@ -12,6 +12,7 @@ mod expressed;
 mod held;
 mod inside;
 mod kept;
+pub mod many;
 mod numbers;
 mod prepare;
 mod read;
@@ -28,8 +29,8 @@ mod written;
 
 use std::sync::Arc;
 
-use penstock_array::Selection;
 use penstock_array::execute::{PreparedTransfer, SubmitOptions, submit};
+use penstock_array::{Selection, in_dataset};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
@@ -252,6 +253,14 @@ fn access_set(
         region,
         access,
     }))
+}
+
+/// Names the dataset in an error that does not yet.
+fn named(error: Error, name: &str) -> Error {
+    match error.cause().starts_with("dataset ") {
+        true => error,
+        false => in_dataset(error, name),
+    }
 }
 
 /// Returns what HDF5 touches if it carries the transfer out itself.

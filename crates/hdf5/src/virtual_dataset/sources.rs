@@ -286,7 +286,7 @@ impl<'a> Sources<'a> {
             Layout::Compact => Store::Memory(self.read(&dataset, &info)?.into()),
             _ => {
                 let file = self.hand_out(&info)?;
-                info.file.descriptor = file.descriptor();
+                Arc::make_mut(&mut info.file).descriptor = file.descriptor();
                 Store::File(file)
             }
         };

@@ -30,7 +30,7 @@ pub fn info(shape: &[u64], element: usize, layout: Layout, file_size: u64) -> Da
         layout,
         filters: Vec::new(),
         fill: None,
-        file: FileInfo {
+        file: Arc::new(FileInfo {
             name: PathBuf::from("sample.h5"),
             descriptor: None,
             size: file_size,
@@ -40,7 +40,7 @@ pub fn info(shape: &[u64], element: usize, layout: Layout, file_size: u64) -> Da
             page_buffer: 0,
             sieve_buffer: 0,
             user_block: 0,
-        },
+        }),
     }
 }
 

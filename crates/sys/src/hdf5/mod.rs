@@ -240,6 +240,10 @@ table! {
             fn H5FDis_driver_registered_by_name(driver_name: *const c_char) -> htri_t;
             /// With `H5O_INFO_BASIC` it writes the number of the open file and the object's token.
             fn H5Oget_info3(loc_id: hid_t, oinfo: *mut H5O_info2_t, fields: c_uint) -> herr_t;
+            /// Opens any object; cheaper for a dataset than `H5Dopen2`, which copies an access property
+            /// list.
+            fn H5Oopen(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> hid_t;
+            fn H5Oclose(object_id: hid_t) -> herr_t;
             fn H5Oexists_by_name(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> htri_t;
             fn H5Iget_file_id(id: hid_t) -> hid_t;
             fn H5Iget_name(id: hid_t, name: *mut c_char, size: usize) -> isize;

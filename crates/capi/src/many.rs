@@ -1,0 +1,261 @@
+//! Reads of many datasets as one request.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::slice;
+use std::sync::Arc;
+use std::time::Instant;
+
+use penstock_array::Selection;
+use penstock_array::execute::SubmitOptions;
+use penstock_engine::error::{Error, Result};
+use penstock_engine::refuse_fork;
+use penstock_hdf5::transfer::many::{Many, Part, Wanted, describe};
+use penstock_hdf5::transfer::{Held, MemoryShape};
+use penstock_sys::hdf5::hid_t;
+
+use crate::dataset::{CArray, array_of, hdf5_of_process};
+use crate::error::{OK, guard, null};
+use crate::handle::Table;
+use crate::options::{self, COptions};
+use crate::report::CReport;
+use crate::request::{self as requests, CALLER_WAITS, CRequest};
+use crate::selection::{CSelection, check_outputs, hand_over, selection_of};
+
+#[repr(C)]
+pub(crate) struct CPiece {
+    selection: *const CSelection,
+    array: CArray,
+}
+
+#[repr(C)]
+pub(crate) struct CShape {
+    rank: i32,
+    element: i32,
+    lengths: *const u64,
+}
+
+/// An opaque handle.
+pub(crate) struct CDatasets;
+
+/// Described datasets of a caller.
+struct Datasets {
+    many: Many,
+    /// The lengths of all dimensions of one dataset after the other.
+    lengths: Vec<u64>,
+}
+
+static DATASETS: Table<Datasets> = Table::new("set of datasets");
+
+/// How a call reads.
+struct Call {
+    pieces: *const CPiece,
+    count: usize,
+    options: *const COptions,
+    stream: *mut c_void,
+    flags: c_int,
+}
+
+/// Returns `count` items of the caller's.
+///
+/// # Safety
+/// `items` is null, or valid for `count` items for `'a`.
+unsafe fn items<'a, T>(items: *const T, count: usize, name: &str) -> Result<&'a [T]> {
+    match (count, items.is_null()) {
+        (0, _) => Ok(&[]),
+        (_, true) => Err(null(name)),
+        (_, false) if count > isize::MAX as usize / size_of::<T>().max(1) => Err(Error::invalid(
+            format!("{count} {name} are more than memory can hold"),
+        )),
+        // SAFETY: by contract of this function.
+        (_, false) => Ok(unsafe { slice::from_raw_parts(items, count) }),
+    }
+}
+
+/// # Safety
+/// As the header requires. This thread may call HDF5.
+unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<Held> {
+    // SAFETY: by contract of this function.
+    unsafe {
+        let pieces = items(call.pieces, call.count, "pieces")?;
+        let datasets = many.datasets();
+        if pieces.len() != datasets.len() {
+            return Err(Error::invalid(format!(
+                "{} pieces are given for {} datasets",
+                pieces.len(),
+                datasets.len()
+            )));
+        }
+        let with = SubmitOptions {
+            options: options::read(call.options)?,
+            stream: requests::order_of(call.stream, call.flags)?,
+            background: call.flags & CALLER_WAITS == 0,
+            owner: None,
+        };
+        let mut selections: Vec<Option<Selection>> = Vec::with_capacity(pieces.len());
+        for (piece, dataset) in pieces.iter().zip(datasets) {
+            let info = &dataset.info;
+            let selection = selection_of(piece.selection, |rank, points| {
+                match rank == info.shape.len() {
+                    true => Selection::points(&info.shape, points),
+                    false => Err(Error::invalid(format!(
+                        "the selection has {rank} dimensions, but the dataset has {}",
+                        info.shape.len()
+                    ))),
+                }
+            });
+            selections.push(selection.map_err(|error| info.name_in(error))?);
+        }
+        let mut parts: Vec<Option<Part<'_>>> = Vec::with_capacity(pieces.len());
+        for (piece, selection) in pieces.iter().zip(&selections) {
+            if piece.array.element == 0 {
+                parts.push(None);
+                continue;
+            }
+            let (array, shape) = array_of(&raw const piece.array)?;
+            let MemoryShape::Array { shape, strides } = shape else {
+                return Err(Error::invalid("an array has no shape"));
+            };
+            parts.push(Some(Part {
+                selection: selection.as_ref(),
+                memory_type: array.element,
+                address: array.data as usize,
+                shape,
+                strides,
+            }));
+        }
+        let held = many.read(parts.into_iter(), with)?;
+        held.count_from(began);
+        Ok(held)
+    }
+}
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_dataset_read_many(
+    datasets: *const hid_t,
+    pieces: *const CPiece,
+    count: usize,
+    options: *const COptions,
+    stream: *mut c_void,
+    flags: c_int,
+    report: *mut CReport,
+    request: *mut *mut CRequest,
+) -> c_int {
+    let call = Call {
+        pieces,
+        count,
+        options,
+        stream,
+        flags,
+    };
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        refuse_fork()?;
+        let began = Instant::now();
+        check_outputs(report, request)?;
+        let ids = items(datasets, count, "datasets")?;
+        let many = describe(hdf5_of_process()?, ids.iter().map(|id| Wanted::Open(*id)))?;
+        hand_over(start(&many, &call, began)?, report, request)
+    })
+}
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_datasets_open(
+    location: hid_t,
+    names: *const *const c_char,
+    datasets: *const hid_t,
+    count: usize,
+    shapes: *mut CShape,
+    opened: *mut *mut CDatasets,
+) -> c_int {
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        refuse_fork()?;
+        let place = opened.as_mut().ok_or_else(|| null("opened"))?;
+        if shapes.is_null() && count > 0 {
+            return Err(null("shapes"));
+        }
+        let hdf5 = hdf5_of_process()?;
+        let many = match names.is_null() {
+            true => {
+                let ids = items(datasets, count, "datasets")?;
+                describe(hdf5, ids.iter().map(|id| Wanted::Open(*id)))?
+            }
+            false => {
+                let names = items(names, count, "names")?;
+                if names.iter().any(|name| name.is_null()) {
+                    return Err(null("names"));
+                }
+                let names = names.iter().map(|name| CStr::from_ptr(*name));
+                describe(hdf5, names.map(|name| Wanted::Named(location, name)))?
+            }
+        };
+        let dimensions = many.datasets().iter().map(|one| one.info.shape.len()).sum();
+        let mut set = Datasets {
+            lengths: Vec::with_capacity(dimensions),
+            many,
+        };
+        for one in set.many.datasets() {
+            set.lengths.extend(&one.info.shape);
+        }
+        let mut lengths = set.lengths.as_ptr();
+        for (at, one) in set.many.datasets().iter().enumerate() {
+            let rank = one.info.shape.len();
+            shapes.add(at).write(CShape {
+                rank: match one.info.is_null {
+                    true => -1,
+                    false => rank as i32,
+                },
+                element: one.element as i32,
+                lengths,
+            });
+            lengths = lengths.add(rank);
+        }
+        *place = DATASETS.insert(Arc::new(set));
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_datasets_read(
+    opened: *mut CDatasets,
+    pieces: *const CPiece,
+    count: usize,
+    options: *const COptions,
+    stream: *mut c_void,
+    flags: c_int,
+    report: *mut CReport,
+    request: *mut *mut CRequest,
+) -> c_int {
+    let call = Call {
+        pieces,
+        count,
+        options,
+        stream,
+        flags,
+    };
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        let began = Instant::now();
+        check_outputs(report, request)?;
+        let set = DATASETS.get(opened)?;
+        hand_over(start(&set.many, &call, began)?, report, request)
+    })
+}
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_datasets_close(opened: *mut CDatasets) -> c_int {
+    guard(|| {
+        if !opened.is_null() {
+            drop(DATASETS.take(opened)?);
+        }
+        Ok(OK)
+    })
+}

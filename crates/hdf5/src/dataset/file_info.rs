@@ -1,0 +1,144 @@
+//! The description of a file, read through HDF5 on the caller's thread and kept as plain data.
+
+use std::ffi::{OsString, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::ptr;
+
+use penstock_engine::error::Result;
+use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, hid_t};
+
+use crate::library::{Id, Session, plain_files};
+
+/// The file of a dataset, and what decides whether its bytes may be accessed without HDF5.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Name by which it was opened.
+    pub name: PathBuf,
+    /// HDF5's own descriptor of the file, if its driver is one of plain files. It is valid while
+    /// HDF5 has the file open; `/proc/self/fd` leads through it to the same file even if its name
+    /// has changed.
+    pub descriptor: Option<i32>,
+    /// Size in bytes, including what HDF5 has allocated but not yet written.
+    pub size: u64,
+    /// Whether it is open for writing, so that HDF5 may buffer changes.
+    pub is_writable: bool,
+    /// Whether it is open for one writer and readers at the same time (SWMR).
+    pub is_swmr: bool,
+    /// Whether offsets are those of one plain file.
+    pub is_plain: bool,
+    /// Size in bytes of the page buffer, which may hold changed raw data.
+    pub page_buffer: usize,
+    /// Size in bytes of the sieve buffer, which may hold changed contiguous data; H5Dflush writes
+    /// it.
+    pub sieve_buffer: usize,
+    /// Size in bytes of the user block before HDF5's data; offsets include it.
+    pub user_block: u64,
+}
+
+impl FileInfo {
+    /// Describes the file of an object.
+    pub fn of(session: &Session<'_>, object: hid_t) -> Result<FileInfo> {
+        FileInfo::of_file(session, &file_of(session, object)?)
+    }
+
+    /// Describes an open file.
+    pub(super) fn of_file(session: &Session<'_>, file: &Id) -> Result<FileInfo> {
+        let hdf5 = session.hdf5;
+        let own = |id, action| session.own(id, hdf5.H5Pclose, action);
+        // SAFETY: each takes an owned identifier and returns one.
+        let (access, creation) = unsafe {
+            (
+                own(
+                    (hdf5.H5Fget_access_plist)(file.get()),
+                    "get the file's access properties",
+                )?,
+                own(
+                    (hdf5.H5Fget_create_plist)(file.get()),
+                    "get the file's creation properties",
+                )?,
+            )
+        };
+        let name = session.text("get the name of the file", |to, size| {
+            // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
+            unsafe { (hdf5.H5Fget_name)(file.get(), to, size) }
+        })?;
+        let (mut intent, mut size, mut user_block) = (0, 0, 0);
+        let (mut sieve_buffer, mut page_buffer) = (0, 0);
+        let (mut meta, mut raw) = (0, 0);
+        // SAFETY: owned identifiers, and places of the right types for all results.
+        let statuses = unsafe {
+            [
+                (hdf5.H5Fget_intent)(file.get(), &mut intent),
+                (hdf5.H5Fget_filesize)(file.get(), &mut size),
+                (hdf5.H5Pget_userblock)(creation.get(), &mut user_block),
+                (hdf5.H5Pget_sieve_buf_size)(access.get(), &mut sieve_buffer),
+                (hdf5.H5Pget_page_buffer_size)(access.get(), &mut page_buffer, &mut meta, &mut raw),
+            ]
+        };
+        for status in statuses {
+            session.check(status, "get the state of the file")?;
+        }
+        // SAFETY: takes an owned identifier; the caller must not close the result.
+        let driver = unsafe { (hdf5.H5Pget_driver)(access.get()) };
+        let handle = handle(session, file, &access);
+        let is_plain = plain_files::is_plain(hdf5, driver, handle);
+        let mut info = FileInfo {
+            name: PathBuf::from(OsString::from_vec(name)),
+            // SAFETY: with these drivers the handle is the address of the descriptor, an int.
+            descriptor: (is_plain && !handle.is_null()).then(|| unsafe { *handle.cast::<c_int>() }),
+            size,
+            is_writable: intent & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE) != 0,
+            is_swmr: intent & (H5F_ACC_SWMR_READ | H5F_ACC_SWMR_WRITE) != 0,
+            is_plain,
+            page_buffer,
+            sieve_buffer,
+            user_block,
+        };
+        info.size = info.size_now();
+        Ok(info)
+    }
+
+    /// Returns the current size: another process may append to the file (SWMR), while HDF5 knows
+    /// its size at the time of opening.
+    pub(crate) fn size_now(&self) -> u64 {
+        self.size.max(self.descriptor.map_or(0, length))
+    }
+
+    /// Returns whether the file may be shorter than what HDF5 has allocated in it; HDF5 reads zeros
+    /// there. Any other file has lost data if it is.
+    pub(crate) fn may_end_early(&self) -> bool {
+        self.is_writable || self.is_swmr
+    }
+}
+
+/// Returns the file of an object.
+pub(super) fn file_of(session: &Session<'_>, object: hid_t) -> Result<Id> {
+    let hdf5 = session.hdf5;
+    // SAFETY: takes a checked identifier and returns an owned one.
+    let file = unsafe { (hdf5.H5Iget_file_id)(object) };
+    session.own(file, hdf5.H5Fclose, "get the file of the dataset")
+}
+
+/// Returns the driver's file handle; null if the driver provides none.
+fn handle(session: &Session<'_>, file: &Id, access: &Id) -> *mut c_void {
+    let mut handle = ptr::null_mut();
+    // SAFETY: owned identifiers, and a place for a pointer.
+    let status = unsafe { (session.hdf5.H5Fget_vfd_handle)(file.get(), access.get(), &mut handle) };
+    match status < 0 {
+        true => ptr::null_mut(),
+        false => handle,
+    }
+}
+
+/// Returns the length of an open file; 0 if `fstat` fails.
+fn length(descriptor: c_int) -> u64 {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: `fstat` fills the place, or returns an error.
+    match unsafe { libc::fstat(descriptor, stat.as_mut_ptr()) } {
+        // SAFETY: `fstat` has succeeded.
+        0 => u64::try_from(unsafe { stat.assume_init() }.st_size).unwrap_or(0),
+        _ => 0,
+    }
+}

@@ -1,0 +1,369 @@
+"""The pieces of a read of many datasets, as the native library takes them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock import arrays, request, transfer
+from penstock._native import NULL, CData, ffi, lib, pointer
+from penstock.arrays import View
+from penstock.dtypes import ElementType, element_type
+from penstock.errors import Error, InvalidError
+from penstock.hdf5 import memory_types
+from penstock.hdf5 import selection as selections
+from penstock.hdf5.index import elements
+from penstock.hdf5.library import lock
+from penstock.hdf5.origins import Origin
+from penstock.hdf5.selection import Selection
+from penstock.hdf5.submit import Described, SubmitOptions, TypedMemory
+from penstock.placement import Device, is_numpy
+from penstock.request import Request
+from penstock.stacks import Stack, Wanted, allocate_stacks
+from penstock.streams import one_stream
+
+_SHAPE = np.dtype([("rank", "i4"), ("type", "i4"), ("lengths", "u8")])
+_PIECE = np.dtype(
+    [
+        ("selection", "u8"),
+        ("struct_size", "u8"),
+        ("data", "u8"),
+        ("type", "i8"),
+        ("rank", "i4"),
+        ("reserved", "i4"),
+        ("shape", "u8"),
+        ("strides", "u8"),
+    ]
+)
+_ARRAY = 8
+"""The offset in a piece of its array."""
+
+
+class Destination(NamedTuple):
+    """Where the elements of a read go."""
+
+    device: Device
+    dtype: Any
+    """The type to which they are converted; ``None`` for that of the dataset."""
+    options: SubmitOptions
+
+    @property
+    def on_host(self) -> bool:
+        """Whether new arrays are NumPy's own."""
+        return is_numpy(self.device)
+
+
+class _Kind(NamedTuple):
+    """How elements of one type are read."""
+
+    wanted: ElementType
+    memory: Any
+    """The ``h5py.h5t.TypeID`` of an element in memory, with its inner dimensions."""
+    inner: tuple[int, ...]
+    """The dimensions of an element that is itself an array."""
+
+
+class Batch:
+    """A read of many datasets."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        arguments: list[Any],
+        out: Sequence[Any] | None,
+        destination: Destination,
+    ) -> None:
+        self._origin = origin
+        self._arguments = arguments
+        self._out = out
+        self._destination = destination
+        self._kinds: dict[Any, _Kind | None] = {}
+        self._selected: dict[int, Selection] = {}
+        """What is selected for new arrays, where it is not all."""
+        self._new: list[tuple[list[int], Stack]] = []
+        """New arrays, with the numbers of their pieces."""
+        self._rows: dict[int, np.ndarray[Any, Any]] = {}
+        self._kept: list[Any] = []
+        """What the native call reads."""
+        self._memory: list[View] = []
+        """The memory that is filled."""
+        self.results: list[Any] = [None] * len(arguments)
+        self.left: list[int] = []
+        """The numbers of the pieces that are read one after the other."""
+
+    def leave_all(self) -> None:
+        """Leave all pieces to be read one after the other."""
+        self.left = list(range(len(self._arguments)))
+
+    def submit(self) -> list[Request[Any]]:
+        """Start the read, under the lock of HDF5: one request for each memory."""
+        count = len(self._arguments)
+        opened = ffi.new("penstock_datasets **")
+        described = np.empty(count, _SHAPE)
+        try:
+            self._origin.describe(_pointer("penstock_dataset_shape *", described), opened)
+            self._plan(described["type"].tolist(), _shapes(described))
+            started = [self._start(opened[0], place, rows) for place, rows in self._rows.items()]
+        finally:
+            lib.penstock_datasets_close(opened[0])
+        for numbers, stack in self._new:
+            for number, array in zip(numbers, stack.arrays(), strict=True):
+                self.results[number] = array
+        return started
+
+    def complete(self) -> None:
+        """Tell the frameworks of arrays that were filled."""
+        for view in self._memory:
+            arrays.note_write(view)
+
+    def named(self, error: Error) -> Error:
+        """Return an error of the read with the name of the contiguous dataset that it is about."""
+        if error.offset is None or "dataset " in str(error):
+            return error
+        for number in range(len(self._arguments)):
+            dataset = self._origin.dataset(number)
+            start, length = dataset.id.get_offset(), dataset.id.get_storage_size()
+            if start is not None and start <= error.offset < start + length:
+                return _with_name(error, str(dataset.name))
+        return error
+
+    # -- planning ----------------------------------------------------------------------------------
+
+    def _plan(self, types: list[int], shapes: list[tuple[int, ...] | None]) -> None:
+        new: dict[Any, list[int]] = defaultdict(list)
+        """Numbers of pieces that are all of a dataset, by type and shape."""
+        for number, (kind, shape, argument) in enumerate(
+            zip(types, shapes, self._arguments, strict=True)
+        ):
+            if not shape:  # h5py returns no array for it
+                self.left.append(number)
+            elif self._out is None and type(argument) is tuple and not argument:
+                new[kind, shape, None].append(number)
+            else:
+                indices, names = selections.split(argument)
+                selection = _select(shape, indices)
+                if selection is None:
+                    self.left.append(number)
+                elif self._out is None:
+                    self._selected[number] = selection
+                    new[kind, selection.shape, names].append(number)
+                else:
+                    self._plan_given(number, self._out[number], (kind, names), selection)
+        found = []
+        for (kind, shape, names), numbers in new.items():
+            how = self._kind(kind, names or (), None, numbers[0])
+            if how is None:
+                self.left += numbers
+            else:
+                found.append((shape, how, numbers))
+        if found:
+            self._plan_new(found)
+        self.left.sort()
+        if self._out is not None:
+            arrays.refuse_overlap(self._memory)
+
+    def _plan_new(self, found: list[tuple[tuple[int, ...], _Kind, list[int]]]) -> None:
+        """Plan reads into new arrays, of which those of one shape and type come together."""
+        stream = self._destination.options.stream
+        wanted = [
+            Wanted(shape + how.inner, how.wanted, len(numbers)) for shape, how, numbers in found
+        ]
+        stacks, shared = allocate_stacks(wanted, self._destination.device, stream)
+        view = arrays.view(shared, stream)
+        rows = self._rows_of(view)
+        for (shape, how, numbers), stack in zip(found, stacks, strict=True):
+            addresses = stack.address + stack.step * np.arange(len(numbers))
+            lengths = np.array(shape, np.uint64)
+            self._kept.append(lengths)
+            rows["struct_size"][numbers] = ffi.sizeof("penstock_array")
+            rows["data"][numbers] = addresses
+            rows["type"][numbers] = how.memory.id
+            rows["rank"][numbers] = len(shape)
+            rows["shape"][numbers] = lengths.__array_interface__["data"][0]
+            self._new.append((numbers, stack))
+            if numbers[0] in self._selected:
+                for number, address in zip(numbers, addresses.tolist(), strict=True):
+                    part = replace(view, pointer=address, shape=shape + how.inner)
+                    memory = TypedMemory(part, how.memory, None)
+                    self._describe(rows, number, self._selected[number], memory)
+
+    def _plan_given(
+        self, number: int, out: Any, what: tuple[int, tuple[str, ...]], selection: Selection
+    ) -> None:
+        """Plan the read of one piece, of a type and of some fields, into an array that is given."""
+        transfer.check_device(out, self._destination.device)
+        view = arrays.strided_destination(out, self._destination.options.stream)
+        how = self._kind(*what, view.dtype, number)
+        if how is None:
+            self.left.append(number)
+            return
+        inner = len(how.inner)
+        if view.shape != selection.shape + how.inner:
+            raise InvalidError(
+                f"dataset {self._origin.dataset(number).name}: out has shape {view.shape}, and the "
+                f"selection has shape {selection.shape + how.inner}"
+            )
+        has_gaps = view.dtype.numpy is not None and memory_types.has_gaps(view.dtype.numpy)
+        is_direct = selection.is_grid and view.is_dense(inner) and not has_gaps
+        if not view.contiguous and not is_direct:
+            self.left.append(number)
+            return
+        memory = TypedMemory(view, how.memory, view.outer_strides(inner))
+        self._describe(self._rows_of(view), number, selection, memory)
+        self.results[number] = out
+
+    def _describe(
+        self, rows: np.ndarray[Any, Any], number: int, selection: Selection, memory: TypedMemory
+    ) -> None:
+        described = Described(selection, memory)
+        self._kept += [described, memory.type]
+        array = np.frombuffer(ffi.buffer(described.array), "u1")
+        rows[number : number + 1].view("u1")[_ARRAY:] = array
+        rows["selection"][number] = int(ffi.cast("uintptr_t", described.selection))
+
+    def _rows_of(self, view: View) -> np.ndarray[Any, Any]:
+        """Return the pieces that are read into the memory where a view is, and keep the view."""
+        self._memory.append(view)
+        if view.device not in self._rows:
+            self._rows[view.device] = np.zeros(len(self._arguments), _PIECE)
+        return self._rows[view.device]
+
+    def _kind(
+        self, kind: int, names: tuple[str, ...], wanted: ElementType | None, number: int
+    ) -> _Kind | None:
+        """Return how elements are read; ``None`` if :func:`read` leaves them to h5py.
+
+        Args:
+            kind: The number of the stored type.
+            names: The fields that are read; all if there are none.
+            wanted: The type of the array that is given.
+            number: A dataset of that type.
+        """
+        key = kind, names, wanted
+        if wanted is not None and wanted.numpy is not None and wanted.numpy.metadata:
+            return self._new_kind(names, wanted, number)
+        if key not in self._kinds:
+            self._kinds[key] = self._new_kind(names, wanted, number)
+        return self._kinds[key]
+
+    def _new_kind(
+        self, names: tuple[str, ...], wanted: ElementType | None, number: int
+    ) -> _Kind | None:
+        dataset = self._origin.dataset(number)
+        stored = dataset.dtype
+        if names:
+            stored = selections.field_dtype(stored, names)
+        if stored.hasobject:
+            return None
+        base, inner = stored.subdtype or (stored, ())
+        dtype = self._destination.dtype
+        if wanted is None:
+            if dtype is not None:
+                wanted = element_type(_of_elements(dtype, inner))
+            else:
+                on_host = self._destination.on_host
+                wanted = element_type(base if on_host else base.newbyteorder("="))
+        memory = memory_types.memory_type(wanted, base)
+        if memory is None:
+            return None
+        memory = memory_types.array_type(memory, inner)
+        if len(names) == 1:
+            memory = memory_types.field_type(memory, names[0])
+        if memory_types.needs_numpy(base, wanted.numpy) or not memory_types.converts(
+            dataset.id.get_type(), memory
+        ):
+            return None
+        if wanted.numpy is not None and wanted.numpy == base:
+            wanted = element_type(base)  # with the metadata of the stored type
+        return _Kind(wanted, memory, inner)
+
+    # -- submission --------------------------------------------------------------------------------
+
+    def _start(self, opened: CData, place: int, rows: np.ndarray[Any, Any]) -> Request[Any]:
+        options = self._destination.options
+        memory = [view for view in self._memory if view.device == place]
+        stream = one_stream((view.stream, view.device) for view in memory)
+        flags = transfer.stream_flags(stream, explicit=options.stream is not None)
+        return request.submit_with(
+            lambda made: int(
+                lib.penstock_datasets_read(
+                    opened,
+                    _pointer("penstock_piece *", rows),
+                    len(rows),
+                    options.options,
+                    NULL if stream is None else pointer(stream),
+                    flags | request.CALLER_WAITS,
+                    NULL,
+                    made,
+                )
+            ),
+            None,
+            (memory, self.results),
+            before_ns=perf_counter_ns() - options.began,
+            step_lock=lock(),
+            holds_stream=bool(flags & request.STREAM_WAITS),
+        )
+
+
+def _with_name(error: Error, name: str) -> Error:
+    """Return the same error with the name of a dataset before its message."""
+    return type(error)(
+        f"dataset {name}: {error}",
+        path=error.path,
+        offset=error.offset,
+        length=error.length,
+        cause=error.cause,
+        remedy=error.remedy,
+        errno=error.errno,
+        gpu_code=error.gpu_code,
+    )
+
+
+def _shapes(described: np.ndarray[Any, Any]) -> list[tuple[int, ...] | None]:
+    """Return the shapes of datasets; ``None`` for one without elements."""
+    ranks = described["rank"]
+    counts = ranks.clip(0)
+    total = int(counts.sum())
+    lengths: list[int] = []
+    if total:
+        start = ffi.cast("uint64_t *", int(described["lengths"][0]))
+        lengths = np.frombuffer(ffi.buffer(start, 8 * total), np.uint64).tolist()
+    if len(ranks) and (ranks == ranks[0]).all() and ranks[0] > 0:
+        return list(zip(*[iter(lengths)] * int(ranks[0]), strict=True))
+    found: list[tuple[int, ...] | None] = []
+    at = 0
+    for rank in ranks.tolist():
+        found.append(None if rank < 0 else tuple(lengths[at : at + rank]))
+        at += max(rank, 0)
+    return found
+
+
+def _select(shape: tuple[int, ...], indices: tuple[Any, ...]) -> Selection | None:
+    """Return what indices select; ``None`` for what h5py has to understand or refuse."""
+    if indices == () or (len(indices) == 1 and indices[0] is Ellipsis):
+        return Selection(shape, shape)
+    if any(index is None for index in indices):
+        return None
+    found = elements(shape, indices)
+    if found is None:
+        return None
+    return Selection(found.shape, shape, found)
+
+
+def _of_elements(dtype: Any, inner: tuple[int, ...]) -> Any:
+    """Return the type of the numbers, if a type of elements that are arrays is given."""
+    if not isinstance(dtype, np.dtype) or dtype.subdtype is None:
+        return dtype
+    base, shape = dtype.subdtype
+    if shape != inner:
+        raise InvalidError(f"elements of shape {inner} cannot become elements of shape {shape}")
+    return base
+
+
+def _pointer(kind: str, array: np.ndarray[Any, Any]) -> CData:
+    return ffi.cast(kind, array.__array_interface__["data"][0])

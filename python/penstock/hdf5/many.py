@@ -1,0 +1,148 @@
+"""Reads of many datasets as one request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from penstock import transfer
+from penstock._options import OptionKeys
+from penstock.errors import Error, ForkedError, InvalidError
+from penstock.hdf5 import reading
+from penstock.hdf5.batch import Batch, Destination
+from penstock.hdf5.library import check_dataset, is_writable, lock
+from penstock.hdf5.objects import unwrap
+from penstock.hdf5.origins import Named, Opened, Origin
+from penstock.hdf5.source import named
+from penstock.hdf5.submit import SubmitOptions
+from penstock.placement import Device, Library, place
+from penstock.report import remember_note
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+ALL: tuple[()] = ()
+
+
+def read_many(
+    pieces: Iterable[Any],
+    *,
+    out: Sequence[Any] | None = None,
+    device: Device = None,
+    dtype: Any = None,
+    stream: Any = None,
+    like: Library | None = None,
+    pin: bool = False,
+    **options: Unpack[OptionKeys],
+) -> list[Any]:
+    """Read many datasets, or parts of them, as one request.
+
+    What lies close together in a file is read together, and decoded together, whatever the order
+    of the pieces. Strings, other objects, and what else :func:`read` leaves to h5py are read one
+    after the other.
+
+    Args:
+        pieces: Pairs of a dataset and a selection, or datasets alone, each as for :func:`read`. A
+            dataset may occur several times.
+        out: An array for each piece, as for :func:`read`. They must not overlap.
+        device: Where new arrays go, as for :func:`read`. They share one allocation, which is freed
+            with the last of them.
+        dtype: Convert the elements to this type.
+        stream: A CUDA stream, as for :func:`read`.
+        like: The library of new arrays, as there.
+        pin: Whether new arrays in host memory are page-locked, as there.
+        **options: See :class:`penstock.OptionKeys`.
+
+    Returns:
+        The arrays, in the order of the pieces.
+
+    Raises:
+        InvalidError: ``out`` has another length than ``pieces``, or arrays of it overlap.
+        Error: What :func:`read` raises. It names the dataset.
+
+    >>> a, b = ps.read_many([(f["rho"], np.s_[0:10]), (f["u"], np.s_[0:10])], device="cuda")
+    """
+    with ExitStack() as files:
+        datasets, selections = [], []
+        for piece in pieces:
+            dataset, selection = piece if isinstance(piece, tuple) else (piece, ALL)
+            if isinstance(dataset, str):
+                dataset = files.enter_context(named(dataset, "r"))
+            dataset = unwrap(dataset)
+            check_dataset(dataset)
+            datasets.append(dataset)
+            selections.append(selection)
+        destination = Destination(
+            place(device, like, pin, out), dtype, SubmitOptions.of(stream, options)
+        )
+        return _read(Opened(datasets), selections, out, destination)
+
+
+def read_named(
+    group: Any,
+    names: Iterable[Any],
+    *,
+    out: Sequence[Any] | None = None,
+    device: Device = None,
+    dtype: Any = None,
+    stream: Any = None,
+    like: Library | None = None,
+    pin: bool = False,
+    **options: Unpack[OptionKeys],
+) -> list[Any]:
+    """Do what :meth:`penstock.Group.read_many` does, for an ``h5py.Group``."""
+    if isinstance(names, (str, bytes)):
+        raise InvalidError(f"{names!r} is one name", remedy="give a list of names")
+    paths, selections = [], []
+    for item in names:
+        path, selection = item if isinstance(item, tuple) else (item, ALL)
+        paths.append(path)
+        selections.append(selection)
+    destination = Destination(
+        place(device, like, pin, out), dtype, SubmitOptions.of(stream, options)
+    )
+    return _read(Named(group, paths), selections, out, destination)
+
+
+def _read(
+    origin: Origin, selections: list[Any], out: Sequence[Any] | None, destination: Destination
+) -> list[Any]:
+    if out is not None:
+        if len(out) != len(selections):
+            raise InvalidError(f"{len(out)} arrays are given for {len(selections)} pieces")
+        if destination.dtype is not None:
+            raise InvalidError("give out or dtype, not both: the elements become those of out")
+    if not selections:
+        return []
+    batch = Batch(origin, selections, out, destination)
+    # In a file that is open for writing, no other access may change the elements meanwhile.
+    with lock() if any(map(is_writable, origin.files())) else nullcontext():
+        try:
+            with lock():
+                requests = batch.submit()
+        except ForkedError:
+            batch.leave_all()
+            requests = []
+        except Error as error:
+            origin.explain()
+            raise batch.named(error) from error
+        for number in batch.left:
+            batch.results[number] = reading.read(
+                origin.dataset(number),
+                selections[number],
+                out=None if out is None else out[number],
+                device=destination.device,
+                dtype=destination.dtype,
+                stream=destination.options.stream,
+            )
+        for made in requests:
+            try:
+                transfer.finish(made)
+            except Error as error:
+                raise batch.named(error) from error
+        batch.complete()
+    if requests and batch.left:
+        count, total = len(batch.left), len(selections)
+        remember_note(f"{count} of {total} datasets were read one after the other")
+    return batch.results

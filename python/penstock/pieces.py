@@ -1,0 +1,204 @@
+"""Loading many pieces of a file as one request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock import arrays, report, request, transfer
+from penstock._native import ffi, lib, new_report
+from penstock._options import OptionKeys, resolve
+from penstock.dtypes import element_type
+from penstock.errors import InvalidError, check
+from penstock.files import READ, NativeFile, Path
+from penstock.placement import Device, Library, allocate, place
+from penstock.request import Request
+from penstock.shapes import lengths_of
+from penstock.stacks import Wanted, allocate_stacks
+from penstock.streams import one_stream, stream_handle
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
+
+
+def load_many(
+    path: Path,
+    pieces: Iterable[Any],
+    *,
+    device: Device = None,
+    stream: Any = None,
+    like: Library | None = None,
+    pin: bool = False,
+    **options: Unpack[OptionKeys],
+) -> list[Any]:
+    """Read many arrays from the plain bytes of a file, as one request.
+
+    What lies close together in the file is read together, whatever the order of the pieces.
+
+    Args:
+        path: The file.
+        pieces: Pairs ``(offset, out)`` of bytes of the file to skip and an array to fill, as for
+            :func:`load`; or ``(offset, shape, dtype)`` for a new array. The arrays must not
+            overlap, the pieces may. Arrays may be in different memories.
+        device: Where new arrays go, as for :func:`load`. They share one allocation, which is freed
+            with the last of them.
+        stream: A CUDA stream, as for :func:`load`.
+        like: The library of new arrays, as there.
+        pin: Whether new arrays in host memory are page-locked, as there.
+        **options: See :class:`penstock.OptionKeys`.
+
+    Returns:
+        The arrays, in the order of the pieces.
+
+    Raises:
+        NotFoundError: The file does not exist.
+        EndOfFileError: The file ends before a piece does.
+        InvalidError: An array is read-only or overlaps another one, or an offset is negative.
+
+    >>> ps.load_many("weights.bin", [(0, embedding), (1 << 20, head)])
+    >>> a, b = ps.load_many("w.bin", [(0, (64, 64), "f4"), (1 << 20, 8, "i8")], device="cuda")
+    """
+    after = stream_handle(stream)
+    native_options = resolve(options)
+    with NativeFile(path, READ) as file:
+        loading = _Loading(pieces, place(device, like, pin), after, blocking=True)
+        if loading.stream is None and loading.nbytes <= transfer.INTERRUPTIBLE:
+            done = new_report()
+            ranges, count = loading.ranges()
+            check(lib.penstock_readv(file.handle, ranges, count, native_options, done))
+            report.remember(done)
+        else:
+            flags = transfer.stream_flags(loading.stream, explicit=False) | request.CALLER_WAITS
+            transfer.finish(loading.submit(file, native_options, flags))
+    loading.complete()
+    return loading.arrays
+
+
+def load_many_async(
+    path: Path,
+    pieces: Iterable[Any],
+    *,
+    device: Device = None,
+    stream: Any = None,
+    like: Library | None = None,
+    pin: bool = False,
+    **options: Unpack[OptionKeys],
+) -> Request[list[Any]]:
+    """Start what :func:`load_many` does, and return at once.
+
+    With a ``stream``, the transfer starts after the work queued there, and later work on that
+    stream starts after the transfer. Arrays that are given must be C-contiguous.
+
+    >>> r = ps.load_many_async("weights.bin", [(0, embedding), (1 << 20, head)])
+    >>> embedding, head = r.wait()
+    """
+    after = stream_handle(stream)
+    native_options = resolve(options)
+    file = NativeFile(path, READ)
+    loading = _Loading(pieces, place(device, like, pin), after, blocking=False)
+    flags = transfer.stream_flags(loading.stream, explicit=stream is not None)
+    made = loading.submit(file, native_options, flags)
+    loading.complete()
+    return made
+
+
+class _Loading:
+    """Pieces that are loaded."""
+
+    def __init__(
+        self, pieces: Iterable[Any], device: Device, after: int | None, *, blocking: bool
+    ) -> None:
+        given = [_checked(piece) for piece in pieces]
+        self.arrays: list[Any] = [piece[1] if len(piece) == 2 else None for piece in given]
+        self._copies: list[tuple[arrays.View, Callable[[], None] | None]] = []
+        self._ranges = np.zeros(len(given), _RANGE)
+        self._ranges["offset"] = [transfer.offset_of(piece[0]) for piece in given]
+        new: dict[Any, list[int]] = {}
+        for number, piece in enumerate(given):
+            if len(piece) == 3:
+                lengths = _lengths(piece[1])
+                new.setdefault((lengths, element_type(piece[2])), []).append(number)
+                continue
+            if blocking:
+                view, copy_back = arrays.destination(piece[1], after)
+            else:
+                view, copy_back = arrays.contiguous_destination(piece[1], after), None
+            self._ranges["length"][number] = view.nbytes
+            self._ranges["buffer"][number] = view.pointer
+            self._copies.append((view, copy_back))
+        arrays.refuse_overlap(view for view, _ in self._copies)
+        self._views = [view for view, _ in self._copies]
+        if new:
+            self._add_new(new, device, after)
+        self.stream = one_stream((view.stream, view.device) for view in self._views)
+        self.nbytes = int(self._ranges["length"].sum())
+
+    def _add_new(self, new: dict[Any, list[int]], device: Device, after: int | None) -> None:
+        """Make new arrays of the shapes and types, each for some pieces."""
+        for (lengths, dtype), numbers in list(new.items()):
+            if not lengths:  # a scalar cannot be part of a stack
+                del new[lengths, dtype]
+                for number in numbers:
+                    self._set(number, allocate(lengths, dtype, device, after), after)
+        if not new:
+            return
+        wanted = [Wanted(lengths, dtype, len(numbers)) for (lengths, dtype), numbers in new.items()]
+        stacks, memory = allocate_stacks(wanted, device, after)
+        self._views.append(arrays.view(memory, after))
+        for some, stack, numbers in zip(wanted, stacks, new.values(), strict=True):
+            self._ranges["length"][numbers] = math.prod(some.shape) * some.dtype.itemsize
+            self._ranges["buffer"][numbers] = stack.address + stack.step * np.arange(len(numbers))
+            for number, array in zip(numbers, stack.arrays(), strict=True):
+                self.arrays[number] = array
+
+    def _set(self, number: int, array: Any, after: int | None) -> None:
+        view = arrays.view(array, after)
+        self.arrays[number] = array
+        self._ranges["length"][number] = view.nbytes
+        self._ranges["buffer"][number] = view.pointer
+        self._views.append(view)
+
+    def ranges(self) -> tuple[Any, int]:
+        """Return the ranges as the library takes them, and their number."""
+        start = self._ranges.__array_interface__["data"][0]
+        return ffi.cast("penstock_range *", start), len(self._ranges)
+
+    def submit(self, file: NativeFile, options: Any, flags: int) -> Request[list[Any]]:
+        """Start a request."""
+        ranges, count = self.ranges()
+        return request.submit(
+            file,
+            request.READ,
+            ranges,
+            count,
+            options,
+            stream=self.stream,
+            flags=flags,
+            array=self.arrays,
+            keep=self._views,
+        )
+
+    def complete(self) -> None:
+        """Copy temporaries to the arrays that are given, and tell their frameworks."""
+        for view, copy_back in self._copies:
+            transfer.complete(view, copy_back)
+
+
+def _checked(piece: Any) -> Sequence[Any]:
+    if not isinstance(piece, (tuple, list)) or len(piece) not in (2, 3):
+        raise InvalidError(
+            f"{piece!r} is not a piece", remedy="give (offset, out) or (offset, shape, dtype)"
+        )
+    return piece
+
+
+def _lengths(shape: Any) -> tuple[int, ...]:
+    lengths = lengths_of(shape)
+    if any(length < 0 for length in lengths):
+        raise InvalidError(f"shape {shape} has a negative length")
+    return lengths
