@@ -38,10 +38,13 @@ class QuickReader:
         self._pending = pending.count
         self._reader: SmallReader | None = None
         self._knows_reader = False
+        self._is_used = False
 
     def read(self, selection: Any) -> Any:
         """Return the elements in new memory, or ``NOT_SMALL``."""
-        reader = self._native() if small.LIMIT else None
+        # A native reader pays from the second read on.
+        reader = self._native() if small.LIMIT and self._is_used else None
+        self._is_used = True
         if reader is not None:
             found = reader.read(selection)
             if found is not None:

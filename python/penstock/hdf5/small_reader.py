@@ -50,12 +50,12 @@ _call = _Call()
 class SmallReader:
     """Reads what integers and slices select of a dataset of a file that is open for reading."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, shape: tuple[int, ...], stored: np.dtype[Any]) -> None:
         self._dataset = dataset
         self._id = dataset.id
-        self._shape: tuple[int, ...] = dataset.shape
-        self._stored: np.dtype[Any] = dataset.dtype
-        self._itemsize: int = self._stored.itemsize
+        self._shape = shape
+        self._stored = stored
+        self._itemsize: int = stored.itemsize
         self._readers: dict[Any, tuple[CData | None, Any]] = {}
         """By the type of an array: a ``penstock_reader *`` and the ``h5py.h5t.TypeID``, if any."""
         self._torch_dtype: Any = None
@@ -63,9 +63,11 @@ class SmallReader:
     @classmethod
     def of(cls, dataset: Any) -> SmallReader | None:
         """Return a reader; ``None`` if the dataset may change, or has no numbers."""
-        dtype = dataset.dtype
-        is_plain = dataset.shape and dtype.kind in "iuf" and not dtype.metadata
-        return cls(dataset) if is_plain and not is_writable(dataset) else None
+        if is_writable(dataset):
+            return None
+        shape, stored = dataset.shape, dataset.dtype
+        is_plain = shape and stored.kind in "iuf" and not stored.metadata
+        return cls(dataset, shape, stored) if is_plain else None
 
     def read(self, selection: Any) -> Any | None:
         """Return the elements in a new NumPy array, or a scalar; ``None`` if they are not small."""
@@ -246,8 +248,6 @@ class SmallReader:
             return _NO_READER
         place = ffi.new("penstock_reader **")
         with lock():
-            if not memory_types.converts(self._id.get_type(), kind):
-                return _NO_READER
             status = lib.penstock_reader_open(self._id.id, kind.id, place)
         if status not in _FOR_OTHERS:
             check(status)
