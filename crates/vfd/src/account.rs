@@ -119,6 +119,17 @@ impl Account {
         self.lines(operation)[way.index()].add(bytes, nanoseconds(since));
     }
 
+    /// Counts ranges of host memory that were moved together with others. Those to be written are
+    /// counted when the driver takes them over.
+    pub(crate) fn joined(&self, operation: Operation, calls: u64, bytes: u64, ns: u64) {
+        if calls > 0 {
+            let line = &self.lines(operation)[Way::By(Path::HostBuffered).index()];
+            line.calls.fetch_add(calls, Relaxed);
+            line.bytes.fetch_add(bytes, Relaxed);
+            line.ns.fetch_add(ns, Relaxed);
+        }
+    }
+
     /// Counts one transfer by the engine. If it took several paths, each gets its share of the
     /// time.
     pub(crate) fn moved_by_engine(&self, operation: Operation, report: &Report, since: Instant) {

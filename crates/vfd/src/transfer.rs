@@ -16,6 +16,7 @@ use crate::account::Way;
 use crate::baseline;
 use crate::file::{DriverFile, MAX_ADDRESS};
 use crate::settings::Mode;
+use crate::sieve;
 
 /// From this size on, raw data in host memory is moved by several workers.
 const LARGE: u64 = 4 << 20;
@@ -38,6 +39,7 @@ impl DriverFile {
     ) -> Result<()> {
         self.check(&extent)?;
         if kind != H5FD_MEM_DRAW {
+            self.sieve.before(operation, &[extent])?;
             // SAFETY: upheld by the caller; only raw data may be outside host memory.
             return unsafe { self.move_host(operation, Way::Metadata, &extent) };
         }
@@ -104,9 +106,28 @@ impl DriverFile {
     /// # Safety
     /// As for [`move_range`](Self::move_range), in host memory.
     unsafe fn move_raw_host(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
+        if extents.is_empty() {
+            return Ok(());
+        }
+        let settings = self.settings_in_force()?;
+        let keeps = self.keeps(operation, &settings);
+        let is_sieved = match extents {
+            [extent] => keeps && extent.length <= sieve::SMALL,
+            _ => settings.mode == Mode::Auto && sieve::follow_each_other(extents),
+        };
+        if is_sieved {
+            // SAFETY: upheld by the caller.
+            unsafe { self.sieve.run(self, operation, extents, keeps)? };
+            return match operation {
+                Operation::Read => Ok(()),
+                Operation::Write if keeps => Ok(()),
+                Operation::Write => self.sync(),
+            };
+        }
+        self.sieve.before(operation, extents)?;
         let bytes: u64 = extents.iter().map(|extent| extent.length).sum();
         let is_much = bytes >= LARGE || extents.len() >= MANY;
-        let mode = self.settings().mode;
+        let mode = settings.mode;
         if is_much && mode == Mode::PosixMt && refuse_fork().is_ok() {
             // SAFETY: upheld by the caller.
             return unsafe { baseline::move_host(self, operation, extents) };
@@ -127,7 +148,7 @@ impl DriverFile {
         match operation {
             Operation::Read => Ok(()),
             // Makes the data durable if requested, as a write by the engine does.
-            Operation::Write => self.flush(),
+            Operation::Write => self.sync(),
         }
     }
 
@@ -149,6 +170,7 @@ impl DriverFile {
         extents: &[Extent],
         mut allocations: Vec<Memory>,
     ) -> Result<()> {
+        self.sieve.before(operation, extents)?;
         // Work that the application has queued must finish before its memory is accessed, as for
         // cudaMemcpy.
         for memory in &allocations {

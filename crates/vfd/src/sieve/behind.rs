@@ -1,0 +1,117 @@
+//! The thread that writes what sieves hold when no call does so within [`KEPT`].
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
+use std::thread;
+
+use super::{KEPT, Sieve};
+
+#[derive(Default)]
+struct Behind {
+    /// Files with bytes to be written.
+    listed: Vec<Arc<Sieve>>,
+    has_thread: bool,
+}
+
+static BEHIND: Mutex<Behind> = Mutex::new(Behind {
+    listed: Vec::new(),
+    has_thread: false,
+});
+static HAS_MORE: Condvar = Condvar::new();
+
+/// Held by the thread while it writes, and across a fork, so that the child finds no lock of a sieve
+/// held by a thread that it does not have.
+static WRITING: AtomicBool = AtomicBool::new(false);
+
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether this process was forked from one that had opened files with the driver. Nothing
+/// is kept in it between calls: the thread is missing, and the parent has the same locks of files.
+pub(crate) fn is_forked() -> bool {
+    IS_FORKED.load(SeqCst)
+}
+
+fn behind() -> MutexGuard<'static, Behind> {
+    BEHIND.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Has the bytes of a sieve written after [`KEPT`]. Returns false if that is impossible.
+pub(super) fn list(sieve: &Arc<Sieve>) -> bool {
+    let mut behind = behind();
+    if !behind.has_thread {
+        behind.has_thread = start();
+    }
+    if behind.has_thread {
+        behind.listed.push(Arc::clone(sieve));
+        HAS_MORE.notify_one();
+    }
+    behind.has_thread
+}
+
+/// Starts the thread with all signals blocked: they are for the program's own threads.
+fn start() -> bool {
+    // SAFETY: the sets are plain data that the calls fill, and the mask is this thread's.
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        if libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before) != 0 {
+            return false;
+        }
+        let started = thread::Builder::new()
+            .name("penstock-sieve".into())
+            .spawn(write_behind);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        started.is_ok()
+    }
+}
+
+fn write_behind() {
+    loop {
+        let mut waiting = behind();
+        while waiting.listed.is_empty() {
+            waiting = HAS_MORE.wait(waiting).unwrap_or_else(|e| e.into_inner());
+        }
+        drop(waiting);
+        thread::sleep(KEPT);
+        acquire();
+        write_listed();
+        WRITING.store(false, SeqCst);
+    }
+}
+
+fn acquire() {
+    while WRITING.swap(true, SeqCst) {
+        thread::yield_now();
+    }
+}
+
+/// The next call of the driver tells a failure: it tries again.
+fn write_listed() {
+    let listed = std::mem::take(&mut behind().listed);
+    for sieve in listed {
+        let mut state = sieve.lock();
+        state.is_listed = false;
+        let _ = state.write_all(&sieve);
+    }
+}
+
+/// Bytes are written before a fork: both processes would write them otherwise, the child perhaps
+/// after the parent has written newer ones.
+pub(super) fn watch_forks() {
+    unsafe extern "C" fn before() {
+        acquire();
+        write_listed();
+    }
+    unsafe extern "C" fn in_parent() {
+        WRITING.store(false, SeqCst);
+    }
+    unsafe extern "C" fn in_child() {
+        IS_FORKED.store(true, SeqCst);
+        WRITING.store(false, SeqCst);
+    }
+    static ONCE: Once = Once::new();
+    // SAFETY: the handlers call nothing that needs a lock of the C library's.
+    ONCE.call_once(|| unsafe {
+        libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
+    });
+}

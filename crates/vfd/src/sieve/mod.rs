@@ -1,0 +1,508 @@
+//! Small accesses to raw data in host memory, which the driver joins to larger ones, as HDF5's sieve
+//! buffer does for its own drivers ([decision 13](../../../../docs/decisions/0013-the-driver-sieves.md)).
+//!
+//! A [`Sieve`] holds up to 16 [`Block`]s of a file. Between two calls of the driver it keeps them for
+//! [`KEPT`] at most, and only while the file's lock keeps other processes from changing the file. All
+//! other accesses of this process go through the driver, which asks the sieve first
+//! ([`Sieve::before`]), or are made by the engine, which counts them.
+
+mod behind;
+mod block;
+mod trails;
+
+use std::ffi::c_int;
+use std::ops::Range;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::position::{self, Operation, Stop};
+use penstock_engine::report::Path;
+use penstock_engine::{Extent, files_unchanged_since};
+
+use crate::account::Way;
+use crate::file::DriverFile;
+pub(crate) use behind::is_forked;
+use block::{BLOCK, Block, GAP};
+use trails::Trails;
+
+/// The longest access that goes through blocks.
+pub(crate) const SMALL: u64 = 8 << 10;
+
+/// The most blocks of a file.
+const BLOCKS: usize = 16;
+
+/// How long bytes are kept between two calls: those to be written and those that were read.
+const KEPT: Duration = Duration::from_millis(20);
+
+/// A time, and the engine's count of requests then.
+#[derive(Clone, Copy, Default)]
+struct Moment {
+    milliseconds: i64,
+    requests: u64,
+}
+
+impl Moment {
+    /// Returns the present; `None` if the engine may be changing files.
+    #[inline]
+    fn now() -> Option<Moment> {
+        let requests = files_unchanged_since()?;
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // The coarse clock is good to some milliseconds, and takes a tenth of the time of the other.
+        // SAFETY: `time` is a place for the result.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time) };
+        Some(Moment {
+            milliseconds: time.tv_sec * 1000 + time.tv_nsec / 1_000_000,
+            requests,
+        })
+    }
+
+    /// Whether what was the file's then can be taken for the file's now.
+    #[inline]
+    fn reaches(&self, now: &Moment) -> bool {
+        self.requests == now.requests
+            && now.milliseconds - self.milliseconds <= KEPT.as_millis() as i64
+    }
+}
+
+pub(crate) struct Sieve {
+    descriptor: c_int,
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    blocks: Vec<Block>,
+    /// The block that was used last.
+    last: usize,
+    uses: u64,
+    trails: Trails,
+    /// Whether a write in the background has failed, which the next call is to learn.
+    has_failed: bool,
+    /// Whether the thread that writes in the background knows of this file.
+    is_listed: bool,
+}
+
+impl Sieve {
+    pub(crate) fn new(descriptor: c_int, path: &FilePath) -> Arc<Sieve> {
+        behind::watch_forks();
+        Arc::new(Sieve {
+            descriptor,
+            path: path.to_owned(),
+            state: Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Moves ranges one after the other. With `keeps`, blocks are kept for the next call.
+    ///
+    /// # Safety
+    /// The memory of each extent is valid host memory, writable for a read, and each range ends
+    /// below the largest offset.
+    pub(crate) unsafe fn run(
+        self: &Arc<Self>,
+        file: &DriverFile,
+        operation: Operation,
+        extents: &[Extent],
+        keeps: bool,
+    ) -> Result<()> {
+        let mut state = self.lock();
+        let mut call = Call {
+            sieve: self,
+            file,
+            operation,
+            now: Moment::now(),
+            joined: Joined::default(),
+        };
+        if !keeps || call.now.is_none() {
+            state.let_go(self)?;
+        } else if state.has_failed && operation == Operation::Write {
+            state.write_all(self)?;
+        }
+        let moved = extents.iter().try_for_each(|extent| {
+            // SAFETY: upheld by the caller.
+            unsafe { state.one(&mut call, extent) }
+        });
+        let finished = match keeps {
+            true => state.write_later(self),
+            // What was taken over must be in the file, or told, even if a later range has failed.
+            false => {
+                let written = state.write_all(self);
+                state.drop_blocks();
+                written
+            }
+        };
+        let joined = call.joined;
+        drop(state);
+        file.account
+            .joined(operation, joined.calls, joined.bytes, joined.ns);
+        moved.and(finished)
+    }
+
+    /// Prepares for an access that does not go through the sieve.
+    pub(crate) fn before(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
+        let mut state = self.lock();
+        if state.blocks.is_empty() {
+            return Ok(());
+        }
+        match operation {
+            // The order of writes is that of the calls.
+            Operation::Write => state.write_all(self)?,
+            Operation::Read => state.write_met(self, extents)?,
+        }
+        if operation == Operation::Write {
+            state.drop_met(extents);
+        }
+        Ok(())
+    }
+
+    /// Writes what is to be written.
+    pub(crate) fn write_out(&self) -> Result<()> {
+        self.lock().write_all(self)
+    }
+
+    /// Writes what is to be written, and forgets what was read.
+    pub(crate) fn let_go(&self) -> Result<()> {
+        self.lock().let_go(self)
+    }
+
+    /// Forgets everything before the descriptor is closed.
+    pub(crate) fn close(&self) {
+        self.lock().blocks.clear();
+    }
+
+    fn write(&self, block: &mut Block) -> Result<()> {
+        let (offset, bytes) = block.to_write();
+        let (buffer, length) = (bytes.as_ptr().cast_mut(), bytes.len() as u64);
+        // SAFETY: the block's own memory, which a write only reads.
+        let (done, stop) = unsafe {
+            let operation = Operation::Write;
+            position::transfer(None, self.descriptor, operation, buffer, length, offset)
+        };
+        match stop {
+            None => block.is_written(),
+            Some(stop) => {
+                let error = match stop {
+                    Stop::Failed(error) => error,
+                    Stop::End => std::io::Error::from_raw_os_error(libc::EIO),
+                };
+                return Err(Error::os(&error, "cannot write").at(
+                    &self.path,
+                    offset + done,
+                    length - done,
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was moved through blocks.
+#[derive(Default)]
+struct Joined {
+    calls: u64,
+    bytes: u64,
+    ns: u64,
+}
+
+/// One call of the driver.
+struct Call<'a> {
+    sieve: &'a Sieve,
+    file: &'a DriverFile,
+    operation: Operation,
+    now: Option<Moment>,
+    joined: Joined,
+}
+
+impl Call<'_> {
+    /// # Safety
+    /// As for [`Sieve::run`].
+    unsafe fn directly(&self, extent: &Extent) -> Result<()> {
+        let way = Way::By(Path::HostBuffered);
+        // SAFETY: upheld by the caller.
+        unsafe { self.file.move_host(self.operation, way, extent) }
+    }
+
+    /// Makes the whole block known. A failure is not told: who needs the bytes reads them alone.
+    fn fill(&mut self, block: &mut Block, now: Moment) -> bool {
+        let since = Instant::now();
+        if block.is_unknown() {
+            block.since = now;
+        }
+        let descriptor = self.sieve.descriptor;
+        let filled = block.fill(|offset, bytes| {
+            let (buffer, length) = (bytes.as_mut_ptr(), bytes.len() as u64);
+            // SAFETY: the block's own memory.
+            let (done, stop) = unsafe {
+                position::transfer(None, descriptor, Operation::Read, buffer, length, offset)
+            };
+            match stop {
+                None => Ok(()),
+                // Nothing is there yet, which reads as zeros.
+                Some(Stop::End) => {
+                    bytes[done as usize..].fill(0);
+                    Ok(())
+                }
+                Some(Stop::Failed(_)) => Err(()),
+            }
+        });
+        self.joined.ns += since.elapsed().as_nanos() as u64;
+        filled.is_ok()
+    }
+}
+
+impl State {
+    /// # Safety
+    /// As for [`Sieve::run`].
+    #[inline]
+    unsafe fn one(&mut self, call: &mut Call<'_>, extent: &Extent) -> Result<()> {
+        let Some(now) = call.now.filter(|_| extent.length <= SMALL) else {
+            if call.operation == Operation::Write {
+                self.write_all(call.sieve)?;
+                self.drop_met(std::slice::from_ref(extent));
+            } else {
+                self.write_met(call.sieve, std::slice::from_ref(extent))?;
+            }
+            // SAFETY: upheld by the caller.
+            return unsafe { call.directly(extent) };
+        };
+        let mut left = *extent;
+        loop {
+            let within = left.offset % BLOCK as u64;
+            let length = left.length.min(BLOCK as u64 - within);
+            let part = Extent { length, ..left };
+            // SAFETY: upheld by the caller.
+            let is_joined = unsafe {
+                let range = within as usize..(within + length) as usize;
+                match call.operation {
+                    Operation::Read => self.read(call, now, &part, range)?,
+                    Operation::Write => self.put(call, now, &part, range)?,
+                }
+            };
+            match is_joined {
+                true => {
+                    call.joined.calls += 1;
+                    call.joined.bytes += length;
+                }
+                // SAFETY: upheld by the caller.
+                false => unsafe { call.directly(&part)? },
+            }
+            if length == left.length {
+                return Ok(());
+            }
+            left.offset += length;
+            left.memory += length as usize;
+            left.length -= length;
+        }
+    }
+
+    /// Reads within one block. Returns false if the range is to be read alone.
+    ///
+    /// # Safety
+    /// As for [`Sieve::run`].
+    #[inline]
+    unsafe fn read(
+        &mut self,
+        call: &mut Call<'_>,
+        now: Moment,
+        part: &Extent,
+        range: Range<usize>,
+    ) -> Result<bool> {
+        let Some(at) = self.block_for(call, now, part, &range)? else {
+            return Ok(false);
+        };
+        if !self.blocks[at].knows(&range) && !call.fill(&mut self.blocks[at], now) {
+            self.release(call.sieve, at)?;
+            return Ok(false);
+        }
+        // SAFETY: the bytes are known; the caller guarantees the memory.
+        unsafe { self.blocks[at].copy_to(range, part.memory as *mut u8) };
+        Ok(true)
+    }
+
+    /// Puts bytes into one block. Returns false if the range is to be written alone.
+    ///
+    /// # Safety
+    /// As for [`Sieve::run`].
+    #[inline]
+    unsafe fn put(
+        &mut self,
+        call: &mut Call<'_>,
+        now: Moment,
+        part: &Extent,
+        range: Range<usize>,
+    ) -> Result<bool> {
+        let Some(at) = self.block_for(call, now, part, &range)? else {
+            return Ok(false);
+        };
+        let block = &mut self.blocks[at];
+        if !block.takes(&range) {
+            if !block.is_worth_filling(&range) || !call.fill(block, now) || !block.takes(&range) {
+                self.release(call.sieve, at)?;
+                self.blocks[at].stand_for(Some(part.offset - range.start as u64));
+            }
+        }
+        let block = &mut self.blocks[at];
+        if block.is_unknown() {
+            block.since = now;
+        }
+        // SAFETY: the block takes the range; the caller guarantees the memory.
+        unsafe { block.put(range, part.memory as *const u8) };
+        call.file.grown_to(part.offset + part.length);
+        if block.is_all_dirty() {
+            call.sieve.write(block)?;
+        }
+        Ok(true)
+    }
+
+    /// Returns the block that is to serve a range; `None` if the range does not follow others.
+    #[inline]
+    fn block_for(
+        &mut self,
+        call: &Call<'_>,
+        now: Moment,
+        part: &Extent,
+        range: &Range<usize>,
+    ) -> Result<Option<usize>> {
+        let start = part.offset - range.start as u64;
+        if let Some(at) = self.find(start) {
+            self.uses += 1;
+            self.last = at;
+            let block = &mut self.blocks[at];
+            block.used = self.uses;
+            if !block.since.reaches(&now) && !block.is_unknown() {
+                self.release(call.sieve, at)?;
+                self.blocks[at].stand_for(Some(start));
+            }
+            return Ok(Some(at));
+        }
+        let follows = self.trails.follows(part.offset, part.offset + part.length);
+        if !follows && !self.goes_on_from_a_neighbour(start, range) {
+            return Ok(None);
+        }
+        self.take(call.sieve, start).map(Some)
+    }
+
+    #[inline]
+    fn find(&self, start: u64) -> Option<usize> {
+        let is_it = |block: &Block| block.start == Some(start);
+        match self.blocks.get(self.last).is_some_and(is_it) {
+            true => Some(self.last),
+            false => self.blocks.iter().position(is_it),
+        }
+    }
+
+    /// Whether the range begins where the block before ends, or ends where the next begins, and that
+    /// block is here.
+    fn goes_on_from_a_neighbour(&self, start: u64, range: &Range<usize>) -> bool {
+        let before = start.checked_sub(BLOCK as u64);
+        (range.start <= GAP && before.is_some_and(|start| self.find(start).is_some()))
+            || (range.end + GAP >= BLOCK && self.find(start + BLOCK as u64).is_some())
+    }
+
+    /// Makes a block stand for a part of the file: a new one, or the one that was used least
+    /// recently.
+    fn take(&mut self, sieve: &Sieve, start: u64) -> Result<usize> {
+        self.uses += 1;
+        let at = match self.blocks.iter().position(|block| block.start.is_none()) {
+            Some(at) => at,
+            None if self.blocks.len() < BLOCKS => {
+                self.blocks.push(Block::new());
+                self.blocks.len() - 1
+            }
+            None => {
+                let used = |at: &usize| self.blocks[*at].used;
+                (0..self.blocks.len()).min_by_key(used).unwrap_or(0)
+            }
+        };
+        self.release(sieve, at)?;
+        self.blocks[at].stand_for(Some(start));
+        self.blocks[at].used = self.uses;
+        self.last = at;
+        Ok(at)
+    }
+
+    /// Writes what a block has to write, and frees it.
+    fn release(&mut self, sieve: &Sieve, at: usize) -> Result<()> {
+        let block = &mut self.blocks[at];
+        if block.is_dirty() {
+            sieve.write(block)?;
+        }
+        block.stand_for(None);
+        Ok(())
+    }
+
+    /// Writes what all blocks have to write. After a failure, the others are written all the same.
+    fn write_all(&mut self, sieve: &Sieve) -> Result<()> {
+        let dirty = self.blocks.iter_mut().filter(|block| block.is_dirty());
+        let written = dirty.map(|block| sieve.write(block)).fold(Ok(()), Result::and);
+        self.has_failed = written.is_err();
+        written
+    }
+
+    fn write_met(&mut self, sieve: &Sieve, extents: &[Extent]) -> Result<()> {
+        let dirty = self.blocks.iter_mut().filter(|block| block.is_dirty());
+        dirty
+            .filter(|block| block.meets(extents))
+            .try_for_each(|block| sieve.write(block))
+    }
+
+    fn drop_met(&mut self, extents: &[Extent]) {
+        let met = self.blocks.iter_mut().filter(|block| block.meets(extents));
+        met.for_each(|block| block.stand_for(None));
+    }
+
+    fn let_go(&mut self, sieve: &Sieve) -> Result<()> {
+        self.write_all(sieve)?;
+        self.drop_blocks();
+        Ok(())
+    }
+
+    fn drop_blocks(&mut self) {
+        self.blocks.iter_mut().for_each(|block| {
+            block.is_written();
+            block.stand_for(None);
+        });
+    }
+
+    /// Sees to it that the bytes are written soon, even if no call follows.
+    fn write_later(&mut self, sieve: &Arc<Sieve>) -> Result<()> {
+        if self.is_listed || !self.blocks.iter().any(Block::is_dirty) {
+            return Ok(());
+        }
+        self.is_listed = behind::list(sieve);
+        match self.is_listed {
+            true => Ok(()),
+            false => self.write_all(sieve),
+        }
+    }
+}
+
+/// Returns whether at least three quarters of the ranges are small and begin close to the end of the
+/// one before, so that it takes less time to move what lies between them as well.
+pub(crate) fn follow_each_other(extents: &[Extent]) -> bool {
+    let close = |pair: &&[Extent]| {
+        let end = pair[0].offset + pair[0].length;
+        pair[1].length <= SMALL && end.abs_diff(pair[1].offset) <= GAP as u64
+    };
+    4 * extents.windows(2).filter(close).count() >= 3 * (extents.len() - 1)
+}
+
+impl Block {
+    fn meets(&self, extents: &[Extent]) -> bool {
+        let Some(start) = self.start else {
+            return false;
+        };
+        let end = start + BLOCK as u64;
+        let meets = |extent: &Extent| extent.offset < end && start < extent.offset + extent.length;
+        extents.iter().any(meets)
+    }
+}
