@@ -1,11 +1,15 @@
 //! Converts the selections of file and memory that HDF5 passes to the driver as dataspaces to
 //! ranges.
 
+use std::cell::Cell;
 use std::ffi::c_uint;
+use std::mem::MaybeUninit;
 
 use penstock_engine::Extent;
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{Hdf5, haddr_t, hid_t, hsize_t};
+
+use crate::sieve;
 
 /// A selection in the file and the matching one in memory, whose elements correspond in order.
 pub(crate) struct Pair {
@@ -20,6 +24,15 @@ pub(crate) struct Pair {
 
 /// Number of ranges passed on at a time; they take some megabytes.
 const BATCH: usize = 1 << 16;
+
+/// Number of ranges at which fewer are passed on if they are to be moved one after the other; they
+/// stay in the processor's cache.
+const FEW: usize = 1 << 11;
+
+thread_local! {
+    /// The memory of the ranges, for the next selection: most have one range.
+    static RANGES: Cell<Vec<Extent>> = const { Cell::new(Vec::new()) };
+}
 
 impl Pair {
     /// Calls `act` with the ranges of the selection, in batches.
@@ -38,7 +51,8 @@ impl Pair {
                 Sequences::of(hdf5, self.memory_space, self.element_size)?,
             )
         };
-        let mut batch: Vec<Extent> = Vec::new();
+        let mut batch = RANGES.take();
+        batch.clear();
         let (mut from, mut to) = (Run::default(), Run::default());
         loop {
             if from.length == 0 {
@@ -73,12 +87,19 @@ impl Pair {
             }
             from.skip(length);
             to.skip(length);
-            if batch.len() == BATCH {
+            let is_enough = match batch.len() {
+                FEW => sieve::follow_each_other(&batch),
+                length => length == BATCH,
+            };
+            if is_enough {
                 act(&batch)?;
                 batch.clear();
             }
         }
-        act(&batch)
+        let acted = act(&batch);
+        batch.shrink_to(FEW);
+        RANGES.set(batch);
+        acted
     }
 }
 
@@ -96,14 +117,14 @@ impl Run {
     }
 }
 
-const FETCHED: usize = 1024;
+const FETCHED: usize = 128;
 
 /// The byte ranges that a dataspace selects, in its order.
 struct Sequences<'a> {
     hdf5: &'a Hdf5,
     iterator: hid_t,
-    starts: Vec<hsize_t>,
-    lengths: Vec<usize>,
+    starts: [MaybeUninit<hsize_t>; FETCHED],
+    lengths: [MaybeUninit<usize>; FETCHED],
     fetched: usize,
     next: usize,
 }
@@ -123,13 +144,14 @@ impl<'a> Sequences<'a> {
         Ok(Sequences {
             hdf5,
             iterator,
-            starts: vec![0; FETCHED],
-            lengths: vec![0; FETCHED],
+            starts: [const { MaybeUninit::uninit() }; FETCHED],
+            lengths: [const { MaybeUninit::uninit() }; FETCHED],
             fetched: 0,
             next: 0,
         })
     }
 
+    #[inline]
     fn next(&mut self) -> Result<Option<Run>> {
         if self.next == self.fetched {
             let mut elements = 0usize;
@@ -142,8 +164,8 @@ impl<'a> Sequences<'a> {
                     usize::MAX,
                     &mut self.fetched,
                     &mut elements,
-                    self.starts.as_mut_ptr(),
-                    self.lengths.as_mut_ptr(),
+                    self.starts.as_mut_ptr().cast(),
+                    self.lengths.as_mut_ptr().cast(),
                 )
             };
             if status < 0 {
@@ -153,9 +175,12 @@ impl<'a> Sequences<'a> {
         if self.fetched == 0 {
             return Ok(None);
         }
-        let run = Run {
-            start: self.starts[self.next],
-            length: self.lengths[self.next] as u64,
+        // SAFETY: HDF5 has filled in as many as it has said.
+        let run = unsafe {
+            Run {
+                start: self.starts[self.next].assume_init(),
+                length: self.lengths[self.next].assume_init() as u64,
+            }
         };
         self.next += 1;
         Ok(Some(run))

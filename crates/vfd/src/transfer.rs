@@ -65,11 +65,19 @@ impl DriverFile {
             };
             return extents.iter().try_for_each(one);
         }
+        if let [extent] = extents {
+            // SAFETY: upheld by the caller.
+            return unsafe { self.move_range(operation, H5FD_MEM_DRAW, *extent) };
+        }
+        extents.iter().try_for_each(|extent| self.check(extent))?;
+        if are_on_host(extents)? {
+            // SAFETY: upheld by the caller.
+            return unsafe { self.move_raw_host(operation, extents) };
+        }
         let (mut on_gpu, mut on_host) = (Vec::new(), Vec::new());
         // Of each allocation on a GPU that is met, what the driver of CUDA says.
         let mut allocations: Vec<Memory> = Vec::new();
         for extent in extents.iter().filter(|extent| extent.length > 0) {
-            self.check(extent)?;
             let last = allocations.last().and_then(|memory| memory.range.as_ref());
             if last.is_some_and(|range| range.contains(&extent.memory)) {
                 on_gpu.push(*extent);
@@ -334,4 +342,21 @@ impl DriverFile {
 fn is_on_gpu(address: usize) -> Result<bool> {
     // The child of a fork has no GPU, and the CUDA driver does not work in it.
     Ok(refuse_fork().is_ok() && !memory::is_on_host(address)?)
+}
+
+/// Memory is on a GPU, or not, by whole pages.
+const PAGE: usize = 4 << 10;
+
+/// Returns whether no range is on a GPU. Ranges that begin in the page of the one before need not be
+/// asked about: the memory is the caller's until the call returns.
+fn are_on_host(extents: &[Extent]) -> Result<bool> {
+    let mut last = None;
+    for extent in extents.iter().filter(|extent| extent.length > 0) {
+        let page = Some(extent.memory / PAGE);
+        if page != last && is_on_gpu(extent.memory)? {
+            return Ok(false);
+        }
+        last = page;
+    }
+    Ok(true)
 }

@@ -2,6 +2,9 @@
 //! file's.
 
 use std::ops::Range;
+use std::ptr;
+
+use penstock_engine::Extent;
 
 /// Size of a block. Its place in the file is a multiple of it, so that no byte is in two blocks.
 pub(super) const BLOCK: usize = 64 << 10;
@@ -77,7 +80,7 @@ impl Block {
     pub(super) unsafe fn copy_to(&self, range: Range<usize>, to: *mut u8) {
         let from = &self.bytes[range];
         // SAFETY: upheld by the caller; no caller has the address of this block.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        unsafe { copy(from.as_ptr(), to, from.len()) };
     }
 
     /// Whether bytes can be put there: what lies between them and the bytes still to be written is
@@ -104,9 +107,58 @@ impl Block {
     pub(super) unsafe fn put(&mut self, range: Range<usize>, from: *const u8) {
         let to = &mut self.bytes[range.clone()];
         // SAFETY: upheld by the caller; no caller has the address of this block.
-        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+        unsafe { copy(from, to.as_mut_ptr(), to.len()) };
         self.known = hull(&self.known, &range);
         self.dirty = hull(&self.dirty, &range);
+    }
+
+    /// Copies ranges of the file from the block, up to the first that it does not know. Returns their
+    /// number.
+    ///
+    /// # Safety
+    /// The memory of each extent is valid for writing.
+    pub(super) unsafe fn copy_all(&self, extents: &[Extent]) -> usize {
+        let Some(start) = self.start else {
+            return 0;
+        };
+        let knows = |extent: &Extent| {
+            let range = range_from(start, extent)?;
+            self.knows(&range).then_some(range)
+        };
+        let mut moved = 0;
+        for extent in extents {
+            let Some(range) = knows(extent) else {
+                break;
+            };
+            // SAFETY: the bytes are known; the caller guarantees the memory.
+            unsafe { self.copy_to(range, extent.memory as *mut u8) };
+            moved += 1;
+        }
+        moved
+    }
+
+    /// Puts bytes into the block, up to the first range for which it must be filled or written.
+    /// Returns the number of ranges. The block may be all dirty then.
+    ///
+    /// # Safety
+    /// The memory of each extent is valid.
+    pub(super) unsafe fn put_all(&mut self, extents: &[Extent]) -> usize {
+        let Some(start) = self.start else {
+            return 0;
+        };
+        let mut moved = 0;
+        for extent in extents {
+            let Some(range) = range_from(start, extent) else {
+                break;
+            };
+            if !self.is_dirty() || self.is_all_dirty() || !self.takes(&range) {
+                break;
+            }
+            // SAFETY: the block takes the range; the caller guarantees the memory.
+            unsafe { self.put(range, extent.memory as *const u8) };
+            moved += 1;
+        }
+        moved
     }
 
     /// Reads what is not known by `read`, which fills its slice from the file offset given.
@@ -129,6 +181,30 @@ impl Block {
         }
         self.known = 0..BLOCK;
         Ok(())
+    }
+}
+
+/// Returns the place of a range of the file in a block that begins at `start`, if it lies there.
+#[inline]
+fn range_from(start: u64, extent: &Extent) -> Option<Range<usize>> {
+    let at = extent.offset.checked_sub(start)? as usize;
+    let end = at.checked_add(extent.length as usize)?;
+    (end <= BLOCK).then_some(at..end)
+}
+
+/// Copies like `copy_nonoverlapping`, at once for the size of most elements.
+///
+/// # Safety
+/// As for `copy_nonoverlapping`.
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
+    // SAFETY: upheld by the caller; neither address need be aligned.
+    unsafe {
+        match length {
+            4 => to.cast::<[u8; 4]>().write(from.cast::<[u8; 4]>().read()),
+            8 => to.cast::<[u8; 8]>().write(from.cast::<[u8; 8]>().read()),
+            _ => ptr::copy_nonoverlapping(from, to, length),
+        }
     }
 }
 

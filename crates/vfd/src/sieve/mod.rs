@@ -127,10 +127,8 @@ impl Sieve {
         } else if state.has_failed && operation == Operation::Write {
             state.write_all(self)?;
         }
-        let moved = extents.iter().try_for_each(|extent| {
-            // SAFETY: upheld by the caller.
-            unsafe { state.one(&mut call, extent) }
-        });
+        // SAFETY: upheld by the caller.
+        let moved = unsafe { state.all(&mut call, extents) };
         let finished = match keeps {
             true => state.write_later(self),
             // What was taken over must be in the file, or told, even if a later range has failed.
@@ -260,6 +258,37 @@ impl Call<'_> {
 }
 
 impl State {
+    /// # Safety
+    /// As for [`Sieve::run`].
+    unsafe fn all(&mut self, call: &mut Call<'_>, extents: &[Extent]) -> Result<()> {
+        let mut left = extents;
+        while let [first, rest @ ..] = left {
+            // SAFETY: upheld by the caller.
+            unsafe { self.one(call, first)? };
+            left = rest;
+            let Some(block) = self.blocks.get_mut(self.last) else {
+                continue;
+            };
+            // What follows in the same block takes no more than a copy.
+            // SAFETY: upheld by the caller.
+            let moved = unsafe {
+                match call.operation {
+                    Operation::Read => block.copy_all(left),
+                    Operation::Write => block.put_all(left),
+                }
+            };
+            let (done, after) = left.split_at(moved);
+            if let (Operation::Write, Some(last)) = (call.operation, done.last()) {
+                let ends = done.iter().map(|extent| extent.offset + extent.length);
+                call.file.grown_to(ends.max().unwrap_or(last.offset));
+            }
+            call.joined.calls += moved as u64;
+            call.joined.bytes += done.iter().map(|extent| extent.length).sum::<u64>();
+            left = after;
+        }
+        Ok(())
+    }
+
     /// # Safety
     /// As for [`Sieve::run`].
     #[inline]
