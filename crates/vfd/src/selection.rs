@@ -44,11 +44,13 @@ impl Pair {
         hdf5: &Hdf5,
         act: &mut dyn FnMut(&[Extent]) -> Result<()>,
     ) -> Result<()> {
+        let (mut in_file, mut in_memory) = (Fetched::new(), Fetched::new());
         // SAFETY: upheld by the caller.
         let (mut file, mut memory) = unsafe {
+            let size = self.element_size;
             (
-                Sequences::of(hdf5, self.file_space, self.element_size)?,
-                Sequences::of(hdf5, self.memory_space, self.element_size)?,
+                Sequences::of(hdf5, self.file_space, size, &mut in_file)?,
+                Sequences::of(hdf5, self.memory_space, size, &mut in_memory)?,
             )
         };
         let mut batch = RANGES.take();
@@ -61,14 +63,13 @@ impl Pair {
             if to.length == 0 {
                 to = memory.next()?.unwrap_or_default();
             }
-            match (from.length, to.length) {
-                (0, 0) => break,
-                (0, _) | (_, 0) => {
-                    return Err(Error::invalid(
-                        "the selections in the file and in memory differ in size",
-                    ));
+            if from.length == 0 || to.length == 0 {
+                if from.length == to.length {
+                    break;
                 }
-                _ => {}
+                return Err(Error::invalid(
+                    "the selections in the file and in memory differ in size",
+                ));
             }
             let length = from.length.min(to.length);
             let next = Extent {
@@ -119,12 +120,26 @@ impl Run {
 
 const FETCHED: usize = 128;
 
+/// Byte ranges as HDF5 returns them.
+struct Fetched {
+    starts: [MaybeUninit<hsize_t>; FETCHED],
+    lengths: [MaybeUninit<usize>; FETCHED],
+}
+
+impl Fetched {
+    fn new() -> Fetched {
+        Fetched {
+            starts: [const { MaybeUninit::uninit() }; FETCHED],
+            lengths: [const { MaybeUninit::uninit() }; FETCHED],
+        }
+    }
+}
+
 /// The byte ranges that a dataspace selects, in its order.
 struct Sequences<'a> {
     hdf5: &'a Hdf5,
     iterator: hid_t,
-    starts: [MaybeUninit<hsize_t>; FETCHED],
-    lengths: [MaybeUninit<usize>; FETCHED],
+    runs: &'a mut Fetched,
     fetched: usize,
     next: usize,
 }
@@ -132,7 +147,12 @@ struct Sequences<'a> {
 impl<'a> Sequences<'a> {
     /// # Safety
     /// `space` is a dataspace of `hdf5`, whose lock is held as long as the result lives.
-    unsafe fn of(hdf5: &'a Hdf5, space: hid_t, element_size: usize) -> Result<Self> {
+    unsafe fn of(
+        hdf5: &'a Hdf5,
+        space: hid_t,
+        element_size: usize,
+        runs: &'a mut Fetched,
+    ) -> Result<Self> {
         // The iterator only reads the selection, which does not change meanwhile.
         const SHARE_WITH_DATASPACE: c_uint = 2;
         // SAFETY: the caller guarantees it.
@@ -144,8 +164,7 @@ impl<'a> Sequences<'a> {
         Ok(Sequences {
             hdf5,
             iterator,
-            starts: [const { MaybeUninit::uninit() }; FETCHED],
-            lengths: [const { MaybeUninit::uninit() }; FETCHED],
+            runs,
             fetched: 0,
             next: 0,
         })
@@ -164,8 +183,8 @@ impl<'a> Sequences<'a> {
                     usize::MAX,
                     &mut self.fetched,
                     &mut elements,
-                    self.starts.as_mut_ptr().cast(),
-                    self.lengths.as_mut_ptr().cast(),
+                    self.runs.starts.as_mut_ptr().cast(),
+                    self.runs.lengths.as_mut_ptr().cast(),
                 )
             };
             if status < 0 {
@@ -178,8 +197,8 @@ impl<'a> Sequences<'a> {
         // SAFETY: HDF5 has filled in as many as it has said.
         let run = unsafe {
             Run {
-                start: self.starts[self.next].assume_init(),
-                length: self.lengths[self.next].assume_init() as u64,
+                start: self.runs.starts[self.next].assume_init(),
+                length: self.runs.lengths[self.next].assume_init() as u64,
             }
         };
         self.next += 1;
