@@ -122,9 +122,14 @@ pub(super) unsafe extern "C" fn get_handle(
     if file_handle.is_null() {
         return FAIL;
     }
-    // SAFETY: HDF5 passes an open file, and a place for the result.
-    unsafe { *file_handle = of(file).handle() };
-    SUCCEED
+    // SAFETY: HDF5 passes an open file.
+    let file = unsafe { of(file) };
+    let what = what(c"penstock_get_handle", "H5E_VFL_g", "H5E_CANTGET_g");
+    // Whoever asks for the descriptor may use it.
+    let written = caught(file.hdf5, what, || file.sieve.let_go());
+    // SAFETY: HDF5 passes a place for the result.
+    unsafe { *file_handle = file.handle() };
+    status(written)
 }
 
 const READ: What = what(c"penstock_read", "H5E_IO_g", "H5E_READERROR_g");
