@@ -88,6 +88,17 @@ impl Pair {
             }
             from.skip(length);
             to.skip(length);
+            if from.length == 0 {
+                let room = FEW.saturating_sub(batch.len() + 1);
+                for run in file.take_while_within(to.length, room) {
+                    batch.push(Extent {
+                        offset: self.offset + run.start,
+                        length: run.length,
+                        memory: self.memory + to.start as usize,
+                    });
+                    to.skip(run.length);
+                }
+            }
             let is_enough = match batch.len() {
                 FEW => sieve::follow_each_other(&batch),
                 length => length == BATCH,
@@ -170,6 +181,37 @@ impl<'a> Sequences<'a> {
         })
     }
 
+    /// Takes ranges that HDF5 has returned already, at most `count`, as long as they fit into `bytes`
+    /// of memory that follow each other.
+    #[inline]
+    fn take_while_within(&mut self, bytes: u64, count: usize) -> impl Iterator<Item = Run> {
+        let mut left = bytes;
+        let first = self.next;
+        let end = self.fetched.min(first.saturating_add(count));
+        while self.next < end {
+            let length = self.run(self.next).length;
+            if length > left {
+                break;
+            }
+            left -= length;
+            self.next += 1;
+        }
+        (first..self.next).map(|index| self.run(index))
+    }
+
+    /// Returns one of the fetched ranges.
+    #[inline]
+    fn run(&self, index: usize) -> Run {
+        assert!(index < self.fetched && self.fetched <= FETCHED);
+        // SAFETY: HDF5 has filled in as many as it has said.
+        unsafe {
+            Run {
+                start: self.runs.starts[index].assume_init(),
+                length: self.runs.lengths[index].assume_init() as u64,
+            }
+        }
+    }
+
     #[inline]
     fn next(&mut self) -> Result<Option<Run>> {
         if self.next == self.fetched {
@@ -194,13 +236,7 @@ impl<'a> Sequences<'a> {
         if self.fetched == 0 {
             return Ok(None);
         }
-        // SAFETY: HDF5 has filled in as many as it has said.
-        let run = unsafe {
-            Run {
-                start: self.runs.starts[self.next].assume_init(),
-                length: self.runs.lengths[self.next].assume_init() as u64,
-            }
-        };
+        let run = self.run(self.next);
         self.next += 1;
         Ok(Some(run))
     }

@@ -1,5 +1,5 @@
 //! Small accesses to raw data in host memory, which the driver joins to larger ones, as HDF5's sieve
-//! buffer does for its own drivers ([decision 13](../../../../docs/decisions/0013-the-driver-sieves.md)).
+//! buffer does for its own drivers ([decision 13](../../../../docs/decisions/0013-the-driver-sieves-host-memory.md)).
 //!
 //! A [`Sieve`] holds up to 16 [`Block`]s of a file. Between two calls of the driver it keeps them for
 //! [`KEPT`] at most, and only while the file's lock keeps other processes from changing the file. All
