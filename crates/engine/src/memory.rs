@@ -312,7 +312,9 @@ mod tests {
         let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
         assert_eq!(usize::from_str_radix(start, 16).unwrap(), heap);
         assert!(is_never_on_gpu(heap));
-        assert!(!is_never_on_gpu(usize::from_str_radix(end, 16).unwrap() + (1 << 40)));
+        assert!(!is_never_on_gpu(
+            usize::from_str_radix(end, 16).unwrap() + (1 << 40)
+        ));
     }
 
     #[test]

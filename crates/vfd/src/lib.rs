@@ -17,6 +17,7 @@ mod information;
 mod selection;
 mod settings;
 mod sieve;
+mod survey;
 mod transfer;
 
 use std::ffi::{CStr, c_int, c_void};

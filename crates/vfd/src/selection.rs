@@ -9,7 +9,7 @@ use penstock_engine::Extent;
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{Hdf5, haddr_t, hid_t, hsize_t};
 
-use crate::sieve;
+use crate::survey::Survey;
 
 /// A selection in the file and the matching one in memory, whose elements correspond in order.
 pub(crate) struct Pair {
@@ -28,6 +28,9 @@ const BATCH: usize = 1 << 16;
 /// Number of ranges at which fewer are passed on if they are to be moved one after the other; they
 /// stay in the processor's cache.
 const FEW: usize = 1 << 11;
+
+/// Number of them that tell what the rest is like.
+const SAMPLE: usize = 64;
 
 thread_local! {
     /// The memory of the ranges, for the next selection: most have one range.
@@ -100,7 +103,7 @@ impl Pair {
                 }
             }
             let is_enough = match batch.len() {
-                FEW => sieve::follow_each_other(&batch),
+                FEW => Survey::of(&batch[..SAMPLE]).follow_each_other,
                 length => length == BATCH,
             };
             if is_enough {

@@ -17,6 +17,7 @@ use crate::baseline;
 use crate::file::{DriverFile, MAX_ADDRESS};
 use crate::settings::Mode;
 use crate::sieve;
+use crate::survey::Survey;
 
 /// From this size on, raw data in host memory is moved by several workers.
 const LARGE: u64 = 4 << 20;
@@ -49,7 +50,7 @@ impl DriverFile {
             return unsafe { self.move_gpu(operation, &[extent], vec![allocation]) };
         }
         // SAFETY: upheld by the caller.
-        unsafe { self.move_raw_host(operation, &[extent]) }
+        unsafe { self.move_raw_host(operation, &[extent], &Survey::of(&[extent])) }
     }
 
     /// Moves many ranges of raw data, in any mix of host and GPU memory. If a write covers bytes
@@ -58,21 +59,25 @@ impl DriverFile {
     /// # Safety
     /// As for [`move_range`](Self::move_range), for each extent.
     pub(crate) unsafe fn move_raw(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
-        if operation == Operation::Write && Extent::overlap(extents).is_some() {
+        if let [extent] = extents {
+            // SAFETY: upheld by the caller.
+            return unsafe { self.move_range(operation, H5FD_MEM_DRAW, *extent) };
+        }
+        let survey = Survey::of(extents);
+        if survey.end > MAX_ADDRESS {
+            extents.iter().try_for_each(|extent| self.check(extent))?;
+        }
+        let is_write = operation == Operation::Write;
+        if is_write && !survey.is_ascending && Extent::overlap(extents).is_some() {
             let one = |extent: &Extent| {
                 // SAFETY: upheld by the caller.
                 unsafe { self.move_range(operation, H5FD_MEM_DRAW, *extent) }
             };
             return extents.iter().try_for_each(one);
         }
-        if let [extent] = extents {
+        if !survey.has_empty && are_on_host(extents)? {
             // SAFETY: upheld by the caller.
-            return unsafe { self.move_range(operation, H5FD_MEM_DRAW, *extent) };
-        }
-        extents.iter().try_for_each(|extent| self.check(extent))?;
-        if are_on_host(extents)? {
-            // SAFETY: upheld by the caller.
-            return unsafe { self.move_raw_host(operation, extents) };
+            return unsafe { self.move_raw_host(operation, extents, &survey) };
         }
         let (mut on_gpu, mut on_host) = (Vec::new(), Vec::new());
         // Of each allocation on a GPU that is met, what the driver of CUDA says.
@@ -93,7 +98,7 @@ impl DriverFile {
             if !on_gpu.is_empty() {
                 self.move_gpu(operation, &on_gpu, allocations)?;
             }
-            self.move_raw_host(operation, &on_host)
+            self.move_raw_host(operation, &on_host, &Survey::of(&on_host))
         }
     }
 
@@ -113,7 +118,12 @@ impl DriverFile {
 
     /// # Safety
     /// As for [`move_range`](Self::move_range), in host memory.
-    unsafe fn move_raw_host(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
+    unsafe fn move_raw_host(
+        &self,
+        operation: Operation,
+        extents: &[Extent],
+        survey: &Survey,
+    ) -> Result<()> {
         if extents.is_empty() {
             return Ok(());
         }
@@ -121,11 +131,16 @@ impl DriverFile {
         let keeps = self.keeps(operation, &settings);
         let is_sieved = match extents {
             [extent] => keeps && extent.length <= sieve::SMALL,
-            _ => settings.mode == Mode::Auto && sieve::follow_each_other(extents),
+            _ => settings.mode == Mode::Auto && survey.follow_each_other,
         };
         if is_sieved {
             // SAFETY: upheld by the caller.
-            unsafe { self.sieve.run(self, operation, extents, keeps)? };
+            unsafe {
+                self.sieve.run(self, operation, extents, keeps)?;
+                if operation == Operation::Write {
+                    self.grown_to(survey.end);
+                }
+            };
             return match operation {
                 Operation::Read => Ok(()),
                 Operation::Write if keeps => Ok(()),
@@ -133,8 +148,7 @@ impl DriverFile {
             };
         }
         self.sieve.before(operation, extents)?;
-        let bytes: u64 = extents.iter().map(|extent| extent.length).sum();
-        let is_much = bytes >= LARGE || extents.len() >= MANY;
+        let is_much = survey.bytes >= LARGE || extents.len() >= MANY;
         let mode = settings.mode;
         if is_much && mode == Mode::PosixMt && refuse_fork().is_ok() {
             // SAFETY: upheld by the caller.

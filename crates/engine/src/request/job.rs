@@ -117,7 +117,12 @@ impl Job {
             tracker.submitted,
             tracker.counters.total(),
         );
-        drop(self.changing.lock().unwrap_or_else(|e| e.into_inner()).take());
+        drop(
+            self.changing
+                .lock()
+                .unwrap_or_else(|e| e.into_inner())
+                .take(),
+        );
         tracker.finish();
         task.finished();
         REQUESTS.leave(self.entered);

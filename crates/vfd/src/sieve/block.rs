@@ -10,7 +10,7 @@ use penstock_engine::Extent;
 pub(super) const BLOCK: usize = 64 << 10;
 
 /// Gaps up to this size between bytes to be written are written again with what the file has there.
-pub(super) const GAP: usize = 4 << 10;
+pub(crate) const GAP: usize = 4 << 10;
 
 pub(super) struct Block {
     /// Offset of the first byte in the file; `None` if the block is not in use.
@@ -58,7 +58,10 @@ impl Block {
     /// Returns the file range of the bytes to be written, and their address.
     pub(super) fn to_write(&self) -> (u64, &[u8]) {
         let start = self.start.unwrap_or(0);
-        (start + self.dirty.start as u64, &self.bytes[self.dirty.clone()])
+        (
+            start + self.dirty.start as u64,
+            &self.bytes[self.dirty.clone()],
+        )
     }
 
     /// Records that the file has the bytes.
@@ -113,19 +116,19 @@ impl Block {
     }
 
     /// Copies ranges of the file from the block, up to the first that it does not know. Returns their
-    /// number.
+    /// number and their bytes.
     ///
     /// # Safety
     /// The memory of each extent is valid for writing.
-    pub(super) unsafe fn copy_all(&self, extents: &[Extent]) -> usize {
+    pub(super) unsafe fn copy_all(&self, extents: &[Extent]) -> (usize, u64) {
         let Some(start) = self.start else {
-            return 0;
+            return (0, 0);
         };
         let knows = |extent: &Extent| {
             let range = range_from(start, extent)?;
             self.knows(&range).then_some(range)
         };
-        let mut moved = 0;
+        let (mut moved, mut bytes) = (0, 0);
         for extent in extents {
             let Some(range) = knows(extent) else {
                 break;
@@ -133,20 +136,21 @@ impl Block {
             // SAFETY: the bytes are known; the caller guarantees the memory.
             unsafe { self.copy_to(range, extent.memory as *mut u8) };
             moved += 1;
+            bytes += extent.length;
         }
-        moved
+        (moved, bytes)
     }
 
     /// Puts bytes into the block, up to the first range for which it must be filled or written.
-    /// Returns the number of ranges. The block may be all dirty then.
+    /// Returns the number of ranges and their bytes. The block may be all dirty then.
     ///
     /// # Safety
     /// The memory of each extent is valid.
-    pub(super) unsafe fn put_all(&mut self, extents: &[Extent]) -> usize {
+    pub(super) unsafe fn put_all(&mut self, extents: &[Extent]) -> (usize, u64) {
         let Some(start) = self.start else {
-            return 0;
+            return (0, 0);
         };
-        let mut moved = 0;
+        let (mut moved, mut bytes) = (0, 0);
         for extent in extents {
             let Some(range) = range_from(start, extent) else {
                 break;
@@ -157,8 +161,9 @@ impl Block {
             // SAFETY: the block takes the range; the caller guarantees the memory.
             unsafe { self.put(range, extent.memory as *const u8) };
             moved += 1;
+            bytes += extent.length;
         }
-        moved
+        (moved, bytes)
     }
 
     /// Reads what is not known by `read`, which fills its slice from the file offset given.
@@ -213,5 +218,81 @@ fn hull(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
     match one.is_empty() {
         true => other.clone(),
         false => one.start.min(other.start)..one.end.max(other.end),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(block: &mut Block, range: Range<usize>) {
+        assert!(block.takes(&range));
+        let from = vec![7; range.len()];
+        // SAFETY: the block takes the range, which is as long as the bytes.
+        unsafe { block.put(range, from.as_ptr()) };
+    }
+
+    fn block() -> Block {
+        let mut block = Block::new();
+        block.stand_for(Some(3 * BLOCK as u64));
+        block
+    }
+
+    fn dirty(block: &Block) -> Range<u64> {
+        let (offset, bytes) = block.to_write();
+        offset - 3 * BLOCK as u64..offset + bytes.len() as u64 - 3 * BLOCK as u64
+    }
+
+    #[test]
+    fn adjacent_bytes_are_written_together_and_nothing_else() {
+        let mut block = block();
+        put(&mut block, 100..108);
+        put(&mut block, 108..116);
+        put(&mut block, 92..100);
+        assert_eq!(dirty(&block), 92..116);
+        assert!(block.to_write().1.iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn bytes_beyond_a_gap_need_to_know_what_is_in_it() {
+        let mut block = block();
+        put(&mut block, 100..108);
+        assert!(!block.takes(&(120..128)));
+        assert!(block.is_worth_filling(&(120..128)));
+        let filled: Result<(), ()> = block.fill(|_, bytes| {
+            bytes.fill(1);
+            Ok(())
+        });
+        filled.unwrap();
+        put(&mut block, 120..128);
+        assert_eq!(dirty(&block), 100..128);
+        let (_, bytes) = block.to_write();
+        assert_eq!((bytes[7], bytes[8], bytes[19], bytes[20]), (7, 1, 1, 7));
+    }
+
+    #[test]
+    fn large_gaps_are_not_written_again() {
+        let mut block = block();
+        put(&mut block, 0..8);
+        let filled: Result<(), ()> = block.fill(|_, _| Ok(()));
+        filled.unwrap();
+        assert!(block.takes(&(8 + GAP..16 + GAP)));
+        assert!(!block.takes(&(9 + GAP..17 + GAP)));
+        block.is_written();
+        assert!(block.takes(&(9 + GAP..17 + GAP)));
+    }
+
+    #[test]
+    fn a_fill_keeps_what_is_newer_than_the_file() {
+        let mut block = block();
+        put(&mut block, 100..108);
+        let mut asked = Vec::new();
+        let filled: Result<(), ()> = block.fill(|offset, bytes| {
+            asked.push((offset - 3 * BLOCK as u64, bytes.len()));
+            Ok(())
+        });
+        filled.unwrap();
+        assert_eq!(asked, [(0, 100), (108, BLOCK - 108)]);
+        assert!(block.knows(&(0..BLOCK)) && dirty(&block) == (100..108));
     }
 }

@@ -24,7 +24,8 @@ use penstock_engine::{Extent, files_unchanged_since};
 use crate::account::Way;
 use crate::file::DriverFile;
 pub(crate) use behind::is_forked;
-use block::{BLOCK, Block, GAP};
+pub(crate) use block::GAP;
+use block::{BLOCK, Block};
 use trails::Trails;
 
 /// The longest access that goes through blocks.
@@ -271,20 +272,15 @@ impl State {
             };
             // What follows in the same block takes no more than a copy.
             // SAFETY: upheld by the caller.
-            let moved = unsafe {
+            let (moved, bytes) = unsafe {
                 match call.operation {
                     Operation::Read => block.copy_all(left),
                     Operation::Write => block.put_all(left),
                 }
             };
-            let (done, after) = left.split_at(moved);
-            if let (Operation::Write, Some(last)) = (call.operation, done.last()) {
-                let ends = done.iter().map(|extent| extent.offset + extent.length);
-                call.file.grown_to(ends.max().unwrap_or(last.offset));
-            }
             call.joined.calls += moved as u64;
-            call.joined.bytes += done.iter().map(|extent| extent.length).sum::<u64>();
-            left = after;
+            call.joined.bytes += bytes;
+            left = &left[moved..];
         }
         Ok(())
     }
@@ -373,11 +369,11 @@ impl State {
             return Ok(false);
         };
         let block = &mut self.blocks[at];
-        if !block.takes(&range) {
-            if !block.is_worth_filling(&range) || !call.fill(block, now) || !block.takes(&range) {
-                self.release(call.sieve, at)?;
-                self.blocks[at].stand_for(Some(part.offset - range.start as u64));
-            }
+        let is_taken = block.takes(&range)
+            || (block.is_worth_filling(&range) && call.fill(block, now) && block.takes(&range));
+        if !is_taken {
+            self.release(call.sieve, at)?;
+            self.blocks[at].stand_for(Some(part.offset - range.start as u64));
         }
         let block = &mut self.blocks[at];
         if block.is_unknown() {
@@ -385,7 +381,6 @@ impl State {
         }
         // SAFETY: the block takes the range; the caller guarantees the memory.
         unsafe { block.put(range, part.memory as *const u8) };
-        call.file.grown_to(part.offset + part.length);
         if block.is_all_dirty() {
             call.sieve.write(block)?;
         }
@@ -472,7 +467,9 @@ impl State {
     /// Writes what all blocks have to write. After a failure, the others are written all the same.
     fn write_all(&mut self, sieve: &Sieve) -> Result<()> {
         let dirty = self.blocks.iter_mut().filter(|block| block.is_dirty());
-        let written = dirty.map(|block| sieve.write(block)).fold(Ok(()), Result::and);
+        let written = dirty
+            .map(|block| sieve.write(block))
+            .fold(Ok(()), Result::and);
         self.has_failed = written.is_err();
         written
     }
@@ -513,16 +510,6 @@ impl State {
             false => self.write_all(sieve),
         }
     }
-}
-
-/// Returns whether at least three quarters of the ranges are small and begin close to the end of the
-/// one before, so that it takes less time to move what lies between them as well.
-pub(crate) fn follow_each_other(extents: &[Extent]) -> bool {
-    let close = |pair: &&[Extent]| {
-        let end = pair[0].offset + pair[0].length;
-        pair[1].length <= SMALL && end.abs_diff(pair[1].offset) <= GAP as u64
-    };
-    4 * extents.windows(2).filter(close).count() >= 3 * (extents.len() - 1)
 }
 
 impl Block {

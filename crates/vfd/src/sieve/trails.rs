@@ -35,3 +35,41 @@ impl Trails {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_third_of_close_accesses_follows_whichever_way_they_go() {
+        let mut up = Trails::default();
+        let found: Vec<_> = (10..14).map(|i| up.follows(8 * i, 8 * i + 8)).collect();
+        assert_eq!(found, [false, false, true, true]);
+        let mut down = Trails::default();
+        let found: Vec<_> = (10..14)
+            .rev()
+            .map(|i| down.follows(8 * i, 8 * i + 8))
+            .collect();
+        assert_eq!(found, [false, false, true, true]);
+    }
+
+    #[test]
+    fn accesses_of_several_datasets_take_turns() {
+        let mut trails = Trails::default();
+        for row in 0..3 {
+            for dataset in 1..=TRAILS as u64 {
+                let start = dataset * 1_000_000 + 8 * row;
+                assert_eq!(trails.follows(start, start + 8), row == 2);
+            }
+        }
+    }
+
+    #[test]
+    fn scattered_accesses_do_not_follow() {
+        let mut trails = Trails::default();
+        for i in 0..1000 {
+            let start = (i * 7_919 % 1000) * 10_000 + 1;
+            assert!(!trails.follows(start, start + 8));
+        }
+    }
+}
