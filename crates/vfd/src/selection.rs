@@ -61,18 +61,15 @@ impl Pair {
         let (mut from, mut to) = (Run::default(), Run::default());
         loop {
             if from.length == 0 {
-                from = file.next()?.unwrap_or_default();
+                match file.next()? {
+                    Some(next) => from = next,
+                    // HDF5 has compared the sizes, so it need not be asked for an end in memory too.
+                    None if to.length == 0 && memory.next == memory.fetched => break,
+                    None => return Err(differ()),
+                }
             }
             if to.length == 0 {
-                to = memory.next()?.unwrap_or_default();
-            }
-            if from.length == 0 || to.length == 0 {
-                if from.length == to.length {
-                    break;
-                }
-                return Err(Error::invalid(
-                    "the selections in the file and in memory differ in size",
-                ));
+                to = memory.next()?.ok_or_else(differ)?;
             }
             let length = from.length.min(to.length);
             let next = Extent {
@@ -116,6 +113,10 @@ impl Pair {
         RANGES.set(batch);
         acted
     }
+}
+
+fn differ() -> Error {
+    Error::invalid("the selections in the file and in memory differ in size")
 }
 
 /// A range of bytes of a dataspace, counted from its first element.
