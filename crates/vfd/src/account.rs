@@ -16,6 +16,7 @@ use penstock_engine::report::{PATHS, Path, Report};
 use serde_json::{Map, Value, json};
 
 use crate::settings::Mode;
+use crate::sieve::Joined;
 
 /// A path between the file and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,12 +122,12 @@ impl Account {
 
     /// Counts ranges of host memory that were moved together with others. Those to be written are
     /// counted when the driver takes them over.
-    pub(crate) fn joined(&self, operation: Operation, calls: u64, bytes: u64, ns: u64) {
-        if calls > 0 {
+    pub(crate) fn joined(&self, operation: Operation, joined: &Joined) {
+        if joined.calls > 0 {
             let line = &self.lines(operation)[Way::By(Path::HostBuffered).index()];
-            line.calls.fetch_add(calls, Relaxed);
-            line.bytes.fetch_add(bytes, Relaxed);
-            line.ns.fetch_add(ns, Relaxed);
+            line.calls.fetch_add(joined.calls, Relaxed);
+            line.bytes.fetch_add(joined.bytes, Relaxed);
+            line.ns.fetch_add(joined.ns, Relaxed);
         }
     }
 

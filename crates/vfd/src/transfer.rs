@@ -134,17 +134,19 @@ impl DriverFile {
             _ => settings.mode == Mode::Auto && survey.follow_each_other,
         };
         if is_sieved {
+            let way = Way::By(Path::HostBuffered);
+            // SAFETY: upheld by the caller; the sieve passes parts of the extents.
+            let directly = |extent: &Extent| unsafe { self.move_host(operation, way, extent) };
             // SAFETY: upheld by the caller.
-            unsafe {
-                self.sieve.run(self, operation, extents, keeps)?;
-                if operation == Operation::Write {
-                    self.grown_to(survey.end);
-                }
-            };
+            let (moved, joined) = unsafe { self.sieve.run(operation, extents, keeps, &directly) };
+            self.account.joined(operation, &joined);
+            moved?;
+            if operation == Operation::Write {
+                self.grown_to(survey.end);
+            }
             return match operation {
-                Operation::Read => Ok(()),
-                Operation::Write if keeps => Ok(()),
-                Operation::Write => self.sync(),
+                Operation::Write if !keeps => self.sync(),
+                Operation::Read | Operation::Write => Ok(()),
             };
         }
         self.sieve.before(operation, extents)?;

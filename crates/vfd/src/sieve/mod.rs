@@ -18,11 +18,8 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::{self, Operation, Stop};
-use penstock_engine::report::Path;
 use penstock_engine::{Extent, files_unchanged_since};
 
-use crate::account::Way;
-use crate::file::DriverFile;
 pub(crate) use behind::is_forked;
 pub(crate) use block::GAP;
 use block::{BLOCK, Block};
@@ -103,30 +100,34 @@ impl Sieve {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Moves ranges one after the other. With `keeps`, blocks are kept for the next call.
+    /// Moves ranges one after the other, through blocks or by `directly`. With `keeps`, blocks are kept
+    /// for the next call. Also returns what went through blocks.
     ///
     /// # Safety
     /// The memory of each extent is valid host memory, writable for a read, and each range ends
     /// below the largest offset.
     pub(crate) unsafe fn run(
         self: &Arc<Self>,
-        file: &DriverFile,
         operation: Operation,
         extents: &[Extent],
         keeps: bool,
-    ) -> Result<()> {
+        directly: &dyn Fn(&Extent) -> Result<()>,
+    ) -> (Result<()>, Joined) {
         let mut state = self.lock();
         let mut call = Call {
             sieve: self,
-            file,
+            directly,
             operation,
             now: Moment::now(),
             joined: Joined::default(),
         };
-        if !keeps || call.now.is_none() {
-            state.let_go(self)?;
-        } else if state.has_failed && operation == Operation::Write {
-            state.write_all(self)?;
+        let prepared = match operation {
+            _ if !keeps || call.now.is_none() => state.let_go(self),
+            Operation::Write if state.has_failed => state.write_all(self),
+            _ => Ok(()),
+        };
+        if prepared.is_err() {
+            return (prepared, call.joined);
         }
         // SAFETY: upheld by the caller.
         let moved = unsafe { state.all(&mut call, extents) };
@@ -139,11 +140,7 @@ impl Sieve {
                 written
             }
         };
-        let joined = call.joined;
-        drop(state);
-        file.account
-            .joined(operation, joined.calls, joined.bytes, joined.ns);
-        moved.and(finished)
+        (moved.and(finished), call.joined)
     }
 
     /// Prepares for an access that does not go through the sieve.
@@ -206,30 +203,23 @@ impl Sieve {
 
 /// What was moved through blocks.
 #[derive(Default)]
-struct Joined {
-    calls: u64,
-    bytes: u64,
-    ns: u64,
+pub(crate) struct Joined {
+    pub calls: u64,
+    pub bytes: u64,
+    /// Nanoseconds in system calls that read.
+    pub ns: u64,
 }
 
 /// One call of the driver.
 struct Call<'a> {
     sieve: &'a Sieve,
-    file: &'a DriverFile,
+    directly: &'a dyn Fn(&Extent) -> Result<()>,
     operation: Operation,
     now: Option<Moment>,
     joined: Joined,
 }
 
 impl Call<'_> {
-    /// # Safety
-    /// As for [`Sieve::run`].
-    unsafe fn directly(&self, extent: &Extent) -> Result<()> {
-        let way = Way::By(Path::HostBuffered);
-        // SAFETY: upheld by the caller.
-        unsafe { self.file.move_host(self.operation, way, extent) }
-    }
-
     /// Makes the whole block known. A failure is not told: who needs the bytes reads them alone.
     fn fill(&mut self, block: &mut Block, now: Moment) -> bool {
         let since = Instant::now();
@@ -296,8 +286,7 @@ impl State {
             } else {
                 self.write_met(call.sieve, std::slice::from_ref(extent))?;
             }
-            // SAFETY: upheld by the caller.
-            return unsafe { call.directly(extent) };
+            return (call.directly)(extent);
         };
         let mut left = *extent;
         loop {
@@ -317,8 +306,7 @@ impl State {
                     call.joined.calls += 1;
                     call.joined.bytes += length;
                 }
-                // SAFETY: upheld by the caller.
-                false => unsafe { call.directly(&part)? },
+                false => (call.directly)(&part)?,
             }
             if length == left.length {
                 return Ok(());
