@@ -56,7 +56,8 @@ impl Pair {
                 Sequences::of(hdf5, self.memory_space, size, &mut in_memory)?,
             )
         };
-        let mut batch = RANGES.take();
+        // HDF5 also closes files when the thread ends, after its thread-local memory is gone.
+        let mut batch = RANGES.try_with(Cell::take).unwrap_or_default();
         batch.clear();
         let (mut from, mut to) = (Run::default(), Run::default());
         loop {
@@ -110,7 +111,7 @@ impl Pair {
         }
         let acted = act(&batch);
         batch.shrink_to(FEW);
-        RANGES.set(batch);
+        let _ = RANGES.try_with(|ranges| ranges.set(batch));
         acted
     }
 }
