@@ -248,17 +248,18 @@ impl DriverFile {
 
     /// Makes the file as long as what HDF5 has allocated.
     pub(crate) fn truncate(&self) -> Result<()> {
-        self.sieve.let_go()?;
+        // The length is set all the same: HDF5 opens no file that is shorter than it says.
+        let written = self.sieve.let_go();
         let end = self.eoa();
         if end == self.eof() {
-            return Ok(());
+            return written;
         }
         // SAFETY: ftruncate on an open descriptor affects no memory of this process.
         if unsafe { libc::ftruncate(self.descriptor, end as libc::off_t) } != 0 {
             return Err(Error::last_os("cannot set the file's length").in_file(&self.path));
         }
         self.eof.store(end, Relaxed);
-        Ok(())
+        written
     }
 
     /// Writes what the driver holds to the page cache, as the default driver does, and to the medium

@@ -1,6 +1,6 @@
 //! The thread that writes what sieves hold when no call does so within [`KEPT`].
 
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
 use std::thread;
 
@@ -19,9 +19,12 @@ static BEHIND: Mutex<Behind> = Mutex::new(Behind {
 });
 static HAS_MORE: Condvar = Condvar::new();
 
-/// Held by the thread while it writes, and across a fork, so that the child finds no lock of a sieve
-/// held by a thread that it does not have.
+/// Whether the thread holds locks of sieves. It holds none across a fork: the child would find them
+/// held for ever.
 static WRITING: AtomicBool = AtomicBool::new(false);
+
+/// Forks under way. They may be nested, by a signal handler.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
 
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -73,41 +76,71 @@ fn write_behind() {
         }
         drop(waiting);
         thread::sleep(KEPT);
-        acquire();
-        write_listed();
+        let listed = std::mem::take(&mut behind().listed);
+        let mut busy = vec![false; listed.len()];
+        // Nothing is allocated or freed: the program may fork within malloc, in a signal handler.
+        begin_writing();
+        for (sieve, busy) in listed.iter().zip(&mut busy) {
+            *busy = !write(sieve);
+        }
         WRITING.store(false, SeqCst);
+        let left = listed.into_iter().zip(busy).filter(|(_, busy)| *busy);
+        behind().listed.extend(left.map(|(sieve, _)| sieve));
     }
 }
 
-fn acquire() {
-    while WRITING.swap(true, SeqCst) {
+fn begin_writing() {
+    loop {
+        WRITING.store(true, SeqCst);
+        if FORKS.load(SeqCst) == 0 {
+            return;
+        }
+        WRITING.store(false, SeqCst);
         thread::yield_now();
     }
 }
 
-/// The next call of the driver tells a failure: it tries again.
-fn write_listed() {
-    let listed = std::mem::take(&mut behind().listed);
-    for sieve in listed {
-        let mut state = sieve.lock();
-        state.is_listed = false;
-        let _ = state.write_all(&sieve);
-    }
+/// Returns false if a call has the sieve. Does not wait for it: the call may be interrupted by a
+/// signal handler that forks, which waits for this thread. The next call of the driver tells a
+/// failure: it tries again.
+fn write(sieve: &Arc<Sieve>) -> bool {
+    let Ok(mut state) = sieve.state.try_lock() else {
+        return false;
+    };
+    state.is_listed = false;
+    let _ = state.write_all(sieve);
+    true
 }
 
 /// Bytes are written before a fork: both processes would write them otherwise, the child perhaps
 /// after the parent has written newer ones.
 pub(super) fn watch_forks() {
     unsafe extern "C" fn before() {
-        acquire();
-        write_listed();
+        // A child has nothing to write, and its locks may be held for ever.
+        if is_forked() {
+            return;
+        }
+        FORKS.fetch_add(1, SeqCst);
+        while WRITING.load(SeqCst) {
+            thread::yield_now();
+        }
+        // Waits for no lock, as a signal handler may fork while its thread holds one. What is not
+        // written here stays the parent's.
+        if let Ok(behind) = BEHIND.try_lock() {
+            for sieve in &behind.listed {
+                if let Ok(mut state) = sieve.state.try_lock() {
+                    let _ = state.write_all(sieve);
+                }
+            }
+        }
     }
     unsafe extern "C" fn in_parent() {
-        WRITING.store(false, SeqCst);
+        if !is_forked() {
+            FORKS.fetch_sub(1, SeqCst);
+        }
     }
     unsafe extern "C" fn in_child() {
         IS_FORKED.store(true, SeqCst);
-        WRITING.store(false, SeqCst);
     }
     static ONCE: Once = Once::new();
     // SAFETY: the handlers call nothing that needs a lock of the C library's.

@@ -69,6 +69,11 @@ impl Block {
         self.dirty = 0..0;
     }
 
+    /// Knows only what is to be written from now on.
+    pub(super) fn forget_clean(&mut self) {
+        self.known = self.dirty.clone();
+    }
+
     /// Begins to stand for another part of the file. Nothing is known yet.
     pub(super) fn stand_for(&mut self, start: Option<u64>) {
         debug_assert!(!self.is_dirty());

@@ -97,7 +97,12 @@ impl Sieve {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        // Between its calls a child keeps nothing: these are blocks of the parent, which writes them.
+        if is_forked() {
+            state.blocks.clear();
+        }
+        state
     }
 
     /// Moves ranges one after the other, through blocks or by `directly`. With `keeps`, blocks are kept
@@ -150,8 +155,10 @@ impl Sieve {
             return Ok(());
         }
         match operation {
-            // The order of writes is that of the calls.
-            Operation::Write => state.write_all(self)?,
+            // The order of writes is that of the calls. Bytes that cannot be written must not keep
+            // HDF5's own data, which may fit, from the file: the next flush tells.
+            Operation::Write if state.write_all(self).is_err() => state.make_way(self, extents)?,
+            Operation::Write => {}
             Operation::Read => state.write_met(self, extents)?,
         }
         if operation == Operation::Write {
@@ -257,7 +264,9 @@ impl State {
             // SAFETY: upheld by the caller.
             unsafe { self.one(call, first)? };
             left = rest;
-            let Some(block) = self.blocks.get_mut(self.last) else {
+            // The first may have been moved alone, and this block be older than it may.
+            let is_young = |block: &&mut Block| call.now.is_some_and(|now| block.since.reaches(&now));
+            let Some(block) = self.blocks.get_mut(self.last).filter(is_young) else {
                 continue;
             };
             // What follows in the same block takes no more than a copy.
@@ -471,7 +480,23 @@ impl State {
 
     fn drop_met(&mut self, extents: &[Extent]) {
         let met = self.blocks.iter_mut().filter(|block| block.meets(extents));
-        met.for_each(|block| block.stand_for(None));
+        met.filter(|block| !block.is_dirty())
+            .for_each(|block| block.stand_for(None));
+    }
+
+    /// Prepares for a write of `extents` while some bytes cannot be written: blocks with such bytes
+    /// know nothing else any more. Returns the error if the write covers some of them.
+    fn make_way(&mut self, sieve: &Sieve, extents: &[Extent]) -> Result<()> {
+        for block in self.blocks.iter_mut().filter(|block| block.is_dirty()) {
+            let (start, bytes) = block.to_write();
+            let end = start + bytes.len() as u64;
+            let covers = |e: &Extent| e.offset < end && start < e.offset + e.length;
+            match extents.iter().any(covers) {
+                true => sieve.write(block)?,
+                false => block.forget_clean(),
+            }
+        }
+        Ok(())
     }
 
     fn let_go(&mut self, sieve: &Sieve) -> Result<()> {
