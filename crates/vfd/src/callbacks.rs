@@ -17,6 +17,7 @@ use penstock_sys::hdf5::{haddr_t, herr_t, hid_t};
 use crate::file::{self, DriverFile};
 use crate::information;
 use crate::selection::Pair;
+use crate::sieve::Selection;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, status, what};
 use penstock_hdf5::library::copies::hdf5_of;
 
@@ -306,7 +307,7 @@ unsafe fn vector(
             }
         }
         // SAFETY: upheld by the caller.
-        unsafe { file.move_raw(operation, &raw) }
+        unsafe { file.move_raw(operation, &raw, None) }
     };
     status(caught(file.hdf5, what, body))
 }
@@ -394,9 +395,10 @@ unsafe fn selection(
                     element_size: sizes.next(),
                 }
             };
+            let by = Some(Selection::new());
             let mut act = |extents: &[Extent]| match mem {
                 // SAFETY: HDF5 guarantees the memory that the selection covers.
-                H5FD_MEM_DRAW => unsafe { file.move_raw(operation, extents) },
+                H5FD_MEM_DRAW => unsafe { file.move_raw(operation, extents, by) },
                 _ => extents
                     .iter()
                     // SAFETY: as above.

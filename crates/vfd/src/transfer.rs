@@ -16,7 +16,7 @@ use crate::account::Way;
 use crate::baseline;
 use crate::file::{DriverFile, MAX_ADDRESS};
 use crate::settings::Mode;
-use crate::sieve;
+use crate::sieve::{self, Selection};
 use crate::survey::Survey;
 
 /// From this size on, raw data in host memory is moved by several workers.
@@ -50,15 +50,20 @@ impl DriverFile {
             return unsafe { self.move_gpu(operation, &[extent], vec![allocation]) };
         }
         // SAFETY: upheld by the caller.
-        unsafe { self.move_raw_host(operation, &[extent], &Survey::of(&[extent])) }
+        unsafe { self.move_raw_host(operation, &[extent], &Survey::of(&[extent]), None) }
     }
 
-    /// Moves many ranges of raw data, in any mix of host and GPU memory. If a write covers bytes
-    /// twice, the last range wins, as in the default driver.
+    /// Moves many ranges of raw data, in any mix of host and GPU memory; `by` says that they are all of
+    /// one selection. If a write covers bytes twice, the last range wins, as in the default driver.
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range), for each extent.
-    pub(crate) unsafe fn move_raw(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
+    pub(crate) unsafe fn move_raw(
+        &self,
+        operation: Operation,
+        extents: &[Extent],
+        by: Option<Selection>,
+    ) -> Result<()> {
         if let [extent] = extents {
             // SAFETY: upheld by the caller.
             return unsafe { self.move_range(operation, H5FD_MEM_DRAW, *extent) };
@@ -77,7 +82,7 @@ impl DriverFile {
         }
         if !survey.has_empty && are_on_host(extents)? {
             // SAFETY: upheld by the caller.
-            return unsafe { self.move_raw_host(operation, extents, &survey) };
+            return unsafe { self.move_raw_host(operation, extents, &survey, by) };
         }
         let (mut on_gpu, mut on_host) = (Vec::new(), Vec::new());
         // Of each allocation on a GPU that is met, what the driver of CUDA says.
@@ -98,7 +103,7 @@ impl DriverFile {
             if !on_gpu.is_empty() {
                 self.move_gpu(operation, &on_gpu, allocations)?;
             }
-            self.move_raw_host(operation, &on_host, &Survey::of(&on_host))
+            self.move_raw_host(operation, &on_host, &Survey::of(&on_host), by)
         }
     }
 
@@ -123,6 +128,7 @@ impl DriverFile {
         operation: Operation,
         extents: &[Extent],
         survey: &Survey,
+        by: Option<Selection>,
     ) -> Result<()> {
         if extents.is_empty() {
             return Ok(());
@@ -138,7 +144,8 @@ impl DriverFile {
             // SAFETY: upheld by the caller; the sieve passes parts of the extents.
             let directly = |extent: &Extent| unsafe { self.move_host(operation, way, extent) };
             // SAFETY: upheld by the caller.
-            let (moved, joined) = unsafe { self.sieve.run(operation, extents, keeps, &directly) };
+            let (moved, joined) =
+                unsafe { self.sieve.run(operation, extents, by, keeps, &directly) };
             self.account.joined(operation, &joined);
             moved?;
             if operation == Operation::Write {

@@ -6,10 +6,13 @@ use std::ptr;
 
 use penstock_engine::Extent;
 
+use super::Selection;
+
 /// Size of a block. Its place in the file is a multiple of it, so that no byte is in two blocks.
 pub(super) const BLOCK: usize = 64 << 10;
 
-/// Gaps up to this size between bytes to be written are written again with what the file has there.
+/// Gaps up to this size between bytes to be written are written again with what the file has there, if
+/// both sides are of one selection.
 pub(crate) const GAP: usize = 4 << 10;
 
 pub(super) struct Block {
@@ -20,6 +23,8 @@ pub(super) struct Block {
     known: Range<usize>,
     /// Those among them that are still to be written, or lie between such bytes.
     dirty: Range<usize>,
+    /// The selection that the bytes are part of which were put here last.
+    by: Option<Selection>,
     /// When the oldest of the known bytes was the file's.
     pub since: super::Moment,
     /// Number of the last use.
@@ -33,6 +38,7 @@ impl Block {
             bytes: vec![0; BLOCK].into_boxed_slice(),
             known: 0..0,
             dirty: 0..0,
+            by: None,
             since: super::Moment::default(),
             used: 0,
         }
@@ -91,33 +97,45 @@ impl Block {
         unsafe { copy(from.as_ptr(), to, from.len()) };
     }
 
-    /// Whether bytes can be put there: what lies between them and the bytes still to be written is
-    /// known, and little enough to be written with them.
+    /// Whether bytes can be put there as the block is.
     #[inline]
-    pub(super) fn takes(&self, range: &Range<usize>) -> bool {
-        let joins = range.start <= self.known.end && self.known.start <= range.end;
-        let is_near = self.dirty.is_empty()
-            || (range.start <= self.dirty.end + GAP && self.dirty.start <= range.end + GAP);
-        self.known.is_empty() || (joins && is_near)
+    pub(super) fn takes(&self, range: &Range<usize>, by: Option<Selection>) -> bool {
+        self.joins_known(range) && self.joins_dirty(range, by)
     }
 
-    /// Whether bytes could be put there if the whole block were known.
-    pub(super) fn is_worth_filling(&self, range: &Range<usize>) -> bool {
-        range.start <= self.known.end + GAP
-            && self.known.start <= range.end + GAP
-            && (self.dirty.is_empty()
-                || (range.start <= self.dirty.end + GAP && self.dirty.start <= range.end + GAP))
+    /// Whether what lies between them and the known bytes is known.
+    #[inline]
+    pub(super) fn joins_known(&self, range: &Range<usize>) -> bool {
+        self.known.is_empty() || distance(&self.known, range) == 0
+    }
+
+    /// Whether what lies between them and the bytes to be written may be written with them: nothing, or
+    /// a little of the storage of which `by` selects both sides. Between two selections may be
+    /// anybody's bytes, which somebody else may have changed.
+    #[inline]
+    pub(super) fn joins_dirty(&self, range: &Range<usize>, by: Option<Selection>) -> bool {
+        let gap = match by.is_some() && self.by == by {
+            true => GAP,
+            false => 0,
+        };
+        self.dirty.is_empty() || distance(&self.dirty, range) <= gap
     }
 
     /// # Safety
     /// `from` is valid for the bytes of the range, for which [`takes`](Self::takes) is true.
     #[inline]
-    pub(super) unsafe fn put(&mut self, range: Range<usize>, from: *const u8) {
+    pub(super) unsafe fn put(
+        &mut self,
+        range: Range<usize>,
+        from: *const u8,
+        by: Option<Selection>,
+    ) {
         let to = &mut self.bytes[range.clone()];
         // SAFETY: upheld by the caller; no caller has the address of this block.
         unsafe { copy(from, to.as_mut_ptr(), to.len()) };
         self.known = hull(&self.known, &range);
         self.dirty = hull(&self.dirty, &range);
+        self.by = by;
     }
 
     /// Copies ranges of the file from the block, up to the first that it does not know. Returns their
@@ -151,7 +169,11 @@ impl Block {
     ///
     /// # Safety
     /// The memory of each extent is valid.
-    pub(super) unsafe fn put_all(&mut self, extents: &[Extent]) -> (usize, u64) {
+    pub(super) unsafe fn put_all(
+        &mut self,
+        extents: &[Extent],
+        by: Option<Selection>,
+    ) -> (usize, u64) {
         let Some(start) = self.start else {
             return (0, 0);
         };
@@ -160,11 +182,11 @@ impl Block {
             let Some(range) = range_from(start, extent) else {
                 break;
             };
-            if !self.is_dirty() || self.is_all_dirty() || !self.takes(&range) {
+            if !self.is_dirty() || self.is_all_dirty() || !self.takes(&range, by) {
                 break;
             }
             // SAFETY: the block takes the range; the caller guarantees the memory.
-            unsafe { self.put(range, extent.memory as *const u8) };
+            unsafe { self.put(range, extent.memory as *const u8, by) };
             moved += 1;
             bytes += extent.length;
         }
@@ -300,4 +322,14 @@ mod tests {
         assert_eq!(asked, [(0, 100), (108, BLOCK - 108)]);
         assert!(block.knows(&(0..BLOCK)) && dirty(&block) == (100..108));
     }
+}
+
+/// Returns how many bytes lie between two ranges; 0 if they meet.
+#[inline]
+fn distance(one: &Range<usize>, other: &Range<usize>) -> usize {
+    let (first, second) = match one.start <= other.start {
+        true => (one, other),
+        false => (other, one),
+    };
+    second.start.saturating_sub(first.end)
 }

@@ -13,6 +13,7 @@ mod trails;
 use std::ffi::c_int;
 use std::ops::Range;
 use std::path::{Path as FilePath, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,18 @@ impl Moment {
     }
 }
 
+/// Tells the ranges of one selection of a dataset or chunk from those of all others: what lies between
+/// two of them belongs to the same storage.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Selection(u64);
+
+impl Selection {
+    pub(crate) fn new() -> Selection {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Selection(NEXT.fetch_add(1, Relaxed))
+    }
+}
+
 pub(crate) struct Sieve {
     descriptor: c_int,
     path: PathBuf,
@@ -105,8 +118,9 @@ impl Sieve {
         state
     }
 
-    /// Moves ranges one after the other, through blocks or by `directly`. With `keeps`, blocks are kept
-    /// for the next call. Also returns what went through blocks.
+    /// Moves ranges one after the other, through blocks or by `directly`. `by` says that they are all of
+    /// one selection. With `keeps`, blocks are kept for the next call. Also returns what went through
+    /// blocks.
     ///
     /// # Safety
     /// The memory of each extent is valid host memory, writable for a read, and each range ends
@@ -115,6 +129,7 @@ impl Sieve {
         self: &Arc<Self>,
         operation: Operation,
         extents: &[Extent],
+        by: Option<Selection>,
         keeps: bool,
         directly: &dyn Fn(&Extent) -> Result<()>,
     ) -> (Result<()>, Joined) {
@@ -123,6 +138,7 @@ impl Sieve {
             sieve: self,
             directly,
             operation,
+            by,
             now: Moment::now(),
             joined: Joined::default(),
         };
@@ -222,6 +238,7 @@ struct Call<'a> {
     sieve: &'a Sieve,
     directly: &'a dyn Fn(&Extent) -> Result<()>,
     operation: Operation,
+    by: Option<Selection>,
     now: Option<Moment>,
     joined: Joined,
 }
@@ -274,7 +291,7 @@ impl State {
             let (moved, bytes) = unsafe {
                 match call.operation {
                     Operation::Read => block.copy_all(left),
-                    Operation::Write => block.put_all(left),
+                    Operation::Write => block.put_all(left, call.by),
                 }
             };
             call.joined.calls += moved as u64;
@@ -366,9 +383,11 @@ impl State {
             return Ok(false);
         };
         let block = &mut self.blocks[at];
-        let is_taken = block.takes(&range)
-            || (block.is_worth_filling(&range) && call.fill(block, now) && block.takes(&range));
-        if !is_taken {
+        if !block.joins_dirty(&range, call.by) {
+            call.sieve.write(block)?;
+        }
+        // Only what lies between bytes to be written needs to be known.
+        if !block.joins_known(&range) && !(block.is_dirty() && call.fill(block, now)) {
             self.release(call.sieve, at)?;
             self.blocks[at].stand_for(Some(part.offset - range.start as u64));
         }
@@ -377,7 +396,7 @@ impl State {
             block.since = now;
         }
         // SAFETY: the block takes the range; the caller guarantees the memory.
-        unsafe { block.put(range, part.memory as *const u8) };
+        unsafe { block.put(range, part.memory as *const u8, call.by) };
         if block.is_all_dirty() {
             call.sieve.write(block)?;
         }
