@@ -405,7 +405,7 @@ unsafe fn selection(
                     .try_for_each(|extent| unsafe { file.move_range(operation, mem, *extent) }),
             };
             // SAFETY: HDF5 passes its own dataspaces, and holds its lock.
-            unsafe { pair.each(file.hdf5, &mut act)? };
+            unsafe { pair.each(&file.iterators, &mut act)? };
         }
         Ok(())
     };

@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use crate::account::Account;
 use crate::information;
+use crate::selection::Iterators;
 use crate::settings::{Mode, Settings};
 use crate::sieve::{self, Sieve};
 use penstock_hdf5::library::Session;
@@ -56,6 +57,7 @@ pub(crate) struct DriverFile {
     is_swmr: bool,
     /// Small accesses to raw data in host memory.
     pub sieve: Arc<Sieve>,
+    pub iterators: Iterators,
     settings: RwLock<Settings>,
     /// Opened when raw data first goes through the engine.
     engine: OnceLock<Arc<File>>,
@@ -138,6 +140,7 @@ impl DriverFile {
             ignores_missing_locks: ignores,
             locked: AtomicU8::new(UNLOCKED),
             is_swmr: flags & (H5F_ACC_SWMR_READ | H5F_ACC_SWMR_WRITE) != 0,
+            iterators: Iterators::new(hdf5),
             settings: RwLock::new(settings),
             engine: OnceLock::new(),
             account,
@@ -333,6 +336,7 @@ impl DriverFile {
         // HDF5 writes its superblock after its last flush of the file.
         let flushed = file.flush();
         file.sieve.close();
+        file.iterators.close();
         file.account.report_closed(&file.path, file.settings().mode);
         // The engine's descriptors are closed first: a network file system may report a failure at
         // the last close.
