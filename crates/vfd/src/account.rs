@@ -127,7 +127,9 @@ impl Account {
             let line = &self.lines(operation)[Way::By(Path::HostBuffered).index()];
             line.calls.fetch_add(joined.calls, Relaxed);
             line.bytes.fetch_add(joined.bytes, Relaxed);
-            line.ns.fetch_add(joined.ns, Relaxed);
+            if joined.ns > 0 {
+                line.ns.fetch_add(joined.ns, Relaxed);
+            }
         }
     }
 

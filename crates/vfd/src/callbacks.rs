@@ -395,10 +395,15 @@ unsafe fn selection(
                     element_size: sizes.next(),
                 }
             };
-            let by = Some(Selection::new());
+            // One range has nothing between it and others of its selection.
+            let mut number = None;
             let mut act = |extents: &[Extent]| match mem {
                 // SAFETY: HDF5 guarantees the memory that the selection covers.
-                H5FD_MEM_DRAW => unsafe { file.move_raw(operation, extents, by) },
+                H5FD_MEM_DRAW => unsafe {
+                    let is_part = extents.len() > 1;
+                    let by = is_part.then(|| *number.get_or_insert_with(Selection::new));
+                    file.move_raw(operation, extents, by)
+                },
                 _ => extents
                     .iter()
                     // SAFETY: as above.

@@ -22,16 +22,21 @@ pub(crate) struct Survey {
 impl Survey {
     pub(crate) fn of(extents: &[Extent]) -> Survey {
         let (mut bytes, mut end, mut before) = (0_u64, 0, 0);
-        let (mut is_ascending, mut has_empty) = (true, false);
+        let (mut is_ascending, mut has_empty, mut is_past_the_end) = (true, false, false);
         let mut close = 0_usize;
         for extent in extents {
+            let gap = extent.offset.wrapping_sub(before);
             is_ascending &= extent.offset >= before;
             has_empty |= extent.length == 0;
-            let is_close = extent.offset.abs_diff(before) <= GAP as u64 && extent.length <= SMALL;
-            close += usize::from(is_close);
-            bytes = bytes.saturating_add(extent.length);
-            before = extent.offset.saturating_add(extent.length);
+            let is_close = gap.wrapping_add(GAP as u64) <= 2 * GAP as u64;
+            close += usize::from(is_close & (extent.length <= SMALL));
+            bytes = bytes.wrapping_add(extent.length);
+            before = extent.offset.wrapping_add(extent.length);
+            is_past_the_end |= before < extent.offset;
             end = before.max(end);
+        }
+        if is_past_the_end {
+            end = u64::MAX;
         }
         let pairs = extents.len().saturating_sub(1);
         Survey {

@@ -373,13 +373,15 @@ const PAGE: usize = 4 << 10;
 /// Returns whether no range is on a GPU. Ranges that begin in the page of the one before need not be
 /// asked about: the memory is the caller's until the call returns.
 fn are_on_host(extents: &[Extent]) -> Result<bool> {
-    let mut last = None;
-    for extent in extents.iter().filter(|extent| extent.length > 0) {
-        let page = Some(extent.memory / PAGE);
-        if page != last && is_on_gpu(extent.memory)? {
-            return Ok(false);
+    let mut last = usize::MAX;
+    for extent in extents {
+        let page = extent.memory / PAGE;
+        if page != last && extent.length > 0 {
+            if is_on_gpu(extent.memory)? {
+                return Ok(false);
+            }
+            last = page;
         }
-        last = page;
     }
     Ok(true)
 }

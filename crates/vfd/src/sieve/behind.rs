@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
 use std::thread;
 
+use super::block::Block;
 use super::{KEPT, Sieve};
 
 #[derive(Default)]
@@ -38,7 +39,8 @@ fn behind() -> MutexGuard<'static, Behind> {
     BEHIND.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Has the bytes of a sieve written after [`KEPT`]. Returns false if that is impossible.
+/// Has the bytes of a sieve written after [`KEPT`], and again until it is idle. Returns false if that is
+/// impossible.
 pub(super) fn list(sieve: &Arc<Sieve>) -> bool {
     let mut behind = behind();
     if !behind.has_thread {
@@ -77,15 +79,15 @@ fn write_behind() {
         drop(waiting);
         thread::sleep(KEPT);
         let listed = std::mem::take(&mut behind().listed);
-        let mut busy = vec![false; listed.len()];
+        let mut visits: Vec<Visit> = listed.into_iter().map(Visit::of).collect();
         // Nothing is allocated or freed: the program may fork within malloc, in a signal handler.
         begin_writing();
-        for (sieve, busy) in listed.iter().zip(&mut busy) {
-            *busy = !write(sieve);
-        }
+        visits.iter_mut().for_each(Visit::write);
         WRITING.store(false, SeqCst);
-        let left = listed.into_iter().zip(busy).filter(|(_, busy)| *busy);
-        behind().listed.extend(left.map(|(sieve, _)| sieve));
+        visits.retain(|visit| !visit.is_idle);
+        behind()
+            .listed
+            .extend(visits.into_iter().map(|visit| visit.sieve));
     }
 }
 
@@ -100,16 +102,41 @@ fn begin_writing() {
     }
 }
 
-/// Returns false if a call has the sieve. Does not wait for it: the call may be interrupted by a
-/// signal handler that forks, which waits for this thread. The next call of the driver tells a
-/// failure: it tries again.
-fn write(sieve: &Arc<Sieve>) -> bool {
-    let Ok(mut state) = sieve.state.try_lock() else {
-        return false;
-    };
-    state.is_listed = false;
-    let _ = state.write_all(sieve);
-    true
+/// One file whose bytes the thread writes.
+struct Visit {
+    sieve: Arc<Sieve>,
+    /// Whether no call has used the blocks since the visit before.
+    is_idle: bool,
+    /// The memory of an idle file, to be freed.
+    blocks: Vec<Block>,
+}
+
+impl Visit {
+    fn of(sieve: Arc<Sieve>) -> Visit {
+        Visit {
+            sieve,
+            is_idle: false,
+            blocks: Vec::new(),
+        }
+    }
+
+    /// Does nothing while a call has the sieve, and does not wait for it: a signal handler may have
+    /// interrupted the call and fork, for which this thread must be done. The next call of the driver
+    /// tells a failure: it tries again.
+    fn write(&mut self) {
+        let Ok(mut state) = self.sieve.state.try_lock() else {
+            return;
+        };
+        let written = state.write_all(&self.sieve);
+        self.is_idle = state.uses == state.uses_visited;
+        state.uses_visited = state.uses;
+        if self.is_idle {
+            state.is_listed = false;
+        }
+        if self.is_idle && written.is_ok() {
+            self.blocks = std::mem::take(&mut state.blocks);
+        }
+    }
 }
 
 /// Bytes are written before a fork: both processes would write them otherwise, the child perhaps

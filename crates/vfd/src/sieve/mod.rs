@@ -91,7 +91,9 @@ struct State {
     blocks: Vec<Block>,
     /// The block that was used last.
     last: usize,
+    /// Number of uses of blocks, and what it was when the thread that writes in the background came last.
     uses: u64,
+    uses_visited: u64,
     trails: Trails,
     /// Whether a write in the background has failed, which the next call is to learn.
     has_failed: bool,
@@ -244,14 +246,14 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Makes the whole block known. A failure is not told: who needs the bytes reads them alone.
-    fn fill(&mut self, block: &mut Block, now: Moment) -> bool {
+    /// Makes a range of a block known. A failure is not told: who needs the bytes reads them alone.
+    fn fill(&mut self, block: &mut Block, range: &Range<usize>, now: Moment) -> bool {
         let since = Instant::now();
         if block.is_unknown() {
             block.since = now;
         }
         let descriptor = self.sieve.descriptor;
-        let filled = block.fill(|offset, bytes| {
+        let filled = block.fill(range, |offset, bytes| {
             let (buffer, length) = (bytes.as_mut_ptr(), bytes.len() as u64);
             // SAFETY: the block's own memory.
             let (done, stop) = unsafe {
@@ -282,7 +284,8 @@ impl State {
             unsafe { self.one(call, first)? };
             left = rest;
             // The first may have been moved alone, and this block be older than it may.
-            let is_young = |block: &&mut Block| call.now.is_some_and(|now| block.since.reaches(&now));
+            let is_young =
+                |block: &&mut Block| call.now.is_some_and(|now| block.since.reaches(&now));
             let Some(block) = self.blocks.get_mut(self.last).filter(is_young) else {
                 continue;
             };
@@ -358,12 +361,13 @@ impl State {
         let Some(at) = self.block_for(call, now, part, &range)? else {
             return Ok(false);
         };
-        if !self.blocks[at].knows(&range) && !call.fill(&mut self.blocks[at], now) {
+        if !self.blocks[at].knows(&range) && !call.fill(&mut self.blocks[at], &range, now) {
             self.release(call.sieve, at)?;
             return Ok(false);
         }
         // SAFETY: the bytes are known; the caller guarantees the memory.
         unsafe { self.blocks[at].copy_to(range, part.memory as *mut u8) };
+        self.blocks[at].is_used(call.by);
         Ok(true)
     }
 
@@ -383,13 +387,17 @@ impl State {
             return Ok(false);
         };
         let block = &mut self.blocks[at];
-        if !block.joins_dirty(&range, call.by) {
-            call.sieve.write(block)?;
-        }
-        // Only what lies between bytes to be written needs to be known.
-        if !block.joins_known(&range) && !(block.is_dirty() && call.fill(block, now)) {
-            self.release(call.sieve, at)?;
-            self.blocks[at].stand_for(Some(part.offset - range.start as u64));
+        if !block.takes(&range, call.by) {
+            if !block.joins_dirty(&range, call.by) {
+                call.sieve.write(block)?;
+            }
+            // Only what lies between bytes to be written needs to be known.
+            let is_joined =
+                block.joins_known(&range) || (block.is_dirty() && call.fill(block, &range, now));
+            if !is_joined {
+                self.release(call.sieve, at)?;
+                self.blocks[at].stand_for(Some(part.offset - range.start as u64));
+            }
         }
         let block = &mut self.blocks[at];
         if block.is_unknown() {
@@ -428,7 +436,7 @@ impl State {
         if !follows && !self.goes_on_from_a_neighbour(start, range) {
             return Ok(None);
         }
-        self.take(call.sieve, start).map(Some)
+        self.take(call, start).map(Some)
     }
 
     #[inline]
@@ -448,11 +456,13 @@ impl State {
             || (range.end + GAP >= BLOCK && self.find(start + BLOCK as u64).is_some())
     }
 
-    /// Makes a block stand for a part of the file: a new one, or the one that was used least
-    /// recently.
-    fn take(&mut self, sieve: &Sieve, start: u64) -> Result<usize> {
+    /// Makes a block stand for a part of the file: the one that this selection has left, whose bytes are
+    /// in the processor's cache; a new one; or the one that was used least recently.
+    fn take(&mut self, call: &Call<'_>, start: u64) -> Result<usize> {
         self.uses += 1;
+        let last = self.blocks.get(self.last);
         let at = match self.blocks.iter().position(|block| block.start.is_none()) {
+            _ if last.is_some_and(|block| block.is_left_by(call.by, start)) => self.last,
             Some(at) => at,
             None if self.blocks.len() < BLOCKS => {
                 self.blocks.push(Block::new());
@@ -463,7 +473,7 @@ impl State {
                 (0..self.blocks.len()).min_by_key(used).unwrap_or(0)
             }
         };
-        self.release(sieve, at)?;
+        self.release(call.sieve, at)?;
         self.blocks[at].stand_for(Some(start));
         self.blocks[at].used = self.uses;
         self.last = at;
@@ -524,7 +534,9 @@ impl State {
         Ok(())
     }
 
+    /// Keeps the memory of one block, which is all that most calls take.
     fn drop_blocks(&mut self) {
+        self.blocks.truncate(1);
         self.blocks.iter_mut().for_each(|block| {
             block.is_written();
             block.stand_for(None);
