@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,12 @@ def _pieces(quick: bool) -> list[Pieces]:
     tall = 500 if quick else 2_000
     return [
         Pieces(f"{rows:,} rows of 8 B", (rows, 2), [(row, 0) for row in range(rows)], (1, 2)),
+        Pieces(
+            f"{rows:,} rows of 8 B, 8 B between",
+            (rows, 4),
+            [(row, 0) for row in range(rows)],
+            (1, 2),
+        ),
         Pieces(
             f"{rows // 10:,} rows of 4 KiB",
             (rows // 10, 1024),
@@ -84,8 +91,12 @@ def measure(plan: Plan) -> Found:
                 )
                 for name, driver in _DRIVERS
             ]
+            alone = partial(_call_nothing, pieces)
+            contestants.append(Contestant("ctypes", "", len(pieces.starts), alone))
             rounds = plan.rounds if plan.quick else _ROUNDS
-            ours, theirs = race(contestants, "us", rounds=rounds, group=group)
+            ours, theirs, calls = race(contestants, "us", rounds=rounds, group=group)
+            for row in (ours, theirs):
+                row.seconds = [seconds - (calls.median or 0) for seconds in row.seconds]
             rows += [ours, theirs]
             times = theirs.better_than(ours)
             targets.append(Target(f"{group}, time against sec2", "x", 1.1, times, at_most=True))
@@ -99,23 +110,33 @@ def _values(elements: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
 
 def _move(path: Path, pieces: Pieces, driver: Driver, address: int, *, write: bool) -> None:
     hdf5 = library()
-    shape = numbers(*pieces.shape)
-    space = hdf5.H5Screate_simple(2, shape, None)
+    space = hdf5.H5Screate_simple(2, numbers(*pieces.shape), None)
     memory = hdf5.H5Screate_simple(1, numbers(pieces.elements), None)
-    stride, count = numbers(*pieces.stride), numbers(*pieces.count)
-    starts = [numbers(*start) for start in pieces.starts]
     with open_file(path, driver, new=write) as file:
         if write:
             dataset = hdf5.H5Dcreate2(file, b"x", hdf5.integers, space, 0, 0, 0)
         else:
             dataset = hdf5.H5Dopen2(file, b"x", 0)
-        call = hdf5.H5Dwrite if write else hdf5.H5Dread
-        for start in starts:
-            hdf5.H5Sselect_hyperslab(space, 0, start, stride, count, None)
-            call(dataset, hdf5.integers, memory, space, 0, address)
+        move = hdf5.H5Dwrite if write else hdf5.H5Dread
+        arguments = (dataset, hdf5.integers, memory, space, 0, address)
+        _call(pieces, hdf5.H5Sselect_hyperslab, space, move, arguments)
         hdf5.H5Dclose(dataset)
     hdf5.H5Sclose(memory)
     hdf5.H5Sclose(space)
+
+
+def _call(pieces: Pieces, select: Any, space: int, move: Any, arguments: tuple[int, ...]) -> None:
+    stride, count = numbers(*pieces.stride), numbers(*pieces.count)
+    starts = [numbers(*start) for start in pieces.starts]
+    for start in starts:
+        select(space, 0, start, stride, count, None)
+        move(*arguments)
+
+
+def _call_nothing(pieces: Pieces) -> None:
+    """Make the calls with functions that do nothing: Python takes longer for a call than HDF5."""
+    hdf5 = library()
+    _call(pieces, hdf5.idle("H5Sselect_hyperslab"), 0, hdf5.idle("H5Dwrite"), (0,) * 6)
 
 
 def _write(path: Path, pieces: Pieces, driver: Driver) -> None:
