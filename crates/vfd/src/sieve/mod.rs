@@ -433,10 +433,18 @@ impl State {
             return Ok(Some(at));
         }
         let follows = self.trails.follows(part.offset, part.offset + part.length);
-        if !follows && !self.goes_on_from_a_neighbour(start, range) {
+        let neighbour = self.neighbour(start, range);
+        if !follows && neighbour.is_none() {
             return Ok(None);
         }
-        self.take(call, start).map(Some)
+        let last = self.blocks.get(self.last);
+        let left = match range.start == 0 || range.end == BLOCK {
+            true => neighbour,
+            false => last
+                .is_some_and(|block| block.is_left_by(call.by, start))
+                .then_some(self.last),
+        };
+        self.take(call.sieve, start, left).map(Some)
     }
 
     #[inline]
@@ -448,21 +456,22 @@ impl State {
         }
     }
 
-    /// Whether the range begins where the block before ends, or ends where the next begins, and that
-    /// block is here.
-    fn goes_on_from_a_neighbour(&self, start: u64, range: &Range<usize>) -> bool {
+    /// Returns the block before if the range begins close to its end, or the next if it ends close to
+    /// where that begins.
+    fn neighbour(&self, start: u64, range: &Range<usize>) -> Option<usize> {
         let before = start.checked_sub(BLOCK as u64);
-        (range.start <= GAP && before.is_some_and(|start| self.find(start).is_some()))
-            || (range.end + GAP >= BLOCK && self.find(start + BLOCK as u64).is_some())
+        let before = before.filter(|_| range.start <= GAP);
+        let next = (range.end + GAP >= BLOCK).then_some(start + BLOCK as u64);
+        let before = before.and_then(|start| self.find(start));
+        before.or_else(|| next.and_then(|start| self.find(start)))
     }
 
-    /// Makes a block stand for a part of the file: the one that this selection has left, whose bytes are
-    /// in the processor's cache; a new one; or the one that was used least recently.
-    fn take(&mut self, call: &Call<'_>, start: u64) -> Result<usize> {
+    /// Makes a block stand for a part of the file: the one that these accesses have `left` for it, whose
+    /// memory is in the processor's cache; a new one; or the one that was used least recently.
+    fn take(&mut self, sieve: &Sieve, start: u64, left: Option<usize>) -> Result<usize> {
         self.uses += 1;
-        let last = self.blocks.get(self.last);
-        let at = match self.blocks.iter().position(|block| block.start.is_none()) {
-            _ if last.is_some_and(|block| block.is_left_by(call.by, start)) => self.last,
+        let is_free = |block: &Block| block.start.is_none();
+        let at = match left.or_else(|| self.blocks.iter().position(is_free)) {
             Some(at) => at,
             None if self.blocks.len() < BLOCKS => {
                 self.blocks.push(Block::new());
@@ -473,7 +482,7 @@ impl State {
                 (0..self.blocks.len()).min_by_key(used).unwrap_or(0)
             }
         };
-        self.release(call.sieve, at)?;
+        self.release(sieve, at)?;
         self.blocks[at].stand_for(Some(start));
         self.blocks[at].used = self.uses;
         self.last = at;
