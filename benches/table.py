@@ -33,6 +33,7 @@ ORDER = (
     "vfd_write",
     "vfd_durable",
     "vfd_attributes",
+    "vfd_small",
     "async_submit",
     "async_small",
     "async_plotfile",

@@ -56,7 +56,8 @@ def measure(plan: Plan) -> Found:
 
 
 @contextmanager
-def _file(path: Path, driver: Driver, *, new: bool) -> Iterator[int]:
+def open_file(path: Path, driver: Driver, *, new: bool) -> Iterator[int]:
+    """Open or create a file by a driver, HDF5's own if it is `None`."""
     hdf5 = library()
     with hdf5.access(driver) as access:
         name = bytes(path)
@@ -75,7 +76,7 @@ def _write_attributes(path: Path, driver: Driver) -> None:
     hdf5 = library()
     value = c_float(1.5)
     space = hdf5.H5Screate_simple(1, numbers(1), None)
-    with _file(path, driver, new=True) as file:
+    with open_file(path, driver, new=True) as file:
         for number in range(_GROUPS):
             group = hdf5.H5Gcreate2(file, b"group %d" % number, 0, 0, 0)
             for index in range(_ATTRIBUTES):
@@ -90,7 +91,7 @@ def _write_attributes(path: Path, driver: Driver) -> None:
 def _read_attributes(path: Path, driver: Driver) -> None:
     hdf5 = library()
     value = c_float()
-    with _file(path, driver, new=False) as file:
+    with open_file(path, driver, new=False) as file:
         for number in range(_GROUPS):
             group = hdf5.H5Gopen2(file, b"group %d" % number, 0)
             for index in range(_ATTRIBUTES):
@@ -107,7 +108,7 @@ def _write_chunks(path: Path, array: np.ndarray[Any, Any], driver: Driver) -> No
     space = hdf5.H5Screate_simple(2, numbers(_SIDE, _SIDE), None)
     made = hdf5.H5Pcreate(hdf5.dataset_create)
     hdf5.H5Pset_chunk(made, 2, numbers(_CHUNK, _CHUNK))
-    with _file(path, driver, new=True) as file:
+    with open_file(path, driver, new=True) as file:
         dataset = hdf5.H5Dcreate2(file, b"x", hdf5.floats, space, 0, made, 0)
         for _ in range(_PASSES):
             hdf5.H5Dwrite(dataset, hdf5.floats, 0, 0, 0, array.ctypes.data)
@@ -119,7 +120,7 @@ def _write_chunks(path: Path, array: np.ndarray[Any, Any], driver: Driver) -> No
 def _read_chunks(path: Path, array: np.ndarray[Any, Any], driver: Driver) -> None:
     hdf5 = library()
     into = np.empty_like(array)
-    with _file(path, driver, new=False) as file:
+    with open_file(path, driver, new=False) as file:
         dataset = hdf5.H5Dopen2(file, b"x", 0)
         for _ in range(_PASSES):
             hdf5.H5Dread(dataset, hdf5.floats, 0, 0, 0, into.ctypes.data)

@@ -379,3 +379,18 @@ def test_selections_are_written_and_read_as_by_the_default_driver(tmp_path_facto
             contents[driver] = [*read, file["x"][points], file["x"][()]]
     for found, expected in zip(contents["penstock"], contents[None], strict=True):
         assert np.array_equal(found, expected)
+
+
+def test_rows_and_penstocks_own_transfers_see_each_other(path):
+    rows = np.arange(8_000, dtype="i4").reshape(-1, 2)
+    with open_file(path, "w") as file:
+        dataset = file.create_dataset("x", rows.shape, "i4")
+        ours = file.create_dataset("chunked", rows.shape, "i4", chunks=(16, 2))
+        for target in (dataset, ours):
+            for turn in range(1, 4):
+                for row in range(100):
+                    target[row] = rows[row] * turn
+                assert np.array_equal(ps.read(target)[:100], rows[:100] * turn)
+                ps.write(target, rows * (turn + 10))
+                for row in range(100):
+                    assert np.array_equal(target[row], rows[row] * (turn + 10))

@@ -54,6 +54,7 @@
 #![deny(missing_docs, unreachable_pub, rustdoc::broken_intra_doc_links)]
 
 pub mod allocate;
+mod changes;
 pub mod copy;
 mod cufile;
 pub mod describe;
@@ -79,6 +80,7 @@ mod sync;
 pub mod trace;
 mod workers;
 
+pub use changes::files_unchanged_since;
 pub use cufile::buffer;
 pub use engine::{
     chunk_cache_bytes, cores, merged_options, options_without_engine, set_process_options,

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ops::Range;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use penstock_sys::cuda::{self, CUcontext, Cuda};
 
@@ -159,10 +159,16 @@ pub fn is_on_host(address: usize) -> Result<bool> {
 /// # Errors
 /// The failed call of the driver.
 pub fn are_on_host<const COUNT: usize>(addresses: [usize; COUNT]) -> Result<bool> {
+    if addresses.iter().all(|address| is_never_on_gpu(*address)) {
+        return Ok(true);
+    }
     let Some(cuda) = loaded() else {
         return Ok(true);
     };
     for address in addresses {
+        if is_never_on_gpu(address) {
+            continue;
+        }
         let on_host = match memory_type(cuda, address)? {
             UNKNOWN => true,
             // The driver may say so of managed memory as well.
@@ -174,6 +180,83 @@ pub fn are_on_host<const COUNT: usize>(addresses: [usize; COUNT]) -> Result<bool
         }
     }
     Ok(true)
+}
+
+/// Whether the CUDA driver cannot have placed memory at an address: the heap of brk(2), in which
+/// malloc puts what is not large, and the image of the program, both of which are the kernel's and the
+/// program's own for the life of the process. CUDA may have page-locked them, but the CPU reaches them
+/// all the same.
+#[inline]
+fn is_never_on_gpu(address: usize) -> bool {
+    static FIXED: OnceLock<Fixed> = OnceLock::new();
+    let fixed = FIXED.get_or_init(Fixed::find);
+    fixed.image.contains(&address) || (address >= fixed.heap && address < end_of_heap())
+}
+
+fn end_of_heap() -> usize {
+    // SAFETY: an increment of zero changes nothing.
+    match unsafe { libc::sbrk(0) } as usize {
+        // It failed.
+        usize::MAX => 0,
+        end => end,
+    }
+}
+
+/// What is at the same place for the life of the process.
+struct Fixed {
+    /// The program's segments and what is between them.
+    image: Range<usize>,
+    /// The start of the heap; the largest address if it is unknown.
+    heap: usize,
+}
+
+impl Fixed {
+    fn find() -> Fixed {
+        Fixed {
+            image: image(),
+            heap: start_of_heap().unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// The addresses of the segments of the program itself, which the loader lists first.
+fn image() -> Range<usize> {
+    unsafe extern "C" fn first_only(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        found: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader passes a valid `info` with as many headers as it says, and `found` is
+        // the range given below.
+        unsafe {
+            let info = &*info;
+            let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
+            let segments = headers
+                .iter()
+                .filter(|header| header.p_type == libc::PT_LOAD)
+                .map(|header| {
+                    let start = info.dlpi_addr as usize + header.p_vaddr as usize;
+                    start..start + header.p_memsz as usize
+                });
+            *found.cast::<Range<usize>>() = segments
+                .reduce(|all, one| all.start.min(one.start)..all.end.max(one.end))
+                .unwrap_or(0..0);
+        }
+        1
+    }
+    let mut found = 0..0_usize;
+    // SAFETY: the callback has the expected signature and `found` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(first_only), (&raw mut found).cast()) };
+    found
+}
+
+/// The address at which the kernel has begun the heap: the field start_brk of proc(5), the 45th after
+/// the name of the program in parentheses.
+fn start_of_heap() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let (_, fields) = text.rsplit_once(')')?;
+    let start = fields.split_whitespace().nth(44)?.parse().ok()?;
+    (start != 0).then_some(start)
 }
 
 /// The driver, if this process has loaded it already.
@@ -211,5 +294,32 @@ fn memory_type(cuda: &Cuda, address: usize) -> Result<c_uint> {
             gpu::driver()?.check(code, "cuPointerGetAttributes")?;
             Ok(kind)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static OF_THE_PROGRAM: [u8; 64] = [1; 64];
+
+    #[test]
+    fn the_programs_own_data_and_its_heap_are_never_on_a_gpu() {
+        assert!(is_never_on_gpu(OF_THE_PROGRAM.as_ptr() as usize));
+        let heap = start_of_heap().unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps.lines().find(|line| line.ends_with("[heap]")).unwrap();
+        let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        assert_eq!(usize::from_str_radix(start, 16).unwrap(), heap);
+        assert!(is_never_on_gpu(heap));
+        assert!(!is_never_on_gpu(
+            usize::from_str_radix(end, 16).unwrap() + (1 << 40)
+        ));
+    }
+
+    #[test]
+    fn mapped_memory_may_be_on_a_gpu() {
+        let large = vec![1_u8; 256 << 20];
+        assert!(!is_never_on_gpu(large.as_ptr() as usize));
     }
 }

@@ -16,6 +16,7 @@ use penstock_engine::report::{PATHS, Path, Report};
 use serde_json::{Map, Value, json};
 
 use crate::settings::Mode;
+use crate::sieve::Joined;
 
 /// A path between the file and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +118,19 @@ impl Account {
     /// Counts one call that moved `bytes` and began at `since`.
     pub(crate) fn moved(&self, operation: Operation, way: Way, bytes: u64, since: Instant) {
         self.lines(operation)[way.index()].add(bytes, nanoseconds(since));
+    }
+
+    /// Counts ranges of host memory that were moved together with others. Those to be written are
+    /// counted when the driver takes them over.
+    pub(crate) fn joined(&self, operation: Operation, joined: &Joined) {
+        if joined.calls > 0 {
+            let line = &self.lines(operation)[Way::By(Path::HostBuffered).index()];
+            line.calls.fetch_add(joined.calls, Relaxed);
+            line.bytes.fetch_add(joined.bytes, Relaxed);
+            if joined.ns > 0 {
+                line.ns.fetch_add(joined.ns, Relaxed);
+            }
+        }
     }
 
     /// Counts one transfer by the engine. If it took several paths, each gets its share of the

@@ -17,6 +17,7 @@ use penstock_sys::hdf5::{haddr_t, herr_t, hid_t};
 use crate::file::{self, DriverFile};
 use crate::information;
 use crate::selection::Pair;
+use crate::sieve::Selection;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, status, what};
 use penstock_hdf5::library::copies::hdf5_of;
 
@@ -122,9 +123,14 @@ pub(super) unsafe extern "C" fn get_handle(
     if file_handle.is_null() {
         return FAIL;
     }
-    // SAFETY: HDF5 passes an open file, and a place for the result.
-    unsafe { *file_handle = of(file).handle() };
-    SUCCEED
+    // SAFETY: HDF5 passes an open file.
+    let file = unsafe { of(file) };
+    let what = what(c"penstock_get_handle", "H5E_VFL_g", "H5E_CANTGET_g");
+    // Whoever asks for the descriptor may use it.
+    let written = caught(file.hdf5, what, || file.sieve.let_go());
+    // SAFETY: HDF5 passes a place for the result.
+    unsafe { *file_handle = file.handle() };
+    status(written)
 }
 
 const READ: What = what(c"penstock_read", "H5E_IO_g", "H5E_READERROR_g");
@@ -301,7 +307,7 @@ unsafe fn vector(
             }
         }
         // SAFETY: upheld by the caller.
-        unsafe { file.move_raw(operation, &raw) }
+        unsafe { file.move_raw(operation, &raw, None) }
     };
     status(caught(file.hdf5, what, body))
 }
@@ -389,16 +395,22 @@ unsafe fn selection(
                     element_size: sizes.next(),
                 }
             };
+            // One range has nothing between it and others of its selection.
+            let mut number = None;
             let mut act = |extents: &[Extent]| match mem {
                 // SAFETY: HDF5 guarantees the memory that the selection covers.
-                H5FD_MEM_DRAW => unsafe { file.move_raw(operation, extents) },
+                H5FD_MEM_DRAW => unsafe {
+                    let is_part = extents.len() > 1;
+                    let by = is_part.then(|| *number.get_or_insert_with(Selection::new));
+                    file.move_raw(operation, extents, by)
+                },
                 _ => extents
                     .iter()
                     // SAFETY: as above.
                     .try_for_each(|extent| unsafe { file.move_range(operation, mem, *extent) }),
             };
             // SAFETY: HDF5 passes its own dataspaces, and holds its lock.
-            unsafe { pair.each(file.hdf5, &mut act)? };
+            unsafe { pair.each(&file.iterators, &mut act)? };
         }
         Ok(())
     };

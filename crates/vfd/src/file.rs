@@ -6,22 +6,25 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, RwLock};
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
+use penstock_engine::file::position::Operation;
 use penstock_engine::file::stripe::{self, Striping};
 use penstock_sys::hdf5::driver::H5FD_t;
 use penstock_sys::hdf5::{
-    H5E_DEFAULT, H5F_ACC_CREAT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_TRUNC, H5P_DEFAULT, Hdf5,
-    haddr_t, hid_t,
+    H5E_DEFAULT, H5F_ACC_CREAT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE,
+    H5F_ACC_TRUNC, H5P_DEFAULT, Hdf5, haddr_t, hid_t,
 };
 use serde_json::Value;
 
 use crate::account::Account;
 use crate::information;
-use crate::settings::Settings;
+use crate::selection::Iterators;
+use crate::settings::{Mode, Settings};
+use crate::sieve::{self, Sieve};
 use penstock_hdf5::library::Session;
 
 /// Largest address: file offsets are signed.
@@ -47,6 +50,14 @@ pub(crate) struct DriverFile {
     eoa: AtomicU64,
     eof: AtomicU64,
     ignores_missing_locks: bool,
+    /// What the advisory lock that HDF5 has taken keeps from other processes: [`UNLOCKED`] nothing,
+    /// [`SHARED`] writing, [`EXCLUSIVE`] all.
+    locked: AtomicU8,
+    /// Whether other processes write or read at the same time, whatever the lock.
+    is_swmr: bool,
+    /// Small accesses to raw data in host memory.
+    pub sieve: Arc<Sieve>,
+    pub iterators: Iterators,
     settings: RwLock<Settings>,
     /// Opened when raw data first goes through the engine.
     engine: OnceLock<Arc<File>>,
@@ -56,6 +67,10 @@ pub(crate) struct DriverFile {
 // SAFETY: only HDF5 writes `public`, before and between its calls of the driver, and the driver
 // never reads it.
 unsafe impl Sync for DriverFile {}
+
+const UNLOCKED: u8 = 0;
+const SHARED: u8 = 1;
+const EXCLUSIVE: u8 = 2;
 
 /// The addresses of the descriptors of all open files. A handle of `H5Fget_vfd_handle` belongs to
 /// this driver if it is among them.
@@ -112,6 +127,7 @@ impl DriverFile {
             // SAFETY: plain data, for which all zero bytes are a valid value.
             public: UnsafeCell::new(unsafe { std::mem::zeroed() }),
             descriptor: owned.as_raw_fd(),
+            sieve: Sieve::new(owned.as_raw_fd(), path),
             owned,
             hdf5,
             driver,
@@ -122,6 +138,9 @@ impl DriverFile {
             eoa: AtomicU64::new(0),
             eof: AtomicU64::new(metadata.len()),
             ignores_missing_locks: ignores,
+            locked: AtomicU8::new(UNLOCKED),
+            is_swmr: flags & (H5F_ACC_SWMR_READ | H5F_ACC_SWMR_WRITE) != 0,
+            iterators: Iterators::new(hdf5),
             settings: RwLock::new(settings),
             engine: OnceLock::new(),
             account,
@@ -219,23 +238,42 @@ impl DriverFile {
         Ok(self.engine.get_or_init(|| Arc::new(file)))
     }
 
+    /// Returns whether small accesses may be kept between two calls of the driver: other processes
+    /// may not change the file, nor see what is not written yet.
+    pub(crate) fn keeps(&self, operation: Operation, settings: &Settings) -> bool {
+        let lock = self.locked.load(Relaxed);
+        let is_alone = match operation {
+            Operation::Read => lock != UNLOCKED,
+            Operation::Write => lock == EXCLUSIVE && settings.options.durable != Some(true),
+        };
+        is_alone && !self.is_swmr && settings.mode == Mode::Auto && !sieve::is_forked()
+    }
+
     /// Makes the file as long as what HDF5 has allocated.
     pub(crate) fn truncate(&self) -> Result<()> {
+        // The length is set all the same: HDF5 opens no file that is shorter than it says.
+        let written = self.sieve.let_go();
         let end = self.eoa();
         if end == self.eof() {
-            return Ok(());
+            return written;
         }
         // SAFETY: ftruncate on an open descriptor affects no memory of this process.
         if unsafe { libc::ftruncate(self.descriptor, end as libc::off_t) } != 0 {
             return Err(Error::last_os("cannot set the file's length").in_file(&self.path));
         }
         self.eof.store(end, Relaxed);
-        Ok(())
+        written
     }
 
-    /// Leaves the data in the page cache, as the default driver does, unless durability is
-    /// requested.
+    /// Writes what the driver holds to the page cache, as the default driver does, and to the medium
+    /// if durability is requested.
     pub(crate) fn flush(&self) -> Result<()> {
+        self.sieve.write_out()?;
+        self.sync()
+    }
+
+    /// Waits for the medium if durability is requested.
+    pub(crate) fn sync(&self) -> Result<()> {
         if !self.writes || self.settings_in_force()?.options.durable != Some(true) {
             return Ok(());
         }
@@ -254,24 +292,35 @@ impl DriverFile {
         } else {
             libc::LOCK_SH
         };
-        self.flock(kind | libc::LOCK_NB, "cannot lock the file")
+        let is_held = self.flock(kind | libc::LOCK_NB, "cannot lock the file")
             .map_err(|error| {
                 error.remedy("close the file elsewhere, or see HDF5_USE_FILE_LOCKING if the file system has no locks")
-            })
+            })?;
+        let locked = match (is_held, exclusive) {
+            (false, _) => UNLOCKED,
+            (true, false) => SHARED,
+            (true, true) => EXCLUSIVE,
+        };
+        self.locked.store(locked, Relaxed);
+        Ok(())
     }
 
     pub(crate) fn unlock(&self) -> Result<()> {
-        self.flock(libc::LOCK_UN, "cannot unlock the file")
+        self.locked.store(UNLOCKED, Relaxed);
+        let written = self.sieve.let_go();
+        self.flock(libc::LOCK_UN, "cannot unlock the file")?;
+        written
     }
 
-    fn flock(&self, how: c_int, action: &str) -> Result<()> {
+    /// Returns whether the file system has locks.
+    fn flock(&self, how: c_int, action: &str) -> Result<bool> {
         // SAFETY: flock on an open descriptor affects no memory of this process.
         if unsafe { libc::flock(self.descriptor, how) } == 0 {
-            return Ok(());
+            return Ok(true);
         }
         let error = std::io::Error::last_os_error();
         if error.raw_os_error() == Some(libc::ENOSYS) && self.ignores_missing_locks {
-            return Ok(());
+            return Ok(false);
         }
         Err(Error::os(&error, action).in_file(&self.path))
     }
@@ -286,6 +335,8 @@ impl DriverFile {
         let file = *self;
         // HDF5 writes its superblock after its last flush of the file.
         let flushed = file.flush();
+        file.sieve.close();
+        file.iterators.close();
         file.account.report_closed(&file.path, file.settings().mode);
         // The engine's descriptors are closed first: a network file system may report a failure at
         // the last close.

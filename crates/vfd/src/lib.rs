@@ -16,6 +16,8 @@ mod file;
 mod information;
 mod selection;
 mod settings;
+mod sieve;
+mod survey;
 mod transfer;
 
 use std::ffi::{CStr, c_int, c_void};
@@ -93,6 +95,7 @@ pub fn class_for(code: *const c_void) -> Result<&'static H5FD_class_t> {
     plain_files::register(PlainDriver {
         has_opened,
         options_of,
+        write_out,
     });
     Ok(&CLASSES[slot_of(code)?])
 }
@@ -148,6 +151,13 @@ fn has_opened(driver: hid_t, handle: *const c_void) -> bool {
 fn options_of(descriptor: c_int) -> Options {
     let options = DriverFile::with_descriptor(descriptor, |file| file.settings().options);
     options.unwrap_or_default()
+}
+
+/// Writes what the driver holds of the file that it has open with a descriptor, if there is one, and
+/// forgets what it has read.
+fn write_out(descriptor: c_int) -> Result<()> {
+    let written = DriverFile::with_descriptor(descriptor, |file| file.sieve.let_go());
+    written.unwrap_or(Ok(()))
 }
 
 /// Replaces the options of an open file from the next transfer on.

@@ -1,11 +1,19 @@
 //! Converts the selections of file and memory that HDF5 passes to the driver as dataspaces to
 //! ranges.
 
+use std::cell::Cell;
 use std::ffi::c_uint;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{
+    AtomicI64,
+    Ordering::{AcqRel, Relaxed},
+};
 
 use penstock_engine::Extent;
 use penstock_engine::error::{Error, Result};
-use penstock_sys::hdf5::{Hdf5, haddr_t, hid_t, hsize_t};
+use penstock_sys::hdf5::{H5S_SEL_ALL, Hdf5, haddr_t, hid_t, hsize_t};
+
+use crate::survey::Survey;
 
 /// A selection in the file and the matching one in memory, whose elements correspond in order.
 pub(crate) struct Pair {
@@ -21,40 +29,66 @@ pub(crate) struct Pair {
 /// Number of ranges passed on at a time; they take some megabytes.
 const BATCH: usize = 1 << 16;
 
+/// Number of ranges at which fewer are passed on if they are to be moved one after the other; they
+/// stay in the processor's cache.
+const FEW: usize = 1 << 11;
+
+/// Number of them that tell what the rest is like.
+const SAMPLE: usize = 64;
+
+thread_local! {
+    /// The memory of the ranges, for the next selection: most have one range.
+    static RANGES: Cell<Vec<Extent>> = const { Cell::new(Vec::new()) };
+}
+
 impl Pair {
     /// Calls `act` with the ranges of the selection, in batches.
     ///
     /// # Safety
-    /// The spaces are dataspaces of `hdf5`, whose lock is held.
+    /// The spaces are dataspaces of the `iterators`' HDF5, whose lock is held.
     pub(crate) unsafe fn each(
         &self,
-        hdf5: &Hdf5,
+        iterators: &Iterators,
         act: &mut dyn FnMut(&[Extent]) -> Result<()>,
     ) -> Result<()> {
-        // SAFETY: upheld by the caller.
-        let (mut file, mut memory) = unsafe {
+        let hdf5 = iterators.hdf5;
+        // SAFETY: the caller guarantees it.
+        let (elements, kind) = unsafe {
             (
-                Sequences::of(hdf5, self.file_space, self.element_size)?,
-                Sequences::of(hdf5, self.memory_space, self.element_size)?,
+                (hdf5.H5Sget_select_npoints)(self.file_space),
+                (hdf5.H5Sget_select_type)(self.memory_space),
             )
         };
-        let mut batch: Vec<Extent> = Vec::new();
-        let (mut from, mut to) = (Run::default(), Run::default());
-        loop {
+        let mut left = u64::try_from(elements).map_err(|_| unreadable())?;
+        left = left.saturating_mul(self.element_size as u64);
+        let (mut in_file, mut in_memory) = (Fetched::new(), Fetched::new());
+        let of = |space, runs| {
+            // SAFETY: upheld by the caller.
+            unsafe { Sequences::of(iterators, space, self.element_size as u64, runs) }
+        };
+        let mut file = of(self.file_space, &mut in_file)?;
+        // Whole arrays are one range, about which nothing needs to be asked.
+        let (mut to, mut memory) = match kind {
+            H5S_SEL_ALL => (
+                Run {
+                    start: 0,
+                    length: left,
+                },
+                None,
+            ),
+            _ => (Run::default(), Some(of(self.memory_space, &mut in_memory)?)),
+        };
+        // HDF5 also closes files when the thread ends, after its thread-local memory is gone.
+        let mut batch = RANGES.try_with(Cell::take).unwrap_or_default();
+        batch.clear();
+        let mut from = Run::default();
+        while left > 0 {
             if from.length == 0 {
-                from = file.next()?.unwrap_or_default();
+                from = file.next()?.ok_or_else(differ)?;
             }
             if to.length == 0 {
-                to = memory.next()?.unwrap_or_default();
-            }
-            match (from.length, to.length) {
-                (0, 0) => break,
-                (0, _) | (_, 0) => {
-                    return Err(Error::invalid(
-                        "the selections in the file and in memory differ in size",
-                    ));
-                }
-                _ => {}
+                let next = memory.as_mut().and_then(|memory| memory.next().transpose());
+                to = next.ok_or_else(differ)??;
             }
             let length = from.length.min(to.length);
             let next = Extent {
@@ -73,13 +107,46 @@ impl Pair {
             }
             from.skip(length);
             to.skip(length);
-            if batch.len() == BATCH {
+            left = left.saturating_sub(length);
+            if from.length == 0 {
+                let room = FEW.saturating_sub(batch.len() + 1);
+                let (offset, memory) = (self.offset, self.memory + to.start as usize);
+                let runs = file.take_while_within(to.length, room);
+                let mut taken = 0;
+                batch.extend(runs.map(|run| {
+                    let extent = Extent {
+                        offset: offset + run.start,
+                        length: run.length,
+                        memory: memory + taken as usize,
+                    };
+                    taken += run.length;
+                    extent
+                }));
+                to.skip(taken);
+                left = left.saturating_sub(taken);
+            }
+            let is_enough = match batch.len() {
+                FEW => Survey::of(&batch[..SAMPLE]).follow_each_other,
+                length => length == BATCH,
+            };
+            if is_enough {
                 act(&batch)?;
                 batch.clear();
             }
         }
-        act(&batch)
+        let acted = act(&batch);
+        batch.shrink_to(FEW);
+        let _ = RANGES.try_with(|ranges| ranges.set(batch));
+        acted
     }
+}
+
+fn unreadable() -> Error {
+    Error::invalid("HDF5 does not return the selection")
+}
+
+fn differ() -> Error {
+    Error::invalid("the selections in the file and in memory differ in size")
 }
 
 /// A range of bytes of a dataspace, counted from its first element.
@@ -96,67 +163,180 @@ impl Run {
     }
 }
 
-const FETCHED: usize = 1024;
+const FETCHED: usize = 128;
+
+/// Byte ranges as HDF5 returns them.
+struct Fetched {
+    starts: [MaybeUninit<hsize_t>; FETCHED],
+    lengths: [MaybeUninit<usize>; FETCHED],
+}
+
+impl Fetched {
+    fn new() -> Fetched {
+        Fetched {
+            starts: [const { MaybeUninit::uninit() }; FETCHED],
+            lengths: [const { MaybeUninit::uninit() }; FETCHED],
+        }
+    }
+}
+
+/// HDF5's iterators of selections that wait for the next call. To make and close them takes as long as
+/// all else that is asked of HDF5.
+pub(crate) struct Iterators {
+    hdf5: &'static Hdf5,
+    waiting: [AtomicI64; 2],
+}
+
+impl Iterators {
+    pub(crate) fn new(hdf5: &'static Hdf5) -> Iterators {
+        Iterators {
+            hdf5,
+            waiting: [const { AtomicI64::new(NONE) }; 2],
+        }
+    }
+
+    /// Returns an iterator that counts in elements of a dataspace.
+    ///
+    /// # Safety
+    /// `space` is a dataspace of the iterators' HDF5, whose lock is held.
+    unsafe fn take(&self, space: hid_t) -> Result<hid_t> {
+        // The iterator only reads the selection, which does not change meanwhile.
+        const SHARE_WITH_DATASPACE: c_uint = 2;
+        let waiting = self.waiting.iter().map(|place| place.swap(NONE, AcqRel));
+        let iterator = match waiting.into_iter().find(|id| *id != NONE) {
+            // SAFETY: upheld by the caller.
+            Some(id) => match unsafe { (self.hdf5.H5Ssel_iter_reset)(id, space) } < 0 {
+                true => NONE,
+                false => id,
+            },
+            // SAFETY: upheld by the caller.
+            None => unsafe { (self.hdf5.H5Ssel_iter_create)(space, 1, SHARE_WITH_DATASPACE) },
+        };
+        match iterator < 0 {
+            true => Err(unreadable()),
+            false => Ok(iterator),
+        }
+    }
+
+    fn put_back(&self, iterator: hid_t) {
+        let is_free = |place: &&AtomicI64| {
+            let put = place.compare_exchange(NONE, iterator, AcqRel, Relaxed);
+            put.is_ok()
+        };
+        if self.waiting.iter().find(is_free).is_none() {
+            // SAFETY: made by `take`; the lock is held.
+            unsafe { (self.hdf5.H5Ssel_iter_close)(iterator) };
+        }
+    }
+
+    /// Closes them, with HDF5's lock held.
+    pub(crate) fn close(&self) {
+        for place in &self.waiting {
+            let iterator = place.swap(NONE, AcqRel);
+            // When HDF5 itself ends, it may have closed them before its files.
+            // SAFETY: HDF5 checks the identifier.
+            unsafe {
+                if iterator != NONE && (self.hdf5.H5Iis_valid)(iterator) > 0 {
+                    (self.hdf5.H5Ssel_iter_close)(iterator);
+                }
+            }
+        }
+    }
+}
+
+const NONE: hid_t = -1;
 
 /// The byte ranges that a dataspace selects, in its order.
 struct Sequences<'a> {
-    hdf5: &'a Hdf5,
+    iterators: &'a Iterators,
     iterator: hid_t,
-    starts: Vec<hsize_t>,
-    lengths: Vec<usize>,
+    element_size: u64,
+    runs: &'a mut Fetched,
     fetched: usize,
+    fetched_bytes: u64,
     next: usize,
 }
 
 impl<'a> Sequences<'a> {
     /// # Safety
-    /// `space` is a dataspace of `hdf5`, whose lock is held as long as the result lives.
-    unsafe fn of(hdf5: &'a Hdf5, space: hid_t, element_size: usize) -> Result<Self> {
-        // The iterator only reads the selection, which does not change meanwhile.
-        const SHARE_WITH_DATASPACE: c_uint = 2;
-        // SAFETY: the caller guarantees it.
-        let iterator =
-            unsafe { (hdf5.H5Ssel_iter_create)(space, element_size, SHARE_WITH_DATASPACE) };
-        if iterator < 0 {
-            return Err(Error::invalid("HDF5 does not return the selection"));
-        }
+    /// `space` is a dataspace of the iterators' HDF5, whose lock is held as long as the result lives.
+    unsafe fn of(
+        iterators: &'a Iterators,
+        space: hid_t,
+        element_size: u64,
+        runs: &'a mut Fetched,
+    ) -> Result<Self> {
         Ok(Sequences {
-            hdf5,
-            iterator,
-            starts: vec![0; FETCHED],
-            lengths: vec![0; FETCHED],
+            iterators,
+            // SAFETY: upheld by the caller.
+            iterator: unsafe { iterators.take(space)? },
+            element_size,
+            runs,
             fetched: 0,
+            fetched_bytes: 0,
             next: 0,
         })
     }
 
+    /// Takes ranges that HDF5 has returned already, at most `count`, as long as they fit into `bytes`
+    /// of memory that follow each other.
+    #[inline]
+    fn take_while_within(&mut self, bytes: u64, count: usize) -> impl Iterator<Item = Run> {
+        let first = self.next;
+        let last = self.fetched.min(first.saturating_add(count));
+        let mut left = bytes;
+        let mut fits = |index: &usize| {
+            let length = self.run(*index).length;
+            let fits = length <= left;
+            left = left.wrapping_sub(length);
+            fits
+        };
+        self.next = match self.fetched_bytes <= bytes {
+            true => last,
+            false => (first..last).find(|index| !fits(index)).unwrap_or(last),
+        };
+        (first..self.next).map(|index| self.run(index))
+    }
+
+    /// Returns one of the fetched ranges.
+    #[inline]
+    fn run(&self, index: usize) -> Run {
+        assert!(index < self.fetched && self.fetched <= FETCHED);
+        // SAFETY: HDF5 has filled in as many as it has said.
+        unsafe {
+            Run {
+                start: self.runs.starts[index].assume_init() * self.element_size,
+                length: self.runs.lengths[index].assume_init() as u64 * self.element_size,
+            }
+        }
+    }
+
+    #[inline]
     fn next(&mut self) -> Result<Option<Run>> {
         if self.next == self.fetched {
             let mut elements = 0usize;
             self.next = 0;
             // SAFETY: the arrays have the lengths passed; the lock is held, as `of` requires.
             let status = unsafe {
-                (self.hdf5.H5Ssel_iter_get_seq_list)(
+                (self.iterators.hdf5.H5Ssel_iter_get_seq_list)(
                     self.iterator,
                     FETCHED,
                     usize::MAX,
                     &mut self.fetched,
                     &mut elements,
-                    self.starts.as_mut_ptr(),
-                    self.lengths.as_mut_ptr(),
+                    self.runs.starts.as_mut_ptr().cast(),
+                    self.runs.lengths.as_mut_ptr().cast(),
                 )
             };
             if status < 0 {
-                return Err(Error::invalid("HDF5 does not return the selection"));
+                return Err(unreadable());
             }
+            self.fetched_bytes = elements as u64 * self.element_size;
         }
         if self.fetched == 0 {
             return Ok(None);
         }
-        let run = Run {
-            start: self.starts[self.next],
-            length: self.lengths[self.next] as u64,
-        };
+        let run = self.run(self.next);
         self.next += 1;
         Ok(Some(run))
     }
@@ -164,7 +344,6 @@ impl<'a> Sequences<'a> {
 
 impl Drop for Sequences<'_> {
     fn drop(&mut self) {
-        // SAFETY: made by `of`; the lock is still held.
-        unsafe { (self.hdf5.H5Ssel_iter_close)(self.iterator) };
+        self.iterators.put_back(self.iterator);
     }
 }

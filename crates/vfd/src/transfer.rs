@@ -16,6 +16,8 @@ use crate::account::Way;
 use crate::baseline;
 use crate::file::{DriverFile, MAX_ADDRESS};
 use crate::settings::Mode;
+use crate::sieve::{self, Selection};
+use crate::survey::Survey;
 
 /// From this size on, raw data in host memory is moved by several workers.
 const LARGE: u64 = 4 << 20;
@@ -38,6 +40,7 @@ impl DriverFile {
     ) -> Result<()> {
         self.check(&extent)?;
         if kind != H5FD_MEM_DRAW {
+            self.sieve.before(operation, &[extent])?;
             // SAFETY: upheld by the caller; only raw data may be outside host memory.
             return unsafe { self.move_host(operation, Way::Metadata, &extent) };
         }
@@ -47,27 +50,44 @@ impl DriverFile {
             return unsafe { self.move_gpu(operation, &[extent], vec![allocation]) };
         }
         // SAFETY: upheld by the caller.
-        unsafe { self.move_raw_host(operation, &[extent]) }
+        unsafe { self.move_raw_host(operation, &[extent], &Survey::of(&[extent]), None) }
     }
 
-    /// Moves many ranges of raw data, in any mix of host and GPU memory. If a write covers bytes
-    /// twice, the last range wins, as in the default driver.
+    /// Moves many ranges of raw data, in any mix of host and GPU memory; `by` says that they are all of
+    /// one selection. If a write covers bytes twice, the last range wins, as in the default driver.
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range), for each extent.
-    pub(crate) unsafe fn move_raw(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
-        if operation == Operation::Write && Extent::overlap(extents).is_some() {
+    pub(crate) unsafe fn move_raw(
+        &self,
+        operation: Operation,
+        extents: &[Extent],
+        by: Option<Selection>,
+    ) -> Result<()> {
+        if let [extent] = extents {
+            // SAFETY: upheld by the caller.
+            return unsafe { self.move_range(operation, H5FD_MEM_DRAW, *extent) };
+        }
+        let survey = Survey::of(extents);
+        if survey.end > MAX_ADDRESS {
+            extents.iter().try_for_each(|extent| self.check(extent))?;
+        }
+        let is_write = operation == Operation::Write;
+        if is_write && !survey.is_ascending && Extent::overlap(extents).is_some() {
             let one = |extent: &Extent| {
                 // SAFETY: upheld by the caller.
                 unsafe { self.move_range(operation, H5FD_MEM_DRAW, *extent) }
             };
             return extents.iter().try_for_each(one);
         }
+        if !survey.has_empty && are_on_host(extents)? {
+            // SAFETY: upheld by the caller.
+            return unsafe { self.move_raw_host(operation, extents, &survey, by) };
+        }
         let (mut on_gpu, mut on_host) = (Vec::new(), Vec::new());
         // Of each allocation on a GPU that is met, what the driver of CUDA says.
         let mut allocations: Vec<Memory> = Vec::new();
         for extent in extents.iter().filter(|extent| extent.length > 0) {
-            self.check(extent)?;
             let last = allocations.last().and_then(|memory| memory.range.as_ref());
             if last.is_some_and(|range| range.contains(&extent.memory)) {
                 on_gpu.push(*extent);
@@ -83,7 +103,7 @@ impl DriverFile {
             if !on_gpu.is_empty() {
                 self.move_gpu(operation, &on_gpu, allocations)?;
             }
-            self.move_raw_host(operation, &on_host)
+            self.move_raw_host(operation, &on_host, &Survey::of(&on_host), by)
         }
     }
 
@@ -103,10 +123,42 @@ impl DriverFile {
 
     /// # Safety
     /// As for [`move_range`](Self::move_range), in host memory.
-    unsafe fn move_raw_host(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
-        let bytes: u64 = extents.iter().map(|extent| extent.length).sum();
-        let is_much = bytes >= LARGE || extents.len() >= MANY;
-        let mode = self.settings().mode;
+    unsafe fn move_raw_host(
+        &self,
+        operation: Operation,
+        extents: &[Extent],
+        survey: &Survey,
+        by: Option<Selection>,
+    ) -> Result<()> {
+        if extents.is_empty() {
+            return Ok(());
+        }
+        let settings = self.settings_in_force()?;
+        let keeps = self.keeps(operation, &settings);
+        let is_sieved = match extents {
+            [extent] => keeps && extent.length <= sieve::SMALL,
+            _ => settings.mode == Mode::Auto && survey.follow_each_other,
+        };
+        if is_sieved {
+            let way = Way::By(Path::HostBuffered);
+            // SAFETY: upheld by the caller; the sieve passes parts of the extents.
+            let directly = |extent: &Extent| unsafe { self.move_host(operation, way, extent) };
+            // SAFETY: upheld by the caller.
+            let (moved, joined) =
+                unsafe { self.sieve.run(operation, extents, by, keeps, &directly) };
+            self.account.joined(operation, &joined);
+            moved?;
+            if operation == Operation::Write {
+                self.grown_to(survey.end);
+            }
+            return match operation {
+                Operation::Write if !keeps => self.sync(),
+                Operation::Read | Operation::Write => Ok(()),
+            };
+        }
+        self.sieve.before(operation, extents)?;
+        let is_much = survey.bytes >= LARGE || extents.len() >= MANY;
+        let mode = settings.mode;
         if is_much && mode == Mode::PosixMt && refuse_fork().is_ok() {
             // SAFETY: upheld by the caller.
             return unsafe { baseline::move_host(self, operation, extents) };
@@ -127,7 +179,7 @@ impl DriverFile {
         match operation {
             Operation::Read => Ok(()),
             // Makes the data durable if requested, as a write by the engine does.
-            Operation::Write => self.flush(),
+            Operation::Write => self.sync(),
         }
     }
 
@@ -149,6 +201,7 @@ impl DriverFile {
         extents: &[Extent],
         mut allocations: Vec<Memory>,
     ) -> Result<()> {
+        self.sieve.before(operation, extents)?;
         // Work that the application has queued must finish before its memory is accessed, as for
         // cudaMemcpy.
         for memory in &allocations {
@@ -312,4 +365,23 @@ impl DriverFile {
 fn is_on_gpu(address: usize) -> Result<bool> {
     // The child of a fork has no GPU, and the CUDA driver does not work in it.
     Ok(refuse_fork().is_ok() && !memory::is_on_host(address)?)
+}
+
+/// Memory is on a GPU, or not, by whole pages.
+const PAGE: usize = 4 << 10;
+
+/// Returns whether no range is on a GPU. Ranges that begin in the page of the one before need not be
+/// asked about: the memory is the caller's until the call returns.
+fn are_on_host(extents: &[Extent]) -> Result<bool> {
+    let mut last = usize::MAX;
+    for extent in extents {
+        let page = extent.memory / PAGE;
+        if page != last && extent.length > 0 {
+            if is_on_gpu(extent.memory)? {
+                return Ok(false);
+            }
+            last = page;
+        }
+    }
+    Ok(true)
 }

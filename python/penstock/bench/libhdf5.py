@@ -121,6 +121,12 @@ class Library:
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
 
+    def idle(self, name: str) -> Any:
+        """Return a function that is called like this one, and does nothing."""
+        function = ctypes.CDLL(None)["labs"]
+        function.restype, function.argtypes = c_int, _FUNCTIONS[name][1]
+        return self._checked(name, function)
+
     def pointer(self, name: str) -> c_void_p:
         """Return a function for a program in C to call."""
         return ctypes.cast(getattr(self._library, name), c_void_p)

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::Order;
 use super::prepare::{check_access, merged, note_for_host};
+use crate::changes::Changing;
 use crate::engine::{Engine, engine};
 use crate::error::Result;
 use crate::file::File;
@@ -100,6 +101,7 @@ fn move_host(
     submitted: Instant,
 ) -> Result<Report> {
     check_access(file, operation)?;
+    let _changing = (operation == Operation::Write).then(Changing::begin);
     let counters = Counters::default();
     counters.joined();
     // SAFETY: the caller of `run` vouches for the extent.

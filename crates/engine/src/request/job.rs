@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use super::progress::Waited;
 use super::task::{Share, Task};
 use super::tracker::Tracker;
+use crate::changes::Changing;
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
 use crate::in_flight::{REQUESTS, Round, WITHOUT_STEPS};
@@ -25,6 +26,8 @@ pub(crate) struct Job {
     /// Its rounds in [`REQUESTS`], and in [`WITHOUT_STEPS`] if it has none.
     pub entered: Round,
     pub without_steps: Option<Round>,
+    /// Until no worker touches files any more.
+    pub changing: Mutex<Option<Changing>>,
     /// What keeps the buffers alive until no worker touches them any more.
     pub owner: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -113,6 +116,12 @@ impl Job {
             task.operation(),
             tracker.submitted,
             tracker.counters.total(),
+        );
+        drop(
+            self.changing
+                .lock()
+                .unwrap_or_else(|e| e.into_inner())
+                .take(),
         );
         tracker.finish();
         task.finished();

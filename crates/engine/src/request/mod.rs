@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
+use crate::changes::Changing;
 use crate::engine::{Engine, engine};
 use crate::error::{Error, Kind, Result};
 use crate::file::File;
@@ -294,6 +295,7 @@ fn make_job(
         has_steps,
         entered,
         without_steps,
+        changing: Mutex::new(Some(Changing::begin())),
         tracker: Arc::new(tracker),
         to_begin: AtomicUsize::new(lanes),
         owner: Mutex::new(owner),

@@ -5,6 +5,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
+use penstock_engine::error::Result;
 use penstock_engine::options::Options;
 use penstock_sys::hdf5::{Hdf5, hid_t};
 
@@ -16,6 +17,9 @@ pub struct PlainDriver {
     /// Returns the options of the file that the driver has open with this descriptor; the defaults
     /// if it has no such file.
     pub options_of: fn(c_int) -> Options,
+    /// Writes what the driver itself holds of the file that it has open with this descriptor, if it
+    /// has such a file, and forgets what it has read of it.
+    pub write_out: fn(c_int) -> Result<()>,
 }
 
 static REGISTERED: OnceLock<PlainDriver> = OnceLock::new();
@@ -42,4 +46,12 @@ pub fn options_of(descriptor: c_int) -> Options {
         .get()
         .map(|known| (known.options_of)(descriptor))
         .unwrap_or_default()
+}
+
+/// Brings a file up to date with what its driver holds of it, before bytes move past the driver.
+pub(crate) fn write_out(descriptor: c_int) -> Result<()> {
+    match REGISTERED.get() {
+        Some(known) => (known.write_out)(descriptor),
+        None => Ok(()),
+    }
 }

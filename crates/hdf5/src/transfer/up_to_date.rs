@@ -6,7 +6,7 @@ use penstock_engine::options::{Choice, Options};
 use penstock_sys::hdf5::hid_t;
 
 use crate::dataset::{DatasetInfo, Layout};
-use crate::library::Session;
+use crate::library::{Session, plain_files};
 
 /// Why transfers are left to HDF5 if it may hold changed pages. Only H5Fflush writes these, and
 /// HDF5 (1.14.4, 2.2.0) damages files with a page buffer that are flushed often.
@@ -37,7 +37,9 @@ pub(super) fn flush(session: &Session<'_>, dataset: hid_t, info: &DatasetInfo) -
             _ => (hdf5.H5Dflush)(dataset),
         }
     };
-    session.check(status, "flush the dataset").map(drop)
+    session.check(status, "flush the dataset")?;
+    // A driver's own buffers are flushed with the file, or when it is told so.
+    info.file.descriptor.map_or(Ok(()), plain_files::write_out)
 }
 
 pub(super) fn direct(options: &Options) -> Direct {

@@ -245,6 +245,7 @@ table! {
             fn H5Oopen(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> hid_t;
             fn H5Oclose(object_id: hid_t) -> herr_t;
             fn H5Oexists_by_name(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> htri_t;
+            fn H5Iis_valid(id: hid_t) -> htri_t;
             fn H5Iget_file_id(id: hid_t) -> hid_t;
             fn H5Iget_name(id: hid_t, name: *mut c_char, size: usize) -> isize;
 
@@ -363,6 +364,7 @@ table! {
                 off: *mut hsize_t,
                 len: *mut usize
             ) -> herr_t;
+            fn H5Ssel_iter_reset(sel_iter_id: hid_t, space_id: hid_t) -> herr_t;
             fn H5Ssel_iter_close(sel_iter_id: hid_t) -> herr_t;
             fn H5Scopy(space_id: hid_t) -> hid_t;
             fn H5Screate_simple(rank: c_int, dims: *const hsize_t, maxdims: *const hsize_t)

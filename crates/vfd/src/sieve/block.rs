@@ -1,0 +1,430 @@
+//! A block: a copy of 64 KiB of a file, of which some bytes are known, and some are newer than the
+//! file's.
+
+use std::ops::Range;
+use std::ptr;
+
+use penstock_engine::Extent;
+
+use super::Selection;
+
+/// Size of a block. Its place in the file is a multiple of it, so that no byte is in two blocks.
+pub(super) const BLOCK: usize = 64 << 10;
+
+/// Gaps up to this size between bytes to be written are written again with what the file has there, if
+/// both sides are of one selection.
+pub(crate) const GAP: usize = 4 << 10;
+
+pub(super) struct Block {
+    /// Offset of the first byte in the file; `None` if the block is not in use.
+    pub start: Option<u64>,
+    bytes: Box<[u8]>,
+    /// The bytes that are as in the file, or newer.
+    known: Range<usize>,
+    /// Those among them that are still to be written, or lie between such bytes.
+    dirty: Range<usize>,
+    /// The selection of which bytes were put here last, or copied from here.
+    by: Option<Selection>,
+    /// When the oldest of the known bytes was the file's.
+    pub since: super::Moment,
+    /// Number of the last use.
+    pub used: u64,
+}
+
+impl Block {
+    pub(super) fn new() -> Block {
+        Block {
+            start: None,
+            bytes: vec![0; BLOCK].into_boxed_slice(),
+            known: 0..0,
+            dirty: 0..0,
+            by: None,
+            since: super::Moment::default(),
+            used: 0,
+        }
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    pub(super) fn is_all_dirty(&self) -> bool {
+        self.dirty == (0..BLOCK)
+    }
+
+    pub(super) fn is_unknown(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn knows(&self, range: &Range<usize>) -> bool {
+        self.known.start <= range.start && range.end <= self.known.end
+    }
+
+    /// Returns the file range of the bytes to be written, and their address.
+    pub(super) fn to_write(&self) -> (u64, &[u8]) {
+        let start = self.start.unwrap_or(0);
+        (
+            start + self.dirty.start as u64,
+            &self.bytes[self.dirty.clone()],
+        )
+    }
+
+    /// Records that the file has the bytes.
+    pub(super) fn is_written(&mut self) {
+        self.dirty = 0..0;
+    }
+
+    /// Knows only what is to be written from now on.
+    pub(super) fn forget_clean(&mut self) {
+        self.known = self.dirty.clone();
+    }
+
+    /// Begins to stand for another part of the file. Nothing is known yet.
+    pub(super) fn stand_for(&mut self, start: Option<u64>) {
+        debug_assert!(!self.is_dirty());
+        self.start = start;
+        self.known = 0..0;
+        self.dirty = 0..0;
+    }
+
+    /// # Safety
+    /// The bytes are known, and `to` is valid for as many.
+    #[inline]
+    pub(super) unsafe fn copy_to(&self, range: Range<usize>, to: *mut u8) {
+        let from = &self.bytes[range];
+        // SAFETY: upheld by the caller; no caller has the address of this block.
+        unsafe { copy(from.as_ptr(), to, from.len()) };
+    }
+
+    /// Whether bytes can be put there as the block is.
+    #[inline]
+    pub(super) fn takes(&self, range: &Range<usize>, by: Option<Selection>) -> bool {
+        self.joins_known(range) && self.joins_dirty(range, by)
+    }
+
+    /// Whether what lies between them and the known bytes is known.
+    #[inline]
+    pub(super) fn joins_known(&self, range: &Range<usize>) -> bool {
+        self.known.is_empty() || distance(&self.known, range) == 0
+    }
+
+    /// Whether what lies between them and the bytes to be written may be written with them: nothing, or
+    /// a little of the storage of which `by` selects both sides. Between two selections may be
+    /// anybody's bytes, which somebody else may have changed.
+    #[inline]
+    pub(super) fn joins_dirty(&self, range: &Range<usize>, by: Option<Selection>) -> bool {
+        self.dirty.is_empty() || distance(&self.dirty, range) <= self.gap(by)
+    }
+
+    /// Returns the size of the gaps that may be written between the bytes to be written and those of a
+    /// selection.
+    #[inline]
+    fn gap(&self, by: Option<Selection>) -> usize {
+        match self.by == by {
+            true => gap_within(by),
+            false => 0,
+        }
+    }
+
+    /// # Safety
+    /// `from` is valid for the bytes of the range, for which [`takes`](Self::takes) is true.
+    #[inline]
+    pub(super) unsafe fn put(
+        &mut self,
+        range: Range<usize>,
+        from: *const u8,
+        by: Option<Selection>,
+    ) {
+        let to = &mut self.bytes[range.clone()];
+        // SAFETY: upheld by the caller; no caller has the address of this block.
+        unsafe { copy(from, to.as_mut_ptr(), to.len()) };
+        self.known = hull(&self.known, &range);
+        self.dirty = hull(&self.dirty, &range);
+        self.by = by;
+    }
+
+    /// Copies ranges of the file from the block, up to the first that it does not know. Returns their
+    /// number and their bytes.
+    ///
+    /// # Safety
+    /// The memory of each extent is valid for writing.
+    pub(super) unsafe fn copy_all(&self, extents: &[Extent]) -> (usize, u64) {
+        let Some(start) = self.start else {
+            return (0, 0);
+        };
+        let knows = |extent: &Extent| {
+            let range = range_from(start, extent)?;
+            self.knows(&range).then_some(range)
+        };
+        let (mut moved, mut bytes) = (0, 0);
+        for extent in extents {
+            let Some(range) = knows(extent) else {
+                break;
+            };
+            // SAFETY: the bytes are known; the caller guarantees the memory.
+            unsafe { self.copy_to(range, extent.memory as *mut u8) };
+            moved += 1;
+            bytes += extent.length;
+        }
+        (moved, bytes)
+    }
+
+    /// Puts bytes into a dirty block, up to the first range for which it must be filled or written.
+    /// Returns the number of ranges and their bytes. The block may be all dirty then.
+    ///
+    /// # Safety
+    /// The memory of each extent is valid.
+    pub(super) unsafe fn put_all(
+        &mut self,
+        extents: &[Extent],
+        by: Option<Selection>,
+    ) -> (usize, u64) {
+        let Some(start) = self.start.filter(|_| self.is_dirty()) else {
+            return (0, 0);
+        };
+        let (mut moved, mut bytes) = (0, 0);
+        // Fields would be read and written again for each range: the bytes may be anywhere.
+        let (mut known, mut dirty) = (self.known.clone(), self.dirty.clone());
+        let to = self.bytes.as_mut_ptr();
+        let mut gap = self.gap(by);
+        for extent in extents {
+            let Some(range) = range_from(start, extent) else {
+                break;
+            };
+            let is_known = known.start <= range.start && range.end <= known.end;
+            let goes_on = dirty.start <= range.start && range.start <= dirty.end + gap;
+            if is_known && goes_on {
+                dirty.end = dirty.end.max(range.end);
+            } else if distance(&known, &range) == 0 && distance(&dirty, &range) <= gap {
+                known = hull(&known, &range);
+                dirty = hull(&dirty, &range);
+            } else {
+                break;
+            }
+            // SAFETY: the range lies in the block; the caller guarantees the memory.
+            unsafe { copy(extent.memory as *const u8, to.add(range.start), range.len()) };
+            // From now on some of the dirty bytes are of this selection.
+            gap = gap_within(by);
+            moved += 1;
+            bytes += extent.length;
+        }
+        if moved > 0 {
+            (self.known, self.dirty, self.by) = (known, dirty, by);
+        }
+        (moved, bytes)
+    }
+
+    /// Makes a range known, and all from the known bytes to the end of the block on its side: what
+    /// follows is likely to be there. `read` fills its slice from the file offset given.
+    pub(super) fn fill<E>(
+        &mut self,
+        range: &Range<usize>,
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some(start) = self.start else {
+            return Ok(());
+        };
+        if self.known.is_empty() {
+            self.known = 0..0;
+        }
+        if range.end > self.known.end {
+            let from = self.known.end;
+            read(start + from as u64, &mut self.bytes[from..])?;
+            self.known.end = BLOCK;
+        }
+        if range.start < self.known.start {
+            read(start, &mut self.bytes[..self.known.start])?;
+            self.known.start = 0;
+        }
+        Ok(())
+    }
+
+    /// Records that bytes of a selection were copied.
+    #[inline]
+    pub(super) fn is_used(&mut self, by: Option<Selection>) {
+        self.by = by;
+    }
+
+    /// Whether a selection that goes on at `start` is likely to be done with this block: the bytes that
+    /// were copied last are its own, and the blocks are neighbours.
+    pub(super) fn is_left_by(&self, by: Option<Selection>, start: u64) -> bool {
+        let is_next = |own: u64| own.abs_diff(start) == BLOCK as u64;
+        by.is_some() && self.by == by && self.start.is_some_and(is_next)
+    }
+}
+
+/// Returns the place of a range of the file in a block that begins at `start`, if it lies there.
+#[inline]
+fn range_from(start: u64, extent: &Extent) -> Option<Range<usize>> {
+    let at = extent.offset.checked_sub(start)? as usize;
+    let end = at.checked_add(extent.length as usize)?;
+    (end <= BLOCK).then_some(at..end)
+}
+
+/// Copies like `copy_nonoverlapping`, at once for the size of most elements.
+///
+/// # Safety
+/// As for `copy_nonoverlapping`.
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
+    // SAFETY: upheld by the caller; neither address need be aligned.
+    unsafe {
+        match length {
+            4 => to.cast::<[u8; 4]>().write(from.cast::<[u8; 4]>().read()),
+            8 => to.cast::<[u8; 8]>().write(from.cast::<[u8; 8]>().read()),
+            _ => ptr::copy_nonoverlapping(from, to, length),
+        }
+    }
+}
+
+/// Returns the size of the gaps that may be written between bytes of one selection, if they are of one.
+#[inline]
+fn gap_within(by: Option<Selection>) -> usize {
+    match by {
+        Some(_) => GAP,
+        None => 0,
+    }
+}
+
+#[inline]
+fn hull(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
+    match one.is_empty() {
+        true => other.clone(),
+        false => one.start.min(other.start)..one.end.max(other.end),
+    }
+}
+
+/// Returns how many bytes lie between two ranges; 0 if they meet.
+#[inline]
+fn distance(one: &Range<usize>, other: &Range<usize>) -> usize {
+    let (first, second) = match one.start <= other.start {
+        true => (one, other),
+        false => (other, one),
+    };
+    second.start.saturating_sub(first.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(block: &mut Block, range: Range<usize>, by: Option<Selection>) {
+        assert!(block.takes(&range, by));
+        let from = vec![7; range.len()];
+        // SAFETY: the block takes the range, which is as long as the bytes.
+        unsafe { block.put(range, from.as_ptr(), by) };
+    }
+
+    fn fill(block: &mut Block) {
+        let filled: Result<(), ()> = block.fill(&(0..BLOCK), |_, bytes| {
+            bytes.fill(1);
+            Ok(())
+        });
+        filled.unwrap();
+    }
+
+    fn block() -> Block {
+        let mut block = Block::new();
+        block.stand_for(Some(3 * BLOCK as u64));
+        block
+    }
+
+    fn dirty(block: &Block) -> Range<u64> {
+        let (offset, bytes) = block.to_write();
+        offset - 3 * BLOCK as u64..offset + bytes.len() as u64 - 3 * BLOCK as u64
+    }
+
+    #[test]
+    fn adjacent_bytes_are_written_together_and_nothing_else() {
+        let mut block = block();
+        put(&mut block, 100..108, None);
+        put(&mut block, 108..116, Some(Selection::new()));
+        put(&mut block, 92..100, Some(Selection::new()));
+        assert_eq!(dirty(&block), 92..116);
+        assert!(block.to_write().1.iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn bytes_beyond_a_gap_need_to_know_what_is_in_it() {
+        let (mut block, by) = (block(), Some(Selection::new()));
+        put(&mut block, 100..108, by);
+        assert!(!block.takes(&(120..128), by));
+        fill(&mut block);
+        put(&mut block, 120..128, by);
+        assert_eq!(dirty(&block), 100..128);
+        let (_, bytes) = block.to_write();
+        assert_eq!((bytes[7], bytes[8], bytes[19], bytes[20]), (7, 1, 1, 7));
+    }
+
+    #[test]
+    fn what_is_between_two_selections_is_not_written() {
+        for by in [None, Some(Selection::new())] {
+            let mut block = block();
+            put(&mut block, 100..108, by);
+            fill(&mut block);
+            assert!(!block.takes(&(109..117), None) && !block.takes(&(90..99), None));
+            let another = Some(Selection::new());
+            assert!(!block.takes(&(109..117), another) && !block.takes(&(90..99), another));
+            put(&mut block, 108..109, another);
+            assert!(!block.takes(&(112..117), by) && block.takes(&(112..117), another));
+        }
+    }
+
+    #[test]
+    fn large_gaps_are_not_written_again() {
+        let (mut block, by) = (block(), Some(Selection::new()));
+        put(&mut block, 0..8, by);
+        fill(&mut block);
+        assert!(block.takes(&(8 + GAP..16 + GAP), by));
+        assert!(!block.takes(&(9 + GAP..17 + GAP), by));
+        block.is_written();
+        assert!(block.takes(&(9 + GAP..17 + GAP), by));
+    }
+
+    #[test]
+    fn many_ranges_are_put_as_each_of_them_is() {
+        let by = Some(Selection::new());
+        let from: Vec<u8> = (0..200).collect();
+        let extent = |(index, offset): (usize, &u64)| Extent {
+            offset: 3 * BLOCK as u64 + offset,
+            length: 8,
+            memory: from.as_ptr() as usize + 8 * index,
+        };
+        // The last three: beyond a gap that is too large, in another block, and half in another.
+        for last in [124 + 8 + GAP as u64 + 1, BLOCK as u64, BLOCK as u64 - 4] {
+            let offsets = [124, 100, 112, 60, 62, last];
+            let extents: Vec<_> = offsets.iter().enumerate().map(extent).collect();
+            let mut block = block();
+            put(&mut block, 104..108, by);
+            fill(&mut block);
+            // SAFETY: `from` has as many bytes.
+            assert_eq!(unsafe { block.put_all(&extents, by) }, (5, 40));
+            assert_eq!(dirty(&block), 60..132);
+            let (_, bytes) = block.to_write();
+            let at = |offset: usize| bytes[offset - 60];
+            assert_eq!((at(124), at(100), at(107), at(108)), (0, 8, 15, 1));
+            assert_eq!(
+                (at(60), at(61), at(62), at(69), at(70)),
+                (24, 25, 32, 39, 1)
+            );
+        }
+    }
+
+    #[test]
+    fn a_fill_keeps_what_is_newer_than_the_file() {
+        let mut block = block();
+        put(&mut block, 100..108, None);
+        let mut asked = Vec::new();
+        let filled: Result<(), ()> = block.fill(&(200..208), |offset, bytes| {
+            asked.push((offset - 3 * BLOCK as u64, bytes.len()));
+            Ok(())
+        });
+        filled.unwrap();
+        assert_eq!(asked, [(108, BLOCK - 108)]);
+        assert!(block.knows(&(100..BLOCK)) && !block.knows(&(99..100)));
+        fill(&mut block);
+        assert!(block.knows(&(0..BLOCK)) && dirty(&block) == (100..108));
+        assert_eq!(block.to_write().1, [7; 8]);
+    }
+}

@@ -1,0 +1,577 @@
+//! Small accesses to raw data in host memory, which the driver joins to larger ones, as HDF5's sieve
+//! buffer does for its own drivers ([decision 13](../../../../docs/decisions/0013-the-driver-sieves-host-memory.md)).
+//!
+//! A [`Sieve`] holds up to 16 [`Block`]s of a file. Between two calls of the driver it keeps them for
+//! [`KEPT`] at most, and only while the file's lock keeps other processes from changing the file. All
+//! other accesses of this process go through the driver, which asks the sieve first
+//! ([`Sieve::before`]), or are made by the engine, which counts them.
+
+mod behind;
+mod block;
+mod trails;
+
+use std::ffi::c_int;
+use std::ops::Range;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use penstock_engine::error::{Error, Result};
+use penstock_engine::file::position::{self, Operation, Stop};
+use penstock_engine::{Extent, files_unchanged_since};
+
+pub(crate) use behind::is_forked;
+pub(crate) use block::GAP;
+use block::{BLOCK, Block};
+use trails::Trails;
+
+/// The longest access that goes through blocks.
+pub(crate) const SMALL: u64 = 8 << 10;
+
+/// The most blocks of a file.
+const BLOCKS: usize = 16;
+
+/// How long bytes are kept between two calls: those to be written and those that were read.
+const KEPT: Duration = Duration::from_millis(20);
+
+/// A time, and the engine's count of requests then.
+#[derive(Clone, Copy, Default)]
+struct Moment {
+    milliseconds: i64,
+    requests: u64,
+}
+
+impl Moment {
+    /// Returns the present; `None` if the engine may be changing files.
+    #[inline]
+    fn now() -> Option<Moment> {
+        let requests = files_unchanged_since()?;
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // The coarse clock is good to some milliseconds, and takes a tenth of the time of the other.
+        // SAFETY: `time` is a place for the result.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time) };
+        Some(Moment {
+            milliseconds: time.tv_sec * 1000 + time.tv_nsec / 1_000_000,
+            requests,
+        })
+    }
+
+    /// Whether what was the file's then can be taken for the file's now.
+    #[inline]
+    fn reaches(&self, now: &Moment) -> bool {
+        self.requests == now.requests
+            && now.milliseconds - self.milliseconds <= KEPT.as_millis() as i64
+    }
+}
+
+/// Tells the ranges of one selection of a dataset or chunk from those of all others: what lies between
+/// two of them belongs to the same storage.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Selection(u64);
+
+impl Selection {
+    pub(crate) fn new() -> Selection {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Selection(NEXT.fetch_add(1, Relaxed))
+    }
+}
+
+pub(crate) struct Sieve {
+    descriptor: c_int,
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    blocks: Vec<Block>,
+    /// The block that was used last.
+    last: usize,
+    /// Number of uses of blocks, and what it was when the thread that writes in the background came last.
+    uses: u64,
+    uses_visited: u64,
+    trails: Trails,
+    /// Whether a write in the background has failed, which the next call is to learn.
+    has_failed: bool,
+    /// Whether the thread that writes in the background knows of this file.
+    is_listed: bool,
+}
+
+impl Sieve {
+    pub(crate) fn new(descriptor: c_int, path: &FilePath) -> Arc<Sieve> {
+        behind::watch_forks();
+        Arc::new(Sieve {
+            descriptor,
+            path: path.to_owned(),
+            state: Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        // Between its calls a child keeps nothing: these are blocks of the parent, which writes them.
+        if is_forked() {
+            state.blocks.clear();
+        }
+        state
+    }
+
+    /// Moves ranges one after the other, through blocks or by `directly`. `by` says that they are all of
+    /// one selection. With `keeps`, blocks are kept for the next call. Also returns what went through
+    /// blocks.
+    ///
+    /// # Safety
+    /// The memory of each extent is valid host memory, writable for a read, and each range ends
+    /// below the largest offset.
+    pub(crate) unsafe fn run(
+        self: &Arc<Self>,
+        operation: Operation,
+        extents: &[Extent],
+        by: Option<Selection>,
+        keeps: bool,
+        directly: &dyn Fn(&Extent) -> Result<()>,
+    ) -> (Result<()>, Joined) {
+        let mut state = self.lock();
+        let mut call = Call {
+            sieve: self,
+            directly,
+            operation,
+            by,
+            now: Moment::now(),
+            joined: Joined::default(),
+        };
+        let prepared = match operation {
+            _ if !keeps || call.now.is_none() => state.let_go(self),
+            Operation::Write if state.has_failed => state.write_all(self),
+            _ => Ok(()),
+        };
+        if prepared.is_err() {
+            return (prepared, call.joined);
+        }
+        // SAFETY: upheld by the caller.
+        let moved = unsafe { state.all(&mut call, extents) };
+        let finished = match keeps {
+            true => state.write_later(self),
+            // What was taken over must be in the file, or told, even if a later range has failed.
+            false => {
+                let written = state.write_all(self);
+                state.drop_blocks();
+                written
+            }
+        };
+        (moved.and(finished), call.joined)
+    }
+
+    /// Prepares for an access that does not go through the sieve.
+    pub(crate) fn before(&self, operation: Operation, extents: &[Extent]) -> Result<()> {
+        let mut state = self.lock();
+        if state.blocks.is_empty() {
+            return Ok(());
+        }
+        match operation {
+            // The order of writes is that of the calls. Bytes that cannot be written must not keep
+            // HDF5's own data, which may fit, from the file: the next flush tells.
+            Operation::Write if state.write_all(self).is_err() => state.make_way(self, extents)?,
+            Operation::Write => {}
+            Operation::Read => state.write_met(self, extents)?,
+        }
+        if operation == Operation::Write {
+            state.drop_met(extents);
+        }
+        Ok(())
+    }
+
+    /// Writes what is to be written.
+    pub(crate) fn write_out(&self) -> Result<()> {
+        self.lock().write_all(self)
+    }
+
+    /// Writes what is to be written, and forgets what was read.
+    pub(crate) fn let_go(&self) -> Result<()> {
+        self.lock().let_go(self)
+    }
+
+    /// Forgets everything before the descriptor is closed.
+    pub(crate) fn close(&self) {
+        self.lock().blocks.clear();
+    }
+
+    fn write(&self, block: &mut Block) -> Result<()> {
+        let (offset, bytes) = block.to_write();
+        let (buffer, length) = (bytes.as_ptr().cast_mut(), bytes.len() as u64);
+        // SAFETY: the block's own memory, which a write only reads.
+        let (done, stop) = unsafe {
+            let operation = Operation::Write;
+            position::transfer(None, self.descriptor, operation, buffer, length, offset)
+        };
+        match stop {
+            None => block.is_written(),
+            Some(stop) => {
+                let error = match stop {
+                    Stop::Failed(error) => error,
+                    Stop::End => std::io::Error::from_raw_os_error(libc::EIO),
+                };
+                return Err(Error::os(&error, "cannot write").at(
+                    &self.path,
+                    offset + done,
+                    length - done,
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was moved through blocks.
+#[derive(Default)]
+pub(crate) struct Joined {
+    pub calls: u64,
+    pub bytes: u64,
+    /// Nanoseconds in system calls that read.
+    pub ns: u64,
+}
+
+/// One call of the driver.
+struct Call<'a> {
+    sieve: &'a Sieve,
+    directly: &'a dyn Fn(&Extent) -> Result<()>,
+    operation: Operation,
+    by: Option<Selection>,
+    now: Option<Moment>,
+    joined: Joined,
+}
+
+impl Call<'_> {
+    /// Makes a range of a block known. A failure is not told: who needs the bytes reads them alone.
+    fn fill(&mut self, block: &mut Block, range: &Range<usize>, now: Moment) -> bool {
+        let since = Instant::now();
+        if block.is_unknown() {
+            block.since = now;
+        }
+        let descriptor = self.sieve.descriptor;
+        let filled = block.fill(range, |offset, bytes| {
+            let (buffer, length) = (bytes.as_mut_ptr(), bytes.len() as u64);
+            // SAFETY: the block's own memory.
+            let (done, stop) = unsafe {
+                position::transfer(None, descriptor, Operation::Read, buffer, length, offset)
+            };
+            match stop {
+                None => Ok(()),
+                // Nothing is there yet, which reads as zeros.
+                Some(Stop::End) => {
+                    bytes[done as usize..].fill(0);
+                    Ok(())
+                }
+                Some(Stop::Failed(_)) => Err(()),
+            }
+        });
+        self.joined.ns += since.elapsed().as_nanos() as u64;
+        filled.is_ok()
+    }
+}
+
+impl State {
+    /// # Safety
+    /// As for [`Sieve::run`].
+    unsafe fn all(&mut self, call: &mut Call<'_>, extents: &[Extent]) -> Result<()> {
+        let mut left = extents;
+        while let [first, rest @ ..] = left {
+            // SAFETY: upheld by the caller.
+            unsafe { self.one(call, first)? };
+            left = rest;
+            // The first may have been moved alone, and this block be older than it may.
+            let is_young =
+                |block: &&mut Block| call.now.is_some_and(|now| block.since.reaches(&now));
+            let Some(block) = self.blocks.get_mut(self.last).filter(is_young) else {
+                continue;
+            };
+            // What follows in the same block takes no more than a copy.
+            // SAFETY: upheld by the caller.
+            let (moved, bytes) = unsafe {
+                match call.operation {
+                    Operation::Read => block.copy_all(left),
+                    Operation::Write => block.put_all(left, call.by),
+                }
+            };
+            call.joined.calls += moved as u64;
+            call.joined.bytes += bytes;
+            left = &left[moved..];
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for [`Sieve::run`].
+    #[inline]
+    unsafe fn one(&mut self, call: &mut Call<'_>, extent: &Extent) -> Result<()> {
+        let Some(now) = call.now.filter(|_| extent.length <= SMALL) else {
+            if call.operation == Operation::Write {
+                self.write_all(call.sieve)?;
+                self.drop_met(std::slice::from_ref(extent));
+            } else {
+                self.write_met(call.sieve, std::slice::from_ref(extent))?;
+            }
+            return (call.directly)(extent);
+        };
+        let mut left = *extent;
+        loop {
+            let within = left.offset % BLOCK as u64;
+            let length = left.length.min(BLOCK as u64 - within);
+            let part = Extent { length, ..left };
+            // SAFETY: upheld by the caller.
+            let is_joined = unsafe {
+                let range = within as usize..(within + length) as usize;
+                match call.operation {
+                    Operation::Read => self.read(call, now, &part, range)?,
+                    Operation::Write => self.put(call, now, &part, range)?,
+                }
+            };
+            match is_joined {
+                true => {
+                    call.joined.calls += 1;
+                    call.joined.bytes += length;
+                }
+                false => (call.directly)(&part)?,
+            }
+            if length == left.length {
+                return Ok(());
+            }
+            left.offset += length;
+            left.memory += length as usize;
+            left.length -= length;
+        }
+    }
+
+    /// Reads within one block. Returns false if the range is to be read alone.
+    ///
+    /// # Safety
+    /// As for [`Sieve::run`].
+    #[inline]
+    unsafe fn read(
+        &mut self,
+        call: &mut Call<'_>,
+        now: Moment,
+        part: &Extent,
+        range: Range<usize>,
+    ) -> Result<bool> {
+        let Some(at) = self.block_for(call, now, part, &range)? else {
+            return Ok(false);
+        };
+        if !self.blocks[at].knows(&range) && !call.fill(&mut self.blocks[at], &range, now) {
+            self.release(call.sieve, at)?;
+            return Ok(false);
+        }
+        // SAFETY: the bytes are known; the caller guarantees the memory.
+        unsafe { self.blocks[at].copy_to(range, part.memory as *mut u8) };
+        self.blocks[at].is_used(call.by);
+        Ok(true)
+    }
+
+    /// Puts bytes into one block. Returns false if the range is to be written alone.
+    ///
+    /// # Safety
+    /// As for [`Sieve::run`].
+    #[inline]
+    unsafe fn put(
+        &mut self,
+        call: &mut Call<'_>,
+        now: Moment,
+        part: &Extent,
+        range: Range<usize>,
+    ) -> Result<bool> {
+        let Some(at) = self.block_for(call, now, part, &range)? else {
+            return Ok(false);
+        };
+        let block = &mut self.blocks[at];
+        if !block.takes(&range, call.by) {
+            if !block.joins_dirty(&range, call.by) {
+                call.sieve.write(block)?;
+            }
+            // Only what lies between bytes to be written needs to be known.
+            let is_joined =
+                block.joins_known(&range) || (block.is_dirty() && call.fill(block, &range, now));
+            if !is_joined {
+                self.release(call.sieve, at)?;
+                self.blocks[at].stand_for(Some(part.offset - range.start as u64));
+            }
+        }
+        let block = &mut self.blocks[at];
+        if block.is_unknown() {
+            block.since = now;
+        }
+        // SAFETY: the block takes the range; the caller guarantees the memory.
+        unsafe { block.put(range, part.memory as *const u8, call.by) };
+        if block.is_all_dirty() {
+            call.sieve.write(block)?;
+        }
+        Ok(true)
+    }
+
+    /// Returns the block that is to serve a range; `None` if the range does not follow others.
+    #[inline]
+    fn block_for(
+        &mut self,
+        call: &Call<'_>,
+        now: Moment,
+        part: &Extent,
+        range: &Range<usize>,
+    ) -> Result<Option<usize>> {
+        let start = part.offset - range.start as u64;
+        if let Some(at) = self.find(start) {
+            self.uses += 1;
+            self.last = at;
+            let block = &mut self.blocks[at];
+            block.used = self.uses;
+            if !block.since.reaches(&now) && !block.is_unknown() {
+                self.release(call.sieve, at)?;
+                self.blocks[at].stand_for(Some(start));
+            }
+            return Ok(Some(at));
+        }
+        let follows = self.trails.follows(part.offset, part.offset + part.length);
+        let neighbour = self.neighbour(start, range);
+        if !follows && neighbour.is_none() {
+            return Ok(None);
+        }
+        let last = self.blocks.get(self.last);
+        let left = match range.start == 0 || range.end == BLOCK {
+            true => neighbour,
+            false => last
+                .is_some_and(|block| block.is_left_by(call.by, start))
+                .then_some(self.last),
+        };
+        self.take(call.sieve, start, left).map(Some)
+    }
+
+    #[inline]
+    fn find(&self, start: u64) -> Option<usize> {
+        let is_it = |block: &Block| block.start == Some(start);
+        match self.blocks.get(self.last).is_some_and(is_it) {
+            true => Some(self.last),
+            false => self.blocks.iter().position(is_it),
+        }
+    }
+
+    /// Returns the block before if the range begins close to its end, or the next if it ends close to
+    /// where that begins.
+    fn neighbour(&self, start: u64, range: &Range<usize>) -> Option<usize> {
+        let before = start.checked_sub(BLOCK as u64);
+        let before = before.filter(|_| range.start <= GAP);
+        let next = (range.end + GAP >= BLOCK).then_some(start + BLOCK as u64);
+        let before = before.and_then(|start| self.find(start));
+        before.or_else(|| next.and_then(|start| self.find(start)))
+    }
+
+    /// Makes a block stand for a part of the file: the one that these accesses have `left` for it, whose
+    /// memory is in the processor's cache; a new one; or the one that was used least recently.
+    fn take(&mut self, sieve: &Sieve, start: u64, left: Option<usize>) -> Result<usize> {
+        self.uses += 1;
+        let is_free = |block: &Block| block.start.is_none();
+        let at = match left.or_else(|| self.blocks.iter().position(is_free)) {
+            Some(at) => at,
+            None if self.blocks.len() < BLOCKS => {
+                self.blocks.push(Block::new());
+                self.blocks.len() - 1
+            }
+            None => {
+                let used = |at: &usize| self.blocks[*at].used;
+                (0..self.blocks.len()).min_by_key(used).unwrap_or(0)
+            }
+        };
+        self.release(sieve, at)?;
+        self.blocks[at].stand_for(Some(start));
+        self.blocks[at].used = self.uses;
+        self.last = at;
+        Ok(at)
+    }
+
+    /// Writes what a block has to write, and frees it.
+    fn release(&mut self, sieve: &Sieve, at: usize) -> Result<()> {
+        let block = &mut self.blocks[at];
+        if block.is_dirty() {
+            sieve.write(block)?;
+        }
+        block.stand_for(None);
+        Ok(())
+    }
+
+    /// Writes what all blocks have to write. After a failure, the others are written all the same.
+    fn write_all(&mut self, sieve: &Sieve) -> Result<()> {
+        let dirty = self.blocks.iter_mut().filter(|block| block.is_dirty());
+        let written = dirty
+            .map(|block| sieve.write(block))
+            .fold(Ok(()), Result::and);
+        self.has_failed = written.is_err();
+        written
+    }
+
+    fn write_met(&mut self, sieve: &Sieve, extents: &[Extent]) -> Result<()> {
+        let dirty = self.blocks.iter_mut().filter(|block| block.is_dirty());
+        dirty
+            .filter(|block| block.meets(extents))
+            .try_for_each(|block| sieve.write(block))
+    }
+
+    fn drop_met(&mut self, extents: &[Extent]) {
+        let met = self.blocks.iter_mut().filter(|block| block.meets(extents));
+        met.filter(|block| !block.is_dirty())
+            .for_each(|block| block.stand_for(None));
+    }
+
+    /// Prepares for a write of `extents` while some bytes cannot be written: blocks with such bytes
+    /// know nothing else any more. Returns the error if the write covers some of them.
+    fn make_way(&mut self, sieve: &Sieve, extents: &[Extent]) -> Result<()> {
+        for block in self.blocks.iter_mut().filter(|block| block.is_dirty()) {
+            let (start, bytes) = block.to_write();
+            let end = start + bytes.len() as u64;
+            let covers = |e: &Extent| e.offset < end && start < e.offset + e.length;
+            match extents.iter().any(covers) {
+                true => sieve.write(block)?,
+                false => block.forget_clean(),
+            }
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self, sieve: &Sieve) -> Result<()> {
+        self.write_all(sieve)?;
+        self.drop_blocks();
+        Ok(())
+    }
+
+    /// Keeps the memory of one block, which is all that most calls take.
+    fn drop_blocks(&mut self) {
+        self.blocks.truncate(1);
+        self.blocks.iter_mut().for_each(|block| {
+            block.is_written();
+            block.stand_for(None);
+        });
+    }
+
+    /// Sees to it that the bytes are written soon, even if no call follows.
+    fn write_later(&mut self, sieve: &Arc<Sieve>) -> Result<()> {
+        if self.is_listed || !self.blocks.iter().any(Block::is_dirty) {
+            return Ok(());
+        }
+        self.is_listed = behind::list(sieve);
+        match self.is_listed {
+            true => Ok(()),
+            false => self.write_all(sieve),
+        }
+    }
+}
+
+impl Block {
+    fn meets(&self, extents: &[Extent]) -> bool {
+        let Some(start) = self.start else {
+            return false;
+        };
+        let end = start + BLOCK as u64;
+        let meets = |extent: &Extent| extent.offset < end && start < extent.offset + extent.length;
+        extents.iter().any(meets)
+    }
+}
