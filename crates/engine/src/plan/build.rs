@@ -1,5 +1,7 @@
 //! Cuts the caller's ranges into blocks.
 
+use std::collections::HashSet;
+
 use super::{Block, Copy, Extent, Plan, Span};
 use crate::error::{Error, Kind, Result};
 
@@ -28,11 +30,13 @@ const MAX_SPANS: u32 = 1024;
 /// The most blocks of one request, whose plan then takes some gigabytes.
 const MAX_BLOCKS: u64 = 1 << 26;
 
-/// Plans `extents` in the order of the file, or in the order given if they are packed by memory.
+/// Plans `extents` in the order of the file, or in the order given if they are packed by memory. No
+/// copy crosses any of the addresses `starts`, where allocations begin: neighbours in memory may belong
+/// to different ones, and CUDA copies to one at a time.
 ///
 /// # Errors
 /// [`Kind::Invalid`] for a range that no file or memory has, and for too many blocks.
-pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
+pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut, starts: &HashSet<usize>) -> Result<Plan> {
     debug_assert!(cut.block.is_multiple_of(cut.align));
     extents.retain(|e| e.length > 0);
     if let Some(e) = extents.iter().find(|e| e.end_checked().is_none()) {
@@ -66,6 +70,7 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
             ..Plan::default()
         },
         cut,
+        starts,
         used: 0,
         end_of_span: 0,
         last_memory_end: 0,
@@ -89,9 +94,11 @@ fn is_packed(extents: &[Extent]) -> bool {
     2 * extents.windows(2).filter(|w| runs_on(w)).count() > extents.len()
 }
 
-struct Builder {
+struct Builder<'a> {
     plan: Plan,
     cut: Cut,
+    /// Addresses at which allocations begin.
+    starts: &'a HashSet<usize>,
     /// Bytes of the slot that the open block uses; 0 if none is open.
     used: u64,
     /// The file offset behind the open span.
@@ -100,7 +107,7 @@ struct Builder {
     last_memory_end: usize,
 }
 
-impl Builder {
+impl Builder<'_> {
     /// Puts the unaligned head and tail aside; returns the aligned middle, which may be empty.
     fn take_unaligned(&mut self, e: Extent) -> Extent {
         let [head, middle, tail] = e.split_aligned(self.cut.align);
@@ -219,7 +226,11 @@ impl Builder {
                 };
                 let first_of_block = plan.copies.len() as u32 == block.copies.start;
                 match plan.copies.last_mut() {
-                    Some(last) if !first_of_block && last.runs_on(&copy) => {
+                    Some(last)
+                        if !first_of_block
+                            && last.runs_on(&copy)
+                            && !self.starts.contains(&copy.memory) =>
+                    {
                         last.length += copy.length;
                     }
                     _ => plan.copies.push(copy),
@@ -261,6 +272,11 @@ mod tests {
         }
     }
 
+    /// The plan for one allocation.
+    fn built(extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
+        build(extents, cut, &HashSet::new())
+    }
+
     fn extent(offset: u64, length: u64, memory: usize) -> Extent {
         Extent {
             offset,
@@ -280,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_large_range_is_cut_at_multiples_of_the_block() {
-        let plan = build(vec![extent(100, 3 * PAGE, 0)], cut(PAGE, 0, PAGE)).unwrap();
+        let plan = built(vec![extent(100, 3 * PAGE, 0)], cut(PAGE, 0, PAGE)).unwrap();
         let starts: Vec<u64> = plan.blocks.iter().map(|b| plan.stretch(b).0).collect();
         assert_eq!(starts, [100, PAGE, 2 * PAGE, 3 * PAGE]);
     }
@@ -288,29 +304,39 @@ mod tests {
     #[test]
     fn near_small_reads_become_one_span_and_far_ones_share_a_block() {
         let near = vec![extent(0, 10, 0), extent(50, 10, 500)];
-        let plan = build(near, cut(PAGE, 64, 1)).unwrap();
+        let plan = built(near, cut(PAGE, 64, 1)).unwrap();
         assert_eq!(plan.spans.len(), 1);
         assert_eq!(plan.copies.len(), 2);
         let far = vec![extent(0, 10, 0), extent(9000, 10, 500)];
-        let plan = build(far, cut(PAGE, 64, 1)).unwrap();
+        let plan = built(far, cut(PAGE, 64, 1)).unwrap();
         assert_eq!((plan.spans.len(), plan.blocks.len()), (2, 1));
     }
 
     #[test]
     fn near_reads_that_follow_each_other_in_memory_are_two_calls_but_one_copy() {
         let rows = vec![extent(0, 10, 100), extent(50, 10, 110)];
-        let plan = build(rows, cut(PAGE, 64, 1)).unwrap();
+        let plan = built(rows, cut(PAGE, 64, 1)).unwrap();
         assert_eq!((plan.spans.len(), plan.copies.len()), (2, 1));
     }
 
     #[test]
     fn reads_far_apart_in_the_file_but_next_to_each_other_in_memory_are_one_copy() {
-        let plan = build(
-            vec![extent(0, 512, 1000), extent(1 << 20, 512, 1512)],
-            cut(PAGE, 0, 1),
-        )
-        .unwrap();
+        let far = vec![extent(0, 512, 1000), extent(1 << 20, 512, 1512)];
+        let plan = built(far, cut(PAGE, 0, 1)).unwrap();
         assert_eq!((plan.spans.len(), plan.copies.len()), (2, 1));
+    }
+
+    #[test]
+    fn neighbours_in_memory_that_are_two_allocations_are_two_copies() {
+        let rows = vec![
+            extent(0, 512, 1000),
+            extent(512, 512, 1512),
+            extent(1024, 512, 2024),
+        ];
+        let starts = HashSet::from([1000, 2024]);
+        let plan = build(rows, cut(PAGE, 0, 1), &starts).unwrap();
+        let lengths: Vec<u64> = plan.copies.iter().map(|copy| copy.length).collect();
+        assert_eq!((plan.spans.len(), lengths), (1, vec![1024, 512]));
     }
 
     #[test]
@@ -319,19 +345,19 @@ mod tests {
         let reads = reads
             .map(|(i, at)| extent(at * 10_000, 512, 512 * i))
             .collect();
-        let plan = build(reads, cut(PAGE, 64, 1)).unwrap();
+        let plan = built(reads, cut(PAGE, 64, 1)).unwrap();
         assert_eq!((plan.spans.len(), plan.copies.len()), (5, 1));
     }
 
     #[test]
     fn a_range_past_the_largest_file_offset_is_refused() {
-        assert!(build(vec![extent(u64::MAX - 1, 10, 0)], cut(PAGE, 0, 1)).is_err());
-        assert!(build(vec![extent(i64::MAX as u64, 1, 0)], cut(PAGE, 0, 1)).is_err());
+        assert!(built(vec![extent(u64::MAX - 1, 10, 0)], cut(PAGE, 0, 1)).is_err());
+        assert!(built(vec![extent(i64::MAX as u64, 1, 0)], cut(PAGE, 0, 1)).is_err());
     }
 
     #[test]
     fn a_request_of_more_blocks_than_memory_holds_is_refused() {
-        assert!(build(vec![extent(0, 1 << 60, 0)], cut(PAGE, 0, 1)).is_err());
+        assert!(built(vec![extent(0, 1 << 60, 0)], cut(PAGE, 0, 1)).is_err());
     }
 
     proptest! {
@@ -354,7 +380,7 @@ mod tests {
                 memory += length as usize + 7;
                 e
             }).collect();
-            let plan = build(extents.clone(), how).unwrap();
+            let plan = built(extents.clone(), how).unwrap();
 
             let planned = plan.blocks.iter()
                 .flat_map(|b| plan.block_pieces(b).iter().copied())

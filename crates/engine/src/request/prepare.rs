@@ -1,6 +1,7 @@
 //! Turns an order into parts for workers: checks it, finds kinds of memory, chooses routes, plans.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -72,7 +73,12 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
         threads: 1,
     };
     let faults = order.faults.map(Faults::new).map(Arc::new);
-    for (memory, extents) in by_place(order.extents, order.memory)? {
+    for Place {
+        memory,
+        extents,
+        starts,
+    } in by_place(order.extents, order.memory)?
+    {
         let choice = Chooser {
             engine,
             file,
@@ -99,7 +105,7 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
                 faults: Arc::clone(faults),
             }),
         };
-        let plan = plan::build(extents, choice.cut)?;
+        let plan = plan::build(extents, choice.cut, &starts)?;
         prepared.parts.push(Part {
             plan,
             memory,
@@ -151,9 +157,17 @@ fn refuse_overlap(extents: &[Extent]) -> Result<()> {
     }
 }
 
+/// Extents in one kind of memory, or on one GPU.
+struct Place {
+    memory: Memory,
+    extents: Vec<Extent>,
+    /// Where the allocations of the GPU begin, if there are several.
+    starts: HashSet<usize>,
+}
+
 /// Groups extents by their memory. The driver is asked once about an allocation that neighbours
 /// share.
-fn by_place(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<(Memory, Vec<Extent>)>> {
+fn by_place(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<Place>> {
     // A buffer that begins in host memory is host memory throughout. One on a GPU may be made of several
     // allocations.
     if let Some(memory) = buffer.filter(|memory| {
@@ -161,31 +175,44 @@ fn by_place(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<(Memory, V
         memory.context.is_none() || range.is_some_and(|range| are_inside(extents, range))
     }) {
         let some = extents.iter().filter(|extent| extent.length > 0);
-        let some: Vec<Extent> = some.copied().collect();
-        return Ok(match some.is_empty() {
+        let extents: Vec<Extent> = some.copied().collect();
+        return Ok(match extents.is_empty() {
             true => Vec::new(),
-            false => vec![(memory, some)],
+            false => vec![Place {
+                memory,
+                extents,
+                starts: HashSet::new(),
+            }],
         });
     }
-    let mut places: Vec<(Memory, Vec<Extent>)> = Vec::new();
+    let mut places: Vec<Place> = Vec::new();
     let mut known: Option<(std::ops::Range<usize>, usize)> = None;
     for extent in extents.iter().filter(|e| e.length > 0) {
         if let Some((range, index)) = &known
             && range.contains(&extent.memory)
             && extent.memory + extent.length as usize <= range.end
         {
-            places[*index].1.push(*extent);
+            places[*index].extents.push(*extent);
             continue;
         }
         let memory = Memory::at(extent.memory)?;
-        let index = match places.iter().position(|(m, _)| m.same_place(&memory)) {
+        let same = |place: &Place| place.memory.same_place(&memory);
+        let index = match places.iter().position(same) {
             Some(index) => index,
             None => {
-                places.push((memory.clone(), Vec::with_capacity(extents.len())));
+                places.push(Place {
+                    memory: memory.clone(),
+                    extents: Vec::with_capacity(extents.len()),
+                    starts: HashSet::new(),
+                });
                 places.len() - 1
             }
         };
-        places[index].1.push(*extent);
+        let place = &mut places[index];
+        place.extents.push(*extent);
+        if let (Some(_), Some(range)) = (&memory.context, &memory.range) {
+            place.starts.insert(range.start);
+        }
         known = memory.range.clone().map(|range| (range, index));
     }
     Ok(places)
