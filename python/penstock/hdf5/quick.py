@@ -38,13 +38,10 @@ class QuickReader:
         self._pending = pending.count
         self._reader: SmallReader | None = None
         self._knows_reader = False
-        self._is_used = False
 
     def read(self, selection: Any) -> Any:
         """Return the elements in new memory, or ``NOT_SMALL``."""
-        # A native reader pays from the second read on.
-        reader = self._native() if small.LIMIT and self._is_used else None
-        self._is_used = True
+        reader = self._native() if small.LIMIT else None
         if reader is not None:
             found = reader.read(selection)
             if found is not None:

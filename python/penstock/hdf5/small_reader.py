@@ -25,6 +25,7 @@ MOST: Final = 1 << 20
 """The most bytes of such a read. The library itself decides whether it is one."""
 
 _MOST_DIMENSIONS: Final = 32
+_AFTER_STREAM: Final = request.CALLER_WAITS | request.AFTER_STREAM
 _NO_READER: Final = (None, None)
 _FOR_OTHERS: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
 """What a reader returns for reads of another kind, and in a forked child, where h5py reads."""
@@ -42,6 +43,8 @@ class _Call(local):
         self.array = ffi.new("penstock_array *")
         self.array.struct_size = ffi.sizeof("penstock_array")
         self.array.shape = self.shape
+        # An integer is stored faster than it becomes a pointer.
+        self.address = ffi.cast("uintptr_t *", ffi.addressof(self.array[0], "data"))
 
 
 _call = _Call()
@@ -89,7 +92,16 @@ class SmallReader:
         if shape is None or math.prod(shape) * self._itemsize > MOST:
             return None
         out = self._allocate(shape, device)
-        return out if out is not None and self._read_gpu(shape, out, call, began) else None
+        if out is None:
+            return None
+        if type(out) is DeviceArray:
+            return out if self._read_gpu(shape, out, call, began) else None
+        reader, kind = self._readers.get(out.dtype) or self._open(out.dtype)
+        if reader is None or request.has_stream_holders():
+            return None
+        call.address[0] = out.data_ptr()
+        call.array.type = kind.id
+        return out if self._move_after(reader, call, out, began) else None
 
     def read_into(self, selection: Any, out: Any) -> bool:
         """Fill an array of NumPy, or one on a GPU: a tensor of torch, or a ``DeviceArray``.
@@ -147,13 +159,16 @@ class SmallReader:
             return False
         if type(out) is DeviceArray:
             return self._move(reader, call, NULL, request.CALLER_WAITS, began)
-        torch = frameworks.loaded("torch")
-        stream = pointer(frameworks.torch_stream(torch, out.get_device()))
-        flags = request.CALLER_WAITS | request.AFTER_STREAM
-        if not self._move(reader, call, stream, flags, began):
+        if not self._move_after(reader, call, out, began):
             return False
-        frameworks.note_write(torch, out)
+        frameworks.note_write(frameworks.loaded("torch"), out)
         return True
+
+    def _move_after(self, reader: CData, call: _Call, tensor: Any, began: int) -> bool:
+        """Move the elements after the work that is queued on torch's current stream."""
+        handle = frameworks.torch_stream(frameworks.loaded("torch"), tensor.get_device())
+        stream = pointer(handle) if handle else NULL
+        return self._move(reader, call, stream, _AFTER_STREAM, began)
 
     def _move(self, reader: CData, call: _Call, stream: CData, flags: int, began: int) -> bool:
         report = new_report()
@@ -198,7 +213,7 @@ class SmallReader:
         reader, kind = self._readers.get(out.dtype) or self._open(out.dtype)
         if reader is None or out.shape != shape:
             return None
-        call.array.data = pointer(address)
+        call.address[0] = address
         call.array.type = kind.id
         return reader
 
