@@ -104,10 +104,10 @@ def test_a_device_array_is_made_if_asked_for(folder, way):
         {"pin": True, "device": "cuda"},
         {"pin": True, "like": "cupy"},
         {"like": "jax"},
-        {"like": "numpy", "out": np.empty((200, 300), "f4")},
-        {"pin": True, "out": np.empty((200, 300), "f4")},
+        {"like": "numpy", "out": np.zeros((200, 300), "f4")},
+        {"pin": True, "out": np.zeros((200, 300), "f4")},
     ],
-    ids=str,
+    ids=lambda where: ", ".join(where),  # the same in each process
 )
 def test_arguments_that_exclude_each_other_are_an_error(folder, where):
     with pytest.raises(ps.InvalidError):
