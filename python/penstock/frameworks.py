@@ -56,7 +56,8 @@ def is_cupy(array: object) -> bool:
 
 def torch_stream(torch: Any, ordinal: int) -> int:
     """Return torch's current stream of a device."""
-    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # takes a tenth of the time
+    # The private function takes a tenth of the time.
+    raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
     return int(raw(ordinal) if raw else torch.cuda.current_stream(ordinal).cuda_stream)
 
 

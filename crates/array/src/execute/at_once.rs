@@ -47,7 +47,6 @@ pub struct SmallRead {
     work: Jobs,
     at_once: AtOnce,
     length: u64,
-    after: Option<Stream>,
     cache: Option<(Arc<ChunkCache>, u64)>,
 }
 
@@ -93,11 +92,10 @@ impl SmallRead {
             return None;
         }
         Some(SmallRead {
-            at_once: AtOnce::new(&options, memory, address, length)?,
+            at_once: AtOnce::new(&options, memory, (address, length), after)?,
             bound,
             work,
             length,
-            after,
             cache,
         })
     }
@@ -114,7 +112,7 @@ impl SmallRead {
         // SAFETY: `read` passes memory for what it asks for; the caller vouches for the rest.
         let report = unsafe {
             self.at_once
-                .read(self.after, in_steps, |target, range, counters| match work {
+                .read(in_steps, |target, range, counters| match work {
                     Jobs::Range(all) => {
                         let part = FileRange {
                             offset: all.offset + range.start,

@@ -228,10 +228,10 @@ impl Stream {
                 };
                 driver.check(code, "cuMemcpyHtoDAsync")
             });
+            // Work that others queue on the stream meanwhile is not waited for.
+            let done = self.mark_here(context)?.wait_in_context();
             std::mem::forget(unless_waited);
-            // SAFETY: the stream is live.
-            let code = unsafe { (driver.cuda.cuStreamSynchronize)(self.0) };
-            queued.and_then(|()| driver.check(code, "cuStreamSynchronize"))
+            queued.and(done)
         })
     }
 
@@ -316,7 +316,21 @@ impl Mark {
     /// Waits until the work before the mark is done.
     pub(crate) fn wait(&self) -> Result<()> {
         let _entered = self.context.enter()?;
+        self.wait_in_context()
+    }
+
+    /// As [`wait`](Self::wait), with the mark's context current. Polls for the time that a small copy
+    /// takes, before it lets the driver put the thread to sleep.
+    fn wait_in_context(&self) -> Result<()> {
+        const POLLS: usize = 200;
         let driver = self.context.driver;
+        for _ in 0..POLLS {
+            // SAFETY: the event lives as long as this.
+            match unsafe { (driver.cuda.cuEventQuery)(self.event) } {
+                cuda::CUDA_ERROR_NOT_READY => std::hint::spin_loop(),
+                code => return driver.check(code, "the stream before the request"),
+            }
+        }
         // SAFETY: the event lives as long as this.
         let code = unsafe { (driver.cuda.cuEventSynchronize)(self.event) };
         driver.check(code, "the stream before the request")

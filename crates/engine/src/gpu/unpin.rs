@@ -50,6 +50,11 @@ pub(crate) fn kept_bytes() -> u64 {
     state().kept.iter().map(|p| p.bytes() as u64).sum()
 }
 
+/// Returns whether a stream waits for a request now.
+pub(crate) fn any_stream_waits() -> bool {
+    state().stream_waits > 0
+}
+
 /// Stands for a stream that waits for a request. While one exists, no pages are unpinned.
 pub(crate) struct StreamWait(());
 

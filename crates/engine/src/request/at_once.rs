@@ -13,7 +13,7 @@ use crate::file::File;
 use crate::file::position::Operation;
 use crate::file::side::{Direct, FileSide};
 use crate::gpu::stream::Stream;
-use crate::gpu::{Context, Direction, Lent};
+use crate::gpu::{Context, Direction, Lent, any_stream_waits};
 use crate::memory::Memory;
 use crate::options::{Choice, IoMode, Options, RouteName};
 use crate::plan::Extent;
@@ -61,11 +61,11 @@ pub(super) fn order(
     if order.operation == Operation::Write {
         return None;
     }
-    let at_once = AtOnce::new(&options, memory, extent.memory, extent.length)?;
+    let at_once = AtOnce::new(&options, memory, (extent.memory, extent.length), None)?;
     let report = check_access(file, Operation::Read).and_then(|()| {
         // SAFETY: the caller of `run` vouches for the extent.
         unsafe {
-            at_once.read(None, true, |target, range, counters| {
+            at_once.read(true, |target, range, counters| {
                 let side = side(file, Operation::Read, counters);
                 let offset = extent.offset + range.start;
                 side.move_buffered(target, offset, range.end - range.start)
@@ -131,15 +131,27 @@ pub struct AtOnce {
     memory: Memory,
     address: usize,
     length: u64,
+    after: Option<Stream>,
     note: Option<&'static str>,
     submitted: Instant,
 }
 
 impl AtOnce {
-    /// Prepares a read of `length` bytes to `address`; `None` if the options, or the size, ask for
-    /// another way. `options` are those of the call with the outer levels.
-    pub fn new(options: &Options, memory: Memory, address: usize, length: u64) -> Option<AtOnce> {
+    /// Prepares a read of `length` bytes to `address`, after the work queued on the stream `after`;
+    /// `None` if the options, or the size, ask for another way, or if this thread may have to do
+    /// something else before that work is done. `options` are those of the call with the outer
+    /// levels.
+    pub fn new(
+        options: &Options,
+        memory: Memory,
+        (address, length): (usize, u64),
+        after: Option<Stream>,
+    ) -> Option<AtOnce> {
         let on_gpu = memory.context.is_some();
+        // The stream may wait for a request whose steps only this thread can take.
+        if after.is_some() && (!on_gpu || any_stream_waits()) {
+            return None;
+        }
         let usual = match options.route {
             None | Some(RouteName::Auto) => true,
             Some(RouteName::Staged) => on_gpu,
@@ -157,13 +169,13 @@ impl AtOnce {
             memory,
             address,
             length,
+            after,
             submitted: Instant::now(),
         })
     }
 
     /// Reads: `fill` gets host memory for all bytes of the destination or, if they come `in_steps`,
-    /// for ranges of it that follow each other. They are copied to the GPU after the work queued on
-    /// `after`; work that others queue there meanwhile is waited for as well.
+    /// for ranges of it that follow each other.
     ///
     /// # Errors
     /// The first failure, of `fill` or of the GPU. An unknown part of the destination has then
@@ -174,7 +186,6 @@ impl AtOnce {
     /// `fill` initialises what it is given. The stream is live.
     pub unsafe fn read(
         self,
-        after: Option<Stream>,
         in_steps: bool,
         mut fill: impl FnMut(*mut u8, Range<u64>, &Counters) -> Result<()>,
     ) -> Result<Report> {
@@ -191,7 +202,7 @@ impl AtOnce {
             Some(context) => {
                 let step = if in_steps { STEP } else { self.length };
                 // SAFETY: passed on.
-                unsafe { self.stage(context, (after, step), &mut fill, &counters)? };
+                unsafe { self.stage(context, step, &mut fill, &counters)? };
                 (RouteName::Staged, Path::StagedBuffered)
             }
         };
@@ -212,7 +223,7 @@ impl AtOnce {
     unsafe fn stage(
         &self,
         context: &Arc<Context>,
-        (after, step): (Option<Stream>, u64),
+        step: u64,
         fill: &mut impl FnMut(*mut u8, Range<u64>, &Counters) -> Result<()>,
         counters: &Counters,
     ) -> Result<()> {
@@ -230,7 +241,7 @@ impl AtOnce {
             }
             Ok(())
         };
-        if let Some(stream) = after {
+        if let Some(stream) = self.after {
             // SAFETY: passed on; only this call touches the slot.
             return unsafe { stream.copy_to_gpu(context, in_steps) };
         }

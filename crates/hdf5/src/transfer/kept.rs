@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -129,13 +129,13 @@ impl Kept {
         Ok(found)
     }
 
-    /// Returns the file, without options of its own. HDF5 has it open, since the dataset is.
+    /// Returns the file, without options of its own, for a request. HDF5 has it open, since the
+    /// dataset is. Requests that overlap in time share it.
     pub(super) fn file(&self) -> Result<Arc<File>> {
-        if let Some(file) = files().files.get_mut(&self.file)
-            && let Some(open) = &file.file
+        if let Some(file) = files().files.get(&self.file)
+            && let Some(open) = file.open.upgrade()
         {
-            file.is_in_use = true;
-            return Ok(Arc::clone(open));
+            return Ok(open);
         }
         let FileInfo {
             descriptor, name, ..
@@ -148,13 +148,29 @@ impl Kept {
             return Err(closed().in_file(name));
         }
         let opened = Arc::new(opened);
+        if let Some(file) = files().files.get_mut(&self.file) {
+            file.open = Arc::downgrade(&opened);
+        }
+        Ok(opened)
+    }
+
+    /// As [`file`](Self::file), for a small read: the file stays open a little longer, since to open
+    /// it takes longer than the read.
+    pub(super) fn file_for_small_read(&self) -> Result<Arc<File>> {
+        if let Some(file) = files().files.get_mut(&self.file)
+            && let Some(open) = &file.lingers
+        {
+            file.is_in_use = true;
+            return Ok(Arc::clone(open));
+        }
+        let open = self.file()?;
         let mut files = files();
         if let Some(file) = files.files.get_mut(&self.file) {
-            file.file = Some(Arc::clone(&opened));
+            file.lingers = Some(Arc::clone(&open));
             file.is_in_use = true;
             files.close_idle();
         }
-        Ok(opened)
+        Ok(open)
     }
 }
 
@@ -182,10 +198,11 @@ struct FileNumber {
 /// What is kept of an open file.
 struct OpenFile {
     info: Arc<FileInfo>,
-    /// The file itself, for as long as requests follow each other: to open it takes longer than a
-    /// small read.
-    file: Option<Arc<File>>,
-    /// Whether it was used since idle files were looked for.
+    /// The file itself, while requests use it.
+    open: Weak<File>,
+    /// The file itself, while small reads follow each other.
+    lingers: Option<Arc<File>>,
+    /// Whether a small read has used it since idle files were looked for.
     is_in_use: bool,
     chunks: Arc<ChunkCache>,
     /// By token.
@@ -315,7 +332,8 @@ fn keep(
         Entry::Occupied(known) => known.into_mut(),
         Entry::Vacant(place) => place.insert(OpenFile {
             info: Arc::clone(&info.file),
-            file: None,
+            open: Weak::new(),
+            lingers: None,
             is_in_use: false,
             chunks: Arc::new(ChunkCache::new(chunk_cache(session, dataset)?)),
             datasets: HashMap::new(),
@@ -397,7 +415,7 @@ impl Files {
         match closer.spawn(close_idle_files) {
             Ok(_) => self.has_closer = true,
             // Nobody would close them.
-            Err(_) => self.files.values_mut().for_each(|file| file.file = None),
+            Err(_) => self.files.values_mut().for_each(|file| file.lingers = None),
         }
     }
 }
@@ -412,10 +430,10 @@ fn close_idle_files() {
         let mut idle = Vec::new();
         for file in files.files.values_mut() {
             if !std::mem::take(&mut file.is_in_use) {
-                idle.extend(file.file.take());
+                idle.extend(file.lingers.take());
             }
         }
-        files.has_closer = files.files.values().any(|file| file.file.is_some());
+        files.has_closer = files.files.values().any(|file| file.lingers.is_some());
         let is_last = !files.has_closer;
         drop(files);
         drop(idle);

@@ -89,7 +89,7 @@ impl Reader {
         SmallRead::prepare(SmallReadOrder {
             bound: BoundPlan {
                 plan: Arc::new(plan),
-                files: vec![Ok(self.kept.file().ok()?)],
+                files: vec![Ok(self.kept.file_for_small_read().ok()?)],
                 conversion: self.conversion.values,
                 direct: Direct::Never,
                 given: None,
