@@ -31,6 +31,7 @@ ORDER = (
     "hdf5_write",
     "hdf5_host",
     "hdf5_small",
+    "hdf5_sizes",
     "vfd",
     "vfd_write",
     "vfd_durable",
