@@ -26,7 +26,8 @@ mkdir -p "$results"
 
 # Those that want the file cached come first, so that it is dropped and read again only once.
 raw=(link cached_read sizes random_read overhead cold_read write_durable)
-hdf5=(hdf5_gzip hdf5_few hdf5_write hdf5_codecs hdf5_strided hdf5_plain hdf5_host hdf5_small)
+hdf5=(hdf5_gzip hdf5_few hdf5_write hdf5_codecs hdf5_strided hdf5_plain hdf5_host hdf5_small
+    hdf5_sizes)
 driver=(vfd vfd_write vfd_durable vfd_attributes vfd_small)
 connector=()
 for bench in benches/async_*.py; do
@@ -47,7 +48,7 @@ for name in "$@"; do
 done
 # Seconds that one may take, at most.
 declare -A limits=([async_plotfile]=300 [hdf5_gzip]=150 [hdf5_few]=60 [hdf5_write]=90 [hdf5_codecs]=90
-    [hdf5_strided]=90 [hdf5_plain]=60 [hdf5_host]=90
+    [hdf5_strided]=90 [hdf5_plain]=60 [hdf5_host]=90 [hdf5_sizes]=300
     [vfd]=400 [vfd_write]=250 [vfd_durable]=400 [vfd_attributes]=60 [vfd_small]=60
     [bench:vfd]=300 [bench:memory]=240)
 

@@ -97,6 +97,29 @@ def test_the_table_replaces_only_the_marked_part_of_a_document(tmp_path: Path) -
 
 
 @pytest.mark.host
+def test_a_benchmark_draws_its_figure_at_once_or_from_its_result(tmp_path: Path) -> None:
+    saved, drawn = tmp_path / "result.json", tmp_path / "drawn.svg"
+    arguments = ("--quick", "--size", "4KiB", "--dir", tmp_path, "--json", saved, "--plot", drawn)
+    done = _run("benches.hdf5_sizes", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = _run("benches.table", saved, "--figures", tmp_path / "figures")
+    assert done.returncode == 0, done.stderr
+    again = tmp_path / "figures" / "hdf5-sizes-slices.svg"
+    for figure in (drawn, again):
+        text = figure.read_text()
+        assert "<!-- Penstock, gzip -->" in text
+        assert "<!-- h5py, gzip -->" in text
+
+
+@pytest.mark.host
+def test_a_figure_of_another_form_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    done = _run("benches.hdf5_sizes", "--quick", "--dir", tmp_path, "--plot", tmp_path / "x.txt")
+    assert done.returncode == 2
+    assert "must end in one of .png, .svg, .pdf" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.host
 def test_documents_get_the_tables_and_figures_of_a_result(tmp_path: Path) -> None:
     saved, document, drawn = (tmp_path / name for name in ("r.json", "d.md", "figures"))
     other = "### `penstock bench small`\n\nas it was\n"

@@ -7,13 +7,14 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import gettempdir
 
 import penstock as ps
 
-from . import machine
+from . import figures, machine
+from .figures import Figure
 from .measure import ROUNDS, Row
 from .result import Result, Target, markdown, targets_table
 
@@ -37,6 +38,7 @@ class Found:
     rows: list[Row]
     targets: list[Target]
     screening: list[Row]
+    figures: list[Figure] = field(default_factory=list)
 
 
 def main(
@@ -46,8 +48,9 @@ def main(
     size: str,
     quick_size: str,
     needs_gpu: bool = True,
+    has_figure: bool = False,
 ) -> None:
-    """Parse the arguments, measure, print and save.
+    """Parse the arguments, measure, print, save and, if the benchmark ``has_figure``, draw.
 
     The exit status says whether Penstock worked: failures of peers and missed targets are
     results.
@@ -63,6 +66,10 @@ def main(
         default=Path(gettempdir()) / "penstock-bench",
         help="folder for the files, on the file system to measure; kept for the next benchmark",
     )
+    if has_figure:
+        parser.add_argument(
+            "--plot", type=_drawable, metavar="PATH", help="draw the figure: .png, .svg or .pdf"
+        )
     given = parser.parse_args()
     os.environ["PENSTOCK_PROFILE"] = "off"  # compare defaults, not tuned options
     if needs_gpu and not ps.devices():
@@ -83,9 +90,12 @@ def main(
         machine.environment(plan.folder),
         found.screening,
         plan.quick,
+        found.figures,
     )
     if given.json:
         result.save(given.json)
+    if has_figure and given.plot:
+        figures.draw(found.figures, given.plot, machine.in_words(result.environment))
     seen = result.as_json()
     print(markdown(seen))
     if found.targets:
@@ -94,6 +104,15 @@ def main(
     for row in broken:
         print(f"{row.name}, {row.setting}: {row.error}", file=sys.stderr)
     sys.exit(1 if broken else 0)
+
+
+def _drawable(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in figures.FORMATS:
+        raise argparse.ArgumentTypeError(f"{path} must end in one of {', '.join(figures.FORMATS)}")
+    if why := figures.missing():
+        raise argparse.ArgumentTypeError(why)
+    return path
 
 
 def _size(text: str) -> int:

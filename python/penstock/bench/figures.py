@@ -19,7 +19,8 @@ class Panel:
     series: dict[str, list[float | None]]
     """The series by name; one without a name is not in the legend."""
     overlay: dict[str, list[float | None]] = field(default_factory=dict)
-    """Series that are drawn as lines over the others, for comparison."""
+    """Series that are drawn as dashed lines over the others, for comparison. A single one is black;
+    of several, each has the colour of the series at its place."""
 
 
 @dataclass
@@ -33,6 +34,8 @@ class Figure:
     y: str
     panels: list[Panel]
     kind: Literal["bars", "lines"] = "bars"
+    scale: Literal["linear", "log"] = "linear"
+    """The scale of the values. Ticks of equal ratios make the other axis logarithmic, too."""
 
 
 def from_json(found: dict[str, Any]) -> Figure:
@@ -92,7 +95,10 @@ def canvas(figure: Figure, below: str = "") -> Any:
         if at % columns == 0:
             place.set_ylabel(figure.y)
     # All panels share one scale, so this comes after the last of them.
-    axes[0, 0].set_ylim(bottom=0)
+    if figure.scale == "linear":
+        axes[0, 0].set_ylim(bottom=0)
+    else:
+        axes[0, 0].set_yscale("log")
     handles: dict[str, Any] = {}
     for place in axes.flat:
         for handle, label in zip(*place.get_legend_handles_labels(), strict=True):
@@ -126,6 +132,9 @@ def _lines(place: Any, panel: Panel, colours: dict[str, str]) -> None:
 
 
 def _overlay(place: Any, panel: Panel) -> None:
-    for name, values in panel.overlay.items():
+    for number, (name, values) in enumerate(panel.overlay.items()):
         numbers = [float("nan") if value is None else value for value in values]
-        place.plot(range(len(values)), numbers, "k--", marker="x", markersize=4, label=name)
+        colour = "k" if len(panel.overlay) == 1 else f"C{number % 10}"
+        place.plot(
+            range(len(values)), numbers, "--", color=colour, marker="x", markersize=4, label=name
+        )

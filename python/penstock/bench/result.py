@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from . import machine
+from .figures import Figure
 from .measure import DURATIONS, Row
 
 
@@ -40,9 +41,10 @@ class Result:
     targets: list[Target]
     environment: dict[str, Any]
     screening: list[Row] = field(default_factory=list)
-    """Single runs of all settings of a peer, from which those in ``rows`` were chosen."""
+    """Runs of all settings of a contestant, from which those in ``rows`` were chosen."""
     quick: bool = False
     """Whether the sizes are small, only to check that the benchmark runs."""
+    figures: list[Figure] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -53,6 +55,7 @@ class Result:
             "targets": [target.as_json() for target in self.targets],
             "rows": [row.as_json() for row in self.rows],
             "screening": [row.as_json() for row in self.screening],
+            "figures": [asdict(figure) for figure in self.figures],
         }
 
     def save(self, path: Path) -> None:

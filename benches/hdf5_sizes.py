@@ -1,0 +1,253 @@
+"""Slices of 4 B to 256 MiB of cached datasets into host and GPU memory: the time over the size.
+
+The slices follow one another through a dataset. Penstock and h5py take part in each of their ways,
+of which the best counts; h5py's next step into GPU memory is torch's ``copy_``, which ends with a
+synchronisation. ``--size 1GiB`` goes on to 1 GiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from operator import getitem
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import penstock as ps
+from penstock.bench import gpu, native
+from penstock.bench.command import Found, Plan, main
+from penstock.bench.expected import Expected
+from penstock.bench.figures import Figure, Panel
+from penstock.bench.files import DATASET
+from penstock.bench.hdf5_files import ITEM, PERIOD, Dataset, compressed, create, field
+from penstock.bench.measure import Contestant, Row, race
+from penstock.bench.result import Target
+from penstock.units import size_in_words
+
+_STEP = 4
+_CHUNK = 256 << 10
+_LENGTH = 256 << 20
+"""The least bytes of a dataset: too many for a cache to still have what the first runs decoded."""
+_PER_RUN = 16 << 20
+_MOST_CALLS = 500
+_SETTLED = 1 << 20
+"""The size below which there are more rounds, as they are short."""
+_BULK = 64 << 10
+"""The size from which host reads are compared by ratio, below by difference."""
+_PEER = "h5py"
+
+Read = Callable[[slice], Any]
+"""Reads a slice of the dataset and returns the array that has it."""
+Way = tuple[str, str, Read, Any]
+"""The contestant's name, its setting, its read, and the array that it always reads to, if any."""
+Best = tuple[Row, Row]
+"""The best row of Penstock and of h5py."""
+
+
+def measure(plan: Plan) -> Found:
+    found = Found([], [], [])
+    sizes = [ITEM]
+    while sizes[-1] * _STEP <= plan.size:
+        sizes.append(sizes[-1] * _STEP)
+    length = max(sizes[-1], _CHUNK if plan.quick else _LENGTH)
+    layouts = {
+        "contiguous": _contiguous(plan.folder, length),
+        "chunked": compressed(plan.folder, length, _CHUNK, "none"),
+        "gzip": compressed(plan.folder, length, _CHUNK, "gzip"),
+    }
+    panels = []
+    for place in ("host", *(["GPU"] if ps.devices() else [])):
+        panel = Panel(f"into {place} memory", [size_in_words(size) for size in sizes], {}, {})
+        for layout, data in layouts.items():
+            best = _over_sizes(found, plan, place, layout, data, sizes)
+            found.targets += _targets(place, layout, dict(zip(sizes, best, strict=True)))
+            panel.series[f"Penstock, {layout}"] = [ours.value for ours, _ in best]
+            panel.overlay[f"{_PEER}, {layout}"] = [theirs.value for _, theirs in best]
+        panels.append(panel)
+    title = "Slices of cached datasets"
+    figure = Figure("slices", title, "size of a slice", "time, µs", panels, "lines", "log")
+    found.figures.append(figure)
+    return found
+
+
+def _contiguous(folder: Path, nbytes: int) -> Dataset:
+    path, count = folder / f"hdf5-contiguous-{nbytes}.h5", nbytes // ITEM
+    made = Dataset(path, count, _CHUNK // ITEM)
+
+    def fill(file: Any) -> None:
+        values = file.create_dataset(DATASET, (count,), "float32")
+        distinct = field(min(count, PERIOD)).reshape(-1, made.chunk)
+        for number, which in enumerate(made.order):
+            start = number * made.chunk
+            values[start : start + made.chunk] = distinct[which]
+
+    create(path, nbytes, fill)
+    return made
+
+
+def _over_sizes(
+    found: Found, plan: Plan, place: str, layout: str, data: Dataset, sizes: list[int]
+) -> list[Best]:
+    expected = data.expected.values
+    best = []
+    with ps.File(data.path) as file:
+        for size in sizes:
+            calls = max(min(_PER_RUN // size, 20 if plan.quick else _MOST_CALLS), 1)
+            ways = (_to_host if place == "host" else _to_gpu)(file[DATASET], size // ITEM)
+            contestants = [
+                _contestant(
+                    name, setting, read, out, expected, size // ITEM, calls, turn / len(ways)
+                )
+                for turn, (name, setting, read, out) in enumerate(ways)
+            ]
+            rounds = plan.rounds * (3 if size < _SETTLED and not plan.quick else 1)
+            group = f"{place}: {layout}, {size_in_words(size)}"
+            rows = race(contestants, "us", rounds=rounds, group=group)
+            ours = [row for row in rows if row.name != _PEER]
+            theirs = [row for row in rows if row.name == _PEER]
+            best.append((_best(ours), _best(theirs)))
+            # A way of Penstock's that fails is to be seen, even if another one works.
+            found.rows += [
+                *best[-1],
+                *(row for row in ours if row.error and row is not best[-1][0]),
+            ]
+            found.screening += rows
+    return best
+
+
+def _to_host(dataset: Any, count: int) -> list[Way]:
+    """Return the ways into a new array, and into one that exists."""
+    theirs = dataset.h5py
+    out = np.empty(count, np.float32)
+
+    def direct(part: slice) -> Any:
+        theirs.read_direct(out, part)
+        return out
+
+    return [
+        ("Penstock", "dataset[...]", partial(getitem, dataset), None),
+        ("Penstock", "read(out=)", lambda part: dataset.read(part, out=out), out),
+        (_PEER, "dataset[...]", partial(getitem, theirs), None),
+        (_PEER, "read_direct", direct, out),
+    ]
+
+
+def _to_gpu(dataset: Any, count: int) -> list[Way]:
+    """Return the ways into an array that exists.
+
+    h5py reads into a new array or into host memory that exists, pageable or pinned.
+    """
+    theirs = dataset.h5py
+    out = gpu.empty((count,), "float32")
+    pageable = np.empty(count, np.float32)
+    pinned = gpu.Pinned(count * ITEM)
+
+    def copy(host: np.ndarray[Any, Any]) -> Any:
+        if gpu.torch:
+            return out.copy_(gpu.torch.from_numpy(host))
+        gpu.put(gpu.address_of(out), host)
+        return out
+
+    def through(room: np.ndarray[Any, Any], part: slice) -> Any:
+        theirs.read_direct(room, part)
+        return copy(room)
+
+    def through_pinned(part: slice) -> Any:
+        return through(pinned.array.view(np.float32), part)
+
+    by = f"then {gpu.COPIED_BY}"
+    return [
+        ("Penstock", "read(out=)", lambda part: dataset.read(part, out=out), out),
+        (_PEER, f"dataset[...], {by}", lambda part: copy(theirs[part]), out),
+        (_PEER, f"read_direct, {by}", partial(through, pageable), out),
+        (_PEER, f"read_direct, pinned, {by}", through_pinned, out),
+    ]
+
+
+def _contestant(
+    name: str,
+    setting: str,
+    read: Read,
+    out: Any,
+    expected: np.ndarray[Any, Any],
+    count: int,
+    calls: int,
+    first: float,
+) -> Contestant:
+    """Return a contestant whose runs go on through the dataset, from a place of its own.
+
+    ``first`` is this place as a part of the dataset: nobody finds what another has just read in a
+    cache of decoded chunks. Of each run, the last slice is checked.
+    """
+    places = len(expected) // count
+    at = int(first * places)
+    parts: list[slice] = []
+
+    def before() -> None:
+        nonlocal at
+        parts[:] = [
+            slice(number * count, (number + 1) * count)
+            for number in ((at + call) % places for call in range(calls))
+        ]
+        at += calls
+
+    def run() -> Any:
+        for part in parts:
+            found = read(part)
+        return found
+
+    def verify(found: object) -> None:
+        Expected(expected[parts[-1]]).check(found)
+
+    def poison() -> None:
+        if out is not None:
+            Expected(expected[:count]).poison(out)
+
+    return Contestant(
+        name,
+        setting,
+        calls,
+        run,
+        before=before,
+        poison=poison,
+        verify=verify,
+        detail=native.last if name == "Penstock" else str,
+    )
+
+
+def _best(rows: list[Row]) -> Row:
+    return min(rows, key=lambda row: row.value or float("inf"))
+
+
+def _targets(place: str, layout: str, best: dict[int, Best]) -> list[Target]:
+    """Return the promises, each with the size at which it is kept worst."""
+
+    def worst(text: str, among: dict[int, float | None], unit: str, wanted: float) -> Target:
+        at_most = unit == "us"
+        seen = {size: value for size, value in among.items() if value is not None}
+        if len(seen) < len(among):
+            return Target(f"{place}: {layout}, {text}", unit, wanted, None, at_most)
+        size = (max if at_most else min)(seen, key=lambda size: seen[size])
+        text = f"{place}: {layout}, {text}; at the worst, {size_in_words(size)}"
+        return Target(text, unit, wanted, seen[size], at_most)
+
+    ratios = {size: ours.better_than(theirs) for size, (ours, theirs) in best.items()}
+    if place == "GPU":
+        return [worst("against h5py's best", ratios, "x", 1)]
+    more = {
+        size: ours.value - theirs.value if ours.value and theirs.value else None
+        for size, (ours, theirs) in best.items()
+        if size < _BULK
+    }
+    bulk = {size: ratio for size, ratio in ratios.items() if size >= _BULK}
+    return [
+        worst("below 64 KiB, over h5py's best", more, "us", 0.5),
+        *([worst("from 64 KiB, against h5py's best", bulk, "x", 0.98)] if bulk else []),
+    ]
+
+
+if __name__ == "__main__":
+    title = "Slices of datasets by size"
+    main(title, measure, size="256MiB", quick_size="1MiB", needs_gpu=False, has_figure=True)
