@@ -231,7 +231,7 @@ def test_an_interrupted_call_returns_when_nothing_moves_any_more(watch, path, mo
 
 def failing(folder: Path) -> ps.Request[Any]:
     """A save under way whose file cannot take its place, for there is a folder by then."""
-    made = ps.save_async(folder / "taken", np.ones(8 << 20, "u1"), **SLOW)
+    made = ps.save_async(folder / "taken", np.ones(64 << 20, "u1"), **SLOW)
     (folder / "taken").mkdir()
     return made
 

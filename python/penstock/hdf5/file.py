@@ -59,6 +59,7 @@ class File(Group):
         self._arguments: dict[str, Any] | None = None
         self._closes = True
         self._reads_only = mode == "r"
+        self._is_closed = False
         name = unwrap(name)
         if isinstance(name, h5py.File):
             if mode != "r" or connector is not None or connector_options or arguments:
@@ -152,6 +153,8 @@ class File(Group):
         Raises:
             Error: As :meth:`flush`. The file is closed nevertheless.
         """
+        if self._is_closed:
+            return
         try:
             if self._h5py:
                 pending.wait_for_file(self._h5py)
@@ -166,8 +169,9 @@ class File(Group):
     def _close(self) -> None:
         if not self._closes:
             return
-        # Nothing is kept of files that may change; HDF5 2.0 crashes on any call for one of these
-        # after its close has failed. In a forked child the call fails, and nothing is kept.
+        # HDF5 2.0 crashes on any call for a file whose close has failed.
+        self._is_closed = True
+        # Nothing is kept of files that may change. In a forked child the call fails.
         if self._reads_only and self._h5py:
             with lock():
                 lib.penstock_hdf5_forget(self._h5py.id.id)

@@ -7,6 +7,7 @@ use penstock_array::{Plan, Selection, StoredArray};
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::side::Direct;
 use penstock_engine::merged_options;
+use penstock_engine::request::MOST_AT_ONCE;
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
 use super::conflicts::{Access, AccessSet, Region, before_or};
@@ -81,7 +82,8 @@ impl Reader {
         let element = self.conversion.element;
         let memory = MemorySide::of_array(&selection, shape, strides, element.target).ok()?;
         // What memory is at the address is known of the lowest byte alone.
-        if buffer.address == 0 || memory.low != 0 {
+        let is_known = buffer.address != 0 && memory.low == 0;
+        if !is_known || memory.layout.length > MOST_AT_ONCE {
             return None;
         }
         let array: &StoredArray = self.kept.known_array()?;
