@@ -84,7 +84,9 @@ def _parts(memory: Any, at: int, some: Wanted) -> Sequence[Any]:
     shape = (some.number, *some.shape)
     strides = (some.step, *c_strides(some.shape, some.dtype.itemsize))
     if isinstance(memory, np.ndarray):
-        return list(_stack(memory, at, some))
+        # Not by iteration, which makes scalars of single elements, and so copies.
+        stack = _stack(memory, at, some)
+        return [stack[number, ...] for number in range(some.number)]
     if isinstance(memory, DeviceArray):
         numbers = range(some.number)
         return [memory.part(at + some.step * n, some.shape, some.dtype) for n in numbers]

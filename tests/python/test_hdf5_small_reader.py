@@ -252,6 +252,81 @@ def test_elements_that_were_never_written_have_the_fill_value(tmp_path, memory):
         assert memory.numpy(out)[:, 0].tolist() == [-7, 1, 1, 1, 1, -7]
 
 
+class Reading:
+    """A bound of a slice that reads another dataset when it is asked for its number."""
+
+    def __init__(self, read: Any) -> None:
+        self.read = read
+
+    def __index__(self) -> int:
+        self.read()
+        return 4
+
+
+def test_a_read_within_a_read_changes_neither(path, memory):
+    out, other = memory.empty((1, 200), "f4"), memory.empty(40, "f4")
+    with ps.File(path) as file:
+        dataset = file["x"]
+
+        def inner() -> None:
+            dataset.read(np.s_[9, 7:47], out=other)
+
+        dataset.read(np.s_[3:4], out=out)
+        dataset.read((slice(3, Reading(inner)),), out=out)
+        np.testing.assert_array_equal(memory.numpy(out), values()[3:4])
+        np.testing.assert_array_equal(memory.numpy(other), values()[9, 7:47])
+
+
+def test_options_of_a_block_apply_to_small_reads(path):
+    with ps.File(path) as file, ps.options(io="uring"):
+        np.testing.assert_array_equal(file["x"].read(np.s_[3]), values()[3])
+        with pytest.raises(ps.InvalidError), ps.options(threads=0):
+            file["x"].read(np.s_[3])
+
+
+@pytest.mark.gpu
+def test_what_is_kept_of_a_closed_file_is_freed_although_its_datasets_live(tmp_path):
+    from penstock._native import ffi, lib
+
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=values(), chunks=(60, 200), compression="gzip")
+    file = ps.File(path)
+    dataset = file["x"]
+    dataset[3]
+    reader, kind = dataset._quick._reader._readers[np.dtype("f4")]
+    file.close()
+    out = np.full(12000, -1, "f4")
+    shape = ffi.new("uint64_t[]", [60, 200])
+    array = ffi.new("penstock_array *")
+    array[0] = (ffi.sizeof("penstock_array"), ffi.from_buffer(out), kind.id, 2, 0, shape, ffi.NULL)
+    status = lib.penstock_reader_read(reader, ffi.NULL, array, ffi.NULL, ffi.NULL, 4, ffi.NULL)
+    assert status == lib.PENSTOCK_PENDING
+    assert (out == -1).all()
+
+
+def test_files_that_are_idle_do_not_use_up_the_descriptors(tmp_path):
+    import resource
+
+    files = []
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 70, before[1]))
+    try:
+        for number in range(45):
+            with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+                file["x"] = np.full(100, number)
+            files.append(h5py.File(tmp_path / f"{number}.h5"))
+        for number, file in enumerate(files):
+            dataset = ps.Dataset(file["x"])
+            assert dataset[5] == dataset[6] == number
+            assert ps.last_report().route == "host"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for file in files:
+            file.close()
+
+
 def test_many_small_reads_leave_neither_memory_nor_descriptors(path):
     def resident() -> int:
         with open("/proc/self/statm") as file:

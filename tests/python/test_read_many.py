@@ -407,3 +407,15 @@ def test_new_arrays_in_host_memory_can_be_pinned(path):
         names = ["contiguous/i4", "gzip/i4"]
         for name, array in zip(names, file.read_many(names, pin=True), strict=True):
             equal(array, file.h5py[name][()])
+
+
+def test_single_elements_are_read_as_by_read(tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = np.arange(12.0).reshape(3, 4)
+        file["y"] = np.arange(5)
+    with ps.File(tmp_path / "f.h5") as file:
+        pieces = [(file["x"], (row, 2)) for row in range(3)] * 20 + [(file["y"], 3)]
+        found = ps.read_many(pieces)
+        assert found == [2, 6, 10] * 20 + [3]
+        assert isinstance(found[0], np.float64)
+        assert ps.read_many([(file["x"], (2, 3))]) == [11]

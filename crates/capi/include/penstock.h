@@ -420,8 +420,10 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  *
  * penstock_reader_read reads on the calling thread, and wakes no other. It returns PENSTOCK_PENDING, and does
  * nothing, if the read is for penstock_dataset_read_selected: if it has more than 1 MiB or many chunks, if the
- * options ask for another way, if a pending operation comes first, or with PENSTOCK_STREAM_WAITS. The type of
- * the array is ignored. After the file was closed, reads may fail or may still succeed. */
+ * options ask for another way, if a pending operation comes first, if the memory, or the stream, is one for which
+ * the thread may have to wait for others, if penstock_hdf5_forget was called, or with PENSTOCK_STREAM_WAITS. The
+ * type of the array is ignored. Do not read after the file was closed: another file, or a changed one, may have
+ * its place by then. */
 typedef struct penstock_reader penstock_reader;
 PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
 PENSTOCK_API int penstock_reader_read(penstock_reader *reader, const penstock_selection *selection,

@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock import arrays, request, transfer
 from penstock._native import NULL, CData, ffi, lib, pointer
+from penstock._options import OptionKeys
 from penstock.arrays import View
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import Error, InvalidError
@@ -51,6 +52,8 @@ class Destination(NamedTuple):
     dtype: Any
     """The type to which they are converted; ``None`` for that of the dataset."""
     options: SubmitOptions
+    keys: OptionKeys
+    """The options as the caller gave them."""
 
     @property
     def on_host(self) -> bool:
@@ -147,8 +150,8 @@ class Batch:
             else:
                 indices, names = selections.split(argument)
                 selection = _select(shape, indices)
-                if selection is None:
-                    self.left.append(number)
+                if selection is None or (self._out is None and not selection.shape):
+                    self.left.append(number)  # among them single elements, which are no arrays
                 elif self._out is None:
                     self._selected[number] = selection
                     new[kind, selection.shape, names].append(number)

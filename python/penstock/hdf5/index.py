@@ -115,6 +115,7 @@ def _parts(shape: tuple[int, ...], indices: tuple[Any, ...]) -> list[_Part] | No
     else:
         found += whole
     parts: list[_Part] = []
+    outside: IndexError | None = None
     for index in found:
         size = shape[len(parts)]
         if isinstance(index, np.ndarray) and index.dtype == bool:
@@ -123,7 +124,11 @@ def _parts(shape: tuple[int, ...], indices: tuple[Any, ...]) -> list[_Part] | No
                 return None
             parts += [_List(side.astype(np.uint64)) for side in index.nonzero()]
         elif isinstance(index, np.ndarray):
-            parts.append(_List(_counted_from_start(index, size)))
+            try:
+                parts.append(_List(_counted_from_start(index, size)))
+            except IndexError as error:
+                parts.append(_List(index))
+                outside = error
         elif isinstance(index, slice):
             if index.step is not None and index.step < 1:
                 return None
@@ -132,6 +137,10 @@ def _parts(shape: tuple[int, ...], indices: tuple[Any, ...]) -> list[_Part] | No
             if not -size <= index < size:
                 return None
             parts.append(index % size)
+    if outside is not None:
+        if any(isinstance(part, range) and not part for part in parts):
+            return None  # h5py does not look at a list of which nothing is read
+        raise outside
     return parts
 
 

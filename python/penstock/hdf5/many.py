@@ -74,7 +74,7 @@ def read_many(
             datasets.append(dataset)
             selections.append(selection)
         destination = Destination(
-            place(device, like, pin, out), dtype, SubmitOptions.of(stream, options)
+            place(device, like, pin, out), dtype, SubmitOptions.of(stream, options), options
         )
         return _read(Opened(datasets), selections, out, destination)
 
@@ -100,7 +100,7 @@ def read_named(
         paths.append(path)
         selections.append(selection)
     destination = Destination(
-        place(device, like, pin, out), dtype, SubmitOptions.of(stream, options)
+        place(device, like, pin, out), dtype, SubmitOptions.of(stream, options), options
     )
     return _read(Named(group, paths), selections, out, destination)
 
@@ -135,6 +135,7 @@ def _read(
                 device=destination.device,
                 dtype=destination.dtype,
                 stream=destination.options.stream,
+                **destination.keys,
             )
         for made in requests:
             try:

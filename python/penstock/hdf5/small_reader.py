@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock import frameworks, request
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
+from penstock._options import resolve
 from penstock.device_array import DeviceArray
 from penstock.dtypes import element_type
 from penstock.errors import check
@@ -27,12 +28,15 @@ MOST: Final = 1 << 20
 _MOST_DIMENSIONS: Final = 32
 _AFTER_STREAM: Final = request.CALLER_WAITS | request.AFTER_STREAM
 _NO_READER: Final = (None, None)
+_NO_KEYS: Final[dict[str, Any]] = {}
 _FOR_OTHERS: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
 """What a reader returns for reads of another kind, and in a forked child, where h5py reads."""
 
 
-class _Call(local):
-    """What a thread passes to the library, made once."""
+class _Call:
+    """What a call passes to the library."""
+
+    __slots__ = ("address", "array", "axes", "selection", "shape")
 
     def __init__(self) -> None:
         self.axes = ffi.new("penstock_axis[]", _MOST_DIMENSIONS)
@@ -47,7 +51,22 @@ class _Call(local):
         self.address = ffi.cast("uintptr_t *", ffi.addressof(self.array[0], "data"))
 
 
-_call = _Call()
+class _Calls(local):
+    """A thread's :class:`_Call`, while no call uses it.
+
+    A signal handler, or whatever else runs between two steps of a call, may read as well, and then
+    finds none.
+    """
+
+    def __init__(self) -> None:
+        self.idle: _Call | None = _Call()
+
+    def take(self) -> _Call:
+        call, self.idle = self.idle, None
+        return call or _Call()
+
+
+_calls = _Calls()
 
 
 class SmallReader:
@@ -75,33 +94,39 @@ class SmallReader:
     def read(self, selection: Any) -> Any | None:
         """Return the elements in a new NumPy array, or a scalar; ``None`` if they are not small."""
         began = perf_counter_ns()
-        call = _call
-        shape = self._select(selection, call)
-        if shape is None or math.prod(shape) * self._itemsize > MOST:
-            return None
-        out = np.empty(shape, self._stored)
-        if not self._read_host(out, call, began):
-            return None
-        return out if shape else out[()]
+        call = _calls.take()
+        try:
+            shape = self._select(selection, call)
+            if shape is None or math.prod(shape) * self._itemsize > MOST:
+                return None
+            out = np.empty(shape, self._stored)
+            if not self._read_host(out, call, began):
+                return None
+            return out if shape else out[()]
+        finally:
+            _calls.idle = call
 
     def read_to(self, selection: Any, device: Device) -> Any | None:
         """Return the elements in a new array on a GPU; ``None`` if they are not small."""
         began = perf_counter_ns()
-        call = _call
-        shape = self._select(selection, call)
-        if shape is None or math.prod(shape) * self._itemsize > MOST:
-            return None
-        out = self._allocate(shape, device)
-        if out is None:
-            return None
-        if type(out) is DeviceArray:
-            return out if self._read_gpu(shape, out, call, began) else None
-        reader, kind = self._readers.get(out.dtype) or self._open(out.dtype)
-        if reader is None or request.has_stream_holders():
-            return None
-        call.address[0] = out.data_ptr()
-        call.array.type = kind.id
-        return out if self._move_after(reader, call, out, began) else None
+        call = _calls.take()
+        try:
+            shape = self._select(selection, call)
+            if shape is None or math.prod(shape) * self._itemsize > MOST:
+                return None
+            out = self._allocate(shape, device)
+            if out is None:
+                return None
+            if type(out) is DeviceArray:
+                return out if self._read_gpu(shape, out, call, began) else None
+            reader, kind = self._readers.get(out.dtype) or self._open(out.dtype)
+            if reader is None or request.has_stream_holders():
+                return None
+            call.address[0] = out.data_ptr()
+            call.array.type = kind.id
+            return out if self._move_after(reader, call, out, began) else None
+        finally:
+            _calls.idle = call
 
     def read_into(self, selection: Any, out: Any) -> bool:
         """Fill an array of NumPy, or one on a GPU: a tensor of torch, or a ``DeviceArray``.
@@ -109,32 +134,52 @@ class SmallReader:
         Returns false if the elements are not small, or other than those of the array.
         """
         began = perf_counter_ns()
-        call = _call
-        shape = self._select(selection, call)
-        if shape is None:
-            return False
-        if type(out) is not np.ndarray:
-            return self._read_gpu(shape, out, call, began)
-        if out.shape != shape or not out.flags.carray or out.nbytes > MOST:
-            return False
-        return self._read_host(out, call, began)
+        call = _calls.take()
+        try:
+            shape = self._select(selection, call)
+            if shape is None:
+                return False
+            if type(out) is not np.ndarray:
+                return self._read_gpu(shape, out, call, began)
+            if out.shape != shape or not out.flags.carray or out.nbytes > MOST:
+                return False
+            return self._read_host(out, call, began)
+        finally:
+            _calls.idle = call
 
     def read_async(self, selection: Any, out: Any) -> Request[Any] | None:
         """Start to fill an array on a GPU; ``None`` if the elements are not those of the array."""
         began = perf_counter_ns()
-        call = _call
-        shape = self._select(selection, call)
-        if shape is None or self._describe(shape, out, call) is None:
-            return None
+        call = _calls.take()
+        try:
+            shape = self._select(selection, call)
+            if shape is None or self._describe(shape, out, call) is None:
+                return None
+            made = self._submit(out, call, began)
+        finally:
+            _calls.idle = call
+        if type(out) is not DeviceArray:
+            frameworks.note_write(frameworks.loaded("torch"), out)
+        return made
+
+    def _submit(self, out: Any, call: _Call, began: int) -> Request[Any]:
         is_torch = type(out) is not DeviceArray
         pending = frameworks.torch_pending(out.get_device()) if is_torch else None
         stream = NULL if pending is None else pointer(pending)
         flags = 0 if pending is None else request.AFTER_STREAM
+        options = resolve(_NO_KEYS)
         with lock():
-            made = request.submit_with(
+            return request.submit_with(
                 lambda place: int(
                     lib.penstock_dataset_read_selected(
-                        self._id.id, call.selection, call.array, NULL, stream, flags, NULL, place
+                        self._id.id,
+                        call.selection,
+                        call.array,
+                        options,
+                        stream,
+                        flags,
+                        NULL,
+                        place,
                     )
                 ),
                 out,
@@ -142,9 +187,6 @@ class SmallReader:
                 before_ns=perf_counter_ns() - began,
                 step_lock=lock(),
             )
-        if is_torch:
-            frameworks.note_write(frameworks.loaded("torch"), out)
-        return made
 
     def _read_host(self, out: np.ndarray[Any, Any], call: _Call, began: int) -> bool:
         reader, _ = self._readers.get(out.dtype) or self._open(out.dtype)
@@ -173,7 +215,7 @@ class SmallReader:
     def _move(self, reader: CData, call: _Call, stream: CData, flags: int, began: int) -> bool:
         report = new_report()
         status = lib.penstock_reader_read(
-            reader, call.selection, call.array, NULL, stream, flags, report
+            reader, call.selection, call.array, resolve(_NO_KEYS), stream, flags, report
         )
         if status in _FOR_OTHERS:
             return False
@@ -270,3 +312,41 @@ class SmallReader:
             return _NO_READER
         self._readers[dtype] = found = (ffi.gc(place[0], lib.penstock_reader_close), kind)
         return found
+
+
+def read_once(
+    dataset: Any, kind: Any, selection: CData, array: CData, options: CData, stream: int | None
+) -> CData | None:
+    """Read selected elements of an ``h5py.Dataset`` on this thread, without HDF5's lock.
+
+    Args:
+        dataset: The dataset.
+        kind: The ``h5py.h5t.TypeID`` of an element in memory.
+        selection: The ``penstock_selection *``, or NULL for all elements.
+        array: The ``penstock_array *`` to fill.
+        options: The ``penstock_options *`` of the call, or NULL.
+        stream: The stream whose queued work precedes the read.
+
+    Returns:
+        The ``penstock_report``; ``None`` if workers, or HDF5, are to carry out the read.
+    """
+    place = ffi.new("penstock_reader **")
+    with lock():
+        status = lib.penstock_reader_open(dataset.id.id, kind.id, place)
+    if status not in _FOR_OTHERS:
+        check(status)
+    if place[0] == NULL:
+        return None
+    flags = request.CALLER_WAITS if stream is None else _AFTER_STREAM
+    handle = NULL if stream is None else pointer(stream)
+    report = new_report()
+    try:
+        status = lib.penstock_reader_read(
+            place[0], selection, array, options, handle, flags, report
+        )
+    finally:
+        lib.penstock_reader_close(place[0])
+    if status in _FOR_OTHERS:
+        return None
+    check(status)
+    return report

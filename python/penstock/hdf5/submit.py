@@ -84,9 +84,21 @@ def submit(
     view = memory.view
     reading = operation == request.READ
     is_plain = selection.parsed is None and memory.strides is None
-    if blocking and is_plain and _is_one_call(dataset, view, reading=reading):
+    if blocking and is_plain and view.device < 0 and _is_one_call(dataset, view.nbytes):
         return _move(reading, dataset, selection, memory, submit_options, array)
     described = Described(selection, memory)
+    if blocking and reading and is_plain and _is_small_on_gpu(dataset, view):
+        done = small_reader.read_once(
+            dataset,
+            memory.type,
+            described.selection,
+            described.array,
+            submit_options.options,
+            view.stream,
+        )
+        if done is not None:
+            done.elapsed_ns = perf_counter_ns() - submit_options.began
+            return Finished(array, done)
     flags = transfer.stream_flags(view.stream, explicit=submit_options.stream is not None)
     parsed = selection.parsed
     start = _start_of(reading, by_space=parsed is not None)
@@ -187,13 +199,14 @@ def _start_of(reading: bool, *, by_space: bool) -> Any:
     return lib.penstock_dataset_write_selected
 
 
-def _is_one_call(dataset: Any, view: View, *, reading: bool) -> bool:
-    """Whether one call that holds the lock may move the bytes of an array."""
-    nbytes = view.nbytes
-    if view.device >= 0:
-        # The library carries out such a read on this thread.
-        is_small = reading and nbytes <= small_reader.MOST
-        return is_small and not request.has_stream_holders() and not is_writable(dataset)
+def _is_small_on_gpu(dataset: Any, view: View) -> bool:
+    """Whether the library may carry out a read to GPU memory on this thread."""
+    is_small = view.device >= 0 and 0 < view.nbytes <= small_reader.MOST
+    return is_small and not request.has_stream_holders() and not is_writable(dataset)
+
+
+def _is_one_call(dataset: Any, nbytes: int) -> bool:
+    """Whether one call that holds the lock may move so many bytes of host memory."""
     has_others = len(readers) > 1
     if is_writable(dataset) or not (has_others or _ONE_CALL_DECODED < nbytes <= _ONE_CALL):
         return nbytes <= _ONE_CALL
@@ -213,7 +226,7 @@ def _move(
 ) -> Finished[A]:
     """Move the elements in one call that holds the lock.
 
-    The memory is C-contiguous. The selection is not one that h5py has parsed.
+    The memory is C-contiguous host memory. The selection is not one that h5py has parsed.
     """
     view = memory.view
     described = Described(selection, memory)

@@ -1,6 +1,7 @@
 //! Decoded chunks that are kept for those who read on in the same chunk.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A chunk of an array. A cache may serve several arrays, which their users number.
@@ -35,6 +36,19 @@ struct Entry {
     used: u64,
 }
 
+/// Bytes that all caches of the process keep.
+static TOTAL: AtomicU64 = AtomicU64::new(0);
+
+/// The most bytes that all caches keep, unless one alone may keep more. A cache that finds no room
+/// keeps nothing new.
+const MOST_OF_ALL: u64 = 256 << 20;
+
+impl Drop for ChunkCache {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 impl ChunkCache {
     /// Returns an empty cache that keeps at most `limit` bytes.
     pub fn new(limit: u64) -> ChunkCache {
@@ -61,6 +75,12 @@ impl ChunkCache {
         Some(Arc::clone(&entry.decoded))
     }
 
+    /// Drops all chunks.
+    pub fn clear(&self) {
+        let dropped = std::mem::take(&mut *self.kept());
+        TOTAL.fetch_sub(dropped.bytes, Relaxed);
+    }
+
     /// Keeps a chunk.
     pub fn keep(&self, key: ChunkKey, decoded: &Arc<Vec<u8>>) {
         let bytes = decoded.len() as u64;
@@ -69,11 +89,15 @@ impl ChunkCache {
         }
         let mut kept = self.kept();
         kept.remove(key);
-        while kept.bytes + bytes > self.limit {
+        let most = MOST_OF_ALL.max(self.limit);
+        while kept.bytes + bytes > self.limit || TOTAL.load(Relaxed) + bytes > most {
             let Some((_, oldest)) = kept.by_use.pop_first() else {
                 break;
             };
             kept.remove(oldest);
+        }
+        if TOTAL.load(Relaxed) + bytes > most {
+            return;
         }
         kept.now += 1;
         let used = kept.now;
@@ -81,6 +105,7 @@ impl ChunkCache {
         let decoded = Arc::clone(decoded);
         kept.chunks.insert(key, Entry { decoded, used });
         kept.bytes += bytes;
+        TOTAL.fetch_add(bytes, Relaxed);
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -93,6 +118,7 @@ impl Kept {
         if let Some(entry) = self.chunks.remove(&key) {
             self.by_use.remove(&entry.used);
             self.bytes -= entry.decoded.len() as u64;
+            TOTAL.fetch_sub(entry.decoded.len() as u64, Relaxed);
         }
     }
 }
@@ -130,6 +156,16 @@ mod tests {
         assert_eq!(cache.find(key(0)).unwrap()[0], 8);
         cache.keep(key(1), &chunk(9, 10));
         assert!(cache.find(key(0)).is_some() && cache.find(key(1)).is_some());
+    }
+
+    #[test]
+    fn a_cache_that_is_cleared_has_room_for_all_again() {
+        let cache = ChunkCache::new(20);
+        cache.keep(key(0), &chunk(0, 20));
+        cache.clear();
+        assert!(cache.find(key(0)).is_none());
+        cache.keep(key(1), &chunk(1, 20));
+        assert!(cache.find(key(1)).is_some());
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub struct SmallReadOrder {
     pub address: usize,
     /// Bytes of the destination.
     pub length: u64,
+    /// Whether the elements follow each other there without gaps.
+    pub is_dense: bool,
     /// The memory there.
     pub memory: Memory,
     /// The options of the call with the outer levels.
@@ -70,6 +72,7 @@ impl SmallRead {
             mut bound,
             address,
             length,
+            is_dense,
             memory,
             options,
             after,
@@ -88,7 +91,7 @@ impl SmallRead {
         let on_gpu = memory.context.is_some();
         let work = jobs(&bound, cache.as_ref())?;
         // One copy to the GPU covers the whole destination, so all of it must be read.
-        if on_gpu && work.bytes(&bound)? != length {
+        if on_gpu && !(is_dense && work.bytes(&bound)? == length) {
             return None;
         }
         Some(SmallRead {

@@ -50,6 +50,8 @@ pub struct File {
     path: PathBuf,
     access: Access,
     buffered: OwnedFd,
+    /// Whether `buffered` shares locks and position with a descriptor of somebody else.
+    is_duplicate: bool,
     /// The descriptor for O_DIRECT, opened when a request first needs it; or why it does not open.
     direct: OnceLock<Result<OwnedFd>>,
     system: FileSystem,
@@ -117,8 +119,20 @@ impl File {
             Ok(opened) => File::of_opened(opened, name, access, options),
             // The file's permissions have changed since, or there is no /proc. A duplicate shares
             // locks and position with the descriptor, which does no harm here.
-            Err(_) => File::of_opened(duplicate(descriptor, name)?, name, access, options),
+            Err(_) => {
+                let file = File::of_opened(duplicate(descriptor, name)?, name, access, options)?;
+                Ok(File {
+                    is_duplicate: true,
+                    ..file
+                })
+            }
         }
+    }
+
+    /// Whether the file could not be opened again, so that it shares locks with the descriptor that it
+    /// was made of.
+    pub fn is_duplicate(&self) -> bool {
+        self.is_duplicate
     }
 
     /// Opens the file of a descriptor again, with no more access than the descriptor has. Position
@@ -205,6 +219,7 @@ impl File {
             path: path.to_owned(),
             access,
             buffered,
+            is_duplicate: false,
             direct: OnceLock::new(),
             mount: OnceLock::new(),
             options: Mutex::new(options),

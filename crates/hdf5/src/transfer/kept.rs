@@ -5,19 +5,18 @@
 //! their chunk tables, and decoded chunks stay valid. They are found by HDF5's number of the open
 //! file, which no later file gets, and the token of the dataset; see [`numbers`].
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
 use penstock_array::{ChunkCache, StoredArray};
+use penstock_engine::chunk_cache_bytes;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_engine::options::Options;
-use penstock_engine::{chunk_cache_bytes, refuse_fork};
 use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_ALL, H5F_OBJ_FILE, hid_t};
 
 use super::conflicts::{FileKey, ObjectKey, identity_of};
@@ -36,6 +35,8 @@ pub(super) struct Kept {
     pub number: u64,
     /// Decoded chunks of all datasets of the file.
     pub chunks: Arc<ChunkCache>,
+    /// Whether all of the file was to be forgotten since.
+    forgotten: Arc<AtomicBool>,
     array: OnceLock<StoredArray>,
     /// Conversions to types in memory, which this HDF5 was found to make as Penstock does.
     conversions: Mutex<Vec<(ElementType, Conversion)>>,
@@ -82,6 +83,11 @@ impl Kept {
             let info = describe(session, dataset, Some(key)).ok()?;
             keep(session, dataset, key, &info)
         })
+    }
+
+    /// Returns whether the dataset may have changed since it was described, or the file is closed.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.forgotten.load(Relaxed)
     }
 
     /// Returns the array, whose chunk table the first call reads.
@@ -140,9 +146,24 @@ impl Kept {
         let FileInfo {
             descriptor, name, ..
         } = &*self.info.file;
-        let descriptor = descriptor.unwrap_or(-1);
-        let opened = File::of_descriptor(descriptor, name, false, Options::default())?;
-        let about = opened.metadata()?;
+        let open = || {
+            let descriptor = descriptor.unwrap_or(-1);
+            let opened = File::of_descriptor(descriptor, name, false, Options::default())?;
+            opened.metadata().map(|about| (opened, about))
+        };
+        let (opened, about) = open().or_else(|error| {
+            if matches!(error.os_errno(), libc::EMFILE | libc::ENFILE) {
+                // Files that are idle are closed rather than let a read fail.
+                let idle: Vec<_> = files()
+                    .files
+                    .values_mut()
+                    .map(|f| f.lingers.take())
+                    .collect();
+                drop(idle);
+                return open();
+            }
+            Err(error)
+        })?;
         // Once HDF5 has closed the file, the descriptor may be that of another one.
         if Some((about.dev(), about.ino())) != self.key.file.identity {
             return Err(closed().in_file(name));
@@ -165,7 +186,10 @@ impl Kept {
         }
         let open = self.file()?;
         let mut files = files();
-        if let Some(file) = files.files.get_mut(&self.file) {
+        // A duplicate would keep HDF5's lock of the file.
+        if !open.is_duplicate()
+            && let Some(file) = files.files.get_mut(&self.file)
+        {
             file.lingers = Some(Arc::clone(&open));
             file.is_in_use = true;
             files.close_idle();
@@ -205,6 +229,7 @@ struct OpenFile {
     /// Whether a small read has used it since idle files were looked for.
     is_in_use: bool,
     chunks: Arc<ChunkCache>,
+    forgotten: Arc<AtomicBool>,
     /// By token.
     datasets: HashMap<[u8; 16], Arc<Kept>>,
     /// Bytes of the chunk tables of all datasets.
@@ -288,11 +313,8 @@ fn closed() -> Error {
 
 /// Drops what is kept of all files of a copy of HDF5, which is about to number its files anew.
 pub(super) fn forget(copy: usize) {
-    // In a forked child, a thread of the parent may hold the lock for ever.
-    if refuse_fork().is_err() {
-        return;
-    }
-    files().files.retain(|file, _| file.hdf5 != copy);
+    let gone = files().take(|file| file.hdf5 == copy);
+    drop(gone);
 }
 
 /// Drops what is kept of the file of an object.
@@ -324,22 +346,26 @@ fn keep(
     if !is_fixed || !has_place || !numbers::are_kept(session.hdf5) {
         return None;
     }
-    let mut files = files();
-    if files.files.len() >= files.look_at && !files.files.contains_key(&number) {
-        files.drop_closed(session);
-    }
-    let file = match files.files.entry(number) {
-        Entry::Occupied(known) => known.into_mut(),
-        Entry::Vacant(place) => place.insert(OpenFile {
-            info: Arc::clone(&info.file),
-            open: Weak::new(),
-            lingers: None,
-            is_in_use: false,
-            chunks: Arc::new(ChunkCache::new(chunk_cache(session, dataset)?)),
-            datasets: HashMap::new(),
-            tables: 0,
-        }),
+    // HDF5 is not called with the lock: its driver may be Python's, which may read by Penstock.
+    let is_new = !files().files.contains_key(&number);
+    let bytes = match is_new {
+        true => chunk_cache(session, dataset)?,
+        false => 0,
     };
+    if is_new && files().has_many() {
+        drop_closed(session);
+    }
+    let mut files = files();
+    let file = files.files.entry(number).or_insert_with(|| OpenFile {
+        info: Arc::clone(&info.file),
+        open: Weak::new(),
+        lingers: None,
+        is_in_use: false,
+        chunks: Arc::new(ChunkCache::new(bytes)),
+        forgotten: Arc::default(),
+        datasets: HashMap::new(),
+        tables: 0,
+    });
     if file.datasets.len() >= MOST_DATASETS {
         file.datasets.clear();
         file.tables = 0;
@@ -356,6 +382,7 @@ fn keep(
         },
         number: ARRAYS.fetch_add(1, Relaxed),
         chunks: Arc::clone(&file.chunks),
+        forgotten: Arc::clone(&file.forgotten),
         array: OnceLock::new(),
         conversions: Mutex::default(),
     });
@@ -393,15 +420,41 @@ fn chunk_cache(session: &Session<'_>, dataset: hid_t) -> Option<u64> {
     (status >= 0).then_some(own.max(bytes as u64))
 }
 
+/// Drops the files that this copy of HDF5 has closed.
+fn drop_closed(session: &Session<'_>) {
+    let hdf5 = session.hdf5.copy();
+    let open = open_files(session);
+    let mut files = files();
+    let is_closed = |file: &FileNumber| match &open {
+        Some(open) => file.hdf5 == hdf5 && !open.contains(&file.number),
+        None => false,
+    };
+    let gone = files.take(is_closed);
+    files.look_at = FEW_FILES.max(2 * files.files.len());
+    drop(files);
+    drop(gone);
+}
+
+impl Drop for OpenFile {
+    /// Frees the chunks although readers of the file may live on, and has these read no more.
+    fn drop(&mut self) {
+        self.forgotten.store(true, Relaxed);
+        self.chunks.clear();
+    }
+}
+
 impl Files {
-    /// Drops the files that this copy of HDF5 has closed.
-    fn drop_closed(&mut self, session: &Session<'_>) {
-        let hdf5 = session.hdf5.copy();
-        if let Some(open) = open_files(session) {
-            self.files
-                .retain(|file, _| file.hdf5 != hdf5 || open.contains(&file.number));
-        }
-        self.look_at = FEW_FILES.max(2 * self.files.len());
+    /// Returns whether it is time to look for files that were closed.
+    fn has_many(&self) -> bool {
+        self.files.len() >= self.look_at
+    }
+
+    /// Takes out the files for which `is_gone` is true. The receiver drops them without the lock.
+    fn take(&mut self, is_gone: impl Fn(&FileNumber) -> bool) -> Vec<OpenFile> {
+        let gone: Vec<FileNumber> = self.files.keys().copied().filter(&is_gone).collect();
+        gone.iter()
+            .filter_map(|file| self.files.remove(file))
+            .collect()
     }
 
     /// Starts a thread that closes the files that are idle, and ends when none is open. A file that

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard};
 
+use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::Hdf5;
 
 use super::conflicts;
@@ -44,6 +45,10 @@ unsafe extern "C" fn closes(copy: *mut c_void) {
 /// Drops what is stored for a copy of HDF5 that closes; it initialises again when it is called
 /// again.
 fn forget(copy: usize) {
+    // In a forked child, threads of the parent may hold the locks for ever.
+    if refuse_fork().is_err() {
+        return;
+    }
     arranged().retain(|other| *other != copy);
     unfinished::forget(copy);
     conflicts::forget(copy);

@@ -67,6 +67,9 @@ impl Reader {
             Some(order) => Some(order.stream),
             None => None,
         };
+        if self.kept.is_forgotten() {
+            return None;
+        }
         let options = merged_options(with.options).ok()?;
         let info = &self.kept.info;
         let selection = match selection {
@@ -86,6 +89,7 @@ impl Reader {
         if !is_known || memory.layout.length > MOST_AT_ONCE {
             return None;
         }
+        let is_dense = memory.is_dense(&selection, element.target).ok()?;
         let array: &StoredArray = self.kept.known_array()?;
         let plan = Plan::new(array, selection, &memory.layout, element, Operation::Read).ok()?;
         SmallRead::prepare(SmallReadOrder {
@@ -98,6 +102,7 @@ impl Reader {
             },
             address: buffer.address,
             length: memory.layout.length,
+            is_dense,
             memory: buffer.memory.clone(),
             options,
             after,
