@@ -44,7 +44,22 @@ def _open() -> tuple[Any, Any]:
     # middle of that, a struct would stay without a size for good.
     for name in dir(library):
         getattr(library, name)
+    # So it does with a C type that is given as text, and holds a lock meanwhile, for which a signal
+    # handler that reads as well would wait for ever.
+    for kind in _C_TYPES:
+        ffi.typeof(kind)
     return ffi, library
+
+
+_C_TYPES = (
+    *("void *", "void **", "char *", "char **", "const char *const *", "int *"),
+    *("uintptr_t", "uintptr_t *", "uint64_t *", "uint64_t[]", "int64_t[]"),
+    *("penstock_array *", "penstock_axis[]", "penstock_selection *", "penstock_piece[]"),
+    *("penstock_range *", "penstock_range[]", "penstock_range[1]"),
+    *("penstock_error *", "penstock_options *", "penstock_report *"),
+    *("penstock_datasets **", "penstock_file **", "penstock_reader **", "penstock_request **"),
+)
+"""All C types that the package names."""
 
 
 ffi, lib = _open()

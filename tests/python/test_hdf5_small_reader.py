@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -275,6 +277,29 @@ def test_a_read_within_a_read_changes_neither(path, memory):
         dataset.read((slice(3, Reading(inner)),), out=out)
         np.testing.assert_array_equal(memory.numpy(out), values()[3:4])
         np.testing.assert_array_equal(memory.numpy(other), values()[9, 7:47])
+
+
+def test_a_step_of_any_size_may_select_one_element(path):
+    with ps.File(path) as file:
+        np.testing.assert_array_equal(file["x"][3 : 9 : 10**30], values()[3:4])
+        np.testing.assert_array_equal(file["x"][3 : 9 : 10**30, [1, 0]], values()[3:4][:, [1, 0]])
+        out = np.zeros((1, 200), "f4")
+        np.testing.assert_array_equal(file["x"].read(np.s_[3 : 9 : 10**30], out=out), values()[3:4])
+
+
+def test_a_cache_of_a_size_that_is_none_is_an_error(path):
+    code = f"""
+import penstock as ps
+with ps.File({str(path)!r}) as file:
+    try:
+        file["x"][3]
+    except ps.InvalidError as error:
+        assert "PENSTOCK_CHUNK_CACHE" in str(error), error
+    else:
+        raise SystemExit("no error")
+"""
+    environment = {**os.environ, "PENSTOCK_CHUNK_CACHE": "much"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 
 def test_options_of_a_block_apply_to_small_reads(path):

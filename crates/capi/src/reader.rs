@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use penstock_array::execute::SubmitOptions;
 use penstock_engine::error::Result;
-use penstock_engine::refuse_fork;
+use penstock_engine::{chunk_cache_bytes, refuse_fork};
 use penstock_hdf5::transfer::{self, Buffer, MemoryShape, Reader};
 use penstock_sys::hdf5::hid_t;
 
@@ -35,6 +35,8 @@ unsafe extern "C" fn penstock_reader_open(
         refuse_fork()?;
         let place = reader.as_mut().ok_or_else(|| null("reader"))?;
         *place = std::ptr::null_mut();
+        // A setting that cannot be read is told, here as elsewhere.
+        chunk_cache_bytes()?;
         if let Some(made) = Reader::open(hdf5_of_process()?, dataset, memory_type) {
             *place = READERS.insert(Arc::new(made));
         }

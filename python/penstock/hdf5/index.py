@@ -132,7 +132,9 @@ def _parts(shape: tuple[int, ...], indices: tuple[Any, ...]) -> list[_Part] | No
         elif isinstance(index, slice):
             if index.step is not None and index.step < 1:
                 return None
-            parts.append(range(*index.indices(size)))
+            part = range(*index.indices(size))
+            # The step of one index means nothing, and may be larger than 64 bits.
+            parts.append(part if len(part) != 1 else range(part[0], part[0] + 1))
         else:
             if not -size <= index < size:
                 return None

@@ -112,7 +112,7 @@ class QuickReader:
             self._wait()
             try:
                 return self._dataset[selection]
-            except ValueError:
+            except (ValueError, OSError, RuntimeError):
                 check_dataset(self._dataset)  # it may have been closed
                 raise
 

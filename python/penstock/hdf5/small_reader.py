@@ -217,7 +217,8 @@ class SmallReader:
         status = lib.penstock_reader_read(
             reader, call.selection, call.array, resolve(_NO_KEYS), stream, flags, report
         )
-        if status in _FOR_OTHERS:
+        # Another thread may have closed the file meanwhile: then it is an error, as told elsewhere.
+        if status in _FOR_OTHERS or not self._id.id:
             return False
         if status:
             check(status)
@@ -286,8 +287,10 @@ class SmallReader:
                     return None
                 if indices.step < 1:
                     return None
-                axis.start, axis.step = indices.start, indices.step
-                axis.count = size = len(indices)
+                axis.start, axis.count = indices.start, len(indices)
+                # The step of one index means nothing, and may be larger than 64 bits.
+                axis.step = indices.step if axis.count > 1 else 1
+                size = len(indices)
             if size == 0:
                 return None
             result[len(shape)] = size
