@@ -96,7 +96,8 @@ def measure(plan: Plan) -> Found:
             rounds = plan.rounds if plan.quick else _ROUNDS
             ours, theirs, calls = race(contestants, "us", rounds=rounds, group=group)
             for row in (ours, theirs):
-                row.seconds = [seconds - (calls.median or 0) for seconds in row.seconds]
+                # What is left of a short run may be less than the noise, and even negative.
+                row.seconds = [max(seconds - (calls.median or 0), 1e-9) for seconds in row.seconds]
             rows += [ours, theirs]
             times = theirs.better_than(ours)
             targets.append(Target(f"{group}, time against sec2", "x", 1.1, times, at_most=True))

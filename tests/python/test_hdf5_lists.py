@@ -374,3 +374,19 @@ def test_a_long_list_that_hdf5_must_read_takes_no_time_of_its_square(tmp_path) -
         ps.read(file["x"], index, out=out)
         assert time.perf_counter() - began < 10  # it was 30 seconds
     np.testing.assert_array_equal(out, index)
+
+
+def test_an_ellipsis_separates_lists_even_if_it_stands_for_nothing(tmp_path):
+    array = np.arange(60).reshape(5, 4, 3)
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = array
+        for index in (np.s_[:, [0], ..., [1]], np.s_[:, [0, 2], [1, 0]], np.s_[..., [0], [1]]):
+            np.testing.assert_array_equal(file["x"][index], array[index])
+
+
+def test_a_list_outside_the_dataset_is_no_error_where_nothing_is_read(tmp_path):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = np.zeros((3, 3))
+        assert file["x"][0:0, [0, 1, 2, 3]].shape == file["x"].h5py[0:0, [0, 1, 2, 3]].shape
+        with pytest.raises(IndexError):
+            file["x"][0:1, [0, 1, 2, 3]]

@@ -71,7 +71,7 @@ def elements(shape: tuple[int, ...], indices: tuple[Any, ...]) -> Elements | Non
         return None
     lists = [part for part in parts if isinstance(part, _List)]
     if len(lists) > 1:
-        return _by_several_lists(shape, parts, lists)
+        return _by_several_lists(parts, lists, _parts_before_ellipsis(indices))
     axes: list[Axis] = []
     result: list[int] = []
     places: list[int | None] = []
@@ -190,10 +190,23 @@ def _counted_from_start(array: np.ndarray[Any, Any], size: int) -> np.ndarray[An
     return array.astype(np.uint64)
 
 
+def _parts_before_ellipsis(indices: tuple[Any, ...]) -> int:
+    """Return how many parts stand before an Ellipsis; 0 if there is none."""
+    known = [_known(index) for index in indices]
+    for number, index in enumerate(known):
+        if index is Ellipsis:
+            return sum(_dimensions(before) for before in known[:number])
+    return 0
+
+
 def _by_several_lists(
-    shape: tuple[int, ...], parts: Sequence[_Part], lists: Sequence[_List]
+    parts: Sequence[_Part], lists: Sequence[_List], before_ellipsis: int
 ) -> Elements:
-    """Return what several lists select, which NumPy broadcasts to each other."""
+    """Return what several lists select, which NumPy broadcasts to each other.
+
+    ``before_ellipsis`` is how many parts stand before an Ellipsis, which separates lists even if
+    it stands for no dimension.
+    """
     try:
         common = np.broadcast_shapes(*(part.indices.shape for part in lists))
     except ValueError:
@@ -202,7 +215,8 @@ def _by_several_lists(
     # As NumPy does: the dimensions of the lists stay where the lists are, if only integers are
     # between them, and else come first.
     advanced = [number for number, part in enumerate(parts) if not isinstance(part, range)]
-    adjacent = advanced[-1] - advanced[0] + 1 == len(advanced)
+    is_separated = advanced[0] < before_ellipsis <= advanced[-1]
+    adjacent = advanced[-1] - advanced[0] + 1 == len(advanced) and not is_separated
     before = sum(isinstance(part, range) for part in parts[: advanced[0]]) if adjacent else 0
     slices = [len(part) for part in parts if isinstance(part, range)]
     result = (*slices[:before], *common, *slices[before:])

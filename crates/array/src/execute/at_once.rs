@@ -95,7 +95,13 @@ impl SmallRead {
             return None;
         }
         Some(SmallRead {
-            at_once: AtOnce::new(&options, memory, (address, length), after)?,
+            at_once: AtOnce::new(
+                bound.file(0).ok()?,
+                &options,
+                memory,
+                (address, length),
+                after,
+            )?,
             bound,
             work,
             length,

@@ -18,6 +18,7 @@ use crate::memory::Memory;
 use crate::options::{Choice, IoMode, Options, RouteName};
 use crate::plan::Extent;
 use crate::report::{Counters, Path, Report};
+use crate::routes::gds;
 use crate::trace;
 
 /// The most bytes of one range of host memory that one system call moves. Several workers are
@@ -61,7 +62,7 @@ pub(super) fn order(
     if order.operation == Operation::Write {
         return None;
     }
-    let at_once = AtOnce::new(&options, memory, (extent.memory, extent.length), None)?;
+    let at_once = AtOnce::new(file, &options, memory, (extent.memory, extent.length), None)?;
     let report = check_access(file, Operation::Read).and_then(|()| {
         // SAFETY: the caller of `run` vouches for the extent.
         unsafe {
@@ -137,11 +138,12 @@ pub struct AtOnce {
 }
 
 impl AtOnce {
-    /// Prepares a read of `length` bytes to `address`, after the work queued on the stream `after`;
-    /// `None` if the options, or the size, ask for another way, or if this thread may have to do
-    /// something else before that work is done. `options` are those of the call with the outer
-    /// levels.
+    /// Prepares a read of `length` bytes of a file to `address`, after the work queued on the stream
+    /// `after`; `None` if the options, the size or the file ask for another way, or if this thread may
+    /// have to do something else before that work is done. `options` are those of the call with the
+    /// outer levels.
     pub fn new(
+        file: &File,
         options: &Options,
         memory: Memory,
         (address, length): (usize, u64),
@@ -153,7 +155,7 @@ impl AtOnce {
             return None;
         }
         let usual = match options.route {
-            None | Some(RouteName::Auto) => true,
+            None | Some(RouteName::Auto) => !on_gpu || !gds::is_peer_to_peer(file),
             Some(RouteName::Staged) => on_gpu,
             Some(_) => !on_gpu,
         };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use penstock_array::execute::{BoundPlan, SmallRead, SmallReadOrder, SubmitOptions};
 use penstock_array::{Plan, Selection, StoredArray};
+use penstock_codec::Pipeline;
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::side::Direct;
 use penstock_engine::merged_options;
@@ -36,6 +37,10 @@ impl Reader {
             // SAFETY: the caller may call HDF5, and no other thread comes between.
             let session = unsafe { Session::begin(hdf5) };
             let kept = Kept::of(&session, dataset)?;
+            let filters = kept.info.filters.clone();
+            if (Pipeline { filters }).unknown().is_some() {
+                return None;
+            }
             let conversion = kept.conversion(&session, dataset, memory_type).ok()?.ok()?;
             // Reads the chunk table.
             kept.array(&session, dataset).ok()?;
