@@ -228,6 +228,21 @@ def test_threads_read_the_rows_that_they_ask_for(path, memory):
     assert not failed
 
 
+@pytest.mark.parametrize("selection", [np.s_[1], np.s_[2, 5:9], np.s_[3, 7]], ids=str)
+def test_a_chunk_is_decoded_once_for_those_who_read_on_in_it(tmp_path, memory, selection):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=values(), chunks=(60, 200), compression="gzip")
+    with ps.File(path) as file:
+        decoded = []
+        for _ in range(3):
+            out = memory.empty(values()[selection].shape, "f4")
+            file["x"].read(selection, out=out)
+            np.testing.assert_array_equal(memory.numpy(out), values()[selection])
+            decoded.append(ps.last_report().decoded_cpu)
+    assert decoded == [48000, 0, 0]
+
+
 def test_a_damaged_chunk_is_an_error_that_names_it(tmp_path):
     path = tmp_path / "f.h5"
     with h5py.File(path, "w") as file:

@@ -193,6 +193,20 @@ impl MemorySide {
         Ok(self.low == 0 && self.layout == MemoryLayout::dense(&shape, element)?)
     }
 
+    /// Returns whether the elements follow each other without gaps, in the order of the selection.
+    /// Unlike for [`is_dense`](Self::is_dense), the strides of dimensions of length 1 do not matter.
+    pub(super) fn has_no_gaps(&self, selection: &Selection, element: u64) -> bool {
+        let shape = selection.shape().unwrap_or_default();
+        let mut next = element;
+        let follows = |(size, stride): (&u64, &i64)| {
+            let fits = *size == 1 || u64::try_from(*stride) == Ok(next);
+            next = next.saturating_mul(*size);
+            fits
+        };
+        let sides = shape.iter().zip(&self.layout.strides).rev();
+        shape.len() == self.layout.strides.len() && sides.into_iter().all(follows)
+    }
+
     fn from_start(layout: MemoryLayout) -> MemorySide {
         MemorySide { layout, low: 0 }
     }

@@ -94,7 +94,7 @@ impl Reader {
         if !is_known || memory.layout.length > MOST_AT_ONCE {
             return None;
         }
-        let is_dense = memory.is_dense(&selection, element.target).ok()?;
+        let is_dense = memory.has_no_gaps(&selection, element.target);
         let array: &StoredArray = self.kept.known_array()?;
         let plan = Plan::new(array, selection, &memory.layout, element, Operation::Read).ok()?;
         SmallRead::prepare(SmallReadOrder {
