@@ -19,13 +19,14 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         pkg_config = self.fill(root / "packaging" / "penstock.pc.in")
         cmake_version = self.fill(root / "packaging" / "penstock-config-version.cmake.in")
 
-        # The library has a C ABI and is opened by cffi, so one wheel serves every Python.
+        # Of Python, penstock._core uses the stable ABI alone, so one wheel serves every Python 3.
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{platform}"
+        build_data["tag"] = f"cp310-abi3-{platform}"
         built = build_libraries(root)
         build_data["force_include"] |= {
             built["penstock"]: "penstock/lib/libpenstock.so",
+            built["_core"]: "penstock/_core.abi3.so",
             # In a folder of its own: HDF5 opens every library of a plugin folder.
             built["hdf5_vfd_penstock"]: "penstock/lib/plugins/libhdf5_vfd_penstock.so",
             built["hdf5_vol_penstock_async"]: (
@@ -50,7 +51,13 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         return str(filled)
 
 
-PACKAGES = ["penstock-capi", "penstock-vfd-plugin", "penstock-vol-plugin", "penstock-legate"]
+PACKAGES = [
+    "penstock-capi",
+    "penstock-vfd-plugin",
+    "penstock-vol-plugin",
+    "penstock-legate",
+    "penstock-python",
+]
 
 
 def build_libraries(root: Path) -> dict[str, str]:

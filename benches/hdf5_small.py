@@ -52,6 +52,20 @@ def measure(plan: Plan) -> Found:
             for name in ("raw", "gzip", "lzf"):
                 found = _batch(file[f"images/{name}"], pixels, batch, ours, theirs)
                 add(f"{batch} random images, {name}", 1, found)
+            if place == "GPU":
+                for count in (8, 16, 32, 64, 256):
+                    rows += race(
+                        _shares(file["images/gzip"], pixels, min(count, images)),
+                        "us",
+                        rounds=plan.rounds,
+                        group=f"GPU: {count} gzip images by each decoder",
+                    )
+            for name in ("rows/4096", "rows/65536"):
+                add(
+                    f"{name}, gzip, 256 a chunk, row after row",
+                    512,
+                    _walk(file[name], 512, ours, theirs),
+                )
             add(
                 "image after image, gzip, 6 a chunk",
                 1,
@@ -133,6 +147,9 @@ def _fill(file: Any, pixels: np.ndarray[Any, Any], many: int) -> None:
     ]:
         file.create_dataset(f"images/{name}", data=pixels, chunks=(1, *_IMAGE), **filters)
     file.create_dataset("images/6", data=pixels, chunks=(6, *_IMAGE), compression="gzip")
+    for width in (4 << 10, 64 << 10):
+        values = np.random.default_rng(11).integers(0, 8, (512, width), np.uint8)
+        file.create_dataset(f"rows/{width}", data=values, chunks=(256, width), compression="gzip")
     for number in range(many):
         file[f"many/{number}"] = np.full(1 << 14, number, np.float32)
 
@@ -198,6 +215,19 @@ def _batch(
             [("Penstock", "slice of as many", lambda: ours(dataset, slice(0, batch)))],
         ),
     ]
+
+
+def _shares(dataset: Any, pixels: np.ndarray[Any, Any], count: int) -> list[Contestant]:
+    """Read a list and a slice of as many images, decoded by each side and by both."""
+    chosen = np.random.default_rng(12).permutation(len(pixels))[:count]
+    found = []
+    for how, part in (("list", (chosen,)), ("slice", slice(0, count))):
+        for decode in (None, "cpu", "gpu"):
+            options = {} if decode is None else {"decode": decode}
+            run = partial(dataset.read, part, device="cuda", **options)
+            setting = f"{how}, decode={decode or 'auto'}"
+            found += _contestants(pixels[part], [("Penstock", setting, run)])
+    return found
 
 
 def _walk(dataset: Any, batch: int, ours: Read, theirs: Read) -> list[Contestant]:

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 import numpy as np
 
-from penstock._native import NULL, CData, lib, new_options
+from penstock._native import NULL, CData, ffi, lib, new_options
 from penstock.errors import InvalidError, check
 
 if TYPE_CHECKING:
@@ -72,6 +72,16 @@ def resolve(keys: Mapping[str, Any]) -> CData:
     """Return the ``penstock_options *`` of a call with these keyword arguments; NULL for none."""
     current = _current.get()
     return _parse(_merge(current, keys) if keys else current)
+
+
+current: Final = _current.get
+"""Returns the options of the thread or task, as :func:`address_of` takes them."""
+
+
+def address_of(items: _Items) -> tuple[int, CData]:
+    """Return the address of the ``penstock_options`` for these, and what keeps it there."""
+    parsed = _parse(items)
+    return int(ffi.cast("uintptr_t", parsed)), parsed
 
 
 def _merge(outer: _Items, keys: Mapping[str, Any]) -> _Items:

@@ -198,9 +198,10 @@ class DeviceArray:
 class _Memory:
     """Memory of a GPU."""
 
-    __slots__ = ("_address",)
+    __slots__ = ("_address", "_free")
 
     def __init__(self, device: int, nbytes: int) -> None:
+        self._free = lib.penstock_device_free  # in a forked child, it frees nothing of its parent
         # The native call stores the address where __del__ finds it, whatever interrupts the rest.
         self._address = ffi.new("void **")
         if nbytes:
@@ -213,7 +214,7 @@ class _Memory:
 
     def __del__(self) -> None:
         if hasattr(self, "_address") and self._address[0] != NULL:
-            lib.penstock_device_free(self._address[0])
+            self._free(self._address[0])
 
 
 def element_of(array: DeviceArray) -> ElementType:

@@ -1,13 +1,11 @@
-"""Imports and exports arrays by DLPack, whose published C structs ctypes reads and makes."""
+"""Imports and exports arrays by DLPack, whose published C structs ctypes reads."""
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from penstock._core import export_array as make_capsule
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError
 
@@ -48,11 +46,8 @@ class _Tensor(ctypes.Structure):
     )
 
 
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
 class _Managed(ctypes.Structure):
-    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter))
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
 class _ManagedVersioned(ctypes.Structure):
@@ -60,20 +55,15 @@ class _ManagedVersioned(ctypes.Structure):
         ("major", ctypes.c_uint32),
         ("minor", ctypes.c_uint32),
         ("context", ctypes.c_void_p),
-        ("deleter", _Deleter),
+        ("deleter", ctypes.c_void_p),
         ("flags", ctypes.c_uint64),
         ("tensor", _Tensor),
     )
 
 
-# The capsule keeps the address of its name, so the names live as long as the process.
 _NAME, _NAME_VERSIONED = b"dltensor", b"dltensor_versioned"
 
-# Capsules are passed as addresses: one that is being destroyed must not be referenced again.
 _api = ctypes.pythonapi
-_capsule_new = ctypes.PYFUNCTYPE(
-    ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
-)(("PyCapsule_New", _api))
 _capsule_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_IsValid", _api)
 )
@@ -145,10 +135,6 @@ def _element_type(code: int, bits: int) -> ElementType:
     raise IncompatibleError(f"DLPack type code {code} is not known")
 
 
-# The exports that other libraries hold: address of the managed struct -> all that it points to.
-_exports: dict[int, tuple[Any, ...]] = {}
-
-
 def export_array(
     pointer: int,
     shape: tuple[int, ...],
@@ -160,55 +146,14 @@ def export_array(
     copied: bool = False,
 ) -> object:
     """Return a capsule with a C-contiguous array. It keeps ``owner`` alive until it is deleted."""
-    dims = (ctypes.c_int64 * len(shape))(*shape)
-    steps = (ctypes.c_int64 * len(shape))(*_c_strides(shape))
-    tensor = _Tensor(pointer, _Device(*device), len(shape), _dl_type(dtype), dims, steps, 0)
-    managed: Any
-    if versioned:
-        managed = _ManagedVersioned(*_VERSION, None, _delete, 2 if copied else 0, tensor)
-    else:
-        managed = _Managed(tensor, None, _delete)
-    address = ctypes.addressof(managed)
-    _exports[address] = (managed, dims, steps, owner)
-    name = _NAME_VERSIONED if versioned else _NAME
-    return _capsule_new(address, name, ctypes.cast(_destroy, ctypes.c_void_p))
+    code = _dl_code(dtype), dtype.itemsize * 8
+    return make_capsule(pointer, shape, code, device, owner, versioned=versioned, copied=copied)
 
 
-def _dl_type(dtype: ElementType) -> _DataType:
+def _dl_code(dtype: ElementType) -> int:
     code = _EXTENDED.get(dtype.name)
     if code is None and dtype.numpy is not None and dtype.numpy.isnative:
         code = _CODES.get(dtype.numpy.kind)
     if code is None:
         raise BufferError(f"DLPack has no type for {dtype.name}")
-    return _DataType(code, dtype.itemsize * 8, 1)
-
-
-def _c_strides(shape: tuple[int, ...]) -> list[int]:
-    return [int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape))]
-
-
-def _on_delete(address: int) -> None:
-    _exports.pop(address, None)
-
-
-def _on_destroy(capsule: int) -> None:
-    for name in (_NAME, _NAME_VERSIONED):
-        if _capsule_is_valid(capsule, name):  # nobody consumed it, so nobody will delete it
-            _exports.pop(_capsule_pointer(capsule, name), None)
-
-
-_delete = _Deleter(_on_delete)
-_destroy = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_on_destroy)
-
-
-@atexit.register
-def _leave_exports_behind() -> None:
-    """Replace the deleters of exports that outlive the interpreter by null, which DLPack allows.
-
-    Another library may delete its tensors after the interpreter is gone, when no Python code may
-    run. The structs leak on purpose, because their holders still read them.
-    """
-    for kept in _exports.values():
-        kept[0].deleter = _Deleter()
-        for part in kept:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
+    return code

@@ -13,6 +13,7 @@ from penstock.errors import IncompatibleError
 _EXTENDED = {
     "bfloat16": 2,
     "complex32": 4,
+    "float8_e4m3": 1,
     "float8_e4m3fn": 1,
     "float8_e4m3fnuz": 1,
     "float8_e5m2": 1,

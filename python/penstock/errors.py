@@ -65,6 +65,10 @@ class Error(Exception):
     def __str__(self) -> str:
         return self.message
 
+    def about(self, subject: str) -> Error:
+        """Return the same error with what it is about before its message."""
+        return type(self)(f"{subject}: {self.message}", **self._details)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self._details)
 

@@ -15,9 +15,6 @@ WRITE: int = lib.PENSTOCK_WRITE
 CREATE: int = lib.PENSTOCK_CREATE
 TRUNCATE: int = lib.PENSTOCK_TRUNCATE
 
-_open = lib.penstock_open
-_close = lib.penstock_close
-
 
 def encode(path: Path) -> bytes:
     """Return a path as the bytes that system calls take."""
@@ -35,17 +32,18 @@ class NativeFile:
         flags: :data:`READ`, :data:`WRITE` and so on; a descriptor must be open for them.
     """
 
-    __slots__ = ("__weakref__", "_opened", "handle")
+    __slots__ = ("__weakref__", "_close", "_opened", "handle")
 
     handle: CData
 
     def __init__(self, path: Path | int, flags: int) -> None:
         # The native call stores the handle where __del__ finds it, whatever interrupts the rest.
         self._opened = ffi.new("penstock_file **")
+        self._close = lib.penstock_close  # in a forked child, it closes nothing of its parent
         if isinstance(path, int):
             check(lib.penstock_open_descriptor(path, flags, NULL, self._opened))
         else:
-            check(_open(encode(path), flags, NULL, self._opened))
+            check(lib.penstock_open(encode(path), flags, NULL, self._opened))
         self.handle = self._opened[0]
 
     def size(self) -> int:
@@ -54,13 +52,19 @@ class NativeFile:
         check(lib.penstock_file_size(self.handle, size))
         return int(size[0])
 
+    def identity(self) -> tuple[int, int, int]:
+        """Return inode, length and time of the last change (ns), which are the same everywhere."""
+        inode, size, changed = ffi.new("uint64_t *"), ffi.new("uint64_t *"), ffi.new("int64_t *")
+        check(lib.penstock_file_identity(self.handle, inode, size, changed))
+        return int(inode[0]), int(size[0]), int(changed[0])
+
     def sync(self) -> None:
         """Flush data and size to the medium."""
         check(lib.penstock_sync(self.handle))
 
     def close(self) -> None:
         """Wait for the file's requests and close it. Closing again does nothing."""
-        _close(self._opened[0])  # rejects a handle that is already closed
+        self._close(self._opened[0])  # rejects a handle that is already closed
 
     def __enter__(self) -> NativeFile:
         return self

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, cast
 
 from penstock import arrays, memory, request
-from penstock._native import NULL, ffi, lib, text
+from penstock._native import NULL, ffi, is_loaded, lib, text
 from penstock.errors import check
 from penstock.files import Path, encode
 
@@ -69,5 +69,6 @@ def trace(path: Path) -> Iterator[None]:
 @atexit.register
 def _drain_at_exit() -> None:
     """Finish pending requests before the interpreter frees the memory that they use."""
-    request.finish_all()
-    lib.penstock_drain()
+    if is_loaded():  # else a forked child would load a copy, which has nothing to finish
+        request.finish_all()
+        lib.penstock_drain()

@@ -11,11 +11,12 @@ import numpy as np
 from penstock import arrays, report, request, transfer
 from penstock._native import ffi, lib, new_report
 from penstock._options import OptionKeys, resolve
-from penstock.dtypes import element_type
-from penstock.errors import InvalidError, check
+from penstock.dtypes import ElementType, element_type
+from penstock.errors import Error, IncompatibleError, InvalidError, check
 from penstock.files import READ, NativeFile, Path
 from penstock.placement import Device, Library, allocate, place
 from penstock.request import Request
+from penstock.sequences import listed, told
 from penstock.shapes import lengths_of
 from penstock.stacks import Wanted, allocate_stacks
 from penstock.streams import one_stream, stream_handle
@@ -23,6 +24,7 @@ from penstock.streams import one_stream, stream_handle
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_FORM = "(offset, out) or (offset, shape, dtype)"
 _RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
 
 
@@ -59,6 +61,7 @@ def load_many(
         NotFoundError: The file does not exist.
         EndOfFileError: The file ends before a piece does.
         InvalidError: An array is read-only or overlaps another one, or an offset is negative.
+        IncompatibleError: A piece has another form; a ``TypeError`` that names its number.
 
     >>> ps.load_many("weights.bin", [(0, embedding), (1 << 20, head)])
     >>> a, b = ps.load_many("w.bin", [(0, (64, 64), "f4"), (1 << 20, 8, "i8")], device="cuda")
@@ -113,21 +116,25 @@ class _Loading:
     def __init__(
         self, pieces: Iterable[Any], device: Device, after: int | None, *, blocking: bool
     ) -> None:
-        given = [_checked(piece) for piece in pieces]
+        given = [
+            _checked(piece, number) for number, piece in enumerate(listed(pieces, "pieces", _FORM))
+        ]
         self.arrays: list[Any] = [piece[1] if len(piece) == 2 else None for piece in given]
         self._copies: list[tuple[arrays.View, Callable[[], None] | None]] = []
         self._ranges = np.zeros(len(given), _RANGE)
-        self._ranges["offset"] = [transfer.offset_of(piece[0]) for piece in given]
+        self._ranges["offset"] = [_offset(piece[0], number) for number, piece in enumerate(given)]
         new: dict[Any, list[int]] = {}
         for number, piece in enumerate(given):
             if len(piece) == 3:
-                lengths = _lengths(piece[1])
-                new.setdefault((lengths, element_type(piece[2])), []).append(number)
+                new.setdefault(_new_array(piece, number), []).append(number)
                 continue
-            if blocking:
-                view, copy_back = arrays.destination(piece[1], after)
-            else:
-                view, copy_back = arrays.contiguous_destination(piece[1], after), None
+            try:
+                if blocking:
+                    view, copy_back = arrays.destination(piece[1], after)
+                else:
+                    view, copy_back = arrays.contiguous_destination(piece[1], after), None
+            except Error as error:
+                raise error.about(f"piece {number}") from error
             self._ranges["length"][number] = view.nbytes
             self._ranges["buffer"][number] = view.pointer
             self._copies.append((view, copy_back))
@@ -189,12 +196,33 @@ class _Loading:
             transfer.complete(view, copy_back)
 
 
-def _checked(piece: Any) -> Sequence[Any]:
+def _checked(piece: Any, number: int) -> Sequence[Any]:
     if not isinstance(piece, (tuple, list)) or len(piece) not in (2, 3):
-        raise InvalidError(
-            f"{piece!r} is not a piece", remedy="give (offset, out) or (offset, shape, dtype)"
+        raise IncompatibleError(
+            f"piece {number}: {told(piece)} is not a piece", remedy=f"give {_FORM}"
         )
     return piece
+
+
+def _offset(offset: Any, number: int) -> int:
+    if not hasattr(offset, "__index__"):
+        raise IncompatibleError(
+            f"piece {number}: the offset {offset!r} is not an integer", remedy=f"give {_FORM}"
+        )
+    try:
+        return transfer.offset_of(offset)
+    except InvalidError as error:
+        raise error.about(f"piece {number}") from error
+
+
+def _new_array(piece: Sequence[Any], number: int) -> tuple[tuple[int, ...], ElementType]:
+    """Return the shape and the type of a piece that is a new array."""
+    try:
+        return _lengths(piece[1]), element_type(piece[2])
+    except Error as error:
+        raise error.about(f"piece {number}") from error
+    except (TypeError, ValueError) as error:
+        raise IncompatibleError(f"piece {number}: {error}", remedy=f"give {_FORM}") from error
 
 
 def _lengths(shape: Any) -> tuple[int, ...]:

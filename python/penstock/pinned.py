@@ -30,6 +30,7 @@ class Pinned:
         self._allocated = ffi.new("void **")
         self.length = max(nbytes, 1)
         if devices():
+            self._free = lib.penstock_host_free  # in a forked child, it frees nothing of its parent
             check(lib.penstock_host_alloc(self.length, self._allocated))
             self.address = int(ffi.cast("uintptr_t", self._allocated[0]))
         else:
@@ -51,7 +52,7 @@ class Pinned:
 
     def __del__(self) -> None:
         if getattr(self, "_allocated", NULL) and self._allocated[0] != NULL:
-            lib.penstock_host_free(self._allocated[0])
+            self._free(self._allocated[0])
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:

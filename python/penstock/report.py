@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from penstock._core import Report as SmallReport
 from penstock._native import CData, ffi, lib, text
 
 _ROUTES = {
@@ -144,7 +145,7 @@ class Report:
 
 
 # A native report becomes a Report when the caller asks for it. This saves time for small reads.
-_Kept: TypeAlias = "Report | CData | tuple[int, int, str]"
+_Kept: TypeAlias = "Report | SmallReport | CData | tuple[int, int, str]"
 _last: ContextVar[_Kept | None] = ContextVar("penstock_last_report", default=None)
 
 THROUGH_HDF5 = "through HDF5 in host memory"
@@ -162,6 +163,8 @@ def last_report() -> Report | None:
         nbytes, elapsed, reason = last
         note = f"{THROUGH_HDF5}: {reason}"
         report = Report("hdf5", bytes=nbytes, hdf5=nbytes, elapsed_ns=elapsed, threads=1, note=note)
+    elif isinstance(last, SmallReport):
+        report = from_native(ffi.cast("penstock_report *", last.address))
     else:
         report = from_native(last)
     _last.set(report)

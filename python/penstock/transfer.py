@@ -28,8 +28,6 @@ A = TypeVar("A")
 # Larger transfers are made as requests: Ctrl-C can interrupt the wait for a request.
 INTERRUPTIBLE = 1 << 30
 
-_read = lib.penstock_read
-
 
 def load(
     path: Path,
@@ -205,7 +203,11 @@ def read_into(file: NativeFile, view: arrays.View, offset: int, options: CData) 
     """Fill contiguous memory from a file, starting at ``offset``."""
     if view.stream is None and view.nbytes <= INTERRUPTIBLE:
         done = new_report()
-        check(_read(file.handle, pointer(view.pointer), view.nbytes, offset, options, done))
+        check(
+            lib.penstock_read(
+                file.handle, pointer(view.pointer), view.nbytes, offset, options, done
+            )
+        )
         report.remember(done)
     else:
         move(

@@ -20,7 +20,8 @@ ALLOWED = {
     "hdf5": {"array", "codec", "engine", "sys"},
     "vfd": {"hdf5", "engine", "sys"},
     "vol": {"hdf5", "array", "engine", "sys"},
-    "capi": {"vfd", "vol", "hdf5", "array", "engine", "sys"},
+    "capi": {"vfd", "vol", "hdf5", "array", "codec", "engine", "sys"},
+    "python": set[str](),
 }
 
 

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HEADERS = ("penstock/include/penstock.h", "penstock/include/penstock_hdf5.h")
 LIBRARY = "penstock/lib/libpenstock.so"
-# They forward to the library, and export nothing but what HDF5 or Legate calls.
+# They call the library, and export nothing but what HDF5, Legate or Python calls.
 PLUGINS = {
     "penstock/lib/plugins/libhdf5_vfd_penstock.so": {"H5PLget_plugin_type", "H5PLget_plugin_info"},
     "penstock/lib/plugins/libhdf5_vol_penstock_async.so": {
@@ -24,6 +24,7 @@ PLUGINS = {
         "H5PLget_plugin_info",
     },
     "penstock/lib/libpenstock_legate.so": {"H5Pset_fapl_gds"},
+    "penstock/_core.abi3.so": {"PyInit__core"},
 }
 # What the library has for its plugins only.
 FOR_PLUGINS = {"penstock_connector_class", "penstock_driver_class", "penstock_fapl_set_for"}
@@ -114,7 +115,7 @@ def test_checkout_and_sdist_give_the_same_wheel(wheel, wheel_from_sdist, tmp_pat
 
 
 def test_wheel_serves_every_python_of_its_platform(wheel):
-    assert re.fullmatch(r"penstock-[\d.]+-py3-none-linux_\w+\.whl", wheel.name)
+    assert re.fullmatch(r"penstock-[\d.]+-cp310-abi3-linux_\w+\.whl", wheel.name)
 
 
 def test_wheel_holds_the_native_parts(unpacked):

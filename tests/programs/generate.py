@@ -70,6 +70,8 @@ def _operation(draft: Draft) -> None:
         _again: 3,
         _handle: 3,
         _reopen: 1.5,
+        _reading: 4,
+        _read_many: 4,
         _virtual: 1.5 if "virtual" not in draft.without else 0,
         _threads: 0.6 if "threads" not in draft.without else 0,
         _fork: 0.3 if "fork" not in draft.without else 0,
@@ -186,6 +188,7 @@ def transfer(draft: Draft, do: str, name: str) -> Operation:
         made["repeat"] = draw.choices(["no", "value", "row"], [90, 5, 5])[0]
     else:
         made["new"] = draft.maybe(0.4)
+        made["way"] = draw.choice(["plain", "kept", "kept", "index"])
     if not made["waits"] and draft.maybe(0.06, "cancel"):
         made["cancel"] = draw.choice([0, 0, 1, 3])
     return made
@@ -241,7 +244,8 @@ def _resize(draft: Draft) -> None:
     ]
     if math.prod(shape) > 300_000:  # HDF5 is slow where chunks are larger than its cache
         return
-    draft.operations.append({"do": "resize", "name": name, "shape": shape})
+    made = {"do": "resize", "name": name, "shape": shape, "plain": draft.maybe(0.3)}
+    draft.operations.append(made)
     draft.shapes[name] = tuple(shape)
 
 
@@ -250,16 +254,57 @@ def _again(draft: Draft) -> None:
     name = _name(draft)
     if draft.kinds[name]["do"] != "create":
         return
-    draft.operations.append({"do": "delete", "name": name})
+    draft.operations.append({"do": "delete", "name": name, "plain": draft.maybe(0.3)})
     _create(draft, name)
 
 
 def _handle(draft: Draft) -> None:
-    draft.operations.append({"do": draft.draw.choice(["open_again", "close_again"])})
+    do = draft.draw.choice(["open_again", "close_again"])
+    draft.operations.append({"do": do, "mode": draft.draw.choice(["r", "r+", "r+"])})
 
 
 def _reopen(draft: Draft) -> None:
-    draft.operations.append({"do": "reopen"})
+    mode = draft.draw.choice(["r", "r+"])
+    draft.operations.append({"do": "reopen", "mode": mode, "replace": draft.maybe(0.3)})
+
+
+def _reading(draft: Draft) -> None:
+    """Open the files for reading only, and read by what is kept of datasets."""
+    draft.operations.append({"do": "reopen", "mode": "r", "replace": draft.maybe(0.3)})
+    names = draft.draw.choices(list(draft.shapes), k=2)
+    for _ in range(draft.draw.choice([2, 5, 10])):
+        if draft.maybe(0.25):
+            _read_many(draft)
+            continue
+        made = transfer(draft, "read", draft.draw.choice(names))
+        made["waits"] = made["waits"] or draft.maybe(0.5)
+        if made["waits"]:
+            made.pop("cancel", None)
+        if draft.maybe(0.5):
+            made["options"] = {}
+        draft.operations.append(made)
+    if draft.maybe(0.4):
+        draft.operations.append({"do": "reopen", "mode": draft.draw.choice(["r", "r+"])})
+        draft.operations.append({"do": "read_closed"})
+
+
+def _read_many(draft: Draft) -> None:
+    """Read pieces of several datasets as one request."""
+    draw = draft.draw
+    names = draw.choices(list(draft.shapes), k=draw.choice([1, 2, 3, 8]))
+    parts = [{"name": n, "select": selection.generate(draw, draft.shapes[n])} for n in names]
+    draft.operations.append(
+        {
+            "do": "read_many",
+            "parts": parts,
+            "by_name": draft.maybe(0.5),
+            "given": draft.maybe(0.5),
+            "memory": _memory(draft),
+            "dtype": draw.choice(TYPES) if draft.maybe(0.2) else None,
+            "via": "again" if draft.maybe(0.25) else "main",
+            "options": _options(draft) if draft.maybe(0.3) else {},
+        }
+    )
 
 
 def _virtual(draft: Draft) -> None:
@@ -355,5 +400,6 @@ def _swmr(draft: Draft) -> None:
             "filtered": draft.maybe(0.5),
             "waits": draft.maybe(0.5),
             "seeds": [draft.seed() for _ in range(draft.draw.choice([1, 2, 4]))],
+            "way": draft.draw.choice(["async", "rows", "list", "many"]),
         }
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,10 @@ class Machine:
         self.count = 0
         self.alarm: interrupts.Alarm | None = None
         self.alarm_after = 0.0
+        self.again_mode = "r+"
+        """How the second handle of a file is opened."""
+        self.mode = "r+"
+        """How files that exist are opened."""
         self.tainted = False
         """Whether HDF5 is left in a state in which no other program should use it."""
 
@@ -95,7 +100,9 @@ class Machine:
     def _open(self, handle: str) -> Any:
         if handle not in self.files:
             path = self.folder / f"{'main' if handle == 'again' else handle}.h5"
-            mode = "r+" if path.exists() else "w"
+            mode = self.mode if path.exists() else "w"
+            if handle == "again" and self.again_mode == "r":
+                mode = "r"
             arguments = {"libver": self.settings.get("libver", "earliest")}
             if self.door.two_handles:
                 arguments["again"] = handle == "again"
@@ -104,11 +111,21 @@ class Machine:
                 self._open("again")
         return self.files[handle]
 
+    def _to_write(self) -> None:
+        """Open files for writing that are open for reading."""
+        if self.mode == "r":
+            self._close_files()
+            self.mode = "r+"
+
     def _file(self, name: str, via: str = "main") -> Any:
         file = self.models[name].kind["file"]
         return self._open(
             "again" if file == "main" and via == "again" and "again" in self.files else file
         )
+
+    def _file_to_write(self, name: str, via: str = "main") -> Any:
+        self._to_write()
+        return self._file(name, "main" if self.again_mode == "r" else via)
 
     def _h5py(self, name: str, via: str = "main") -> h5py.Dataset:
         return self.door.h5py(self._file(name, via))[name]
@@ -219,15 +236,13 @@ class Machine:
         else:
             self.pending.append(entry)
 
-    def _selected(self, operation: Operation) -> tuple[Dataset | Virtual | None, Picked | None]:
+    def _selected(
+        self, operation: Operation, lists: str = "sorted"
+    ) -> tuple[Dataset | Virtual | None, Picked | None]:
         model = self.models.get(operation["name"])
         if model is None:
             return None, None
-        picked = selection.pick(model.shape, operation["select"])
-        if isinstance(model, Virtual) and picked is not None and not picked.regular:
-            # HDF5 2.0 itself mixes elements up where it maps lists and points to several sources.
-            picked = Picked(model.shape, None)
-        return model, picked
+        return model, _picked(model, operation["select"], lists)
 
     def _kind_for(self, kind: str) -> str:
         """The kind of memory of a transfer that is not a box of a dataset of the model."""
@@ -244,11 +259,14 @@ class Machine:
         return kind if door.strided and picked.regular else "c"
 
     def _write(self, operation: Operation) -> None:
-        model, picked = self._selected(operation)
-        if model is None or picked is None:
+        model = self.models.get(operation["name"])
+        if model is None:
             return
-        file = self._file(operation["name"], operation["via"])
+        file = self._file_to_write(operation["name"], operation["via"])
         door = self.door.door_of(file)
+        picked = _picked(model, operation["select"], door.lists)
+        if picked is None:
+            return
         kind = self._memory_kind(operation, picked, door)
         dtype = _dtype(operation, model, kind)
         shape = picked.shape
@@ -281,11 +299,14 @@ class Machine:
         self._started(operation, transfer, memory, None)
 
     def _read(self, operation: Operation) -> None:
-        model, picked = self._selected(operation)
-        if model is None or picked is None:
+        model = self.models.get(operation["name"])
+        if model is None:
             return
         file = self._file(operation["name"], operation["via"])
         door = self.door.door_of(file)
+        picked = _picked(model, operation["select"], door.lists)
+        if picked is None:
+            return
         kind = self._memory_kind(operation, picked, door)
         dtype = _dtype(operation, model, kind)
         memory = None
@@ -305,8 +326,45 @@ class Machine:
             options,
             waits=operation["waits"],
             dtype=operation["dtype"] and dtype,
+            way=operation.get("way", "plain"),
         )
         self._started(operation, transfer, memory, expected)
+
+    def _read_many(self, operation: Operation) -> None:
+        names = [part["name"] for part in operation["parts"] if part["name"] in self.models]
+        if not names:
+            return
+        file = self._file(names[0], operation["via"])
+        door = self.door.door_of(file)
+        if not hasattr(door, "read_many"):
+            return
+        home = self.models[names[0]].kind["file"]
+        pieces, expected = [], []
+        kind = self._kind_for(operation["memory"])
+        is_given = operation["given"] or not door.new_arrays
+        for part in operation["parts"]:
+            model = self.models.get(part["name"])
+            if model is None or model.kind["file"] != home:
+                continue
+            picked = _picked(model, part["select"], door.lists)
+            dtype = _dtype(operation, model, kind)
+            if picked is None or (isinstance(model, Virtual) and dtype != model.dtype):
+                continue
+            memory = Memory(kind, picked.shape, dtype) if is_given else None
+            pieces.append((part["name"], picked, memory))
+            expected.append(model.expected(picked))
+        if not pieces:
+            return
+        options = dict(operation["options"])
+        if not is_given and kind == "device":
+            options["device"] = "cuda:0"
+        own = getattr(file, "own", file)
+        found = door.read_many(
+            own, pieces, options, by_name=operation["by_name"], dtype=operation["dtype"]
+        )
+        for array, (name, _, memory), wanted in zip(found, pieces, expected, strict=True):
+            about = f"{name} among {len(pieces)} (operation {self.count})"
+            wanted.check(values.to_host(array) if memory is None else memory.values(), about)
 
     def _blocks(self, operation: Operation) -> None:
         model = self.models.get(operation["name"])
@@ -329,6 +387,7 @@ class Machine:
         name = operation["name"]
         if name in self.models:
             return
+        self._to_write()
         model = layouts.model(operation)
         file = self._open(operation["file"])
         arguments = layouts.arguments(operation, self.folder)
@@ -342,6 +401,7 @@ class Machine:
         same = {(s.shape[1:], s.dtype.str, s.kind["layout"] == "external") for s in found}
         if operation["name"] in self.models or len(found) < len(sources) or len(same) != 1:
             return
+        self._to_write()
         self._plain(None)
         kind = operation | {"file": "main"}
         model = Virtual(found, kind)
@@ -362,8 +422,13 @@ class Machine:
         if len(shape) != len(most):
             return
         shape = tuple(min(n, m or n) for n, m in zip(shape, most, strict=True))
-        self._plain(name, "resize")
-        self.door.resize(self._file(name), name, shape)
+        file = self._file_to_write(name)
+        if operation.get("plain"):
+            self._plain(name)
+            self._h5py(name).resize(shape)
+        else:
+            self._plain(name, "resize")
+            self.door.resize(file, name, shape)
         before = model.shape
         model.resize(shape)
         if any(
@@ -380,8 +445,14 @@ class Machine:
         name = operation["name"]
         if name not in self.models or self._is_source(name):
             return
-        self._plain(name, "delete")
-        self.door.delete(self._file(name), name)
+        file = self._file_to_write(name)
+        self.door.forget(name)
+        if operation.get("plain"):
+            self._plain(name)
+            del self.door.h5py(file)[name]
+        else:
+            self._plain(name, "delete")
+            self.door.delete(file, name)
         del self.models[name]
 
     def _flush(self, _: Operation) -> None:
@@ -389,11 +460,21 @@ class Machine:
         for file in list(self.files.values()):
             self.door.flush(file)
 
-    def _reopen(self, _: Operation) -> None:
+    def _reopen(self, operation: Operation) -> None:
         self._close_files()
+        self.mode = operation.get("mode", "r+")
+        path = self.folder / "main.h5"
+        if operation.get("replace") and path.exists():
+            # Another file takes the place, as with a program that writes a new one and renames it.
+            shutil.copyfile(path, path.with_suffix(".new"))
+            path.with_suffix(".new").replace(path)
 
-    def _open_again(self, _: Operation) -> None:
-        if "main" in self.files:
+    def _read_closed(self, _: Operation) -> None:
+        self.door.read_closed()
+
+    def _open_again(self, operation: Operation) -> None:
+        if "main" in self.files and "again" not in self.files:
+            self.again_mode = operation.get("mode", "r+")
             self._open("again")
 
     def _close_again(self, _: Operation) -> None:
@@ -401,6 +482,7 @@ class Machine:
             if "close" not in self.door.settles:
                 self._settle()
             self.door.close(self.files.pop("again"))
+            self.again_mode = "r+"
 
     def _plain_read(self, operation: Operation) -> None:
         name = operation["name"]
@@ -418,17 +500,21 @@ class Machine:
         if model is None or picked is None:
             return
         self._plain(name)
+        file = self._file_to_write(name, operation["via"])
         new = values.make(operation["seed"], picked.shape, model.dtype)
-        self._h5py(name, operation["via"])[picked.argument] = new
+        self.door.h5py(file)[name][picked.argument] = new
         model.write(picked, new)
 
     def _attribute(self, operation: Operation) -> None:
         if operation["name"] in self.models:
-            self._h5py(operation["name"], operation["via"]).attrs["note"] = self.count
+            file = self._file_to_write(operation["name"], operation["via"])
+            self.door.h5py(file)[operation["name"]].attrs["note"] = self.count
 
     def _refresh(self, operation: Operation) -> None:
         if operation["name"] in self.models:
             self._plain(None)
+            # HDF5 2.0 itself crashes where other identifiers of a chunked dataset are open.
+            self.door.forget(operation["name"])
             self._h5py(operation["name"], operation["via"]).refresh()
 
     # -- rare things -------------------------------------------------------------------------------
@@ -436,6 +522,7 @@ class Machine:
     def _threads(self, operation: Operation) -> None:
         from . import threads
 
+        self._to_write()
         self._settle()
         threads.run(self, operation)
 
@@ -445,6 +532,7 @@ class Machine:
         processes.fork(self, operation)
 
     def _interrupts(self, operation: Operation) -> None:
+        self._to_write()
         if self.door.two_handles:
             # Only the Python interface holds on to the memory of what is interrupted.
             self._settle()
@@ -467,7 +555,16 @@ class Machine:
     def _missing(self, operation: Operation) -> None:
         from . import failures
 
+        self._to_write()
         failures.missing(self, operation)
+
+
+def _picked(model: Dataset | Virtual, select: Any, lists: str) -> Picked | None:
+    picked = selection.pick(model.shape, select, lists)
+    if isinstance(model, Virtual) and picked is not None and not picked.regular:
+        # HDF5 2.0 itself mixes elements up where it maps lists and points to several sources.
+        return Picked(model.shape, None)
+    return picked
 
 
 def _dtype(operation: Operation, model: Dataset | Virtual, kind: str) -> np.dtype[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,9 @@ class Reader:
             cwd=ROOT,
         )
 
-    def read(self, path: Path, name: str, target: Path, *, plain: bool) -> Array:
-        """The dataset as a SWMR reader finds it, which keeps the file open until :meth:`close`; by
-        h5py alone if it is ``plain``."""
-        self._ask(path=str(path), name=name, target=str(target), plain=plain)
+    def read(self, path: Path, name: str, target: Path, way: str) -> Array:
+        """The dataset as a SWMR reader finds it, which keeps the file open until :meth:`close`."""
+        self._ask(path=str(path), name=name, target=str(target), way=way)
         return np.asarray(np.load(target))
 
     def close(self, path: Path) -> None:
@@ -47,6 +47,35 @@ class Reader:
             raise RuntimeError(f"in another process: {answer}")
 
 
+def _rows(dataset: Any) -> list[slice]:
+    half = len(dataset) // 2
+    return [slice(half, None), slice(0, half)]
+
+
+def _by_list(dataset: Any) -> Array:
+    order = np.random.default_rng(len(dataset)).permutation(len(dataset))
+    found = np.empty(dataset.shape, dataset.dtype)
+    found[order] = dataset[order.tolist()]
+    return found
+
+
+def _by_many(dataset: Any) -> Array:
+    import penstock as ps
+
+    last, first = ps.read_many([(dataset, rows) for rows in _rows(dataset)])
+    return np.concatenate([first, last])
+
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "h5py": lambda dataset: dataset.h5py[...],
+    "async": lambda dataset: dataset.read_async().wait(),
+    "rows": lambda dataset: np.stack([dataset[row] for row in range(len(dataset))]),
+    "list": _by_list,
+    "many": _by_many,
+}
+"""How a reader reads all of a dataset; ``h5py`` is without Penstock."""
+
+
 @cache
 def reader() -> Reader:
     return Reader()
@@ -56,8 +85,10 @@ def main() -> None:
     import penstock as ps
     from penstock.hdf5 import small
 
-    small.LIMIT = 0
     files: dict[str, Any] = {}
+    datasets: dict[str, Any] = {}
+    """By path: what is kept of a dataset must not be what it was."""
+    limit = small.LIMIT
     for line in sys.stdin:
         asked = json.loads(line)
         answer = None
@@ -65,15 +96,15 @@ def main() -> None:
             path = asked["path"]
             if asked["name"] is None:
                 if path in files:
+                    datasets.pop(path)
                     files.pop(path).close()
             else:
                 if path not in files:
                     files[path] = ps.File(path, libver="latest", swmr=True)
-                dataset = files[path][asked["name"]]
-                dataset.h5py.refresh()
-                plain = asked["plain"]
-                found = dataset.h5py[...] if plain else ps.read_async(dataset.h5py).wait()
-                np.save(asked["target"], found)
+                    datasets[path] = files[path][asked["name"]]
+                datasets[path].h5py.refresh()
+                small.LIMIT = 0 if asked["way"] == "async" else limit
+                np.save(asked["target"], WAYS[asked["way"]](datasets[path]))
         except Exception as error:
             answer = f"{type(error).__name__}: {error}"
         print(json.dumps(answer), flush=True)

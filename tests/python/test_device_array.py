@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 import penstock as ps
 from penstock import dlpack
+from penstock.dtypes import element_type
 
 pytestmark = pytest.mark.gpu
 
@@ -102,25 +104,46 @@ def test_a_capsule_keeps_the_memory_until_it_is_dropped(max_version):
     assert alive() is None
 
 
+class _Exported:
+    """Memory of NumPy that says that it is on a device."""
+
+    def __init__(self, device, max_version):
+        self.device = device
+        self.versioned = max_version is not None
+        self.owner: Any = None
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **_):
+        memory = np.arange(6.0).reshape(2, 3)
+        self.owner = weakref.ref(memory)
+        element = element_type("f8")
+        address = memory.ctypes.data
+        return dlpack.export_array(
+            address, (2, 3), element, self.device, memory, versioned=self.versioned
+        )
+
+
 @pytest.mark.parametrize("max_version", [None, (1, 0)])
 def test_a_consumer_keeps_the_memory_until_it_deletes(max_version):
     """NumPy consumes a capsule, renames it, and calls the deleter when its array goes."""
-    host = ps.DeviceArray.from_numpy(np.arange(5.0))
-
-    class OnHost:
-        def __dlpack_device__(self):
-            return dlpack.CPU, 0
-
-        def __dlpack__(self, **_):
-            return host.__dlpack__(dl_device=(dlpack.CPU, 0), max_version=max_version)
-
-    exports = len(dlpack._exports)
-    array = np.from_dlpack(OnHost())
-    assert len(dlpack._exports) == exports + 1
-    np.testing.assert_array_equal(array, np.arange(5.0))
+    exported = _Exported((dlpack.CPU, 0), max_version)
+    array = np.from_dlpack(exported)
+    assert exported.owner() is not None
+    np.testing.assert_array_equal(array, np.arange(6.0).reshape(2, 3))
     del array
-    gc.collect()
-    assert len(dlpack._exports) == exports
+    assert exported.owner() is None
+
+
+@pytest.mark.parametrize("max_version", [None, (1, 0)])
+def test_memory_that_a_consumer_refuses_is_freed(max_version):
+    """The capsule dies while the consumer's exception is on its way."""
+    exported = _Exported((dlpack.CUDA, 0), max_version)
+    with pytest.raises((RuntimeError, BufferError), match=r"device|DLPack|dlpack") as caught:
+        np.from_dlpack(exported)
+    assert caught.type is not SystemError
+    assert exported.owner() is None
 
 
 def test_a_copy_is_other_memory_with_the_same_contents():

@@ -561,3 +561,12 @@ def test_rows_of_large_chunks_do_not_take_more_memory_than_asked_for(tmp_path):
         file.create_dataset("x", (10_000, 1_000_000), "f8", chunks=(1000, 1000))
     with h5py.File(tmp_path / "f.h5") as file:
         assert rows.rows_at_a_time(file["x"]) == 1
+
+
+def test_a_single_string_fills_an_array_without_dimensions(tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["names"] = np.array([b"abcde", b"fg"])
+    out = np.zeros((), "S5")
+    with ps.File(tmp_path / "f.h5") as file:
+        assert file["names"].read(1, out=out) is out
+    assert out[()] == b"fg"

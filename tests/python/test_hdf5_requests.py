@@ -260,6 +260,24 @@ def test_other_threads_use_h5py_while_a_read_moves_its_bytes(tmp_path, monkeypat
     assert all(free)
 
 
+def test_a_read_of_few_elements_of_many_chunks_can_be_interrupted(tmp_path, monkeypatch):
+    """The call that reads them all would not look for signals until its end."""
+    polled = []
+
+    def poll(native, timeout):
+        polled.append(timeout)
+        return wait(native, timeout)
+
+    wait = _Native.poll
+    monkeypatch.setattr(_Native, "poll", poll)
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        made = {"chunks": (1 << 20,), "compression": 1, "fillvalue": 3}
+        dataset = file.create_dataset("x", (300 << 20,), "u1", **made)
+        dataset[0] = 1
+        assert (ps.read(dataset, np.s_[:: 1 << 10]) == 3).sum() == (300 << 10) - 1
+        assert polled
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("ends", [ps.Request.wait, wait_by_polling, wait_in_asyncio])
 def test_of_writes_in_the_order_of_a_stream_the_last_can_be_waited_for_first(file, driver, ends):

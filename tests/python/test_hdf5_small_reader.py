@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import h5py
@@ -13,6 +15,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock import request
+from penstock._native import NULL, ffi, lib
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "contiguous": {},
@@ -94,6 +98,21 @@ def test_an_array_of_another_shape_is_refused(path, memory):
 def test_an_index_outside_the_dataset_is_an_error(path, index):
     with ps.File(path) as file, pytest.raises(IndexError):
         file["x"][index]
+
+
+@pytest.mark.parametrize("index", [np.s_[..., ...], np.s_[0, ..., ...], np.s_[0, 0, 0]], ids=str)
+def test_an_index_that_h5py_refuses_is_refused(path, index):
+    with h5py.File(path) as theirs, ps.File(path) as ours:
+        with pytest.raises((ValueError, TypeError)) as expected:
+            theirs["x"][index]
+        with pytest.raises(expected.type):
+            ours["x"][index]
+
+
+@pytest.mark.parametrize("index", [np.s_[..., 3], np.s_[3, ...], np.s_[2:4, ..., 5]], ids=str)
+def test_an_ellipsis_stands_for_the_other_dimensions(path, index):
+    with ps.File(path) as file:
+        np.testing.assert_array_equal(file["x"][index], values()[index])
 
 
 def test_a_small_read_is_reported_as_any_other(path, memory):
@@ -195,6 +214,58 @@ def test_a_closed_dataset_is_an_error(path, memory):
         dataset[3]
 
 
+class Native:
+    """A ``penstock_reader`` of the dataset ``x``, as a C program has it."""
+
+    def __init__(self, file: h5py.File) -> None:
+        place = ffi.new("penstock_reader **")
+        self._kind = h5py.h5t.py_create(np.dtype("f4"))
+        assert lib.penstock_reader_open(file["x"].id.id, self._kind.id, place) == lib.PENSTOCK_OK
+        self._reader = ffi.gc(place[0], lib.penstock_reader_close)
+
+    def read(self) -> int:
+        """Return the status of a read of the last row."""
+        row = np.zeros(SHAPE[1], "f4")
+        axes = ffi.new("penstock_axis[]", [(SHAPE[0] - 1, 1, 1, NULL), (0, 1, SHAPE[1], NULL)])
+        selection = ffi.new("penstock_selection *")
+        selection.struct_size, selection.rank = ffi.sizeof("penstock_selection"), 2
+        selection.axes = axes
+        shape = ffi.new("uint64_t[]", [SHAPE[1]])
+        array = ffi.new("penstock_array *")
+        array.struct_size, array.rank = ffi.sizeof("penstock_array"), 1
+        array.data, array.shape = ffi.from_buffer(row), shape
+        status = lib.penstock_reader_read(self._reader, selection, array, NULL, NULL, 0, NULL)
+        return int(status)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("then", ["closed", "reopened", "rewritten", "another", "no HDF5"])
+def test_a_native_reader_of_a_closed_file_is_an_error(path, tmp_path, then):
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["x"] = values(9)
+    file = h5py.File(path)
+    reader = Native(file)
+    assert reader.read() == lib.PENSTOCK_OK
+    descriptor = file.id.get_vfd_handle()
+    file.close()
+    if then == "rewritten":
+        with h5py.File(path, "r+") as file:
+            file["x"][...] = values(3)
+    with contextlib.ExitStack() as files:
+        if then == "no HDF5":
+            again = files.enter_context(open(path, "rb")).fileno()
+        elif then != "closed":
+            name = tmp_path / "other.h5" if then == "another" else path
+            opened = files.enter_context(h5py.File(name))
+            again = opened.id.get_vfd_handle()
+        if then != "closed":
+            assert again == descriptor, "the test needs the descriptor of the closed file"
+        assert reader.read() == lib.PENSTOCK_ERR_INVALID
+        if then in ("reopened", "rewritten", "another"):
+            assert Native(opened).read() == lib.PENSTOCK_OK
+            assert reader.read() != lib.PENSTOCK_OK
+
+
 def test_a_file_that_is_closed_can_be_opened_for_writing_and_stays_open_nowhere(path):
     for _ in range(20):
         with ps.File(path) as file:
@@ -241,6 +312,70 @@ def test_a_chunk_is_decoded_once_for_those_who_read_on_in_it(tmp_path, memory, s
             np.testing.assert_array_equal(memory.numpy(out), values()[selection])
             decoded.append(ps.last_report().decoded_cpu)
     assert decoded == [48000, 0, 0]
+
+
+@pytest.mark.parametrize("shuffle", [False, True], ids=["gzip", "gzip, shuffle"])
+def test_chunks_side_by_side_are_decoded_once_for_row_after_row(tmp_path, memory, shuffle):
+    pixels = np.random.default_rng(0).integers(0, 9, (64, 8192), "u4")
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset(
+            "x", data=pixels, chunks=(32, 4096), compression="gzip", shuffle=shuffle
+        )
+    decoded = 0
+    with ps.File(path) as file:
+        for row in range(64):
+            out = memory.empty(8192, "u4")
+            file["x"].read(row, out=out)
+            np.testing.assert_array_equal(memory.numpy(out), pixels[row])
+            report = ps.last_report()
+            decoded += report.decoded_cpu + report.decoded_gpu
+    assert decoded == pixels.nbytes
+
+
+def test_a_window_of_more_than_a_mebibyte_is_decoded_once(tmp_path, memory):
+    pixels = np.random.default_rng(1).integers(0, 9, (64, 1 << 16), "u4")
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=pixels, chunks=(64, 1 << 16), compression="gzip")
+    decoded = []
+    with ps.File(path) as file:
+        for first in (0, 16, 8, 48):
+            out = memory.empty((16, 1 << 16), "u4")
+            file["x"].read(np.s_[first : first + 16], out=out)
+            np.testing.assert_array_equal(memory.numpy(out), pixels[first : first + 16])
+            report = ps.last_report()
+            decoded.append(report.decoded_cpu + report.decoded_gpu)
+    assert decoded == [pixels.nbytes, 0, 0, 0]
+
+
+def test_a_file_that_is_open_for_writing_keeps_no_chunks(tmp_path, memory):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=values(), chunks=(60, 200), compression="gzip")
+    with ps.File(path, "r+") as file:
+        for seed in range(3):
+            file["x"][...] = values(seed)
+            for row in (3, 4):
+                out = memory.empty(200, "f4")
+                file["x"].read(row, out=out)
+                np.testing.assert_array_equal(memory.numpy(out), values(seed)[row])
+
+
+def test_chunks_side_by_side_of_a_file_written_anew_are_decoded_anew(tmp_path, memory):
+    path = tmp_path / "f.h5"
+    for seed in range(3):
+        pixels = np.random.default_rng(seed).integers(0, 9, (32, 8192), "u4")
+        with h5py.File(path, "a") as file:
+            made = file.require_dataset(
+                "x", pixels.shape, "u4", chunks=(32, 4096), compression="gzip"
+            )
+            made[...] = pixels
+        with ps.File(path) as file:
+            for row in (0, 1):
+                out = memory.empty(8192, "u4")
+                file["x"].read(row, out=out)
+                np.testing.assert_array_equal(memory.numpy(out), pixels[row])
 
 
 def test_a_damaged_chunk_is_an_error_that_names_it(tmp_path):
@@ -326,23 +461,64 @@ def test_options_of_a_block_apply_to_small_reads(path):
 
 @pytest.mark.gpu
 def test_what_is_kept_of_a_closed_file_is_freed_although_its_datasets_live(tmp_path):
-    from penstock._native import ffi, lib
-
     path = tmp_path / "f.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=values(), chunks=(60, 200), compression="gzip")
     file = ps.File(path)
     dataset = file["x"]
     dataset[3]
-    reader, kind = dataset._quick._reader._readers[np.dtype("f4")]
+    place = ffi.new("penstock_reader **")
+    kind = h5py.h5t.py_create(np.dtype("f4"))
+    assert lib.penstock_reader_open(dataset.id.id, kind.id, place) == 0
     file.close()
     out = np.full(12000, -1, "f4")
     shape = ffi.new("uint64_t[]", [60, 200])
     array = ffi.new("penstock_array *")
     array[0] = (ffi.sizeof("penstock_array"), ffi.from_buffer(out), kind.id, 2, 0, shape, ffi.NULL)
-    status = lib.penstock_reader_read(reader, ffi.NULL, array, ffi.NULL, ffi.NULL, 4, ffi.NULL)
-    assert status == lib.PENSTOCK_PENDING
+    status = lib.penstock_reader_read(place[0], ffi.NULL, array, ffi.NULL, ffi.NULL, 4, ffi.NULL)
+    assert status == lib.PENSTOCK_ERR_INVALID
     assert (out == -1).all()
+    lib.penstock_reader_close(place[0])
+
+
+@pytest.mark.gpu
+def test_a_native_reader_does_not_fill_a_gpu_while_a_stream_waits_for_a_request(tmp_path, driver):
+    """The steps that end the request may be those of the thread that reads."""
+    numbers = np.arange(3 << 20, dtype="u1")
+    with h5py.File(tmp_path / "read.h5", "w") as file:
+        file.create_dataset("x", data=numbers, chunks=(1 << 18,), compression="gzip")
+    written = ps.DeviceArray.from_numpy(numbers)
+    out = ps.DeviceArray(numbers.shape, "u1")
+    place, shape = ffi.new("penstock_reader **"), ffi.new("uint64_t[]", numbers.shape)
+    array = ffi.new("penstock_array *")
+    kind = h5py.h5t.NATIVE_UINT8
+    array[0] = (
+        ffi.sizeof("penstock_array"),
+        ffi.cast("void *", out.data_ptr),
+        kind.id,
+        1,
+        0,
+        shape,
+        NULL,
+    )
+    with h5py.File(tmp_path / "written.h5", "w") as target, ps.File(tmp_path / "read.h5") as file:
+        dataset = target.create_dataset("x", (3 << 20,), "u1", chunks=(1 << 18,), compression=1)
+        assert lib.penstock_reader_open(file["x"].id.id, kind.id, place) == 0
+
+        def read():
+            flags = request.CALLER_WAITS
+            return lib.penstock_reader_read(place[0], NULL, array, NULL, NULL, flags, NULL)
+
+        made = ps.write_async(dataset, written, stream=driver.stream().value)
+        assert read() == lib.PENSTOCK_PENDING
+        made.wait()
+        # The stream goes on after the request has ended, by the thread that ended it.
+        until = time.monotonic() + 30
+        while (code := read()) == lib.PENSTOCK_PENDING and time.monotonic() < until:
+            time.sleep(0.001)
+        assert code == lib.PENSTOCK_OK
+        lib.penstock_reader_close(place[0])
+    np.testing.assert_array_equal(out.numpy(), numbers)
 
 
 def test_files_that_are_idle_do_not_use_up_the_descriptors(tmp_path):
@@ -365,19 +541,3 @@ def test_files_that_are_idle_do_not_use_up_the_descriptors(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         for file in files:
             file.close()
-
-
-def test_many_small_reads_leave_neither_memory_nor_descriptors(path):
-    def resident() -> int:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    with ps.File(path) as file:
-        dataset = file["x"]
-        for row in range(2000):
-            dataset[row % 60]
-        before, descriptors = resident(), len(os.listdir("/proc/self/fd"))
-        for row in range(50_000):
-            dataset[row % 60]
-        assert resident() - before < 8 << 20
-        assert len(os.listdir("/proc/self/fd")) <= descriptors + 1

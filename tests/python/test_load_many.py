@@ -124,13 +124,36 @@ def test_what_cannot_be_loaded_is_refused(path, tmp_path):
         ps.load_many(path, [(0, room), (100, room[50:])])
     with pytest.raises(ps.InvalidError, match="negative"):
         ps.load_many(path, [(-1, room)])
-    with pytest.raises(ps.InvalidError, match="not a piece"):
-        ps.load_many(path, [(0,)])
     with pytest.raises(ps.InvalidError, match="negative length"):
         ps.load_many(path, [(0, (-1,), "u1")])
     room.flags.writeable = False
     with pytest.raises(ps.InvalidError, match="read-only"):
         ps.load_many(path, [(0, room)])
+
+
+ROOM = np.empty(100, "u1")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "told"),
+    [
+        (None, "pieces is None, not a list"),
+        ("w.bin", "pieces is 'w.bin', not a list"),
+        ({0: ROOM}, "pieces is a dict, not a list"),
+        ([(0, ROOM), (0,)], "piece 1: a tuple of 1 is not a piece"),
+        ([(0, ROOM), None], "piece 1: None is not a piece"),
+        ([(0, ROOM), "ab"], "piece 1: 'ab' is not a piece"),
+        ([(0, ROOM, "u1", 3)], "piece 0: a tuple of 4 is not a piece"),
+        ([(0, ROOM), ("1", ROOM)], "piece 1: the offset '1' is not an integer"),
+        ([(0, ROOM), (0, None)], "piece 1: "),
+        ([(0, (3,), "no type")], "piece 0: .*no type"),
+        ([(0, "3", "u1")], "piece 0: "),
+    ],
+)
+@pytest.mark.parametrize("load", [ps.load_many, ps.load_many_async])
+def test_pieces_of_another_form_are_type_errors_with_their_number(path, load, pieces, told):
+    with pytest.raises(TypeError, match=told):
+        load(path, pieces)
 
 
 def test_new_arrays_are_of_the_library_asked_for(path, noise, torch):

@@ -60,7 +60,7 @@ def test_describe_is_a_dict_and_takes_a_path(tmp_path):
     assert isinstance(ps.describe(tmp_path), dict)
 
 
-def test_a_fork_after_use_gives_the_child_an_error_and_no_hang(tmp_path):
+def test_a_child_that_cannot_load_the_library_again_gets_an_error_and_no_hang(tmp_path):
     path = tmp_path / "f.bin"
     path.write_bytes(bytes(1000))
     code = f"""
@@ -68,6 +68,9 @@ import os, sys, penstock as ps
 ps.load({str(path)!r})
 child = os.fork()
 if child == 0:
+    def refuse(name):
+        raise PermissionError(name)
+    os.memfd_create = refuse
     try:
         ps.load({str(path)!r})
     except ps.ForkedError as error:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from h5py._objects import phil
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.hdf5 import many
 
 CASES = int(os.environ.get("PENSTOCK_TEST_MANY", "60"))
 SHAPE = (12, 7, 9)
@@ -231,6 +234,63 @@ def test_a_dataset_behind_an_external_link_is_read(tmp_path):
     equal(found[2], np.arange(10))
 
 
+@pytest.fixture
+def linked(tmp_path):
+    """A file that is open for reading, and the target of its external links, open for writing."""
+    with h5py.File(tmp_path / "target.h5", "w") as target:
+        target.create_dataset("raw", data=np.zeros(300_000), chunks=(100,))
+        target.create_dataset("gzip", data=np.zeros(3000), chunks=(100,), compression=1)
+        target.create_dataset("flat", data=np.zeros(3000))
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        for name in ("raw", "gzip", "flat"):
+            file[name] = h5py.ExternalLink("target.h5", f"/{name}")
+        file["here"] = np.arange(10)
+    with h5py.File(tmp_path / "target.h5", "r+") as target, ps.File(tmp_path / "f.h5") as file:
+        yield file, target
+
+
+def test_what_was_written_to_the_target_of_an_external_link_is_read(linked, memory):
+    file, target = linked
+    names = ["raw", "here", "gzip", "flat"]
+    kept = [file[name] for name in names]
+    for value in range(1, 4):
+        for name in ("raw", "gzip", "flat"):
+            target[name][value : value + 500] = value
+        out = [memory.empty(dataset.shape, dataset.dtype) for dataset in kept]
+        file.read_many(names, out=out)
+        for found, name in zip(out, names, strict=True):
+            equal(memory.numpy(found), (target if name in target else file.h5py)[name][()])
+        for dataset, found in zip(kept, ps.read_many(kept), strict=True):
+            equal(found, dataset.h5py[()])
+            equal(dataset[value : value + 3], dataset.h5py[value : value + 3])
+
+
+def test_nobody_writes_to_the_target_of_an_external_link_while_it_is_read(linked, monkeypatch):
+    file, _ = linked
+    finish, free = many.transfer.finish, []
+
+    def is_free() -> bool:
+        taken = []
+
+        def take() -> None:
+            taken.append(phil.acquire(blocking=False))
+            if taken[0]:
+                phil.release()
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        thread.join()
+        return bool(taken[0])
+
+    def observed(made: Any) -> Any:
+        free.append(is_free())
+        return finish(made)
+
+    monkeypatch.setattr(many.transfer, "finish", observed)
+    file.read_many(["raw", "here"])
+    assert free == [False]
+
+
 def test_a_group_reads_names_within_it(path):
     with ps.File(path) as file:
         found = file["gzip"].read_many(["i4", "/contiguous/u1"])
@@ -316,10 +376,42 @@ def test_a_missing_name_raises_what_h5py_raises(path):
             file.read_many(["contiguous/i4", "nowhere"])
         with pytest.raises(ps.InvalidError, match=r"gzip.*not a dataset"):
             file.read_many(["contiguous/i4", "gzip"])
-        with pytest.raises(ps.InvalidError, match="not the name"):
-            file.read_many([3])
-        with pytest.raises(ps.InvalidError, match="one name"):
-            file.read_many("contiguous/i4")
+
+
+@pytest.mark.parametrize(
+    ("names", "out", "told"),
+    [
+        (None, None, "names is None, not a list"),
+        ("raw/i4", None, "names is 'raw/i4', not a list"),
+        (3, None, "names is 3, not a list"),
+        (["raw/i4", 3], None, "piece 1: 3 is not the name"),
+        (["raw/i4", None], None, "piece 1: None is not the name"),
+        ([("raw/i4", 0, 1)], None, "piece 0 is a tuple of 3"),
+        (["raw/i4"], (np.empty(SHAPE, "i4") for _ in range(1)), "out is a generator"),
+        (["raw/i4"], "x", "out is 'x', not a list"),
+        (["raw/i4"], [None], r"out\[0\]: "),
+        (["raw/i4"], {0: np.empty(SHAPE, "i4")}, "out is a dict"),
+    ],
+)
+def test_names_of_another_form_are_type_errors_with_their_number(path, names, out, told):
+    with ps.File(path) as file, pytest.raises(TypeError, match=told):
+        file.read_many(names, out=out)
+
+
+def test_pieces_of_another_form_are_type_errors_with_their_number(path):
+    with ps.File(path) as file:
+        dataset = file["raw/i4"]
+        for pieces, told in [
+            (None, "pieces is None, not a list"),
+            ("f.h5:raw/i4", "pieces is 'f.h5:raw/i4', not a list"),
+            ([dataset, None], "piece 1: a NoneType is not"),
+            ([dataset, (dataset, 0, 1)], "piece 1 is a tuple of 3"),
+            ([dataset, (dataset,)], "piece 1 is a tuple of 1"),
+            ([dataset, [dataset, 0]], "piece 1: a list is not"),
+            ([dataset, (0, dataset)], "piece 1: a int is not"),
+        ]:
+            with pytest.raises(TypeError, match=told):
+                ps.read_many(pieces)
 
 
 def test_what_is_no_dataset_is_refused(path):
@@ -378,7 +470,7 @@ def test_a_read_past_the_end_of_the_file_names_the_dataset(tmp_path):
             file.read_many(["0", "1", "2"])
 
 
-def test_the_child_of_a_fork_reads_by_h5py(path):
+def test_the_child_of_a_fork_reads_many(path):
     with ps.File(path) as file:
         file.read_many(["contiguous/i4"])
     child = os.fork()
@@ -419,3 +511,13 @@ def test_single_elements_are_read_as_by_read(tmp_path):
         assert found == [2, 6, 10] * 20 + [3]
         assert isinstance(found[0], np.float64)
         assert ps.read_many([(file["x"], (2, 3))]) == [11]
+
+
+def test_an_index_outside_a_dataset_names_the_piece(tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["a"] = file["b"] = np.arange(10)
+    with (
+        ps.File(tmp_path / "f.h5") as file,
+        pytest.raises(IndexError, match=r"piece 1, dataset /b: .*50"),
+    ):
+        file.read_many(["a", ("b", 50)])

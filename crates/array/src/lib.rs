@@ -52,6 +52,7 @@
 //!         conversion: TypeConversion::Copy,
 //!         direct: Direct::WhereCold,
 //!         given: None,
+//!         cache: None,
 //!     }]),
 //!     direction: Operation::Read,
 //!     low: 0,
@@ -81,12 +82,13 @@ mod selection;
 
 pub use boxes::{BoxAxis, BoxRun, Segment, StridedBox};
 pub use chunks::{
-    ChunkCache, ChunkGrid, ChunkKey, ChunkTable, MAX_RANK, NO_STORAGE, StoredChunk, TableBuilder,
+    ChunkCache, ChunkGrid, ChunkKey, ChunkTable, Entries, MAX_RANK, NO_STORAGE, StoredChunk,
+    TableBuilder,
 };
 pub use plan::{
     Before, Changed, Changes, ChunkJob, ElementMapping, FileRange, FileSegment, FillJob,
-    MemoryLayout, NO_FILTERS, Plan, Source, StoredArray, Window, Windows, Work, Works, bytes,
-    in_dataset, in_order, match_selections,
+    MemoryLayout, MemorySide, NO_FILTERS, Plan, Source, StoredArray, Window, Windows, Work, Works,
+    bytes, in_dataset, in_order, match_selections,
 };
 pub use reserve::{make_room, push};
 pub use selection::{Axis, AxisRun, Run, Selection, push_run};

@@ -171,6 +171,12 @@ typedef void *penstock_stream; /* a CUstream (cudaStream_t); NULL is the legacy 
 
 /* The PENSTOCK_API_VERSION of the library. */
 PENSTOCK_API int penstock_api_version(void);
+/* 1 in a child of fork() in which this library must not be used, else 0. May be called there. Another copy of
+ * the library, loaded in the child from another file, can be used. */
+PENSTOCK_API int penstock_is_forked(void);
+/* Also looks for the libraries of CUDA, cuFile and nvCOMP in this folder, and where NVIDIA's wheels have them if it is
+ * that of Python's packages. Call it before what needs them. */
+PENSTOCK_API int penstock_search_folder(const char *folder);
 PENSTOCK_API const char *penstock_version(void);
 
 /* Fills *error with the last failure on this thread (status PENSTOCK_OK if there was none). */
@@ -195,7 +201,8 @@ PENSTOCK_API void penstock_string_free(char *string);
 PENSTOCK_API int penstock_drain(void);
 
 /* Traces all I/O, copies and requests to `path` as Chrome trace JSON (which Perfetto reads) until
- * penstock_trace_stop. The environment variable PENSTOCK_TRACE starts a trace with the process. */
+ * penstock_trace_stop. The environment variable PENSTOCK_TRACE starts a trace with the process.
+ * If another process, as the parent of a forked one, writes a trace to the file, the number of this process is added to its name. */
 PENSTOCK_API int penstock_trace_start(const char *path);
 PENSTOCK_API int penstock_trace_stop(void);
 
@@ -217,6 +224,10 @@ PENSTOCK_API int penstock_open_descriptor(int descriptor, int flags, const penst
  * not for requests of other files. When it returns, no descriptor of the file is open. NULL is allowed. */
 PENSTOCK_API int penstock_close(penstock_file *file);
 PENSTOCK_API int penstock_file_size(penstock_file *file, uint64_t *bytes);
+/* Writes what tells whether another process, on another host too, has opened the same file: the inode, the
+ * length in bytes and the time of the last change in nanoseconds. It takes no other look at the path. */
+PENSTOCK_API int penstock_file_identity(penstock_file *file, uint64_t *inode, uint64_t *bytes,
+                                        int64_t *modified_ns);
 /* Sets the length of the file; new bytes read as zero. */
 PENSTOCK_API int penstock_truncate(penstock_file *file, uint64_t bytes);
 /* Flushes data and size to stable storage. */
@@ -271,7 +282,9 @@ typedef enum penstock_operation { PENSTOCK_OP_READ = 0, PENSTOCK_OP_WRITE = 1 } 
 #define PENSTOCK_STREAM_WAITS 2
 
 /* The caller only waits for the request. As for a synchronous transfer, this allows a route that waits
- * for all work of the GPU (mapped). */
+ * for all work of the GPU (mapped), and the call that waits for a request of at most 32 MiB carries out a share of
+ * it, which may take milliseconds. A call that asks for the progress, the report, or the descriptor leaves that
+ * share to other threads. */
 #define PENSTOCK_CALLER_WAITS 4
 
 /* Starts a transfer and returns immediately. The ranges are copied. The buffers and the file must
@@ -413,17 +426,19 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
                                                  penstock_stream stream, int flags,
                                                  penstock_report *report, penstock_request **request);
 
-/* Reads small parts of one dataset of a file that is open only for reading, without calling HDF5: from any
+/* Reads parts of one dataset of a file that is open only for reading, without calling HDF5: from any
  * thread, and without the lock that guards HDF5. `type` is the HDF5 datatype of an element in memory. NULL is
  * stored in `reader` if there can be none: if the dataset may change, if only HDF5 can read it, or if something
- * is wrong with the arguments, which penstock_dataset_read_selected then tells.
+ * is wrong with the arguments, which penstock_dataset_read_selected then tells. NULL and PENSTOCK_PENDING mean
+ * that there may be one later: the dataset has very many chunks, of which HDF5 reads the first few sooner than it
+ * lists their places.
  *
- * penstock_reader_read reads on the calling thread, and wakes no other. It returns PENSTOCK_PENDING, and does
- * nothing, if the read is for penstock_dataset_read_selected: if it has more than 1 MiB or many chunks, if the
- * options ask for another way, if a pending operation comes first, if the memory, or the stream, is one for which
- * the thread may have to wait for others, if penstock_hdf5_forget was called, or with PENSTOCK_STREAM_WAITS. The
- * type of the array is ignored. Do not read after the file was closed: another file, or a changed one, may have
- * its place by then. */
+ * penstock_reader_read reads on the calling thread, with workers where that is faster. It returns
+ * PENSTOCK_PENDING, and does nothing, if the read is for penstock_dataset_read_selected: if it has more than
+ * 32 MiB, if a pending operation comes first, if the memory, or the stream, is one for which the thread may have
+ * to wait for others, if penstock_hdf5_forget was called, or with PENSTOCK_STREAM_WAITS. The type of the array
+ * is ignored. After HDF5 has closed the file, it returns PENSTOCK_ERR_INVALID, even if the file is open again; a
+ * file that is closed during the read is an error of the program. */
 typedef struct penstock_reader penstock_reader;
 PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
 PENSTOCK_API int penstock_reader_read(penstock_reader *reader, const penstock_selection *selection,
@@ -468,6 +483,9 @@ typedef struct penstock_dataset_shape {
 PENSTOCK_API int penstock_datasets_open(penstock_hid location, const char *const *names,
                                         const penstock_hid *datasets, size_t count,
                                         penstock_dataset_shape *shapes, penstock_datasets **opened);
+/* Stores in `can_change` whether one of the datasets is in a file that this process has open for writing, as the
+ * target of an external link may be: others must then not write to it before the read is finished. */
+PENSTOCK_API int penstock_datasets_can_change(penstock_datasets *opened, int *can_change);
 /* The second step, with a piece for each dataset. It may be repeated. */
 PENSTOCK_API int penstock_datasets_read(penstock_datasets *opened, const penstock_piece *pieces, size_t count,
                                         const penstock_options *options, penstock_stream stream, int flags,
@@ -507,6 +525,121 @@ PENSTOCK_API const volatile uint64_t *penstock_hdf5_unsettled(void);
  * penstock_request_test has returned PENSTOCK_TURN. penstock_request_free does so, too. A request that failed
  * or was cancelled also ends in a turn. Does nothing at other times. */
 PENSTOCK_API int penstock_request_turn(penstock_request *request);
+
+/* -- arrays whose storage is described ------------------------------------------------------ */
+
+/* An array in a file of any format, described by plain data: where its elements lie, and how they are
+ * stored. Whoever has the description reads and writes the elements without a library of the format; for
+ * HDF5, one process of many describes a dataset (penstock_dataset_describe), and sends the description to the
+ * others, which open the file by penstock_open. Numbers are those of the machine that makes the
+ * description; no version of the struct is a file format. */
+
+/* Kinds of numbers. Add PENSTOCK_BIG_ENDIAN for numbers whose most significant byte comes first. */
+typedef enum penstock_number {
+    PENSTOCK_NUMBER_NONE = 0, /* bytes that are only copied */
+    PENSTOCK_NUMBER_U8 = 1,
+    PENSTOCK_NUMBER_I8 = 2,
+    PENSTOCK_NUMBER_U16 = 3,
+    PENSTOCK_NUMBER_I16 = 4,
+    PENSTOCK_NUMBER_U32 = 5,
+    PENSTOCK_NUMBER_I32 = 6,
+    PENSTOCK_NUMBER_U64 = 7,
+    PENSTOCK_NUMBER_I64 = 8,
+    PENSTOCK_NUMBER_F8_E4M3 = 9,
+    PENSTOCK_NUMBER_F8_E5M2 = 10,
+    PENSTOCK_NUMBER_F16 = 11,
+    PENSTOCK_NUMBER_BF16 = 12,
+    PENSTOCK_NUMBER_F32 = 13,
+    PENSTOCK_NUMBER_F64 = 14
+} penstock_number;
+#define PENSTOCK_BIG_ENDIAN 256
+
+/* A filter of chunks, with the identifier and the values of HDF5's registry of filters. */
+typedef struct penstock_filter {
+    uint32_t id;
+    uint32_t is_optional;    /* a chunk that the filter cannot encode is stored without it */
+    uint32_t value_count;
+    uint32_t reserved;
+    const uint32_t *values;
+} penstock_filter;
+
+typedef struct penstock_stored_array {
+    size_t struct_size;
+    const char *name;        /* in errors; NULL for none */
+    int32_t rank;            /* 0 for a scalar */
+    int32_t number;          /* penstock_number of which an element has one or more */
+    const uint64_t *shape;
+    uint64_t element;        /* size in the file, in bytes */
+    const void *fill;        /* the element that unwritten ones read as; NULL: they leave memory unchanged */
+    uint64_t file_size;      /* a chunk that ends past it, or past INT64_MAX, is an error when it is used */
+    uint64_t offset;         /* of the first element, or of chunk 0 if chunk_addresses is NULL; UINT64_MAX if
+                              * nothing was ever written */
+    const uint64_t *chunk;   /* shape of a chunk; NULL for a contiguous array */
+    uint64_t chunk_count;    /* chunks that are stored; all of them if chunk_addresses is NULL */
+    const uint64_t *chunk_numbers;   /* in C order of their places; NULL for 0, 1, 2, ... */
+    const uint64_t *chunk_addresses; /* NULL: without filters, one after the other from `offset` on */
+    const uint64_t *chunk_sizes;     /* stored bytes; NULL: those of a chunk without filters */
+    const uint32_t *chunk_masks;     /* bit i: filter i was skipped; NULL for 0 */
+    const penstock_filter *filters;  /* in the order of encoding */
+    uint32_t filter_count;
+    uint32_t unfiltered_edges;       /* chunks that reach past the array's edge have no filters */
+} penstock_stored_array;
+
+typedef struct penstock_stored penstock_stored;
+
+/* Takes a description, which is copied. A table of chunks takes 28 bytes a chunk at most, 8 if all
+ * chunks are stored in as many bytes each, and none if they follow each other. */
+PENSTOCK_API int penstock_stored_open(const penstock_stored_array *array, penstock_stored **stored);
+/* Describes a dataset. Returns PENSTOCK_ERR_UNAVAILABLE, with the reason, if only HDF5 can read it. `number` is
+ * PENSTOCK_NUMBER_NONE: the caller knows the datatype. The description is true until the storage of the dataset
+ * changes, by the library or by a write through another description. Addresses are those of HDF5: offsets in the
+ * file, unless its driver has several. What HDF5 or a pending request has yet to write is not in the file: flush
+ * the dataset before, if this process may have written to it. */
+PENSTOCK_API int penstock_dataset_describe(penstock_hid dataset, penstock_stored **stored);
+/* Writes the description; set struct_size before. The pointers are valid until penstock_stored_close. */
+PENSTOCK_API int penstock_stored_describe(penstock_stored *stored, penstock_stored_array *array);
+/* Frees the description. Requests continue. NULL is allowed. */
+PENSTOCK_API int penstock_stored_close(penstock_stored *stored);
+
+/* Starts a read of what is selected (NULL: all) into an array, whose `type` is the penstock_number of its
+ * numbers. Numbers are converted by the rules of HDF5's own conversions; where either side is
+ * PENSTOCK_NUMBER_NONE, bytes are copied. `stream` and `flags` are as for penstock_submit. */
+PENSTOCK_API int penstock_stored_read_submit(penstock_file *file, penstock_stored *stored,
+                                             const penstock_selection *selection,
+                                             const penstock_array *array,
+                                             const penstock_options *options,
+                                             penstock_stream stream, int flags,
+                                             penstock_request **request);
+/* Starts a write of elements that have storage without filters. It writes them and no other byte, so that
+ * others, in this process or another, can write other elements of the same array, and of the same chunk, at
+ * the same time. The file does not become durable: see penstock_sync. */
+PENSTOCK_API int penstock_stored_write_submit(penstock_file *file, penstock_stored *stored,
+                                              const penstock_selection *selection,
+                                              const penstock_array *array,
+                                              const penstock_options *options,
+                                              penstock_stream stream, int flags,
+                                              penstock_request **request);
+
+/* Encoded chunks in memory, for a caller who asks the format's library for storage of their sizes and then
+ * writes them there. */
+typedef struct penstock_encoded penstock_encoded;
+/* Encodes the selected chunks, which must be whole up to the array's edge. Where chunks are stored does not
+ * matter. `report` may be NULL. */
+PENSTOCK_API int penstock_stored_encode(penstock_stored *stored, const penstock_selection *selection,
+                                        const penstock_array *array, const penstock_options *options,
+                                        penstock_stream stream, int flags, penstock_report *report,
+                                        penstock_encoded **encoded);
+/* Writes the number of chunks and, unless a pointer is NULL, the number, the size in bytes, the filter mask and
+ * the address of each, in ascending order of numbers. Addresses are valid until penstock_encoded_close. */
+PENSTOCK_API int penstock_encoded_list(penstock_encoded *encoded, uint64_t *count, uint64_t *numbers,
+                                       uint64_t *sizes, uint32_t *masks, const void **bytes);
+/* Starts to write each chunk at its address in the file. */
+PENSTOCK_API int penstock_encoded_write_submit(penstock_encoded *encoded, penstock_file *file,
+                                               const uint64_t *addresses, uint64_t count,
+                                               const penstock_options *options,
+                                               penstock_request **request);
+/* Frees the chunks. Requests continue. NULL is allowed. */
+PENSTOCK_API int penstock_encoded_close(penstock_encoded *encoded);
 
 /* -- memory -------------------------------------------------------------------------------- */
 

@@ -21,11 +21,12 @@ use penstock_hdf5::transfer::{
 use penstock_sys::add_library_folders;
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
 
+use crate::copied::end_for_connector;
 use crate::error::{OK, guard, null};
 use crate::file::path_of;
 use crate::options::{self, COptions};
 use crate::report::{self, CReport, check_size};
-use crate::request::{self as requests, AnyRequest, CALLER_WAITS, CRequest};
+use crate::request::{self as requests, AnyRequest, CRequest};
 
 /// The HDF5 of this process, which the first call finds.
 struct Binding {
@@ -172,6 +173,8 @@ unsafe fn start(
     // SAFETY: passed on.
     let request = unsafe { transfer::start(hdf5, transfer, buffer, with)? };
     request.count_from(began);
+    // SAFETY: this thread holds HDF5's lock.
+    unsafe { end_for_connector(hdf5, &request) };
     Ok(request)
 }
 
@@ -225,12 +228,7 @@ impl ArrayCall {
                 options: options::read(self.options)?,
                 file: None,
             };
-            let with = SubmitOptions {
-                options: transfer.options,
-                stream: requests::order_of(self.stream, self.flags)?,
-                background: self.flags & CALLER_WAITS == 0,
-                owner: None,
-            };
+            let with = requests::submit_options(transfer.options, self.stream, self.flags)?;
             Ok((transfer, Buffer::at(array.data as usize)?, with))
         }
     }
@@ -345,9 +343,7 @@ unsafe fn transfer_now(
         };
         let request = start(&transfer, buffer, with, began)?;
         request.finish()?;
-        if let Some(done) = request.report() {
-            report::write(report, &done);
-        }
+        report::write_of(report, &request);
         Ok(OK)
     })
 }

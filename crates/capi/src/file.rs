@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -128,6 +129,29 @@ unsafe extern "C" fn penstock_file_size(file: *mut CFile, bytes: *mut u64) -> c_
         let size = file_of(file)?.size()?;
         // SAFETY: by contract, the pointer is null or valid.
         *unsafe { bytes.as_mut() }.ok_or_else(|| null("bytes"))? = size;
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// Each pointer is null or valid for the result.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_file_identity(
+    file: *mut CFile,
+    inode: *mut u64,
+    bytes: *mut u64,
+    modified_ns: *mut i64,
+) -> c_int {
+    guard(|| {
+        let about = file_of(file)?.metadata()?;
+        let modified = about.mtime().saturating_mul(1_000_000_000);
+        // SAFETY: by contract, the pointers are null or valid.
+        unsafe {
+            *inode.as_mut().ok_or_else(|| null("inode"))? = about.ino();
+            *bytes.as_mut().ok_or_else(|| null("bytes"))? = about.len();
+            *modified_ns.as_mut().ok_or_else(|| null("modified_ns"))? =
+                modified.saturating_add(about.mtime_nsec());
+        }
         Ok(OK)
     })
 }

@@ -2,14 +2,15 @@
 //!
 //! A handle is a number that the process never reuses, and a table maps it to its object. So a freed
 //! handle is detected and never dereferenced, and a call keeps its object even if another thread frees
-//! the handle meanwhile.
+//! the handle meanwhile. A handle also has the number of its process, so that a forked child with a
+//! library of its own does not take one of its parent's for one of its own.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use penstock_engine::error::{Error, Result};
+use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::refuse_fork;
 
 use crate::error::null;
@@ -17,6 +18,9 @@ use crate::error::null;
 /// The next handle of all tables, so that the handle of a file is never that of a request. Handles are
 /// odd, so that the address of an aligned object is never a handle.
 static NEXT: AtomicUsize = AtomicUsize::new(1);
+
+/// Handles have the number of their process from this bit on.
+const PROCESS_SHIFT: u32 = 40;
 
 const SHARDS: usize = 16;
 
@@ -41,7 +45,7 @@ impl<T> Table<T> {
     }
 
     pub(crate) fn insert<C>(&self, object: Arc<T>) -> *mut C {
-        let handle = NEXT.fetch_add(2, Relaxed);
+        let handle = process() | NEXT.fetch_add(2, Relaxed);
         let mut shard = self
             .shard(handle)
             .write()
@@ -59,7 +63,7 @@ impl<T> Table<T> {
         shard
             .get(&handle.addr())
             .map(Arc::clone)
-            .ok_or_else(|| self.unknown())
+            .ok_or_else(|| self.unknown(handle.addr()))
     }
 
     /// As [`get`](Self::get), but also removes the handle: of several calls, one succeeds.
@@ -69,7 +73,9 @@ impl<T> Table<T> {
             .shard(handle.addr())
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        shard.remove(&handle.addr()).ok_or_else(|| self.unknown())
+        shard
+            .remove(&handle.addr())
+            .ok_or_else(|| self.unknown(handle.addr()))
     }
 
     /// Fails in a child of fork(), which must not use the locks: threads of the parent may hold them.
@@ -81,12 +87,24 @@ impl<T> Table<T> {
         }
     }
 
-    fn unknown(&self) -> Error {
+    fn unknown(&self, handle: usize) -> Error {
+        if handle % 2 == 1 && handle >> PROCESS_SHIFT != process() >> PROCESS_SHIFT {
+            let cause = format!("the {} is that of another process, which forked", self.name);
+            return Error::new(Kind::Forked, cause).remedy(format!(
+                "open a {} in the child instead of using one of its parent",
+                self.name
+            ));
+        }
         Error::invalid(format!("the {} is not open", self.name)).remedy(format!(
             "do not use a {} on any thread after it was freed or closed",
             self.name
         ))
     }
+}
+
+/// The number of this process, where handles have it.
+fn process() -> usize {
+    (std::process::id() as usize) << PROCESS_SHIFT
 }
 
 /// Multiplicative hashing, so that the upper bits of consecutive numbers differ as well.
@@ -152,6 +170,14 @@ mod tests {
         let file: *mut Handle = files.insert(Arc::new(1));
         let _: *mut Handle = requests.insert(Arc::new(2));
         assert!(requests.get(file).is_err());
+    }
+
+    #[test]
+    fn a_handle_of_another_process_is_an_error_that_says_so() {
+        let table = Table::new("thing");
+        let handle: *mut Handle = table.insert(Arc::new(1));
+        let others = std::ptr::without_provenance_mut::<Handle>(handle.addr() ^ 1 << PROCESS_SHIFT);
+        assert_eq!(table.get(others).unwrap_err().kind(), Kind::Forked);
     }
 
     #[test]

@@ -7,13 +7,16 @@
 #![deny(unreachable_pub, rustdoc::broken_intra_doc_links)]
 
 mod connector;
+mod copied;
 mod dataset;
 mod driver;
+mod encoded;
 mod error;
 mod file;
 mod handle;
 mod in_use;
 mod library;
+mod lists;
 mod many;
 mod memory;
 mod options;
@@ -21,5 +24,6 @@ mod reader;
 mod report;
 mod request;
 mod selection;
+mod stored;
 mod structs;
 mod transfer;

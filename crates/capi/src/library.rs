@@ -1,9 +1,11 @@
 //! Functions about the library as a whole.
 
-use std::ffi::{CStr, CString, c_char, c_int};
-use std::path::Path;
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use penstock_engine::{describe, drain, refuse_fork, trace};
+use penstock_sys::add_library_folders;
 
 use crate::error::{OK, guard, null};
 use crate::file::path_of;
@@ -11,6 +13,26 @@ use crate::file::path_of;
 #[unsafe(no_mangle)]
 extern "C" fn penstock_api_version() -> c_int {
     1
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn penstock_is_forked() -> c_int {
+    refuse_fork().is_err().into()
+}
+
+/// # Safety
+/// `folder` is null or a C string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_search_folder(folder: *const c_char) -> c_int {
+    guard(|| {
+        if folder.is_null() {
+            return Err(null("folder"));
+        }
+        // SAFETY: the caller gives a C string.
+        let folder = unsafe { CStr::from_ptr(folder) };
+        add_library_folders(&[PathBuf::from(OsStr::from_bytes(folder.to_bytes()))]);
+        Ok(OK)
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -1,24 +1,24 @@
 //! Reads of many datasets as one request.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
 use penstock_array::Selection;
-use penstock_array::execute::SubmitOptions;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::refuse_fork;
 use penstock_hdf5::transfer::many::{Many, Part, Wanted, describe};
 use penstock_hdf5::transfer::{Held, MemoryShape};
 use penstock_sys::hdf5::hid_t;
 
+use crate::copied::end_for_connector;
 use crate::dataset::{CArray, array_of, hdf5_of_process};
 use crate::error::{OK, guard, null};
 use crate::handle::Table;
+use crate::lists::list;
 use crate::options::{self, COptions};
 use crate::report::CReport;
-use crate::request::{self as requests, CALLER_WAITS, CRequest};
+use crate::request::{self as requests, CRequest};
 use crate::selection::{CSelection, check_outputs, hand_over, selection_of};
 
 #[repr(C)]
@@ -55,28 +55,12 @@ struct Call {
     flags: c_int,
 }
 
-/// Returns `count` items of the caller's.
-///
-/// # Safety
-/// `items` is null, or valid for `count` items for `'a`.
-unsafe fn items<'a, T>(items: *const T, count: usize, name: &str) -> Result<&'a [T]> {
-    match (count, items.is_null()) {
-        (0, _) => Ok(&[]),
-        (_, true) => Err(null(name)),
-        (_, false) if count > isize::MAX as usize / size_of::<T>().max(1) => Err(Error::invalid(
-            format!("{count} {name} are more than memory can hold"),
-        )),
-        // SAFETY: by contract of this function.
-        (_, false) => Ok(unsafe { slice::from_raw_parts(items, count) }),
-    }
-}
-
 /// # Safety
 /// As the header requires. This thread may call HDF5.
 unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<Held> {
     // SAFETY: by contract of this function.
     unsafe {
-        let pieces = items(call.pieces, call.count, "pieces")?;
+        let pieces = list(call.pieces, call.count as u64, "pieces")?;
         let datasets = many.datasets();
         if pieces.len() != datasets.len() {
             return Err(Error::invalid(format!(
@@ -85,12 +69,8 @@ unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<Held> {
                 datasets.len()
             )));
         }
-        let with = SubmitOptions {
-            options: options::read(call.options)?,
-            stream: requests::order_of(call.stream, call.flags)?,
-            background: call.flags & CALLER_WAITS == 0,
-            owner: None,
-        };
+        let options = options::read(call.options)?;
+        let with = requests::submit_options(options, call.stream, call.flags)?;
         let mut selections: Vec<Option<Selection>> = Vec::with_capacity(pieces.len());
         for (piece, dataset) in pieces.iter().zip(datasets) {
             let info = &dataset.info;
@@ -125,6 +105,7 @@ unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<Held> {
         }
         let held = many.read(parts.into_iter(), with)?;
         held.count_from(began);
+        end_for_connector(hdf5_of_process()?, &held);
         Ok(held)
     }
 }
@@ -154,7 +135,7 @@ unsafe extern "C" fn penstock_dataset_read_many(
         refuse_fork()?;
         let began = Instant::now();
         check_outputs(report, request)?;
-        let ids = items(datasets, count, "datasets")?;
+        let ids = list(datasets, count as u64, "datasets")?;
         let many = describe(hdf5_of_process()?, ids.iter().map(|id| Wanted::Open(*id)))?;
         hand_over(start(&many, &call, began)?, report, request)
     })
@@ -181,11 +162,11 @@ unsafe extern "C" fn penstock_datasets_open(
         let hdf5 = hdf5_of_process()?;
         let many = match names.is_null() {
             true => {
-                let ids = items(datasets, count, "datasets")?;
+                let ids = list(datasets, count as u64, "datasets")?;
                 describe(hdf5, ids.iter().map(|id| Wanted::Open(*id)))?
             }
             false => {
-                let names = items(names, count, "names")?;
+                let names = list(names, count as u64, "names")?;
                 if names.iter().any(|name| name.is_null()) {
                     return Err(null("names"));
                 }
@@ -215,6 +196,23 @@ unsafe extern "C" fn penstock_datasets_open(
             lengths = lengths.add(rank);
         }
         *place = DATASETS.insert(Arc::new(set));
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_datasets_can_change(
+    opened: *mut CDatasets,
+    can_change: *mut c_int,
+) -> c_int {
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        let place = can_change.as_mut().ok_or_else(|| null("can_change"))?;
+        let set = DATASETS.get(opened)?;
+        let mut datasets = set.many.datasets().iter();
+        *place = c_int::from(datasets.any(|one| one.info.file.is_writable));
         Ok(OK)
     })
 }

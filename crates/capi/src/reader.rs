@@ -1,12 +1,11 @@
-//! Readers: small reads of one dataset, without HDF5.
+//! Readers: reads of one dataset, without HDF5.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use penstock_array::execute::SubmitOptions;
 use penstock_engine::error::Result;
 use penstock_engine::{chunk_cache_bytes, refuse_fork};
-use penstock_hdf5::transfer::{self, Buffer, MemoryShape, Reader};
+use penstock_hdf5::transfer::{self, Buffer, MemoryShape, Opened, PlannedRead, Reader};
 use penstock_sys::hdf5::hid_t;
 
 use crate::dataset::{CArray, array_of, hdf5_of_process};
@@ -14,7 +13,7 @@ use crate::error::{OK, PENDING, guard, null};
 use crate::handle::Table;
 use crate::options::{self, COptions};
 use crate::report::{self, CReport, check_size};
-use crate::request::{CALLER_WAITS, order_of};
+use crate::request::submit_options;
 use crate::selection::{CSelection, selection_of};
 
 /// The type to which a `penstock_reader *` points; see [`crate::handle`].
@@ -37,8 +36,10 @@ unsafe extern "C" fn penstock_reader_open(
         *place = std::ptr::null_mut();
         // A setting that cannot be read is told, here as elsewhere.
         chunk_cache_bytes()?;
-        if let Some(made) = Reader::open(hdf5_of_process()?, dataset, memory_type) {
-            *place = READERS.insert(Arc::new(made));
+        match Reader::open(hdf5_of_process()?, dataset, memory_type) {
+            Opened::Reader(made) => *place = READERS.insert(Arc::new(made)),
+            Opened::Later => return Ok(PENDING),
+            Opened::Never => {}
         }
         Ok(OK)
     })
@@ -62,8 +63,8 @@ unsafe extern "C" fn penstock_reader_read(
         let reader = READERS.get(reader)?;
         match read(&reader, selection, (array, options), (stream, flags))? {
             None => Ok(PENDING),
-            Some(small) => {
-                report::write(report, &small.run()?);
+            Some(planned) => {
+                report::write(report, &planned.run()?);
                 Ok(OK)
             }
         }
@@ -77,9 +78,10 @@ unsafe fn read(
     selection: *const CSelection,
     (array, options): (*const CArray, *const COptions),
     (stream, flags): (*mut c_void, c_int),
-) -> Result<Option<penstock_array::execute::SmallRead>> {
+) -> Result<Option<PlannedRead>> {
     // SAFETY: by contract of this function.
     unsafe {
+        reader.check_open()?;
         let (array, shape) = array_of(array)?;
         let MemoryShape::Array { shape, strides } = shape else {
             return Ok(None);
@@ -87,12 +89,7 @@ unsafe fn read(
         let selection = selection_of(selection, |rank, points| {
             transfer::points_of(reader.shape(), rank, points)
         })?;
-        let with = SubmitOptions {
-            options: options::read(options)?,
-            stream: order_of(stream, flags)?,
-            background: flags & CALLER_WAITS == 0,
-            owner: None,
-        };
+        let with = submit_options(options::read(options)?, stream, flags)?;
         let buffer = Buffer::at(array.data as usize)?;
         Ok(reader.plan(selection.as_ref(), (shape, strides), &buffer, &with))
     }

@@ -5,6 +5,7 @@ use std::ffi::c_char;
 use penstock_engine::error::Result;
 use penstock_engine::options::{Options, RouteName};
 use penstock_engine::report::{PATHS, Path, Report};
+use penstock_engine::request::Request;
 
 use crate::options::ROUTES;
 use crate::structs;
@@ -102,6 +103,17 @@ pub(crate) unsafe fn write(target: *mut CReport, report: &Report) {
     if !target.is_null() {
         // SAFETY: passed on.
         unsafe { structs::fill(target, CReport::from(report)) };
+    }
+}
+
+/// Copies the report of a request that has finished to the caller's struct, unless `target` is null.
+///
+/// # Safety
+/// As for [`write`].
+pub(crate) unsafe fn write_of(target: *mut CReport, request: &Request) {
+    if let Some(report) = request.report() {
+        // SAFETY: passed on.
+        unsafe { write(target, &report) };
     }
 }
 

@@ -5,8 +5,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use penstock_array::execute::SubmitOptions;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
+use penstock_engine::options::Options;
 use penstock_engine::request::{Order, Request, StreamOrder, Waited, submit, submit_save};
 use penstock_engine::{Stream, refuse_fork};
 use penstock_hdf5::transfer;
@@ -20,7 +22,7 @@ use crate::transfer::{CRange, extents_of};
 
 const AFTER_STREAM: c_int = 1;
 const STREAM_WAITS: c_int = 2;
-pub(crate) const CALLER_WAITS: c_int = 4;
+const CALLER_WAITS: c_int = 4;
 
 /// The type to which a `penstock_request *` points; see [`crate::handle`].
 pub(crate) enum CRequest {}
@@ -69,7 +71,7 @@ impl Deref for AnyRequest {
 
 /// # Safety
 /// `stream` is a live stream if one of the first two flags is set.
-pub(crate) unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Option<StreamOrder>> {
+unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Option<StreamOrder>> {
     if flags & !(AFTER_STREAM | STREAM_WAITS | CALLER_WAITS) != 0 {
         return Err(Error::invalid(format!(
             "unknown submit flags in {flags:#x}"
@@ -82,6 +84,26 @@ pub(crate) unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Optio
         after: flags & AFTER_STREAM != 0,
         before: flags & STREAM_WAITS != 0,
     }))
+}
+
+/// Returns how the functions that transfer arrays submit.
+///
+/// # Safety
+/// As for [`order_of`].
+pub(crate) unsafe fn submit_options(
+    options: Options,
+    stream: *mut c_void,
+    flags: c_int,
+) -> Result<SubmitOptions> {
+    let caller_waits = flags & CALLER_WAITS != 0;
+    Ok(SubmitOptions {
+        options,
+        // SAFETY: by contract of this function.
+        stream: unsafe { order_of(stream, flags)? },
+        background: !caller_waits,
+        waiter_shares: caller_waits,
+        owner: None,
+    })
 }
 
 /// # Safety
@@ -132,6 +154,7 @@ unsafe extern "C" fn penstock_submit(
         let extents = extents_of(ranges, count)?;
         let mut order = Order::new(operation, &extents, options::read(options)?);
         order.background = flags & CALLER_WAITS == 0;
+        order.waiter_shares = !order.background;
         let file = file_of(file)?;
         let submitted = submit(&file, order, order_of(stream, flags)?, None)?;
         store(place, AnyRequest::Plain(submitted));

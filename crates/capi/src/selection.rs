@@ -175,9 +175,7 @@ pub(crate) unsafe fn hand_over(
         match request.is_null() {
             true => {
                 started.finish()?;
-                if let Some(done) = started.report() {
-                    report::write(report, &done);
-                }
+                report::write_of(report, &started);
             }
             false => {
                 requests::store(requests::place_of(request)?, AnyRequest::Dataset(started));

@@ -2,13 +2,14 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use penstock_engine::error::{Error, Result};
+use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
 use penstock_engine::request::{Order, run, save};
 use penstock_engine::{Extent, refuse_fork};
 
-use crate::error::{OK, guard, null};
+use crate::error::{OK, guard};
 use crate::file::{CFile, file_of, path_of};
+use crate::lists::list;
 use crate::options::{self, COptions};
 use crate::report::{self, CReport, check_size};
 
@@ -22,17 +23,8 @@ pub(crate) struct CRange {
 /// # Safety
 /// `ranges` points to `count` ranges, or is null and `count` is 0.
 pub(crate) unsafe fn extents_of(ranges: *const CRange, count: usize) -> Result<Vec<Extent>> {
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    if count > isize::MAX as usize / size_of::<CRange>() {
-        return Err(Error::invalid(format!("{count} ranges are too many")));
-    }
-    if ranges.is_null() {
-        return Err(null("ranges"));
-    }
     // SAFETY: by contract, there are `count` ranges.
-    let ranges = unsafe { std::slice::from_raw_parts(ranges, count) };
+    let ranges = unsafe { list(ranges, count as u64, "ranges")? };
     Ok(ranges
         .iter()
         .map(|r| Extent {

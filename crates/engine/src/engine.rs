@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use penstock_sys::is_copy;
+
 use crate::error::{Error, Result};
 use crate::fork::{refuse_fork, watch_forks};
 use crate::options::{Options, parse_size};
@@ -125,7 +127,13 @@ impl Engine {
             Err(_) => CHUNK_CACHE_BYTES,
         };
         let trace = std::env::var_os("PENSTOCK_TRACE");
-        let trace_failed = trace.and_then(|path| trace::start(path.as_ref()).err());
+        let trace_failed = trace.and_then(|mut path| {
+            if is_copy() {
+                // Its parent writes the trace of that name.
+                path.push(format!(".{}", std::process::id()));
+            }
+            trace::start(path.as_ref()).err()
+        });
         Ok(Engine {
             workers: Workers::new(),
             ring: Ring::new(ring),

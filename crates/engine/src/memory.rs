@@ -9,6 +9,7 @@ use penstock_sys::cuda::{self, CUcontext, Cuda};
 
 use crate::error::Result;
 use crate::gpu::{self, Context};
+use crate::reach;
 
 /// A kind of memory. The numbers are those of `penstock_memory` in `penstock.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,11 +285,16 @@ fn memory_type(cuda: &Cuda, address: usize) -> Result<c_uint> {
     let code = unsafe { (cuda.cuPointerGetAttributes)(1, &mut name, &mut place, address as u64) };
     match code {
         cuda::CUDA_SUCCESS => Ok(kind),
-        // CUDA is not in use: nobody has initialised it in this process, which may have been forked
-        // from one that had, or the process exits.
-        cuda::CUDA_ERROR_INVALID_VALUE
-        | cuda::CUDA_ERROR_NOT_INITIALIZED
-        | cuda::CUDA_ERROR_DEINITIALIZED => Ok(UNKNOWN),
+        // CUDA is not in use: nobody has initialised it, or the process exits.
+        cuda::CUDA_ERROR_INVALID_VALUE | cuda::CUDA_ERROR_DEINITIALIZED => Ok(UNKNOWN),
+        // So too, or the process was forked from one that had initialised it: what the CPU cannot read
+        // may be memory of a GPU, which is out of reach here, as the driver's start then tells.
+        cuda::CUDA_ERROR_NOT_INITIALIZED => {
+            if !reach::is_readable(address) {
+                gpu::driver()?;
+            }
+            Ok(UNKNOWN)
+        }
         // A device pointer taken for host memory would crash the process.
         _ => {
             gpu::driver()?.check(code, "cuPointerGetAttributes")?;

@@ -72,7 +72,7 @@ fn unreachable_memory(start: usize, length: usize) -> Error {
 
 /// Whether the page of an address can be read, by a system call that reads a set of signals there and then
 /// refuses to do anything with it.
-fn is_readable(address: usize) -> bool {
+pub(crate) fn is_readable(address: usize) -> bool {
     const SET: usize = 8;
     const NOTHING_TO_DO: c_int = -1;
     let none = ptr::null_mut::<c_void>();

@@ -147,6 +147,44 @@ fn a_copy_that_the_driver_refuses_is_an_error_and_the_next_request_works() {
 }
 
 #[test]
+fn a_copy_of_a_small_read_that_fails_names_the_file_and_the_range() {
+    let _alone = alone();
+    let Some(standin) = standin() else { return };
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("small.bin", &pattern(300_000, 5));
+    let memory = Place::Device.aligned(200_000);
+    let read = || {
+        let extents = [(4096, 200_000, 0)];
+        memory.transfer(&file, Operation::Read, &extents, Options::default())
+    };
+    let report = read().unwrap();
+    assert_eq!(report.threads, 1);
+    let error = {
+        let _failing = standin.fail("copy:1");
+        read().unwrap_err()
+    };
+    assert_eq!(error.kind(), Kind::Gpu, "{error}");
+    assert_eq!(error.path(), Some(file.path()), "{error}");
+    assert_eq!((error.offset(), error.length()), (4096, 200_000), "{error}");
+    read().unwrap();
+}
+
+#[test]
+fn blocks_that_a_caller_names_are_used_for_cached_data() {
+    let _alone = alone();
+    let Some(_) = standin() else { return };
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("cached.bin", &pattern(3 << 20, 5));
+    let memory = Place::Device.aligned(3 << 20);
+    let read = |text| {
+        let whole = [(0, 3 << 20, 0)];
+        memory.transfer(&file, Operation::Read, &whole, options(text))
+    };
+    assert_eq!(read("").unwrap().block, 3 << 20);
+    assert_eq!(read("block=1MiB").unwrap().block, 1 << 20);
+}
+
+#[test]
 fn after_a_refused_copy_nothing_touches_device_memory_any_more() {
     let _alone = alone();
     let Some(standin) = standin() else { return };

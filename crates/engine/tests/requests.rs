@@ -188,6 +188,29 @@ fn draining_waits_for_requests_that_nobody_waits_for() {
 }
 
 #[test]
+fn a_share_of_the_waiter_is_done_although_somebody_drains_before_he_waits() {
+    let _alone = alone();
+    let scene = Scene::new(Place::Host);
+    let (before, latch) = scene.latched(0, "");
+    let drain = std::thread::spawn(|| penstock_engine::drain().unwrap());
+    std::thread::sleep(A_WHILE);
+    let other = Scene::new(Place::Host);
+    let (owner, dropped) = owner();
+    let extras = Extras {
+        owner,
+        waiter_shares: true,
+        ..Extras::default()
+    };
+    let request = other.read("threads=1", extras);
+    assert_eq!(dropped.recv_timeout(Duration::from_secs(10)), Ok(()));
+    latch.0.lift();
+    drain.join().unwrap();
+    request.finish().unwrap();
+    before.finish().unwrap();
+    other.assert_read();
+}
+
+#[test]
 fn draining_does_not_wait_for_requests_that_are_submitted_meanwhile() {
     let _alone = alone();
     let scene = Scene::new(Place::Host);

@@ -145,6 +145,7 @@ fn start(factory: Factory, owner: Option<Box<dyn std::any::Any + Send>>) -> (Req
         asked: RouteName::Host,
         block: 0,
         has_steps: true,
+        waiter_shares: false,
         moved: 0,
         moved_by: report::Path::HostBuffered,
         note: None,

@@ -277,6 +277,7 @@ fn turns_alone() {
         asked: RouteName::Auto,
         block: 0,
         has_steps: true,
+        waiter_shares: false,
         moved: 0,
         moved_by: report::Path::HostBuffered,
         note: None,

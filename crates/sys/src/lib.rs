@@ -22,4 +22,4 @@ mod library;
 pub mod nvcomp;
 pub mod nvtx;
 
-pub use library::{Absent, add_library_folders};
+pub use library::{Absent, add_library_folders, is_copy};

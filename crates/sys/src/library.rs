@@ -6,7 +6,7 @@ use std::fmt;
 use std::mem;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
@@ -312,6 +312,13 @@ fn own_path() -> Option<PathBuf> {
     // SAFETY: on success the name is NUL-terminated and lives as long as this code is loaded.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+}
+
+/// Returns whether this is a copy of a library that was loaded from a descriptor: that of a forked child,
+/// in which the library of its parent is still there.
+pub fn is_copy() -> bool {
+    static IS_COPY: OnceLock<bool> = OnceLock::new();
+    *IS_COPY.get_or_init(|| own_path().is_some_and(|path| path.starts_with("/proc")))
 }
 
 /// The folder `S` of a library at `S/penstock/lib/libpenstock.so`.

@@ -165,6 +165,17 @@ pub fn check(text: &str) -> Result<()> {
     ConnectorSettings::parse(&Configuration::parse(text)?.settings).map(drop)
 }
 
+/// Returns whether the library has registered a connector of this name, be it this one or another.
+///
+/// # Safety
+/// The thread holds the lock of `hdf5`.
+pub unsafe fn is_registered(hdf5: &Hdf5) -> bool {
+    library_of(hdf5.H5open as *const c_void).is_ok_and(|library| {
+        // SAFETY: the name is a C string.
+        unsafe { (library.calls.H5VLis_connector_registered_by_name)(NAME.as_ptr()) > 0 }
+    })
+}
+
 /// Makes a file access property list use the connector, above the connector that it uses now. If that is
 /// already this connector, the call replaces its settings.
 ///

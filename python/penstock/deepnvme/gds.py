@@ -118,6 +118,7 @@ class _Pin:
     def __init__(self, view: arrays.View) -> None:
         self._view = view
         self._is_registered = False
+        self._deregister = lib.penstock_buffer_deregister  # refuses in a forked child
 
     def register(self) -> None:
         """Register the memory. Without cuFile, do nothing."""
@@ -129,7 +130,7 @@ class _Pin:
 
     def __del__(self) -> None:
         if self._is_registered:
-            lib.penstock_buffer_deregister(pointer(self._view.pointer))
+            self._deregister(pointer(self._view.pointer))
 
 
 def _device_memory(tensor: Any) -> arrays.View:

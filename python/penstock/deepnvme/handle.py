@@ -451,7 +451,7 @@ _handles: WeakSet[Handle] = WeakSet()
 def _renew_locks() -> None:
     """Replace the locks after a fork: nobody would release one that another thread held.
 
-    Each call in the child must raise :class:`penstock.ForkedError`, not block.
+    Calls of the child on a handle of its parent must not block.
     """
     for handle in _handles:
         handle._lock = RLock()

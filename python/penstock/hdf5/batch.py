@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from penstock._native import NULL, CData, ffi, lib, pointer
 from penstock._options import OptionKeys
 from penstock.arrays import View
 from penstock.dtypes import ElementType, element_type
-from penstock.errors import Error, InvalidError
+from penstock.errors import Error, InvalidError, check
 from penstock.hdf5 import memory_types
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.index import elements
@@ -96,6 +97,8 @@ class Batch:
         self._memory: list[View] = []
         """The memory that is filled."""
         self.results: list[Any] = [None] * len(arguments)
+        self.can_change = False
+        """Whether others may write to a dataset, which must not happen while it is read."""
         self.left: list[int] = []
         """The numbers of the pieces that are read one after the other."""
 
@@ -110,6 +113,9 @@ class Batch:
         described = np.empty(count, _SHAPE)
         try:
             self._origin.describe(_pointer("penstock_dataset_shape *", described), opened)
+            can_change = ffi.new("int *")
+            check(lib.penstock_datasets_can_change(opened[0], can_change))
+            self.can_change = bool(can_change[0])
             self._plan(described["type"].tolist(), _shapes(described))
             started = [self._start(opened[0], place, rows) for place, rows in self._rows.items()]
         finally:
@@ -132,8 +138,21 @@ class Batch:
             dataset = self._origin.dataset(number)
             start, length = dataset.id.get_offset(), dataset.id.get_storage_size()
             if start is not None and start <= error.offset < start + length:
-                return _with_name(error, str(dataset.name))
+                return error.about(f"dataset {dataset.name}")
         return error
+
+    @contextmanager
+    def about(self, number: int) -> Iterator[None]:
+        """Let errors of an index name the dataset of the piece."""
+        try:
+            yield
+        except (IndexError, TypeError, ValueError) as error:
+            what = f"piece {number}, dataset {self._origin.dataset(number).name}"
+            if isinstance(error, Error):
+                raise error.about(what) from error
+            if type(error) in (IndexError, TypeError, ValueError):
+                raise type(error)(f"{what}: {error}") from error
+            raise  # others are made of more than a text
 
     # -- planning ----------------------------------------------------------------------------------
 
@@ -148,8 +167,9 @@ class Batch:
             elif self._out is None and type(argument) is tuple and not argument:
                 new[kind, shape, None].append(number)
             else:
-                indices, names = selections.split(argument)
-                selection = _select(shape, indices)
+                with self.about(number):
+                    indices, names = selections.split(argument)
+                    selection = _select(shape, indices)
                 if selection is None or (self._out is None and not selection.shape):
                     self.left.append(number)  # among them single elements, which are no arrays
                 elif self._out is None:
@@ -199,8 +219,11 @@ class Batch:
         self, number: int, out: Any, what: tuple[int, tuple[str, ...]], selection: Selection
     ) -> None:
         """Plan the read of one piece, of a type and of some fields, into an array that is given."""
-        transfer.check_device(out, self._destination.device)
-        view = arrays.strided_destination(out, self._destination.options.stream)
+        try:
+            transfer.check_device(out, self._destination.device)
+            view = arrays.strided_destination(out, self._destination.options.stream)
+        except Error as error:
+            raise error.about(f"out[{number}]") from error
         how = self._kind(*what, view.dtype, number)
         if how is None:
             self.left.append(number)
@@ -278,7 +301,7 @@ class Batch:
         if len(names) == 1:
             memory = memory_types.field_type(memory, names[0])
         if memory_types.needs_numpy(base, wanted.numpy) or not memory_types.converts(
-            dataset.id.get_type(), memory
+            dataset.id.get_type(), memory, wanted
         ):
             return None
         if wanted.numpy is not None and wanted.numpy == base:
@@ -311,20 +334,6 @@ class Batch:
             step_lock=lock(),
             holds_stream=bool(flags & request.STREAM_WAITS),
         )
-
-
-def _with_name(error: Error, name: str) -> Error:
-    """Return the same error with the name of a dataset before its message."""
-    return type(error)(
-        f"dataset {name}: {error}",
-        path=error.path,
-        offset=error.offset,
-        length=error.length,
-        cause=error.cause,
-        remedy=error.remedy,
-        errno=error.errno,
-        gpu_code=error.gpu_code,
-    )
 
 
 def _shapes(described: np.ndarray[Any, Any]) -> list[tuple[int, ...] | None]:

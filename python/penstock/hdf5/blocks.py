@@ -137,10 +137,12 @@ def _blocks(
             for following in itertools.islice(rest, 1):
                 start(following)
     finally:
+        # No caller will use these slabs. In a forked child, they are those of its parent.
         for _, request in pending:
-            request.cancel()
+            with suppress(Error):
+                request.cancel()
         for _, request in pending:
-            with suppress(Error):  # no caller will use these slabs
+            with suppress(Error):
                 request.wait()
 
 

@@ -65,7 +65,7 @@ def read(
         refuse_more_fields(selections.stored_type(dataset, selection).base, dtype)
     value = _value(dataset, selection, dtype)
     host = np.asarray(value)
-    if host.dtype.hasobject or isinstance(value, (bytes, str)):
+    if host.dtype.hasobject or type(value) in (bytes, str):
         raise IncompatibleError(
             f"elements of type {dataset.dtype} cannot be put into such an array",
             path=dataset.file.filename,

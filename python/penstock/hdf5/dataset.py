@@ -167,7 +167,9 @@ class Dataset(Object):
 
     def __getitem__(self, selection: Any) -> Any:
         """Read selected elements to host memory: see :func:`penstock.read`."""
-        return self.read(selection)
+        quick = self._quick or self._quick_reader()
+        found = quick.read(selection)
+        return reading.read(self._h5py, selection) if found is NOT_SMALL else found
 
     def __setitem__(self, selection: Any, array: Any) -> None:
         """Write selected elements from an array in any memory: see :func:`penstock.write`."""

@@ -10,6 +10,7 @@ from penstock._native import lib
 from penstock.errors import Error, InvalidError
 from penstock.hdf5 import pending, pickling
 from penstock.hdf5.connector import open_file
+from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.group import Group
 from penstock.hdf5.library import lock
 from penstock.hdf5.objects import unwrap
@@ -59,6 +60,7 @@ class File(Group):
         self._arguments: dict[str, Any] | None = None
         self._closes = True
         self._reads_only = mode == "r"
+        self._is_readonly: bool | None = None
         self._is_closed = False
         name = unwrap(name)
         if isinstance(name, h5py.File):
@@ -90,6 +92,30 @@ class File(Group):
         made._closes = True
         made._reads_only = False
         return made
+
+    def __getitem__(self, name: Any) -> Any:
+        """Open an object by its name or by a reference to it."""
+        found = self._open(name) if type(name) is str and name.isascii() else None
+        return super().__getitem__(name) if found is None else found
+
+    def _open(self, name: str) -> Dataset | Group | None:
+        """Open a dataset or group of a file that is open only for reading; ``None`` otherwise.
+
+        h5py makes an object for the file each time, only to ask for its mode. That takes a third of
+        the time of the first small read of a dataset.
+        """
+        import h5py
+
+        if self._is_readonly is None:
+            self._is_readonly = self.mode == "r"
+        if not self._is_readonly or not hasattr(self._h5py, "_lapl"):
+            return None
+        with lock():
+            found = h5py.h5o.open(self._h5py.id, name.encode(), lapl=self._h5py._lapl)
+            if isinstance(found, h5py.h5d.DatasetID):
+                return Dataset(h5py.Dataset(found, readonly=True), self)
+            is_group = isinstance(found, h5py.h5g.GroupID)
+            return Group(h5py.Group(found), self) if is_group else None
 
     @property
     def file(self) -> File:

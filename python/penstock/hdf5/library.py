@@ -39,6 +39,15 @@ def _bind() -> Any:
     return phil
 
 
+def _in_child() -> None:
+    """Let a forked child bind its own copy of the native library."""
+    global _lock
+    _lock = None
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
 def nvcomp_libraries() -> Iterator[Path]:
     """Find nvCOMP's library in the wheels that contain it, without importing them."""
     spec = find_spec("nvidia")
@@ -59,12 +68,21 @@ def check_dataset(dataset: Any) -> None:
 
 
 def is_writable(dataset: Any) -> bool:
-    """Whether the file of a dataset is open for writing."""
+    """Whether the file of a dataset is open for writing.
+
+    The note that h5py has of it is about the file from which an external link leads to the dataset.
+    """
     import h5py
 
-    if getattr(dataset, "_readonly", False):  # h5py's own note is cheaper than a call of HDF5
-        return False
     return bool(h5py.h5i.get_file_id(dataset.id).get_intent() & h5py.h5f.ACC_RDWR)
+
+
+def seems_writable(dataset: Any) -> bool:
+    """As :func:`is_writable`, but cheaper, and false for some datasets that are.
+
+    It is for the choice of a way that the library itself refuses for those.
+    """
+    return not getattr(dataset, "_readonly", False) and is_writable(dataset)
 
 
 def lock_if_writable(dataset: Any) -> AbstractContextManager[Any]:

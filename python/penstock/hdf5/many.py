@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from penstock import transfer
 from penstock._options import OptionKeys
-from penstock.errors import Error, ForkedError, InvalidError
+from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError
 from penstock.hdf5 import reading
 from penstock.hdf5.batch import Batch, Destination
-from penstock.hdf5.library import check_dataset, is_writable, lock
+from penstock.hdf5.library import check_dataset, lock
 from penstock.hdf5.objects import unwrap
 from penstock.hdf5.origins import Named, Opened, Origin
 from penstock.hdf5.source import named
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import Device, Library, place
 from penstock.report import remember_note
+from penstock.sequences import check_indexed, listed, told
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 ALL: tuple[()] = ()
+_FORM = "datasets, or pairs (dataset, selection)"
+_NAMED_FORM = "paths within the group, or pairs (path, selection)"
 
 
 def read_many(
@@ -59,18 +62,26 @@ def read_many(
 
     Raises:
         InvalidError: ``out`` has another length than ``pieces``, or arrays of it overlap.
+        IncompatibleError: A piece has another form; a ``TypeError`` that names its number.
         Error: What :func:`read` raises. It names the dataset.
 
     >>> a, b = ps.read_many([(f["rho"], np.s_[0:10]), (f["u"], np.s_[0:10])], device="cuda")
     """
     with ExitStack() as files:
         datasets, selections = [], []
-        for piece in pieces:
-            dataset, selection = piece if isinstance(piece, tuple) else (piece, ALL)
+        for number, piece in enumerate(listed(pieces, "pieces", _FORM)):
+            dataset, selection = _pair(piece, number, _FORM)
             if isinstance(dataset, str):
                 dataset = files.enter_context(named(dataset, "r"))
             dataset = unwrap(dataset)
-            check_dataset(dataset)
+            try:
+                check_dataset(dataset)
+            except IncompatibleError as error:
+                raise IncompatibleError(
+                    f"piece {number}: {error}", remedy=f"give {_FORM}"
+                ) from error
+            except InvalidError as error:
+                raise error.about(f"piece {number}") from error
             datasets.append(dataset)
             selections.append(selection)
         destination = Destination(
@@ -92,11 +103,9 @@ def read_named(
     **options: Unpack[OptionKeys],
 ) -> list[Any]:
     """Do what :meth:`penstock.Group.read_many` does, for an ``h5py.Group``."""
-    if isinstance(names, (str, bytes)):
-        raise InvalidError(f"{names!r} is one name", remedy="give a list of names")
     paths, selections = [], []
-    for item in names:
-        path, selection = item if isinstance(item, tuple) else (item, ALL)
+    for number, item in enumerate(listed(names, "names", _NAMED_FORM)):
+        path, selection = _pair(item, number, _NAMED_FORM)
         paths.append(path)
         selections.append(selection)
     destination = Destination(
@@ -105,10 +114,20 @@ def read_named(
     return _read(Named(group, paths), selections, out, destination)
 
 
+def _pair(piece: Any, number: int, form: str) -> tuple[Any, Any]:
+    """Return a piece and what is selected of it."""
+    if not isinstance(piece, tuple):
+        return piece, ALL
+    if len(piece) != 2:
+        raise IncompatibleError(f"piece {number} is {told(piece)}", remedy=f"give {form}")
+    return piece
+
+
 def _read(
     origin: Origin, selections: list[Any], out: Sequence[Any] | None, destination: Destination
 ) -> list[Any]:
     if out is not None:
+        check_indexed(out, "out", "a list of arrays, one for each piece")
         if len(out) != len(selections):
             raise InvalidError(f"{len(out)} arrays are given for {len(selections)} pieces")
         if destination.dtype is not None:
@@ -116,27 +135,30 @@ def _read(
     if not selections:
         return []
     batch = Batch(origin, selections, out, destination)
-    # In a file that is open for writing, no other access may change the elements meanwhile.
-    with lock() if any(map(is_writable, origin.files())) else nullcontext():
+    with ExitStack() as locked:
+        locked.enter_context(lock())
         try:
-            with lock():
-                requests = batch.submit()
+            requests = batch.submit()
         except ForkedError:
             batch.leave_all()
             requests = []
         except Error as error:
             origin.explain()
             raise batch.named(error) from error
+        # In a file that is open for writing, no other access may change the elements meanwhile.
+        if not batch.can_change:
+            locked.close()
         for number in batch.left:
-            batch.results[number] = reading.read(
-                origin.dataset(number),
-                selections[number],
-                out=None if out is None else out[number],
-                device=destination.device,
-                dtype=destination.dtype,
-                stream=destination.options.stream,
-                **destination.keys,
-            )
+            with batch.about(number):
+                batch.results[number] = reading.read(
+                    origin.dataset(number),
+                    selections[number],
+                    out=None if out is None else out[number],
+                    device=destination.device,
+                    dtype=destination.dtype,
+                    stream=destination.options.stream,
+                    **destination.keys,
+                )
         for made in requests:
             try:
                 transfer.finish(made)

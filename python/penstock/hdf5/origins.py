@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock._native import NULL, CData, ffi, lib
-from penstock.errors import InvalidError, check
+from penstock.errors import IncompatibleError, InvalidError, check
 
 
 class Origin(Protocol):
@@ -19,9 +19,6 @@ class Origin(Protocol):
 
     def dataset(self, number: int) -> Any:
         """Return one as an ``h5py.Dataset``."""
-
-    def files(self) -> Sequence[Any]:
-        """Return objects whose files are those of the datasets."""
 
     def explain(self) -> None:
         """Raise what h5py raises for what is not there, if that is why the library failed."""
@@ -41,9 +38,6 @@ class Opened:
     def dataset(self, number: int) -> Any:
         return self._datasets[number]
 
-    def files(self) -> Sequence[Any]:
-        return self._datasets
-
     def explain(self) -> None:
         pass
 
@@ -54,7 +48,7 @@ class Named:
     def __init__(self, group: Any, paths: Sequence[Any]) -> None:
         self._group = group
         self._paths = paths
-        encoded = [_encoded(path) for path in paths]
+        encoded = [_encoded(path, number) for number, path in enumerate(paths)]
         self._text = b"\0".join(encoded) + b"\0"
         lengths = np.fromiter(map(len, encoded), np.uint64, len(encoded))
         self._starts = np.cumsum(lengths + np.uint64(1)) - lengths - np.uint64(1)
@@ -75,19 +69,19 @@ class Named:
             raise InvalidError(f"{path!r} in {self._group.name} is not a dataset")
         return found
 
-    def files(self) -> Sequence[Any]:
-        return [self._group]
-
     def explain(self) -> None:
         for number in range(len(self._paths)):
             self.dataset(number)
 
 
-def _encoded(path: Any) -> bytes:
+def _encoded(path: Any, number: int) -> bytes:
     if isinstance(path, str):
         path = path.encode("utf-8", "surrogateescape")
     if not isinstance(path, bytes):
-        raise InvalidError(f"{path!r} is not the name of a dataset")
+        raise IncompatibleError(
+            f"piece {number}: {path!r} is not the name of a dataset",
+            remedy="give a path within the group, or a pair (path, selection)",
+        )
     if b"\0" in path:
-        raise InvalidError(f"the name {path!r} contains a null byte")
+        raise InvalidError(f"piece {number}: the name {path!r} contains a null byte")
     return path

@@ -15,10 +15,24 @@ count = lib.penstock_hdf5_unsettled()
 It is read without a call, and may include requests that have ended since the last call.
 """
 
+_UNKNOWN = (1,)
+"""Stands for the count of a forked child's own library until that is needed."""
+
 
 def any_pending() -> bool:
     """Whether a request is pending, or a failure is unreported."""
+    global count
+    if count is _UNKNOWN:
+        count = lib.penstock_hdf5_unsettled()
     return bool(count[0]) and not lib.penstock_hdf5_is_settled()
+
+
+def _in_child() -> None:
+    global count
+    count = _UNKNOWN
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def wait_for_dataset(dataset: Any, operation: int) -> None:

@@ -35,7 +35,6 @@ class QuickReader:
         self._is_small_whole: bool | None = None
         self._facts: tuple[bool, tuple[int, ...] | None] | None = None
         self._lock = lock()
-        self._pending = pending.count
         self._reader: SmallReader | None = None
         self._knows_reader = False
 
@@ -117,7 +116,7 @@ class QuickReader:
                 raise
 
     def _wait(self) -> None:
-        if self._pending[0]:  # saves a call where nothing is pending
+        if pending.count[0]:  # saves a call where nothing is pending
             pending.wait_for_dataset(self._dataset, request.READ)
 
     def _box(self, selection: Any) -> _Box | None:

@@ -171,7 +171,9 @@ def _start(
     # their order, HDF5 by their names.
     on_host = new_on_host or (out is not None and given.device < 0)
     of_fields = wanted.numpy is not None and wanted.numpy.names and wanted.numpy != base
-    if blocking and on_host and wanted.numpy is not None and not of_fields:
+    # h5py has another type for those that NumPy lacks, from which not all bytes come back.
+    is_plain = wanted.numpy is not None and not wanted.is_extended and not of_fields
+    if blocking and on_host and is_plain:
         nbytes = selection.count * stored.itemsize
         copied = wanted.numpy == base and not names
         if small.is_small_selection(dataset, selection, nbytes, copied=copied):
@@ -184,7 +186,7 @@ def _start(
     if (
         kind is None
         or memory_types.needs_numpy(base, wanted.numpy)
-        or not memory_types.converts(dataset.id.get_type(), kind)
+        or not memory_types.converts(dataset.id.get_type(), kind, wanted)
     ):
         return left_to_h5py(f"HDF5 has no conversion to {wanted.name}")
 

@@ -32,6 +32,18 @@ class Selection:
         return math.prod(self.shape)
 
     @property
+    def span(self) -> int:
+        """The number of elements between the first and the last index of each dimension."""
+        axes = None if self.elements is None else self.elements.axes
+        if axes is None:
+            return math.prod(self.extent) if self.elements is not None else self.count
+        spans = (
+            abs(axis[-1] - axis[0]) + 1 if isinstance(axis, range) and axis else extent
+            for axis, extent in zip(axes, self.extent, strict=True)
+        )
+        return math.prod(spans)
+
+    @property
     def has_lists(self) -> bool:
         """Whether lists select the elements.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from time import perf_counter_ns
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,7 +15,7 @@ from penstock.arrays import View, c_strides
 from penstock.errors import check
 from penstock.hdf5 import small_reader
 from penstock.hdf5.index import Elements
-from penstock.hdf5.library import is_writable, lock
+from penstock.hdf5.library import lock, seems_writable
 from penstock.hdf5.selection import Selection
 from penstock.request import Finished, Request
 from penstock.streams import stream_handle, wait_for
@@ -29,9 +30,13 @@ A = TypeVar("A")
 _ONE_CALL = 64 << 20
 _ONE_CALL_READ_ONLY = 8 << 20
 _ONE_CALL_DECODED = 1 << 20
+# Of scattered elements, the call reads the chunks between them as well. Ctrl-C waits for its end.
+_ONE_CALL_SPAN = 256 << 20
 
 readers: list[None] = []
 """An item for each thread that is reading. Several do not hold the lock to the end of a read."""
+
+os.register_at_fork(after_in_child=readers.clear)
 
 
 class SubmitOptions(NamedTuple):
@@ -84,7 +89,7 @@ def submit(
     view = memory.view
     reading = operation == request.READ
     is_plain = selection.parsed is None and memory.strides is None
-    if blocking and is_plain and view.device < 0 and _is_one_call(dataset, view.nbytes):
+    if blocking and is_plain and view.device < 0 and _is_one_call(dataset, selection, view.nbytes):
         return _move(reading, dataset, selection, memory, submit_options, array)
     described = Described(selection, memory)
     if blocking and reading and is_plain and _is_small_on_gpu(dataset, view):
@@ -202,13 +207,15 @@ def _start_of(reading: bool, *, by_space: bool) -> Any:
 def _is_small_on_gpu(dataset: Any, view: View) -> bool:
     """Whether the library may carry out a read to GPU memory on this thread."""
     is_small = view.device >= 0 and 0 < view.nbytes <= small_reader.MOST
-    return is_small and not request.has_stream_holders() and not is_writable(dataset)
+    return is_small and not request.has_stream_holders() and not seems_writable(dataset)
 
 
-def _is_one_call(dataset: Any, nbytes: int) -> bool:
+def _is_one_call(dataset: Any, selection: Selection, nbytes: int) -> bool:
     """Whether one call that holds the lock may move so many bytes of host memory."""
+    if nbytes and selection.span * (nbytes // selection.count) > _ONE_CALL_SPAN:
+        return False
     has_others = len(readers) > 1
-    if is_writable(dataset) or not (has_others or _ONE_CALL_DECODED < nbytes <= _ONE_CALL):
+    if seems_writable(dataset) or not (has_others or _ONE_CALL_DECODED < nbytes <= _ONE_CALL):
         return nbytes <= _ONE_CALL
     if has_others:
         return False

@@ -117,7 +117,11 @@ def _start(
     elif kind is not None:
         kind = memory_types.array_type(kind, inner)
     needs_numpy = dtype is not None and memory_types.needs_numpy(dtype, base)
-    if kind is None or needs_numpy or not memory_types.converts(kind, dataset.id.get_type()):
+    if (
+        kind is None
+        or needs_numpy
+        or not memory_types.converts(kind, dataset.id.get_type(), view.dtype)
+    ):
         return left_to_h5py(f"HDF5 has no conversion from {view.dtype.name}")
     outer = view.shape[: view.ndim - len(inner)]
     if view.shape[len(outer) :] != inner:

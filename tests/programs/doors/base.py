@@ -49,6 +49,8 @@ class Door:
     new_arrays: ClassVar[bool] = False
     """Whether it makes the arrays that it reads into, if it gets none."""
     broadcasts: ClassVar[bool] = False
+    lists: ClassVar[str] = "sorted"
+    """Which lists of indices it takes: see :func:`tests.programs.selection.pick`."""
     strided: ClassVar[bool] = False
     """Whether the arrays of boxes may have any strides."""
     device: ClassVar[bool] = False
@@ -79,7 +81,11 @@ class Door:
         """The same file, as h5py has it."""
         return file
 
+    def let_go(self, file: Any) -> None:
+        """Remember that what is kept of a file is that of a closed one."""
+
     def close(self, file: Any) -> None:
+        self.let_go(file)
         file.close()
 
     def flush(self, file: Any) -> None:
@@ -104,8 +110,13 @@ class Door:
         *,
         waits: bool,
         dtype: Any,
+        way: str,
     ) -> Transfer:
-        """Start to read; into a new array, of that type, if there is no memory."""
+        """Start to read; into a new array, of that type, if there is no memory.
+
+        ``way`` is how, of several ways that the door may have: ``plain``; ``kept``, by what it has
+        kept of the dataset since an earlier read; or ``index``, by the shortest way.
+        """
         raise NotImplementedError
 
     def write(
@@ -119,6 +130,15 @@ class Door:
         waits: bool,
     ) -> Transfer:
         raise NotImplementedError
+
+    def forget(self, name: str) -> None:
+        """Let go of what is kept of a dataset, because it is deleted."""
+
+    def read_closed(self) -> None:
+        """Read by what was kept of files that are closed: an error, or nothing is read.
+
+        AssertionError if something was read.
+        """
 
     def end(self) -> None:
         """Let go of what belongs to no file."""

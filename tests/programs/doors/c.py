@@ -14,6 +14,7 @@ from penstock._native import NULL, ffi, lib, new_options, new_report
 from ..selection import Picked
 from ..values import Memory
 from .base import CancelledError, Door, Transfer
+from .described import Described, pieces
 
 
 class FailedError(Exception):
@@ -72,10 +73,40 @@ class C(Door):
     strided = True
     device = True
     cancels = True
+    lists = "adjacent"
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
         _check(lib.penstock_hdf5_bind(h5py.h5.__file__.encode()))
+        self._readers: dict[tuple[int, str, str], tuple[Any, Any]] = {}
+        """``penstock_reader *``, and their files, by the file's ``id``, name and type."""
+        self._closed: list[tuple[Any, tuple[int, ...]]] = []
+
+    def let_go(self, file: Any) -> None:
+        for reader, _ in self._closed:
+            lib.penstock_reader_close(reader)
+        gone = [key for key, (of, *_) in self._readers.items() if of is file]
+        self._closed = [self._readers.pop(key)[1] for key in gone]
+
+    def forget(self, name: str) -> None:
+        for key in [key for key in self._readers if key[1] == name]:
+            lib.penstock_reader_close(self._readers.pop(key)[1][0])
+
+    def read_closed(self) -> None:
+        for reader, shape in self._closed:
+            memory = Memory("c", (1,) * len(shape), "u1")
+            first = Picked(shape, [slice(0, 1, 1)] * len(shape))
+            described = Described(first, memory)
+            status = lib.penstock_reader_read(
+                reader, described.selection, described.array, NULL, NULL, 0, NULL
+            )
+            assert status != lib.PENSTOCK_OK, "a reader read after its file was closed"
+
+    def end(self) -> None:
+        for reader, _ in [*self._closed, *(found for _, found in self._readers.values())]:
+            lib.penstock_reader_close(reader)
+        self._closed.clear()
+        self._readers.clear()
 
     def read(
         self,
@@ -87,10 +118,93 @@ class C(Door):
         *,
         waits: bool,
         dtype: Any,
+        way: str,
     ) -> Transfer:
         assert memory is not None
+        if waits and way == "kept" and self._read_by_reader(file, name, picked, memory, options):
+            return Transfer()
+        if way != "plain" or not picked.is_of_hdf5:
+            function = lib.penstock_dataset_read_selected
+            return self._start_selected(function, file, name, picked, memory, options, waits)
         functions = (lib.penstock_dataset_read, lib.penstock_dataset_read_submit)
         return self._start(functions, file, name, picked, memory, options, waits)
+
+    def _read_by_reader(
+        self, file: Any, name: str, picked: Picked, memory: Memory, options: dict[str, Any]
+    ) -> bool:
+        key = (id(file), name, memory.dtype.str)
+        if key not in self._readers:
+            place = ffi.new("penstock_reader **")
+            kind = h5py.h5t.py_create(memory.dtype)
+            with phil:
+                dataset = self.h5py(file)[name]
+                _check(lib.penstock_reader_open(dataset.id.id, kind.id, place))
+            if place[0] == NULL:
+                return False
+            self._readers[key] = (file, (place[0], picked.whole))
+        reader, _ = self._readers[key][1]
+        described = Described(picked, memory)
+        arguments = (described.selection, described.array, _options(options))
+        status = lib.penstock_reader_read(reader, *arguments, NULL, 0, new_report())
+        if status == lib.PENSTOCK_PENDING:
+            return False
+        _check(status)
+        return True
+
+    def _start_selected(
+        self,
+        function: Any,
+        file: Any,
+        name: str,
+        picked: Picked,
+        memory: Memory,
+        options: dict[str, Any],
+        waits: bool,
+    ) -> Transfer:
+        with phil:
+            dataset = self.h5py(file)[name]
+            described = Described(picked, memory)
+            arguments = (described.selection, described.array, _options(options), NULL, 0)
+            if waits:
+                _check(function(dataset.id.id, *arguments, new_report(), NULL))
+                return Transfer()
+            made = ffi.new("penstock_request **")
+            _check(function(dataset.id.id, *arguments, NULL, made))
+        return Submitted(made[0], (memory, dataset, described))
+
+    def read_many(
+        self,
+        file: Any,
+        parts: list[tuple[str, Picked, Memory | None]],
+        options: dict[str, Any],
+        *,
+        by_name: bool,
+        dtype: Any,
+    ) -> list[Any]:
+        """Read parts of several datasets into memory of one kind at once."""
+        count = len(parts)
+        with phil:
+            plain = self.h5py(file)
+            described = [Described(picked, memory) for _, picked, memory in parts if memory]
+            given = (pieces(described), count, _options(options), NULL, 0, new_report(), NULL)
+            if not by_name:
+                datasets = [plain[name] for name, _, _ in parts]
+                ids = ffi.new("penstock_hid[]", [dataset.id.id for dataset in datasets])
+                _check(lib.penstock_dataset_read_many(ids, *given))
+            else:
+                names = [ffi.new("char[]", name.encode()) for name, _, _ in parts]
+                opened = ffi.new("penstock_datasets **")
+                shapes = ffi.new("penstock_dataset_shape[]", count)
+                _check(
+                    lib.penstock_datasets_open(
+                        plain.id.id, ffi.new("char *[]", names), NULL, count, shapes, opened
+                    )
+                )
+                try:
+                    _check(lib.penstock_datasets_read(opened[0], *given))
+                finally:
+                    lib.penstock_datasets_close(opened[0])
+        return [None] * count
 
     def write(
         self,
@@ -102,6 +216,9 @@ class C(Door):
         *,
         waits: bool,
     ) -> Transfer:
+        if not picked.is_of_hdf5:
+            function = lib.penstock_dataset_write_selected
+            return self._start_selected(function, file, name, picked, memory, options, waits)
         functions = (lib.penstock_dataset_write, lib.penstock_dataset_write_submit)
         return self._start(functions, file, name, picked, memory, options, waits)
 

@@ -105,6 +105,7 @@ class Connector(Door):
         *,
         waits: bool,
         dtype: Any,
+        way: str,
     ) -> Transfer:
         assert memory is not None
         lib = hdf5.library

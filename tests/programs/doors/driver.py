@@ -43,6 +43,7 @@ class Driver(Door):
         *,
         waits: bool,
         dtype: Any,
+        way: str,
     ) -> Transfer:
         assert memory is not None
         with hdf5.described(file, name, picked, memory) as arguments:

@@ -26,6 +26,7 @@ class H5pyAlone(Door):
         *,
         waits: bool,
         dtype: Any,
+        way: str,
     ) -> Transfer:
         dataset = file[name] if dtype is None else file[name].astype(dtype)
         value = dataset[picked.argument]

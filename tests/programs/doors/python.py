@@ -48,14 +48,42 @@ class Python(Door):
     )
     new_arrays = True
     broadcasts = True
+    lists = "any"
     strided = True
     device = True
     cancels = True
     interrupts = True
     close_tells = True
 
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__(settings)
+        self._kept: dict[tuple[int, str], tuple[Any, Dataset]] = {}
+        """Datasets that were read before, with their files, by the file's ``id`` and the name."""
+        self._closed: list[Dataset] = []
+
     def open(self, path: Path, mode: str, **arguments: Any) -> Any:
         return ps.File(path, mode, **arguments)
+
+    def let_go(self, file: Any) -> None:
+        gone = [key for key, (of, _) in self._kept.items() if of is file]
+        self._closed = [self._kept.pop(key)[1] for key in gone]
+
+    def forget(self, name: str) -> None:
+        self._kept = {key: found for key, found in self._kept.items() if key[1] != name}
+
+    def read_closed(self) -> None:
+        for dataset in self._closed:
+            try:
+                found = dataset[...]
+            except Exception:
+                continue
+            raise AssertionError(f"a dataset of a closed file was read: {found!r}")
+
+    def _dataset(self, file: Any, name: str, way: str) -> Dataset:
+        if way == "plain":
+            found: Dataset = file[name]
+            return found
+        return self._kept.setdefault((id(file), name), (file, file[name]))[1]
 
     def h5py(self, file: Any) -> h5py.File:
         return file.h5py
@@ -82,15 +110,44 @@ class Python(Door):
         *,
         waits: bool,
         dtype: Any,
+        way: str,
     ) -> Transfer:
         arguments: dict[str, Any] = dict(options)
         if memory is not None:
             arguments["out"] = memory.array
         elif dtype is not None:
             arguments["dtype"] = dtype
+        dataset = self._dataset(file, name, way)
+        if waits and way == "index" and not arguments:
+            return Transfer(dataset[picked.argument])
         if waits:
-            return Transfer(file[name].read(picked.argument, **arguments))
-        return Submitted(ps.read_async(file[name].h5py, picked.argument, **arguments))
+            return Transfer(dataset.read(picked.argument, **arguments))
+        if way != "plain":
+            return Submitted(dataset.read_async(picked.argument, **arguments))
+        return Submitted(ps.read_async(dataset.h5py, picked.argument, **arguments))
+
+    def read_many(
+        self,
+        file: Any,
+        pieces: list[tuple[str, Picked, Memory | None]],
+        options: dict[str, Any],
+        *,
+        by_name: bool,
+        dtype: Any,
+    ) -> list[Any]:
+        """Read parts of several datasets at once: all into memory, or all into new arrays."""
+        arguments: dict[str, Any] = dict(options)
+        if pieces[0][2] is not None:
+            arguments["out"] = [memory.array for _, _, memory in pieces if memory is not None]
+        elif dtype is not None:
+            arguments["dtype"] = dtype
+        if by_name:
+            named = [(name, picked.argument) for name, picked, _ in pieces]
+            return list(file.read_many(named, **arguments))
+        opened = [
+            (self._dataset(file, name, "kept"), picked.argument) for name, picked, _ in pieces
+        ]
+        return list(ps.read_many(opened, **arguments))
 
     def write(
         self,

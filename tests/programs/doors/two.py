@@ -53,10 +53,19 @@ class Two(Door):
         return found
 
     def close(self, file: Any) -> None:
+        file.door.let_go(file.own)
         self._second.close(file.file)
 
     def flush(self, file: Any) -> None:
         file.file.flush()
+
+    def forget(self, name: str) -> None:
+        self._python.forget(name)
+        self._second.forget(name)
+
+    def read_closed(self) -> None:
+        self._python.read_closed()
+        self._second.read_closed()
 
     def door_of(self, file: Any) -> Door:
         door: Door = file.door
@@ -72,10 +81,11 @@ class Two(Door):
         *,
         waits: bool,
         dtype: Any,
+        way: str,
     ) -> Transfer:
         arguments = (name, picked, memory, options)
         self._settle(file, name, lib.PENSTOCK_OP_READ)
-        made: Transfer = file.door.read(file.own, *arguments, waits=waits, dtype=dtype)
+        made: Transfer = file.door.read(file.own, *arguments, waits=waits, dtype=dtype, way=way)
         return made
 
     def write(
@@ -115,3 +125,6 @@ class Adopted:
 
     def __getitem__(self, name: str) -> Any:
         return self._group[name]
+
+    def read_many(self, names: Any, **arguments: Any) -> Any:
+        return self._group.read_many(names, **arguments)

@@ -63,6 +63,11 @@ impl ChunkCache {
         (1..=self.limit).contains(&bytes)
     }
 
+    /// Returns whether so many bytes of chunks can be kept and leave half of the room to others.
+    pub fn has_room_beside(&self, bytes: u64) -> bool {
+        (1..=self.limit / 2).contains(&bytes)
+    }
+
     /// Returns a chunk that is kept.
     pub fn find(&self, key: ChunkKey) -> Option<Arc<Vec<u8>>> {
         let mut kept = self.kept();

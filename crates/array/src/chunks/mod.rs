@@ -6,4 +6,4 @@ mod table;
 
 pub use cache::{ChunkCache, ChunkKey};
 pub use grid::{ChunkGrid, MAX_RANK};
-pub use table::{ChunkTable, NO_STORAGE, StoredChunk, TableBuilder};
+pub use table::{ChunkTable, Entries, NO_STORAGE, StoredChunk, TableBuilder};

@@ -1,5 +1,8 @@
 //! Where the chunks of an array lie in the file.
 
+use std::collections::TryReserveError;
+use std::result::Result as StdResult;
+
 use penstock_engine::error::{Error, Kind, Result};
 
 use super::ChunkGrid;
@@ -18,13 +21,20 @@ pub struct StoredChunk {
     pub mask: u32,
 }
 
-/// All allocated chunks of an array, sorted by number; 28 bytes a chunk.
+/// All allocated chunks of an array, sorted by number; 28 bytes a chunk at most, 8 if all chunks are
+/// allocated and of one size, none if they also follow each other and their maker said so.
 #[derive(Clone, Debug)]
 pub struct ChunkTable {
     grid: ChunkGrid,
+    /// Empty if they are 0 and those that follow.
     numbers: Vec<u64>,
     addresses: Vec<u64>,
+    /// The address of chunk 0, if all chunks follow each other in order of their numbers: there are no
+    /// other addresses and no numbers then, and one size.
+    first: Option<u64>,
+    /// One for all chunks if all are equal.
     sizes: Vec<u64>,
+    /// As the sizes.
     masks: Vec<u32>,
     /// Numbers of chunks that the file lists more than once: which entry is right cannot be known.
     repeated: Vec<u64>,
@@ -32,18 +42,98 @@ pub struct ChunkTable {
     file_size: u64,
 }
 
+/// The entries of a table, sorted by number. A list is shorter than the table where a rule gives its
+/// items.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Entries<'a> {
+    /// Numbers of the chunks, in C order of their coordinates; none for 0 and those that follow.
+    pub numbers: &'a [u64],
+    /// File offsets.
+    pub addresses: &'a [u64],
+    /// Stored bytes; one for all chunks if all are equal.
+    pub sizes: &'a [u64],
+    /// Filter masks, as the sizes.
+    pub masks: &'a [u32],
+}
+
 impl ChunkTable {
+    /// Returns the table of chunks without filters that are all allocated, and follow each other in
+    /// the file from `address` on, `size` bytes each.
+    pub fn in_order(
+        grid: ChunkGrid,
+        address: u64,
+        size: u64,
+        file_size: u64,
+    ) -> Result<ChunkTable> {
+        let end = size
+            .checked_mul(grid.total())
+            .and_then(|bytes| bytes.checked_add(address));
+        let Some(end) = end else {
+            let what = format!("chunks from offset {address} on end past the largest offset");
+            return Err(Error::new(Kind::Io, what));
+        };
+        Ok(ChunkTable {
+            first: Some(address),
+            sizes: vec![size],
+            masks: vec![0],
+            end,
+            ..TableBuilder::new(grid, file_size).table
+        })
+    }
+
+    /// Returns all entries; `None` if the chunks follow each other in order, see
+    /// [`first`](Self::first).
+    pub fn entries(&self) -> Option<Entries<'_>> {
+        self.first.is_none().then_some(Entries {
+            numbers: &self.numbers,
+            addresses: &self.addresses,
+            sizes: &self.sizes,
+            masks: &self.masks,
+        })
+    }
+
+    /// Returns the address of the first chunk, if the table was made by [`in_order`](Self::in_order).
+    pub fn first(&self) -> Option<u64> {
+        self.first
+    }
+
+    /// Returns the length of the file, past which no chunk can lie.
+    pub fn file_size(&self) -> u64 {
+        self.file_size
+    }
+
     /// Returns the grid whose chunks are listed.
     pub fn grid(&self) -> &ChunkGrid {
         &self.grid
     }
     /// Returns the number of allocated chunks.
     pub fn len(&self) -> usize {
-        self.numbers.len()
+        match self.first {
+            Some(_) => usize::try_from(self.grid.total()).unwrap_or(usize::MAX),
+            None => self.addresses.len(),
+        }
     }
     /// Returns whether no chunk is allocated.
     pub fn is_empty(&self) -> bool {
-        self.numbers.is_empty()
+        self.len() == 0
+    }
+
+    /// Returns how many bytes of memory the table takes.
+    pub fn bytes(&self) -> usize {
+        let words = self.numbers.capacity() + self.addresses.capacity() + self.sizes.capacity();
+        8 * (words + self.repeated.capacity()) + 4 * self.masks.capacity()
+    }
+
+    /// Frees what need not be stored.
+    fn compact(&mut self) {
+        let mut numbers = self.numbers.iter().zip(0..);
+        if numbers.all(|(number, at)| *number == at) {
+            self.numbers.clear();
+        }
+        self.numbers.shrink_to_fit();
+        self.addresses.shrink_to_fit();
+        self.sizes.shrink_to_fit();
+        self.masks.shrink_to_fit();
     }
 
     /// Returns the end offset of the last byte of the file that belongs to a chunk.
@@ -54,18 +144,8 @@ impl ChunkTable {
     /// Returns the stored chunk with this number; `None` if it is not allocated. An impossible
     /// entry is an error here and not when the table is read, so that it affects no other chunk.
     pub fn find(&self, number: u64) -> Result<Option<StoredChunk>> {
-        let position = if self.numbers.len() as u64 == self.grid.total() {
-            usize::try_from(number).ok().filter(|at| *at < self.len())
-        } else {
-            self.numbers.binary_search(&number).ok()
-        };
-        let Some(at) = position else {
+        let Some(stored) = self.entry(number) else {
             return Ok(None);
-        };
-        let stored = StoredChunk {
-            address: self.addresses[at],
-            size: self.sizes[at],
-            mask: self.masks[at],
         };
         let what = if self.repeated.binary_search(&number).is_ok() {
             "is listed more than once".to_owned()
@@ -94,6 +174,57 @@ impl ChunkTable {
         )
         .remedy("the chunk index of the file is damaged: restore the file from a copy"))
     }
+
+    fn entry(&self, number: u64) -> Option<StoredChunk> {
+        let at = if self.numbers.is_empty() {
+            usize::try_from(number).ok().filter(|at| *at < self.len())
+        } else {
+            self.numbers.binary_search(&number).ok()
+        }?;
+        let size = of_chunk(&self.sizes, at);
+        Some(StoredChunk {
+            address: match self.first {
+                // Cannot overflow: not even the end of the last chunk does.
+                Some(first) => first + number * size,
+                None => self.addresses[at],
+            },
+            size,
+            mask: of_chunk(&self.masks, at),
+        })
+    }
+}
+
+/// Adds the value of a chunk to those of the `before` ones before it, of which the first stands for
+/// all if they are equal.
+fn push_unless_equal<T: Copy + PartialEq>(
+    values: &mut Vec<T>,
+    before: usize,
+    value: T,
+) -> StdResult<(), TryReserveError> {
+    if let [one] = values[..] {
+        if one == value {
+            return Ok(());
+        }
+        for _ in 1..before {
+            push(values, one)?;
+        }
+    }
+    push(values, value)
+}
+
+/// Adds a value, if there is memory for it.
+fn push<T>(values: &mut Vec<T>, value: T) -> StdResult<(), TryReserveError> {
+    values.try_reserve(1)?;
+    values.push(value);
+    Ok(())
+}
+
+/// Returns the value of a chunk.
+fn of_chunk<T: Copy>(values: &[T], at: usize) -> T {
+    match values {
+        [one] => *one,
+        all => all[at],
+    }
 }
 
 /// Builds a table from entries in any order.
@@ -111,6 +242,7 @@ impl TableBuilder {
                 grid,
                 numbers: Vec::new(),
                 addresses: Vec::new(),
+                first: None,
                 sizes: Vec::new(),
                 masks: Vec::new(),
                 repeated: Vec::new(),
@@ -172,33 +304,37 @@ impl TableBuilder {
             // Cannot overflow: no number in the grid exceeds the total, which was checked.
             number = number * count + coordinate;
         }
+        self.add_numbered(number, stored)
+    }
+
+    /// Adds the chunk of a number, in C order of coordinates. A number outside the grid is an error.
+    pub fn add_numbered(&mut self, number: u64, stored: StoredChunk) -> Result<()> {
         let table = &mut self.table;
-        if table.numbers.len() == table.numbers.capacity() {
-            let more = table.numbers.len().max(64);
-            let room = table
-                .numbers
-                .try_reserve(more)
-                .and_then(|()| table.addresses.try_reserve(more))
-                .and_then(|()| table.sizes.try_reserve(more))
-                .and_then(|()| table.masks.try_reserve(more));
-            if let Err(error) = room {
-                return Err(Error::new(
-                    Kind::Memory,
-                    format!(
-                        "no memory for the table of more than {} chunks: {error}",
-                        more
-                    ),
-                ));
+        let total = table.grid.total();
+        if number >= total {
+            let what = format!("there is no chunk {number}: the array has {total}");
+            return Err(Error::new(Kind::Io, what));
+        }
+        let before = table.addresses.len();
+        let is_next = table.numbers.is_empty() && number == before as u64;
+        if !is_next && before > 0 {
+            let last = table.numbers.last().copied().unwrap_or(before as u64 - 1);
+            self.is_sorted &= last < number;
+        }
+        let out_of_memory = |error: TryReserveError| {
+            let what = format!("no memory for the table of {before} chunks and more: {error}");
+            Error::new(Kind::Memory, what)
+        };
+        push(&mut table.addresses, stored.address).map_err(out_of_memory)?;
+        if !is_next {
+            let implied = table.numbers.len() as u64..before as u64;
+            for number in implied.chain([number]) {
+                push(&mut table.numbers, number).map_err(out_of_memory)?;
             }
         }
-        if table.numbers.last().is_some_and(|last| *last >= number) {
-            self.is_sorted = false;
-        }
+        push_unless_equal(&mut table.sizes, before, stored.size).map_err(out_of_memory)?;
+        push_unless_equal(&mut table.masks, before, stored.mask).map_err(out_of_memory)?;
         table.end = table.end.max(stored.address.saturating_add(stored.size));
-        table.numbers.push(number);
-        table.addresses.push(stored.address);
-        table.sizes.push(stored.size);
-        table.masks.push(stored.mask);
         Ok(())
     }
 
@@ -206,6 +342,7 @@ impl TableBuilder {
     pub fn finish(self) -> ChunkTable {
         let mut table = self.table;
         if self.is_sorted {
+            table.compact();
             return table;
         }
         let mut order: Vec<usize> = (0..table.len()).collect();
@@ -220,8 +357,13 @@ impl TableBuilder {
         });
         table.numbers = order.iter().map(|at| table.numbers[*at]).collect();
         table.addresses = order.iter().map(|at| table.addresses[*at]).collect();
-        table.sizes = order.iter().map(|at| table.sizes[*at]).collect();
-        table.masks = order.iter().map(|at| table.masks[*at]).collect();
+        if table.sizes.len() > 1 {
+            table.sizes = order.iter().map(|at| table.sizes[*at]).collect();
+        }
+        if table.masks.len() > 1 {
+            table.masks = order.iter().map(|at| table.masks[*at]).collect();
+        }
+        table.compact();
         table
     }
 }
@@ -243,6 +385,35 @@ mod tests {
     }
 
     #[test]
+    fn chunks_that_follow_each_other_are_found_without_a_list() {
+        let grid = ChunkGrid::new(&[5, 4], &[2, 3]).unwrap();
+        let table = ChunkTable::in_order(grid.clone(), 100, 24, 1000).unwrap();
+        assert_eq!((table.len(), table.end()), (6, 100 + 6 * 24));
+        assert_eq!(table.find(0).unwrap(), Some(stored(100, 24)));
+        assert_eq!(table.find(5).unwrap(), Some(stored(100 + 5 * 24, 24)));
+        assert_eq!(table.find(6).unwrap(), None);
+        assert_eq!((table.first(), table.entries()), (Some(100), None));
+        assert!(table.bytes() < 64, "{} bytes", table.bytes());
+        let cut_off = ChunkTable::in_order(grid.clone(), 100, 24, 200).unwrap();
+        assert!(cut_off.find(5).is_err());
+        assert!(ChunkTable::in_order(grid, u64::MAX - 5, 24, 1000).is_err());
+    }
+
+    #[test]
+    fn an_array_without_elements_has_no_chunks_that_follow_each_other() {
+        let grid = ChunkGrid::new(&[0, 4], &[2, 3]).unwrap();
+        let table = ChunkTable::in_order(grid, 100, 24, 1000).unwrap();
+        assert!(table.is_empty());
+        assert_eq!(table.find(0).unwrap(), None);
+    }
+
+    #[test]
+    fn a_number_outside_the_grid_is_refused() {
+        assert!(builder().add_numbered(5, stored(10, 5)).is_ok());
+        assert!(builder().add_numbered(6, stored(10, 5)).is_err());
+    }
+
+    #[test]
     fn chunks_are_found_whatever_the_order_of_the_index() {
         let mut builder = builder();
         for (first, address) in [([4, 3], 60), ([0, 0], 10), ([2, 3], 40)] {
@@ -254,6 +425,55 @@ mod tests {
             .collect();
         let expected = [Some(10), None, None, Some(40), None, Some(60)];
         assert_eq!(addresses, expected);
+    }
+
+    #[test]
+    fn a_table_is_the_same_whatever_the_order_of_its_entries() {
+        let grid = ChunkGrid::new(&[4], &[1]).unwrap();
+        for code in 0..4u64.pow(4) {
+            let order: Vec<u64> = (0..4).map(|digit| code / 4u64.pow(digit) % 4).collect();
+            for length in 1..=4 {
+                let given = &order[..length];
+                let mut builder = TableBuilder::new(grid.clone(), 1000);
+                for number in given {
+                    let chunk = stored(number * 10 + 1, number / 2 + 1);
+                    builder.add(&[*number], chunk).unwrap();
+                }
+                let table = builder.finish();
+                for number in 0..4 {
+                    let chunk = stored(number * 10 + 1, number / 2 + 1);
+                    let count = given.iter().filter(|other| **other == number).count();
+                    match count {
+                        0 => assert_eq!(table.find(number).unwrap(), None, "{given:?}"),
+                        1 => assert_eq!(table.find(number).unwrap(), Some(chunk), "{given:?}"),
+                        _ => assert!(table.find(number).is_err(), "{given:?}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_of_all_chunks_of_one_size_takes_8_bytes_a_chunk() {
+        let grid = ChunkGrid::new(&[1000], &[1]).unwrap();
+        for (skipped, size, most) in [(None, 7, 8_100), (Some(3), 7, 16_100), (None, 8, 16_100)] {
+            let mut builder = TableBuilder::new(grid.clone(), 1 << 20);
+            let chunks = || (0..1000u64).filter(|number| Some(*number) != skipped);
+            for number in chunks() {
+                let size = if number == 500 { size } else { 7 };
+                builder.add(&[number], stored(number * 8, size)).unwrap();
+            }
+            let table = builder.finish();
+            assert!(table.bytes() < most, "{} bytes", table.bytes());
+            assert_eq!(table.len(), chunks().count());
+            for number in chunks() {
+                let size = if number == 500 { size } else { 7 };
+                assert_eq!(table.find(number).unwrap(), Some(stored(number * 8, size)));
+            }
+            for number in skipped.into_iter().chain([1000]) {
+                assert_eq!(table.find(number).unwrap(), None);
+            }
+        }
     }
 
     #[test]

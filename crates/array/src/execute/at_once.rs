@@ -11,7 +11,7 @@ use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::memory::Memory;
 use penstock_engine::options::{Decoder, Options};
 use penstock_engine::report::{Counters, Report};
-use penstock_engine::request::{AtOnce, MOST_AT_ONCE};
+use penstock_engine::request::{AtOnce, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, is_quick};
 
 use super::bound::BoundPlan;
 use super::memory::HostMemory;
@@ -20,6 +20,9 @@ use crate::{ChunkCache, ChunkJob, ChunkKey, FileRange, Work};
 
 /// The most chunks that one thread reads sooner than several.
 const MOST_CHUNKS: usize = 16;
+/// The most bytes of chunks without filters, or blocks, of which one thread reads parts sooner than
+/// several.
+const MOST_PLAIN: u64 = 16 << 20;
 /// The most bytes of several chunks that one thread decodes sooner than several.
 const MOST_DECODED: u64 = 256 << 10;
 
@@ -65,48 +68,22 @@ thread_local! {
 }
 
 impl SmallRead {
-    /// Returns the read if one thread carries it out sooner than several; `None` if it is for
-    /// workers, who also tell what is wrong with it.
-    pub fn prepare(order: SmallReadOrder) -> Option<SmallRead> {
-        let SmallReadOrder {
-            mut bound,
-            address,
-            length,
-            is_dense,
-            memory,
-            options,
-            after,
-            cache,
-        } = order;
-        if length == 0 || length > MOST_AT_ONCE {
-            return None;
+    /// Returns the read if one thread carries it out sooner than several. Otherwise the order comes
+    /// back: it is for workers, who also tell what is wrong with it.
+    pub fn prepare(order: SmallReadOrder) -> std::result::Result<SmallRead, Box<SmallReadOrder>> {
+        match parts(&order) {
+            Some((at_once, work)) => Ok(SmallRead {
+                at_once,
+                work,
+                length: order.length,
+                cache: order.cache,
+                bound: BoundPlan {
+                    direct: Direct::Never,
+                    ..order.bound
+                },
+            }),
+            None => Err(Box::new(order)),
         }
-        let plan = &bound.plan;
-        let is_filtered = !plan.pipeline().filters.is_empty();
-        let is_elsewhere = plan.is_in_memory() || plan.is_in_segments();
-        if is_elsewhere || is_filtered && options.decode == Some(Decoder::Gpu) {
-            return None;
-        }
-        bound.direct = Direct::Never;
-        let on_gpu = memory.context.is_some();
-        let work = jobs(&bound, cache.as_ref())?;
-        // One copy to the GPU covers the whole destination, so all of it must be read.
-        if on_gpu && !(is_dense && work.bytes(&bound)? == length) {
-            return None;
-        }
-        Some(SmallRead {
-            at_once: AtOnce::new(
-                bound.file(0).ok()?,
-                &options,
-                memory,
-                (address, length),
-                after,
-            )?,
-            bound,
-            work,
-            length,
-            cache,
-        })
     }
 
     /// Reads.
@@ -152,6 +129,19 @@ impl SmallRead {
 }
 
 impl Jobs {
+    /// Returns the ranges of the file that are read, offset and length.
+    fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+        let (one, works): (_, &[Work]) = match self {
+            Jobs::Range(range) => (Some((range.offset, range.length)), &[]),
+            Jobs::Some(works) => (None, works),
+        };
+        one.into_iter()
+            .chain(works.iter().filter_map(|work| match work {
+                Work::Chunk(job) => Some((job.address, job.stored_size)),
+                Work::Fill(_) => None,
+            }))
+    }
+
     /// Returns the bytes of memory that are read or filled; `None` if some stay as they are.
     fn bytes(&self, bound: &BoundPlan) -> Option<u64> {
         match self {
@@ -164,6 +154,39 @@ impl Jobs {
     }
 }
 
+/// Returns how one thread reads, and what; `None` if workers read it sooner, or if something is wrong.
+fn parts(order: &SmallReadOrder) -> Option<(AtOnce, Jobs)> {
+    let SmallReadOrder {
+        bound,
+        length,
+        memory,
+        options,
+        ..
+    } = order;
+    if *length == 0 || *length > MOST_CACHED_AT_ONCE {
+        return None;
+    }
+    let plan = &bound.plan;
+    let is_filtered = !plan.pipeline().filters.is_empty();
+    let is_elsewhere = plan.is_in_memory() || plan.is_in_segments();
+    let is_for_many = *length > MOST_AT_ONCE || options.decode == Some(Decoder::Gpu);
+    if is_elsewhere || is_filtered && is_for_many {
+        return None;
+    }
+    let work = jobs(bound, order.cache.as_ref())?;
+    let file = bound.file(0).ok()?;
+    if !is_quick(file, *length, work.ranges()) {
+        return None;
+    }
+    // One copy to the GPU covers the whole destination, so all of it must be read.
+    if memory.context.is_some() && !(order.is_dense && work.bytes(bound)? == *length) {
+        return None;
+    }
+    let place = (order.address, *length);
+    let at_once = AtOnce::new(file, options, memory.clone(), place, order.after)?;
+    Some((at_once, work))
+}
+
 /// Returns what is to be read; `None` if it is too much for one thread, or if planning fails.
 fn jobs(bound: &BoundPlan, cache: Option<&(Arc<ChunkCache>, u64)>) -> Option<Jobs> {
     let plan = &bound.plan;
@@ -173,9 +196,19 @@ fn jobs(bound: &BoundPlan, cache: Option<&(Arc<ChunkCache>, u64)>) -> Option<Job
         return Some(Jobs::Range(range));
     }
     let mut works = Vec::new();
-    let (mut decoded, mut chunks) = (0, 0);
+    let (mut decoded, mut chunks, mut plain) = (0, 0, 0);
     for work in plan.works() {
         let work = work.ok()?;
+        if let Work::Chunk(job) = &work
+            && job.is_plain
+        {
+            plain += job
+                .one_range(plan)
+                .map_or(job.stored_size, |part| part.length);
+            if plain > MOST_PLAIN {
+                return None;
+            }
+        }
         if let Work::Chunk(job) = &work
             && !job.is_plain
             && cache.is_none_or(|(cache, array)| cache.find(key(*array, job)).is_none())

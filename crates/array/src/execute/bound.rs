@@ -11,7 +11,7 @@ use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::report::{Counters, Path};
 
 use super::buffer::{Buffer, no_memory};
-use crate::{ChunkJob, FileRange, Plan, Work};
+use crate::{ChunkCache, ChunkJob, ChunkKey, FileRange, Plan, Work};
 
 /// A plan bound to its files: all or part of an array that moves between a file and memory.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub struct BoundPlan {
     pub direct: Direct,
     /// The elements, if they are in memory already.
     pub given: Option<Given>,
+    /// Where chunks that are read in part are kept decoded, and the number of the array there.
+    pub cache: Option<(Arc<ChunkCache>, u64)>,
 }
 
 /// Elements that were read elsewhere.
@@ -80,6 +82,42 @@ impl BoundPlan {
             conversion: TypeConversion::Copy,
             direct: Direct::Never,
             given,
+            cache: None,
+        }
+    }
+
+    /// Has chunks that are read in part kept in `cache`, unless the plan has so many that they would
+    /// only displace others.
+    pub fn keep_in(&mut self, cache: (Arc<ChunkCache>, u64)) {
+        let chunks = self.plan.touched();
+        let bytes = chunks.saturating_mul(self.plan.decoded_size());
+        let is_filtered = !self.plan.pipeline().filters.is_empty();
+        self.cache = Some(cache)
+            .filter(|(cache, _)| is_filtered && (chunks == 1 || cache.has_room_beside(bytes)));
+    }
+
+    /// Returns where the decoded bytes of a job's chunk are kept; `None` if they are not.
+    pub fn place_in_cache(&self, job: &ChunkJob) -> Option<(&ChunkCache, ChunkKey)> {
+        let (cache, array) = self.cache.as_ref()?;
+        let (array, chunk) = (*array, job.chunk);
+        let is_part = !job.is_plain && job.whole(&self.plan).is_none();
+        (is_part && cache.takes(job.decoded_size)).then(|| (&**cache, ChunkKey { array, chunk }))
+    }
+
+    /// Returns the decoded bytes of a job's chunk, if they are kept.
+    pub fn decoded_before(&self, job: &ChunkJob) -> Option<Arc<Vec<u8>>> {
+        let (cache, key) = self.place_in_cache(job)?;
+        cache.find(key)
+    }
+
+    /// Keeps the decoded bytes of a job's chunk if they are to be kept and memory is left.
+    pub fn keep_decoded(&self, job: &ChunkJob, decoded: &[u8]) {
+        if let Some((cache, key)) = self.place_in_cache(job) {
+            let mut copy = Vec::new();
+            if copy.try_reserve_exact(decoded.len()).is_ok() {
+                copy.extend_from_slice(decoded);
+                cache.keep(key, &Arc::new(copy));
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! Host memory of one worker for stored bytes.
 
+use std::alloc::{Layout, alloc_zeroed};
+
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::page_size;
 
@@ -17,12 +19,7 @@ impl Buffer {
         if self.bytes.len() < needed {
             // The old contents are not needed, so they are freed instead of copied.
             self.bytes = Vec::new();
-            let mut grown = Vec::new();
-            grown
-                .try_reserve_exact(needed)
-                .map_err(|_| no_memory(length))?;
-            grown.resize(needed, 0);
-            self.bytes = grown;
+            self.bytes = zeroed(needed).ok_or_else(|| no_memory(length))?;
         }
         let start = self.bytes.as_ptr().align_offset(page);
         Ok(&mut self.bytes[start..start + length])
@@ -32,6 +29,18 @@ impl Buffer {
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len()
     }
+}
+
+/// Returns zeros, of which the system makes pages when they are touched; `None` without memory.
+pub(super) fn zeroed(length: usize) -> Option<Vec<u8>> {
+    let layout = Layout::array::<u8>(length).ok()?;
+    if layout.size() == 0 {
+        return Some(Vec::new());
+    }
+    // SAFETY: the layout has a size.
+    let start = unsafe { alloc_zeroed(layout) };
+    // SAFETY: the global allocator has made it with the layout of so many initialised bytes.
+    (!start.is_null()).then(|| unsafe { Vec::from_raw_parts(start, length, length) })
 }
 
 pub(super) fn no_memory(length: usize) -> Error {

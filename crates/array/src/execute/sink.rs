@@ -58,6 +58,8 @@ pub enum Sink {
     Blocks(Box<dyn BlockSink>),
     /// All elements, gathered in host memory; the number is their size in bytes.
     Dense(Box<dyn DenseSink>, u64),
+    /// None: each element is written where it is stored, without filters, and no other byte is.
+    InPlace,
 }
 
 impl Sink {

@@ -11,7 +11,9 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::options::{Options, RouteName};
 use penstock_engine::report::Path;
-use penstock_engine::request::{self, Request, Share, StreamOrder, Task, TaskOrder};
+use penstock_engine::request::{
+    self, MOST_OF_WAITER, MOST_WORK_OF_WAITER, Request, Share, StreamOrder, Task, TaskOrder,
+};
 use penstock_engine::{Extent, cores, merged_options};
 
 use super::bound::BoundPlan;
@@ -19,7 +21,7 @@ use super::memory::{DeviceMemory, HostMemory};
 use super::plain::extents_of_all;
 use super::read::{DeviceRead, HostRead};
 use super::sink::Sink;
-use super::write::{Array, BlockWrite, ChunkWrite, DenseWrite, kernels};
+use super::write::{Array, BlockWrite, ChunkWrite, DenseWrite, InPlaceWrite, kernels};
 
 /// How a request is submitted, apart from what it moves.
 #[derive(Default)]
@@ -30,6 +32,9 @@ pub struct SubmitOptions {
     pub stream: Option<StreamOrder>,
     /// Whether the caller does other work meanwhile.
     pub background: bool,
+    /// Whether the caller does nothing else than wait for the request, and so may have a share of a
+    /// small one.
+    pub waiter_shares: bool,
     /// Dropped once the memory is no longer accessed.
     pub owner: Option<Box<dyn Any + Send>>,
 }
@@ -120,7 +125,9 @@ pub unsafe fn submit(
         true => prepared.kind.or_plain(memory.context.is_some()),
         false => Ok(prepared.kind),
     };
-    let kind = match kind.map_err(named)? {
+    let kind = kind.map_err(named)?;
+    let waiter_shares = with.waiter_shares && kind.is_quick(prepared.length);
+    let kind = match kind {
         TransferKind::Plain {
             file,
             ranges,
@@ -146,14 +153,14 @@ pub unsafe fn submit(
     // SAFETY: the caller guarantees that the memory is valid.
     let on_host = || unsafe { HostMemory::new(start as *mut u8, length) };
     let mut note = prepared.beforehand.note;
-    let has_steps = matches!(kind, TransferKind::Write(..));
+    let has_steps = matches!(&kind, TransferKind::Write(_, sink) if !matches!(sink, Sink::InPlace));
     let (task, workers): (Box<dyn Task>, usize) = match kind {
         TransferKind::Nothing | TransferKind::Plain { .. } => {
             (Box::new(Nothing(prepared.direction)), 1)
         }
         TransferKind::Read(plans) => match &memory.context {
             None => {
-                let read = HostRead::new(plans, on_host());
+                let read = HostRead::new(plans, on_host(), most);
                 let workers = read.workers(most).map_err(named)?;
                 (Box::new(read), workers)
             }
@@ -187,6 +194,7 @@ pub unsafe fn submit(
                 Sink::Blocks(sink) => {
                     (Box::new(BlockWrite::new(bound, array, sink, path)), workers)
                 }
+                Sink::InPlace => (Box::new(InPlaceWrite::new(bound, array, path)), workers),
                 Sink::Dense(sink, bytes) => (
                     Box::new(DenseWrite::new(bound, array, sink, bytes, path)?),
                     workers,
@@ -205,6 +213,7 @@ pub unsafe fn submit(
         context: memory.context,
         block: 0,
         has_steps,
+        waiter_shares,
         moved: prepared.beforehand.moved,
         moved_by: prepared.beforehand.by,
         note,
@@ -214,6 +223,18 @@ pub unsafe fn submit(
 }
 
 impl TransferKind {
+    /// Returns whether the transfer of so many bytes takes milliseconds at most.
+    fn is_quick(&self, length: u64) -> bool {
+        let work = |sum: u64, bound: &BoundPlan| sum.saturating_add(bound.plan.work_bytes());
+        match self {
+            TransferKind::Read(plans) => {
+                length <= MOST_OF_WAITER && plans.iter().fold(0, work) <= MOST_WORK_OF_WAITER
+            }
+            TransferKind::Nothing | TransferKind::Plain { .. } => length <= MOST_OF_WAITER,
+            TransferKind::Write(..) => false,
+        }
+    }
+
     /// Ends a transfer that is not submitted because of `error`, which it returns.
     fn end(&self, error: Error) -> Error {
         if let TransferKind::Write(_, sink) = self {
@@ -291,6 +312,7 @@ unsafe fn submit_plain(
     }
     let mut order = request::Order::new(direction, &ranges, with.options);
     order.background = with.background;
+    order.waiter_shares = with.waiter_shares;
     order.memory = Some(memory);
     // SAFETY: upheld by the caller; the ranges lie inside the memory described.
     unsafe {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use penstock_engine::error::Result;
+use penstock_engine::error::{Error, Kind, Result};
 
 use super::job::Stored;
-use super::{ChunkJob, Plan, Source, Works};
+use super::{ChunkJob, Plan, Source, Works, in_dataset};
 use crate::boxes::Placement;
 use crate::selection::{Axis, Selection};
 
@@ -34,6 +34,8 @@ pub enum Before {
 pub struct Changes {
     plan: Arc<Plan>,
     works: Works,
+    /// Whether only the new elements are written, each where it is stored.
+    is_in_place: bool,
 }
 
 impl Changes {
@@ -42,10 +44,47 @@ impl Changes {
         Changes {
             plan: Arc::clone(plan),
             works: plan.works(),
+            is_in_place: false,
         }
     }
 
+    /// Iterates over all chunks that the plan touches, for a writer that writes the new elements
+    /// alone, each where it is stored. Nothing of the present contents is kept, because nothing of
+    /// it is written. Chunks that have no storage, or that filters encode, are errors.
+    pub fn in_place(plan: &Arc<Plan>) -> Changes {
+        Changes {
+            is_in_place: true,
+            ..Changes::new(plan)
+        }
+    }
+
+    fn stored_in_place(&self, chunk: u64, placement: Placement) -> Result<Changed> {
+        let plan = &self.plan;
+        let job = match plan.source {
+            Source::Contiguous { offset } => plan.block(offset, chunk, placement),
+            _ => {
+                let new = ChunkJob::new(plan, chunk, Stored::nowhere(plan.decoded_size), placement);
+                let stored = plan.stored(&new)?;
+                let found = stored.filter(|job| job.is_plain);
+                found.ok_or_else(|| {
+                    let first = plan.first_element(chunk);
+                    let text = format!(
+                        "the chunk at {first:?} has no storage of its own size in the file"
+                    );
+                    in_dataset(Error::new(Kind::Invalid, text), plan.name())
+                })?
+            }
+        };
+        Ok(Changed {
+            job: job.with_all_stored(),
+            before: Before::Nothing,
+        })
+    }
+
     fn changed(&self, chunk: u64, placement: Placement) -> Result<Changed> {
+        if self.is_in_place {
+            return self.stored_in_place(chunk, placement);
+        }
         let plan = &self.plan;
         let start = match plan.source {
             Source::Contiguous { offset } => Some(offset),

@@ -8,6 +8,7 @@ mod element;
 mod job;
 mod matched;
 mod memory;
+mod memory_side;
 mod one_range;
 mod runs_by_chunk;
 mod stored;
@@ -28,6 +29,7 @@ use job::Stored;
 pub use job::{ChunkJob, FileRange, FillJob, Work};
 pub use matched::{in_order, match_selections};
 pub use memory::MemoryLayout;
+pub use memory_side::MemorySide;
 pub use stored::{FileSegment, Source, StoredArray, bytes, in_dataset};
 pub use walk::{Window, Windows, Works};
 
@@ -268,6 +270,17 @@ impl Plan {
         }
     }
 
+    /// Returns an upper bound of the decoded bytes that one thread would go through for the transfer.
+    pub fn work_bytes(&self) -> u64 {
+        match self.one_range() {
+            Some(range) => range.length,
+            None => self
+                .touched()
+                .saturating_mul(self.grid.elements())
+                .saturating_mul(self.file_element()),
+        }
+    }
+
     /// Returns an upper estimate of the number of touched chunks: a selection of single elements
     /// may touch fewer.
     pub fn touched(&self) -> u64 {
@@ -313,7 +326,8 @@ impl Plan {
         };
         Ok(match found {
             Ok(job) => Some(Work::Chunk(job)),
-            Err(_) if self.fill.is_none() => None,
+            // A write may not pass over elements that have no place.
+            Err(_) if self.fill.is_none() && self.direction == Operation::Read => None,
             Err(placement) => Some(Work::Fill(FillJob::new(self, chunk, placement))),
         })
     }

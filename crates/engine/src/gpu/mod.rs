@@ -18,7 +18,8 @@ pub use context::{Context, Entered};
 pub use lent::Lent;
 pub(crate) use pages::Pages;
 pub use queue::{CopyQueue, Direction};
-pub(crate) use unpin::{StreamWait, any_stream_waits, kept_bytes};
+pub use unpin::any_stream_waits;
+pub(crate) use unpin::{StreamWait, kept_bytes};
 
 /// An initialised CUDA driver.
 pub struct Driver {

@@ -51,7 +51,7 @@ pub(crate) fn kept_bytes() -> u64 {
 }
 
 /// Returns whether a stream waits for a request now.
-pub(crate) fn any_stream_waits() -> bool {
+pub fn any_stream_waits() -> bool {
     state().stream_waits > 0
 }
 

@@ -11,6 +11,7 @@ use crate::engine::{Engine, engine};
 use crate::error::Result;
 use crate::file::File;
 use crate::file::position::Operation;
+use crate::file::residency::residency;
 use crate::file::side::{Direct, FileSide};
 use crate::gpu::stream::Stream;
 use crate::gpu::{Context, Direction, Lent, any_stream_waits};
@@ -24,8 +25,13 @@ use crate::trace;
 /// The most bytes of one range of host memory that one system call moves. Several workers are
 /// faster for more.
 const MOST_HOST: u64 = 512 << 10;
-/// The most bytes of GPU memory that one copy moves; they fit into the smallest slot of the ring.
+/// The most bytes that the calling thread reads wherever they are; they fit into the smallest slot of
+/// the ring.
 pub const MOST_AT_ONCE: u64 = 1 << 20;
+/// The most bytes that the calling thread reads if all of them are cached and the options leave
+/// threads and blocks to the engine: waking workers takes longer than they save. Workers read more of
+/// a medium at the same time.
+pub const MOST_CACHED_AT_ONCE: u64 = 4 << 20;
 /// A read is copied to the GPU in steps of this size, so that the copy of one step and the read of
 /// the next take place at the same time.
 const STEP: u64 = 256 << 10;
@@ -38,7 +44,7 @@ pub(super) fn order(
 ) -> Option<Result<Report>> {
     let [extent] = order.extents else { return None };
     let odd = extent.memory == 0 || extent.end_checked().is_none() || order.faults.is_some();
-    if extent.length > MOST_AT_ONCE || odd {
+    if extent.length > MOST_CACHED_AT_ONCE || odd {
         return None;
     }
     let options = merged(engine, file, order.options);
@@ -59,7 +65,8 @@ pub(super) fn order(
             submitted,
         ));
     }
-    if order.operation == Operation::Write {
+    let range = (extent.offset, extent.length);
+    if order.operation == Operation::Write || !is_quick(file, extent.length, [range]) {
         return None;
     }
     let at_once = AtOnce::new(file, &options, memory, (extent.memory, extent.length), None)?;
@@ -73,7 +80,16 @@ pub(super) fn order(
             })
         }
     });
-    Some(report)
+    Some(report.map_err(|e| e.in_file(file.path()).over(extent.offset, extent.length)))
+}
+
+/// Whether the calling thread reads `bytes`, which are in these ranges of a file, offset and length,
+/// sooner than workers do.
+pub fn is_quick(file: &File, bytes: u64, ranges: impl IntoIterator<Item = (u64, u64)>) -> bool {
+    let is_cached = |(offset, length): (u64, u64)| {
+        residency(file.buffered_fd(), offset, length).is_some_and(|share| share >= 1.0)
+    };
+    bytes <= MOST_AT_ONCE || bytes <= MOST_CACHED_AT_ONCE && ranges.into_iter().all(is_cached)
 }
 
 /// Whether the options leave a small transfer of host memory to one system call.
@@ -82,6 +98,11 @@ fn serves_host(options: &Options) -> bool {
         && options.io != Some(IoMode::Uring)
         && options.durable != Some(true)
         && options.check().is_ok()
+}
+
+/// Whether the options say how workers divide a transfer.
+fn is_divided(options: &Options) -> bool {
+    options.block.is_some() || options.threads.is_some() || options.queue_depth.is_some()
 }
 
 fn side<'a>(file: &'a Arc<File>, operation: Operation, counters: &'a Counters) -> FileSide<'a> {
@@ -125,7 +146,7 @@ fn elapsed(since: Instant) -> u64 {
     (since.elapsed().as_nanos() as u64).max(1)
 }
 
-/// A read of at most [`MOST_AT_ONCE`] bytes that the calling thread carries out: into the
+/// A read of at most [`MOST_CACHED_AT_ONCE`] bytes that the calling thread carries out: into the
 /// destination itself if the CPU reaches it, else into a pinned slot, from which the GPU copies.
 pub struct AtOnce {
     engine: &'static Engine,
@@ -159,7 +180,11 @@ impl AtOnce {
             Some(RouteName::Staged) => on_gpu,
             Some(_) => !on_gpu,
         };
-        if length == 0 || length > MOST_AT_ONCE || !usual || !serves_host(options) {
+        let most = match is_divided(options) {
+            true => MOST_AT_ONCE,
+            false => MOST_CACHED_AT_ONCE,
+        };
+        if length == 0 || length > most || !usual || !serves_host(options) {
             return None;
         }
         Some(AtOnce {

@@ -1,6 +1,6 @@
 //! Waiting for several requests at once: those of the process, or those of a file.
 
-use super::launch::begin_all;
+use super::launch::Drain;
 use crate::error::Result;
 use crate::file::File;
 use crate::fork::refuse_fork;
@@ -14,7 +14,7 @@ use crate::in_flight::WITHOUT_STEPS;
 /// only to those who wait for that request.
 pub fn drain() -> Result<()> {
     refuse_fork()?;
-    begin_all();
+    let _drain = Drain::begin();
     WITHOUT_STEPS.wait_for_present();
     Ok(())
 }
@@ -22,9 +22,7 @@ pub fn drain() -> Result<()> {
 impl File {
     /// Waits for all requests of this file that are in flight now.
     pub fn wait_until_unused(&self) {
-        if !self.users.is_none() {
-            begin_all();
-        }
+        let _drain = (!self.users.is_none()).then(Drain::begin);
         self.users.wait_for_present();
     }
 }

@@ -1,5 +1,6 @@
 //! The start of a request's workers, by the caller or by a stream.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
@@ -18,17 +19,47 @@ pub(super) struct Launch {
     /// What the start waits for if no thread could be started: then whoever waits for the request
     /// waits for the mark and is the request's worker.
     waits_for: Mutex<Option<Arc<Mark>>>,
+    /// The job, while whoever waits for the request is to be one of its workers.
+    share_of_waiter: Mutex<Option<Arc<Job>>>,
 }
 
-/// All launches that wait for a mark.
-static LATE: Mutex<Vec<Weak<Launch>>> = Mutex::new(Vec::new());
+/// The launches that wait for a mark or for a share of the waiter.
+struct Late {
+    /// By their addresses.
+    launches: BTreeMap<usize, Weak<Launch>>,
+    /// How many threads wait for several requests at once.
+    drains: usize,
+}
 
-/// Carries out all requests that no thread could be started for, after the streams that they wait
-/// for. Called before a wait for several requests at once.
-pub(super) fn begin_all() {
-    let late = std::mem::take(&mut *lock(&LATE));
-    for launch in late.iter().filter_map(Weak::upgrade) {
-        launch.begin_here(None);
+static LATE: Mutex<Late> = Mutex::new(Late {
+    launches: BTreeMap::new(),
+    drains: 0,
+});
+
+/// Stands for a wait for several requests at once. Meanwhile no request leaves a share to its waiter,
+/// who may be another thread, and may not wait yet.
+pub(super) struct Drain(());
+
+impl Drain {
+    /// Carries out all requests that no thread could be started for, after the streams that they wait
+    /// for, and the shares that waiters have not begun.
+    pub(super) fn begin() -> Drain {
+        let late = {
+            let mut late = lock(&LATE);
+            late.drains += 1;
+            std::mem::take(&mut late.launches)
+        };
+        let drain = Drain(());
+        for launch in late.values().filter_map(Weak::upgrade) {
+            launch.begin_here(None);
+        }
+        drain
+    }
+}
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        lock(&LATE).drains -= 1;
     }
 }
 
@@ -43,6 +74,7 @@ impl Launch {
             lanes,
             job: Mutex::new(Some(job)),
             waits_for: Mutex::default(),
+            share_of_waiter: Mutex::default(),
         })
     }
 
@@ -62,6 +94,48 @@ impl Launch {
                 .workers
                 .submit(tasks(job, self.lanes), self.lanes);
             carry_out(submitted);
+        }
+    }
+
+    /// As [`begin`](Self::begin), with whoever waits for the request as one of the workers: it need
+    /// not be woken, and its caches know the memory.
+    pub(crate) fn begin_with_waiter(self: &Arc<Self>) {
+        let Some(job) = self.take() else { return };
+        *lock(&self.share_of_waiter) = Some(Arc::clone(&job));
+        let is_drained = self.wait_for_somebody();
+        let others = self.lanes - 1;
+        if others > 0 {
+            // If no thread can be started, the waiter does all the work.
+            let _ = self.engine.workers.submit(tasks(job, others), self.lanes);
+        }
+        if is_drained {
+            self.begin_with_workers();
+        }
+    }
+
+    /// Joins those that wait; returns whether a thread waits for several requests already.
+    fn wait_for_somebody(self: &Arc<Self>) -> bool {
+        let mut late = lock(&LATE);
+        let address = Arc::as_ptr(self).addr();
+        late.launches.insert(address, Arc::downgrade(self));
+        late.drains > 0
+    }
+
+    /// Lets a worker do the waiter's share: whoever asks about the request may not wait for it.
+    pub(crate) fn begin_with_workers(self: &Arc<Self>) {
+        self.share_here(Some(Instant::now()));
+    }
+
+    /// Does the waiter's share on this thread; lets a worker do it if `end` has come.
+    fn share_here(self: &Arc<Self>, end: Option<Instant>) {
+        let Some(job) = lock(&self.share_of_waiter).take() else {
+            return;
+        };
+        lock(&LATE).launches.remove(&Arc::as_ptr(self).addr());
+        if end.is_some_and(|end| end <= Instant::now()) {
+            carry_out(self.engine.workers.submit(tasks(job, 1), self.lanes));
+        } else {
+            job.serve();
         }
     }
 
@@ -85,21 +159,22 @@ impl Launch {
             self.begin();
         } else {
             *lock(&self.waits_for) = Some(Arc::new(stream.mark(context)?));
-            lock(&LATE).push(Arc::downgrade(self));
+            self.wait_for_somebody();
         }
         Ok(())
     }
 
-    /// Begins a launch that waits for a mark, if the stream reaches the mark before `end`; without
-    /// `end`, waits for the mark as long as it takes.
-    pub(crate) fn begin_here(&self, end: Option<Instant>) {
+    /// Does the waiter's share. Begins a launch that waits for a mark, if the stream reaches the mark
+    /// before `end`; without `end`, waits for the mark as long as it takes.
+    pub(crate) fn begin_here(self: &Arc<Self>, end: Option<Instant>) {
         const INTERVAL: Duration = Duration::from_micros(200);
+        self.share_here(end);
         let Some(mark) = lock(&self.waits_for).clone() else {
             return;
         };
         // A request that was cancelled waits for nothing.
         if self.has_begun() {
-            *lock(&self.waits_for) = None;
+            self.wait_no_longer();
             return;
         }
         let reached = loop {
@@ -118,11 +193,20 @@ impl Launch {
             Ok(true) => self.begin(),
             Err(error) => self.abandon(error),
         }
+        self.wait_no_longer();
+    }
+
+    fn wait_no_longer(&self) {
         *lock(&self.waits_for) = None;
+        lock(&LATE)
+            .launches
+            .remove(&std::ptr::from_ref(self).addr());
     }
 
     /// Fails a request whose workers have not begun, so that they never do.
-    pub(crate) fn abandon(&self, error: Error) {
+    pub(crate) fn abandon(self: &Arc<Self>, error: Error) {
+        // A request that was stopped has no share left, but the waiter must leave it.
+        self.share_here(None);
         if let Some(job) = self.take() {
             job.tracker.progress.fail(error);
             job.serve();

@@ -42,7 +42,7 @@ use crate::report::Report;
 use crate::routes::fault::Decide;
 use crate::save::{self, Replacement};
 use crate::workers::Work;
-pub use at_once::{AtOnce, MOST_AT_ONCE};
+pub use at_once::{AtOnce, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, is_quick};
 pub(crate) use choose::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 pub use drain::drain;
 use job::Job;
@@ -70,6 +70,9 @@ pub struct Order<'a> {
     /// Whether the caller may use the GPU meanwhile. Then the mapped route, which waits until the GPU
     /// is idle, is taken only if the options name it.
     pub background: bool,
+    /// Whether the caller does nothing else than wait for the request, and so may have a share of a
+    /// small one.
+    pub waiter_shares: bool,
 }
 
 impl<'a> Order<'a> {
@@ -82,6 +85,7 @@ impl<'a> Order<'a> {
             memory: None,
             faults: None,
             background: false,
+            waiter_shares: false,
         }
     }
 }
@@ -142,9 +146,22 @@ pub unsafe fn submit(
     owner: Option<Box<dyn Any + Send>>,
 ) -> Result<Request> {
     let engine = engine()?;
+    let bytes = order
+        .extents
+        .iter()
+        .map(|e| e.length)
+        .fold(0, u64::saturating_add);
+    let waiter_shares = order.waiter_shares && bytes <= MOST_OF_WAITER;
     let submission = Submission::of_file(engine, file, order)?;
-    start(engine, submission.into_job(owner, None), None, stream)
+    let made = submission.into_job(owner, None);
+    start(engine, made, waiter_shares, None, stream)
 }
+
+/// The most bytes of a request in which a thread that waits for it takes part. It cannot stop to wait
+/// before it has done its share.
+pub const MOST_OF_WAITER: u64 = 32 << 20;
+/// The most decoded bytes that such a request goes through.
+pub const MOST_WORK_OF_WAITER: u64 = 64 << 20;
 
 /// What the submitter's thread does in its last step. It is called once.
 pub type LastStep = Box<dyn Fn() + Send + Sync>;
@@ -167,7 +184,7 @@ pub unsafe fn submit_with_step(
     let engine = engine()?;
     let made = Submission::of_file(engine, file, order)?.into_job(owner, Some(last));
     let stepper = Some(Arc::clone(&made.0));
-    start(engine, made, stepper, stream)
+    start(engine, made, false, stepper, stream)
 }
 
 /// The asynchronous form of [`save`].
@@ -187,7 +204,8 @@ pub unsafe fn submit_save(
 ) -> Result<Request> {
     let engine = engine()?;
     let submission = Submission::of_save(engine, target, memory, length, options)?;
-    start(engine, submission.into_job(owner, None), None, stream)
+    let made = submission.into_job(owner, None);
+    start(engine, made, false, None, stream)
 }
 
 /// A checked and planned order.
@@ -317,9 +335,10 @@ pub unsafe fn submit_task(
 ) -> Result<Request> {
     let engine = engine()?;
     let has_steps = order.has_steps;
+    let waiter_shares = order.waiter_shares && !has_steps;
     let made = order.into_job(engine, owner);
     let stepper = has_steps.then(|| Arc::clone(&made.0));
-    start(engine, made, stepper, stream)
+    start(engine, made, waiter_shares, stepper, stream)
 }
 
 /// A job and the number of its workers.
@@ -364,6 +383,7 @@ fn carry_out(submitted: std::result::Result<(), Vec<Work>>) {
 fn start(
     engine: &'static Engine,
     (job, lanes): Made,
+    waiter_shares: bool,
     stepper: Option<Arc<Job>>,
     order: Option<StreamOrder>,
 ) -> Result<Request> {
@@ -376,7 +396,10 @@ fn start(
         told: AtomicBool::new(false),
     };
     let Some(order) = order else {
-        launch.begin();
+        match waiter_shares {
+            true => launch.begin_with_waiter(),
+            false => launch.begin(),
+        }
         return Ok(request);
     };
     match request.put_in_order(order) {
@@ -407,6 +430,7 @@ impl Drop for Request {
         if let Some(job) = &self.stepper {
             job.give_up_steps();
         }
+        self.launch.begin_with_workers();
         self.launch.begin_here(None);
     }
 }
@@ -524,6 +548,7 @@ impl Request {
 
     /// Bytes of the caller that have moved so far.
     pub fn moved(&self) -> u64 {
+        self.launch.begin_with_workers();
         self.tracker.counters.total()
     }
 
@@ -537,7 +562,10 @@ impl Request {
     pub fn report(&self) -> Option<Report> {
         match self.tracker.progress.now() {
             Waited::Finished(_) => Some(self.tracker.report()),
-            _ => None,
+            _ => {
+                self.launch.begin_with_workers();
+                None
+            }
         }
     }
 
@@ -547,6 +575,7 @@ impl Request {
     /// # Errors
     /// What eventfd(2) says.
     pub fn descriptor(&self) -> Result<RawFd> {
+        self.launch.begin_with_workers();
         self.launch.begin_here(None);
         let descriptor = self.tracker.signals.descriptor()?;
         // A step that was asked for earlier found no descriptor.
@@ -562,6 +591,7 @@ impl Request {
     /// [`Kind::Unavailable`] from drivers that cannot wait so; [`Kind::Invalid`] while the stream is
     /// captured into a CUDA graph.
     pub fn hold_stream(&self, stream: Stream) -> Result<()> {
+        self.launch.begin_with_workers();
         self.launch.begin_here(None);
         self.make_wait(stream, &self.context(stream)?)
     }

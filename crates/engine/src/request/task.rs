@@ -86,6 +86,9 @@ pub struct TaskOrder {
     pub block: u64,
     /// Whether the submitter takes steps: [`Task::step`].
     pub has_steps: bool,
+    /// Whether a thread that waits for the request is one of its workers. That is for requests that
+    /// take milliseconds at most, without steps.
+    pub waiter_shares: bool,
     /// Bytes of the caller that moved before the request was submitted.
     pub moved: u64,
     /// The path that these bytes took.

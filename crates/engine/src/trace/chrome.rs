@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock};
 use std::time::Instant;
@@ -41,8 +42,8 @@ pub(super) fn open(path: &Path) -> Result<()> {
     watch_forks();
     close()?;
     epoch();
-    let file = File::create(path)
-        .map_err(|e| Error::os(&e, "cannot create the trace file").in_file(path))?;
+    let (path, file) = create(path)?;
+    let path = &path;
     let mut out = BufWriter::new(file);
     out.write_all(b"[")
         .map_err(|e| Error::os(&e, "cannot write the trace").in_file(path))?;
@@ -57,6 +58,41 @@ pub(super) fn open(path: &Path) -> Result<()> {
         libc::atexit(std::mem::transmute::<unsafe extern "C" fn(), extern "C" fn()>(at_exit));
     });
     Ok(())
+}
+
+/// Creates the file, or one whose name ends in the number of this process if another process writes
+/// a trace to this one, as the parent of a forked child does.
+fn create(path: &Path) -> Result<(PathBuf, File)> {
+    let failed = |e, path: &Path| Error::os(&e, "cannot create the trace file").in_file(path);
+    let open = |path: &Path| {
+        let mut options = File::options();
+        let created = options.write(true).create(true).truncate(false).open(path);
+        created.map_err(|e| failed(e, path))
+    };
+    let mut path = path.to_owned();
+    let mut file = open(&path)?;
+    if !is_ours(&file) {
+        path.as_mut_os_string()
+            .push(format!(".{}", std::process::id()));
+        file = open(&path)?;
+    }
+    // What is not a regular file cannot be truncated.
+    if file.metadata().is_ok_and(|status| status.is_file()) {
+        file.set_len(0).map_err(|e| failed(e, &path))?;
+    }
+    Ok((path, file))
+}
+
+/// Locks the file for this process; returns false if another process has locked it. Children that
+/// fork do not inherit the lock (fcntl(2), F_SETLK).
+fn is_ours(file: &File) -> bool {
+    // SAFETY: all zeros is a valid value, the whole file.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as _;
+    // SAFETY: the descriptor is open, and the lock is a valid struct.
+    let status = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) };
+    let locked = [libc::EACCES, libc::EAGAIN].map(Some);
+    status == 0 || !locked.contains(&std::io::Error::last_os_error().raw_os_error())
 }
 
 pub(super) fn close() -> Result<()> {

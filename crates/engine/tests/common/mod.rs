@@ -280,6 +280,7 @@ impl Memory {
         let extents = self.extents(pieces);
         let mut order = Order::new(operation, &extents, options);
         order.faults = extras.faults;
+        order.waiter_shares = extras.waiter_shares;
         // SAFETY: the test keeps the buffer until it has waited.
         unsafe { submit(file, order, extras.stream, extras.owner) }
     }
@@ -291,6 +292,7 @@ pub struct Extras {
     pub faults: Option<Box<Decide>>,
     pub stream: Option<StreamOrder>,
     pub owner: Option<Box<dyn Any + Send>>,
+    pub waiter_shares: bool,
 }
 
 impl Drop for Memory {

@@ -290,13 +290,17 @@ impl Reader<'_> {
     /// Returns the offset of the elements if they are contiguous in the dataset's own file. Any other
     /// answer takes the creation properties, whose copy takes longer than all else.
     fn stored_offset(&self, info: &DatasetInfo) -> Option<u64> {
-        let (stored, offset) = self.storage();
+        let offset = self.told_offset();
         // Without contiguous storage the offset is HADDR_UNDEF, to which some versions add the size of
-        // the user block.
+        // the user block. The storage of chunks is not asked for: HDF5 would walk through the index.
         let is_defined = offset != HADDR_UNDEF && offset >= info.file.user_block;
+        if !is_defined {
+            return None;
+        }
+        let stored = self.storage_size();
         let bytes = info.bytes().ok()?;
         let is_whole = stored >= bytes && offset.checked_add(bytes)? <= info.file.size;
-        (is_defined && bytes > 0 && is_whole).then_some(offset)
+        (bytes > 0 && is_whole).then_some(offset)
     }
 
     fn contiguous(&self, creation: &Id, info: &DatasetInfo) -> Result<Layout> {
@@ -321,7 +325,7 @@ impl Reader<'_> {
     /// Returns the offset of a contiguous dataset; `None` if it has no storage.
     fn offset(&self, info: &DatasetInfo) -> Result<Option<u64>> {
         let bytes = info.bytes()?;
-        let (stored, offset) = self.storage();
+        let (stored, offset) = (self.storage_size(), self.told_offset());
         // Without storage the offset is undefined, and not always HADDR_UNDEF.
         if stored == 0 {
             return Ok(None);
@@ -339,15 +343,16 @@ impl Reader<'_> {
         Ok(Some(offset))
     }
 
-    /// Returns the number of bytes of storage, and its offset if it is contiguous.
-    fn storage(&self) -> (u64, u64) {
-        // SAFETY: both take the dataset's identifier.
-        unsafe {
-            (
-                (self.session.hdf5.H5Dget_storage_size)(self.dataset),
-                (self.session.hdf5.H5Dget_offset)(self.dataset),
-            )
-        }
+    /// Returns the number of bytes of storage.
+    fn storage_size(&self) -> u64 {
+        // SAFETY: takes the dataset's identifier.
+        unsafe { (self.session.hdf5.H5Dget_storage_size)(self.dataset) }
+    }
+
+    /// Returns the offset that HDF5 tells, which is undefined without contiguous storage.
+    fn told_offset(&self) -> u64 {
+        // SAFETY: takes the dataset's identifier.
+        unsafe { (self.session.hdf5.H5Dget_offset)(self.dataset) }
     }
 
     fn external(&self, creation: &Id) -> Result<Vec<FileSegment>> {

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
-use penstock_array::{ChunkCache, StoredArray};
+use penstock_array::{ChunkCache, ChunkTable, Source, StoredArray};
 use penstock_engine::chunk_cache_bytes;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
@@ -21,6 +21,7 @@ use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_ALL, H5F_OBJ_FILE, hid_t};
 
 use super::conflicts::{FileKey, ObjectKey, identity_of};
 use super::numbers;
+use super::still_open::StillOpen;
 use crate::conversion::Conversion;
 use crate::dataset::{Common, DatasetInfo, ElementType, FileInfo, Layout, read_chunk_table};
 use crate::library::Session;
@@ -37,7 +38,10 @@ pub(super) struct Kept {
     pub chunks: Arc<ChunkCache>,
     /// Whether all of the file was to be forgotten since.
     forgotten: Arc<AtomicBool>,
+    still_open: StillOpen,
     array: OnceLock<StoredArray>,
+    /// How many requests HDF5 has read because the chunk table was not known.
+    left_to_hdf5: AtomicU64,
     /// Conversions to types in memory, which this HDF5 was found to make as Penstock does.
     conversions: Mutex<Vec<(ElementType, Conversion)>>,
 }
@@ -90,21 +94,56 @@ impl Kept {
         self.forgotten.load(Relaxed)
     }
 
+    /// Returns an error if HDF5 has closed the file, even if it is open again.
+    pub(super) fn check_open(&self) -> Result<()> {
+        match self.still_open.is_open() {
+            true => Ok(()),
+            false => Err(closed().in_file(&self.info.file.name)),
+        }
+    }
+
+    /// Returns whether HDF5 reads a request of so few chunks sooner than it lists a large index,
+    /// which is not known yet, and counts the request. HDF5 looks up the place of a chunk in some 50
+    /// us, but tells it only by a walk through the index, of some 0.1 us a chunk
+    /// (H5Dget_chunk_info_by_coord). So it reads until that has taken as long as the walk will.
+    pub(super) fn is_for_hdf5(&self, chunks: u64) -> bool {
+        const LARGE: u64 = 1 << 16;
+        const FEW: u64 = 4;
+        let Layout::Chunked { chunk, .. } = &self.info.layout else {
+            return false;
+        };
+        let sides = self.info.shape.iter().zip(chunk);
+        let total = sides
+            .map(|(side, chunk)| side.div_ceil(*chunk))
+            .fold(1, u64::saturating_mul);
+        let is_sooner = total >= LARGE && chunks <= FEW && self.array.get().is_none();
+        is_sooner && self.left_to_hdf5.fetch_add(1, Relaxed) < total / 500
+    }
+
     /// Returns the array, whose chunk table the first call reads.
     pub(super) fn array(&self, session: &Session<'_>, dataset: hid_t) -> Result<&StoredArray> {
         if let Some(known) = self.array.get() {
             return Ok(known);
         }
-        let table = match self.info.layout {
-            Layout::Chunked { .. } => {
-                let table = read_chunk_table(session, dataset, &self.info)
-                    .map_err(|error| self.info.name_in(error))?;
-                self.count_table(28 * table.len() as u64);
-                Some(Arc::new(table))
-            }
+        if matches!(self.info.layout, Layout::Chunked { .. }) {
+            let table = read_chunk_table(session, dataset, &self.info)
+                .map_err(|error| self.info.name_in(error))?;
+            return self.set_table(Arc::new(table));
+        }
+        let array = self.info.array(None)?;
+        Ok(self.array.get_or_init(|| array))
+    }
+
+    fn known_table(&self) -> Option<Arc<ChunkTable>> {
+        match &self.array.get()?.source {
+            Source::Chunks(table) => Some(Arc::clone(table)),
             _ => None,
-        };
-        let array = self.info.array(table)?;
+        }
+    }
+
+    fn set_table(&self, table: Arc<ChunkTable>) -> Result<&StoredArray> {
+        self.count_table(table.bytes() as u64);
+        let array = self.info.array(Some(table))?;
         Ok(self.array.get_or_init(|| array))
     }
 
@@ -230,6 +269,7 @@ struct OpenFile {
     is_in_use: bool,
     chunks: Arc<ChunkCache>,
     forgotten: Arc<AtomicBool>,
+    still_open: StillOpen,
     /// By token.
     datasets: HashMap<[u8; 16], Arc<Kept>>,
     /// Bytes of the chunk tables of all datasets.
@@ -257,7 +297,7 @@ static FILES: LazyLock<Mutex<Files>> = LazyLock::new(|| {
 const FEW_FILES: usize = 4;
 /// The most datasets of a file that are kept.
 const MOST_DATASETS: usize = 4096;
-/// The most bytes of the chunk tables of a file; those of 10^6 chunks have 28 MB.
+/// The most bytes of the chunk tables of a file; those of 10^6 chunks have 28 MB at most.
 const MOST_TABLES: u64 = 256 << 20;
 
 fn files() -> MutexGuard<'static, Files> {
@@ -266,6 +306,50 @@ fn files() -> MutexGuard<'static, Files> {
 
 fn find((file, token): Key) -> Option<Arc<Kept>> {
     files().files.get(&file)?.datasets.get(&token).cloned()
+}
+
+/// Chunk tables of the datasets of one request, each of which is read once, however often a dataset
+/// occurs.
+#[derive(Default)]
+pub(super) struct Tables(HashMap<Key, Arc<ChunkTable>>);
+
+impl Tables {
+    /// With so many chunks, the table is kept for later requests: to read it takes longer than to
+    /// describe the dataset again.
+    const MANY: usize = 64;
+
+    /// Returns the chunk table of a dataset that cannot change.
+    pub(super) fn of(
+        &mut self,
+        session: &Session<'_>,
+        dataset: hid_t,
+        info: &DatasetInfo,
+    ) -> Result<Arc<ChunkTable>> {
+        let key = key(session, dataset).ok();
+        if let Some(known) = key.and_then(|key| self.0.get(&key)) {
+            return Ok(Arc::clone(known));
+        }
+        let kept = key.and_then(find);
+        let known = kept.as_ref().and_then(|kept| kept.known_table());
+        let table = match known {
+            Some(known) => known,
+            None => {
+                let read = read_chunk_table(session, dataset, info);
+                let table = Arc::new(read.map_err(|error| info.name_in(error))?);
+                if table.len() >= Self::MANY
+                    && let Some(key) = key
+                    && let Some(kept) = kept.or_else(|| keep(session, dataset, key, info))
+                {
+                    kept.set_table(Arc::clone(&table))?;
+                }
+                table
+            }
+        };
+        if let Some(key) = key {
+            self.0.insert(key, Arc::clone(&table));
+        }
+        Ok(table)
+    }
 }
 
 /// Returns the description of a dataset's file, if others of its datasets are kept.
@@ -313,7 +397,7 @@ fn closed() -> Error {
 
 /// Drops what is kept of all files of a copy of HDF5, which is about to number its files anew.
 pub(super) fn forget(copy: usize) {
-    let gone = files().take(|file| file.hdf5 == copy);
+    let gone = files().take(|file, _| file.hdf5 == copy);
     drop(gone);
 }
 
@@ -335,13 +419,14 @@ fn keep(
 ) -> Option<Arc<Kept>> {
     static ARRAYS: AtomicU64 = AtomicU64::new(0);
     let file = &info.file;
-    let is_plain = file.is_plain && file.descriptor.is_some() && !info.is_null;
+    let descriptor = file.descriptor?;
+    let is_plain = file.is_plain && !info.is_null;
     let is_fixed = !file.is_writable && !file.is_swmr && is_plain;
     let has_place = matches!(
         info.layout,
         Layout::Contiguous { offset: Some(_) } | Layout::Chunked { .. }
     );
-    let identity = identity_of(file.descriptor?)?;
+    let identity = identity_of(descriptor)?;
     // Numbers of files must not be mistaken for those after H5close.
     if !is_fixed || !has_place || !numbers::are_kept(session.hdf5) {
         return None;
@@ -355,6 +440,13 @@ fn keep(
     if is_new && files().has_many() {
         drop_closed(session);
     }
+    let gone = match is_new {
+        true => {
+            files().take(|other, file| *other != number && file.info.descriptor == Some(descriptor))
+        }
+        false => Vec::new(),
+    };
+    drop(gone);
     let mut files = files();
     let file = files.files.entry(number).or_insert_with(|| OpenFile {
         info: Arc::clone(&info.file),
@@ -363,6 +455,7 @@ fn keep(
         is_in_use: false,
         chunks: Arc::new(ChunkCache::new(bytes)),
         forgotten: Arc::default(),
+        still_open: StillOpen::mark(descriptor),
         datasets: HashMap::new(),
         tables: 0,
     });
@@ -383,7 +476,9 @@ fn keep(
         number: ARRAYS.fetch_add(1, Relaxed),
         chunks: Arc::clone(&file.chunks),
         forgotten: Arc::clone(&file.forgotten),
+        still_open: file.still_open,
         array: OnceLock::new(),
+        left_to_hdf5: AtomicU64::new(0),
         conversions: Mutex::default(),
     });
     file.datasets.insert(token, Arc::clone(&kept));
@@ -425,7 +520,7 @@ fn drop_closed(session: &Session<'_>) {
     let hdf5 = session.hdf5.copy();
     let open = open_files(session);
     let mut files = files();
-    let is_closed = |file: &FileNumber| match &open {
+    let is_closed = |file: &FileNumber, _: &OpenFile| match &open {
         Some(open) => file.hdf5 == hdf5 && !open.contains(&file.number),
         None => false,
     };
@@ -450,11 +545,9 @@ impl Files {
     }
 
     /// Takes out the files for which `is_gone` is true. The receiver drops them without the lock.
-    fn take(&mut self, is_gone: impl Fn(&FileNumber) -> bool) -> Vec<OpenFile> {
-        let gone: Vec<FileNumber> = self.files.keys().copied().filter(&is_gone).collect();
-        gone.iter()
-            .filter_map(|file| self.files.remove(file))
-            .collect()
+    fn take(&mut self, is_gone: impl Fn(&FileNumber, &OpenFile) -> bool) -> Vec<OpenFile> {
+        let gone = self.files.extract_if(|number, file| is_gone(number, file));
+        gone.map(|(_, file)| file).collect()
     }
 
     /// Starts a thread that closes the files that are idle, and ends when none is open. A file that

@@ -8,6 +8,7 @@
 mod chunk_writer;
 pub mod conflicts;
 mod contiguous;
+mod describe;
 mod expressed;
 mod held;
 mod inside;
@@ -18,6 +19,7 @@ mod prepare;
 mod read;
 mod request;
 mod small;
+mod still_open;
 mod through_hdf5;
 mod touched;
 pub mod unfinished;
@@ -39,12 +41,13 @@ use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 use conflicts::{
     Access, AccessSet, Region, Shared, enter, finish_before, key_of_object, number_of_file,
 };
+pub use describe::describe;
 pub use held::Held;
 pub use inside::{inside, is_inside};
 pub use kept::Described;
 pub use prepare::{Planned, Refused, prepare, prepare_or_refuse};
 pub use request::{DatasetTransfer, FileSelection, MemoryShape};
-pub use small::{Reader, small_read};
+pub use small::{Opened, PlannedRead, Reader, WorkerRead, small_read};
 pub use touched::{is_cut_off, is_done, rewritten_blocks};
 pub use unresolved::address as unresolved_count;
 pub use wait::{nothing_is_pending, wait_for_dataset, wait_for_file, wait_for_path};
@@ -181,7 +184,7 @@ unsafe fn prepare_in_order(
         Operation::Read => Access::Read,
         Operation::Write => Access::Write,
     };
-    let mut described = describe(session, transfer)?;
+    let mut described = describe_for(session, transfer)?;
     let set = access_set(
         session,
         (transfer.dataset, transfer.file_selection),
@@ -190,7 +193,7 @@ unsafe fn prepare_in_order(
     )?;
     if set.as_ref().is_some_and(|set| finish_before(hdf5, set) > 0) {
         // A pending operation may have allocated the storage.
-        described = describe(session, transfer)?;
+        described = describe_for(session, transfer)?;
     }
     let by_hdf5 = by_hdf5(set.as_ref(), access);
     let before_hdf5 = || {
@@ -210,13 +213,13 @@ unsafe fn prepare_in_order(
         if waited == 0 || set.is_some() {
             return Ok((prepared, sets));
         }
-        described = describe(session, transfer)?;
+        described = describe_for(session, transfer)?;
     }
 }
 
 /// Describes the dataset of a transfer. Only reads use what is kept: nothing is kept of a dataset
 /// that can be written.
-fn describe(session: &Session<'_>, transfer: &DatasetTransfer<'_>) -> Result<Described> {
+fn describe_for(session: &Session<'_>, transfer: &DatasetTransfer<'_>) -> Result<Described> {
     match transfer.operation {
         Operation::Read => Described::of(session, transfer.dataset),
         Operation::Write => DatasetInfo::read(session, transfer.dataset).map(Described::from),

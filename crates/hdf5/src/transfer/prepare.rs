@@ -1,12 +1,13 @@
 //! Plans a transfer: what its execution needs, or why only HDF5 can do it.
 
+use penstock_array::MemorySide;
 use penstock_array::execute::{Beforehand, PreparedTransfer, TransferKind};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::Path;
 
 use super::kept::Described;
-use super::request::{DatasetTransfer, MemorySide};
+use super::request::DatasetTransfer;
 use super::{read, through_hdf5, write};
 use crate::dataset::DatasetInfo;
 use crate::library::Session;

@@ -7,18 +7,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_array::execute::{BoundPlan, Given, TransferKind};
-use penstock_array::{ChunkTable, MemoryLayout, Plan, Selection, StoredArray};
+use penstock_array::{ChunkTable, MemoryLayout, MemorySide, Plan, Selection, StoredArray};
 use penstock_codec::Pipeline;
 use penstock_codec::convert::TypeConversion;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
+use penstock_engine::request::MOST_AT_ONCE;
 use penstock_sys::hdf5::hid_t;
 
 use super::kept::Described;
 use super::prepare::{Stop, refused};
-use super::request::{DatasetTransfer, MemorySide};
+use super::request::DatasetTransfer;
 use super::unfinished;
 use super::up_to_date::{PAGE_BUFFER, direct, flush};
 use crate::conversion::Conversion;
@@ -74,6 +75,12 @@ pub(super) fn plan(
     if !info.file.is_plain || info.file.descriptor.is_none() {
         return refused("the file is not one plain file");
     }
+    if let (Some(kept), Layout::Chunked { chunk, .. }) = (&kept, &info.layout)
+        && memory.layout.length <= MOST_AT_ONCE
+        && kept.is_for_hdf5(touched(&selection, chunk))
+    {
+        return refused("HDF5 finds a few of very many chunks sooner");
+    }
     let element = conversion.element;
     let plan =
         |array: &StoredArray| Plan::new(array, selection, &memory.layout, element, Operation::Read);
@@ -81,18 +88,34 @@ pub(super) fn plan(
         Some(kept) => plan(kept.array(session, transfer.dataset)?)?,
         None => plan(&info.array(chunk_table(session, transfer.dataset, info)?)?)?,
     };
-    let bound = BoundPlan {
+    let mut bound = BoundPlan {
         plan: Arc::new(plan),
-        files: match (kept, transfer.file) {
+        files: match (&kept, transfer.file) {
             (Some(kept), None) => vec![Ok(kept.file()?)],
             _ => transfer.files(info)?,
         },
         conversion: conversion.values,
         direct: direct(&transfer.options),
         given: None,
+        cache: None,
     };
+    if let Some(kept) = kept {
+        bound.keep_in((Arc::clone(&kept.chunks), kept.number));
+    }
     refuse_cut_off(&bound, info)?;
     Ok((TransferKind::Read(vec![bound]), memory))
+}
+
+/// Returns an upper bound of the number of chunks that a selection touches.
+fn touched(selection: &Selection, chunk: &[u64]) -> u64 {
+    match selection {
+        Selection::Grid(axes) => axes
+            .iter()
+            .zip(chunk)
+            .map(|(axis, side)| axis.touched(*side))
+            .fold(1, u64::saturating_mul),
+        Selection::Runs(_) => u64::MAX,
+    }
 }
 
 fn chunk_table(
@@ -191,6 +214,7 @@ fn virtual_parts(
             conversion,
             direct: direct(&transfer.options),
             given,
+            cache: None,
         };
         refuse_cut_off(&bound, &part.info)?;
         plans.push(bound);

@@ -1,38 +1,72 @@
-//! Small reads of datasets that cannot change: planned, and carried out by the calling thread.
+//! Reads of datasets that cannot change, planned without HDF5: small ones are carried out by the
+//! calling thread, others by that thread and workers.
 
 use std::sync::Arc;
 
-use penstock_array::execute::{BoundPlan, SmallRead, SmallReadOrder, SubmitOptions};
-use penstock_array::{Plan, Selection, StoredArray};
+use penstock_array::execute::{
+    self, Beforehand, BoundPlan, PreparedTransfer, SmallRead, SmallReadOrder, SubmitOptions,
+    TransferKind,
+};
+use penstock_array::{MemorySide, Plan, Selection, StoredArray};
 use penstock_codec::Pipeline;
+use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::file::side::Direct;
-use penstock_engine::merged_options;
-use penstock_engine::request::MOST_AT_ONCE;
+use penstock_engine::memory::Memory;
+use penstock_engine::options::Options;
+use penstock_engine::report::Report;
+use penstock_engine::request::{MOST_OF_WAITER, MOST_WORK_OF_WAITER, Request, Waited};
+use penstock_engine::{Stream, any_stream_waits, merged_options};
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
 use super::conflicts::{Access, AccessSet, Region, before_or};
 use super::kept::Kept;
-use super::request::{DatasetTransfer, FileSelection, MemoryShape, MemorySide};
+use super::request::{DatasetTransfer, FileSelection, MemoryShape};
+use super::up_to_date::direct;
 use super::{Buffer, inside, unresolved};
 use crate::conversion::Conversion;
 use crate::dataset::Layout;
 use crate::library::Session;
 
-/// Plans small reads of one dataset that cannot change, without calling HDF5.
+/// Plans reads of one dataset that cannot change, without calling HDF5.
 pub struct Reader {
     hdf5: &'static Hdf5,
     kept: Arc<Kept>,
     conversion: Conversion,
 }
 
+/// What [`Reader::open`] finds.
+pub enum Opened {
+    /// A reader.
+    Reader(Reader),
+    /// None yet: HDF5 reads the first small parts of a dataset with a large chunk index sooner.
+    Later,
+    /// None.
+    Never,
+}
+
 impl Reader {
-    /// Returns a reader of elements of type `memory_type`; `None` if the dataset can change, if only
-    /// HDF5 can read it, or if something is wrong with it, which [`start`](super::start) tells.
+    /// Returns a reader of elements of type `memory_type`; nothing if the dataset can change, if
+    /// only HDF5 can read it, or if something is wrong with it, which [`start`](super::start) tells.
     ///
     /// # Safety
     /// This thread may call HDF5.
-    pub unsafe fn open(hdf5: &'static Hdf5, dataset: hid_t, memory_type: hid_t) -> Option<Reader> {
+    pub unsafe fn open(hdf5: &'static Hdf5, dataset: hid_t, memory_type: hid_t) -> Opened {
+        let mut is_later = false;
+        // SAFETY: upheld by the caller.
+        let found = unsafe { Reader::try_open(hdf5, dataset, memory_type, &mut is_later) };
+        match found {
+            Some(reader) => Opened::Reader(reader),
+            None if is_later => Opened::Later,
+            None => Opened::Never,
+        }
+    }
+
+    unsafe fn try_open(
+        hdf5: &'static Hdf5,
+        dataset: hid_t,
+        memory_type: hid_t,
+        is_later: &mut bool,
+    ) -> Option<Reader> {
         inside(hdf5, || {
             // SAFETY: the caller may call HDF5, and no other thread comes between.
             let session = unsafe { Session::begin(hdf5) };
@@ -42,6 +76,10 @@ impl Reader {
                 return None;
             }
             let conversion = kept.conversion(&session, dataset, memory_type).ok()?.ok()?;
+            if kept.is_for_hdf5(1) {
+                *is_later = true;
+                return None;
+            }
             // Reads the chunk table.
             kept.array(&session, dataset).ok()?;
             Some(Reader {
@@ -57,16 +95,46 @@ impl Reader {
         &self.kept.info.shape
     }
 
-    /// Plans a read that the calling thread carries out sooner than workers would; `None` for all
-    /// others. `selection` is `None` for all elements. The read may come after HDF5 has closed the
-    /// dataset.
+    /// Returns an error if HDF5 has closed the file.
+    pub fn check_open(&self) -> Result<()> {
+        self.kept.check_open()
+    }
+
+    /// Plans a read of at most [`MOST_OF_WAITER`] bytes; `None` for all others, and for those that
+    /// this thread may have to help before they end. `selection` is `None` for all elements. The read
+    /// may come after HDF5 has closed the dataset.
     pub fn plan(
+        &self,
+        selection: Option<&Selection>,
+        shape: (&[u64], Option<&[i64]>),
+        buffer: &Buffer,
+        with: &SubmitOptions,
+    ) -> Option<PlannedRead> {
+        let order = self.order(selection, shape, buffer, with)?;
+        match SmallRead::prepare(order) {
+            Ok(small) => Some(PlannedRead::AtOnce(small)),
+            Err(order) => self.for_workers(*order).map(PlannedRead::ByWorkers),
+        }
+    }
+
+    /// Plans a read that the calling thread carries out sooner than workers would; `None` for others.
+    fn plan_at_once(
+        &self,
+        selection: Option<&Selection>,
+        shape: (&[u64], Option<&[i64]>),
+        buffer: &Buffer,
+        with: &SubmitOptions,
+    ) -> Option<SmallRead> {
+        SmallRead::prepare(self.order(selection, shape, buffer, with)?).ok()
+    }
+
+    fn order(
         &self,
         selection: Option<&Selection>,
         (shape, strides): (&[u64], Option<&[i64]>),
         buffer: &Buffer,
         with: &SubmitOptions,
-    ) -> Option<SmallRead> {
+    ) -> Option<SmallReadOrder> {
         let after = match with.stream {
             Some(order) if order.before => return None,
             Some(order) => Some(order.stream),
@@ -91,19 +159,20 @@ impl Reader {
         let memory = MemorySide::of_array(&selection, shape, strides, element.target).ok()?;
         // What memory is at the address is known of the lowest byte alone.
         let is_known = buffer.address != 0 && memory.low == 0;
-        if !is_known || memory.layout.length > MOST_AT_ONCE {
+        if !is_known || memory.layout.length > MOST_OF_WAITER {
             return None;
         }
         let is_dense = memory.has_no_gaps(&selection, element.target);
         let array: &StoredArray = self.kept.known_array()?;
         let plan = Plan::new(array, selection, &memory.layout, element, Operation::Read).ok()?;
-        SmallRead::prepare(SmallReadOrder {
+        Some(SmallReadOrder {
             bound: BoundPlan {
                 plan: Arc::new(plan),
                 files: vec![Ok(self.kept.file_for_small_read().ok()?)],
                 conversion: self.conversion.values,
-                direct: Direct::Never,
+                direct: direct(&options),
                 given: None,
+                cache: None,
             },
             address: buffer.address,
             length: memory.layout.length,
@@ -112,6 +181,35 @@ impl Reader {
             options,
             after,
             cache: Some((Arc::clone(&self.kept.chunks), self.kept.number)),
+        })
+    }
+
+    /// Returns a read for workers; `None` if it cannot start now.
+    fn for_workers(&self, order: SmallReadOrder) -> Option<WorkerRead> {
+        let is_idle = |stream: Stream| stream.is_idle(order.memory.device).unwrap_or(false);
+        // A long read must end when its caller is interrupted.
+        let is_long = order.bound.plan.work_bytes() > MOST_WORK_OF_WAITER;
+        // A stream may wait for a request whose steps only this thread can take.
+        let is_held = order.memory.context.is_some() && any_stream_waits();
+        if is_long || is_held || !order.after.is_none_or(is_idle) {
+            return None;
+        }
+        let mut bound = order.bound;
+        if let Some(cache) = order.cache {
+            bound.keep_in(cache);
+        }
+        Some(WorkerRead {
+            prepared: PreparedTransfer {
+                kind: TransferKind::Read(vec![bound]),
+                direction: Operation::Read,
+                low: 0,
+                length: order.length,
+                path: self.kept.info.file.name.clone(),
+                beforehand: Beforehand::default(),
+            },
+            address: order.address,
+            memory: order.memory,
+            options: order.options,
         })
     }
 
@@ -128,6 +226,65 @@ impl Reader {
             access: Access::Read,
         };
         !before_or(self.hdf5, &set, |_| false).is_empty()
+    }
+}
+
+/// A planned read.
+pub enum PlannedRead {
+    /// The calling thread carries it out.
+    AtOnce(SmallRead),
+    /// So do workers.
+    ByWorkers(WorkerRead),
+}
+
+/// A read that the calling thread and workers carry out.
+pub struct WorkerRead {
+    prepared: PreparedTransfer,
+    address: usize,
+    memory: Memory,
+    options: Options,
+}
+
+impl PlannedRead {
+    /// Reads.
+    ///
+    /// # Errors
+    /// The first failure. An unknown part of the destination has then changed.
+    ///
+    /// # Safety
+    /// The destination is valid for its length and nobody else touches it until the call returns.
+    pub unsafe fn run(self) -> Result<Report> {
+        // SAFETY: upheld by the caller.
+        unsafe {
+            match self {
+                PlannedRead::AtOnce(small) => small.run(),
+                PlannedRead::ByWorkers(read) => read.run(),
+            }
+        }
+    }
+}
+
+impl WorkerRead {
+    /// # Safety
+    /// As for [`PlannedRead::run`].
+    unsafe fn run(self) -> Result<Report> {
+        let with = SubmitOptions {
+            options: self.options,
+            waiter_shares: true,
+            ..SubmitOptions::default()
+        };
+        // SAFETY: upheld by the caller; the request ends before this returns.
+        let request: Request =
+            unsafe { execute::submit(self.prepared, self.address, Some(self.memory), with)? };
+        match request.wait(None) {
+            Waited::Finished(outcome) => outcome?,
+            Waited::Step | Waited::Pending => {
+                return Err(Error::new(Kind::Internal, "a read has asked for a step"));
+            }
+        }
+        request
+            .report()
+            .ok_or_else(|| Error::new(Kind::Internal, "a read has ended without a report"))
     }
 }
 
@@ -155,6 +312,9 @@ pub unsafe fn small_read(
         return None;
     }
     // SAFETY: upheld by the caller.
-    let reader = unsafe { Reader::open(hdf5, transfer.dataset, transfer.memory_type)? };
-    reader.plan(selection, (shape, strides), buffer, with)
+    let opened = unsafe { Reader::open(hdf5, transfer.dataset, transfer.memory_type) };
+    let Opened::Reader(reader) = opened else {
+        return None;
+    };
+    reader.plan_at_once(selection, (shape, strides), buffer, with)
 }

@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use penstock_array::execute::{BoundPlan, DenseSink, Given, Sink, TransferKind};
-use penstock_array::{ElementMapping, Plan, Selection, StoredArray, match_selections};
+use penstock_array::{ElementMapping, MemorySide, Plan, Selection, StoredArray, match_selections};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
@@ -18,7 +18,7 @@ use penstock_engine::report::Path;
 use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, hid_t};
 
 use super::expressed::{Expressed, Space};
-use super::request::{DatasetTransfer, FileSelection, MemoryShape, MemorySide};
+use super::request::{DatasetTransfer, FileSelection, MemoryShape};
 use super::written::WrittenDataset;
 use crate::dataset::{DatasetInfo, ElementType};
 use crate::library::{Id, Session};

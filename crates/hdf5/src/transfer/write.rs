@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use penstock_array::execute::{BlockSink, BoundPlan, Sink, TransferKind, extents};
-use penstock_array::{ChunkGrid, ChunkTable, Plan, Selection, TableBuilder};
+use penstock_array::{ChunkGrid, ChunkTable, MemorySide, Plan, Selection, TableBuilder};
 use penstock_codec::Pipeline;
 use penstock_engine::error::Result;
 use penstock_engine::file::File;
@@ -16,7 +16,7 @@ use penstock_sys::hdf5::H5F_SCOPE_LOCAL;
 use super::chunk_writer::ChunkWriter;
 use super::contiguous::BlockEnd;
 use super::prepare::{Stop, refused};
-use super::request::{DatasetTransfer, MemorySide};
+use super::request::DatasetTransfer;
 use super::unfinished;
 use super::up_to_date::{PAGE_BUFFER, direct, flush};
 use super::written::WrittenDataset;
@@ -101,6 +101,7 @@ pub(super) fn plan(
         conversion: values,
         direct: direct(&transfer.options),
         given: None,
+        cache: None,
     };
     let kind = match is_contiguous {
         false => TransferKind::Write(bound, Sink::Chunks(Box::new(ChunkWriter(written)))),

@@ -230,6 +230,7 @@ pub fn start(
         options: Options::parse(options).unwrap(),
         stream,
         background: true,
+        waiter_shares: false,
         owner: None,
     };
     // SAFETY: tests wait for their requests before they drop the memory.

@@ -186,6 +186,7 @@ impl ReadyTransfer {
             address: source.address,
             memory: source.memory,
             with: SubmitOptions {
+                waiter_shares: false,
                 options,
                 stream: source.after,
                 background,

@@ -98,6 +98,7 @@ fn steps(count: usize) -> Request {
         asked: penstock_engine::options::RouteName::Host,
         block: 0,
         has_steps: true,
+        waiter_shares: false,
         moved: 0,
         moved_by: penstock_engine::report::Path::Hdf5,
         note: None,

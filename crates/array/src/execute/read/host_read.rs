@@ -9,7 +9,7 @@ use penstock_engine::request::{Share, Task};
 
 use super::queue::{Batch, WorkQueue};
 use crate::execute::bound::{BoundPlan, Stored};
-use crate::execute::buffer::{Buffer, no_memory};
+use crate::execute::buffer::{Buffer, no_memory, zeroed};
 use crate::execute::elements::Elements;
 use crate::execute::memory::HostMemory;
 use crate::{ChunkJob, FillJob};
@@ -22,9 +22,9 @@ pub(crate) struct HostRead {
 }
 
 impl HostRead {
-    pub(crate) fn new(plans: Vec<BoundPlan>, memory: HostMemory) -> HostRead {
+    pub(crate) fn new(plans: Vec<BoundPlan>, memory: HostMemory, workers: usize) -> HostRead {
         HostRead {
-            queue: WorkQueue::new(&plans),
+            queue: WorkQueue::new(&plans, workers),
             plans,
             memory,
         }
@@ -146,8 +146,25 @@ impl HostReader<'_> {
             self.bound.count(job, counters);
             return Ok((Path::HostBuffered, job.decoded_size));
         }
-        let stored = self.bound.fetch(jobs, counters, &mut room.stored)?;
         let mut bytes = 0;
+        let mut rest = Vec::new();
+        let mut jobs = jobs;
+        if self.bound.cache.is_some() {
+            for job in jobs {
+                match self.bound.decoded_before(job) {
+                    Some(decoded) => {
+                        self.place(job, &decoded);
+                        bytes += job.bytes(plan);
+                    }
+                    None => rest.push(job.clone()),
+                }
+            }
+            if rest.is_empty() {
+                return Ok((Path::HostBuffered, bytes));
+            }
+            jobs = &rest;
+        }
+        let stored = self.bound.fetch(jobs, counters, &mut room.stored)?;
         for job in jobs {
             bytes += self.take(job, &stored, &mut room.decoded, &mut room.scratch)?;
             self.bound.count(job, counters);
@@ -166,11 +183,7 @@ impl HostReader<'_> {
         let stored = self.bound.fetch(jobs, counters, &mut room.stored)?;
         self.bound.refuse_bomb(job)?;
         let length = job.decoded_size as usize;
-        let mut decoded = Vec::new();
-        decoded
-            .try_reserve_exact(length)
-            .map_err(|_| no_memory(length))?;
-        decoded.resize(length, 0);
+        let mut decoded = zeroed(length).ok_or_else(|| no_memory(length))?;
         self.decode(job, &stored, &mut decoded, &mut room.scratch)?;
         self.bound.count(job, counters);
         Ok(decoded)
@@ -204,8 +217,10 @@ impl HostReader<'_> {
                 self.decode(job, stored, output, scratch)?;
             }
             _ => {
+                self.bound.refuse_bomb(job)?;
                 let output = decoded.room(job.decoded_size as usize)?;
                 self.decode(job, stored, output, scratch)?;
+                self.bound.keep_decoded(job, output);
                 self.place(job, output);
             }
         }

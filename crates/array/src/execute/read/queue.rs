@@ -17,6 +17,7 @@ pub(super) enum Batch {
 
 /// The work of several plans in sequence, shared by workers.
 pub(super) struct WorkQueue {
+    workers: usize,
     state: Mutex<State>,
 }
 
@@ -48,11 +49,12 @@ const MOST_PASSED_OVER: usize = 1024;
 const MOST_FILLS: usize = 1 << 16;
 
 impl WorkQueue {
-    pub(super) fn new(plans: &[BoundPlan]) -> WorkQueue {
+    pub(super) fn new(plans: &[BoundPlan], workers: usize) -> WorkQueue {
         let windows = plans.iter().map(|r| Arc::clone(&r.plan).windows(WINDOW));
         let mut waiting: Vec<(usize, Windows)> = windows.enumerate().collect();
         waiting.reverse();
         WorkQueue {
+            workers,
             state: Mutex::new(State {
                 left: plans.iter().map(|r| r.plan.touched()).collect(),
                 sizes: plans.iter().map(|r| r.plan.decoded_size()).collect(),
@@ -75,6 +77,7 @@ impl WorkQueue {
         let mut batch: Vec<ChunkJob> = Vec::new();
         let (mut stored, mut decoded, mut end) = (0, 0, 0);
         let mut of = 0;
+        let most = state.most_to_decode(self.workers);
         while let Some((number, job)) = state.jobs.front() {
             let (from, to) = plans[*number].needed(job);
             let start = job.address + from;
@@ -82,7 +85,8 @@ impl WorkQueue {
                 && start >= end
                 && start - end <= GAP
                 && stored + (to - from) <= BATCH
-                && decoded + job.decoded_size <= BATCH_DECODED;
+                && decoded + job.decoded_size <= BATCH_DECODED
+                && (job.is_plain || batch.len() < most);
             if !batch.is_empty() && !goes_on {
                 break;
             }
@@ -96,12 +100,12 @@ impl WorkQueue {
         Ok(Some(Batch::Chunks(of, batch)))
     }
 
-    /// Returns the approximate number of remaining chunks of the current plan and the decoded size
-    /// of one; `None` while only fills remain.
-    pub(super) fn left(&self) -> Result<Option<(u64, u64)>> {
+    /// Returns the number of the current plan, about how many of its chunks remain, and the decoded
+    /// size of one; `None` while only fills remain.
+    pub(super) fn left(&self) -> Result<Option<(usize, u64, u64)>> {
         let mut state = self.lock();
         if !state.fill_up()? {
-            return Ok(Some((0, 1)));
+            return Ok(Some((0, 0, 1)));
         }
         let Some((number, _)) = state.jobs.front() else {
             return Ok(None);
@@ -109,7 +113,7 @@ impl WorkQueue {
         let number = *number;
         let known = state.jobs.len() as u64;
         let left = state.left[number].max(known);
-        Ok(Some((left, state.sizes[number].max(1))))
+        Ok(Some((number, left, state.sizes[number].max(1))))
     }
 
     /// Takes up to `count` jobs of one plan for which `needs` returns their memory requirement, and
@@ -181,6 +185,15 @@ impl WorkQueue {
 }
 
 impl State {
+    /// Returns how many chunks to decode a worker takes at a time. Towards the end there are few, so
+    /// that all workers end at about the same time.
+    fn most_to_decode(&self, workers: usize) -> usize {
+        let known = self.jobs.len();
+        let left = self.jobs.front().and_then(|(of, _)| self.left.get(*of));
+        let left = left.map_or(known, |left| known.max(*left as usize));
+        (left / (2 * workers.max(1))).max(1)
+    }
+
     fn handed_out(&mut self, number: usize, chunks: usize) {
         if let Some(left) = self.left.get_mut(number) {
             *left = left.saturating_sub(chunks as u64);

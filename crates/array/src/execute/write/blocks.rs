@@ -10,7 +10,7 @@ use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::request::{Remaining, Share, Task};
 
 use super::gather::Array;
-use super::queue::ChangeQueue;
+use super::queue::{ChangeQueue, take};
 use crate::execute::bound::BoundPlan;
 use crate::execute::sink::BlockSink;
 
@@ -53,10 +53,7 @@ impl Task for BlockWrite {
         self.array.each(
             &self.bound,
             share,
-            || {
-                let mut queue = self.queue.lock().unwrap_or_else(|e| e.into_inner());
-                queue.next_batch()
-            },
+            || take(&self.queue),
             |numbered, filled| {
                 let job = &numbered.changed.job;
                 let (low, high) = job.span;

@@ -9,7 +9,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::request::{Remaining, Share, Task};
 
 use super::gather::Array;
-use super::queue::ChangeQueue;
+use super::queue::{ChangeQueue, take};
 use crate::execute::bound::BoundPlan;
 use crate::execute::memory::HostMemory;
 use crate::execute::sink::DenseSink;
@@ -62,10 +62,7 @@ impl Task for DenseWrite {
         self.array.each(
             &self.bound,
             share,
-            || {
-                let mut queue = self.queue.lock().unwrap_or_else(|e| e.into_inner());
-                queue.next_batch()
-            },
+            || take(&self.queue),
             |numbered, filled| {
                 let job = &numbered.changed.job;
                 // SAFETY: blocks are disjoint, and each is handed out once.

@@ -1,5 +1,6 @@
 //! Writes: workers gather the new elements of each chunk, convert them and encode the chunk; a sink
-//! does what only the format's library can do, in submitter steps.
+//! does what only the format's library can do, in submitter steps. Elements whose place in the file
+//! is known need no sink.
 
 mod before;
 mod blocks;
@@ -7,6 +8,7 @@ mod chunks;
 mod dense;
 mod device_gather;
 mod gather;
+mod in_place;
 mod queue;
 
 pub(super) use super::device::placing::kernels;
@@ -14,3 +16,4 @@ pub(super) use blocks::BlockWrite;
 pub(super) use chunks::ChunkWrite;
 pub(super) use dense::DenseWrite;
 pub(super) use gather::Array;
+pub(super) use in_place::InPlaceWrite;

@@ -1,6 +1,6 @@
 //! The work queue of a write, which hands out changed chunks in order.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use penstock_engine::error::Result;
 
@@ -11,6 +11,11 @@ use crate::{Changed, Changes, Plan};
 pub(crate) struct Numbered {
     pub number: u64,
     pub changed: Changed,
+}
+
+/// Takes the work for one worker; see [`ChangeQueue::next_batch`].
+pub(super) fn take(queue: &Mutex<ChangeQueue>) -> Result<Vec<Numbered>> {
+    queue.lock().unwrap_or_else(|e| e.into_inner()).next_batch()
 }
 
 pub(super) struct ChangeQueue {
@@ -26,8 +31,17 @@ pub(super) const BATCH: u64 = 1 << 20;
 
 impl ChangeQueue {
     pub(super) fn new(plan: &Arc<Plan>) -> ChangeQueue {
+        ChangeQueue::of(Changes::new(plan))
+    }
+
+    /// Returns the queue of a write of the new elements alone.
+    pub(super) fn in_place(plan: &Arc<Plan>) -> ChangeQueue {
+        ChangeQueue::of(Changes::in_place(plan))
+    }
+
+    fn of(changes: Changes) -> ChangeQueue {
         ChangeQueue {
-            changes: Changes::new(plan),
+            changes,
             next: 0,
             is_over: false,
             left: None,

@@ -14,7 +14,8 @@ use penstock_sys::hdf5::{Hdf5, hid_t};
 
 use super::conflicts;
 use super::inside::inside;
-use crate::dataset::{Common, DatasetInfo, Layout, read_chunk_table};
+use super::kept::Tables;
+use crate::dataset::{Common, DatasetInfo, Layout};
 use crate::library::{Id, Session};
 
 use opener::{Opener, open};
@@ -87,10 +88,11 @@ pub unsafe fn describe<'a>(
             files: Vec::new(),
         };
         let (mut opener, mut common) = (Opener::default(), Common::default());
+        let mut tables = Tables::default();
         // What is pending may be about to allocate storage.
         let is_idle = conflicts::is_idle();
         for one in wanted {
-            let known = (&mut opener, &mut common);
+            let known = (&mut opener, &mut common, &mut tables);
             let described = described(&session, one, is_idle, known)?;
             many.datasets.push(described);
         }
@@ -103,7 +105,7 @@ fn described(
     session: &Session<'_>,
     wanted: Wanted<'_>,
     is_idle: bool,
-    (opener, common): (&mut Opener, &mut Common),
+    (opener, common, tables): (&mut Opener, &mut Common, &mut Tables),
 ) -> Result<Described> {
     let (id, opened, name) = match wanted {
         Wanted::Open(id) => (id, None, None),
@@ -116,10 +118,7 @@ fn described(
     let stored = match is_idle && is_known(&info) {
         true => {
             let table = match info.layout {
-                Layout::Chunked { .. } => {
-                    let table = read_chunk_table(session, id, &info);
-                    Some(Arc::new(table.map_err(|error| info.name_in(error))?))
-                }
+                Layout::Chunked { .. } => Some(tables.of(session, id, &info)?),
                 _ => None,
             };
             let origin = match wanted {

@@ -230,6 +230,7 @@ impl Reading<'_> {
             conversion: conversion.values,
             direct: direct(&self.options),
             given: None,
+            cache: None,
         };
         self.place(vec![bound], part, memory.low, memory.layout.length)
     }

@@ -1,153 +1,116 @@
-//! Divides decoding between GPU and CPU so that both finish at the same time.
-//!
-//! One warp decodes one chunk, so the GPU takes the same time for few chunks as for one; it reaches
-//! its full rate only with enough chunks at a time. The rates are those measured in this process.
+//! The rates of decoding that this process has measured, by device, filters and size of chunks, for
+//! the plans of a request.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use penstock_codec::gpu::nvcomp::Method;
 
-/// Decoded bytes per second.
-struct Rates {
-    /// Rate of one worker, from the file to a slot.
-    cpu: AtomicU64,
-    /// Rate of the GPU with one chunk, and with as many as it can hold.
-    gpu_single: AtomicU64,
-    gpu_all: AtomicU64,
+use super::rates::{Prior, Rates, Remaining};
+
+/// Chunks that take a like time to decode. There are some hundred kinds on a device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Kind {
+    device: i32,
+    method: Method,
+    is_shuffled: bool,
+    is_checked: bool,
+    /// Binary logarithm of the decoded size.
+    size: u32,
 }
 
-const MB: u64 = 1_000_000;
+static RATES: LazyLock<Mutex<HashMap<Kind, Arc<Mutex<Rates>>>>> = LazyLock::new(Mutex::default);
 
-/// Initial values until the first measurement: those of an H200 and of one core of its host.
-static DEFLATE: Rates = Rates::new(400 * MB, 22 * MB, 30_000 * MB);
-static LZ4: Rates = Rates::new(1500 * MB, 60 * MB, 60_000 * MB);
-static ZSTD: Rates = Rates::new(900 * MB, 20 * MB, 25_000 * MB);
+/// Sizes below and above count as these.
+const SIZES: (u32, u32) = (10, 31);
 
-impl Rates {
-    const fn new(cpu: u64, gpu_single: u64, gpu_all: u64) -> Rates {
-        Rates {
-            cpu: AtomicU64::new(cpu),
-            gpu_single: AtomicU64::new(gpu_single),
-            gpu_all: AtomicU64::new(gpu_all),
-        }
-    }
-
-    fn of(method: Method) -> &'static Rates {
-        match method {
-            Method::Deflate => &DEFLATE,
-            Method::Lz4 => &LZ4,
-            Method::Zstd => &ZSTD,
-        }
+/// Those of an H200 and of one core of its host.
+fn prior(method: Method) -> Prior {
+    let (cpu, gpu_single, gpu_all) = match method {
+        Method::Deflate => (300e6, 22e6, 20e9),
+        Method::Lz4 => (1500e6, 60e6, 40e9),
+        Method::Zstd => (900e6, 20e6, 25e9),
+    };
+    Prior {
+        cpu,
+        gpu_single,
+        gpu_all,
     }
 }
 
-/// Updates a rate: a new measurement has a weight of one quarter.
-fn learn(rate: &AtomicU64, bytes: u64, time: Duration) {
-    let seconds = time.as_secs_f64();
-    if bytes == 0 || seconds <= 0.0 {
-        return;
-    }
-    let seen = bytes as f64 / seconds;
-    let known = rate.load(Relaxed) as f64;
-    rate.store((known * 0.75 + seen * 0.25).max(1.0) as u64, Relaxed);
-}
-
+/// The rates for one plan.
+#[derive(Clone)]
 pub(super) struct Balance {
-    method: Option<Method>,
+    rates: Arc<Mutex<Rates>>,
     workers: u64,
 }
 
-/// Smallest number of chunks that is worth a batch.
-const LEAST: u64 = 16;
+/// What the GPU has got since it was idle last.
+#[derive(Clone, Copy)]
+pub(super) struct Busy {
+    /// Number of the plan; `None` once it has chunks of several.
+    pub plan: Option<usize>,
+    pub chunks: u64,
+    pub since: Instant,
+}
 
 impl Balance {
-    pub(super) fn new(method: Option<Method>, workers: usize) -> Balance {
-        Balance {
+    pub(super) fn new(
+        device: i32,
+        (method, is_shuffled, is_checked): (Method, bool, bool),
+        chunk: u64,
+        workers: usize,
+    ) -> Balance {
+        let kind = Kind {
+            device,
             method,
+            is_shuffled,
+            is_checked,
+            size: chunk.max(1).ilog2().clamp(SIZES.0, SIZES.1),
+        };
+        let mut all = RATES.lock().unwrap_or_else(|e| e.into_inner());
+        let rates = all
+            .entry(kind)
+            .or_insert_with(|| Arc::new(Mutex::new(Rates::new(prior(method)))));
+        Balance {
+            rates: Arc::clone(rates),
             workers: workers as u64,
         }
     }
 
+    fn rates(&self) -> MutexGuard<'_, Rates> {
+        self.rates.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     /// Records that one worker has decoded this many bytes.
     pub(super) fn cpu_did(&self, bytes: u64, time: Duration) {
-        if let Some(method) = self.method {
-            learn(&Rates::of(method).cpu, bytes, time);
-        }
+        self.rates().cpu_did(bytes, time.as_secs_f64());
     }
 
-    /// Records that the GPU has decoded a batch of chunks.
+    /// Records that one worker has loaded chunks of this many decoded bytes.
+    pub(super) fn loaded(&self, bytes: u64, time: Duration) {
+        self.rates().loaded(bytes, time.as_secs_f64());
+    }
+
+    /// Records that the GPU, idle before, has decoded so many chunks of `chunk` bytes.
     pub(super) fn gpu_did(&self, chunks: u64, chunk: u64, time: Duration) {
-        let Some(method) = self.method else { return };
-        let rates = Rates::of(method);
-        if chunks * rates.gpu_single.load(Relaxed) < rates.gpu_all.load(Relaxed) {
-            learn(&rates.gpu_single, chunk, time);
-        } else {
-            learn(&rates.gpu_all, chunks * chunk, time);
-        }
+        self.rates().gpu_did(chunks, chunk, time.as_secs_f64());
     }
 
-    /// Returns how many chunks at a time the GPU needs to reach its full rate.
+    /// Returns about how many chunks the GPU decodes at a time.
     pub(super) fn saturation(&self) -> u64 {
-        self.method.map_or(0, |method| {
-            let rates = Rates::of(method);
-            rates.gpu_all.load(Relaxed) / rates.gpu_single.load(Relaxed).max(1)
-        })
+        self.rates().saturation()
     }
 
     /// Returns how many of `chunks` chunks, each of `chunk` decoded bytes, the GPU should decode.
-    pub(super) fn share(&self, chunks: u64, chunk: u64) -> u64 {
-        let Some(method) = self.method else { return 0 };
-        let rates = Rates::of(method);
-        let rate = |rate: &AtomicU64| rate.load(Relaxed) as f64;
-        let (single, all) = (rate(&rates.gpu_single), rate(&rates.gpu_all));
-        let cpu = rate(&rates.cpu) * self.workers as f64;
-        share_of(chunks as f64, chunk as f64, cpu, single, all) as u64
-    }
-}
-
-/// Returns the largest share with which the GPU finishes no later than the CPU with the rest.
-fn share_of(chunks: f64, chunk: f64, cpu: f64, single: f64, all: f64) -> f64 {
-    let by_rate = chunks * all / (all + cpu);
-    let is_slow_enough = by_rate * chunk / all >= chunk / single;
-    let share = if is_slow_enough {
-        by_rate
-    } else {
-        (chunks - cpu / single).min(all / single)
-    };
-    if share < LEAST as f64 {
-        0.0
-    } else {
-        share.floor()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: f64 = (1 << 20) as f64;
-
-    fn share(chunks: f64, chunk: f64) -> f64 {
-        share_of(chunks, chunk, 5.6e9, 8e6, 12e9)
-    }
-
-    #[test]
-    fn with_thousands_of_chunks_each_side_gets_what_its_rate_says() {
-        let share = share(32768.0, 65536.0);
-        assert_eq!(share, (32768.0_f64 * 12.0 / 17.6).floor());
-    }
-
-    #[test]
-    fn with_few_large_chunks_the_cpu_does_it_alone() {
-        assert_eq!(share(128.0, 4.0 * MIB), 0.0);
-    }
-
-    #[test]
-    fn in_between_the_cpu_has_enough_to_last_as_long_as_one_chunk_on_the_gpu() {
-        let got = share(2048.0, MIB);
-        assert_eq!(got, 2048.0 - 700.0);
-        let (gpu, cpu) = (MIB / 8e6, 700.0 * MIB / 5.6e9);
-        assert!((gpu - cpu).abs() < 1e-3);
+    pub(super) fn share(&self, chunks: u64, chunk: u64, busy: Option<&Busy>) -> u64 {
+        self.rates().share_of_gpu(&Remaining {
+            chunks,
+            chunk,
+            workers: self.workers,
+            on_gpu: busy.map_or(0, |busy| busy.chunks),
+            since: busy.map_or(0.0, |busy| busy.since.elapsed().as_secs_f64()),
+        })
     }
 }

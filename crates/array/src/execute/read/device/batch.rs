@@ -14,7 +14,7 @@ use penstock_engine::gpu::{CopyQueue, Lent};
 use penstock_engine::options::Decoder;
 
 use super::DeviceRead;
-use super::balance::Balance;
+use super::balance::{Balance, Busy};
 use super::launch::Results;
 use crate::ChunkJob;
 use crate::execute::bound::BoundPlan;
@@ -26,6 +26,7 @@ use crate::execute::device::scratch::Scratch;
 pub(super) struct GpuFilters {
     pub method: Method,
     method_at: usize,
+    is_shuffled: bool,
     /// Position of the outermost checksum filter, which the CPU verifies while it loads.
     pub fletcher: Option<usize>,
 }
@@ -38,7 +39,7 @@ impl GpuFilters {
         const FLETCHER32: u32 = 3;
         let mut rest = filters.iter().enumerate().peekable();
         // The kernel that places the elements undoes the shuffle.
-        let _ = rest.next_if(|(_, f)| f.id == SHUFFLE);
+        let shuffle = rest.next_if(|(_, f)| f.id == SHUFFLE);
         let (method_at, method) = rest.next()?;
         let fletcher = rest.next_if(|(_, f)| f.id == FLETCHER32);
         if rest.next().is_some() {
@@ -47,6 +48,7 @@ impl GpuFilters {
         Some(GpuFilters {
             method: Method::of_filter(method.id)?,
             method_at,
+            is_shuffled: shuffle.is_some(),
             fletcher: fletcher.map(|(at, _)| at),
         })
     }
@@ -152,7 +154,7 @@ pub(super) struct Entry {
 
 impl GpuBatch {
     /// Returns the decoded size of a chunk.
-    fn chunk(&self) -> u64 {
+    pub(super) fn chunk(&self) -> u64 {
         self.jobs.first().map_or(1, |job| job.decoded_size)
     }
 
@@ -196,7 +198,34 @@ fn stride(decoded: u64) -> u64 {
 pub(super) struct Launched {
     pub batch: Arc<GpuBatch>,
     pub results: Results,
-    pub since: Instant,
+    /// When the GPU was seen to be still at it.
+    seen: Instant,
+    /// When the GPU had finished.
+    ended: Instant,
+}
+
+impl Launched {
+    pub(super) fn new(batch: &Arc<GpuBatch>, results: Results) -> Launched {
+        let now = Instant::now();
+        Launched {
+            batch: Arc::clone(batch),
+            results,
+            seen: now,
+            ended: now,
+        }
+    }
+
+    /// Returns whether the GPU has finished.
+    fn is_done(&mut self) -> Result<bool> {
+        let is_done = self.batch.queue().passed(DECODED)?;
+        let now = Instant::now();
+        match is_done {
+            // It ended at some time since it was looked at last.
+            true => self.ended = self.seen + now.duration_since(self.seen) / 2,
+            false => self.seen = now,
+        }
+        Ok(is_done)
+    }
 }
 
 /// All batches of one request.
@@ -206,7 +235,9 @@ pub(super) struct GpuBatches {
     pub nvcomp: Option<Nvcomp>,
     decoder: Decoder,
     scratch: u64,
-    balance: Balance,
+    /// For each plan that the GPU may decode.
+    balances: Vec<Option<Balance>>,
+    workers_at_most: usize,
     /// Whether the GPU decodes any chunk.
     has_gpu: bool,
     /// Whether no further batch will be started.
@@ -221,6 +252,10 @@ struct State {
     under_way: VecDeque<Launched>,
     in_flight_bytes: u64,
     in_flight_chunks: u64,
+    /// `None` while the GPU has nothing.
+    busy: Option<Busy>,
+    /// The plan whose chunks are left to the workers.
+    left_to_workers: Option<usize>,
 }
 
 impl GpuBatches {
@@ -228,7 +263,7 @@ impl GpuBatches {
         plans: &[BoundPlan],
         decoder: Decoder,
         scratch: u64,
-        workers: usize,
+        (device, workers): (i32, usize),
     ) -> GpuBatches {
         let all = plans.iter().map(|r| match decoder {
             Decoder::Cpu => None,
@@ -246,8 +281,19 @@ impl GpuBatches {
         // The measured rates apply to one method.
         let fits = |f: &GpuFilters| Some(f.method) == method;
         filters.iter_mut().for_each(|of| *of = of.filter(fits));
+        let balances = filters.iter().zip(plans).map(|(filters, bound)| {
+            let filters = filters.as_ref()?;
+            let kind = (
+                filters.method,
+                filters.is_shuffled,
+                filters.fletcher.is_some(),
+            );
+            let chunk = bound.plan.decoded_size();
+            Some(Balance::new(device, kind, chunk, workers))
+        });
         GpuBatches {
-            balance: Balance::new(method, workers),
+            balances: balances.collect(),
+            workers_at_most: workers,
             closed: AtomicBool::new(method.is_none()),
             has_gpu: method.is_some(),
             filters,
@@ -259,8 +305,17 @@ impl GpuBatches {
         }
     }
 
-    pub(super) fn balance(&self) -> &Balance {
-        &self.balance
+    /// Returns the rates for a plan; `None` if the GPU decodes none of its chunks.
+    pub(super) fn balance(&self, plan: usize) -> Option<&Balance> {
+        self.balances.get(plan)?.as_ref()
+    }
+
+    /// Returns how many jobs of a batch a worker loads at a time, so that all take part.
+    pub(super) fn portion(&self, jobs: usize) -> usize {
+        const LEAST: usize = 4;
+        const MOST: usize = 32;
+        jobs.div_ceil(self.workers_at_most.max(1))
+            .clamp(LEAST, MOST)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -279,25 +334,30 @@ impl GpuBatches {
         if state.loading.is_some() {
             return Ok(());
         }
-        let Some((left, chunk)) = task.queue.left()? else {
+        let Some((current, left, chunk)) = task.queue.left()? else {
             return Ok(());
         };
-        let wanted = match self.decoder {
-            Decoder::Gpu => left,
-            _ => self
-                .balance
-                .share(left.saturating_add(state.in_flight_chunks), chunk)
-                .saturating_sub(state.in_flight_chunks),
+        if state.busy.is_none() && state.left_to_workers == Some(current) {
+            return Ok(());
+        }
+        let balance = self.balance(current);
+        let wanted = match (self.decoder, balance) {
+            (Decoder::Gpu, _) => left,
+            (_, Some(balance)) => balance.share(left, chunk, state.busy.as_ref()),
+            (_, None) => 0,
         };
         if wanted == 0 {
-            // The remaining work only shrinks.
-            self.closed
-                .store(state.in_flight_chunks == 0 || left == 0, Relaxed);
+            state.left_to_workers = Some(current);
+            // The remaining work only shrinks, unless another plan follows.
+            let is_last = self.balances.len() == 1 || left == 0;
+            let is_idle = state.in_flight_chunks == 0;
+            self.closed.store(left == 0 || is_idle && is_last, Relaxed);
             return Ok(());
         }
         // As many chunks as the GPU can hold at a time form one batch if two batches had memory for
         // only half of them each.
-        let full = self.balance.saturation().saturating_mul(stride(chunk));
+        let full = balance.map_or(0, Balance::saturation);
+        let full = full.saturating_mul(stride(chunk));
         let full = full.saturating_add(full / 2);
         let most = if full > self.scratch / 2 {
             self.scratch
@@ -310,16 +370,31 @@ impl GpuBatches {
         }
         let count = wanted.min(MOST_JOBS) as usize;
         let (plan, jobs) = task.queue.take(count, room, |number, job| {
-            self.filters[number]?.needs(job, &task.plans[number])
+            let bound = &task.plans[number];
+            // What is kept is decoded by the CPU, into host memory.
+            let is_kept = bound.place_in_cache(job).is_some();
+            let is_asked = matches!(self.decoder, Decoder::Gpu);
+            self.filters[number]
+                .filter(|_| is_asked || !is_kept)?
+                .needs(job, bound)
         })?;
         let Some(filters) = self.filters[plan].filter(|_| !jobs.is_empty()) else {
             self.closed.store(true, Relaxed);
             return Ok(());
         };
+        let since = Instant::now();
         match self.make(task, plan, filters, jobs, lent) {
             Ok(batch) => {
+                let chunks = batch.jobs.len() as u64;
+                let busy = state.busy.get_or_insert(Busy {
+                    plan: Some(plan),
+                    chunks: 0,
+                    since,
+                });
+                busy.chunks += chunks;
+                busy.plan = busy.plan.filter(|of| *of == plan);
                 state.in_flight_bytes += batch.bytes();
-                state.in_flight_chunks += batch.jobs.len() as u64;
+                state.in_flight_chunks += chunks;
                 state.loading = Some(Arc::new(batch));
                 Ok(())
             }
@@ -424,8 +499,8 @@ impl GpuBatches {
         let Ok(mut state) = self.state.try_lock() else {
             return Ok(None);
         };
-        let is_done = match state.under_way.front() {
-            Some(first) => first.batch.queue().passed(DECODED)?,
+        let is_done = match state.under_way.front_mut() {
+            Some(first) => first.is_done()?,
             None => false,
         };
         Ok(if is_done {
@@ -437,10 +512,16 @@ impl GpuBatches {
 
     /// Waits for the oldest batch in flight; `None` if there is none.
     pub(super) fn wait(&self) -> Result<Option<Launched>> {
-        let Some(first) = self.lock().under_way.pop_front() else {
+        let Some(mut first) = self.lock().under_way.pop_front() else {
             return Ok(None);
         };
-        let waited = first.batch.queue().wait(DECODED);
+        let waited = first.is_done().and_then(|is_done| {
+            if !is_done {
+                first.batch.queue().wait(DECODED)?;
+                first.ended = Instant::now();
+            }
+            Ok(())
+        });
         match waited {
             Ok(()) => Ok(Some(first)),
             Err(error) => {
@@ -451,20 +532,29 @@ impl GpuBatches {
         }
     }
 
-    /// Records a batch whose results were read, and releases its memory.
-    pub(super) fn concluded(&self, launched: &Launched, went_well: bool) {
+    /// Records a batch whose results were read, and releases its memory. `is_whole` says that the
+    /// GPU has decoded all of it.
+    pub(super) fn concluded(&self, launched: &Launched, is_whole: bool) {
         let batch = &launched.batch;
-        if went_well {
-            self.balance.gpu_did(
-                batch.jobs.len() as u64,
-                batch.chunk(),
-                launched.since.elapsed(),
-            );
-        }
+        let mut state = self.lock();
+        state.in_flight_bytes -= batch.bytes();
+        state.in_flight_chunks -= batch.jobs.len() as u64;
+        // Batches overlap, so that only the time of all together says what the GPU can do.
+        let is_idle = state.in_flight_chunks == 0;
+        let busy = match (is_idle, &mut state.busy) {
+            (true, busy) => busy.take(),
+            (false, Some(busy)) => {
+                busy.plan = busy.plan.filter(|_| is_whole);
+                None
+            }
+            (false, None) => None,
+        };
+        drop(state);
+        if let Some(busy) = busy.filter(|_| is_whole)
+            && let Some(balance) = busy.plan.and_then(|plan| self.balance(plan))
         {
-            let mut state = self.lock();
-            state.in_flight_bytes -= batch.bytes();
-            state.in_flight_chunks -= batch.jobs.len() as u64;
+            let time = launched.ended.saturating_duration_since(busy.since);
+            balance.gpu_did(busy.chunks, batch.chunk(), time);
         }
         batch.release();
         launched.results.release(batch);
@@ -485,6 +575,7 @@ impl GpuBatches {
         let under_way = std::mem::take(&mut state.under_way);
         state.in_flight_bytes = 0;
         state.in_flight_chunks = 0;
+        state.busy = None;
         drop(state);
         let mut outcome = Ok(());
         for launched in under_way {

@@ -30,8 +30,7 @@ pub(super) struct Loader<'a, 'b> {
     used: usize,
 }
 
-/// Jobs that a worker takes at a time, and stored bytes that it reads at a time.
-const PORTION: usize = 32;
+/// Stored bytes that a worker reads at a time.
 const READ: u64 = 256 << 10;
 const SLOT: usize = 4 << 20;
 /// Mark on a worker's queue after what it has loaded, beside the marks of its two slots.
@@ -60,9 +59,11 @@ impl<'a, 'b> Loader<'a, 'b> {
         lent.queue()?.follow(&batch.queue(), ALLOCATED)?;
         let mut buffer = std::mem::take(&mut self.stager.stored);
         let mut done = 0;
+        let start = Instant::now();
+        let portion = self.task.batches.portion(batch.jobs.len());
         while !self.share.stopping() {
-            let first = batch.next.fetch_add(PORTION, Relaxed);
-            let last = (first + PORTION).min(batch.jobs.len());
+            let first = batch.next.fetch_add(portion, Relaxed);
+            let last = (first + portion).min(batch.jobs.len());
             if first >= last {
                 break;
             }
@@ -74,6 +75,9 @@ impl<'a, 'b> Loader<'a, 'b> {
             return Ok(());
         }
         self.send(batch, lent)?;
+        if let Some(balance) = self.task.batches.balance(batch.plan) {
+            balance.loaded(done as u64 * batch.chunk(), start.elapsed());
+        }
         let mut found = batch.found();
         found.entries.append(&mut self.found.entries);
         found.again.append(&mut self.found.again);
@@ -91,11 +95,7 @@ impl<'a, 'b> Loader<'a, 'b> {
             Err(error) if error.kind() == Kind::Memory => Results::none(batch)?,
             launched => launched?,
         };
-        self.task.batches.launched(Launched {
-            batch: Arc::clone(batch),
-            results,
-            since: Instant::now(),
-        });
+        self.task.batches.launched(Launched::new(batch, results));
         Ok(())
     }
 

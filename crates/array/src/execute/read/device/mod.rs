@@ -8,6 +8,7 @@ mod gather;
 mod in_place;
 mod launch;
 mod loader;
+mod rates;
 mod slots;
 mod stager;
 
@@ -26,7 +27,6 @@ use crate::ChunkJob;
 use crate::execute::bound::BoundPlan;
 use crate::execute::device::placing;
 use crate::execute::memory::DeviceMemory;
-use balance::Balance;
 use batch::{GpuBatches, Launched};
 use loader::Loader;
 use stager::Stager;
@@ -72,13 +72,13 @@ impl DeviceRead {
                 Err(error) => (None, Some(format!("no kernels on this GPU: {error}"))),
             },
         };
-        let queue = WorkQueue::new(&plans);
+        let queue = WorkQueue::new(&plans, workers);
         let scratch = options.scratch.unwrap_or(SCRATCH);
         let decoder = match kernels {
             None => Decoder::Cpu,
             Some(_) => options.decode.unwrap_or(Decoder::Auto),
         };
-        let batches = GpuBatches::new(&plans, decoder, scratch, workers);
+        let batches = GpuBatches::new(&plans, decoder, scratch, (context.device, workers));
         let shuffles = plans.iter().map(shuffled_element).collect();
         Ok(DeviceRead {
             shuffles,
@@ -189,7 +189,8 @@ impl DeviceRead {
     ) -> Result<()> {
         let batch = &launched.batch;
         let again = launched.results.again(batch, share.counters());
-        self.batches.concluded(&launched, again.is_ok());
+        let is_whole = again.as_ref().is_ok_and(Vec::is_empty);
+        self.batches.concluded(&launched, is_whole);
         let again = again?;
         launched
             .results
@@ -201,10 +202,6 @@ impl DeviceRead {
             stager.chunks(batch.plan, std::slice::from_ref(job), lent)?;
         }
         Ok(())
-    }
-
-    fn balance(&self) -> &Balance {
-        self.batches.balance()
     }
 }
 

@@ -73,6 +73,20 @@ impl<'a> Stager<'a> {
         {
             return self.straight(number, job, lent);
         }
+        let mut rest = Vec::new();
+        let mut jobs = jobs;
+        if bound.cache.is_some() {
+            for job in jobs {
+                match bound.decoded_before(job).filter(|_| self.keeps()) {
+                    Some(decoded) => self.kept(number, job, &decoded, lent)?,
+                    None => rest.push(job.clone()),
+                }
+            }
+            if rest.is_empty() {
+                return Ok(());
+            }
+            jobs = &rest;
+        }
         let start = Instant::now();
         let mut buffer = std::mem::take(&mut self.stored);
         let outcome = (|| {
@@ -83,9 +97,33 @@ impl<'a> Stager<'a> {
             Ok(())
         })();
         self.stored = buffer;
-        let decoded = jobs.iter().filter(|j| !j.is_plain).map(|j| j.decoded_size);
-        self.task.balance().cpu_did(decoded.sum(), start.elapsed());
+        if let Some(balance) = self.task.batches.balance(number)
+            && outcome.is_ok()
+        {
+            let decoded = jobs.iter().filter(|j| !j.is_plain).map(|j| j.decoded_size);
+            balance.cpu_did(decoded.sum(), start.elapsed());
+        }
         outcome
+    }
+
+    /// Returns whether chunks go to the slot whole, where kernels take their elements from.
+    fn keeps(&self) -> bool {
+        self.task.kernels.is_some()
+    }
+
+    /// Puts a chunk that was decoded before into the slot.
+    fn kept(
+        &mut self,
+        number: usize,
+        job: &ChunkJob,
+        decoded: &[u8],
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
+        let at = self.room(number, decoded.len(), lent)?;
+        self.slots.bytes()[at..at + decoded.len()].copy_from_slice(decoded);
+        let selected = job.bytes(&self.task.plans[number].plan);
+        self.share.counters().moved(Path::StagedBuffered, selected);
+        self.put(number, job, (at, 0, decoded.len() as u64), 0, lent)
     }
 
     fn chunk(
@@ -117,15 +155,17 @@ impl<'a> Stager<'a> {
         let at = self.room(number, length as usize, lent)?;
         let output = &mut self.slots.bytes()[at..at + length as usize];
         // The kernel that places the elements unshuffles them at no cost.
+        let is_kept = bound.place_in_cache(job).is_some();
         let shuffled = match &self.task.kernels {
-            Some(_) => self.task.shuffled(number, job),
-            None => 0,
+            Some(_) if !is_kept => self.task.shuffled(number, job),
+            _ => 0,
         };
         let mask = match shuffled {
             0 => job.mask,
             _ => job.mask | 1 << SHUFFLE_AT,
         };
         decode(bound, job, mask, bytes, output, &mut self.codec)?;
+        bound.keep_decoded(job, output);
         self.put(number, job, (at, from, length), shuffled, lent)
     }
 

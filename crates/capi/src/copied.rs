@@ -1,0 +1,17 @@
+//! A copy of the library, in a forked child.
+
+use penstock_hdf5::transfer::Held;
+use penstock_sys::hdf5::Hdf5;
+use penstock_sys::is_copy;
+
+/// Waits for a transfer of a dataset if HDF5 has the connector of the parent's library. That connector
+/// knows nothing of what is pending here, so calls of HDF5 must find nothing pending.
+///
+/// # Safety
+/// This thread may call HDF5.
+pub(crate) unsafe fn end_for_connector(hdf5: &Hdf5, transfer: &Held) {
+    // SAFETY: by contract of this function.
+    if is_copy() && unsafe { penstock_vol::is_registered(hdf5) } {
+        transfer.wait_at_most(&|| None);
+    }
+}

@@ -1,0 +1,124 @@
+//! Encoded chunks that wait for storage.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use penstock_array::execute::{EncodedChunks, submit};
+use penstock_engine::file::position::Operation;
+
+use crate::dataset::CArray;
+use crate::error::{OK, guard, null};
+use crate::file::{CFile, file_of};
+use crate::handle::Table;
+use crate::lists::list;
+use crate::options::{self, COptions};
+use crate::report::{self, CReport, check_size};
+use crate::request::{self as requests, AnyRequest, CRequest};
+use crate::selection::CSelection;
+use crate::stored::{CStored, StoredCall};
+
+/// The type to which a `penstock_encoded *` points; see [`crate::handle`].
+pub(crate) enum CEncoded {}
+
+/// Calls hold the outer `Arc`; writes in flight hold the inner one.
+static ENCODED: Table<Arc<EncodedChunks>> = Table::new("list of encoded chunks");
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_stored_encode(
+    stored: *mut CStored,
+    selection: *const CSelection,
+    array: *const CArray,
+    options: *const COptions,
+    stream: *mut c_void,
+    flags: c_int,
+    report: *mut CReport,
+    encoded: *mut *mut CEncoded,
+) -> c_int {
+    let call = StoredCall::new(stored, selection, array, options, stream, flags);
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        check_size(report)?;
+        let place = encoded.as_mut().ok_or_else(|| null("encoded"))?;
+        let prepared = call.prepare(Operation::Write, |array| array.encode())?;
+        let ((prepared, collected), address, with) = prepared;
+        let request = submit(prepared, address, None, with)?;
+        request.finish()?;
+        report::write_of(report, &request);
+        *place = ENCODED.insert(Arc::new(Arc::new(collected.take())));
+        Ok(OK)
+    })
+}
+
+/// Writes a value to a place, if there is one.
+///
+/// # Safety
+/// `start` is null or points to more than `at` values.
+unsafe fn put<T>(start: *mut T, at: usize, value: T) {
+    if !start.is_null() {
+        // SAFETY: by contract of this function.
+        unsafe { start.add(at).write(value) };
+    }
+}
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_encoded_list(
+    encoded: *mut CEncoded,
+    count: *mut u64,
+    numbers: *mut u64,
+    sizes: *mut u64,
+    masks: *mut u32,
+    bytes: *mut *const c_void,
+) -> c_int {
+    // SAFETY: by contract of this function, each list that is not null has room for all chunks.
+    guard(|| unsafe {
+        let chunks = ENCODED.get(encoded)?;
+        let count = count.as_mut().ok_or_else(|| null("count"))?;
+        *count = chunks.list().len() as u64;
+        for (at, (number, stored, mask)) in chunks.list().enumerate() {
+            put(numbers, at, number);
+            put(sizes, at, stored.len() as u64);
+            put(masks, at, mask);
+            put(bytes, at, stored.as_ptr().cast());
+        }
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_encoded_write_submit(
+    encoded: *mut CEncoded,
+    file: *mut CFile,
+    addresses: *const u64,
+    count: u64,
+    options: *const COptions,
+    request: *mut *mut CRequest,
+) -> c_int {
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        let place = requests::place_of(request)?;
+        let chunks = ENCODED.get(encoded)?;
+        let addresses = list(addresses, count, "addresses")?;
+        let options = options::read(options)?;
+        let started = chunks.submit(&*file_of(file)?, addresses, options)?;
+        requests::store(place, AnyRequest::Plain(started));
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `encoded` is null or a handle.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_encoded_close(encoded: *mut CEncoded) -> c_int {
+    guard(|| {
+        if !encoded.is_null() {
+            drop(ENCODED.take(encoded)?);
+        }
+        Ok(OK)
+    })
+}

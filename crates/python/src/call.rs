@@ -1,0 +1,231 @@
+//! Calls of the C API.
+
+use std::ffi::{c_int, c_void};
+
+use pyo3::exceptions::PyImportError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::report::Report;
+use crate::selection::Selected;
+use crate::structs::{Array, Axis, Selection};
+
+fn selection_of(selected: &Selected) -> Selection {
+    Selection {
+        struct_size: size_of::<Selection>(),
+        rank: selected.axes().len() as i32,
+        reserved: 0,
+        axes: selected.axes().as_ptr(),
+        points: std::ptr::null(),
+        point_count: 0,
+    }
+}
+
+/// Describes memory in C order that has the shape of what is selected.
+fn array_of(selected: &Selected, address: usize, element: i64) -> Array {
+    Array {
+        struct_size: size_of::<Array>(),
+        data: address as *mut c_void,
+        element,
+        rank: selected.shape().len() as i32,
+        reserved: 0,
+        shape: selected.shape().as_ptr(),
+        strides: std::ptr::null(),
+    }
+}
+
+/// A `penstock_selection` and a `penstock_array`, which are valid as long as this object.
+#[pyclass(frozen, module = "penstock._core")]
+pub(crate) struct Described {
+    selection: Selection,
+    array: Array,
+    /// Both point to it.
+    _selected: Box<Selected>,
+}
+
+// SAFETY: nothing changes the structs or what they point to.
+unsafe impl Send for Described {}
+// SAFETY: the same.
+unsafe impl Sync for Described {}
+
+impl Described {
+    pub(crate) fn of(selected: Box<Selected>, address: usize, element: i64) -> Described {
+        Described {
+            selection: selection_of(&selected),
+            array: array_of(&selected, address, element),
+            _selected: selected,
+        }
+    }
+}
+
+#[pymethods]
+impl Described {
+    /// The address of the `penstock_selection`.
+    #[getter]
+    fn selection(&self) -> usize {
+        (&raw const self.selection).expose_provenance()
+    }
+
+    /// The address of the `penstock_array`.
+    #[getter]
+    fn array(&self) -> usize {
+        (&raw const self.array).expose_provenance()
+    }
+}
+
+/// `penstock_reader_read`
+type Read = unsafe extern "C" fn(
+    reader: *mut c_void,
+    selection: *const Selection,
+    array: *const Array,
+    options: *const c_void,
+    stream: *mut c_void,
+    flags: c_int,
+    report: *mut u64,
+) -> c_int;
+
+/// A loaded libpenstock.so, and what Python does with the outcome of its calls.
+///
+/// Args:
+///     read: The address of `penstock_reader_read`.
+///     sizes: Those of `penstock_axis`, `penstock_selection`, `penstock_array` and `penstock_report`.
+///     others: The statuses of reads that another way carries out.
+///     options: Returns the options of the thread or task, a tuple.
+///     parse: Returns the address of the `penstock_options` for such a tuple that is not empty, and what
+///         keeps it there.
+///     check: Raises the error of a status that is not 0.
+///     remember: Keeps the report of a read.
+#[pyclass(frozen, module = "penstock._core")]
+pub(crate) struct Library {
+    read: Read,
+    report_size: usize,
+    others: Vec<c_int>,
+    options: Py<PyAny>,
+    parse: Py<PyAny>,
+    check: Py<PyAny>,
+    remember: Py<PyAny>,
+}
+
+#[pymethods]
+impl Library {
+    #[new]
+    #[pyo3(signature = (*, read, sizes, others, options, parse, check, remember))]
+    fn new(
+        read: usize,
+        sizes: (usize, usize, usize, usize),
+        others: Vec<c_int>,
+        options: Py<PyAny>,
+        parse: Py<PyAny>,
+        check: Py<PyAny>,
+        remember: Py<PyAny>,
+    ) -> PyResult<Library> {
+        let (axis, selection, array, report_size) = sizes;
+        let ours = (
+            size_of::<Axis>(),
+            size_of::<Selection>(),
+            size_of::<Array>(),
+        );
+        if read == 0 || ours != (axis, selection, array) || report_size < size_of::<u64>() {
+            return Err(PyImportError::new_err(
+                "penstock._core and the headers of penstock belong to different releases: reinstall the package",
+            ));
+        }
+        Ok(Library {
+            // SAFETY: by contract, the address of that function, of a library that is never unloaded.
+            read: unsafe { std::mem::transmute::<usize, Read>(read) },
+            report_size,
+            others,
+            options,
+            parse,
+            check,
+            remember,
+        })
+    }
+}
+
+/// The destination and the circumstances of a read.
+pub(crate) struct Destination {
+    /// The address of the first element; the others follow it in C order.
+    pub(crate) address: usize,
+    /// The HDF5 identifier of the type of an element.
+    pub(crate) element: i64,
+    /// The CUDA stream after whose work the read takes place, or 0.
+    pub(crate) stream: usize,
+    /// `PENSTOCK_CALLER_WAITS` and others.
+    pub(crate) flags: c_int,
+}
+
+impl Library {
+    /// Reads by a `penstock_reader *`, without the GIL. Returns the report; `None` if another way
+    /// carries out the read.
+    ///
+    /// # Errors
+    /// That of the library.
+    ///
+    /// # Safety
+    /// The destination has room for what is selected, and nobody else uses it until the call returns.
+    pub(crate) unsafe fn read(
+        &self,
+        py: Python<'_>,
+        reader: usize,
+        selected: &Selected,
+        to: &Destination,
+    ) -> PyResult<Option<Report>> {
+        let (options, _kept) = self.options(py)?;
+        let selection = selection_of(selected);
+        let array = array_of(selected, to.address, to.element);
+        let mut report = Report::empty(self.report_size);
+        let (read, selection, array) = (self.read, Shared(&selection), Shared(&array));
+        let (stream, flags, place) = (to.stream, to.flags, report.place().expose_provenance());
+        let status = py.detach(move || {
+            let (selection, array) = (selection.get(), array.get());
+            // SAFETY: the structs outlive the call; the caller vouches for the destination. A reader
+            // is not an address, and the library refuses one that is closed.
+            unsafe {
+                read(
+                    reader as *mut c_void,
+                    selection,
+                    array,
+                    options as *const c_void,
+                    stream as *mut c_void,
+                    flags,
+                    std::ptr::with_exposed_provenance_mut(place),
+                )
+            }
+        });
+        if self.others.contains(&status) {
+            return Ok(None);
+        }
+        if status != 0 {
+            self.check.call1(py, (status,))?;
+        }
+        Ok(Some(report))
+    }
+
+    /// Returns the address of the options of the thread or task, 0 if there are none, and what keeps them.
+    fn options<'py>(&self, py: Python<'py>) -> PyResult<(usize, Bound<'py, PyAny>)> {
+        let options = self.options.bind(py).call0()?;
+        match options.cast::<PyTuple>()?.is_empty() {
+            true => Ok((0, options)),
+            false => self.parse.bind(py).call1((options,))?.extract(),
+        }
+    }
+
+    /// Makes a report the last one of the thread or task.
+    pub(crate) fn remember(&self, py: Python<'_>, report: Report) -> PyResult<()> {
+        self.remember.call1(py, (Py::new(py, report)?,))?;
+        Ok(())
+    }
+}
+
+/// A struct with pointers, which the calling thread alone uses while it is without the GIL.
+struct Shared<'a, T>(&'a T);
+
+// SAFETY: `Python::detach` runs its function on the calling thread.
+unsafe impl<T> Send for Shared<'_, T> {}
+
+impl<T> Shared<'_, T> {
+    fn get(&self) -> *const T {
+        self.0
+    }
+}

@@ -1,0 +1,204 @@
+//! Arrays for other libraries: capsules of DLPack (dlpack.h, version 1.0).
+//!
+//! Their destructors run while an exception of the consumer is set, and their deleters on any thread,
+//! also when the interpreter is gone. Python code can do neither.
+
+use std::ffi::{CStr, c_void};
+use std::mem::ManuallyDrop;
+use std::ptr::null_mut;
+
+use pyo3::exceptions::PyMemoryError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+const NAME: &CStr = c"dltensor";
+const NAME_VERSIONED: &CStr = c"dltensor_versioned";
+const VERSION: (u32, u32) = (1, 0);
+/// The bit of `flags` that says that the elements are a copy.
+const IS_COPIED: u64 = 2;
+
+#[repr(C)]
+struct Device {
+    kind: i32,
+    id: i32,
+}
+
+#[repr(C)]
+struct DataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+/// `DLTensor`
+#[repr(C)]
+struct Tensor {
+    data: *mut c_void,
+    device: Device,
+    dimensions: i32,
+    dtype: DataType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+/// `DLManagedTensor`
+#[repr(C)]
+struct Managed {
+    tensor: Tensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+}
+
+/// `DLManagedTensorVersioned`
+#[repr(C)]
+struct ManagedVersioned {
+    major: u32,
+    minor: u32,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
+    flags: u64,
+    tensor: Tensor,
+}
+
+/// What an exported array needs until it is deleted.
+struct Export {
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+    owner: Py<PyAny>,
+}
+
+/// Return a capsule with an array in C order, which keeps `owner` until it is deleted.
+///
+/// Args:
+///     address: That of the first element.
+///     shape: The lengths of the dimensions.
+///     dtype: DLPack's code of the type, and the bits of an element.
+///     device: DLPack's number of the kind of memory, and of the device.
+///     owner: What keeps the memory.
+///     versioned: Whether the consumer knows DLPack 1.0.
+///     copied: Whether the memory is a copy that nobody else has.
+#[pyfunction]
+#[pyo3(signature = (address, shape, dtype, device, owner, *, versioned, copied))]
+#[allow(clippy::too_many_arguments)] // They are the fields of the struct.
+pub(crate) fn export_array(
+    py: Python<'_>,
+    address: usize,
+    shape: Vec<i64>,
+    dtype: (u8, u8),
+    device: (i32, i32),
+    owner: Py<PyAny>,
+    versioned: bool,
+    copied: bool,
+) -> PyResult<Py<PyAny>> {
+    let strides = strides_of(&shape);
+    let mut export = Box::new(Export {
+        shape,
+        strides,
+        owner,
+    });
+    let tensor = Tensor {
+        data: address as *mut c_void,
+        device: Device {
+            kind: device.0,
+            id: device.1,
+        },
+        dimensions: export.shape.len() as i32,
+        dtype: DataType {
+            code: dtype.0,
+            bits: dtype.1,
+            lanes: 1,
+        },
+        shape: export.shape.as_mut_ptr(),
+        strides: export.strides.as_mut_ptr(),
+        byte_offset: 0,
+    };
+    let context = Box::into_raw(export).cast();
+    let (managed, name): (*mut c_void, _) = if versioned {
+        let managed = ManagedVersioned {
+            major: VERSION.0,
+            minor: VERSION.1,
+            context,
+            deleter: Some(delete_versioned),
+            flags: if copied { IS_COPIED } else { 0 },
+            tensor,
+        };
+        (Box::into_raw(Box::new(managed)).cast(), NAME_VERSIONED)
+    } else {
+        let managed = Managed {
+            tensor,
+            context,
+            deleter: Some(delete),
+        };
+        (Box::into_raw(Box::new(managed)).cast(), NAME)
+    };
+    // SAFETY: the pointer is not null, and the name lives as long as the process.
+    let capsule = unsafe { ffi::PyCapsule_New(managed, name.as_ptr(), Some(destroy)) };
+    if capsule.is_null() {
+        // SAFETY: nobody else has the pointer.
+        unsafe { delete_by_name(managed, versioned) };
+        return Err(PyErr::take(py).unwrap_or_else(|| PyMemoryError::new_err("no capsule")));
+    }
+    // SAFETY: a new reference.
+    Ok(unsafe { Bound::from_owned_ptr(py, capsule) }.unbind())
+}
+
+/// Returns the distance between elements along each dimension, in elements.
+fn strides_of(shape: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1_i64; shape.len()];
+    for at in (1..shape.len()).rev() {
+        strides[at - 1] = strides[at].wrapping_mul(shape[at]);
+    }
+    strides
+}
+
+/// Deletes what a capsule holds that nobody has consumed. A consumer renames the capsule.
+unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
+    // SAFETY: Python calls this with the capsule and the GIL.
+    unsafe {
+        // The capsule may die while an exception of its consumer is on its way.
+        let (mut kind, mut value, mut trace) = (null_mut(), null_mut(), null_mut());
+        #[allow(deprecated)] // Its successor is newer than the oldest Python that this serves.
+        ffi::PyErr_Fetch(&mut kind, &mut value, &mut trace);
+        for (name, versioned) in [(NAME, false), (NAME_VERSIONED, true)] {
+            if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) != 0 {
+                let managed = ffi::PyCapsule_GetPointer(capsule, name.as_ptr());
+                delete_by_name(managed, versioned);
+            }
+        }
+        #[allow(deprecated)]
+        ffi::PyErr_Restore(kind, value, trace);
+    }
+}
+
+/// # Safety
+/// `managed` is a `ManagedVersioned` or `Managed` that nobody uses any more.
+unsafe fn delete_by_name(managed: *mut c_void, versioned: bool) {
+    // SAFETY: passed on.
+    unsafe {
+        match versioned {
+            true => delete_versioned(managed.cast()),
+            false => delete(managed.cast()),
+        }
+    }
+}
+
+unsafe extern "C" fn delete(managed: *mut Managed) {
+    // SAFETY: DLPack's consumer calls this once, with what `export_array` made.
+    unsafe { free(Box::from_raw(managed).context) };
+}
+
+unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
+    // SAFETY: as above.
+    unsafe { free(Box::from_raw(managed).context) };
+}
+
+/// # Safety
+/// `context` is that of an export, whose tensor nobody uses any more.
+unsafe fn free(context: *mut c_void) {
+    // SAFETY: by contract of this function.
+    let export = unsafe { Box::from_raw(context.cast::<Export>()) };
+    let owner = ManuallyDrop::new(export.owner);
+    // When the interpreter is gone, the owner stays, as all of its objects do.
+    Python::try_attach(|_| drop(ManuallyDrop::into_inner(owner)));
+}

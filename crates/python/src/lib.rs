@@ -1,0 +1,29 @@
+//! The module `penstock._core`: what Python does too slowly, or cannot do.
+//!
+//! - Small reads of HDF5 datasets. They take a few microseconds, of which steps of the interpreter
+//!   would be the most. They call the C API as anybody does: the module is given the address of
+//!   `penstock_reader_read`, and links nothing of Penstock.
+//! - Capsules of DLPack, whose destructors must not run Python code.
+
+#![deny(missing_docs, unreachable_pub)]
+
+mod call;
+mod dlpack;
+mod reader;
+mod report;
+mod selection;
+mod structs;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use crate::call::{Described, Library};
+    #[pymodule_export]
+    use crate::dlpack::export_array;
+    #[pymodule_export]
+    use crate::reader::Reader;
+    #[pymodule_export]
+    use crate::report::Report;
+}

@@ -1,0 +1,269 @@
+//! Reads of one dataset into elements of one type.
+
+use std::ffi::c_int;
+
+use numpy::npyffi::{NPY_ARRAY_CARRAY, PY_ARRAY_API, PyArrayObject, npy_intp};
+use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::call::{Described, Destination, Library};
+use crate::report::Report;
+use crate::selection::Selected;
+
+/// Reads what integers and slices select of a dataset, by a `penstock_reader`.
+///
+/// Args:
+///     library: The library of the reader.
+///     handle: The `penstock_reader *`, as a number.
+///     owner: An object that keeps the handle open.
+///     dataset: The `h5py.h5d.DatasetID`.
+///     shape: The shape of the dataset.
+///     element: The HDF5 identifier of the type of an element in memory.
+///     dtype: That type as NumPy has it; `None` if NumPy does not.
+///     itemsize: The bytes of an element in memory.
+///     most: The most bytes that are read in this way.
+///     flags: The flags of a read without a stream.
+#[pyclass(frozen, module = "penstock._core")]
+pub(crate) struct Reader {
+    library: Py<Library>,
+    handle: usize,
+    _owner: Py<PyAny>,
+    dataset: Py<PyAny>,
+    shape: Vec<u64>,
+    element: i64,
+    dtype: Option<Py<PyArrayDescr>>,
+    itemsize: u64,
+    most: u64,
+    flags: c_int,
+}
+
+#[pymethods]
+impl Reader {
+    #[new]
+    #[allow(clippy::too_many_arguments)] // They are named where Python calls.
+    #[pyo3(signature = (*, library, handle, owner, dataset, shape, element, dtype, itemsize, most, flags))]
+    fn new(
+        library: Py<Library>,
+        handle: usize,
+        owner: Py<PyAny>,
+        dataset: Py<PyAny>,
+        shape: Vec<u64>,
+        element: i64,
+        dtype: Option<Py<PyArrayDescr>>,
+        itemsize: u64,
+        most: u64,
+        flags: c_int,
+    ) -> Reader {
+        Reader {
+            library,
+            handle,
+            _owner: owner,
+            dataset,
+            shape,
+            element,
+            dtype,
+            itemsize,
+            most,
+            flags,
+        }
+    }
+
+    /// Return the elements in a new NumPy array, or a scalar; `None` if another way reads them.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        index: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let mut selected = Selected::new();
+        let Some(dtype) = &self.dtype else {
+            return Ok(None);
+        };
+        if !self.select(index, &mut selected)? {
+            return Ok(None);
+        }
+        let array = empty(py, selected.shape(), dtype)?;
+        // SAFETY: a new array of the selected shape and of the reader's type.
+        let is_read = unsafe { self.read_by(py, &selected, address_of(&array), 0, self.flags)? };
+        if !is_read {
+            return Ok(None);
+        }
+        match selected.shape().is_empty() {
+            true => array.get_item(PyTuple::empty(py)).map(Some),
+            false => Ok(Some(array.into_any())),
+        }
+    }
+
+    /// Fill a NumPy array; return false if another way fills it, `None` if it has another type.
+    fn read_into(
+        &self,
+        py: Python<'_>,
+        index: &Bound<'_, PyAny>,
+        out: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<Option<bool>> {
+        // An object in the index may change the array, so that is looked at afterwards.
+        let mut selected = Selected::new();
+        if !self.select(index, &mut selected)? {
+            return Ok(Some(false));
+        }
+        let dtype = out.dtype();
+        match &self.dtype {
+            Some(ours) if dtype.is(ours) || dtype.is_equiv_to(ours.bind(py)) => (),
+            _ => return Ok(None),
+        }
+        let lengths = out.shape().iter().map(|length| *length as u64);
+        // SAFETY: the pointer is to a live array.
+        let flags = unsafe { (*out.as_array_ptr()).fields.flags };
+        if flags & NPY_ARRAY_CARRAY != NPY_ARRAY_CARRAY
+            || !lengths.eq(selected.shape().iter().copied())
+        {
+            return Ok(Some(false));
+        }
+        // SAFETY: the array is C-contiguous, aligned and writable and has the selected shape and the
+        // reader's type. It is NumPy's rule that nobody resizes it while somebody refers to it.
+        unsafe {
+            self.read_by(py, &selected, address_of(out), 0, self.flags)
+                .map(Some)
+        }
+    }
+
+    /// Fill C-contiguous memory of the shape `shape`, after the work of a stream, or 0; return false
+    /// if another way fills it. The caller keeps the memory, whose elements have the reader's type.
+    fn read_at(
+        &self,
+        index: &Bound<'_, PyAny>,
+        shape: &Bound<'_, PyTuple>,
+        address: usize,
+        stream: usize,
+        flags: c_int,
+    ) -> PyResult<bool> {
+        let mut selected = Selected::new();
+        if !self.select(index, &mut selected)? || !selected.has(shape)? {
+            return Ok(false);
+        }
+        // SAFETY: by contract of this method.
+        unsafe { self.read_by(index.py(), &selected, address, stream, flags) }
+    }
+
+    /// Return the arguments of a call of the C API that reads into such memory; `None` if another way
+    /// reads. The elements may be as many as memory holds.
+    fn describe(
+        &self,
+        index: &Bound<'_, PyAny>,
+        shape: &Bound<'_, PyTuple>,
+        address: usize,
+    ) -> PyResult<Option<Described>> {
+        let mut selected = Box::new(Selected::new());
+        let is_selected = selected.select(index, &self.shape)? && selected.has(shape)?;
+        Ok(is_selected.then(|| Described::of(selected, address, self.element)))
+    }
+
+    /// Return the shape of what is selected; `None` if another way reads it.
+    fn shape_of<'py>(
+        &self,
+        py: Python<'py>,
+        index: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let mut selected = Selected::new();
+        match self.select(index, &mut selected)? {
+            true => PyTuple::new(py, selected.shape()).map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
+impl Reader {
+    /// Selects; returns false if another way reads.
+    fn select(&self, index: &Bound<'_, PyAny>, selected: &mut Selected) -> PyResult<bool> {
+        if !selected.select(index, &self.shape)? {
+            return Ok(false);
+        }
+        let bytes = selected
+            .count()
+            .and_then(|count| count.checked_mul(self.itemsize));
+        Ok(bytes.is_some_and(|bytes| bytes <= self.most))
+    }
+
+    /// Reads and reports; returns false if another way reads.
+    ///
+    /// # Safety
+    /// As for [`Library::read`].
+    unsafe fn read_by(
+        &self,
+        py: Python<'_>,
+        selected: &Selected,
+        address: usize,
+        stream: usize,
+        flags: c_int,
+    ) -> PyResult<bool> {
+        if !self.is_open(py)? {
+            return Ok(false);
+        }
+        let library = self.library.get();
+        let to = Destination {
+            address,
+            element: self.element,
+            stream,
+            flags,
+        };
+        // SAFETY: passed on.
+        let report: Option<Report> = unsafe { library.read(py, self.handle, selected, &to)? };
+        match report {
+            // Another thread may have closed the file meanwhile. That is an error, which others tell.
+            Some(report) if self.is_open(py)? => library.remember(py, report).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// Returns whether the dataset is open: h5py clears the identifier when the file is closed.
+    fn is_open(&self, py: Python<'_>) -> PyResult<bool> {
+        let identifier = self.dataset.bind(py).getattr(pyo3::intern!(py, "id"))?;
+        Ok(identifier.extract::<i64>()? != 0)
+    }
+}
+
+impl Selected {
+    /// Returns whether a tuple has the lengths of the selected dimensions.
+    fn has(&self, shape: &Bound<'_, PyTuple>) -> PyResult<bool> {
+        if shape.len() != self.shape().len() {
+            return Ok(false);
+        }
+        for (theirs, ours) in shape.iter_borrowed().zip(self.shape()) {
+            if theirs.extract::<u64>()? != *ours {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Returns a new array in C order whose elements have any values.
+fn empty<'py>(
+    py: Python<'py>,
+    shape: &[u64],
+    dtype: &Py<PyArrayDescr>,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let mut lengths = [0; 32];
+    for (length, given) in lengths.iter_mut().zip(shape) {
+        *length = *given as npy_intp;
+    }
+    let dtype = dtype.clone_ref(py).into_bound(py);
+    // SAFETY: the lengths are as many as it is told. It takes a reference to the type over, and
+    // returns an array, or null with an exception.
+    unsafe {
+        let array = PY_ARRAY_API.PyArray_Empty(
+            py,
+            shape.len() as c_int,
+            lengths.as_mut_ptr(),
+            dtype.into_dtype_ptr(),
+            0,
+        );
+        Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked())
+    }
+}
+
+fn address_of(array: &Bound<'_, PyUntypedArray>) -> usize {
+    let object: *mut PyArrayObject = array.as_array_ptr();
+    // SAFETY: the pointer is to a live array.
+    unsafe { (*object).fields.data.expose_provenance() }
+}

@@ -1,0 +1,145 @@
+//! From the index of a caller to axes of the C API.
+
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::types::{PyEllipsis, PyInt, PySlice, PyTuple};
+
+use crate::structs::Axis;
+
+/// HDF5's limit.
+const MOST_DIMENSIONS: usize = 32;
+
+/// What integers and slices select of a dataset.
+pub(crate) struct Selected {
+    axes: [Axis; MOST_DIMENSIONS],
+    rank: usize,
+    shape: [u64; MOST_DIMENSIONS],
+    dimensions: usize,
+}
+
+impl Selected {
+    /// Returns what selects nothing yet.
+    pub(crate) fn new() -> Selected {
+        Selected {
+            axes: [Axis::default(); MOST_DIMENSIONS],
+            rank: 0,
+            shape: [0; MOST_DIMENSIONS],
+            dimensions: 0,
+        }
+    }
+
+    /// Selects by an index of a dataset of this shape, once; returns false if that is no element, or if
+    /// the index is not made of integers, slices with a positive step and an ellipsis, or is wrong.
+    pub(crate) fn select(&mut self, index: &Bound<'_, PyAny>, shape: &[u64]) -> PyResult<bool> {
+        match index.cast_exact::<PyTuple>() {
+            Ok(parts) => self.add_all(parts, shape),
+            Err(_) if index.is_instance_of::<PyEllipsis>() => Ok(self.add_rest(shape, 0)),
+            Err(_) => Ok(self.add(index, shape)? && self.add_rest(shape, 0)),
+        }
+    }
+
+    /// Returns the length of each dimension of the selected elements.
+    pub(crate) fn shape(&self) -> &[u64] {
+        &self.shape[..self.dimensions]
+    }
+
+    /// Returns what is selected along each dimension of the dataset.
+    pub(crate) fn axes(&self) -> &[Axis] {
+        &self.axes[..self.rank]
+    }
+
+    /// Returns the number of selected elements; `None` if it is beyond 64 bits.
+    pub(crate) fn count(&self) -> Option<u64> {
+        let lengths = self.shape().iter();
+        lengths.copied().try_fold(1, u64::checked_mul)
+    }
+
+    fn add_all(&mut self, parts: &Bound<'_, PyTuple>, shape: &[u64]) -> PyResult<bool> {
+        let mut left = parts.len();
+        let mut has_ellipsis = false;
+        for part in parts.iter_borrowed() {
+            left -= 1;
+            if part.is_instance_of::<PyEllipsis>() {
+                // NumPy and h5py differ about what one that stands for nothing means.
+                let is_right = !has_ellipsis && self.rank + left < shape.len();
+                if !is_right || !self.add_rest(shape, left) {
+                    return Ok(false);
+                }
+                has_ellipsis = true;
+            } else if !self.add(&part, shape)? {
+                return Ok(false);
+            }
+        }
+        Ok(self.add_rest(shape, 0))
+    }
+
+    /// Selects all of each dimension but the last ones; returns false if that is nothing.
+    fn add_rest(&mut self, shape: &[u64], but: usize) -> bool {
+        while self.rank + but < shape.len() {
+            let length = shape[self.rank];
+            if !self.add_slice(0, 1, length) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Selects a part of the next dimension; returns false if that cannot be done here.
+    fn add(&mut self, part: &Bound<'_, PyAny>, shape: &[u64]) -> PyResult<bool> {
+        let Some(&length) = shape.get(self.rank) else {
+            return Ok(false);
+        };
+        let Ok(signed) = isize::try_from(length) else {
+            return Ok(false);
+        };
+        // A bool is an int, too, and means something else.
+        if part.is_exact_instance_of::<PyInt>() {
+            let Ok(index) = part.extract::<isize>() else {
+                return Ok(false);
+            };
+            let is_inside = (-signed..signed).contains(&index);
+            if is_inside {
+                self.axes[self.rank] = Axis {
+                    start: index.rem_euclid(signed) as u64,
+                    step: 1,
+                    count: 1,
+                    ..Axis::default()
+                };
+                self.rank += 1;
+            }
+            return Ok(is_inside);
+        }
+        let Ok(slice) = part.cast_exact::<PySlice>() else {
+            return Ok(false);
+        };
+        let indices = match slice.indices(signed) {
+            Ok(indices) => indices,
+            // Whoever reads in another way tells what is wrong. Ctrl-C is not one of these.
+            Err(error) if error.is_instance_of::<PyException>(part.py()) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if indices.step < 1 || indices.slicelength < 1 {
+            return Ok(false);
+        }
+        // The step of one index means nothing.
+        let count = indices.slicelength as u64;
+        let step = if count > 1 { indices.step as u64 } else { 1 };
+        Ok(self.add_slice(indices.start as u64, step, count))
+    }
+
+    fn add_slice(&mut self, start: u64, step: u64, count: u64) -> bool {
+        if count == 0 {
+            return false;
+        }
+        self.axes[self.rank] = Axis {
+            start,
+            step,
+            count,
+            ..Axis::default()
+        };
+        self.rank += 1;
+        self.shape[self.dimensions] = count;
+        self.dimensions += 1;
+        true
+    }
+}

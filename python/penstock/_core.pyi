@@ -1,0 +1,61 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+class Library:
+    def __init__(
+        self,
+        *,
+        read: int,
+        sizes: tuple[int, ...],
+        others: tuple[int, ...],
+        options: Callable[[], tuple[Any, ...]],
+        parse: Callable[[Any], tuple[int, Any]],
+        check: Callable[[int], Any],
+        remember: Callable[[Any], Any],
+    ) -> None: ...
+
+class Report:
+    @property
+    def address(self) -> int: ...
+
+class Described:
+    @property
+    def selection(self) -> int: ...
+    @property
+    def array(self) -> int: ...
+
+class Reader:
+    def __init__(
+        self,
+        *,
+        library: Library,
+        handle: int,
+        owner: Any,
+        dataset: Any,
+        shape: tuple[int, ...],
+        element: int,
+        dtype: np.dtype[Any] | None,
+        itemsize: int,
+        most: int,
+        flags: int,
+    ) -> None: ...
+    def read(self, index: Any) -> Any | None: ...
+    def read_into(self, index: Any, out: np.ndarray[Any, Any]) -> bool | None: ...
+    def read_at(
+        self, index: Any, shape: tuple[int, ...], address: int, stream: int, flags: int
+    ) -> bool: ...
+    def shape_of(self, index: Any) -> tuple[int, ...] | None: ...
+    def describe(self, index: Any, shape: tuple[int, ...], address: int) -> Described | None: ...
+
+def export_array(
+    address: int,
+    shape: tuple[int, ...],
+    dtype: tuple[int, int],
+    device: tuple[int, int],
+    owner: object,
+    *,
+    versioned: bool,
+    copied: bool,
+) -> object: ...
