@@ -13,8 +13,8 @@ PYTEST := $(BIN)/python -m pytest
 # other tests. Each part can be made by itself. As many run side by side as LANES says, those that take
 # longest first; what a part prints comes in one piece when it ends.
 GROUND := test-fuzz standin build-rust test-sanitize build-hdf5-2.2.0 test-loom build-hdf5-1.14.4
-PARTS := test-python test-standin test-hdf5-host test-rust test-hdf5-device lint test-c test-faults \
-	test-programs test-packaging
+PARTS := test-python test-standin test-hdf5-host test-rust test-hdf5-device lint test-dist test-c \
+	test-faults test-programs test-packaging
 LANES ?= 2
 
 # Only these run make again. Cargo and CMake would take what make tells make for their own.
@@ -99,6 +99,11 @@ test-fuzz:
 
 test-python: build
 	$(PYTEST) tests/python tests/cli
+
+# Ranks and workers, each an interpreter of its own.
+test-dist: build standin
+	$(PYTEST) tests/dist
+	scripts/standin-gpu $(PYTEST) tests/dist
 
 # PENSTOCK_TEST_FAULTS random loads and saves.
 test-faults: build

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +13,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from tests.mpi_launch import Mpi, missing
 from typer.testing import CliRunner
 
 from penstock.bench.figures import Figure, Panel, canvas
@@ -181,10 +180,7 @@ def test_ranks_find_each_other_whatever_the_folder_of_temporary_files_is_called(
     assert list(named.iterdir()) == []
 
 
-@pytest.mark.skipif(
-    not (shutil.which("mpirun") and importlib.util.find_spec("mpi4py")),
-    reason="needs mpirun and mpi4py: apt install openmpi-bin, pip install mpi4py",
-)
+@pytest.mark.skipif(missing("openmpi") is not None, reason=str(missing("openmpi")))
 @pytest.mark.parametrize("rank", [0, 1])
 def test_under_mpirun_a_rank_that_fails_alone_ends_the_others_and_the_files_go(
     folder, tmp_path, rank
@@ -201,14 +197,14 @@ def test_under_mpirun_a_rank_that_fails_alone_ends_the_others_and_the_files_go(
         "sys.argv = ['penstock', *sys.argv[1:]]\n"
         "main()\n"
     )
-    allow = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     words = ["bench", "tensor", "--mb_size", "1", "-i", "1", "--dir", str(folder)]
+    mpi = Mpi("openmpi")
     done = subprocess.run(
-        ["mpirun", "--oversubscribe", "-n", "2", sys.executable, str(program), *words],
+        mpi.command(program, *words, ranks=2),
         capture_output=True,
         text=True,
         timeout=60,
-        env=os.environ | allow,
+        env=mpi.environment,
     )
     assert done.returncode not in (0, None)
     assert "only here" in done.stderr

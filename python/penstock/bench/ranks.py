@@ -19,10 +19,10 @@ from functools import cached_property
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
+from penstock.dist.launched import MPI_SIZES
+
 _VARIABLE = "PENSTOCK_BENCH_RANK"
 """The variable that :func:`start` sets for its processes: rank, size, address and key."""
-_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")
-"""The variables in which MPI launchers pass the size (Open MPI; MPICH and Slurm)."""
 _PAUSE = 1e-4
 """Seconds between two polls for ranks that have not arrived."""
 _WAIT = 600
@@ -143,7 +143,7 @@ def here() -> Ranks:
     if told := os.environ.get(_VARIABLE):
         rank, size, address, key = told.split(" ")
         return _Local(int(rank), int(size), "processes", address, bytes.fromhex(key))
-    if any(int(os.environ.get(name, 0)) > 1 for name in _SIZES):
+    if any(int(os.environ.get(name, 0)) > 1 for name in MPI_SIZES):
         return _of_mpi()
     return Ranks()
 

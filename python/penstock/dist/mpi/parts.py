@@ -1,0 +1,194 @@
+"""A folder with a file for each rank, to which the virtual datasets of another file lead.
+
+The folder has a name that was never used before, so nothing that is there is overwritten. While it
+is written, the name begins with a dot and ends in ``.unfinished``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import penstock
+from penstock import arrays
+from penstock._options import OptionKeys
+from penstock.dist.storage import SUFFIX
+from penstock.dist.transfers import Ranges, lengths
+from penstock.errors import InvalidError
+from penstock.streams import stream_handle
+
+_FOLDER = re.compile(r"(.+)\.[0-9a-f]{16}\.parts")
+
+
+class Folder:
+    """The folder beside a file, on rank 0.
+
+    Args:
+        path: The file, whose datasets lead to the folder in the end.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._last = path.with_name(f"{path.name}.{secrets.token_hex(8)}.parts")
+        self.path = path.with_name(f".{self._last.name}{SUFFIX}")
+        os.mkdir(self.path)
+        with contextlib.suppress(FileNotFoundError):
+            # Who may not read the file that is replaced may not read the folder's files, either.
+            mode = path.stat().st_mode
+            os.chmod(self.path, 0o700 | _searchable(mode))
+        self._discard = weakref.finalize(self, _remove, self.path, os.getpid())
+
+    @property
+    def name(self) -> str:
+        """The name in the end."""
+        return self._last.name
+
+    def finish(self, durable: bool) -> None:
+        """Give the folder its name."""
+        if durable:
+            _sync_folder(self.path)
+        os.rename(self.path, self._last)
+        self._discard.detach()
+        # It is of no use until the file that leads to it has its name, too.
+        self._discard = weakref.finalize(self, _remove, self._last, os.getpid())
+
+    def keep(self) -> None:
+        """Let the folder stay: the file that leads to it has its name."""
+        self._discard.detach()
+
+    def discard(self) -> None:
+        """Remove the folder."""
+        self._discard()
+
+
+def _searchable(mode: int) -> int:
+    """Return the mode of a folder for those who may read a file of this mode."""
+    readers = mode & 0o044
+    return readers | readers >> 2
+
+
+class Part:
+    """The file of one rank, which is made when its first elements come.
+
+    Args:
+        folder: The folder, as rank 0 has named it.
+        rank: The rank.
+        settings: Arguments of ``h5py.File``.
+    """
+
+    def __init__(self, folder: str, rank: int, settings: dict[str, Any]) -> None:
+        self._folder = folder
+        self._path = os.path.join(folder, file_of(rank))
+        self._settings = settings
+        self._file: Any = None
+
+    @property
+    def has_folder(self) -> bool:
+        """Whether this host sees the folder."""
+        return os.path.isdir(self._folder)
+
+    def write(
+        self,
+        name: str,
+        ranges: Ranges,
+        array: Any,
+        arguments: dict[str, Any],
+        stream: Any,
+        options: OptionKeys,
+    ) -> None:
+        """Write an array to a new dataset of its own, with arguments of ``create_dataset``."""
+        view = arrays.find(array, stream_handle(stream))
+        if view is None:
+            array = np.asarray(array, dtype=arguments["dtype"])
+        shape, found = lengths(ranges), array.shape if view is None else view.shape
+        if found != shape:
+            raise InvalidError(f"the array has shape {found}, and the slab has shape {shape}")
+        chunks = arguments.get("chunks")
+        if chunks is not None:
+            chunks = tuple(map(min, chunks, shape))
+        if self._file is None:
+            self._file = penstock.File(self._path, "x", **self._settings)
+        made = self._file.create_dataset(name, **{**arguments, "shape": shape, "chunks": chunks})
+        made.write(array, stream=stream, **options)
+
+    def close(self, durable: bool) -> None:
+        """Close the file, if there is one."""
+        if self._file is None:
+            return
+        self._file.close()
+        self._file = None
+        if durable:
+            _sync(self._path, os.O_RDWR)
+
+    def discard(self) -> None:
+        """Remove the file, and the folder with the last one."""
+        if self._file is not None:
+            # HDF5 would write to a file that is gone; what fails there is of no interest.
+            with contextlib.suppress(Exception):
+                self._file.close()
+            self._file = None
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+        with contextlib.suppress(OSError):
+            os.rmdir(self._folder)
+
+
+def file_of(rank: int) -> str:
+    """Return the name of a rank's file in the folder."""
+    return f"{rank}.h5"
+
+
+def folders_of(path: Path) -> list[Path]:
+    """Return the folders of a file to which its virtual datasets lead, if it is there."""
+    import h5py
+
+    found: set[str] = set()
+    names: set[str] = set()
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        matches = [_FOLDER.fullmatch(entry.name) for entry in entries]
+        names = {match[0] for match in matches if match and match[1] == path.name}
+    if not names:
+        return []
+
+    def look(_: str, member: Any) -> None:
+        if isinstance(member, h5py.Dataset) and member.is_virtual:
+            for source in member.virtual_sources():
+                found.add(os.path.dirname(source.file_name.replace("%%", "%")))
+
+    # What cannot be read leads nowhere.
+    with contextlib.suppress(Exception), h5py.File(path, "r") as file:
+        file.visititems(look)
+    return [path.with_name(name) for name in sorted(found & names)]
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder of ranks' files, and nothing else that may be in it."""
+    _remove(folder, os.getpid())
+
+
+def _remove(folder: Path, process: int) -> None:
+    if os.getpid() != process:  # a forked child that ends
+        return
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            if re.fullmatch(r"\d+\.h5", entry.name):
+                os.unlink(entry.path)
+        os.rmdir(folder)
+
+
+def _sync_folder(path: Path) -> None:
+    _sync(path, os.O_RDONLY)
+
+
+def _sync(path: Path | str, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,129 @@
+"""What the datasets of a shared file have in common on one rank."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import penstock
+from penstock.dist.mpi.ranks import RankError, Ranks
+from penstock.errors import Error, IOFailure, NotFoundError, UnavailableError
+from penstock.files import READ, WRITE, NativeFile
+from penstock.machine import devices
+from penstock.placement import Device
+
+T = TypeVar("T")
+
+
+class Shared:
+    """A file as one rank sees it.
+
+    Args:
+        ranks: All ranks.
+        path: The file that is read or written, which may have a temporary name.
+        identity: What rank 0 found of it: inode, and for reading also length and time of change.
+        writes: Whether it is open for writing.
+        local_rank: The rank among those of this host.
+    """
+
+    def __init__(
+        self,
+        ranks: Ranks,
+        path: str,
+        identity: tuple[int, ...],
+        *,
+        writes: bool,
+        local_rank: int,
+    ) -> None:
+        self.ranks = ranks
+        self.path = path
+        self._identity = identity
+        self._writes = writes
+        self._local_rank = local_rank
+        self._native: NativeFile | None = None
+        self._by_hdf5: Any = None
+
+    def check(self) -> None:
+        """Raise an error if a new file cannot be completed any more, because a step has failed."""
+        failure = self.ranks.failure
+        if failure is not None and self._writes:
+            raise RankError(f"an earlier step has failed: {failure}", rank=failure.rank)
+
+    def together(self, step: str, do: Callable[[], T]) -> T:
+        """Return what ``do`` returns on this rank, or raise on all ranks if it fails on one."""
+        self.check()
+        error: Exception | None = None
+        try:
+            found = do()
+        except Exception as raised:
+            error = raised
+        self.ranks.agree(step, error)
+        return found
+
+    def native(self) -> NativeFile:
+        """Return the file, which the first call opens.
+
+        Raises:
+            IOFailure: It is another file than that of rank 0.
+        """
+        if self._native is None:
+            try:
+                opened = NativeFile(self.path, WRITE if self._writes else READ)
+            except NotFoundError as error:
+                raise self.not_shared("there is no such file here") from error
+            if opened.identity()[: len(self._identity)] != self._identity:
+                opened.close()
+                raise self.not_shared("here it is another file, or it has changed since")
+            self._native = opened
+        return self._native
+
+    def device(self, device: Device) -> Device:
+        """Return the device of a call, with this rank's own GPU for ``"cuda"``."""
+        if not isinstance(device, str) or device not in ("cuda", "gpu"):
+            return device
+        count = len(devices())
+        if not count:
+            raise UnavailableError(f"there is no GPU on {socket.gethostname()}")
+        return f"cuda:{self._local_rank % count}"
+
+    def by_hdf5(self, name: str) -> Any:
+        """Return a dataset that only HDF5 reads, in a file that this rank opens by HDF5.
+
+        Raises:
+            IOFailure: It is another file than that of rank 0.
+        """
+        if self._by_hdf5 is None:
+            opened = penstock.File(self.path, "r")
+            with NativeFile(self.path, READ) as now:
+                is_same = now.identity()[: len(self._identity)] == self._identity
+            if not is_same:
+                opened.close()
+                raise self.not_shared("here it is another file, or it has changed since")
+            self._by_hdf5 = opened
+        return self._by_hdf5[name]
+
+    def sync(self) -> None:
+        """Flush what this rank has written to the medium."""
+        if self._native is not None:
+            self._native.sync()
+
+    def close(self) -> None:
+        """Close what this rank has opened."""
+        if self._native is not None:
+            self._native.close()
+            self._native = None
+        if self._by_hdf5 is not None:
+            self._by_hdf5.close()
+            self._by_hdf5 = None
+
+    def not_shared(self, what: str) -> Error:
+        """Return the error of a rank that does not see what rank 0 has made."""
+        host = socket.gethostname()
+        return IOFailure(
+            f"{self.path}: rank 0 has opened it, but on {host} {what}",
+            path=self.path,
+            errno=errno.ESTALE,
+            remedy="use a path on a file system that all hosts share",
+        )

@@ -1,0 +1,311 @@
+"""The HDF5 file that one process makes and many write: an ordinary one, without parallel HDF5.
+
+HDF5 writes the metadata and finds the storage of the chunks. The bytes of the elements come from
+others: the ranks of an MPI program, or Dask's workers. Until :meth:`Storage.finish`, the file has a
+temporary name beside its own, so an interrupted run leaves the file that was there before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import secrets
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.dist.description import Description
+from penstock.errors import Error, InvalidError, IOFailure, NotFoundError
+from penstock.hdf5.library import lock
+
+SUFFIX = ".unfinished"
+_ZEROS = 1 << 20
+
+
+class Storage:
+    """A new HDF5 file under a temporary name. Only one process has it.
+
+    Args:
+        path: The name that the file gets in the end.
+        options: Arguments of ``h5py.File``, such as ``libver`` and ``alignment_interval``.
+        replaces: Whether a file that is at the path in the end is replaced; else it is an error.
+    """
+
+    def __init__(self, path: Path, options: dict[str, Any], *, replaces: bool = True) -> None:
+        import h5py
+
+        self._replaces = replaces
+        self.has_name = False
+        """Whether the file has its name in the end."""
+        # A link is kept, and its target replaced, as by a program that writes in place.
+        self.path = Path(os.path.realpath(path))
+        """The name in the end."""
+        if self.path.is_dir():
+            raise InvalidError(f"{self.path} is a folder", path=str(self.path))
+        name = f".{self.path.name}.{secrets.token_hex(8)}{SUFFIX}"
+        self.temporary = self.path.with_name(name)
+        try:
+            descriptor = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileNotFoundError:
+            folder = str(self.path.parent)
+            raise NotFoundError(f"{folder}: the folder does not exist", path=folder) from None
+        self._raw = _RawFile(descriptor)
+        self._discard = weakref.finalize(self, _remove, self.temporary, os.getpid())
+        with contextlib.suppress(OSError):
+            os.fchmod(descriptor, os.stat(self.path).st_mode & 0o7777)
+        try:
+            self.file = h5py.File(self._raw, "w", **options)
+        except BaseException:
+            self._discard()
+            raise
+
+    def create(self, name: str, arguments: dict[str, Any]) -> tuple[Any, Description]:
+        """Create a dataset that has all its storage, or whose chunks get theirs one by one.
+
+        Elements that nobody writes are zero, or the fill value that the caller gave, which HDF5
+        then writes.
+
+        Returns:
+            The ``h5py.Dataset``, and its description for those who write the elements.
+        """
+        if has_filters(arguments):
+            dataset = self._create(name, arguments, early=False)
+            return dataset, Description.of(dataset).for_writing()
+        is_filled = arguments.get("fillvalue") is not None
+        if not is_filled:
+            arguments = {**arguments, "fill_time": "never"}
+        end = self._raw.size()
+        dataset = self._create(name, arguments, early=True)
+        description = Description.of(dataset).for_writing()
+        if not is_filled:
+            self._clear(description, end)
+        return dataset, description
+
+    def _clear(self, description: Description, end: int) -> None:
+        """Zero the storage of an array below ``end``, the length of the file before it had any.
+
+        HDF5 uses room again that a deleted dataset or an older chunk had. Past the end, bytes are zero.
+        """
+        unit = math.prod(description.shape) * description.dtype.itemsize
+        if description.chunks is not None:
+            unit = math.prod(description.chunks) * description.dtype.itemsize
+        if description.addresses is not None:
+            places = description.addresses[description.addresses < end].tolist()
+        else:
+            places = [] if description.offset is None else [description.offset]
+            unit *= max(description.stored, 1)
+        for place in places:
+            self._raw.clear(place, min(place + unit, end))
+
+    def _create(self, name: str, arguments: dict[str, Any], *, early: bool) -> Any:
+        import h5py
+
+        creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        if early:
+            creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        if arguments["shape"] == ():
+            # h5py ignores the creation properties of a scalar.
+            kind = h5py.h5t.py_create(arguments["dtype"], logical=True)
+            space, links = h5py.h5s.create(h5py.h5s.SCALAR), h5py.h5p.create(h5py.h5p.LINK_CREATE)
+            links.set_create_intermediate_group(True)
+            path = name.encode()
+            return h5py.Dataset(
+                h5py.h5d.create(self.file.id, path, kind, space, creation, lcpl=links)
+            )
+        return self.file.create_dataset(name, dcpl=creation, **arguments)
+
+    def allocate(
+        self,
+        dataset: Any,
+        numbers: np.ndarray[Any, Any],
+        sizes: np.ndarray[Any, Any],
+        masks: np.ndarray[Any, Any],
+    ) -> np.ndarray[Any, Any]:
+        """Have HDF5 find storage for encoded chunks, and enter them in the index.
+
+        HDF5 is told to write each chunk, and the driver below it leaves the bytes out: another
+        process has them, and writes them later.
+
+        Args:
+            dataset: The ``h5py.Dataset``.
+            numbers: The chunks, counted in C order.
+            sizes: The bytes of each.
+            masks: The filters that each skips.
+
+        Returns:
+            The offset of each chunk.
+        """
+        addresses = np.empty(len(numbers), np.int64)
+        if not len(numbers):
+            return addresses
+        counts = [-(-s // c) for s, c in zip(dataset.shape, dataset.chunks, strict=True)]
+        places = np.stack(np.unravel_index(numbers, counts), axis=1) * np.array(dataset.chunks)
+        # Nobody touches these bytes, so they take no memory.
+        unused: Any = np.empty(int(sizes.max()), np.uint8)
+        nothing = memoryview(unused)
+        with lock(), self._raw.without(nothing):
+            write = dataset.id.write_direct_chunk
+            ordered = zip(places.tolist(), sizes.tolist(), masks.tolist(), strict=True)
+            for at, (place, size, mask) in enumerate(ordered):
+                self._raw.left_out = None
+                write(tuple(place), nothing[:size], mask)
+                if self._raw.left_out is None or self._raw.left_out[1] != size:
+                    raise IOFailure(
+                        f"{self.temporary}: HDF5 did not say where it stores the chunk at {place} "
+                        f"of {dataset.name}",
+                        path=str(self.temporary),
+                    )
+                addresses[at] = self._raw.left_out[0]
+        return addresses
+
+    def finish(self, durable: bool) -> None:
+        """Write all metadata, and replace the file at the path by this one."""
+        try:
+            self.file.close()
+            if durable:
+                self._raw.sync()
+            if self._replaces:
+                os.replace(self.temporary, self.path)
+                self.has_name = True
+            else:
+                os.link(self.temporary, self.path)
+                self.has_name = True
+                os.unlink(self.temporary)
+            if durable:
+                folder = os.open(self.path.parent, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
+        except OSError as error:
+            if isinstance(error, Error):
+                raise
+            state = "the new file is in place, but the last step failed"
+            if not self.has_name:
+                state = "the file could not be completed"
+            raise IOFailure(
+                f"{self.path}: {state}: {error}",
+                path=str(self.path),
+                errno=error.errno,
+            ) from error
+        self._discard.detach()
+
+    def discard(self) -> None:
+        """Remove the unfinished file. The one at the path stays as it was."""
+        # HDF5 would write to a file that is gone; what fails there is of no interest.
+        with contextlib.suppress(Exception):
+            self.file.close()
+        self._discard()
+
+
+def has_filters(arguments: dict[str, Any]) -> bool:
+    """Whether chunks of a dataset with these arguments of ``create_dataset`` have filters.
+
+    As ``compression`` and ``scaleoffset``, 0 and ``False`` are filters, too, to h5py.
+    """
+    numbers = (arguments.get(key) for key in ("compression", "scaleoffset"))
+    switches = (arguments.get(key) for key in ("shuffle", "fletcher32"))
+    return any(one is not None for one in numbers) or any(switches)
+
+
+def _remove(path: Path, process: int) -> None:
+    if os.getpid() != process:  # a forked child that ends
+        return
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+class _RawFile:
+    """The file below HDF5, for the driver of h5py that takes a Python object.
+
+    It is closed when HDF5 has let go of it, so that HDF5 never writes to a descriptor that has
+    become another file's.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._position = 0
+        self._nothing = 0
+        self.left_out: tuple[int, int] | None = None
+        """Offset and length of the last write that was left out."""
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def size(self) -> int:
+        """Return the length of the file."""
+        return os.fstat(self._descriptor).st_size
+
+    def clear(self, start: int, stop: int) -> None:
+        """Set bytes to zero."""
+        zeros = bytes(min(max(stop - start, 0), _ZEROS))
+        while start < stop:
+            start += os.pwrite(self._descriptor, zeros[: stop - start], start)
+
+    def sync(self) -> None:
+        """Flush data and length to the medium."""
+        os.fsync(self._descriptor)
+
+    @contextlib.contextmanager
+    def without(self, nothing: memoryview) -> Any:
+        """Within the block, leave out writes of these bytes."""
+        self._nothing = np.frombuffer(nothing, np.uint8).ctypes.data
+        try:
+            yield
+        finally:
+            self._nothing = 0
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_END:
+            offset += self.size()
+        elif whence == os.SEEK_CUR:
+            offset += self._position
+        self._position = offset
+        return offset
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        done = 0
+        while done < len(view):
+            count = os.preadv(self._descriptor, [view[done:]], self._position)
+            if not count:
+                break
+            done += count
+            self._position += count
+        # HDF5 has allocated more than is in the file yet, and takes a short read for a whole one.
+        view[done:] = bytes(len(view) - done)
+        self._position += len(view) - done
+        return len(view)
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(self.size() - self._position, 0)
+        buffer = bytearray(left if size < 0 else min(size, left))
+        self.readinto(buffer)
+        return bytes(buffer)
+
+    def write(self, data: Any) -> int:
+        bytes_: Any = np.frombuffer(data, np.uint8)
+        if self._nothing and bytes_.ctypes.data == self._nothing:
+            self.left_out = (self._position, bytes_.size)
+            self._position += bytes_.size
+            return int(bytes_.size)
+        done = 0
+        while done < bytes_.size:
+            count = os.pwrite(self._descriptor, bytes_[done:], self._position)
+            done += count
+            self._position += count
+        return done
+
+    def truncate(self, size: int | None = None) -> int:
+        size = self._position if size is None else size
+        os.ftruncate(self._descriptor, size)
+        return size
+
+    def flush(self) -> None:
+        pass

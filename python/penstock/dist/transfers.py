@@ -1,0 +1,267 @@
+"""Transfers between a described array and memory: from slabs and arrays to requests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import index as as_index
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from penstock import arrays, request, transfer
+from penstock._native import NULL, CData, ffi, lib, new_report, pointer
+from penstock.dist.description import (
+    Description,
+    StoredArray,
+    converts,
+    number_code,
+    place_of,
+)
+from penstock.dtypes import ElementType, element_type
+from penstock.errors import IncompatibleError, InvalidError, check
+from penstock.files import NativeFile
+from penstock.placement import Device, allocate, is_numpy
+from penstock.request import Request
+
+Ranges: TypeAlias = "tuple[range, ...]"
+"""The indices of a slab along each dimension; each has the step 1."""
+
+
+def ranges_of(slab: Any, shape: Sequence[int]) -> Ranges:
+    """Return the indices of a slab: slices, with the dimensions that are missing taken whole.
+
+    Unlike an index of NumPy, a slab that ends outside the array is an error: it belongs to an array
+    of another shape.
+    """
+    parts = slab if isinstance(slab, tuple) else (slab,)
+    if Ellipsis in parts:
+        at = parts.index(Ellipsis)
+        missing = len(shape) - len(parts) + 1
+        parts = (*parts[:at], *[slice(None)] * max(missing, 0), *parts[at + 1 :])
+    if len(parts) > len(shape):
+        raise InvalidError(f"the slab has {len(parts)} dimensions, the array {len(shape)}")
+    found = []
+    for part, side in zip((*parts, *[slice(None)] * (len(shape) - len(parts))), shape, strict=True):
+        if not isinstance(part, slice) or part.step not in (None, 1):
+            raise InvalidError(
+                f"{part!r} is not a part of a slab", remedy="give slices without a step"
+            )
+        start = 0 if part.start is None else as_index(part.start)
+        stop = side if part.stop is None else as_index(part.stop)
+        if not 0 <= start <= stop <= side:
+            raise InvalidError(
+                f"the slab from {start} to {stop} is outside a dimension of length {side}"
+            )
+        found.append(range(start, stop))
+    return tuple(found)
+
+
+def lengths(ranges: Ranges) -> tuple[int, ...]:
+    """Return the shape of a slab."""
+    return tuple(map(len, ranges))
+
+
+class Call:
+    """The structs that the C API takes for a slab and the memory of an array.
+
+    The library copies them, so they have to live only until the call returns.
+    """
+
+    def __init__(self, description: Description, ranges: Ranges, view: arrays.View) -> None:
+        inner = description.dtype.shape
+        strides = view.outer_strides(len(inner))
+        shape = lengths(ranges)
+        self._shape = ffi.new("uint64_t[]", shape)
+        self._strides = NULL if strides is None else ffi.new("int64_t[]", strides)
+        self.array = ffi.new("penstock_array *")
+        self.array[0] = (
+            ffi.sizeof("penstock_array"),
+            pointer(view.pointer),
+            number_code(view.dtype) if description.has_numbers else 0,
+            len(shape),
+            0,
+            self._shape,
+            self._strides,
+        )
+        self._axes = ffi.new("penstock_axis[]", [(r.start, 1, len(r), NULL) for r in ranges])
+        self.selection: CData = ffi.new("penstock_selection *")
+        self.selection.struct_size = ffi.sizeof("penstock_selection")
+        self.selection.rank = len(ranges)
+        self.selection.axes = self._axes
+
+
+def read(
+    stored: StoredArray,
+    file: NativeFile | None,
+    ranges: Ranges,
+    *,
+    out: Any,
+    device: Device,
+    dtype: Any,
+    stream: int | None,
+    options: CData,
+) -> Any:
+    """Read a slab into ``out`` or into a new array. ``file`` may be ``None`` for an empty slab."""
+    description = stored.description
+    inner = description.dtype.shape
+    shape = lengths(ranges) + inner
+    copy_back = None
+    if out is None:
+        wanted = _wanted(description, device, dtype)
+        out = allocate(shape, wanted, device, stream)
+        view = arrays.view(out, stream)
+    else:
+        if dtype is not None:
+            raise InvalidError("give out or dtype, not both: the elements become those of out")
+        transfer.check_device(out, device)
+        view = arrays.strided_destination(out, stream)
+        if not view.is_dense(len(inner)):
+            view, copy_back = arrays.destination(out, stream)
+    if view.shape != shape:
+        raise InvalidError(f"out has shape {view.shape}, and the slab has shape {shape}")
+    _check_type(description, view.dtype)
+    if math.prod(shape):
+        assert file is not None
+        call = Call(description, ranges, view)
+        transfer.finish(_submit(lib.penstock_stored_read_submit, file, stored, call, view, options))
+    transfer.complete(view, copy_back)
+    return out
+
+
+def write(
+    stored: StoredArray,
+    file: NativeFile,
+    ranges: Ranges,
+    view: arrays.View,
+    options: CData,
+) -> None:
+    """Write an array to a slab whose elements have storage."""
+    call = Call(stored.description, ranges, view)
+    transfer.finish(_submit(lib.penstock_stored_write_submit, file, stored, call, view, options))
+
+
+def source(description: Description, ranges: Ranges, data: Any, stream: int | None) -> arrays.View:
+    """Return the memory of the array for a slab, after a check of its shape and type."""
+    view = arrays.find(data, stream)
+    if view is None or (view.dtype.numpy is not None and view.dtype.numpy.kind in "UT"):
+        view = arrays.view(np.asarray(data, dtype=description.dtype.base), stream)
+    inner = description.dtype.shape
+    shape = lengths(ranges) + inner
+    if view.shape != shape:
+        raise InvalidError(f"the array has shape {view.shape}, and the slab has shape {shape}")
+    if view.device < 0 and view.dtype.numpy is not None:
+        if not converts(description.dtype, view.dtype):
+            made = np.asarray(view.array).astype(description.dtype.base, casting="same_kind")
+            view = arrays.view(made, stream)
+    _check_type(description, view.dtype)
+    return view if view.is_dense(len(inner)) else arrays.source(view.array, stream)
+
+
+class EncodedChunks:
+    """Chunks of a slab that were encoded, and wait for storage."""
+
+    def __init__(
+        self, stored: StoredArray, ranges: Ranges, view: arrays.View, options: CData
+    ) -> None:
+        self._opened = place_of("penstock_encoded **", lib.penstock_encoded_close)
+        call = Call(stored.description, ranges, view)
+        done = new_report()
+        check(
+            lib.penstock_stored_encode(
+                stored.handle,
+                call.selection,
+                call.array,
+                options,
+                NULL if view.stream is None else pointer(view.stream),
+                transfer.stream_flags(view.stream, explicit=False) | request.CALLER_WAITS,
+                done,
+                self._opened,
+            )
+        )
+        count = ffi.new("uint64_t *")
+        check(lib.penstock_encoded_list(self._opened[0], count, NULL, NULL, NULL, NULL))
+        self.numbers = np.empty(count[0], np.uint64)
+        self.sizes = np.empty(count[0], np.uint64)
+        self.masks = np.empty(count[0], np.uint32)
+        if count[0]:
+            check(
+                lib.penstock_encoded_list(
+                    self._opened[0],
+                    count,
+                    ffi.from_buffer("uint64_t[]", self.numbers),
+                    ffi.from_buffer("uint64_t[]", self.sizes),
+                    ffi.from_buffer("uint32_t[]", self.masks),
+                    NULL,
+                )
+            )
+
+    def table(self) -> np.ndarray[Any, Any]:
+        """Return number, size and mask of each chunk, a row each."""
+        columns = (self.numbers, self.sizes, self.masks)
+        return np.stack([column.astype(np.int64) for column in columns], axis=1)
+
+    def data(self) -> np.ndarray[Any, Any]:
+        """Return a copy of the bytes of all chunks, one after the other."""
+        count, places = ffi.new("uint64_t *"), ffi.new("const void *[]", max(len(self.sizes), 1))
+        check(lib.penstock_encoded_list(self._opened[0], count, NULL, NULL, NULL, places))
+        found = np.empty(int(self.sizes.sum()), np.uint8)
+        end = 0
+        for size, place in zip(self.sizes.tolist(), places, strict=False):
+            found[end : end + size] = np.frombuffer(ffi.buffer(place, size), np.uint8)
+            end += size
+        return found
+
+    def write(self, file: NativeFile, addresses: np.ndarray[Any, Any], options: CData) -> None:
+        """Write each chunk at its address."""
+        given = np.ascontiguousarray(addresses, dtype=np.uint64)
+        if not given.size:
+            return
+        transfer.finish(
+            request.submit_with(
+                lambda made: int(
+                    lib.penstock_encoded_write_submit(
+                        self._opened[0],
+                        file.handle,
+                        ffi.from_buffer("uint64_t[]", given),
+                        len(given),
+                        options,
+                        made,
+                    )
+                ),
+                None,
+                (self, file),
+            )
+        )
+
+
+def _submit(
+    start: Any, file: NativeFile, stored: StoredArray, call: Call, view: arrays.View, options: CData
+) -> Request[None]:
+    after = NULL if view.stream is None else pointer(view.stream)
+    flags = transfer.stream_flags(view.stream, explicit=False) | request.CALLER_WAITS
+    return request.submit_with(
+        lambda made: int(
+            start(
+                file.handle, stored.handle, call.selection, call.array, options, after, flags, made
+            )
+        ),
+        None,
+        (view, stored, file),
+    )
+
+
+def _wanted(description: Description, device: Device, dtype: Any) -> ElementType:
+    if dtype is not None:
+        return element_type(dtype)
+    base = description.dtype.base
+    return element_type(base if is_numpy(device) else base.newbyteorder("="))
+
+
+def _check_type(description: Description, memory: ElementType) -> None:
+    if not converts(description.dtype, memory):
+        raise IncompatibleError(
+            f"{description.name} has elements of type {description.dtype}, for which there is no "
+            f"conversion from or to {memory.name}",
+            remedy="use an array of the type of the dataset",
+        )

@@ -1,0 +1,163 @@
+"""Dask arrays in HDF5 files, on threads and on a cluster of processes."""
+
+from __future__ import annotations
+
+import pickle
+
+import h5py
+import numpy as np
+import pytest
+
+import penstock as ps
+
+da = pytest.importorskip("dask.array", reason="Dask is not installed: pip install penstock[dask]")
+distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+dask = pytest.importorskip("dask")
+
+from penstock.dist import dask as penstock_dask  # noqa: E402
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.filterwarnings("ignore"),  # of distributed, whose processes come and go
+]
+WHOLE = np.arange(100 * 30, dtype="f4").reshape(100, 30)
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "data.h5"
+    with h5py.File(path, "w") as file:
+        file["plain"] = WHOLE
+        file.create_dataset("gzip", data=WHOLE, chunks=(16, 10), compression="gzip")
+        file["scalar"] = 5.0
+        file["empty"] = np.empty((0, 3), "i4")
+        file["big"] = WHOLE.astype(">f8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as made:
+        yield made
+
+
+@pytest.fixture(params=["threads", "processes"])
+def scheduler(request):
+    if request.param == "threads":
+        with dask.config.set(scheduler="threads"):
+            yield
+        return
+    with distributed.Client(request.getfixturevalue("cluster")):
+        yield
+
+
+@pytest.mark.usefixtures("scheduler")
+@pytest.mark.parametrize("name", ["plain", "gzip", "big"])
+def test_blocks_together_are_the_dataset(path, name):
+    array = penstock_dask.from_hdf5(path, name, chunks=(30, 17))
+    assert array.numblocks == (4, 2)
+    assert (array.compute() == WHOLE).all()
+    assert array[::3].sum(axis=0).compute().tolist() == WHOLE[::3].sum(axis=0).tolist()
+
+
+def test_chunks_and_types_are_those_of_the_file(path):
+    with dask.config.set({"array.chunk-size": "2KiB"}):
+        array = penstock_dask.from_hdf5(path, "gzip")
+    assert all(side % 16 == 0 for side in array.chunks[0][:-1])
+    assert all(side % 10 == 0 for side in array.chunks[1][:-1])
+    assert array.dtype == "f4"
+    assert type(array._meta) is np.ndarray
+    assert penstock_dask.from_hdf5(path, "big").dtype == np.dtype(">f8")
+
+
+def test_scalars_and_arrays_without_elements_are_read(path):
+    assert penstock_dask.from_hdf5(path, "scalar").compute() == 5
+    assert penstock_dask.from_hdf5(path, "empty").compute().shape == (0, 3)
+
+
+def test_the_graph_holds_paths_and_no_open_files(path):
+    array = penstock_dask.from_hdf5(path, "gzip", chunks=(16, 10))
+    text = pickle.dumps(array)
+    assert str(path).encode() in text
+    assert len(text) < 20_000
+    path.unlink()  # nothing is open
+    with pytest.raises(FileNotFoundError):
+        array.compute(scheduler="synchronous")
+
+
+@pytest.mark.usefixtures("scheduler")
+@pytest.mark.parametrize(
+    ("blocks", "keys"),
+    [
+        ((30, 17), {}),
+        ((30, 17), {"chunks": (16, 10)}),
+        ((32, 10), {"compression": "gzip", "shuffle": True}),
+        ((30, 17), {"chunks": (16, 10), "compression": "gzip"}),  # blocks cut chunks
+    ],
+)
+def test_what_workers_write_is_what_h5py_reads(tmp_path, blocks, keys):
+    path = tmp_path / "made.h5"
+    array = da.from_array(WHOLE, chunks=blocks) * 2
+    penstock_dask.to_hdf5(array, path, "group/made", **keys)
+    with h5py.File(path) as file:
+        found = file["group/made"]
+        assert (found[()] == 2 * WHOLE).all()
+        assert found.dtype == "f4"
+        assert found.compression == keys.get("compression")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["made.h5"]
+
+
+@pytest.mark.parametrize("keys", [{}, {"compression": "gzip"}])
+def test_a_failure_leaves_the_file_of_before(path, keys):
+    before = path.read_bytes()
+
+    def fail(block):
+        if block.size and block.flat[0] > 0:
+            raise KeyError("mine")
+        return block
+
+    array = da.from_array(WHOLE, chunks=(50, 30)).map_blocks(fail, dtype="f4")
+    with dask.config.set(scheduler="threads"), pytest.raises(KeyError, match="mine"):
+        penstock_dask.to_hdf5(array, path, "x", **keys)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in path.parent.iterdir()] == ["data.h5"]
+
+
+def test_a_block_that_is_computed_again_with_another_result_is_an_error(tmp_path, monkeypatch):
+    # Other chunks than those for which storage was found could overwrite their neighbours.
+    def table_of_before(encoded):
+        return encoded[0] - [0, 1, 0]
+
+    monkeypatch.setattr(penstock_dask, "_table", table_of_before)
+    array = da.from_array(WHOLE, chunks=(50, 30))
+    with dask.config.set(scheduler="synchronous"), pytest.raises(ps.InvalidError, match="again"):
+        penstock_dask.to_hdf5(array, tmp_path / "x.h5", "x", compression="gzip")
+    assert not list(tmp_path.iterdir())
+
+
+def test_scalars_and_arrays_without_elements_are_written(tmp_path):
+    path = tmp_path / "made.h5"
+    for values in (np.float32(3), np.empty((0, 4), "i2")):
+        penstock_dask.to_hdf5(da.from_array(values), path, "x")
+        with h5py.File(path) as file:
+            assert (file["x"][()] == values).all()
+            assert file["x"].shape == values.shape
+
+
+def test_an_array_of_unknown_shape_is_refused(tmp_path):
+    array = da.from_array(WHOLE, chunks=50)
+    with pytest.raises(ps.InvalidError, match="compute_chunk_sizes"):
+        penstock_dask.to_hdf5(array[array > 5], tmp_path / "x.h5", "x")
+
+
+def test_blocks_on_the_gpu_need_cupy(path):
+    pytest.importorskip("numpy")
+    try:
+        import cupy  # noqa: F401
+    except ImportError:
+        with pytest.raises(ps.UnavailableError, match="CuPy"):
+            penstock_dask.from_hdf5(path, "plain", device="cuda")
+    else:
+        pytest.skip("CuPy is installed")

@@ -1,0 +1,51 @@
+"""The folder of files that a file with virtual datasets leads to, and what of it is removed."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+
+from penstock.dist.mpi import parts
+
+pytestmark = pytest.mark.host
+OWN, OTHER, UNUSED = (f"{name}.{digit * 16}.parts" for name, digit in [("x.h5", "a"), ("y.h5", "b"), ("x.h5", "c")])
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file that leads to a folder of its own and to one of another file."""
+    layout = h5py.VirtualLayout((20,), "f4")
+    for at, folder in enumerate((OWN, OTHER)):
+        (tmp_path / folder).mkdir()
+        with h5py.File(tmp_path / folder / "0.h5", "w") as file:
+            file["x/0"] = np.full(10, at, "f4")
+        layout[10 * at : 10 * at + 10] = h5py.VirtualSource(f"{folder}/0.h5", "x/0", (10,))
+    (tmp_path / UNUSED).mkdir()
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_virtual_dataset("group/x", layout)
+    return tmp_path / "x.h5"
+
+
+def test_only_folders_that_have_its_name_and_that_it_leads_to_are_a_files_own(path):
+    assert parts.folders_of(path) == [path.with_name(OWN)]
+
+
+@pytest.mark.parametrize("contents", [None, b"", b"no HDF5"])
+def test_what_cannot_be_read_has_no_folders(path, contents):
+    if contents is None:
+        path.unlink()
+    else:
+        path.write_bytes(contents)
+    assert parts.folders_of(path) == []
+
+
+def test_only_files_of_ranks_are_removed(path):
+    folder = path.with_name(OWN)
+    (folder / "notes.txt").write_text("of the user")
+    parts.remove(folder)
+    assert [entry.name for entry in folder.iterdir()] == ["notes.txt"]
+    (folder / "notes.txt").unlink()
+    parts.remove(folder)
+    assert not folder.exists()
+    parts.remove(folder)  # another process may have been first

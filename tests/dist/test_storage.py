@@ -1,0 +1,122 @@
+"""The file under a temporary name that one process makes and others write."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+import h5py
+import numpy as np
+import pytest
+
+from penstock.dist.storage import Storage, has_filters
+from penstock.errors import InvalidError, IOFailure
+
+pytestmark = pytest.mark.host
+
+
+def arguments(**keys):
+    return {"shape": (50, 40), "dtype": np.dtype("f4"), "chunks": None} | keys
+
+
+def fill_with_ones(storage, description):
+    """Write to the storage of a dataset as a rank does."""
+    unit = 4 * 50 * 40 if description.chunks is None else 4 * description.chunks[0] * 40
+    if description.addresses is None:
+        places = [description.offset + at * unit for at in range(max(description.stored, 1))]
+    else:
+        places = description.addresses.tolist()
+    descriptor = os.open(storage.temporary, os.O_WRONLY)
+    for place in places:
+        os.pwrite(descriptor, np.ones(unit // 4, "f4").tobytes(), place)
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("old", [None, (10, 40)], ids=["contiguous", "chunks"])
+@pytest.mark.parametrize("new", [None, (10, 40), (5, 40)], ids=["contiguous", "chunks", "smaller"])
+def test_elements_nobody_writes_are_zero_where_a_deleted_dataset_was(tmp_path, old, new):
+    storage = Storage(tmp_path / "x.h5", {"libver": "v110"})
+    description = storage.create("old", arguments(chunks=old))[1]  # an open dataset keeps its room
+    fill_with_ones(storage, description)
+    del storage.file["old"]
+    storage.create("new", arguments(chunks=new))
+    storage.finish(durable=False)
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert not file["new"][()].any()
+
+
+def test_hdf5_reads_zeros_where_nothing_is_written_yet(tmp_path):
+    storage = Storage(tmp_path / "x.h5", {"libver": "v110"})
+    made, _ = storage.create("x", {**arguments(shape=(8, 4096)), "chunks": (1, 4096)})
+    found = np.full((8, 4096), 7, "f4")
+    storage.file["x"].read_direct(found)
+    assert not found.any()
+    storage.discard()
+
+
+def test_a_new_dataset_leaves_those_before_it_as_they_are(tmp_path):
+    storage = Storage(tmp_path / "x.h5", {"libver": "v110"})
+    for chunks in (None, (10, 40), (7, 40)):
+        made, description = storage.create(f"x{chunks}", arguments(chunks=chunks))
+        fill_with_ones(storage, description)
+    storage.finish(durable=False)
+    with h5py.File(tmp_path / "x.h5") as file:
+        for chunks in (None, (10, 40), (7, 40)):
+            assert (file[f"x{chunks}"][()] == 1).all()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"compression": 0}, {"scaleoffset": 0}, {"compression": "gzip"}, {"shuffle": True}, {}]
+    + [{"shuffle": False, "fletcher32": False, "compression": None}],
+    ids=str,
+)
+def test_filters_are_those_that_h5py_sets(tmp_path, keys):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = file.create_dataset("x", (50, 40), "i4", chunks=(10, 40), **keys)
+        assert has_filters(keys) == (made.id.get_create_plist().get_nfilters() > 0)
+
+
+def test_a_folder_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(InvalidError, match="is a folder"):
+        Storage(tmp_path, {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_setting_that_hdf5_refuses_leaves_no_file_behind(tmp_path):
+    with pytest.raises(KeyError, match="none"):
+        Storage(tmp_path / "x.h5", {"libver": ("none", "latest")})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_forked_child_that_ends_leaves_the_file_alone(tmp_path):
+    storage = Storage(tmp_path / "x.h5", {})
+    child = os.fork()
+    if not child:
+        storage._discard()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert storage.temporary.exists()
+    storage.discard()
+    assert not storage.temporary.exists()
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+def test_an_error_after_the_file_has_its_name_says_so(tmp_path, monkeypatch, replaces):
+    whole = os.fsync
+
+    def no_folder(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, "the folder cannot be flushed")
+        whole(descriptor)
+
+    storage = Storage(tmp_path / "x.h5", {"libver": "v110"}, replaces=replaces)
+    storage.create("x", arguments())
+    monkeypatch.setattr(os, "fsync", no_folder)
+    with pytest.raises(IOFailure, match="the new file is in place"):
+        storage.finish(durable=True)
+    storage.discard()
+    assert os.listdir(tmp_path) == ["x.h5"]
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert not file["x"][()].any()
