@@ -21,6 +21,7 @@ from penstock.cli import accounts, connecting, launch, linked
 from penstock.cli import calls as connector_calls
 from penstock.cli.calls import Calls
 from penstock.cli.environment import Options, assignments, environment, replaced
+from penstock.cli.launcher import Layout
 from penstock.cli.output import messages, plain
 from penstock.units import rate, size
 
@@ -78,8 +79,36 @@ def run(
     ] = None,
     legate: Annotated[
         bool,
-        typer.Option("--legate", help="Replace the HDF5 driver that Legate brings."),
+        typer.Option(
+            "--legate",
+            "--io-use-penstock",
+            help="Replace the HDF5 driver that Legate brings, and set what a Legate program needs.",
+        ),
     ] = False,
+    launcher: Annotated[
+        str, typer.Option(help="What starts the ranks: mpirun (Open MPI's), srun or none.")
+    ] = "none",
+    nodes: Annotated[int, typer.Option(help="Nodes of the job.")] = 1,
+    ranks_per_node: Annotated[int, typer.Option(help="Ranks on each node.")] = 1,
+    gpus: Annotated[
+        int | None, typer.Option(help="GPUs of each rank; others are invisible to it.")
+    ] = None,
+    gpu_bind: Annotated[
+        str | None,
+        typer.Option(help="The GPUs of each rank of a node, such as 0/1/2/3 or 0,1/2,3."),
+    ] = None,
+    cpu_bind: Annotated[
+        str | None,
+        typer.Option(help="The cores of each rank of a node, such as 0-15/16-31, by numactl."),
+    ] = None,
+    mem_bind: Annotated[
+        str | None,
+        typer.Option(help="The NUMA nodes of each rank's memory, such as 0/1, by numactl."),
+    ] = None,
+    launcher_extra: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARGUMENTS", help="More arguments of the launcher. Repeatable."),
+    ] = None,
     use_connector: Annotated[
         bool,
         typer.Option(
@@ -113,8 +142,8 @@ def run(
 ) -> None:
     """Run a program with Penstock as its HDF5 driver and, with --async, as its HDF5 connector.
 
-    The exit status is the command's; 127 means that it was not found, and 126 that it cannot be
-    executed.
+    With --launcher, --gpus or a binding, the line that starts all ranks is printed first. The exit
+    status is the command's; 127 means that it was not found, and 126 that it cannot be executed.
     """
     given = {"mode": mode, "threads": threads, "block": block, "route": route, "direct": direct}
     named = {
@@ -129,9 +158,19 @@ def run(
     options = Options.of(
         given, option or (), io_use_vfd_gds, legate, connector if use_connector else None
     )
+    bindings = {"--gpu-bind": gpu_bind, "--cpu-bind": cpu_bind, "--mem-bind": mem_bind}
+    extra = [word for text in launcher_extra or () for word in shlex.split(text)]
+    layout = Layout.of(launcher, nodes, ranks_per_node, gpus, bindings, extra)
     for note in (replaced(os.environ), *linked.problems(command, os.environ)):
         if note is not None:
             _say(note)
+    if not layout.is_plain:
+        needed = set(environment(options, os.environ).items()) - set(os.environ.items())
+        names = {name for name, _ in needed} | (
+            {accounts.FOLDER_VARIABLE} if report or report_to or verbose else set()
+        )
+        command = layout.line(command, names)
+        _say(shlex.join(command))
     try:
         if not (report or report_to or verbose):
             launch.replace(command, environment(options, os.environ))
