@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from penstock.bench.figures import Figure, Panel, canvas
 from penstock.bench.measure import Contestant, Row, WrongBytesError, race
+from penstock.bench.ranks import ended_by_signals
 from penstock.bench.tables import of_rows
 from penstock.cli import app
 
@@ -169,6 +170,52 @@ def test_a_terminal_that_closes_leaves_nothing(folder):
     _, said = running.communicate(timeout=60)
     assert running.returncode == 128 + signal.SIGHUP
     assert "Traceback" not in said
+
+
+class ArrivesInNumPy:
+    """A path at which a signal arrives while NumPy asks for its class, where NumPy overlooks it."""
+
+    def __init__(self, path, number):
+        self.path = path
+        self.number = number
+
+    @property
+    def __class__(self):
+        signal.raise_signal(self.number)
+        return type(self)
+
+    def __fspath__(self):
+        return self.path
+
+
+@pytest.mark.parametrize("path", [__file__, "absent"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_numpy_overlooks_ends_the_process_all_the_same(number, path):
+    with pytest.raises(SystemExit) as ended, ended_by_signals():
+        np.fromfile(ArrivesInNumPy(path, number), np.uint8, 1)
+    assert ended.value.code == 128 + number
+
+
+@pytest.mark.parametrize("path", [__file__, "absent"])
+@pytest.mark.parametrize("place", ["before", "once"])
+def test_a_signal_that_numpy_overlooks_in_a_run_ends_the_measurement(place, path):
+    def interrupted():
+        np.fromfile(ArrivesInNumPy(path, signal.SIGINT), np.uint8, 1)
+
+    contestant = Contestant("one", "", 1, lambda: None, before=interrupted)
+    if place == "once":
+        contestant = Contestant("one", "", 1, interrupted)
+    with pytest.raises(KeyboardInterrupt), ended_by_signals():
+        race([contestant], "B/s", rounds=1)
+
+
+def test_a_run_that_fails_after_no_signal_is_a_failed_run():
+    def failing():
+        raise SystemError("of its own")
+
+    with ended_by_signals():
+        [row] = race([Contestant("one", "", 1, failing)], "B/s", rounds=1)
+    assert "of its own" in row.error
 
 
 def test_ranks_find_each_other_whatever_the_folder_of_temporary_files_is_called(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .ranks import Ranks
+from .ranks import Ranks, raise_overlooked_signal
 
 ROUNDS = 5
 OURS = "Penstock"
@@ -182,6 +182,7 @@ def _together(ranks: Ranks, once: Callable[[], float]) -> _Run:
     try:
         run = _Run(once())
     except Exception as error:
+        raise_overlooked_signal()
         said = f"{type(error).__name__}: {error}".split("\n")[0][:300]
         run = _Run(error=said, is_wrong=isinstance(error, WrongBytesError))
     runs: list[_Run] = ranks.gather(run)
@@ -218,6 +219,7 @@ def _once(contestant: Contestant, ranks: Ranks, *, checked: bool) -> float:
             # Last, because some peers read in their preparation.
             contestant.poison()
     except Exception as error:
+        raise_overlooked_signal()
         failed = error
     # Every rank must come here, even one whose preparation failed.
     ready = ranks.gather(failed is None)

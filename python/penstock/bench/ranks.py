@@ -23,6 +23,9 @@ from penstock.dist.launched import MPI_SIZES
 
 _VARIABLE = "PENSTOCK_BENCH_RANK"
 """The variable that :func:`start` sets for its processes: rank, size, address and key."""
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_arrived = 0
+"""The signal that has ended the block of :func:`ended_by_signals`, 0 if none has."""
 _PAUSE = 1e-4
 """Seconds between two polls for ranks that have not arrived."""
 _WAIT = 600
@@ -198,21 +201,48 @@ def start(count: int, command: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Within the block, end this process on SIGTERM and SIGHUP as on Ctrl-C."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler != signal.SIG_IGN:  # as nohup sets it
-            signal.signal(number, end)
+    """Within the block, end this process on SIGTERM and SIGHUP as on Ctrl-C.
+
+    The block then ends by the signal's exception, whatever exception it raises itself.
+    """
+    global _arrived
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    for number, handler in list(before.items()):
+        if handler in (signal.SIG_IGN, None):  # as nohup sets it; of a library in C
+            del before[number]
+    _arrived = 0
+    for number in before:
+        signal.signal(number, end)
     try:
         yield
+    except Exception:
+        raise_overlooked_signal()
+        raise
     finally:
+        _arrived = 0
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
+def raise_overlooked_signal() -> None:
+    """Raise the exception of a signal that has arrived, if it has become another one on its way.
+
+    NumPy's ``fromfile`` goes on if a signal's handler raises in ``isinstance(file, PathLike)``.
+    It then fails by another error, or CPython raises a SystemError in its stead.
+    """
+    if _arrived:
+        raise _exception(_arrived) from None
+
+
 def end(number: int, _: object) -> None:
     """Handle a signal like Ctrl-C: by an exception, so that open files are closed and removed."""
-    raise SystemExit(128 + number)
+    global _arrived
+    _arrived = number
+    raise _exception(number)
+
+
+def _exception(number: int) -> BaseException:
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def _worst(processes: list[subprocess.Popen[bytes]]) -> int:
