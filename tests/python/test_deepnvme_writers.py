@@ -79,6 +79,12 @@ def test_the_file_holds_exactly_what_was_written(tmp_path, memory, noise, length
     assert descriptors_on(path) == []
 
 
+def test_a_writer_without_a_configuration_is_refused(tmp_path):
+    with pytest.raises(ps.IncompatibleError, match="int is not a FastFileWriterConfig"):
+        FastFileWriter(tmp_path / "f", 3)
+    assert not (tmp_path / "f").exists()
+
+
 @pytest.mark.parametrize("buffer", [2, 3])
 def test_a_buffer_of_hardly_any_bytes_serves(tmp_path, memory, buffer):
     with FastFileWriter(tmp_path / "f", config_with(memory.empty(buffer))) as writer:

@@ -82,6 +82,14 @@ def test_a_file_that_ends_early_names_the_range(tmp_path):
     assert caught.value.length
 
 
+@pytest.mark.parametrize("shape", ["abc", 2.5, (2, None), [[1]]])
+def test_a_shape_without_integers_is_refused(tmp_path, shape):
+    path = tmp_path / "f.bin"
+    path.write_bytes(bytes(100))
+    with pytest.raises(ps.IncompatibleError, match="is not a shape"):
+        ps.load(path, shape=shape)
+
+
 def test_a_folder_is_no_file(tmp_path):
     with pytest.raises(ps.Error, match=tmp_path.name):
         ps.load(tmp_path, shape=10)

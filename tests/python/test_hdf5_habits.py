@@ -511,6 +511,13 @@ def test_functions_take_the_name_of_a_dataset(tmp_path, nothing_is_small):
         ps.write_async(dataset, np.zeros(1000))
 
 
+@pytest.mark.parametrize("text", ["absent.h5", "absent.h5:x", "absent.h5:group/x"])
+def test_a_missing_file_that_is_named_with_a_dataset_is_named_alone(tmp_path, text):
+    with pytest.raises(ps.NotFoundError) as caught:
+        ps.read(str(tmp_path / text))
+    assert caught.value.path == str(tmp_path / "absent.h5")
+
+
 def test_a_dataset_is_data_for_another_one(tmp_path):
     with ps.File(tmp_path / "f.h5", "w") as file:
         file["x"] = np.arange(1000.0)

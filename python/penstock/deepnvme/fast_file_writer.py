@@ -64,6 +64,8 @@ class FastFileWriter(BaseFileWriter):
 
     def __init__(self, file_path: Any, config: FastFileWriterConfig) -> None:
         super().__init__(file_path)
+        if not isinstance(config, FastFileWriterConfig):
+            raise IncompatibleError(f"a {type(config).__name__} is not a FastFileWriterConfig")
         self._file: NativeFile | None = None
         self._stats |= dict.fromkeys(
             (

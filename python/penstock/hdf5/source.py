@@ -58,7 +58,8 @@ def named(text: str, mode: str) -> Iterator[Any]:
     path, name = split(text)
     if name is None:
         if not path.exists():
-            raise NotFoundError(f"there is no file {text}", path=text)
+            file = text.rpartition(":")[0] or text
+            raise NotFoundError(f"there is no file {file}", path=file)
         raise InvalidError(f"{text} is a file without a dataset", remedy='name one: "file.h5:name"')
     with h5py.File(path, mode) as file:
         found = file[name]
