@@ -29,6 +29,7 @@ except ImportError:
 ON_GPU = bool(ps.devices())
 WITH_TORCH = ON_GPU and torch is not None and torch.cuda.is_available()
 SHAPE = (224, 224, 3)
+TILE = 28
 FILTERS: dict[str, dict[str, str]] = {
     "raw": {},
     "gzip": {"compression": "gzip"},
@@ -114,8 +115,19 @@ def rates(dataset: ps.Dataset, theirs: h5py.Dataset, size: int, seconds: float) 
     return {name: taken[name] / spent[name] for name in ways}
 
 
+def image(random: np.random.Generator) -> Batch:
+    """Return an image of tiles, half of them even, since LZF does not shrink texture alone."""
+    height, width, _ = SHAPE
+    steps = random.integers(-3, 4, SHAPE, np.int8)
+    texture = np.cumsum(steps.view(np.uint8), axis=0, dtype=np.uint8)
+    colours = random.integers(0, 256, (height // TILE, width // TILE, 3), np.uint8)
+    is_even = random.integers(0, 2, (height // TILE, width // TILE, 1), np.uint8)
+    colours, is_even = (tiles.repeat(TILE, 0).repeat(TILE, 1) for tiles in (colours, is_even))
+    return np.where(is_even, colours, texture)
+
+
 def make_images(path: Path, count: int) -> None:
-    """Write smooth noise, an image a chunk, as each filter stores it."""
+    """Write images, each a chunk, as each filter stores them."""
     random = np.random.default_rng(5)
     with h5py.File(path, "w") as file:
         sets = [
@@ -123,10 +135,9 @@ def make_images(path: Path, count: int) -> None:
             for name, filters in FILTERS.items()
         ]
         for index in range(count):
-            steps = random.integers(-3, 4, SHAPE, np.int8)
-            image = np.cumsum(steps.view(np.uint8), axis=0, dtype=np.uint8)
+            made = image(random)
             for images in sets:
-                images[index] = image
+                images[index] = made
 
 
 def compare(path: Path, names: list[str], size: int, seconds: float) -> None:
