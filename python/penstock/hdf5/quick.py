@@ -122,7 +122,7 @@ class QuickReader:
     def _box(self, selection: Any) -> _Box | None:
         try:
             shape, itemsize = self._dataset.shape, self._dataset.dtype.itemsize
-        except ValueError:
+        except (ValueError, RuntimeError):
             check_dataset(self._dataset)
             raise
         parts = selection if type(selection) is tuple else (selection,)

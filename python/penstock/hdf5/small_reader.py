@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -47,23 +47,46 @@ def _library() -> Library:
     )
 
 
+class _Stored(NamedTuple):
+    """A type of stored numbers."""
+
+    kind: Any
+    """The ``h5py.h5t.TypeID``."""
+    numpy: np.dtype[Any]
+
+
+_stored: list[_Stored] = []
+"""Those that datasets had: to find an equal one is cheaper than to make NumPy's type again."""
+
+_MOST_STORED: Final = 16
+
+
+def _stored_type(kind: Any) -> _Stored:
+    """Return the same type for all equal types of numbers."""
+    for known in _stored:
+        if known.kind.equal(kind):
+            return known
+    dtype = kind.dtype
+    if dtype.kind not in "iuf" or dtype.metadata or len(_stored) == _MOST_STORED:
+        return _Stored(kind, dtype)
+    made = _Stored(kind.copy(), dtype)  # a type of the file's own would keep the file open
+    _stored.append(made)
+    return made
+
+
 class SmallReader:
     """Reads what integers and slices select of a dataset of a file that is open for reading."""
 
-    def __init__(
-        self, dataset: Any, shape: tuple[int, ...], stored: np.dtype[Any], kind: Any
-    ) -> None:
+    def __init__(self, dataset: Any, shape: tuple[int, ...], stored: _Stored) -> None:
         self._dataset = dataset
         self._id = dataset.id
         self._shape = shape
-        self._stored = stored
-        self._kind = kind
-        """The ``h5py.h5t.TypeID`` of the stored elements."""
+        self._stored = stored.numpy
+        self._kind = stored.kind
         self._own: Reader | None = None
         """The reader of elements of the dataset's own type."""
         self._readers: dict[Any, Reader | None] = {}
         """By the type of an array."""
-        self._torch_dtype: Any = None
         _all.add(self)
 
     @classmethod
@@ -71,10 +94,10 @@ class SmallReader:
         """Return a reader; ``None`` if the dataset may change, or has no numbers."""
         if seems_writable(dataset):
             return None
-        shape, kind = dataset.shape, dataset.id.get_type()
-        stored = kind.dtype
-        is_plain = shape and stored.kind in "iuf" and not stored.metadata
-        return cls(dataset, shape, stored, kind) if is_plain else None
+        identifier = dataset.id
+        shape, stored = identifier.shape, _stored_type(identifier.get_type())
+        is_plain = shape and stored.numpy.kind in "iuf" and not stored.numpy.metadata
+        return cls(dataset, shape, stored) if is_plain else None
 
     def read(self, selection: Any) -> Any | None:
         """Return the elements in a new NumPy array, or a scalar; ``None`` if they are not small."""
@@ -162,14 +185,18 @@ class SmallReader:
         """Return a new array on a GPU; ``None`` for a device that is none."""
         if type(device) is not str or not device.startswith("cuda"):
             return None
-        if self._torch_dtype is None or os.environ.get("PENSTOCK_ARRAYS", "torch") != "torch":
+        dtype = _torch_dtypes.get(self._stored)
+        if dtype is None or os.environ.get("PENSTOCK_ARRAYS", "torch") != "torch":
             out = allocate(shape, element_type(self._stored.newbyteorder("=")), device)
             if frameworks.is_torch(out):
-                self._torch_dtype = out.dtype
-            return out
-        torch = frameworks.loaded("torch")
-        assert torch is not None
-        return torch.empty(shape, dtype=self._torch_dtype, device=device)
+                _torch_dtypes[self._stored] = out.dtype
+        else:
+            torch = frameworks.loaded("torch")
+            assert torch is not None
+            out = torch.empty(shape, dtype=dtype, device=device)
+        if self._stored.isnative:
+            self._readers.setdefault(out.dtype, self._own)
+        return out
 
     def _find(self, out: Any) -> tuple[Reader, int] | None:
         """Return the reader for the elements of an array on a GPU, and the address of the first.
@@ -234,6 +261,9 @@ class SmallReader:
 
 
 _all: WeakSet[SmallReader] = WeakSet()
+
+_torch_dtypes: dict[np.dtype[Any], Any] = {}
+"""torch's type for each type of stored numbers of which it made an array."""
 
 
 def _in_child() -> None:
