@@ -16,6 +16,7 @@ GROUND := test-fuzz standin build-rust test-sanitize build-hdf5-2.2.0 test-loom 
 PARTS := test-python test-standin test-hdf5-host test-rust test-hdf5-device lint test-dist test-c \
 	test-faults test-programs test-packaging
 LANES ?= 2
+STANDIN_MARKERS ?= gpu or either
 
 # Only these run make again. Cargo and CMake would take what make tells make for their own.
 ifeq ($(filter test test-long,$(MAKECMDGOALS)),)
@@ -42,6 +43,7 @@ test:
 	@echo "make test: everything passed"
 
 # All of `make test` with more cases, then what is slow; hours.
+test-long: export STANDIN_MARKERS :=
 test-long: export PENSTOCK_FUZZ_SECONDS ?= 60
 test-long: export PENSTOCK_CASES ?= 300
 test-long: export PENSTOCK_TEST_ORACLE ?= 3000
@@ -103,7 +105,7 @@ test-python: build
 # Ranks and workers, each an interpreter of its own.
 test-dist: build standin
 	$(PYTEST) tests/dist
-	scripts/standin-gpu $(PYTEST) tests/dist
+	scripts/standin-gpu $(PYTEST) tests/dist -m "$(STANDIN_MARKERS)"
 
 # PENSTOCK_TEST_FAULTS random loads and saves.
 test-faults: build
@@ -140,9 +142,9 @@ test-hdf5-device: build build-hdf5 standin
 test-packaging: build
 	$(PYTEST) tests/packaging
 
-# What can differ with a GPU, once more on the stand-in.
+# What needs a GPU, or has another outcome where there is one; in test-long all that need none, too.
 test-standin: build standin
-	scripts/standin-gpu $(PYTEST) tests/python tests/cli
+	scripts/standin-gpu $(PYTEST) tests/python tests/cli -m "$(STANDIN_MARKERS)"
 
 # The stand-in GPU and the package are built into one folder, one after the other.
 standin: build

@@ -1,14 +1,16 @@
-"""Builds the native library and places it, its header and its build-system files in the wheel."""
+"""Builds the native library and places it, its headers and its build-system files in the wheel."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from cffi import FFI
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
@@ -39,6 +41,7 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
             str(root / "packaging/penstock-config.cmake"): (
                 "penstock/lib/cmake/penstock/penstock-config.cmake"
             ),
+            self.declarations(root / "crates/capi/include"): "penstock/_declarations.py",
             cmake_version: "penstock/lib/cmake/penstock/penstock-config-version.cmake",
         }
 
@@ -49,6 +52,24 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         filled = Path(self.generated.name) / template.stem
         filled.write_text(template.read_text().replace("@VERSION@", self.metadata.version))
         return str(filled)
+
+    def declarations(self, headers: Path) -> str:
+        """Write a module with what the headers declare, so that no import has to parse them."""
+        ffi = FFI()
+        for header in ("penstock.h", "penstock_hdf5.h"):
+            ffi.cdef(declarations((headers / header).read_text(encoding="utf-8")))
+        ffi.set_source("penstock._declarations", None)
+        module = Path(self.generated.name) / "_declarations.py"
+        ffi.emit_python_code(str(module))
+        return str(module)
+
+
+def declarations(header: str) -> str:
+    """Return what cffi can parse of a Penstock header: declarations and integer constants."""
+    text = re.sub(r"/\*.*?\*/", " ", header.replace("\\\n", " "), flags=re.DOTALL)
+    text = re.sub(r"^#ifdef __cplusplus$.*?^#endif$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^#(?!define PENSTOCK_\w+ \d+\s*$).*$", "", text, flags=re.MULTILINE)
+    return text.replace("PENSTOCK_API ", "")
 
 
 PACKAGES = [

@@ -24,19 +24,15 @@ PROGRAMS = Path(__file__).parents[1] / "target" / "programs"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a GPU, or the stand-in of scripts/standin-gpu")
-    config.addinivalue_line("markers", "host: a GPU makes no difference to those that need none")
+    config.addinivalue_line("markers", "either: another outcome is right where there is a GPU")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not ps.devices():
-        reason, is_left_out = "no GPU: run on one, or under scripts/standin-gpu", "gpu"
-    elif "PENSTOCK_CUDA_LIBRARY" in os.environ:
-        reason, is_left_out = "the same without the stand-in GPU, where it is run", "host"
-    else:
+    if ps.devices():
         return
-    skip = pytest.mark.skip(reason=reason)
+    skip = pytest.mark.skip(reason="no GPU: run on one, or under scripts/standin-gpu")
     for item in items:
-        if is_left_out in item.keywords and not (is_left_out == "host" and "gpu" in item.keywords):
+        if "gpu" in item.keywords:
             item.add_marker(skip)
 
 

@@ -1,28 +1,21 @@
-"""The C API of libpenstock.so, loaded by cffi from the declarations in its headers."""
+"""The C API of libpenstock.so, called through cffi.
+
+``hatch_build.py`` has made ``penstock._declarations`` of the headers.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from tempfile import TemporaryFile
-from threading import Lock, RLock
+from threading import RLock
 from typing import IO, Any, TypeAlias
 
-from cffi import FFI
-
 from penstock import paths
+from penstock._declarations import ffi as ffi
 
 CData: TypeAlias = Any
 """A cffi object: a pointer or a struct of the C API."""
-
-
-def declarations(header: str) -> str:
-    """Return what cffi can parse of a Penstock header: declarations and integer constants."""
-    text = re.sub(r"/\*.*?\*/", " ", header.replace("\\\n", " "), flags=re.DOTALL)
-    text = re.sub(r"^#ifdef __cplusplus$.*?^#endif$", "", text, flags=re.DOTALL | re.MULTILINE)
-    text = re.sub(r"^#(?!define PENSTOCK_\w+ \d+\s*$).*$", "", text, flags=re.MULTILINE)
-    return text.replace("PENSTOCK_API ", "")
 
 
 class Library:
@@ -42,9 +35,6 @@ class Library:
 
 
 def _open() -> tuple[Any, Library]:
-    header = paths.include_dir() / "penstock.h"
-    for part in (header, header.with_name("penstock_hdf5.h")):
-        ffi.cdef(declarations(part.read_text(encoding="utf-8")))
     path = paths.library()
     try:
         native = ffi.dlopen(str(path))
@@ -56,19 +46,13 @@ def _open() -> tuple[Any, Library]:
     version = native.penstock_api_version()
     if version != native.PENSTOCK_API_VERSION:
         raise ImportError(
-            f"{path} has API version {version}, but {header} declares "
+            f"{path} has API version {version}, but the package was made for "
             f"{native.PENSTOCK_API_VERSION}: they belong to different releases of penstock"
         )
-    # cffi builds a C type that is given as text at its first use, and holds a lock meanwhile, for
-    # which a signal handler that reads as well would wait for ever.
-    for kind in _C_TYPES:
-        ffi.typeof(kind)
     return native, _fill(Library(), native)
 
 
 def _fill(library: Library, native: Any) -> Library:
-    # cffi builds a function and its structs at first access. If a signal handler raised in the
-    # middle of that, a struct would stay without a size for good.
     vars(library).update({name: getattr(native, name) for name in dir(native)})
     return library
 
@@ -119,29 +103,13 @@ def _file_in_memory() -> IO[bytes]:
 
 def _in_child() -> None:
     global _loading
-    # A thread of the parent may hold these locks, which nobody here would release.
-    ffi._lock = Lock()
+    # A thread of the parent may hold the lock, which nobody here would release.
     _loading = RLock()
     if _loaded.penstock_is_forked():
         vars(lib).clear()
 
 
 _loading = RLock()
-_C_TYPES = (
-    *("void *", "void **", "char *", "char **", "const char *const *", "int *"),
-    "const void *[]",
-    *("uintptr_t", "uintptr_t *", "uint64_t *", "uint64_t[]", "int64_t[]", "int64_t *"),
-    *("penstock_array *", "penstock_axis[]", "penstock_selection *", "penstock_piece[]"),
-    *("penstock_range *", "penstock_range[]", "penstock_range[1]"),
-    *("penstock_error *", "penstock_options *", "penstock_report *"),
-    *("penstock_datasets **", "penstock_file **", "penstock_reader **", "penstock_request **"),
-    *("penstock_stored **", "penstock_stored_array *", "penstock_filter[]", "penstock_encoded **"),
-    *("uint32_t *", "uint32_t[]", "penstock_axis *"),
-)
-"""All C types that the package names."""
-
-
-ffi: Any = FFI()
 _loaded, lib = _open()
 os.register_at_fork(after_in_child=_in_child)
 NULL: CData = ffi.NULL

@@ -33,6 +33,13 @@ class Command:
         return json.loads(self(*arguments, "--json").stdout)
 
 
+@pytest.hookimpl(tryfirst=True)  # before items are selected by their markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "on_gpu" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.either)
+
+
 @pytest.fixture(scope="session")
 def penstock() -> Command:
     return Command()

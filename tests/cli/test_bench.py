@@ -19,8 +19,6 @@ from typer.testing import CliRunner
 from penstock.bench.commands import NAMES
 from penstock.cli import app
 
-pytestmark = pytest.mark.host
-
 NEED_GPU = {"vfd", "vfd-threads", "scaling"}
 OWN_PROCESS = {*NEED_GPU, "plotfile"}
 """Those that give HDF5 of their process plugins and settings."""

@@ -22,8 +22,6 @@ from penstock.bench.ranks import ended_by_signals
 from penstock.bench.tables import of_rows
 from penstock.cli import app
 
-pytestmark = pytest.mark.host
-
 
 @pytest.fixture
 def bench(folder, tmp_path):

@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from penstock.cli import app, samples
 
+pytestmark = pytest.mark.either
+
 
 @pytest.fixture(scope="module")
 def shown(penstock, tmp_path_factory):

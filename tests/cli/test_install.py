@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.host
-
 
 @pytest.mark.parametrize(
     ("option", "file"),

@@ -14,8 +14,6 @@ from penstock.tuning.rows import ROWS
 from penstock.tuning.search import Duel, Outcome, Trial
 from penstock.tuning.tuner import Found
 
-pytestmark = pytest.mark.host
-
 
 @pytest.fixture(params=[1, 20, 79, 200])
 def terminal(request, monkeypatch):

@@ -47,6 +47,7 @@ def test_part_of_a_file_is_read(penstock, raw_file, tmp_path):
     assert out.read_bytes() == raw_file.read_bytes()[1001 : 1001 + 65536]
 
 
+@pytest.mark.either
 @pytest.mark.parametrize("name", ["plain", "group/zipped:twice", "chunked", "big", "scalar"])
 def test_dataset_is_read_as_h5py_reads_it(penstock, hdf5_file, tmp_path, name):
     out = tmp_path / "out"

@@ -9,8 +9,6 @@ from tests.machines import CUFILE_JSON, DRIVE, GPU, PORT, RELEASE, Machine, is_r
 
 from penstock.diagnosis import Status
 
-pytestmark = pytest.mark.host
-
 PARAMS = "/proc/driver/nvidia/params"
 MULTIPATH = "/sys/module/nvme_core/parameters/multipath"
 FULL_RATE = {

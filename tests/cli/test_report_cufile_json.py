@@ -9,8 +9,6 @@ from tests.machines import CUFILE_JSON, Machine, is_remedied
 
 from penstock.diagnosis import Status
 
-pytestmark = pytest.mark.host
-
 
 @pytest.fixture
 def machine(tmp_path):

@@ -139,18 +139,16 @@ def test_nvml_is_asked_call_by_call(monkeypatch):
     }
 
 
-def test_link_is_measured_both_ways(on_gpu):
-    if not on_gpu:
-        pytest.skip("there is no GPU to copy to")
+@pytest.mark.gpu
+def test_link_is_measured_both_ways():
     rates = link.measure(0, None, nbytes=8 << 20)
     assert rates["reason"] is None
     assert rates["to_gpu"] > 0
     assert rates["from_gpu"] > 0
 
 
-def test_link_is_looked_at_while_it_is_measured(on_gpu, machine):
-    if not on_gpu:
-        pytest.skip("there is no GPU to copy to")
+@pytest.mark.gpu
+def test_link_is_looked_at_while_it_is_measured(machine):
     rates = link.measure(0, GPU, System(machine.root), nbytes=1 << 20)
     assert (rates["generation"], rates["width"]) == (5, 16)
 

@@ -14,8 +14,6 @@ import pytest
 
 import penstock as installed
 
-pytestmark = pytest.mark.host
-
 PRINT_ENVIRONMENT = (sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))")
 OURS = ("HDF5_PLUGIN_PATH", "HDF5_DRIVER", "HDF5_DRIVER_CONFIG", "LEGATE_IO_USE_VFD_GDS")
 

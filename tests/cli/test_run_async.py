@@ -11,8 +11,6 @@ import pytest
 
 from penstock.cli import calls
 
-pytestmark = pytest.mark.host
-
 PRINT_ENVIRONMENT = (sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))")
 ALONE = "penstock_async under_vol=0;under_info={}"
 

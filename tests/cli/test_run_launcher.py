@@ -12,8 +12,6 @@ from penstock.cli.bind import CannotBindError, bound
 from penstock.cli.launcher import Layout
 from penstock.dist.launched import Launched
 
-pytestmark = pytest.mark.host
-
 NONE = {"--gpu-bind": None, "--cpu-bind": None, "--mem-bind": None}
 
 

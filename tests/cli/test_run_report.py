@@ -47,7 +47,6 @@ def report(penstock, tmp_path):
     return run
 
 
-@pytest.mark.host
 def test_calls_bytes_and_time_are_summed_by_file_and_path(report):
     first = {"mapped": counts(2, 4 * MIB, 1000), "metadata": counts(9, 900, 90)}
     second = {"mapped": counts(1, 2 * MIB, 500)}
@@ -76,7 +75,6 @@ def test_calls_bytes_and_time_are_summed_by_file_and_path(report):
     assert [process["pid"] for process in told["processes"]] == [11, 12]
 
 
-@pytest.mark.host
 def test_table_has_a_row_for_each_path_with_its_rate(report):
     read = {"staged_direct": counts(8, 2 * 10**9, 10**9)}
     _, shown = report({11: [opened(1, "a.h5"), closed(1, "a.h5", read=read)]}, "--report")
@@ -86,35 +84,30 @@ def test_table_has_a_row_for_each_path_with_its_rate(report):
     assert "1 process(es)" in shown
 
 
-@pytest.mark.host
 def test_a_file_that_was_not_closed_is_named(report):
     told, shown = report({11: [opened(1, "whole.h5"), opened(2, "lost.h5")]}, "--report")
     assert any("lost.h5" in note and "not closed" in note for note in told["notes"])
     assert "lost.h5" in shown
 
 
-@pytest.mark.host
 def test_files_of_a_program_that_the_process_became_are_apart(report):
     told, _ = report({11: [opened(1, "before.h5"), opened(1, "after.h5"), closed(1, "after.h5")]})
     lost = [event["path"] for event in told["processes"][0]["lost"]]
     assert lost == ["before.h5"]
 
 
-@pytest.mark.host
 def test_a_line_that_was_cut_short_is_told(report):
     told, _ = report({11: [opened(1, "a.h5"), closed(1, "a.h5"), '{"event":"ope']})
     assert told["processes"][0]["damaged"] == 1
     assert any("11" in note and "malformed" in note for note in told["notes"])
 
 
-@pytest.mark.host
 def test_notes_of_the_driver_are_shown_once(report):
     account = [opened(1, "a.h5"), closed(1, "a.h5", notes=["no stripes"])]
     _, shown = report({11: account, 12: account}, "--report")
     assert shown.count("no stripes") == 1
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     ("paths", "mode"),
     [
@@ -134,7 +127,6 @@ def test_the_mode_is_the_way_of_most_gpu_bytes(report, paths, mode):
     assert shown == f"IO MODE : {mode}\n"
 
 
-@pytest.mark.host
 def test_each_process_with_files_has_a_line_with_its_mode(report):
     accounts = {pid: [opened(1, "a.h5"), closed(1, "a.h5")] for pid in (11, 12, 13)}
     _, shown = report(accounts, "--verbose")
@@ -194,7 +186,6 @@ def test_a_program_of_several_processes_is_accounted_for(penstock, tmp_path):
     assert "host_buffered" in shown.stderr
 
 
-@pytest.mark.host
 def test_a_report_that_cannot_be_written_is_an_error_before_anything_runs(penstock, tmp_path):
     out = tmp_path / "missing" / "report.json"
     shown = penstock("run", "--report-to", out, "echo", "ran", status=1)

@@ -94,7 +94,6 @@ def test_a_profile_with_every_row_is_kept_and_no_file_is_left(penstock, kept, pl
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.host
 def test_the_table_tells_what_was_tried_and_gained(penstock, kept, place):
     shown = penstock("tune", place, "--budget", BUDGET, "--device", "cpu").stdout
     for word in ("Tried", "Default", "Tuned", "Gain", "large read, cached", "GB/s", "settings"):
@@ -129,7 +128,6 @@ def test_clear_removes_what_was_kept_and_show_says_so(penstock, kept, place):
     assert "There is no profile" in penstock("tune", place, "--clear").stdout
 
 
-@pytest.mark.host
 def test_a_damaged_profile_is_shown_as_ignored_and_can_be_cleared(penstock, kept, place):
     penstock("tune", place, "--budget", "1s", "--device", "cpu")
     (path,) = kept.glob("*.json")
@@ -142,7 +140,6 @@ def test_a_damaged_profile_is_shown_as_ignored_and_can_be_cleared(penstock, kept
     assert profiles(kept) == []
 
 
-@pytest.mark.host
 @pytest.mark.parametrize("budget", ["0", "0s", "-1s", "soon", "", "1h", "1e3"])
 def test_a_budget_that_is_no_time_is_refused(kept, place, budget):
     done = CliRunner().invoke(app, ["tune", str(place), f"--budget={budget}"])
@@ -150,7 +147,6 @@ def test_a_budget_that_is_no_time_is_refused(kept, place, budget):
     assert_refused(done, "--budget", repr(budget))
 
 
-@pytest.mark.host
 def test_a_path_that_is_no_folder_is_refused(penstock, kept, place):
     file = place / "file"
     file.write_bytes(b"")
@@ -167,7 +163,6 @@ def test_a_folder_without_permission_is_refused(penstock, kept, place):
     assert profiles(kept) == []
 
 
-@pytest.mark.host
 def test_a_folder_in_which_no_file_can_be_made_is_refused(penstock, kept):
     done = penstock("tune", "/proc", "--budget", "1s", "--device", "cpu", status=2)
     assert_refused(done, "/proc")
@@ -206,7 +201,6 @@ def test_gpus_that_are_not_there_are_refused(penstock, kept, place):
     assert_refused(done, "--device")
 
 
-@pytest.mark.host
 def test_show_and_clear_exclude_each_other(penstock, kept, place):
     assert_refused(penstock("tune", place, "--show", "--clear", status=2), "--show", "--clear")
 
@@ -218,9 +212,8 @@ def test_without_cufile_its_keys_are_refused(penstock, kept, place, tmp_path):
     assert not out.exists()
 
 
-def test_where_cufile_does_not_start_its_keys_are_refused(penstock, kept, place, on_gpu, tmp_path):
-    if not on_gpu:
-        pytest.skip("needs a GPU")
+@pytest.mark.gpu
+def test_where_cufile_does_not_start_its_keys_are_refused(penstock, kept, place, tmp_path):
     out = tmp_path / "cufile.json"
     absent = {"PENSTOCK_CUFILE_LIBRARY": str(tmp_path / "absent.so")}
     done = penstock("tune", place, "--cufile", out, status=2, **absent)
@@ -230,7 +223,6 @@ def test_where_cufile_does_not_start_its_keys_are_refused(penstock, kept, place,
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.host
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_neither_files_nor_processes_nor_a_profile(kept, place, number):
     command = [sys.executable, "-m", "penstock.cli", "tune", str(place), "--device", "cpu"]
@@ -253,7 +245,6 @@ def test_a_signal_leaves_neither_files_nor_processes_nor_a_profile(kept, place, 
     assert not has_processes(process.pid)
 
 
-@pytest.mark.host
 def test_files_of_a_tuner_that_was_killed_are_removed_by_the_next_one(penstock, kept, place):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -367,8 +358,9 @@ def test_a_profile_that_json_cannot_tell_is_not_shown(tmp_path, kind):
     assert Slot(-1, None, tmp_path / "f", "ignored", "why").contents() is None
 
 
-def test_two_gpus_are_tuned_together(penstock, kept, place, on_gpu):
-    if not on_gpu or not os.environ.get("PENSTOCK_CUDA_LIBRARY"):
+@pytest.mark.gpu
+def test_two_gpus_are_tuned_together(penstock, kept, place):
+    if not os.environ.get("PENSTOCK_CUDA_LIBRARY"):
         pytest.skip("needs the stand-in GPU, of which there can be two")
     done = penstock(
         "tune", place, "--budget", BUDGET, "--devices", "0,1", "--json", CUDASIM_DEVICES="2"
@@ -407,10 +399,11 @@ def test_a_configuration_that_cannot_be_changed_is_refused(tmp_path, monkeypatch
     assert str(path) in str(raised.value)
 
 
+@pytest.mark.gpu
 def test_a_configuration_that_could_not_be_written_is_refused_before_anything_is_measured(
-    penstock, kept, place, on_gpu
+    penstock, kept, place
 ):
-    if not on_gpu or not penstock.json("report", place)["cufile"]["starts"]:
+    if not penstock.json("report", place)["cufile"]["starts"]:
         pytest.skip("needs cuFile")
     done = penstock("tune", place, "--cufile", place, status=2)
     assert_refused(done, str(place), "Is a directory")
@@ -418,10 +411,9 @@ def test_a_configuration_that_could_not_be_written_is_refused_before_anything_is
     assert list(place.iterdir()) == []
 
 
-def test_a_configuration_of_cufile_is_written_where_cufile_starts(
-    penstock, kept, place, on_gpu, tmp_path
-):
-    if not on_gpu or not penstock.json("report", place)["cufile"]["starts"]:
+@pytest.mark.gpu
+def test_a_configuration_of_cufile_is_written_where_cufile_starts(penstock, kept, place, tmp_path):
+    if not penstock.json("report", place)["cufile"]["starts"]:
         pytest.skip("needs cuFile")
     base = tmp_path / "base.json"
     base.write_text('{\n // a comment\n "logging": {"level": "ERROR"}, "properties": {}\n}')

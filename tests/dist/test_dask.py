@@ -16,10 +16,8 @@ dask = pytest.importorskip("dask")
 
 from penstock.dist import dask as penstock_dask  # noqa: E402
 
-pytestmark = [
-    pytest.mark.host,
-    pytest.mark.filterwarnings("ignore"),  # of distributed, whose processes come and go
-]
+# Those of distributed, whose processes come and go.
+pytestmark = pytest.mark.filterwarnings("ignore")
 WHOLE = np.arange(100 * 30, dtype="f4").reshape(100, 30)
 
 

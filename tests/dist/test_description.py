@@ -25,7 +25,6 @@ from penstock.dist.description import Description, StoredArray
 from penstock.errors import check
 from penstock.files import READ, WRITE, NativeFile
 
-pytestmark = pytest.mark.host
 WHOLE = np.arange(50 * 40, dtype="f4").reshape(50, 40)
 
 

@@ -23,7 +23,6 @@ def test_ranks_write_one_compressed_file(mpi, tmp_path):
         assert file["rho"].compression == "gzip"
 
 
-@pytest.mark.host
 def test_dask_reads_on_two_processes(tmp_path):
     pytest.importorskip("distributed", reason="distributed is not installed")
     done = subprocess.run(

@@ -19,8 +19,8 @@ ABSENT = {"openmpi": 0, "mpich": 2}
 """The rank that does not come to a step: the one that calls all others, or another."""
 # What a GPU changes is the same for each MPI library.
 PLACES = [
-    pytest.param("openmpi", "cpu", marks=pytest.mark.host),
-    pytest.param("mpich", "cpu", marks=pytest.mark.host),
+    pytest.param("openmpi", "cpu"),
+    pytest.param("mpich", "cpu"),
     pytest.param("mpich", "cuda", marks=pytest.mark.gpu),
 ]
 anywhere = pytest.mark.parametrize(("mpi", "device"), PLACES, indirect=["mpi"])
@@ -61,22 +61,18 @@ def test_ranks_read_what_h5py_has_written(mpi, together, device):
     was_done("reading", together(mpi, device))
 
 
-@pytest.mark.host
 def test_any_number_of_ranks_will_do(mpi, together):
     was_done("three ranks and one", together(mpi, "cpu"))
 
 
-@pytest.mark.host
 def test_an_error_on_one_rank_is_one_on_all_and_names_it(mpi, together):
     was_done("errors", together(mpi, "cpu"))
 
 
-@pytest.mark.host
 def test_until_the_last_step_the_file_is_that_of_before(mpi, together):
     was_done("each step", together(mpi, "cpu"))
 
 
-@pytest.mark.host
 def test_a_rank_that_does_not_come_is_named_within_the_stated_time(mpi, together):
     was_done(f"rank {ABSENT[mpi.name]} is absent", together(mpi, "cpu"))
 
@@ -91,7 +87,6 @@ def steps_of_kills(mpi, kind, steps):
     return (2, steps // 2 + 1, steps - 1, steps) if kind == "gzip" else (steps - 1, steps)
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     ("mpi", "kind"), [("openmpi", "gzip"), ("mpich", "gzip"), ("mpich", "parts")], indirect=["mpi"]
 )

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.dist import partition
 
-pytestmark = pytest.mark.host
-
 
 @st.composite
 def arrays(draw, most_side=9, most_dimensions=4):

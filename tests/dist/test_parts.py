@@ -8,7 +8,6 @@ import pytest
 
 from penstock.dist.mpi import parts
 
-pytestmark = pytest.mark.host
 OWN, OTHER, UNUSED = (f"{name}.{digit * 16}.parts" for name, digit in [("x.h5", "a"), ("y.h5", "b"), ("x.h5", "c")])
 
 

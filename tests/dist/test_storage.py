@@ -13,8 +13,6 @@ import pytest
 from penstock.dist.storage import Storage, has_filters
 from penstock.errors import InvalidError, IOFailure
 
-pytestmark = pytest.mark.host
-
 
 def arguments(**keys):
     return {"shape": (50, 40), "dtype": np.dtype("f4"), "chunks": None} | keys

@@ -36,7 +36,6 @@ def test_a_benchmark_runs_and_none_of_its_penstock_rows_fails(
     assert all(row["value"] > 0 for row in result["rows"] if row["name"].startswith("Penstock"))
 
 
-@pytest.mark.host
 def test_each_benchmark_has_its_place_in_the_tables() -> None:
     listed = "import benches.table; print(*benches.table.ORDER)"
     done = subprocess.run(
@@ -45,7 +44,6 @@ def test_each_benchmark_has_its_place_in_the_tables() -> None:
     assert sorted(done.stdout.split()) == _BENCHMARKS
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     ("unit", "before", "after", "is_worse"),
     [
@@ -96,7 +94,6 @@ def test_the_table_replaces_only_the_marked_part_of_a_document(tmp_path: Path) -
     assert "| link, to GPU |" in text
 
 
-@pytest.mark.host
 def test_a_benchmark_draws_its_figure_at_once_or_from_its_result(tmp_path: Path) -> None:
     saved, drawn = tmp_path / "result.json", tmp_path / "drawn.svg"
     arguments = ("--quick", "--size", "4KiB", "--dir", tmp_path, "--json", saved, "--plot", drawn)
@@ -111,7 +108,6 @@ def test_a_benchmark_draws_its_figure_at_once_or_from_its_result(tmp_path: Path)
         assert "<!-- h5py, gzip -->" in text
 
 
-@pytest.mark.host
 def test_a_figure_of_another_form_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     done = _run("benches.hdf5_sizes", "--quick", "--dir", tmp_path, "--plot", tmp_path / "x.txt")
     assert done.returncode == 2
@@ -119,7 +115,6 @@ def test_a_figure_of_another_form_is_refused_before_anything_is_measured(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.host
 def test_documents_get_the_tables_and_figures_of_a_result(tmp_path: Path) -> None:
     saved, document, drawn = (tmp_path / name for name in ("r.json", "d.md", "figures"))
     other = "### `penstock bench small`\n\nas it was\n"

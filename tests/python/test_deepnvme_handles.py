@@ -400,6 +400,7 @@ def test_where_cufile_refuses_gds_takes_another_route_and_says_why(tmp_path, mon
     np.testing.assert_array_equal(np.fromfile(tmp_path / "f", int), np.arange(1000))
 
 
+@pytest.mark.either
 def test_the_builders_give_the_modules_with_the_handles():
     assert deepnvme.AsyncIOBuilder().is_compatible()
     assert deepnvme.AsyncIOBuilder().load(verbose=False).aio_handle is deepnvme.aio_handle

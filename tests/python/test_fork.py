@@ -311,7 +311,7 @@ def test_no_module_keeps_a_function_of_the_native_library():
     assert not kept
 
 
-@pytest.mark.skipif(not ps.devices(), reason="no GPU: run on one, or under scripts/standin-gpu")
+@pytest.mark.gpu
 def test_a_gpu_that_the_parent_has_used_is_an_error_in_the_child(used):
     kept = used["plain"].read(device="cuda", like="device")
     np.testing.assert_array_equal(kept.numpy(), NUMBERS)

@@ -28,7 +28,6 @@ def kind(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name))
 
 
-@pytest.mark.host
 @pytest.mark.parametrize("name", KINDS)
 def test_numbers_become_what_ml_dtypes_makes_of_them(path, name):
     with h5py.File(path, "w") as file:
@@ -46,7 +45,6 @@ def test_numbers_become_what_ml_dtypes_makes_of_them(path, name):
             np.testing.assert_array_equal(found.view("u1"), wanted)
 
 
-@pytest.mark.host
 @pytest.mark.parametrize("name", KINDS)
 def test_every_number_is_written_as_ml_dtypes_has_it(path, name):
     numbers = np.arange(256, dtype="u1").view(kind(name))
@@ -57,7 +55,6 @@ def test_every_number_is_written_as_ml_dtypes_has_it(path, name):
         np.testing.assert_array_equal(file["x"][...], numbers.astype("f4"))
 
 
-@pytest.mark.host
 @pytest.mark.parametrize("name", KINDS)
 def test_bytes_of_the_same_type_stay_as_they_are(path, name):
     numbers = np.arange(256, dtype="u1").view(kind(name))

@@ -172,7 +172,6 @@ def test_elements_arrive_in_an_array_of_any_strides(files) -> None:
     np.testing.assert_array_equal(out, contents()[[8, 1, 8, 3]])
 
 
-@pytest.mark.host
 @pytest.mark.parametrize("kind", ["strings", "arrays"])
 def test_what_only_hdf5_reads_comes_in_the_same_order(tmp_path, kind) -> None:
     dtype = h5py.string_dtype() if kind == "strings" else h5py.vlen_dtype("i4")
@@ -200,7 +199,6 @@ def test_what_only_hdf5_reads_comes_in_the_same_order(tmp_path, kind) -> None:
                 np.testing.assert_array_equal(one, wanted)
 
 
-@pytest.mark.host
 def test_what_only_hdf5_writes_arrives_in_the_same_order(tmp_path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", (5,), h5py.string_dtype())
@@ -209,7 +207,6 @@ def test_what_only_hdf5_writes_arrives_in_the_same_order(tmp_path) -> None:
         assert [one.decode() for one in file["x"].read()] == ["", "b", "", "", "c"]
 
 
-@pytest.mark.host
 def test_single_elements_that_only_hdf5_reads_take_no_others(tmp_path) -> None:
     values = np.array([[f"{row}{column}" for column in range(5)] for row in range(5)], object)
     kind = h5py.string_dtype()
@@ -225,7 +222,6 @@ def test_single_elements_that_only_hdf5_reads_take_no_others(tmp_path) -> None:
             )
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     "index", [(), ([3, 1],), ([3, 1], [1, 2]), np.ix_([3, 1], [2, 1]), np.ones((5, 4), bool)]
 )
@@ -239,7 +235,6 @@ def test_a_write_to_a_file_that_is_open_for_reading_says_so(tmp_path, index, kin
                 write("1" if kind != "i4" else 1, index)
 
 
-@pytest.mark.host
 @pytest.mark.parametrize("index", [([0, 12],), (slice(None), [-8]), ([0, 1], [0, 1, 2])])
 def test_lists_that_do_not_fit_are_index_errors(index, files) -> None:
     with ps.File(files["chunked"]) as file, pytest.raises(IndexError):
@@ -293,7 +288,6 @@ def test_one_array_is_broadcast_to_elements_that_are_arrays(index, tmp_path, mem
             np.testing.assert_array_equal(file["x"].read(), wanted)
 
 
-@pytest.mark.host
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2"])
 def test_numbers_that_numpy_lacks_are_broadcast_to_single_elements(dtype, tmp_path) -> None:
     kind = np.dtype(getattr(ml_dtypes, dtype))
@@ -315,7 +309,6 @@ def test_a_row_is_broadcast_where_an_integer_selects(tmp_path, memory) -> None:
         np.testing.assert_array_equal(file["x"].read(), wanted)
 
 
-@pytest.mark.host
 def test_values_of_each_type_go_to_their_indices(tmp_path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("arrays", (5,), h5py.vlen_dtype("i4"))
@@ -333,7 +326,6 @@ def test_values_of_each_type_go_to_their_indices(tmp_path) -> None:
         assert file["texts"].read()[[1, 3]].tolist() == [b"cd", b"ab"]
 
 
-@pytest.mark.host
 @pytest.mark.parametrize("is_small", [True, False])
 def test_inner_dimensions_stay_with_the_elements(tmp_path, monkeypatch, is_small) -> None:
     if not is_small:
@@ -364,7 +356,6 @@ def test_lists_may_have_a_short_type(tmp_path, memory, kind) -> None:
     np.testing.assert_array_equal(memory.numpy(out), values[index])
 
 
-@pytest.mark.host
 def test_a_long_list_that_hdf5_must_read_takes_no_time_of_its_square(tmp_path) -> None:
     index = np.sort(np.random.default_rng(4).choice(200_000, 30_000, replace=False))
     with h5py.File(tmp_path / "x.h5", "w", driver="core") as file:

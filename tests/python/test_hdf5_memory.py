@@ -8,8 +8,6 @@ import h5py
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.host
-
 COUNT = 3_000_000
 # Bytes below which nothing is a list of a million pieces.
 LIST = 1 << 20

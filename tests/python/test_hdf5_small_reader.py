@@ -238,7 +238,6 @@ class Native:
         return int(status)
 
 
-@pytest.mark.host
 @pytest.mark.parametrize("then", ["closed", "reopened", "rewritten", "another", "no HDF5"])
 def test_a_native_reader_of_a_closed_file_is_an_error(path, tmp_path, then):
     with h5py.File(tmp_path / "other.h5", "w") as other:

@@ -62,6 +62,7 @@ def _limit(limit, monkeypatch):
 
 @EACH_WAY
 @EACH_SIZE
+@pytest.mark.either
 @pytest.mark.usefixtures("_limit")
 def test_host_memory_is_page_locked_if_asked_for(folder, way):
     array = way(folder, pin=True)
@@ -151,6 +152,7 @@ def test_a_torch_tensor_has_the_type_asked_for(folder, torch):
 
 
 @EACH_WAY
+@pytest.mark.either
 def test_a_torch_tensor_is_page_locked_if_asked_for(folder, way, torch):
     tensor = way(folder, like="torch", pin=True)
     np.testing.assert_array_equal(tensor.numpy(), NUMBERS)

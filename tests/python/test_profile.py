@@ -12,8 +12,6 @@ import sys
 
 import pytest
 
-import penstock as ps
-
 NBYTES = 64 << 20
 READ = f"""
 import json, sys
@@ -29,10 +27,8 @@ print(json.dumps([report.tuned, report.threads, report.block, report.note]))
 """
 
 
-@pytest.fixture(scope="module", params=["cpu", "cuda"])
+@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request):
-    if request.param == "cuda" and not ps.devices():
-        pytest.skip("no GPU")
     return request.param
 
 

@@ -47,6 +47,7 @@ def read(path, *devices, count):
     return json.loads(done.stdout)
 
 
+@pytest.mark.gpu
 def test_one_gpu_has_blocks_of_at_least_four_mebibytes(path):
     if (os.cpu_count() or 1) > 4:
         pytest.skip("more workers have smaller blocks, so that there are enough for all")
@@ -55,6 +56,7 @@ def test_one_gpu_has_blocks_of_at_least_four_mebibytes(path):
     assert block >= 4 * MIB
 
 
+@pytest.mark.gpu
 def test_several_gpus_have_blocks_that_stay_in_the_cache_together(path):
     if not list(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")):
         pytest.skip("the system does not tell how large its caches are")

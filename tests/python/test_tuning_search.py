@@ -11,8 +11,6 @@ import pytest
 from penstock.tuning.rows import ROWS, Row, space
 from penstock.tuning.search import DEFAULT, Outcome, RefusedError, Search, Setting, Space
 
-pytestmark = pytest.mark.host
-
 LARGE_READ = Row("read", "large", "cache")
 COLD_READ = Row("read", "large", "storage")
 SIZES = {"KiB": 1 / 1024, "MiB": 1.0}
