@@ -57,6 +57,7 @@ app = typer.Typer(
     cls=_Benchmarks,
     help="Measure the I/O of Penstock and of installed peers in one run.",
     no_args_is_help=True,
+    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
