@@ -95,7 +95,7 @@ test-loom:
 test-sanitize:
 	scripts/sanitize
 
-# PENSTOCK_FUZZ_SECONDS for each target, 5 if it is not set.
+# PENSTOCK_FUZZ_SECONDS for each target, 3 if it is not set.
 test-fuzz:
 	scripts/fuzz
 

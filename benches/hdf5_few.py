@@ -34,4 +34,4 @@ def measure(plan: Plan) -> Found:
 
 
 if __name__ == "__main__":
-    main("Few large chunks of gzip to the GPU", measure, size="512MiB", quick_size="16MiB")
+    main("Few large chunks of gzip to the GPU", measure, size="512MiB", quick_size="8MiB")

@@ -40,12 +40,15 @@ def measure(plan: Plan) -> Found:
     found.targets.append(Target(text, "x", 1.8, ours.better_than(theirs)))
 
     sizes = (plan.size, *_SMALL)
+    per_run = 1 << 20 if plan.quick else _PER_RUN
     path = plan.folder / f"hdf5-host-{plan.size}.h5"
-    create(path, 2 * (plan.size + _PER_RUN * len(_SMALL)), partial(_fill, sizes=sizes))
+    create(
+        path, 2 * (plan.size + per_run * len(_SMALL)), partial(_fill, sizes=sizes, per_run=per_run)
+    )
     ratios = []
     with ps.File(path) as file:
         for size in sizes:
-            names, last = range(_datasets(size)), Expected(_values(size)[-1])
+            names, last = range(_datasets(size, per_run)), Expected(_values(size, per_run)[-1])
             for layout in _LAYOUTS:
                 group = f"{layout}, {size_in_words(size)}"
                 pair = _by_name(file, [f"{layout}/{size}/{name}" for name in names], last)
@@ -64,20 +67,20 @@ def measure(plan: Plan) -> Found:
     return found
 
 
-def _datasets(size: int) -> int:
-    return max(min(_PER_RUN // size, _MOST_DATASETS), 1)
+def _datasets(size: int, per_run: int) -> int:
+    return max(min(per_run // size, _MOST_DATASETS), 1)
 
 
-def _values(size: int) -> Values:
+def _values(size: int, per_run: int) -> Values:
     """Return an array with a row for each dataset of a size."""
-    count = _datasets(size)
+    count = _datasets(size, per_run)
     return array((count, size // ITEM))
 
 
-def _fill(file: Any, sizes: tuple[int, ...]) -> None:
+def _fill(file: Any, sizes: tuple[int, ...], per_run: int) -> None:
     for size in sizes:
         chunks = (min(size // 4, _CHUNK) // ITEM,)
-        for number, values in enumerate(_values(size)):
+        for number, values in enumerate(_values(size, per_run)):
             file.create_dataset(f"contiguous/{size}/{number}", data=values)
             file.create_dataset(f"chunked/{size}/{number}", data=values, chunks=chunks)
 
@@ -154,4 +157,4 @@ if __name__ == "__main__":
         os.sched_setaffinity(0, _two_cores(cores))
         os.execv(sys.executable, [sys.executable, "-m", "benches.hdf5_host", *sys.argv[1:]])
     title = "Datasets to host memory on two cores"
-    main(title, measure, size="512MiB", quick_size="16MiB", needs_gpu=False)
+    main(title, measure, size="512MiB", quick_size="4MiB", needs_gpu=False)

@@ -1,8 +1,8 @@
 """Small requests of every kind from many threads at once, each checked; and many of them, one after
 the other, which leave nothing behind.
 
-``PENSTOCK_TEST_THREADS_SECONDS`` is how long the threads run, 5 if it is not set;
-``PENSTOCK_TEST_SMALL_READS`` is how many reads follow each other, 100,000.
+``PENSTOCK_TEST_THREADS_SECONDS`` is how long the threads run, 3 if it is not set;
+``PENSTOCK_TEST_SMALL_READS`` is how many reads follow each other, 30,000.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import pytest
 
 import penstock as ps
 
-SECONDS = float(os.environ.get("PENSTOCK_TEST_THREADS_SECONDS", "5"))
-READS = int(os.environ.get("PENSTOCK_TEST_SMALL_READS", "100000"))
+SECONDS = float(os.environ.get("PENSTOCK_TEST_THREADS_SECONDS", "3"))
+READS = int(os.environ.get("PENSTOCK_TEST_SMALL_READS", "30000"))
 THREADS = 8
 SHAPE = (300, 40, 30)
 LAYOUTS: dict[str, dict[str, Any]] = {
