@@ -2,5 +2,7 @@
 // which is committed.
 
 #include "checksum.cuh"
+#include "deflate.cuh"
+#include "deflate_join.cuh"
 #include "inflate.cuh"
 #include "place.cuh"

@@ -23,6 +23,8 @@ struct alignas(16) Wide {
 #ifdef __CUDACC__
 
 #define PORTABLE __device__ __forceinline__
+// For what is large and called in several places.
+#define OUT_OF_LINE __device__ __noinline__
 
 template <class T> PORTABLE T load(u64 address) {
     return *reinterpret_cast<const T *>(address);
@@ -36,8 +38,17 @@ PORTABLE void add(u64 address, u64 value) {
     atomicAdd(reinterpret_cast<u64 *>(address), value);
 }
 
+// Adds to a number in shared memory, which other lanes may add to at the same time.
+PORTABLE void add_shared(u32 &sum, u32 value) {
+    atomicAdd(&sum, value);
+}
+
 PORTABLE i32 leading_zeros(u64 value) {
     return __clzll(static_cast<i64>(value));
+}
+
+PORTABLE u32 trailing_zeros(u64 value) {
+    return static_cast<u32>(__clzll(static_cast<i64>(__brevll(value))));
 }
 
 // The bits in reverse order.

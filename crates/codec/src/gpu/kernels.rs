@@ -6,6 +6,7 @@ use std::ptr;
 use penstock_sys::cuda::{self, CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream, Cuda};
 
 use super::checksum::ChecksumTable;
+use super::deflate::{DeflateMemory, DeflateTable};
 use super::inflate::InflateTable;
 use super::place::PlaceTable;
 use super::{GpuError, Plain};
@@ -17,6 +18,8 @@ const PTX: &str = include_str!("../../kernels/kernels.ptx");
 const BLOCK: u32 = 256;
 /// Enough blocks to fill every multiprocessor with threads.
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 16;
+/// Blocks of the encoder, whose shared memory leaves no room for more on today's GPUs.
+const DEFLATE_BLOCKS_PER_MULTIPROCESSOR: u32 = 6;
 
 /// The kernels, loaded into the context that was current then. Any thread may use them while that
 /// context is current.
@@ -28,7 +31,9 @@ pub struct Kernels {
     checksum_sums: CUfunction,
     checksum_verdicts: CUfunction,
     inflate: CUfunction,
-    most_blocks: u32,
+    deflate: CUfunction,
+    deflate_join: CUfunction,
+    multiprocessors: u32,
 }
 
 // SAFETY: module and functions may be used from any thread; the driver locks them itself.
@@ -83,7 +88,9 @@ impl Kernels {
             checksum_sums: function(c"penstock_checksum_sums")?,
             checksum_verdicts: function(c"penstock_checksum_verdicts")?,
             inflate: function(c"penstock_inflate")?,
-            most_blocks: multiprocessors.max(1) as u32 * BLOCKS_PER_MULTIPROCESSOR,
+            deflate: function(c"penstock_deflate")?,
+            deflate_join: function(c"penstock_deflate_join")?,
+            multiprocessors: multiprocessors.max(1) as u32,
         })
     }
 
@@ -172,9 +179,51 @@ impl Kernels {
         unsafe { self.launch(self.inflate, &launch, blocks, threads, stream) }
     }
 
+    /// The bytes of device memory that [`Kernels::deflate`] needs besides the table and its results.
+    pub fn deflate_work_size(&self, table: &DeflateTable) -> u64 {
+        table.work_size(self.deflate_blocks(table))
+    }
+
+    /// Queues the encoding of the chunks of a table.
+    ///
+    /// # Safety
+    /// As for [`Kernels::place`]. The memory is as [`DeflateMemory`] describes it, and the checksums
+    /// are computed by work that was queued on the stream before.
+    pub unsafe fn deflate(
+        &self,
+        table: &DeflateTable,
+        memory: &DeflateMemory,
+        stream: CUstream,
+    ) -> Result<(), GpuError> {
+        let Some((launch, join)) = table.launch(memory) else {
+            return Ok(());
+        };
+        let blocks = self.deflate_blocks(table);
+        // SAFETY: each kernel takes its struct; the rest by contract of this function.
+        unsafe {
+            self.launch(self.deflate, &launch, blocks, DeflateTable::THREADS, stream)?;
+            let blocks = table.blocks(self.most_blocks());
+            self.launch(
+                self.deflate_join,
+                &join,
+                blocks,
+                DeflateTable::THREADS,
+                stream,
+            )
+        }
+    }
+
+    fn deflate_blocks(&self, table: &DeflateTable) -> u32 {
+        table.blocks(self.multiprocessors * DEFLATE_BLOCKS_PER_MULTIPROCESSOR)
+    }
+
+    fn most_blocks(&self) -> u32 {
+        self.multiprocessors * BLOCKS_PER_MULTIPROCESSOR
+    }
+
     /// The number of blocks for kernels that loop until no work is left.
     fn clamped(&self, blocks: u64) -> u32 {
-        blocks.clamp(1, u64::from(self.most_blocks)) as u32
+        blocks.clamp(1, u64::from(self.most_blocks())) as u32
     }
 
     /// # Safety

@@ -1,11 +1,12 @@
-//! Filters on the GPU: nvCOMP decodes LZ4 and Zstd; the kernels of this crate decode deflate, verify
-//! checksums, unshuffle, convert and move elements.
+//! Filters on the GPU: nvCOMP decodes LZ4 and Zstd; the kernels of this crate decode and encode deflate,
+//! compute checksums, shuffle and unshuffle, convert and move elements.
 //!
 //! The caller owns device memory, streams and contexts, uploads the tables, and synchronizes. A
 //! table's upload precedes its launch in the same stream, or in work that this stream waits for. The
 //! uploaded table stays in place until the launch completes.
 
 mod checksum;
+mod deflate;
 pub mod framing;
 mod inflate;
 mod kernels;
@@ -17,6 +18,7 @@ use std::fmt;
 use penstock_sys::cuda::{CUresult, Cuda};
 
 pub use checksum::{Checksum, ChecksumTable, Verdict};
+pub use deflate::{DeflateMemory, DeflateTable};
 pub use inflate::{InflateTable, Inflated};
 pub use kernels::Kernels;
 pub use place::{Axis, PlaceTable, Shuffles, Side};

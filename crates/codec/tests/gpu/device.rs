@@ -3,7 +3,10 @@
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use penstock_codec::gpu::{ChecksumTable, InflateTable, Inflated, Kernels, PlaceTable, Verdict};
+use penstock_codec::gpu::{
+    Checksum, ChecksumTable, DeflateMemory, DeflateTable, InflateTable, Inflated, Kernels,
+    PlaceTable, Verdict,
+};
 use penstock_sys::cuda::{self, CUcontext, CUdeviceptr, CUresult, CUstream, Cuda};
 
 /// A device with the kernels loaded.
@@ -137,6 +140,62 @@ impl Gpu {
         queued.unwrap_or_else(|e| panic!("{}", e.text(self.cuda)));
         self.wait();
         InflateTable::verdicts(&verdicts.bytes()).collect()
+    }
+
+    /// Encodes each chunk as a zlib stream, all in one launch.
+    pub fn deflate(&self, chunks: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mut table = DeflateTable::new();
+        let mut checksums = ChecksumTable::new(Checksum::Adler32);
+        let margin = [0x5a; DeflateTable::MARGIN as usize];
+        let inputs = chunks.iter().map(|chunk| {
+            let input = self.buffer(&[chunk, &margin[..]].concat(), 0);
+            table.push(input.address, chunk.len() as u64);
+            checksums.push(input.address, chunk.len() as u64, None);
+            input
+        });
+        let _inputs: Vec<Buffer<'_>> = inputs.collect();
+        let mut bytes = vec![0; table.size()];
+        table.write(&mut bytes);
+        let uploaded = self.buffer(&bytes, 0);
+        let mut bytes = vec![0; checksums.size()];
+        checksums.write(&mut bytes);
+        let listed = self.buffer(&bytes, 0);
+        let sums = self.buffer(&vec![0x5a; checksums.work_size()], 0);
+        let work = vec![0x5a; self.kernels.deflate_work_size(&table) as usize];
+        let work = self.buffer(&work, 0);
+        // A margin that must stay as it is.
+        let bound = table.output_bound() as usize;
+        let output = self.buffer(&vec![0x5a; bound + 64], 0);
+        let ends = self.buffer(&vec![0x5a; table.ends_size()], 0);
+        let memory = DeflateMemory {
+            table: uploaded.address,
+            work: work.address,
+            checksums: sums.address + checksums.verdicts_offset() as u64,
+            output: output.address,
+            ends: ends.address,
+        };
+        // SAFETY: the context is current, and the tables were uploaded before; all memory has the size
+        // that the tables ask for.
+        let queued = unsafe {
+            let (at, work) = (listed.address, sums.address);
+            let sums = self.kernels.checksum(&checksums, at, work, self.stream);
+            sums.and_then(|()| self.kernels.deflate(&table, &memory, self.stream))
+        };
+        queued.unwrap_or_else(|e| panic!("{}", e.text(self.cuda)));
+        self.wait();
+        let all = output.bytes();
+        assert!(
+            all[bound..].iter().all(|&byte| byte == 0x5a),
+            "written after the bound"
+        );
+        let mut begin = 0;
+        let ends = ends.bytes();
+        let streams = DeflateTable::ends(&ends).map(|end| {
+            let stream = all[begin..end as usize].to_vec();
+            begin = end as usize;
+            stream
+        });
+        streams.collect()
     }
 
     fn wait(&self) {

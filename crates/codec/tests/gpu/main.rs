@@ -5,9 +5,11 @@
 
 mod checksum;
 mod convert;
+mod deflate;
 mod device;
 mod inflate;
 mod place;
+mod samples;
 mod tables;
 #[path = "../common/zlib.rs"]
 mod zlib;

@@ -10,6 +10,7 @@
 // Threads run one after the other, and a warp is one thread.
 #define __shared__ static thread_local
 #define PORTABLE inline
+#define OUT_OF_LINE inline
 
 // Memory that a kernel may access.
 struct Window {
@@ -120,8 +121,16 @@ inline void add(u64 address, u64 value) {
     } while (!__atomic_compare_exchange_n(word, &before, after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
 
+inline void add_shared(u32 &sum, u32 value) {
+    sum += value;
+}
+
 inline i32 leading_zeros(u64 value) {
     return value ? __builtin_clzll(value) : 64;
+}
+
+inline u32 trailing_zeros(u64 value) {
+    return value ? static_cast<u32>(__builtin_ctzll(value)) : 64;
 }
 
 inline u32 reversed(u32 value) {

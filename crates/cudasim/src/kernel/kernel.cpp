@@ -25,6 +25,8 @@ const Kernel KERNELS[] = {
     kernel<ChecksumLaunch, penstock_checksum_sums>("penstock_checksum_sums"),
     kernel<ChecksumLaunch, penstock_checksum_verdicts>("penstock_checksum_verdicts"),
     kernel<InflateLaunch, penstock_inflate>("penstock_inflate"),
+    kernel<DeflateLaunch, penstock_deflate>("penstock_deflate"),
+    kernel<DeflateJoin, penstock_deflate_join>("penstock_deflate_join"),
 };
 
 } // namespace

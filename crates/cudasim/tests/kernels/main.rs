@@ -1,4 +1,4 @@
-//! The inflate kernel accesses only its own memory and shared memory, whatever its input.
+//! The kernels access only their own memory and shared memory, whatever their input.
 
 use std::env;
 use std::io::Write;
@@ -32,8 +32,8 @@ fn data() -> Vec<Vec<u8>> {
     ]
 }
 
-/// The input of the harness.
-fn input() -> Vec<u8> {
+/// Streams and what they decode to.
+fn streams() -> Vec<u8> {
     let mut input = Vec::new();
     for level in [0, 1, 6, 12] {
         let mut encoder = Compressor::new(CompressionLvl::new(level).unwrap());
@@ -49,10 +49,24 @@ fn input() -> Vec<u8> {
     input
 }
 
-#[test]
-fn damaged_streams_pass_the_sanitizers() {
+/// Chunks of many lengths, around the ends of words, tiles and segments.
+fn chunks() -> Vec<u8> {
+    let mut input = Vec::new();
+    for length in [1, 7, 8, 9, 31, 33, 300, 32_767, 32_768, 32_769, 70_000] {
+        for data in data().into_iter().filter(|data| !data.is_empty()) {
+            input.extend((length as u32).to_ne_bytes());
+            input.extend(data.iter().cycle().take(length));
+        }
+    }
+    input.extend(100_000_u32.to_ne_bytes());
+    input.extend(noise(100_000));
+    input
+}
+
+/// Compiles a harness with the sanitizers, and runs it on this input.
+fn passes_the_sanitizers(name: &str, arguments: &[String], input: &[u8]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("inflate-harness");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
     let built = Command::new(compiler)
         .args(["-std=c++17", "-O1", "-g", "-fsanitize=address,undefined"])
@@ -61,16 +75,15 @@ fn damaged_streams_pass_the_sanitizers() {
         .arg(root.join("../codec/kernels"))
         .arg("-I")
         .arg(root.join("src/kernel"))
-        .arg(root.join("tests/inflate/harness.cpp"))
+        .arg(root.join("tests/kernels").join(name).with_extension("cpp"))
         .arg("-o")
         .arg(&program)
         .output()
         .expect("a C++ compiler");
     let said = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success(), "{said}");
-    let rounds = env::var("PENSTOCK_CASES").unwrap_or_else(|_| "300".into());
     let mut harness = Command::new(program)
-        .arg(rounds)
+        .args(arguments)
         // The sanitizer refuses to start after preloaded libraries.
         .env_remove("LD_PRELOAD")
         .stdin(Stdio::piped())
@@ -78,8 +91,19 @@ fn damaged_streams_pass_the_sanitizers() {
         .spawn()
         .unwrap();
     // If the harness ends early, the write fails and stderr says why.
-    let _ = harness.stdin.take().unwrap().write_all(&input());
+    let _ = harness.stdin.take().unwrap().write_all(input);
     let done = harness.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{said}");
+}
+
+#[test]
+fn damaged_streams_are_decoded_without_an_illegal_access() {
+    let rounds = env::var("PENSTOCK_CASES").unwrap_or_else(|_| "300".into());
+    passes_the_sanitizers("inflate", &[rounds], &streams());
+}
+
+#[test]
+fn chunks_are_encoded_without_an_illegal_access() {
+    passes_the_sanitizers("deflate", &[], &chunks());
 }

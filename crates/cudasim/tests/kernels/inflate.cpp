@@ -2,32 +2,11 @@
 // streams. Reads records from stdin: the length of a stream and that of its decoded data (four bytes
 // each), the stream, and the data. The argument is the number of times that each stream is damaged.
 
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <vector>
-
 #include "inflate.cuh"
 
+#include "harness.h"
+
 namespace {
-
-// An array that the launch may access. Each has an allocation of its own.
-struct Memory {
-    const void *begin;
-    size_t size;
-    bool writable;
-};
-
-u8 find(void *client, u64 address, Window *window) {
-    for (const Memory &memory : *static_cast<std::vector<Memory> *>(client)) {
-        u64 begin = reinterpret_cast<u64>(memory.begin);
-        if (address >= begin && address < begin + memory.size) {
-            *window = {begin, begin + memory.size, static_cast<u8 *>(const_cast<void *>(memory.begin)), 0, memory.writable};
-            return 1;
-        }
-    }
-    return 0;
-}
 
 u32 random_below(u32 limit) {
     static u64 state = 88172645463325252ull;
@@ -35,11 +14,6 @@ u32 random_below(u32 limit) {
     state ^= state >> 7;
     state ^= state << 17;
     return limit ? static_cast<u32>(state >> 32) % limit : 0;
-}
-
-void fail(const char *why) {
-    fprintf(stderr, "%s\n", why);
-    exit(1);
 }
 
 // Decodes `stream` into `output`; an access to any other memory ends the program.
@@ -54,25 +28,11 @@ InflateVerdict inflate(const std::vector<u8> &stream, std::vector<u8> &output) {
         {output.data(), output.size(), true},
         {&entry, sizeof(entry), false},
         {&verdict, sizeof(verdict), true}};
-    Launch launch = {&memory, find, {}, 0};
-    current_launch = &launch;
-    gridDim = {1, 1, 1};
-    blockDim = {INFLATE_WARPS * 32, 1, 1};
-    blockIdx = {0, 0, 0};
-    threadIdx = {0, 0, 0};
-    try {
-        penstock_inflate(parameter);
-    } catch (const Fault &) {
-        fail("the kernel accessed other memory");
-    }
+    run(memory, INFLATE_WARPS, [&] { penstock_inflate(parameter); });
     if (verdict.status > INFLATE_TOO_SHORT || verdict.written > output.size()) {
         fail("the verdict is impossible");
     }
     return verdict;
-}
-
-bool read(std::vector<u8> &bytes) {
-    return bytes.empty() || fread(bytes.data(), bytes.size(), 1, stdin) == 1;
 }
 
 } // namespace
