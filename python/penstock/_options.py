@@ -42,7 +42,7 @@ class OptionKeys(TypedDict, total=False):
     scratch: int | str | None
     """Bytes of GPU memory for the chunks of a dataset in flight; 1 GiB by default."""
     decode: Literal["auto", "cpu", "gpu"] | None
-    """Which processor decodes and encodes the chunks of a dataset; both at once by default."""
+    """Which processor decodes and encodes the chunks of a dataset; by default, what is faster."""
 
 
 _Items = tuple[tuple[str, str], ...]

@@ -70,7 +70,7 @@ typedef enum penstock_choice {
     PENSTOCK_CHOICE_YES = 3
 } penstock_choice;
 
-/* The processor that decodes the filters of chunks for GPU memory. */
+/* The processor that decodes the filters of chunks for GPU memory, and encodes those of GPU memory. */
 typedef enum penstock_decode {
     PENSTOCK_DECODE_DEFAULT = 0,
     PENSTOCK_DECODE_AUTO = 1, /* CPU and GPU, according to their speeds */

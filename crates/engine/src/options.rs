@@ -22,14 +22,14 @@ pub enum RouteName {
     Hdf5,
 }
 
-/// Which processor decodes chunks that go to a GPU.
+/// Which processor decodes chunks that go to a GPU, and encodes those that come from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoder {
-    /// Both, with shares by their measured rates.
+    /// Whichever is faster; decoding is shared by measured rates.
     Auto,
     /// The CPU's cores.
     Cpu,
-    /// The GPU, for filters that it can decode.
+    /// The GPU, for filters that it can decode or encode.
     Gpu,
 }
 
@@ -88,7 +88,7 @@ pub struct Options {
     pub durable: Option<bool>,
     /// Bytes of GPU memory for chunks that are being decoded or encoded: 1 MiB to 1 TiB.
     pub scratch: Option<u64>,
-    /// Which processor decodes chunks for the GPU.
+    /// Which processor decodes chunks for the GPU, and encodes its chunks.
     pub decode: Option<Decoder>,
 }
 

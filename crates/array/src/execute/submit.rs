@@ -154,6 +154,7 @@ pub unsafe fn submit(
     let on_host = || unsafe { HostMemory::new(start as *mut u8, length) };
     let mut note = prepared.beforehand.note;
     let has_steps = matches!(&kind, TransferKind::Write(_, sink) if !matches!(sink, Sink::InPlace));
+    let is_held = with.stream.is_some_and(|order| order.before);
     let (task, workers): (Box<dyn Task>, usize) = match kind {
         TransferKind::Nothing | TransferKind::Plain { .. } => {
             (Box::new(Nothing(prepared.direction)), 1)
@@ -165,7 +166,6 @@ pub unsafe fn submit(
                 (Box::new(read), workers)
             }
             Some(context) => {
-                let is_held = with.stream.is_some_and(|order| order.before);
                 let device = DeviceMemory { start, length };
                 let mut read = DeviceRead::new(plans, device, context, most, &options, is_held)?;
                 note = note.or(read.note.take());
@@ -187,7 +187,8 @@ pub unsafe fn submit(
             let path = path.clone();
             match sink {
                 Sink::Chunks(sink) => {
-                    let write = ChunkWrite::new(bound, array, sink, path, options.scratch, most);
+                    let with = (&options, most);
+                    let write = ChunkWrite::new(bound, array, sink, path, with, is_held);
                     let workers = write.workers();
                     (Box::new(write), workers)
                 }

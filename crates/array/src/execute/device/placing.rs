@@ -121,6 +121,33 @@ pub(crate) fn push_fill(
         .map_err(internal)
 }
 
+/// Adds a box of a job whose elements go from the array to a chunk.
+pub(crate) fn push_gathered(
+    table: &mut PlaceTable,
+    element: &ElementMapping,
+    strided: &StridedBox,
+    source: DeviceMemory,
+    chunk: Side,
+) -> Result<()> {
+    let dims = strided.axes.iter().map(|dim| Axis {
+        count: dim.count,
+        source_stride: dim.memory_stride,
+        target_stride: dim.chunk_stride as i64,
+    });
+    let run = Axis {
+        count: strided.run,
+        source_stride: element.source as i64,
+        target_stride: element.target as i64,
+    };
+    let axes: Vec<Axis> = dims.chain([run]).collect();
+    let source = whole(source, strided.memory + element.offset);
+    let target = Side {
+        offset: strided.chunk,
+        ..chunk
+    };
+    table.push(source, target, &axes).map_err(internal)
+}
+
 fn whole(target: DeviceMemory, offset: u64) -> Side {
     Side {
         address: target.start,

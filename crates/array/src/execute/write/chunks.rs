@@ -2,22 +2,28 @@
 //!
 //! Encoded chunks wait in a list until the chunks before them are written. A worker that finds the
 //! list full leaves instead of waiting; the step that makes room requests new workers.
+//!
+//! Where the GPU encodes, some workers hand it large batches, and the others encode only what it cannot
+//! (docs/decisions/0020).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
 use penstock_codec::{CodecError, Scratch};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
+use penstock_engine::options::Options;
 use penstock_engine::report::Counters;
 use penstock_engine::request::{Remaining, Share, Task};
 
+use super::device_encode::{DeviceEncode, GPU_WORKERS, GpuEncoding};
 use super::gather::{Array, Filled};
-use super::queue::{ChangeQueue, Numbered};
+use super::queue::{BATCH, ChangeQueue, Numbered};
 use crate::execute::bound::BoundPlan;
 use crate::execute::sink::{ChunkSink, ChunkStep, EncodedChunk};
-use crate::{ChunkJob, in_dataset};
+use crate::{Changed, ChunkJob, in_dataset};
 
 /// The task of writing a chunked array.
 pub(crate) struct ChunkWrite {
@@ -25,6 +31,12 @@ pub(crate) struct ChunkWrite {
     array: Array,
     sink: Box<dyn ChunkSink>,
     path: PathBuf,
+    /// `None` if the CPU encodes all chunks.
+    gpu: Option<GpuEncoding>,
+    /// Workers that have the GPU encode.
+    gpu_workers: AtomicUsize,
+    /// Whether the GPU had no memory for a batch, so that the CPU encodes the rest.
+    gpu_is_full: AtomicBool,
     /// Largest number of encoded bytes in the list.
     limit: u64,
     /// Largest number of workers.
@@ -73,16 +85,21 @@ const WORTH_A_STEP: u64 = 4 << 20;
 const STEP: u64 = 32 << 20;
 
 impl ChunkWrite {
-    /// Makes the task; `workers` is the number of workers that it starts with at most.
+    /// Makes the task; `workers` is the number of workers that it starts with at most. A request that
+    /// holds a stream encodes on the CPU (docs/decisions/0006).
     pub(crate) fn new(
         bound: BoundPlan,
         array: Array,
         sink: Box<dyn ChunkSink>,
         path: PathBuf,
-        scratch: Option<u64>,
-        workers: usize,
+        (options, workers): (&Options, usize),
+        holds_stream: bool,
     ) -> ChunkWrite {
-        let limit = scratch.unwrap_or(LIMIT);
+        let gpu = match array {
+            Array::Device { .. } if !holds_stream => GpuEncoding::of(&bound.plan, options),
+            _ => None,
+        };
+        let limit = options.scratch.unwrap_or(LIMIT);
         // Each worker holds one decoded and one encoded chunk; their total stays within a small
         // multiple of the limit.
         let each = 2 * bound.plan.decoded_size().max(1);
@@ -101,6 +118,9 @@ impl ChunkWrite {
             array,
             sink,
             path,
+            gpu,
+            gpu_workers: AtomicUsize::new(0),
+            gpu_is_full: AtomicBool::new(false),
             limit,
             most,
             stepping: Mutex::new(()),
@@ -116,13 +136,119 @@ impl ChunkWrite {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Takes the next batch; empty if no chunk is left or the list is full.
+    /// Returns how the GPU encodes chunks; `None` if the CPU encodes all of them.
+    fn gpu(&self) -> Option<&GpuEncoding> {
+        self.gpu
+            .as_ref()
+            .filter(|_| !self.gpu_is_full.load(Relaxed))
+    }
+
+    /// Takes the next batch for the CPU; empty if the next chunk is for the GPU, no chunk is left or
+    /// the list is full.
     fn take(&self) -> Result<Vec<Numbered>> {
+        let plan = &self.bound.plan;
+        self.take_of(BATCH, |changed| {
+            self.gpu().is_none_or(|gpu| !gpu.fits(changed, plan))
+        })
+    }
+
+    /// As for [`ChangeQueue::next_batch_of`]; also empty if the list is full.
+    fn take_of(&self, limit: u64, fits: impl Fn(&Changed) -> bool) -> Result<Vec<Numbered>> {
         let mut state = self.lock();
         if state.bytes >= self.limit {
             return Ok(Vec::new());
         }
-        state.queue.next_batch()
+        state.queue.next_batch_of(limit, fits)
+    }
+
+    /// Returns how many workers find work.
+    fn useful_workers(&self, state: &State) -> usize {
+        let is_for_gpu = |gpu: &GpuEncoding| {
+            let next = state.queue.peek();
+            next.is_some_and(|changed| gpu.fits(changed, &self.bound.plan))
+        };
+        match self.gpu() {
+            Some(gpu) if is_for_gpu(gpu) => self.most.min(GPU_WORKERS),
+            _ => self.most,
+        }
+    }
+
+    /// Encodes chunks on the CPU until `take` returns none.
+    fn encode_on_cpu(
+        &self,
+        share: &Share<'_>,
+        scratch: &mut Scratch,
+        take: impl FnMut() -> Result<Vec<Numbered>>,
+    ) -> Result<()> {
+        self.array
+            .each(&self.bound, share, take, |numbered, filled| {
+                let job = &numbered.changed.job;
+                let encoded = self.encode(job, filled, scratch, share.counters())?;
+                self.put(numbered, encoded, share);
+                Ok(())
+            })
+    }
+
+    /// Has the GPU encode batches until nothing is left for it; chunks between them that it cannot
+    /// encode, and all others once it has no memory, are encoded on the CPU.
+    fn encode_on_gpu(&self, share: &Share<'_>, scratch: &mut Scratch) -> Result<()> {
+        let plan = &self.bound.plan;
+        while !share.stopping() {
+            let batch = match self.gpu() {
+                Some(gpu) => self.take_of(gpu.batch, |changed| gpu.fits(changed, plan))?,
+                None => Vec::new(),
+            };
+            if !batch.is_empty() {
+                share.joined();
+                let rest = self.encode_batch(batch, share)?;
+                let mut rest = rest.into_iter();
+                self.encode_on_cpu(share, scratch, || Ok(few(&mut rest)))?;
+                continue;
+            }
+            let mut has_any = false;
+            self.encode_on_cpu(share, scratch, || {
+                let batch = self.take()?;
+                has_any |= !batch.is_empty();
+                Ok(batch)
+            })?;
+            if !has_any {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the GPU encode a batch. Returns the chunks for which it has no memory.
+    fn encode_batch(&self, batch: Vec<Numbered>, share: &Share<'_>) -> Result<Vec<Numbered>> {
+        let (
+            Some(gpu),
+            Array::Device {
+                memory,
+                context,
+                kernels,
+            },
+        ) = (&self.gpu, &self.array)
+        else {
+            return Ok(batch);
+        };
+        let mut encoder = DeviceEncode::new(&self.bound, gpu, *memory, context, kernels, share)?;
+        let mut rest = batch.into_iter();
+        while !rest.as_slice().is_empty() && !share.stopping() {
+            let portion = DeviceEncode::portion(rest.as_slice());
+            let streams = match encoder.encode(&rest.as_slice()[..portion]) {
+                Err(error) if error.kind() == Kind::Memory => {
+                    self.gpu_is_full.store(true, Relaxed);
+                    break;
+                }
+                streams => streams?,
+            };
+            for (stream, numbered) in streams.into_iter().zip(rest.by_ref()) {
+                let size = numbered.changed.job.decoded_size;
+                share.counters().decoded_gpu(size);
+                self.put(&numbered, Encoded::own(&numbered, stream), share);
+            }
+        }
+        Ok(rest.collect())
     }
 
     fn encode(
@@ -159,10 +285,12 @@ impl ChunkWrite {
         in_dataset(Error::new(Kind::Io, text), plan.name())
     }
 
-    fn put(&self, number: u64, encoded: Encoded, share: &Share<'_>) {
+    fn put(&self, numbered: &Numbered, encoded: Encoded, share: &Share<'_>) {
+        let moved = numbered.changed.job.bytes(&self.bound.plan);
+        share.counters().moved(self.array.path(), moved);
         let mut state = self.lock();
         state.bytes += encoded.waiting();
-        state.encoded.insert(number, encoded);
+        state.encoded.insert(numbered.number, encoded);
         let is_worth_it = state.bytes >= WORTH_A_STEP.min(self.limit);
         if is_worth_it && state.has_next() {
             drop(state);
@@ -188,6 +316,15 @@ impl ChunkWrite {
 }
 
 impl Encoded {
+    /// A chunk that all filters encoded.
+    fn own(numbered: &Numbered, bytes: Vec<u8>) -> Encoded {
+        Encoded {
+            chunk: numbered.changed.job.chunk,
+            mask: 0,
+            content: Content::Own(bytes),
+        }
+    }
+
     fn bytes(&self) -> &[u8] {
         match &self.content {
             Content::Own(bytes) => bytes,
@@ -215,6 +352,38 @@ impl State {
     }
 }
 
+/// Takes as many chunks as fit into a batch of the CPU.
+fn few(rest: &mut std::vec::IntoIter<Numbered>) -> Vec<Numbered> {
+    let mut bytes = 0;
+    let mut count = 0;
+    for numbered in rest.as_slice() {
+        bytes += numbered.room();
+        if bytes > BATCH && count > 0 {
+            break;
+        }
+        count += 1;
+    }
+    rest.take(count).collect()
+}
+
+/// One of the few workers that have the GPU encode.
+struct GpuWorker<'a>(&'a AtomicUsize);
+
+impl<'a> GpuWorker<'a> {
+    /// Returns `None` if there are enough of them.
+    fn new(count: &'a AtomicUsize) -> Option<GpuWorker<'a>> {
+        let one_more = |count| (count < GPU_WORKERS).then_some(count + 1);
+        let taken = count.fetch_update(Relaxed, Relaxed, one_more);
+        taken.is_ok().then_some(GpuWorker(count))
+    }
+}
+
+impl Drop for GpuWorker<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 /// A running worker. Dropping it notifies the submitter, however the worker ends.
 struct Present<'a>(&'a ChunkWrite, &'a Share<'a>);
 
@@ -229,19 +398,11 @@ impl Task for ChunkWrite {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
         let _present = Present(self, share);
         let mut scratch = Scratch::default();
-        self.array.each(
-            &self.bound,
-            share,
-            || self.take(),
-            |numbered, filled| {
-                let job = &numbered.changed.job;
-                let encoded = self.encode(job, filled, &mut scratch, share.counters())?;
-                let moved = job.bytes(&self.bound.plan);
-                share.counters().moved(self.array.path(), moved);
-                self.put(numbered.number, encoded, share);
-                Ok(())
-            },
-        )
+        let _gpu_worker = match self.gpu().and_then(|_| GpuWorker::new(&self.gpu_workers)) {
+            None => return self.encode_on_cpu(share, &mut scratch, || self.take()),
+            some => some,
+        };
+        self.encode_on_gpu(share, &mut scratch)
     }
 
     fn step(&self, share: &Share<'_>) -> Result<Remaining> {
@@ -271,7 +432,8 @@ impl Task for ChunkWrite {
             return Ok(Remaining::Nothing);
         }
         // Workers leave when they find nothing to do.
-        let missing = self.most - state.workers.min(self.most);
+        let useful = self.useful_workers(&state);
+        let missing = useful - state.workers.min(useful);
         if !state.queue.is_over() && missing > 0 && state.bytes <= self.limit / 2 {
             state.workers += missing;
             return Ok(Remaining::Workers(missing));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use penstock_codec::convert::TypeConversion;
-use penstock_codec::gpu::{Axis, Kernels, PlaceTable, Shuffles, Side};
+use penstock_codec::gpu::{Kernels, PlaceTable, Shuffles, Side};
 use penstock_engine::error::Result;
 use penstock_engine::gpu::{Context, Direction, Lent};
 use penstock_engine::request::Share;
@@ -15,7 +15,7 @@ use super::gather::Filled;
 use super::queue::{BATCH, Numbered};
 use crate::execute::bound::BoundPlan;
 use crate::execute::device::ALIGNMENT;
-use crate::execute::device::placing::{gpu_error, internal};
+use crate::execute::device::placing::{gpu_error, internal, push_gathered};
 use crate::execute::device::scratch::Scratch;
 use crate::execute::elements::merge;
 use crate::execute::memory::DeviceMemory;
@@ -208,34 +208,14 @@ impl<'a> DeviceGather<'a> {
     }
 
     fn push(&mut self, strided: &StridedBox, chunk: u64, length: u64) -> Result<()> {
-        let element = &self.bound.plan.element();
-        let mut axes: Vec<Axis> = strided
-            .axes
-            .iter()
-            .map(|dim| Axis {
-                count: dim.count,
-                source_stride: dim.memory_stride,
-                target_stride: dim.chunk_stride as i64,
-            })
-            .collect();
-        axes.push(Axis {
-            count: strided.run,
-            source_stride: element.source as i64,
-            target_stride: element.target as i64,
-        });
-        let source = Side {
-            address: self.memory.start,
-            length: self.memory.length,
-            offset: strided.memory + element.offset,
-            shuffled: 0,
-        };
-        let target = Side {
+        let chunk = Side {
             address: chunk,
             length,
-            offset: strided.chunk,
+            offset: 0,
             shuffled: 0,
         };
-        self.table.push(source, target, &axes).map_err(internal)
+        let element = &self.bound.plan.element();
+        push_gathered(&mut self.table, element, strided, self.memory, chunk)
     }
 
     /// Launches the kernel with the table, which is uploaded from after the chunks of the slot.

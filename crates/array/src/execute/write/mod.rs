@@ -6,6 +6,7 @@ mod before;
 mod blocks;
 mod chunks;
 mod dense;
+mod device_encode;
 mod device_gather;
 mod gather;
 mod in_place;

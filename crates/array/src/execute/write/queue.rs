@@ -13,6 +13,17 @@ pub(crate) struct Numbered {
     pub changed: Changed,
 }
 
+impl Numbered {
+    /// Returns the room that the chunk takes in a slot of the ring.
+    pub(super) fn room(&self) -> u64 {
+        room_of(&self.changed)
+    }
+}
+
+fn room_of(changed: &Changed) -> u64 {
+    changed.job.decoded_size.next_multiple_of(ALIGNMENT as u64)
+}
+
 /// Takes the work for one worker; see [`ChangeQueue::next_batch`].
 pub(super) fn take(queue: &Mutex<ChangeQueue>) -> Result<Vec<Numbered>> {
     queue.lock().unwrap_or_else(|e| e.into_inner()).next_batch()
@@ -51,6 +62,16 @@ impl ChangeQueue {
     /// Returns the work for one worker: one chunk, or several small ones. Empty once all are handed
     /// out.
     pub(super) fn next_batch(&mut self) -> Result<Vec<Numbered>> {
+        self.next_batch_of(BATCH, |_| true)
+    }
+
+    /// Returns the next chunks that `fits` accepts, at most `limit` bytes of them or one chunk. Empty
+    /// if it does not accept the next one, or if all are handed out.
+    pub(super) fn next_batch_of(
+        &mut self,
+        limit: u64,
+        fits: impl Fn(&Changed) -> bool,
+    ) -> Result<Vec<Numbered>> {
         let mut batch = Vec::new();
         let mut bytes = 0;
         loop {
@@ -64,9 +85,8 @@ impl ChangeQueue {
                     }
                 },
             };
-            // The room that the chunk takes in a slot of the ring.
-            bytes += changed.job.decoded_size.next_multiple_of(ALIGNMENT as u64);
-            if bytes > BATCH && !batch.is_empty() {
+            bytes += room_of(&changed);
+            if !fits(&changed) || bytes > limit && !batch.is_empty() {
                 self.left = Some(changed);
                 return Ok(batch);
             }
@@ -76,6 +96,11 @@ impl ChangeQueue {
             });
             self.next += 1;
         }
+    }
+
+    /// Returns the next chunk, if it is known: one that did not fit into the last batch.
+    pub(super) fn peek(&self) -> Option<&Changed> {
+        self.left.as_ref()
     }
 
     /// Returns the number of chunks handed out.
