@@ -12,10 +12,11 @@ PYTEST := $(BIN)/python -m pytest
 # `make test` makes what the tests run on first, beside the tests that need none of it, and then runs the
 # other tests. Each part can be made by itself. As many run side by side as LANES says, those that take
 # longest first; what a part prints comes in one piece when it ends.
-GROUND := test-fuzz standin build-rust test-sanitize build-hdf5-2.2.0 test-loom build-hdf5-1.14.4
+GROUND := build-rust standin build-hdf5-2.2.0 test-loom build-hdf5-1.14.4
 PARTS := test-python test-standin test-hdf5-host test-rust test-hdf5-device lint test-dist test-c \
 	test-faults test-programs test-packaging
-LANES ?= 2
+# More than there are processors, since tests also wait.
+LANES ?= $(shell echo $$(($$(nproc) + 1)))
 STANDIN_MARKERS ?= gpu or either
 
 # Only these run make again. Cargo and CMake would take what make tells make for their own.
@@ -23,7 +24,8 @@ ifeq ($(filter test test-long,$(MAKECMDGOALS)),)
 unexport MAKEFLAGS MFLAGS
 endif
 
-.PHONY: build build-hdf5 demo test test-long fmt clean $(GROUND) $(PARTS) test-hdf5 test-memory test-legate
+.PHONY: build build-hdf5 demo test test-long fmt clean $(GROUND) $(PARTS) test-hdf5 test-fuzz \
+	test-sanitize test-memory test-legate
 
 build: $(INSTALLED)
 
@@ -51,26 +53,19 @@ test-long: export PENSTOCK_TEST_FAULTS ?= 5000
 test-long: export PENSTOCK_TEST_PROGRAMS ?= 5000
 test-long:
 	$(MAKE) test
+	$(MAKE) test-fuzz
+	$(MAKE) test-sanitize
 	$(MAKE) test-memory
 	@echo "make test-long: everything passed"
 
-# Clippy links nothing: an empty libFuzzer does, where cargo would compile one.
-LIBFUZZER := target/libfuzzer.a
-
-lint: build build-rust $(LIBFUZZER)
+lint: build build-rust
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	CUSTOM_LIBFUZZER_PATH=$(LIBFUZZER) \
-		cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target --locked -- -D warnings
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(PYTEST) tests/architecture
-
-$(LIBFUZZER):
-	mkdir -p $(@D)
-	touch $@
 
 fmt: build
 	cargo fmt --all
@@ -95,8 +90,18 @@ test-loom:
 test-sanitize:
 	scripts/sanitize
 
-# PENSTOCK_FUZZ_SECONDS for each target, 3 if it is not set.
-test-fuzz:
+# Clippy links nothing: an empty libFuzzer does, where cargo would compile one.
+LIBFUZZER := target/libfuzzer.a
+
+$(LIBFUZZER):
+	mkdir -p $(@D)
+	touch $@
+
+# PENSTOCK_FUZZ_SECONDS for each target, 3 if it is not set. The compilers take longer than all of
+# `make test-rust`, so it is a part of `make test-long`.
+test-fuzz: $(LIBFUZZER)
+	CUSTOM_LIBFUZZER_PATH=$(LIBFUZZER) \
+		cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target --locked -- -D warnings
 	scripts/fuzz
 
 test-python: build
