@@ -139,6 +139,25 @@ def test_bounds_are_those_of_the_parts(case):
     assert parts.bounds().tolist() == [[list(pair) for pair in part] for part in one_by_one]
 
 
+@settings(max_examples=200, deadline=None)
+@given(arrays())
+def test_tiles_are_whole_chunks_and_no_more_than_the_parts(case):
+    shape, chunks, n = case
+    parts = partition(shape, chunks, n)
+    for tile, unit, side, most in zip(
+        parts.tile, chunks or (1,) * len(shape), shape, parts.grid, strict=True
+    ):
+        assert tile > 0
+        assert tile % unit == 0
+        assert -(-side // tile) <= max(most, 1)
+
+
+def test_tiles_of_a_contiguous_array_are_rows():
+    assert partition((10, 30), None, 4).tile == (3, 30)
+    assert partition((), None, 4).tile == ()
+    assert partition((0, 3), None, 4).tile == (1, 3)
+
+
 def test_a_scalar_goes_to_the_first():
     assert list(partition((), None, 3)) == [(), None, None]
     assert list(partition((), (), 2)) == [(), None]

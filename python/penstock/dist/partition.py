@@ -133,6 +133,17 @@ class Partition(Sequence["Slab | None"]):
     def __iter__(self) -> Iterator[Slab | None]:
         return map(self._part, range(self._n))
 
+    @property
+    def tile(self) -> tuple[int, ...]:
+        """The shape of equal tiles in place of the parts, for engines that know no other ones.
+
+        It is that of the largest part before the array's edge cuts it off. So tiles start and end
+        at borders of chunks, and along no dimension are there more of them than parts. A side is
+        at least 1.
+        """
+        together = zip(self._counts, self.grid, self._units, strict=True)
+        return tuple(-(-count // max(parts, 1)) * unit or unit for count, parts, unit in together)
+
     def __repr__(self) -> str:
         return f"<Partition of {self.shape} into {self._n}: {' x '.join(map(str, self.grid))}>"
 
