@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from penstock.dist.storage import Storage, has_filters
+from penstock.dist.storage import Storage, has_filters, put_in_place, temporary_path
 from penstock.errors import InvalidError, IOFailure
 
 
@@ -118,3 +118,25 @@ def test_an_error_after_the_file_has_its_name_says_so(tmp_path, monkeypatch, rep
     assert os.listdir(tmp_path) == ["x.h5"]
     with h5py.File(tmp_path / "x.h5") as file:
         assert not file["x"][()].any()
+
+
+def test_a_file_that_was_left_is_put_in_place_by_its_number(tmp_path):
+    path = tmp_path / "x.h5"
+    storage = Storage(path, {"libver": "v110"})
+    _, description = storage.create("x", arguments())
+    storage.leave()
+    fill_with_ones(storage, description)
+    token = storage.token
+    del storage  # removes nothing
+    assert not path.exists()
+    put_in_place(temporary_path(path, token), path)
+    with h5py.File(path) as file:
+        assert (file["x"][()] == 1).all()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_put_in_place_is_named(tmp_path):
+    path = tmp_path / "x.h5"
+    with pytest.raises(IOFailure, match=r"x\.h5: the file could not be completed") as raised:
+        put_in_place(temporary_path(path, 1), path)
+    assert raised.value.errno == errno.ENOENT

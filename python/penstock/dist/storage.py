@@ -45,8 +45,9 @@ class Storage:
         """The name in the end."""
         if self.path.is_dir():
             raise InvalidError(f"{self.path} is a folder", path=str(self.path))
-        name = f".{self.path.name}.{secrets.token_hex(8)}{SUFFIX}"
-        self.temporary = self.path.with_name(name)
+        self.token = secrets.randbits(64)
+        """The number in the temporary name."""
+        self.temporary = temporary_path(self.path, self.token)
         try:
             descriptor = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         except FileNotFoundError:
@@ -193,12 +194,32 @@ class Storage:
             ) from error
         self._discard.detach()
 
+    def leave(self) -> None:
+        """Close the file, and leave it under its temporary name to :func:`put_in_place`."""
+        self.file.close()
+        self._discard.detach()
+
     def discard(self) -> None:
         """Remove the unfinished file. The one at the path stays as it was."""
         # HDF5 would write to a file that is gone; what fails there is of no interest.
         with contextlib.suppress(Exception):
             self.file.close()
         self._discard()
+
+
+def temporary_path(path: Path, token: int) -> Path:
+    """Return the name of an unfinished file. ``path`` is that in the end, links resolved."""
+    return path.with_name(f".{path.name}.{token:016x}{SUFFIX}")
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Give a file that was left its name in the end, in place of the one that has it."""
+    try:
+        os.replace(temporary, path)
+    except OSError as error:
+        raise IOFailure(
+            f"{path}: the file could not be completed: {error}", path=str(path), errno=error.errno
+        ) from error
 
 
 def has_filters(arguments: dict[str, Any]) -> bool:
