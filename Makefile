@@ -160,15 +160,21 @@ test-memory: build
 	scripts/asan
 	scripts/debug-malloc
 
-# Legate's wheel on the driver. It is not part of `make test`: 400 MB are downloaded, once.
+# Legate's wheel on the driver, and its arrays by penstock.dist.legate. It is not part of `make test`: 400 MB
+# are downloaded, once.
 LEGATE := target/legate
 
 test-legate: build $(LEGATE)/installed
 	PENSTOCK_TEST_LEGATE=$(LEGATE)/bin/python scripts/standin-gpu --preload-path $(PYTEST) tests/legate
+	scripts/legate python -m pytest tests/legate/test_arrays.py
 
-$(LEGATE)/installed:
+$(LEGATE)/installed: $(LEGATE)/wheels $(SOURCES)
+	$(LEGATE)/bin/python -m pip install --quiet '.[legate]'
+	touch $@
+
+$(LEGATE)/wheels:
 	$(PYTHON) -m venv $(LEGATE)
-	$(LEGATE)/bin/python -m pip install --quiet legate-cu12==26.6.1 nvidia-cuda-runtime-cu12
+	$(LEGATE)/bin/python -m pip install --quiet legate-cu12==26.6.1 nvidia-cuda-runtime-cu12 pytest pytest-timeout
 	touch $@
 
 clean:
