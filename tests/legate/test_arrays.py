@@ -223,7 +223,7 @@ def test_a_file_that_is_missing_is_named(tmp_path, read):
 @pytest.mark.parametrize("read", [from_file, lambda *where: from_file_batched(*where, (1, 1))])
 @pytest.mark.parametrize("name", ["none", "group"])
 def test_a_dataset_that_is_missing_is_named(path, read, name):
-    with pytest.raises(ps.InvalidError, match=rf"'{name}' does not exist in .*data\.h5"):
+    with pytest.raises(ps.InvalidError, match=rf"data\.h5 has no dataset '{name}'"):
         read(path, name)
 
 
@@ -381,12 +381,12 @@ def test_a_scalar_is_one_batch(path):
 
 @pytest.mark.parametrize("sides", [(0, 1), (-1, 2)])
 def test_empty_batches_are_refused_by_the_call(path, sides):
-    with pytest.raises(ps.InvalidError, match="must be >0"):
+    with pytest.raises(ps.InvalidError, match="has no elements"):
         from_file_batched(path, "gzip", sides)
 
 
 def test_batches_of_other_dimensions_are_refused_by_the_call(path):
-    with pytest.raises(ps.InvalidError, match=r"\(1\) must match dimension of dataset \(2\)"):
+    with pytest.raises(ps.InvalidError, match="has 1 dimensions, and .* has 2"):
         from_file_batched(path, "gzip", (3,))
 
 

@@ -130,14 +130,13 @@ def from_file_batched(
         Error: As for :func:`from_file`.
     """
     sides = tuple(chunk_size)
-    # Programs may know the words of these messages from legate.io.hdf5.
     if any(side <= 0 for side in sides):
-        raise InvalidError(f"Invalid chunk size ({sides}), must be >0")
+        raise InvalidError(f"a batch of shape {sides} has no elements")
     source = _Source.find(path, dataset_name, dict(options))
     if len(sides) != len(source.shape):
         raise InvalidError(
-            f"Dimensions of chunks ({len(sides)}) must match dimension of dataset "
-            f"({len(source.shape)})."
+            f"a batch of shape {sides} has {len(sides)} dimensions, and {source.path}:"
+            f"{source.dataset} has {len(source.shape)}"
         )
     starts = (range(0, side, step) for side, step in zip(source.shape, sides, strict=True))
     return (
@@ -170,7 +169,7 @@ class _Source:
         with penstock.File(name) as file:
             found = file.get(dataset)
             if not isinstance(found, penstock.Dataset):
-                raise InvalidError(f"Dataset '{dataset}' does not exist in {name}", path=name)
+                raise InvalidError(f"{name} has no dataset {dataset!r}", path=name)
             shape, dtype, chunks = found.shape, found.dtype, found.chunks
         if shape is None:
             raise InvalidError(f"{name}:{dataset} has no elements (it has a null dataspace)")
