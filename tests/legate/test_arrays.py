@@ -386,7 +386,7 @@ def test_empty_batches_are_refused_by_the_call(path, sides):
 
 
 def test_batches_of_other_dimensions_are_refused_by_the_call(path):
-    with pytest.raises(ps.InvalidError, match="has 1 dimensions, and .* has 2"):
+    with pytest.raises(ps.InvalidError, match=r"has 1 dimensions, and .* has 2"):
         from_file_batched(path, "gzip", (3,))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import h5py
 import numpy as np
@@ -108,7 +109,7 @@ def test_numbers_are_converted_before_they_are_encoded(tmp_path):
 
 
 def test_large_writes_are_encoded_by_the_gpu(tmp_path):
-    values = field(24 << 20)
+    values = field(2 << 20)
     report = written(tmp_path / "f.h5", values, by="auto", chunks=(1 << 18,), **GZIP)
     assert report.decoded_gpu == values.nbytes
     assert_read(tmp_path / "f.h5", values)
@@ -142,9 +143,30 @@ def test_a_file_is_the_same_size_within_5_percent_of_zlib_level_1(tmp_path):
         assert file["x"].id.get_storage_size() <= 1.05 * theirs
 
 
+def test_workers_go_on_after_encoded_chunks_had_to_wait(tmp_path):
+    # More than the limit of what may wait, which is the scratch, while nobody takes a step.
+    values = np.random.default_rng(1).integers(0, 1 << 62, 1 << 20, "i8")
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        dataset = file.create("x", shape=values.shape, dtype="i8", chunks=(1 << 13,), **GZIP)
+        with ps.options(decode="gpu", scratch="2MiB", threads=12):
+            request = dataset.write_async(ps.DeviceArray.from_numpy(values))
+        time.sleep(3)
+        request.wait(60)
+    assert_read(tmp_path / "f.h5", values)
+
+
+def test_elements_as_large_as_a_chunk_are_left_to_the_cpu(tmp_path):
+    dtype = np.dtype(("f4", (1024, 2048)))
+    values = field(2, 1024, 2048)
+    with ps.File(tmp_path / "f.h5", "w") as file, ps.options(decode="gpu"):
+        dataset = file.create("x", shape=(2,), dtype=dtype, chunks=(1,), compression="gzip")
+        dataset.write(ps.DeviceArray.from_numpy(values))
+    assert_read(tmp_path / "f.h5", values)
+
+
 def test_little_scratch_makes_smaller_batches(tmp_path):
     values = field(4 << 20)
-    with ps.options(scratch="8MiB"):
+    with ps.options(scratch="2MiB"):
         report = written(tmp_path / "f.h5", values, chunks=(1 << 14,), **GZIP)
     assert report.decoded_gpu == values.nbytes
     assert_read(tmp_path / "f.h5", values)

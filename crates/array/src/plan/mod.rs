@@ -379,6 +379,12 @@ impl Plan {
         Ok(job)
     }
 
+    /// Returns whether the selection consists of whole chunks, up to the edge of the array.
+    pub fn covers_chunks(&self) -> bool {
+        self.selection
+            .covers_chunks(self.grid.shape(), self.grid.chunk())
+    }
+
     /// Returns whether a chunk is stored without any filter because it extends past the array's
     /// edge.
     pub fn is_unfiltered(&self, chunk: u64) -> bool {

@@ -55,6 +55,8 @@ const WARPS: u32 = 2;
 const SEGMENT: u64 = 32 << 10;
 const SEGMENT_ROOM: u64 = SEGMENT + 8;
 const LANES: u32 = 32;
+/// The bytes of the items of a warp's segment.
+const ITEMS: u64 = 2 * SEGMENT;
 /// The bytes of a stream besides its blocks, and those that a block has at most besides its segment.
 const ZLIB: u64 = 6;
 const BLOCK: u64 = 5;
@@ -104,12 +106,12 @@ impl DeflateTable {
         length.div_ceil(SEGMENT)
     }
 
-    /// The bytes of device memory that a chunk of `length` bytes takes during a launch, including its
-    /// own. A launch takes a fixed number more, which depends on the GPU.
+    /// The most bytes of device memory that a chunk of `length` bytes takes during a launch, including
+    /// its own.
     pub fn memory_of(length: u64) -> u64 {
         let segments = Self::segments_of(length);
-        let rooms = segments * (SEGMENT_ROOM + 4);
-        length + Self::MARGIN + rooms + length + BLOCK * segments + ZLIB
+        let work = segments * (SEGMENT_ROOM + ITEMS + 4);
+        length + Self::MARGIN + work + length + BLOCK * segments + ZLIB
     }
 
     /// Adds a chunk of `length` bytes, at least one. The address is a multiple of 8, and
@@ -173,7 +175,7 @@ impl DeflateTable {
     /// warp of `blocks` blocks.
     pub(super) fn work_size(&self, blocks: u32) -> u64 {
         let warps = u64::from(blocks * WARPS);
-        self.sizes_size() + self.segments * SEGMENT_ROOM + warps * 2 * SEGMENT
+        self.sizes_size() + self.segments * SEGMENT_ROOM + warps * ITEMS
     }
 
     fn sizes_size(&self) -> u64 {

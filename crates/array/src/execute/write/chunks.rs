@@ -234,9 +234,9 @@ impl ChunkWrite {
         let mut encoder = DeviceEncode::new(&self.bound, gpu, *memory, context, kernels, share)?;
         let mut rest = batch.into_iter();
         while !rest.as_slice().is_empty() && !share.stopping() {
-            let portion = DeviceEncode::portion(rest.as_slice());
+            let portion = gpu.portion(rest.as_slice());
             let streams = match encoder.encode(&rest.as_slice()[..portion]) {
-                Err(error) if error.kind() == Kind::Memory => {
+                Err(error) if matches!(error.kind(), Kind::Memory | Kind::Unavailable) => {
                     self.gpu_is_full.store(true, Relaxed);
                     break;
                 }
@@ -374,7 +374,8 @@ impl<'a> GpuWorker<'a> {
     fn new(count: &'a AtomicUsize) -> Option<GpuWorker<'a>> {
         let one_more = |count| (count < GPU_WORKERS).then_some(count + 1);
         let taken = count.fetch_update(Relaxed, Relaxed, one_more);
-        taken.is_ok().then_some(GpuWorker(count))
+        // A value that is made and then dropped would count down.
+        taken.ok().map(|_| GpuWorker(count))
     }
 }
 
@@ -451,5 +452,22 @@ impl Task for ChunkWrite {
 
     fn operation(&self) -> Operation {
         Operation::Write
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_is_refused_is_not_counted() {
+        let count = AtomicUsize::new(0);
+        let workers: Vec<_> = (0..GPU_WORKERS).map(|_| GpuWorker::new(&count)).collect();
+        assert!(workers.iter().all(Option::is_some));
+        assert!(GpuWorker::new(&count).is_none());
+        assert_eq!(count.load(Relaxed), GPU_WORKERS);
+        drop(workers);
+        assert_eq!(count.load(Relaxed), 0);
+        assert!(GpuWorker::new(&count).is_some());
     }
 }

@@ -26,6 +26,8 @@ use crate::{Before, Changed, Plan};
 /// The part of a write that the GPU encodes.
 pub(super) struct GpuEncoding {
     filters: GpuFilters,
+    /// Most bytes of GPU memory for a launch.
+    memory: u64,
     /// Largest number of decoded bytes in a batch.
     pub batch: u64,
 }
@@ -46,22 +48,36 @@ impl GpuFilters {
         const SHUFFLE: u32 = 2;
         const FLETCHER32: u32 = 3;
         let mut rest = filters.iter().enumerate().peekable();
-        let shuffle = rest.next_if(|(_, f)| f.id == SHUFFLE);
+        let shuffled = match rest.next_if(|(_, f)| f.id == SHUFFLE) {
+            Some((_, shuffle)) => one_value(shuffle).filter(|size| *size > 0)?,
+            None => 1,
+        };
         let (_, deflate) = rest.next()?;
         let fletcher = rest.next_if(|(_, f)| f.id == FLETCHER32);
-        let level = *deflate.values.first()?;
-        let is_fast = (1..=MOST_LEVEL).contains(&level) || is_asked && level > 0;
-        let fits = deflate.id == DEFLATE && is_fast && rest.next().is_none();
+        let highest = if is_asked { HIGHEST_LEVEL } else { MOST_LEVEL };
+        let is_level = |level: &u32| (1..=highest).contains(level);
+        one_value(deflate).filter(is_level)?;
+        let fits = deflate.id == DEFLATE && rest.next().is_none();
         fits.then(|| GpuFilters {
-            shuffled: shuffle.map_or(1, |(_, f)| f.values.first().copied().unwrap_or(1).max(1)),
+            shuffled,
             fletcher: fletcher.map(|(at, _)| at),
         })
+    }
+}
+
+/// Returns the client value of a filter that has exactly one.
+fn one_value(filter: &Filter) -> Option<u32> {
+    match filter.values[..] {
+        [value] => Some(value),
+        _ => None,
     }
 }
 
 /// The highest level that the GPU encodes unless it is asked to: its chunks are about as large as those
 /// of zlib's lower levels, and whoever chooses a higher one wants small chunks.
 const MOST_LEVEL: u32 = 6;
+/// The highest level that there is.
+const HIGHEST_LEVEL: u32 = 9;
 /// Most workers that have a batch on the GPU: while some encode, others copy what they have encoded.
 pub(super) const GPU_WORKERS: usize = 4;
 /// Fewer bytes are encoded by the CPU in the time in which the GPU encodes a segment.
@@ -70,13 +86,12 @@ const FEWEST: u64 = 4 << 20;
 const BATCH: u64 = 32 << 20;
 /// Default size of the GPU memory for chunks in flight.
 const SCRATCH: u64 = 1 << 30;
-/// A chunk takes so many times its size during its encoding, at most: itself, its encoded form twice,
-/// and the items of its segments, which take twice its size.
-const TIMES: u64 = 6;
 /// Chunks with more boxes are left to the CPU, since their tables are large.
 const MOST_BOXES: u64 = 64;
 /// Bytes of the pinned slot of a worker. Tables take up to a half of it.
 const SLOT: usize = 8 << 20;
+/// Larger elements have no room for their fill value beside the tables.
+const LARGEST_ELEMENT: u64 = 1 << 20;
 /// Most bytes of tables for a chunk: its boxes with their axes, and its other entries.
 const BOX: usize = 512;
 const ENTRIES: usize = 1024;
@@ -87,14 +102,25 @@ impl GpuEncoding {
         let decoder = options.decode.unwrap_or(Decoder::Auto);
         let is_asked = matches!(decoder, Decoder::Gpu);
         let filters = GpuFilters::of(&plan.pipeline().filters, is_asked)?;
+        let memory = options.scratch.unwrap_or(SCRATCH) / GPU_WORKERS as u64;
+        // Chunks take less than this, but for small ones.
+        let batch = BATCH.min(memory / 6);
         let bytes = plan.touched().saturating_mul(plan.decoded_size());
-        if matches!(decoder, Decoder::Cpu) || !is_asked && bytes < FEWEST {
-            return None;
-        }
-        let each = options.scratch.unwrap_or(SCRATCH) / GPU_WORKERS as u64;
-        let batch = BATCH.min(each / TIMES);
-        let fits = is_asked || plan.decoded_size() <= batch;
-        fits.then_some(GpuEncoding { filters, batch })
+        // Chunks that are written in part would cut the batches short.
+        let is_worth_it = bytes >= FEWEST
+            && batch * GPU_WORKERS as u64 >= FEWEST
+            && plan.decoded_size() <= batch
+            && plan.covers_chunks();
+        let fits = match decoder {
+            Decoder::Cpu => false,
+            Decoder::Gpu => true,
+            Decoder::Auto => is_worth_it,
+        };
+        (fits && plan.file_element() <= LARGEST_ELEMENT).then_some(GpuEncoding {
+            filters,
+            memory,
+            batch,
+        })
     }
 
     /// Returns whether the GPU encodes a chunk.
@@ -105,6 +131,20 @@ impl GpuEncoding {
             && !plan.is_unfiltered(job.chunk)
             && job.box_count() <= MOST_BOXES
             && segments <= DeflateTable::MOST_SEGMENTS
+            && DeflateTable::memory_of(job.decoded_size) <= self.memory
+    }
+
+    /// Returns how many of the first chunks of a batch fit into one launch.
+    pub(super) fn portion(&self, batch: &[Numbered]) -> usize {
+        let (mut segments, mut tables, mut memory) = (0, 0, 0);
+        let fits = batch.iter().take_while(|numbered| {
+            let job = &numbered.changed.job;
+            segments += DeflateTable::segments_of(job.decoded_size);
+            tables += ENTRIES + BOX * job.box_count() as usize;
+            memory += DeflateTable::memory_of(job.decoded_size);
+            segments <= DeflateTable::MOST_SEGMENTS && tables <= SLOT / 2 && memory <= self.memory
+        });
+        fits.count().max(1)
     }
 }
 
@@ -164,18 +204,6 @@ impl<'a> DeviceEncode<'a> {
             slot: None,
             scratch: Vec::new(),
         })
-    }
-
-    /// Returns how many of the first chunks of a batch fit into one launch.
-    pub(super) fn portion(batch: &[Numbered]) -> usize {
-        let (mut segments, mut tables) = (0, 0);
-        let fits = batch.iter().take_while(|numbered| {
-            let job = &numbered.changed.job;
-            segments += DeflateTable::segments_of(job.decoded_size);
-            tables += ENTRIES + BOX * job.box_count() as usize;
-            segments <= DeflateTable::MOST_SEGMENTS && tables <= SLOT / 2
-        });
-        fits.count().max(1)
     }
 
     /// Encodes chunks and returns the stored bytes of each. After this returns, none of its work
