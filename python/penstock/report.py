@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -42,6 +43,9 @@ _COUNTS = (
     "decoded_cpu",
     "decoded_gpu",
 )
+
+_SUMS = ("bytes", "io_calls", "copies", "chunks", "stored", "decoded_cpu", "decoded_gpu")
+_MOST = ("block", "threads", "queue_depth")
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,30 @@ def remember_note(note: str) -> None:
 def with_note(report: Report, note: str) -> Report:
     """Return a report with one more reason why the transfer did not take the direct path."""
     return replace(report, note=f"{report.note}; {note}" if report.note else note)
+
+
+def together(parts: Sequence[Report], device: int, elapsed_ns: int, note: str) -> Report:
+    """Return one report of transfers of one call that filled memory of one device.
+
+    Args:
+        parts: Their reports.
+        device: The CUDA ordinal, -1 for host memory.
+        elapsed_ns: Nanoseconds of the call.
+        note: What the notes of the parts are preceded by.
+    """
+    counts = {name: sum(getattr(part, name) for part in parts) for name in (*_PATHS, *_SUMS)}
+    most = {name: max((getattr(part, name) for part in parts), default=0) for name in _MOST}
+    largest = max(parts, key=lambda part: part.bytes, default=Report("auto"))
+    notes = dict.fromkeys(filter(None, [note, *(part.note for part in parts)]))
+    return Report(
+        largest.route,
+        device,
+        elapsed_ns=elapsed_ns,
+        tuned=largest.tuned,
+        note="; ".join(notes),
+        **counts,
+        **most,
+    )
 
 
 def from_native(native: CData) -> Report:

@@ -316,10 +316,20 @@ def _new_array(
     stream: int | None,
 ) -> Any:
     element = element_type("uint8" if dtype is None else dtype)
+    return allocate(lengths_in(file, path, element, shape, offset), element, device, stream)
+
+
+def lengths_in(
+    file: NativeFile, path: Path, element: ElementType, shape: Shape | None, offset: int
+) -> tuple[int, ...]:
+    """Return the lengths of an array in a file; -1, or no shape, stands for the rest of the file.
+
+    Raises:
+        EndOfFileError: The file ends before ``offset``.
+        InvalidError: The rest of the file is not a whole number of elements.
+    """
     lengths = (-1,) if shape is None else _lengths(shape)
-    if -1 in lengths:
-        lengths = _infer(lengths, element, file.size(), offset, path)
-    return allocate(lengths, element, device, stream)
+    return _infer(lengths, element, file.size(), offset, path) if -1 in lengths else lengths
 
 
 def _lengths(shape: Shape) -> tuple[int, ...]:

@@ -61,12 +61,22 @@ def test_ranks_read_what_h5py_has_written(mpi, together, device):
     was_done("reading", together(mpi, device))
 
 
+@anywhere
+def test_each_rank_gets_the_array_of_which_all_have_read_a_share(mpi, together, device):
+    was_done("replicated", together(mpi, device))
+
+
 def test_any_number_of_ranks_will_do(mpi, together):
     was_done("three ranks and one", together(mpi, "cpu"))
+    was_done("replicated on three ranks and one", together(mpi, "cpu"))
 
 
 def test_an_error_on_one_rank_is_one_on_all_and_names_it(mpi, together):
     was_done("errors", together(mpi, "cpu"))
+
+
+def test_a_replicated_load_that_fails_on_one_rank_fails_on_all(mpi, together):
+    was_done("errors of replicated loads", together(mpi, "cpu"))
 
 
 def test_until_the_last_step_the_file_is_that_of_before(mpi, together):

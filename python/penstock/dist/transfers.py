@@ -108,7 +108,7 @@ def read(
     shape = lengths(ranges) + inner
     copy_back = None
     if out is None:
-        wanted = _wanted(description, device, dtype)
+        wanted = element_wanted(description.dtype, device, dtype)
         out = allocate(shape, wanted, device, stream)
         view = arrays.view(out, stream)
     else:
@@ -120,13 +120,27 @@ def read(
             view, copy_back = arrays.destination(out, stream)
     if view.shape != shape:
         raise InvalidError(f"out has shape {view.shape}, and the slab has shape {shape}")
-    _check_type(description, view.dtype)
+    check_type(description, view.dtype)
     if math.prod(shape):
         assert file is not None
-        call = Call(description, ranges, view)
-        transfer.finish(_submit(lib.penstock_stored_read_submit, file, stored, call, view, options))
+        transfer.finish(start_read(stored, file, ranges, view, options))
     transfer.complete(view, copy_back)
     return out
+
+
+def start_read(
+    stored: StoredArray,
+    file: NativeFile,
+    ranges: Ranges,
+    view: arrays.View,
+    options: CData,
+    *,
+    flags: int = request.CALLER_WAITS,
+) -> Request[None]:
+    """Start to read a slab that is not empty into the memory of a view of the slab's shape."""
+    call = Call(stored.description, ranges, view)
+    read = lib.penstock_stored_read_submit
+    return _submit(read, file, stored, call, view, options, flags)
 
 
 def write(
@@ -154,7 +168,7 @@ def source(description: Description, ranges: Ranges, data: Any, stream: int | No
         if not converts(description.dtype, view.dtype):
             made = np.asarray(view.array).astype(description.dtype.base, casting="same_kind")
             view = arrays.view(made, stream)
-    _check_type(description, view.dtype)
+    check_type(description, view.dtype)
     return view if view.is_dense(len(inner)) else arrays.source(view.array, stream)
 
 
@@ -236,10 +250,16 @@ class EncodedChunks:
 
 
 def _submit(
-    start: Any, file: NativeFile, stored: StoredArray, call: Call, view: arrays.View, options: CData
+    start: Any,
+    file: NativeFile,
+    stored: StoredArray,
+    call: Call,
+    view: arrays.View,
+    options: CData,
+    flags: int = request.CALLER_WAITS,
 ) -> Request[None]:
     after = NULL if view.stream is None else pointer(view.stream)
-    flags = transfer.stream_flags(view.stream, explicit=False) | request.CALLER_WAITS
+    flags |= transfer.stream_flags(view.stream, explicit=False)
     return request.submit_with(
         lambda made: int(
             start(
@@ -251,14 +271,16 @@ def _submit(
     )
 
 
-def _wanted(description: Description, device: Device, dtype: Any) -> ElementType:
+def element_wanted(stored: np.dtype[Any], device: Device, dtype: Any) -> ElementType:
+    """Return the type of the elements of a new array for elements that are stored as ``stored``."""
     if dtype is not None:
         return element_type(dtype)
-    base = description.dtype.base
+    base = stored.base
     return element_type(base if is_numpy(device) else base.newbyteorder("="))
 
 
-def _check_type(description: Description, memory: ElementType) -> None:
+def check_type(description: Description, memory: ElementType) -> None:
+    """Raise an error if the library does not convert between a file's elements and an array's."""
     if not converts(description.dtype, memory):
         raise IncompatibleError(
             f"{description.name} has elements of type {description.dtype}, for which there is no "

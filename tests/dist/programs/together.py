@@ -20,6 +20,7 @@ import divided  # noqa: E402
 import errors  # noqa: E402
 import killed  # noqa: E402
 import reading  # noqa: E402
+import replicated  # noqa: E402
 import round_trip  # noqa: E402
 
 world = MPI.COMM_WORLD
@@ -43,10 +44,13 @@ does("types", round_trip.run, world, device, "types")
 does("filters", round_trip.run, world, device, "filters")
 does("reading", reading.run, world, device)
 does("files of their own", divided.run, world, device)
+does("replicated", replicated.run, world, device)
 if device == "cpu":
     three_and_one = world.Split(int(world.rank == 3))
     does("three ranks and one", round_trip.run, three_and_one, device, "shapes")
+    does("replicated on three ranks and one", replicated.run, three_and_one, device)
     does("errors", errors.run, world)
+    does("errors of replicated loads", replicated.fail, world)
     does("each step", killed.look_at_each_step, world)
     does(f"rank {away} is absent", absent.run, world, away)
     # MPI would wait for what was left undone.

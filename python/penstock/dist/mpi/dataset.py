@@ -9,6 +9,7 @@ import numpy as np
 from penstock._options import OptionKeys, resolve
 from penstock.dist import transfers
 from penstock.dist.description import Description, StoredArray
+from penstock.dist.mpi.ranks import Ranks
 from penstock.dist.mpi.shared import Shared
 from penstock.placement import Device, Library, place
 from penstock.streams import stream_handle
@@ -29,7 +30,7 @@ class Dataset:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: Shared[Ranks],
         name: str,
         about: tuple[tuple[int, ...], np.dtype[Any], tuple[int, ...] | None],
         description: Description | None,

@@ -11,6 +11,7 @@ import numpy as np
 from penstock._options import OptionKeys
 from penstock.dist import transfers
 from penstock.dist.mpi.parts import Folder, Part, file_of
+from penstock.dist.mpi.ranks import Ranks
 from penstock.dist.mpi.shared import Shared
 from penstock.dist.mpi.slabs import refuse_overlap, row_of
 from penstock.errors import InvalidError
@@ -105,7 +106,7 @@ class DividedDataset:
         plan: What rank 0 has planned.
     """
 
-    def __init__(self, shared: Shared, part: Part, plan: Plan) -> None:
+    def __init__(self, shared: Shared[Ranks], part: Part, plan: Plan) -> None:
         self._shared = shared
         self._part = part
         self._plan = plan

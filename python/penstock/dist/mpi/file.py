@@ -80,7 +80,7 @@ class File:
         self._part: parts.Part | None = None
         self._plans: list[Plan] = []
         self._root: Any = None
-        self._shared: Shared
+        self._shared: Shared[Ranks]
         error: Exception | None = None
         try:
             name = os.path.abspath(os.fsdecode(encode(path)))

@@ -14,7 +14,7 @@ import hashlib
 import pickle
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -103,17 +103,14 @@ class Ranks:
         mine = [self.size if error is None else self.rank, number, -number]
         failed, least, most = self._minimum(mine, step)
         if failed < self.size:
-            host = socket.gethostname()
-            text = self._text(failed, f"{type(error).__name__} on {host}: {error}", step)
-            self.failure = RankError(f"{step}: rank {failed}: {text}", rank=failed)
+            told = "" if error is None else in_words(error)
+            self.failure = failed_error(step, failed, self._text(failed, told, step))
             raise self.failure from error
         if least != -most:
             self.failure = self._disagreement(step)
             raise self.failure
 
-    def broadcast(
-        self, step: str, make: Callable[[], T], error: BaseException | None = None
-    ) -> T:
+    def broadcast(self, step: str, make: Callable[[], T], error: BaseException | None = None) -> T:
         """Return on all ranks what ``make`` returns on rank 0, or raise its error on all.
 
         ``error`` is why this rank cannot go on.
@@ -171,13 +168,47 @@ class Ranks:
         self._wait(request, step, (given, own))
         return own
 
+    def all_gather(self, value: T, step: str) -> list[T]:
+        """Return on all ranks the values of all, in order. All ranks have just agreed on something.
+
+        It is for small values that can be pickled.
+        """
+        own = np.frombuffer(pickle.dumps(value), np.uint8)
+        count, counts = np.array([own.size], np.int64), np.empty(self.size, np.int64)
+        self._wait(self._comm.Iallgather(count, counts), step, (count, counts))
+        ends = np.cumsum(counts)
+        found = np.empty(int(counts.sum()), np.uint8)
+        request = self._comm.Iallgatherv(own, [found, counts, ends - counts, _byte()])
+        self._wait(request, step, (own, found))
+        return [pickle.loads(part.tobytes()) for part in np.split(found, ends[:-1])]
+
+    def share(self, memory: np.ndarray[Any, Any], bounds: Sequence[int], step: str) -> None:
+        """Complete bytes in host memory on all ranks, each of which has filled its own share.
+
+        Args:
+            memory: The bytes, one dimension.
+            bounds: Where the shares begin, in order of ranks, and at last where they end.
+            step: What this rank does, in the same words on all ranks.
+        """
+        from mpi4py import MPI
+
+        part = memory[bounds[0] : bounds[-1]]
+        starts = np.array(bounds, np.int64) - bounds[0]
+        if part.size <= _LARGEST:
+            received = [part, np.diff(starts), starts[:-1], MPI.BYTE]
+            self._wait(self._comm.Iallgatherv(MPI.IN_PLACE, received), step, received)
+            return
+        for root in range(self.size):
+            for start in range(int(starts[root]), int(starts[root + 1]), _LARGEST):
+                piece = part[start : min(start + _LARGEST, int(starts[root + 1]))]
+                self._wait(self._comm.Ibcast(piece, root=root), step, piece)
+
     def local_rank(self) -> int:
         """Return the rank among those of this host. All ranks have just agreed on something.
 
         MPI's own way (``Split_type``) blocks, for ever if a rank is dead.
         """
-        boot = _BOOT.read_text() if _BOOT.exists() else ""
-        own = np.array([_digest(f"{socket.gethostname()} {boot}")], np.int64)
+        own = np.array([_digest(this_host())], np.int64)
         all_hosts = np.empty(self.size, np.int64)
         self._wait(self._comm.Iallgather(own, all_hosts), "the hosts", (own, all_hosts))
         return int((all_hosts[: self.rank] == own[0]).sum())
@@ -187,6 +218,10 @@ class Ranks:
         if not self.is_broken:
             self.is_broken = True
             self._comm.Free()
+
+    def leave(self) -> None:
+        """Take part in no step any more. The others miss this rank in their next step."""
+        self.is_broken = True
 
     def _minimum(self, numbers: list[int], step: str) -> list[int]:
         mine = np.array(numbers, np.int64)
@@ -241,11 +276,7 @@ class Ranks:
         of_root = self._text(0, step, step)
         (other,) = self._minimum([self.rank if step != of_root else self.size], step)
         of_other = self._text(other, step, step)
-        return RankError(
-            f"the ranks disagree: rank 0 is at {of_root}, rank {other} at {of_other}",
-            rank=other,
-            remedy="make the same calls with the same arguments on all ranks",
-        )
+        return disagreement(of_root, other, of_other)
 
     def _wait(self, request: Any, step: str, buffers: Any) -> None:
         """Wait for a nonblocking collective call. ``buffers`` stay alive as long as MPI needs them.
@@ -264,7 +295,9 @@ class Ranks:
                     self.failure = self._missing(step)
                     raise self.failure
                 time.sleep(_PAUSE)
-        except BaseException:  # also a signal: this rank and the others are not at one step any more
+        except (
+            BaseException
+        ):  # also a signal: this rank and the others are not at one step any more
             self.is_broken = True
             _abandoned.append((request, buffers, self))
             raise
@@ -336,6 +369,31 @@ class Ranks:
         buffer = bytearray(status.Get_count(_byte()))
         self._comm.Recv([buffer, _byte()], source=status.Get_source(), tag=tag)
         return status.Get_source(), bytes(buffer)
+
+
+def in_words(error: BaseException) -> str:
+    """Return what the other ranks are told of an error of this one."""
+    return f"{type(error).__name__} on {socket.gethostname()}: {error}"
+
+
+def failed_error(step: str, rank: int, told: str) -> RankError:
+    """Return the error of a step that has failed on a rank, which has told why."""
+    return RankError(f"{step}: rank {rank}: {told}", rank=rank)
+
+
+def disagreement(of_root: str, other: int, of_other: str) -> RankError:
+    """Return the error of ranks that do different things: rank 0, and the first that differs."""
+    return RankError(
+        f"the ranks disagree: rank 0 is at {of_root}, rank {other} at {of_other}",
+        rank=other,
+        remedy="make the same calls with the same arguments on all ranks",
+    )
+
+
+def this_host() -> str:
+    """Return what tells this host from all others, hosts of one name included."""
+    boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
+    return f"{socket.gethostname()} {boot}"
 
 
 def _digest(text: str) -> int:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import penstock
-from penstock.dist.mpi.ranks import RankError, Ranks
+from penstock.dist.group import Group
+from penstock.dist.mpi.ranks import RankError
 from penstock.errors import Error, IOFailure, NotFoundError, UnavailableError
 from penstock.files import READ, WRITE, NativeFile
 from penstock.machine import devices
 from penstock.placement import Device
 
 T = TypeVar("T")
+G = TypeVar("G", bound=Group)
 
 
-class Shared:
+class Shared(Generic[G]):
     """A file as one rank sees it.
 
     Args:
@@ -30,7 +32,7 @@ class Shared:
 
     def __init__(
         self,
-        ranks: Ranks,
+        ranks: G,
         path: str,
         identity: tuple[int, ...],
         *,

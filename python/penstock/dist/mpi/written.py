@@ -14,6 +14,7 @@ from penstock._native import CData
 from penstock._options import OptionKeys, resolve
 from penstock.dist import transfers
 from penstock.dist.description import Description, StoredArray
+from penstock.dist.mpi.ranks import Ranks
 from penstock.dist.mpi.shared import Shared
 from penstock.dist.mpi.slabs import refuse_overlap, row_of
 from penstock.dist.storage import Storage
@@ -39,7 +40,7 @@ class WrittenDataset:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: Shared[Ranks],
         description: Description,
         storage: tuple[Storage, Any] | None,
     ) -> None:

@@ -1,0 +1,236 @@
+"""How the share that a rank has read gets into the memory of all others."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from penstock import arrays, pinned
+from penstock._native import ffi
+from penstock.dist.group import Group
+from penstock.dist.replicated import peers
+from penstock.dist.torch_group import TorchGroup
+from penstock.errors import InvalidError, UnavailableError
+from penstock.memory import copy_bytes
+
+WAYS = ("auto", "nccl", "peer", "host")
+
+_PIECE = 16 << 20
+"""Bytes of a share that go through host memory at a time, at most."""
+_STAGING = 256 << 20
+"""Bytes of host memory for the pieces of all ranks, at most."""
+_BYTES = np.dtype("u1")
+
+
+class Exchange(Protocol):
+    """One way. Each rank has filled its share of the result before it calls :meth:`share`."""
+
+    words: str
+    """Which way it is, and why it is not a faster one."""
+
+    def share(self, bounds: Sequence[int]) -> None:
+        """Start to give this rank's share to all others, and to take theirs. Collective.
+
+        Args:
+            bounds: At which byte of the result the shares begin, and where the last one ends.
+        """
+
+    def finish(self) -> None:
+        """Return when this rank's shares are with all others, and theirs here, as far as known."""
+
+    def close(self) -> None:
+        """Give back what the exchange took."""
+
+
+class Alone:
+    """Nothing to exchange."""
+
+    words = "nothing to exchange"
+
+    def share(self, bounds: Sequence[int]) -> None:
+        """Do nothing."""
+
+    def finish(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class ThroughHost:
+    """Shares in host memory, which the group moves."""
+
+    words = "through host memory"
+
+    def __init__(self, group: Group, view: arrays.View) -> None:
+        self._group = group
+        memory = ffi.buffer(ffi.cast("char *", view.pointer), view.nbytes)
+        self._memory = np.frombuffer(memory, _BYTES)
+
+    def share(self, bounds: Sequence[int]) -> None:
+        """Exchange the shares of a round."""
+        self._group.share(self._memory, bounds, "load_replicated (shares)")
+
+    def finish(self) -> None:
+        """Do nothing: each round was complete."""
+
+    def close(self) -> None:
+        """Do nothing: the memory is the result's."""
+
+
+class StagedThroughHost:
+    """Shares in GPU memory: each rank copies its own to the host, and those of others back.
+
+    A copy that fails does not keep this rank from the steps that follow; :meth:`finish` raises it.
+    """
+
+    def __init__(self, group: Group, view: arrays.View, why: str) -> None:
+        self.words = f"through host memory: {why}"
+        self._group, self._view = group, view
+        self._piece = max(min(_PIECE, _STAGING // group.size), 1)
+        self._staging = pinned.empty((min(self._piece * group.size, view.nbytes),), _BYTES)
+        self._error: Exception | None = None
+
+    def share(self, bounds: Sequence[int]) -> None:
+        """Exchange the shares of a round, piece by piece."""
+        longest = max(np.diff(bounds), default=0)
+        for done in range(0, longest, self._piece):
+            parts = [
+                (min(start + done, stop), min(start + done + self._piece, stop))
+                for start, stop in itertools.pairwise(bounds)
+            ]
+            places = np.cumsum([0, *(stop - start for start, stop in parts)]).tolist()
+            own = self._group.rank
+            self._copy([(places[own], parts[own])], to_host=True)
+            self._group.share(self._staging, places, "load_replicated (shares)")
+            others = [pair for at, pair in enumerate(zip(places, parts, strict=False)) if at != own]
+            self._copy(others, to_host=False)
+
+    def _copy(self, parts: list[tuple[int, tuple[int, int]]], *, to_host: bool) -> None:
+        """Copy parts of the result to their places on the host, or from there."""
+        staging = self._staging.__array_interface__["data"][0]
+        try:
+            for place, (start, stop) in parts:
+                if self._error is None:
+                    host, device = staging + place, self._view.pointer + start
+                    target, source = (host, device) if to_host else (device, host)
+                    copy_bytes(target, source, stop - start)
+        except Exception as error:
+            self._error = error
+
+    def finish(self) -> None:
+        """Raise an error if a copy has failed."""
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Do nothing: the memory goes with this object."""
+
+
+class ByNccl:
+    """Shares in GPU memory, which NCCL moves in place: by NVLink where there is one.
+
+    Calls are queued, so that this rank reads on while earlier shares are on their way.
+    """
+
+    words = "by NCCL"
+
+    def __init__(self, group: TorchGroup, view: arrays.View) -> None:
+        self._group, self._device = group, view.device
+        self._torch, self._distributed = group.torch, group.torch.distributed
+        self._bytes = self._torch.as_tensor(_Bytes(view), device=f"cuda:{view.device}")
+        self._queued: list[Any] = []
+
+    def share(self, bounds: Sequence[int]) -> None:
+        """Queue the exchange of the shares of a round."""
+        lengths, own = np.diff(bounds), self._group.rank
+        keys = {"group": self._group.group, "async_op": True}
+        with self._torch.cuda.device(self._device):
+            if (lengths == lengths[0]).all():
+                whole = self._bytes[bounds[0] : bounds[-1]]
+                mine = self._bytes[bounds[own] : bounds[own + 1]]
+                self._queued.append(self._distributed.all_gather_into_tensor(whole, mine, **keys))
+                return
+            for rank, length in enumerate(lengths):
+                if length:
+                    part = self._bytes[bounds[rank] : bounds[rank + 1]]
+                    source = self._group.global_rank(rank)
+                    self._queued.append(self._distributed.broadcast(part, src=source, **keys))
+
+    def finish(self) -> None:
+        """Wait until all that was queued is done."""
+        with self._torch.cuda.device(self._device):
+            for work in self._queued:
+                work.wait()
+            self._torch.cuda.current_stream().synchronize()
+
+    def close(self) -> None:
+        """Do nothing: the communicator is torch's."""
+
+
+class _Bytes:
+    """The memory of a view as bytes, by the CUDA array interface."""
+
+    def __init__(self, view: arrays.View) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (view.nbytes,),
+            "typestr": "|u1",
+            "data": (view.pointer, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+def choose(asked: str, group: Group, view: arrays.View, is_one_host: bool) -> Exchange:
+    """Return the way that shares go. Collective: all ranks return the same one.
+
+    Args:
+        asked: One of :data:`WAYS`.
+        group: All ranks.
+        view: The memory of the result.
+        is_one_host: Whether all ranks are on one host.
+
+    Raises:
+        RankError: The way that was asked for is not possible on a rank.
+    """
+    if group.size == 1 or not view.nbytes:
+        return Alone()
+    on_gpu = view.device >= 0
+    has_nccl = isinstance(group, TorchGroup) and group.has_backend("cuda", "nccl")
+    step, why = f"load_replicated (exchange={asked!r})", "it was asked for"
+    if asked in ("nccl", "peer") and not on_gpu:
+        group.agree(
+            step, InvalidError(f"{asked!r} is for GPU memory, and the result is on the host")
+        )
+    if asked == "nccl" and not has_nccl:
+        group.agree(step, UnavailableError("the group is no process group of torch with NCCL"))
+    if not on_gpu:
+        return _made(group, step, lambda: ThroughHost(group, view))
+    if has_nccl and asked in ("auto", "nccl"):
+        assert isinstance(group, TorchGroup)
+        of_torch = group
+        return _made(group, step, lambda: ByNccl(of_torch, view))
+    if asked in ("auto", "peer"):
+        found = peers.connect(group, view, is_one_host)
+        if isinstance(found, peers.Peers):
+            return found
+        if asked == "peer":
+            group.agree(step, UnavailableError(found))
+        why = found
+    return _made(group, step, lambda: StagedThroughHost(group, view, why))
+
+
+def _made(group: Group, step: str, make: Callable[[], Exchange]) -> Exchange:
+    """Return what each rank has made, or raise on all if one cannot."""
+    made: Any = None
+    error: Exception | None = None
+    try:
+        made = make()
+    except Exception as raised:
+        error = raised
+    group.agree(step, error)
+    found: Exchange = made
+    return found

@@ -1,0 +1,40 @@
+"""From a communicator or a process group to what its ranks do together."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from penstock.dist.group import Group
+from penstock.dist.mpi.ranks import Ranks
+from penstock.dist.torch_group import TorchGroup
+from penstock.errors import IncompatibleError, InvalidError
+
+
+def join(comm: Any, timeout: float) -> Group:
+    """Return the group of a communicator of mpi4py, or of a process group of torch.
+
+    ``None`` is torch's default group.
+
+    Raises:
+        IncompatibleError: It is neither.
+        InvalidError: There is no default group, or this process is not in the group.
+    """
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    has_torch = distributed is not None and distributed.is_available()
+    if comm is None:
+        if distributed is None or not has_torch or not distributed.is_initialized():
+            raise InvalidError(
+                "there is no default process group",
+                remedy="pass an MPI communicator, or call torch.distributed.init_process_group",
+            )
+        return TorchGroup(None)
+    if distributed is not None and has_torch and isinstance(comm, distributed.ProcessGroup):
+        return TorchGroup(comm)
+    if hasattr(comm, "Idup"):
+        return Ranks(comm, timeout)
+    raise IncompatibleError(
+        f"a {type(comm).__name__} is no communicator",
+        remedy="pass an mpi4py.MPI.Comm or a process group of torch.distributed",
+    )

@@ -1,0 +1,307 @@
+"""One array for many GPUs: each byte is read once, and every rank gets all of them."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+from penstock import arrays, report, transfer
+from penstock._options import OptionKeys
+from penstock.dist.group import Group
+from penstock.dist.launched import Launched
+from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT, RankError, this_host
+from penstock.dist.mpi.shared import Shared
+from penstock.dist.replicated import exchange as ways
+from penstock.dist.replicated.join import join
+from penstock.dist.replicated.source import About, Asked, Source, look, name_of
+from penstock.dist.torch_group import TorchGroup
+from penstock.dtypes import element_type
+from penstock.errors import Error, InvalidError
+from penstock.placement import HOST, Device, Library, allocate, parse_device, place
+from penstock.report import Report
+from penstock.request import Request
+from penstock.shapes import Shape, lengths_of
+from penstock.streams import stream_handle, wait_for
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+PIECE = 64 << 20
+"""Bytes that a rank reads between two exchanges, by default."""
+_AHEAD = 2
+"""Reads of a rank that are under way at a time."""
+_STEP = "load_replicated"
+
+_kept: list[Any] = []
+"""Results into which other ranks may still copy, because this one did not stay to the end."""
+
+
+def load_replicated(
+    source: Any,
+    comm: Any = None,
+    *,
+    dtype: object = None,
+    shape: Shape | None = None,
+    offset: SupportsIndex = 0,
+    device: Device = None,
+    out: Any = None,
+    stream: Any = None,
+    like: Library | None = None,
+    pin: bool = False,
+    piece: SupportsIndex = PIECE,
+    exchange: str = "auto",
+    timeout: float = DEFAULT_TIMEOUT,
+    **options: Unpack[OptionKeys],
+) -> Any:
+    """Read a dataset or a file into the memory of every rank. Each byte is read by one rank alone.
+
+    Collective: all ranks call it with the same arguments, but for the ordinal of the device, the
+    array ``out`` and the stream. The array is divided into rounds, and each round into shares, one
+    for each rank, which end at borders of chunks. While the shares of a round are exchanged, the
+    ranks read those of the next ones. A rank needs memory for the array, and for no second one.
+
+    Args:
+        source: ``"file.h5:name"``, a dataset of a file that is open for reading, or the path of a
+            file of plain bytes.
+        comm: An ``mpi4py.MPI.Comm``, or a process group of torch.distributed; ``None`` is torch's
+            default group.
+        dtype: The type of the elements: that of plain bytes, ``"uint8"`` by default; the elements
+            of a dataset are converted to it.
+        shape: The lengths of an array of plain bytes, as for :func:`penstock.load`.
+        offset: Bytes of a file of plain bytes to skip.
+        device: Where a new array goes, as for :func:`penstock.load`. ``"cuda"`` is the GPU of this
+            rank: torch's current one for a process group; for MPI, the ranks of a host take its
+            GPUs in turn.
+        out: An array of the source's shape to fill, instead of a new one.
+        stream: A CUDA stream whose queued work must finish before the memory is used.
+        like: The library of a new array, as for :func:`penstock.load`.
+        pin: Whether a new array in host memory is page-locked.
+        piece: The bytes that a rank reads between two exchanges; more, if a row of chunks has more.
+        exchange: How shares in GPU memory go: ``"nccl"``, by a process group that has NCCL;
+            ``"peer"``, by copies between the GPUs of one host; ``"host"``, through host memory.
+            ``"auto"`` is the first of these that is possible on all ranks.
+        timeout: Seconds that a rank of MPI waits for the slowest one in a step. A process group has
+            a timeout of its own.
+        **options: See :class:`penstock.OptionKeys`.
+
+    Returns:
+        ``out``, or the new array. It is complete: work on any stream may use it. The last report
+        counts what this rank has read, and its note says how the shares were exchanged.
+
+    Raises:
+        RankError: A rank has failed, has no GPU or has other arguments. All ranks get it, and it
+            names the rank. What ``out`` contains is then undefined.
+        InvalidError: ``comm`` is ``None``, and there is no default group.
+        IncompatibleError: ``comm`` is neither a communicator nor a process group.
+
+    >>> w = load_replicated("weights.bin", dtype="bfloat16", device="cuda")  # torchrun
+    >>> x = load_replicated("run.h5:rho", MPI.COMM_WORLD, device="cuda")  # mpirun
+    """
+    began = time.perf_counter_ns()
+    group = join(comm, timeout)
+    call: _Call | None = None
+    error: Exception | None = None
+    try:
+        asked = Asked(source, dtype, shape, transfer.offset_of(offset), None)
+        call = _Call(asked, device, out, stream, like, pin, piece, exchange)
+    except Exception as raised:  # the others are told in the first step
+        error = raised
+    try:
+        found = _load(group, call, error, options, began)
+    except RankError:
+        group.free()
+        raise
+    except BaseException:
+        group.leave()
+        raise
+    group.free()
+    return found
+
+
+class _Call:
+    """The arguments of one rank.
+
+    Raises:
+        Error: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        asked: Asked,
+        device: Device,
+        out: Any,
+        stream: Any,
+        like: Library | None,
+        pin: bool,
+        piece: SupportsIndex,
+        exchange: str,
+    ) -> None:
+        self.after = stream_handle(stream)
+        self.device = "cuda" if device is None and like in ("cupy", "device") else device
+        self.like, self.pin, self.out, self.exchange = like, pin, out, exchange
+        self.piece = operator.index(piece)
+        self.copy_back: Callable[[], None] | None = None
+        where = parse_device(place(self.device, like, pin, out))
+        kind = "cpu" if where == HOST else "cuda"
+        if self.piece < 1:
+            raise InvalidError(f"piece is {self.piece} bytes, but must be at least 1")
+        if exchange not in ways.WAYS:
+            raise InvalidError(f"the exchange {exchange!r} is not one of {', '.join(ways.WAYS)}")
+        type_of = None if asked.dtype is None else element_type(asked.dtype).name
+        if out is not None:
+            if asked.dtype is not None:
+                raise InvalidError("give out or dtype, not both: the elements become those of out")
+            transfer.check_device(out, device)
+            view, self.copy_back = arrays.destination(out, self.after)
+            asked = replace(asked, out=view)
+            type_of, kind = view.dtype.name, "cpu" if view.device < 0 else "cuda"
+        self.asked = asked
+        shape = None if asked.shape is None else lengths_of(asked.shape)
+        filled = "" if asked.out is None else f", out of shape {asked.out.shape}"
+        self.step = (
+            f"load_replicated({name_of(asked.source)!r}, dtype={type_of}, shape={shape}, "
+            f"offset={asked.offset}, device={kind!r}{filled}, piece={self.piece}, "
+            f"exchange={exchange!r})"
+        )
+
+    def own_gpu(self, group: Group, shared: Shared[Group]) -> Device:
+        """Return the device, with the GPU of this rank for ``"cuda"``."""
+        if self.device in ("cuda", "gpu") and isinstance(group, TorchGroup):
+            ordinal = group.current_gpu()
+            if ordinal is not None:
+                return f"cuda:{ordinal}"
+        return shared.device(self.device)
+
+    def memory(
+        self, source: Source, group: Group, shared: Shared[Group]
+    ) -> tuple[Any, arrays.View]:
+        """Return the result and its memory, which no work queued on a stream uses any more."""
+        out, view = self.out, self.asked.out
+        if view is None:
+            device = place(self.own_gpu(group, shared), self.like, self.pin)
+            out = allocate(*source.wanted(device), device, self.after)
+            view = arrays.view(out, self.after)
+        wait_for(view.stream, view.device)
+        return out, replace(view, stream=None)
+
+
+def _load(
+    group: Group,
+    call: _Call | None,
+    error: Exception | None,
+    options: OptionKeys,
+    began: int,
+) -> Any:
+    step = _STEP if call is None else call.step
+
+    def describe() -> About:
+        assert call is not None
+        return look(call.asked)
+
+    about = group.broadcast(step, describe, error)
+    assert call is not None
+    told = group.all_gather((this_host(), Launched.by().local_rank), step)
+    hosts = [host for host, _ in told]
+    local = told[group.rank][1]
+    if local is None or any(other is None for _, other in told):
+        local = hosts[: group.rank].count(hosts[group.rank])
+    shared = Shared(group, about.path, about.identity, writes=False, local_rank=local)
+    try:
+        source = Source(call.asked, about, shared, options)
+
+        def prepare() -> tuple[Any, arrays.View]:
+            found = call.memory(source, group, shared)
+            source.into(found[1])
+            return found
+
+        result, view = shared.together(f"{_STEP} (memory)", prepare)
+        exchange = ways.choose(call.exchange, group, view, len(set(hosts)) == 1)
+        read = _fill(group, source, view, exchange, call.piece)
+    finally:
+        shared.close()
+    note = f"{group.size} ranks, shares exchanged {exchange.words}"
+    elapsed = time.perf_counter_ns() - began
+    report.remember(report.together(read, view.device, elapsed, note))
+    transfer.complete(view, call.copy_back)
+    return result
+
+
+def _fill(
+    group: Group, source: Source, view: arrays.View, exchange: ways.Exchange, piece: int
+) -> list[Report]:
+    """Read and exchange all shares. Return the reports of the reads of this rank.
+
+    A rank whose read fails goes on with the exchange, so that the others need not ask before each.
+
+    Raises:
+        RankError: A read or a copy has failed.
+    """
+    rounds = list(source.rounds(group.size, piece))
+    own = [(bounds[group.rank], bounds[group.rank + 1]) for bounds in rounds]
+    reads = _Reads(source, own)
+    try:
+        for bounds in rounds:
+            reads.wait()
+            exchange.share([row * source.row for row in bounds])
+        error = reads.error
+        for end in (exchange.finish, exchange.close):
+            try:
+                end()
+            except Exception as raised:
+                error = error or raised
+        group.agree(f"{_STEP} (end)", error)
+    except BaseException as raised:
+        reads.stop()
+        if group.is_broken or not isinstance(raised, RankError):
+            _kept.append(view)
+        raise
+    return reads.reports
+
+
+class _Reads:
+    """The reads of this rank's shares, some of which are under way."""
+
+    def __init__(self, source: Source, shares: Sequence[tuple[int, int]]) -> None:
+        self._source = source
+        self._left = deque(shares)
+        self._pending: deque[Request[None] | None] = deque()
+        self.reports: list[Report] = []
+        self.error: Exception | None = None
+        """Why there are no more reads."""
+
+    def wait(self) -> None:
+        """Return when the next share has been read, or a read has failed."""
+        if self.error is not None:
+            return
+        try:
+            self._start()
+            made = self._pending.popleft()
+            if made is not None:
+                try:
+                    made.wait()
+                except BaseException:
+                    self._pending.append(made)
+                    raise
+                self.reports.append(made.report)
+            self._start()  # what is read while the caller exchanges
+        except Exception as raised:
+            self.error = raised
+            self.stop()
+
+    def _start(self) -> None:
+        while self._left and len(self._pending) < _AHEAD:
+            self._pending.append(self._source.start(*self._left.popleft()))
+
+    def stop(self) -> None:
+        """Cancel what is under way, and return when nothing touches the memory any more."""
+        while self._pending:
+            made = self._pending.popleft()
+            if made is not None:
+                made.cancel()
+                with suppress(Error):
+                    made.wait()

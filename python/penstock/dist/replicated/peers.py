@@ -1,0 +1,183 @@
+"""Copies between the GPUs of one host: each rank writes its share into the memory of all others.
+
+A rank gets the memory of another process by CUDA's IPC handles. A share has its place in every
+result, and nobody else writes there, so a copy needs no word from the rank that it goes to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import arrays
+from penstock.dist.group import Group
+from penstock.errors import GpuError, UnavailableError
+
+_LAZY_ENABLE_PEER_ACCESS = 1
+_NON_BLOCKING = 1
+_STEP = "load_replicated (memory of the other GPUs)"
+
+
+class _Handle(ctypes.Structure):
+    """``CUipcMemHandle``, which is passed by value."""
+
+    _fields_ = (("bytes", ctypes.c_ubyte * 64),)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a rank tells the others of its result."""
+
+    handle: bytes
+    offset: int
+    """Bytes from the start of the allocation to the result."""
+    why: str
+    """Why the result cannot be shared; empty if it can."""
+
+
+class _Driver:
+    """The CUDA driver, with the primary context of a GPU."""
+
+    def __init__(self, ordinal: int) -> None:
+        name = os.environ.get("PENSTOCK_CUDA_LIBRARY", "libcuda.so.1")
+        try:
+            self._cuda = ctypes.CDLL(name)
+        except OSError as error:
+            raise UnavailableError(f"{name} cannot be opened: {error}") from None
+        self._ordinal = ordinal
+        self._context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), ordinal)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the driver.
+
+        Raises:
+            UnavailableError: The driver has no such function.
+            GpuError: It has failed.
+        """
+        function = getattr(self._cuda, name, None)
+        if function is None:
+            raise UnavailableError(f"the CUDA driver has no {name}")
+        if code := function(*arguments):
+            raise GpuError(f"{name}: {self._name_of(code)}", gpu_code=code)
+
+    def _name_of(self, code: int) -> str:
+        found = ctypes.c_char_p()
+        failed = self._cuda.cuGetErrorName(code, ctypes.byref(found))
+        return f"error {code}" if failed or found.value is None else found.value.decode()
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make the context current on this thread within a block."""
+        self.call("cuCtxPushCurrent_v2", self._context)
+        try:
+            yield
+        finally:
+            self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def close(self) -> None:
+        """Give the context back."""
+        self.call("cuDevicePrimaryCtxRelease_v2", self._ordinal)
+
+
+class Peers:
+    """Copies into the results of the other ranks, which are open here. :func:`connect` makes it."""
+
+    words = "by copies between the GPUs"
+
+    def __init__(self, rank: int, view: arrays.View) -> None:
+        self._rank, self._view = rank, view
+        self._error: Exception | None = None
+        self._results: list[int] = []
+        self._last = ExitStack()
+        self._driver = _Driver(view.device)
+        self._last.callback(self._driver.close)
+        self._stream = ctypes.c_void_p()
+
+    def tell(self) -> _Told:
+        """Return what the other ranks need to open this rank's result."""
+        handle, base, size = _Handle(), ctypes.c_uint64(), ctypes.c_size_t()
+        address = ctypes.c_uint64(self._view.pointer)
+        with self._driver.current():
+            places = ctypes.byref(base), ctypes.byref(size)
+            self._driver.call("cuMemGetAddressRange_v2", *places, address)
+            self._driver.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
+        return _Told(bytes(handle.bytes), self._view.pointer - base.value, "")
+
+    def open(self, all_told: Sequence[_Told]) -> None:
+        """Open the results of all ranks but this one."""
+        with self._driver.current():
+            self._driver.call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING)
+            self._last.callback(self._driver.call, "cuStreamDestroy_v2", self._stream)
+            # Beginning with the next one, so that not all ranks write to one GPU at a time.
+            for told in (*all_told[self._rank + 1 :], *all_told[: self._rank]):
+                base = ctypes.c_uint64()
+                handle = _Handle.from_buffer_copy(told.handle)
+                flags = _LAZY_ENABLE_PEER_ACCESS
+                self._driver.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), handle, flags)
+                self._last.callback(self._driver.call, "cuIpcCloseMemHandle", base)
+                self._results.append(base.value + told.offset)
+
+    def share(self, bounds: Sequence[int]) -> None:
+        """Queue the copies of this rank's share. A failure is raised by :meth:`finish`."""
+        start, stop = bounds[self._rank], bounds[self._rank + 1]
+        if start == stop or self._error is not None:
+            return
+        source, length = ctypes.c_uint64(self._view.pointer + start), ctypes.c_size_t(stop - start)
+        try:
+            with self._driver.current():
+                for result in self._results:
+                    target = ctypes.c_uint64(result + start)
+                    parts = (target, source, length, self._stream)
+                    self._driver.call("cuMemcpyDtoDAsync_v2", *parts)
+        except Exception as error:
+            self._error = error
+
+    def finish(self) -> None:
+        """Wait until this rank's shares are with all others. Theirs are here once they say so."""
+        with self._driver.current():
+            self._driver.call("cuStreamSynchronize", self._stream)
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Close the results of the others, who may free them once all ranks have agreed."""
+        with self._driver.current():
+            self._last.close()
+
+
+def connect(group: Group, view: arrays.View, is_one_host: bool) -> Peers | str:
+    """Open the results of all ranks on each of them, or return why that is not possible.
+
+    Collective: all ranks return the same.
+    """
+    made: Peers | None = None
+    told = _Told(b"", 0, "")
+    try:
+        if not is_one_host:
+            raise UnavailableError("the ranks are on several hosts")
+        made = Peers(group.rank, view)
+        told = made.tell()
+    except Exception as error:
+        told = _Told(b"", 0, _reason(group.rank, error))
+    all_told = group.all_gather(told, _STEP)
+    why = next((one.why for one in all_told if one.why), "")
+    if made is not None and not why:
+        try:
+            made.open(all_told)
+        except Exception as error:
+            why = _reason(group.rank, error)
+    why = next(filter(None, group.all_gather(why, _STEP)), "")
+    if made is not None and not why:
+        return made
+    if made is not None:
+        made.close()
+    return why
+
+
+def _reason(rank: int, error: Exception) -> str:
+    return f"rank {rank}: {error}"

@@ -1,0 +1,294 @@
+"""What is loaded: a dataset or the bytes of a file, as rows that ranks divide among each other."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock import arrays, report, request
+from penstock._native import ffi
+from penstock._options import resolve
+from penstock.dist import transfers
+from penstock.dist.description import Description, StoredArray
+from penstock.dist.group import Group
+from penstock.dist.mpi.shared import Shared
+from penstock.dist.partition import partition
+from penstock.dtypes import ElementType, element_type, numpy_dtype
+from penstock.errors import IncompatibleError, InvalidError, UnavailableError
+from penstock.files import READ, NativeFile, encode
+from penstock.hdf5.objects import unwrap
+from penstock.hdf5.source import split
+from penstock.placement import Device
+from penstock.request import Request
+from penstock.shapes import Shape
+from penstock.transfer import lengths_in
+
+if TYPE_CHECKING:
+    from penstock._options import OptionKeys
+
+_PAGE = 4096
+"""Bytes to a multiple of which shares of unchunked data are aligned, counted from the first one."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the caller has asked for."""
+
+    source: Any
+    dtype: object
+    shape: Shape | None
+    offset: int
+    out: arrays.View | None
+    """The memory of the caller's array, if there is one."""
+
+    @property
+    def element(self) -> ElementType:
+        """The type of the elements, if the source is a file of plain bytes."""
+        if self.out is not None:
+            return self.out.dtype
+        return element_type("uint8" if self.dtype is None else self.dtype)
+
+
+@dataclass(frozen=True)
+class About:
+    """What rank 0 has found."""
+
+    path: str
+    identity: tuple[int, ...]
+    name: str | None
+    """The dataset; ``None`` for the bytes of a file."""
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+    """The type of an element in the file; ``None`` for bytes, which are of the caller's type."""
+    chunks: tuple[int, ...] | None
+    description: Description | None
+    """Where the elements of a dataset lie; ``None`` if only HDF5 can read them."""
+
+
+def name_of(source: Any) -> str:
+    """Return the name of a source, which is the same on all ranks."""
+    found = unwrap(source)
+    if _is_dataset(found):
+        return f"{found.file.filename}:{found.name}"
+    if isinstance(found, (str, bytes, os.PathLike)):
+        return os.fsdecode(found)
+    raise IncompatibleError(
+        f"a {type(source).__name__} is no source",
+        remedy='give the path of a file, "file.h5:name" or a dataset of an open file',
+    )
+
+
+def look(asked: Asked) -> About:
+    """Find out what a source is, on rank 0.
+
+    Raises:
+        InvalidError: ``shape`` or ``offset`` are given for a dataset, or a dataset has no elements.
+        IncompatibleError: The elements are stored elsewhere in the file, as strings may be.
+    """
+    found = unwrap(asked.source)
+    with _dataset(found) as dataset:
+        if dataset is None:
+            return _of_bytes(asked)
+        if asked.shape is not None or asked.offset:
+            raise InvalidError("shape and offset are for a file of plain bytes, not for a dataset")
+        return _of_dataset(dataset)
+
+
+def _is_dataset(found: Any) -> bool:
+    import h5py
+
+    return isinstance(found, h5py.Dataset)
+
+
+@contextmanager
+def _dataset(found: Any) -> Iterator[Any]:
+    """Open the dataset that a text names; ``None`` if the source is a file of plain bytes."""
+    import h5py
+
+    if _is_dataset(found):
+        if found.file.mode != "r":
+            raise InvalidError(
+                f"{found.file.filename} is open for writing",
+                remedy='open it with mode "r", or give "file.h5:name" once it is closed',
+            )
+        yield found
+        return
+    path, name = split(found) if isinstance(found, str) else (found, None)
+    if name is None:
+        yield None
+        return
+    with h5py.File(path, "r") as file:
+        dataset = file[name]
+        if not isinstance(dataset, h5py.Dataset):
+            raise InvalidError(f"{name} in {path} is not a dataset", path=str(path))
+        yield dataset
+
+
+def _of_dataset(dataset: Any) -> About:
+    path, dtype = os.path.abspath(dataset.file.filename), np.dtype(dataset.dtype)
+    if dataset.shape is None:
+        raise InvalidError(f"{dataset.name} has no elements (it has a null dataspace)", path=path)
+    if dtype.hasobject:
+        raise IncompatibleError(
+            f"{dataset.name} in {path} has elements of type {dtype}, which are stored elsewhere",
+            remedy="read it by penstock.read on each rank",
+        )
+    try:
+        description = Description.of(dataset)
+    except UnavailableError:
+        description = None
+    with NativeFile(path, READ) as file:
+        identity = file.identity()
+    chunks = dataset.chunks
+    return About(path, identity, dataset.name, tuple(dataset.shape), dtype, chunks, description)
+
+
+def _of_bytes(asked: Asked) -> About:
+    path = os.path.abspath(os.fsdecode(encode(asked.source)))
+    shape = asked.shape
+    if shape is None and asked.out is not None:
+        shape = asked.out.shape
+    with NativeFile(path, READ) as file:
+        lengths = lengths_in(file, path, asked.element, shape, asked.offset)
+        return About(path, file.identity(), None, lengths, None, None, None)
+
+
+class Source:
+    """What a rank reads, as rows of the array in memory that follow each other there.
+
+    Args:
+        asked: What the caller has asked for.
+        about: What rank 0 has found.
+        shared: The file as this rank sees it.
+        options: The options of the call.
+    """
+
+    def __init__(
+        self, asked: Asked, about: About, shared: Shared[Group], options: OptionKeys
+    ) -> None:
+        self._asked, self._about, self._shared = asked, about, shared
+        self._keys, self._options = options, resolve(options)
+        self._stored: StoredArray | None = None
+        self._view: arrays.View
+        self._rest: tuple[int, ...] = ()
+        """The shape of a row, in elements of the file."""
+        self.count = 0
+        """The number of rows."""
+        self.row = 0
+        """Bytes of a row in memory."""
+        self.unit = 1
+        """Rows to a multiple of which shares are aligned."""
+
+    def wanted(self, device: Device) -> tuple[tuple[int, ...], ElementType]:
+        """Return shape and type of a new array on a device."""
+        stored = self._about.dtype
+        if stored is None:
+            return self._about.shape, self._asked.element
+        element = transfers.element_wanted(stored, device, self._asked.dtype)
+        return self._about.shape + stored.shape, element
+
+    def into(self, view: arrays.View) -> None:
+        """Prepare to read into C-contiguous memory.
+
+        Raises:
+            InvalidError: The memory has another shape than the source.
+            IncompatibleError: There is no conversion to its type.
+        """
+        about, description, self._view = self._about, self._about.description, view
+        shape = about.shape + (() if about.dtype is None else about.dtype.shape)
+        if view.shape != shape:
+            raise InvalidError(f"out has shape {view.shape}, and the source has shape {shape}")
+        if description is not None:
+            transfers.check_type(description, view.dtype)
+        follow = about.dtype is None or (description is not None and about.chunks is None)
+        if follow:  # the elements can be divided anywhere
+            self.count = math.prod(about.shape)
+            size = view.dtype.itemsize if about.dtype is None else about.dtype.itemsize
+            self.unit = max(_PAGE // max(size, 1), 1)
+            if description is not None:
+                description = replace(description, shape=(self.count,))
+        else:
+            self.count = about.shape[0] if about.shape else 1
+            self.unit = about.chunks[0] if about.chunks else 1
+            self._rest = about.shape[1:]
+        self.row = view.nbytes // self.count if self.count else 0
+        if description is not None:
+            self._stored = StoredArray(description)
+        if about.dtype is None or description is not None:
+            self._shared.native()
+
+    def rounds(self, ranks: int, piece: int) -> Iterator[list[int]]:
+        """Return for each round where the shares of the ranks begin, and where the last one ends.
+
+        The numbers are of rows. Shares of a round follow each other, and end at borders of chunks.
+        They are of equal size in all rounds but the last.
+
+        Args:
+            ranks: The number of ranks.
+            piece: The bytes that a rank reads in a round; more, if a row of chunks has more.
+        """
+        if not self.row:
+            return
+        units = max(piece // (self.unit * self.row), 1)
+        step = units * self.unit * ranks
+        for start in range(0, self.count, step):
+            parts = partition((min(step, self.count - start),), (self.unit,), ranks)
+            ends = np.maximum.accumulate(parts.bounds()[:, 0, 1])
+            yield [start, *(start + ends).tolist()]
+
+    def start(self, first: int, last: int) -> Request[None] | None:
+        """Start to read rows to their place; ``None`` if there are none."""
+        if first == last:
+            return None
+        about, begin, nbytes = self._about, first * self.row, (last - first) * self.row
+        address = self._view.pointer + begin
+        if about.dtype is None:
+            ranges = request.one_range(self._asked.offset + begin, address, nbytes)
+            return request.submit(
+                self._shared.native(),
+                request.READ,
+                ranges,
+                1,
+                self._options,
+                stream=None,
+                flags=0,
+                array=None,
+                keep=self._view,
+            )
+        shape = (last - first, *self._rest) if about.shape or self._stored is not None else ()
+        part = replace(self._view, pointer=address, nbytes=nbytes, shape=shape + about.dtype.shape)
+        slab = (slice(first, last),) if shape else ()
+        if self._stored is None:
+            dataset = self._shared.by_hdf5(about.name or "")
+            dataset.read(slab, out=_array_of(part), **self._keys)
+            return request.Finished(None, report.last_report() or report.Report("hdf5"))
+        ranges = transfers.ranges_of(slab, self._stored.description.shape)
+        file = self._shared.native()
+        return transfers.start_read(self._stored, file, ranges, part, self._options, flags=0)
+
+
+def _array_of(part: arrays.View) -> Any:
+    """Return an array in the memory of a view, for :func:`penstock.read` to fill."""
+    if part.device < 0:
+        memory = ffi.buffer(ffi.cast("char *", part.pointer), part.nbytes)
+        return np.ndarray(part.shape, numpy_dtype(part.dtype), memory)
+    return _OnGpu(part)
+
+
+class _OnGpu:
+    """Memory of a GPU, by the CUDA array interface."""
+
+    def __init__(self, part: arrays.View) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": part.shape,
+            "typestr": numpy_dtype(part.dtype).str,
+            "data": (part.pointer, False),
+            "strides": None,
+            "version": 3,
+        }

@@ -1,0 +1,162 @@
+"""Each rank gets the same array, of which it has read a share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.dist import load_replicated, mpi
+
+PIECE = 4096
+
+
+def host(array: Any) -> np.ndarray[Any, Any]:
+    """The array in host memory."""
+    return array if isinstance(array, np.ndarray) else array.numpy()
+
+
+def make(path: Path, raw: Path) -> None:
+    """Make a file of datasets, and one of plain bytes."""
+    whole = np.arange(1003 * 30, dtype="f4").reshape(1003, 30)
+    whole.tofile(raw)
+    with h5py.File(path, "w") as file:
+        file["contiguous"] = whole
+        file.create_dataset("chunked", data=whole, chunks=(16, 8))
+        file.create_dataset("gzip", data=whole, chunks=(16, 8), compression="gzip", shuffle=True)
+        file.create_dataset("rows", data=whole[:3], chunks=(1, 30))
+        file.create_dataset("one row of chunks", data=whole, chunks=(1003, 8))
+        file["big"] = whole.astype(">f8")
+        file["scalar"] = 7.5
+        file["empty"] = np.empty((0, 4), "i4")
+        file["pairs"] = np.zeros(50, "(2,)i4") + np.arange(50)[:, None]
+        layout = h5py.VirtualLayout(whole.shape, "f4")
+        layout[:] = h5py.VirtualSource(".", "contiguous", whole.shape)
+        file.create_virtual_dataset("virtual", layout)
+        file["words"] = ["a", "b"]
+
+
+def read_by_this_rank() -> ps.Report:
+    """What this rank has read in the last call."""
+    found = ps.last_report()
+    assert found is not None
+    return found
+
+
+def run(comm: Any, folder: Path, device: str) -> None:
+    """Load datasets and plain bytes, in many rounds, and see who has read what."""
+    path, raw = folder / "made.h5", folder / "made.bin"
+    if comm.rank == 0:
+        make(path, raw)
+    comm.Barrier()
+    keys: dict[str, Any] = {"device": device, "piece": PIECE, "timeout": 60}
+    with h5py.File(path) as file:
+        expected = {name: file[name][()] for name in file if name != "words"}
+    for name, values in expected.items():
+        found = load_replicated(f"{path}:{name}", comm, **keys)
+        assert (host(found) == values).all(), name
+        assert host(found).shape == np.shape(values), name
+        read = comm.allgather(read_by_this_rank().bytes)
+        assert sum(read) == np.asarray(values).nbytes, (name, read)
+        if name in ("contiguous", "gzip"):
+            # Shares differ by a page or a row of chunks in the last round.
+            assert max(read) - min(read) <= 4096, (name, read)
+            assert f"{comm.size} ranks" in read_by_this_rank().note
+
+    whole = expected["contiguous"]
+    # Plain bytes: of a type and shape, from an offset, one round or many.
+    found = load_replicated(raw, comm, dtype="f4", shape=(-1, 30), **keys)
+    assert (host(found) == whole).all()
+    found = load_replicated(raw, comm, dtype="f4", offset=120, **{**keys, "piece": 1 << 30})
+    assert (host(found) == whole.reshape(-1)[30:]).all()
+    # Into an array, converted, and one with strides.
+    if device == "cpu":
+        out = np.zeros((1003, 60), "f8")[:, ::2]
+        assert load_replicated(f"{path}:gzip", comm, out=out, piece=PIECE) is out
+        assert (out == whole).all()
+        out = np.zeros((1003, 30), "f4")
+        load_replicated(str(raw), comm, out=out, piece=1)
+        assert (out == whole).all()
+    else:
+        given = ps.DeviceArray((1003, 30), "f8", comm.rank % len(ps.devices()))
+        load_replicated(f"{path}:gzip", comm, out=given, piece=PIECE)
+        assert (given.numpy() == whole).all()
+        # Without NCCL, and without memory that another process can open, shares take the other way.
+        note = read_by_this_rank().note
+        assert "between the GPUs" in note or "through host memory: rank 0" in note, note
+    found = load_replicated(f"{path}:chunked", comm, dtype="f8", **keys)
+    assert host(found).dtype == "f8"
+    # A dataset of an open file, and one rank alone.
+    with ps.File(path) as file:
+        assert (host(load_replicated(file["chunked"], comm, **keys)) == whole).all()
+    alone = comm.Split(comm.rank)
+    assert (host(load_replicated(f"{path}:gzip", alone, **keys)) == whole).all()
+    assert "nothing to exchange" in read_by_this_rank().note
+    alone.Free()
+
+
+def fail(comm: Any, folder: Path) -> None:
+    """Make every kind of error on the third rank, or on the first."""
+    path, raw = folder / "made.h5", folder / "made.bin"
+    if comm.rank == 0:
+        make(path, raw)
+    comm.Barrier()
+    odd = comm.rank == 2
+
+    def fails(*words: str, rank: int = 2, source: Any = f"{path}:gzip", **keys: Any) -> None:
+        with pytest.raises(mpi.RankError) as caught:
+            load_replicated(source, comm, **{"timeout": 60, "piece": PIECE, **keys})
+        missing = [word for word in words if word not in str(caught.value)]
+        assert not missing, f"{missing} not in: {caught.value}"
+        assert caught.value.rank == rank, caught.value
+
+    # Arguments on which ranks disagree.
+    fails("disagree", "chunked", "gzip", source=f"{path}:{'chunked' if odd else 'gzip'}")
+    fails("disagree", "float64", dtype="f8" if odd else "f4")
+    fails("disagree", "shape=(3,)", source=raw, shape=(3,) if odd else (4,))
+    fails("disagree", "out of shape", out=np.zeros((1003, 30), "f4") if odd else None)
+    fails("disagree", piece=PIECE + odd)
+    if not ps.devices():
+        fails("disagree", "device='cuda'", device="cuda" if odd else "cpu")
+        fails("rank 0", "no GPU", device="cuda", rank=0)
+    # What one rank cannot make sense of.
+    fails("rank 2", "no source", source=7.5 if odd else f"{path}:gzip")
+    fails("rank 2", "not one of", exchange="mail" if odd else "auto")
+    fails("rank 2", "negative", source=raw, offset=-1 if odd else 0)
+    fails("rank 2", "at least 1", piece=0 if odd else 1)
+    fails("rank 2", "read-only", out=locked(odd))
+    # What no rank can do, found on the first one.
+    fails("none.h5", source=folder / "none.h5", rank=0)
+    fails("missing", source=f"{path}:missing", rank=0)
+    fails("stored elsewhere", source=f"{path}:words", rank=0)
+    fails("plain bytes", shape=(3,), rank=0)
+    fails("not a whole number", source=raw, dtype="f8", offset=1, rank=0)
+    fails("out has shape (3,)", out=np.zeros(3, "f4"), rank=0)
+    fails("no conversion", dtype="S3", rank=0)
+    fails("for GPU memory", exchange="peer", rank=0)
+    # A read that fails in a later round: the chunk is damaged, and only its rank reads it.
+    damaged = folder / "damaged.h5"
+    if comm.rank == 0:
+        with h5py.File(damaged, "w") as file:
+            shape, chunk = (16 * 4 * 5, 30), (16, 30)
+            made = file.create_dataset("x", shape, "f4", chunks=chunk, compression="gzip")
+            made[...] = np.arange(16 * 4 * 5 * 30).reshape(shape)
+            place = made.id.get_chunk_info(4 * 3 + 2).byte_offset
+        with open(damaged, "r+b") as file:
+            file.seek(place)
+            file.write(bytes(8))
+    comm.Barrier()
+    fails("rank 2", "damaged.h5", "chunk at", source=f"{damaged}:x", piece=1)
+    # The communicator is of use afterwards.
+    assert load_replicated(f"{path}:gzip", comm).shape == (1003, 30)
+
+
+def locked(is_locked: bool) -> np.ndarray[Any, Any]:
+    """An array to fill, which cannot be on one rank."""
+    made = np.zeros((1003, 30), "f4")
+    made.flags.writeable = not is_locked
+    return made
