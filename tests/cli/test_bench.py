@@ -204,6 +204,40 @@ def test_gpus_at_once_are_compared_with_one(run):
     assert set(column(table, "GPUs")) == {1, 2}
     amounts = {row["amount"] for row in result["rows"]}
     assert amounts == {1 << 20, 2 << 20}
+    whats = {what.rpartition(", ")[0] for what in column(table, "What")}
+    assert whats == {
+        "write, a file each",
+        "write, one shared file",
+        "read, a file each",
+        "read, one shared file",
+        "read, all of one file each",
+    }
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cache", ["warm", "cold"])
+def test_gpus_that_get_the_same_bytes_are_compared_with_each_reading_all(run, cache):
+    words = ["--kinds", "replicated", "--cache", cache, "--size", "3MiB"]
+    result = run("scaling", *words, "--n_rank", "3", CUDASIM_DEVICES="3")
+    (table,) = result["tables"]
+    assert set(column(table, "What")) == {f"read, all of one file each, {cache}"}
+    assert set(column(table, "GPUs")) == {1, 3}
+    told = zip(*(column(table, name) for name in ("GPUs", "Contestant", "Detail")), strict=True)
+    ways = {(count, name): detail for count, name, detail in told}
+    assert "nothing to exchange" in ways[1, "Penstock, replicated"]
+    assert "3 ranks, shares exchanged" in ways[3, "Penstock, replicated"]
+    assert (3, "each reads all") in ways
+    assert (3, "Penstock, replicated by NCCL") in ways or "NCCL" in str(result["absent"])
+
+
+@pytest.mark.gpu
+def test_ranks_write_parts_of_one_file_without_hdf5(run):
+    words = ["--kinds", "shared-write", "--no-fsync", "--options", "threads=2;block=256KiB"]
+    result = run("scaling", *words, "--n_rank", "2", CUDASIM_DEVICES="2")
+    (table,) = result["tables"]
+    assert set(column(table, "What")) == {"write, one shared file, call returned"}
+    assert set(column(table, "Contestant")) == {"Penstock", "POSIX"}
+    assert "threads=2;block=256KiB" in column(table, "Setting")
 
 
 def test_a_peer_that_is_not_there_is_named_and_not_estimated(run):

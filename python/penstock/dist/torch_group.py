@@ -5,72 +5,44 @@ The group's own timeout applies. A rank that does not come in that time is torch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from penstock import frameworks
-from penstock.dist.mpi.ranks import RankError, disagreement, failed_error, in_words
-from penstock.errors import InvalidError, UnavailableError
+from penstock.dist.gathering import Gathering
+from penstock.errors import UnavailableError
 
 T = TypeVar("T")
 
-_NOT_A_MEMBER = -1
 
-
-class TorchGroup:
+class TorchGroup(Gathering):
     """A process group, with the methods of :class:`penstock.dist.group.Group`.
 
     Args:
         group: A ``torch.distributed.ProcessGroup``; ``None`` for the default one.
-
-    Raises:
-        InvalidError: This process is not in the group.
     """
 
     def __init__(self, group: Any) -> None:
         torch: Any = frameworks.installed("torch")
         self.torch = torch
-        self._distributed = torch.distributed
-        self.group = self._distributed.group.WORLD if group is None else group
-        self.rank: int = self._distributed.get_rank(self.group)
-        if self.rank == _NOT_A_MEMBER:
-            raise InvalidError("this process is not in the process group")
-        self.size: int = self._distributed.get_world_size(self.group)
-        self.failure: RankError | None = None
-        self.is_broken = False
-
-    def agree(self, step: str, error: BaseException | None = None) -> None:
-        """Return on all ranks, or raise on all."""
-        told = self.all_gather((step, None if error is None else in_words(error)), step)
-        for rank, (_, words) in enumerate(told):
-            if words is not None:
-                self.failure = failed_error(step, rank, words)
-                raise self.failure from error
-        of_root = told[0][0]
-        for rank, (other, _) in enumerate(told):
-            if other != of_root:
-                self.failure = disagreement(of_root, rank, other)
-                raise self.failure
-
-    def broadcast(self, step: str, make: Callable[[], T], error: BaseException | None = None) -> T:
-        """Return on all ranks what ``make`` returns on rank 0, or raise its error on all."""
-        made: list[Any] = [None]
-        if self.rank == 0 and error is None:
-            try:
-                made = [make()]
-            except Exception as raised:
-                error = raised
-        self.agree(step, error)
-        self._distributed.broadcast_object_list(made, src=self.global_rank(0), group=self.group)
-        found: T = made[0]
-        return found
+        distributed = self._distributed = torch.distributed
+        self.group = distributed.group.WORLD if group is None else group
+        rank, size = (of(self.group) for of in (distributed.get_rank, distributed.get_world_size))
+        super().__init__(int(rank), int(size))
 
     def all_gather(self, value: T, step: str) -> list[T]:
         """Return on all ranks the small values of all, in order."""
         found: list[Any] = [None] * self.size
         self._distributed.all_gather_object(found, value, group=self.group)
+        return found
+
+    def from_root(self, value: T | None, step: str) -> T:
+        """Return on all ranks the value of rank 0."""
+        parts: list[Any] = [value]
+        self._distributed.broadcast_object_list(parts, src=self.global_rank(0), group=self.group)
+        found: T = parts[0]
         return found
 
     def share(self, memory: np.ndarray[Any, Any], bounds: Sequence[int], step: str) -> None:
@@ -106,10 +78,3 @@ class TorchGroup:
         """Return the ordinal of torch's current GPU; ``None`` if torch has none."""
         cuda = self.torch.cuda
         return int(cuda.current_device()) if cuda.is_available() else None
-
-    def free(self) -> None:
-        """Do nothing: the group is its owner's."""
-
-    def leave(self) -> None:
-        """Take part in no step any more. The others find out by torch's timeout."""
-        self.is_broken = True

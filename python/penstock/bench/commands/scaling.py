@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ import typer
 import penstock as ps
 from penstock.units import size_in_words
 
-from .. import gpu
+from .. import gpu, shared
 from .. import vfd as ways_of
 from ..figures import Figure, Panel
 from ..files import DataFile, data_file
@@ -23,7 +23,17 @@ from ..session import Session
 from ..tables import Table
 from .vfd import prepare, race
 
-_KINDS = ("write", "read", "shared-read")
+_KINDS = ("write", "shared-write", "read", "shared-read", "replicated")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is measured with several numbers of ranks at work."""
+
+    what: str
+    makers: Sequence[Callable[[int], Contestant]]
+    """Each makes a contestant for a number of ranks at work. All ranks call them in turn."""
+    counts: Sequence[int]
 
 
 @benchmark("scaling", "Several GPUs at once, a rank each", iterations=3)
@@ -33,9 +43,7 @@ def scaling(
     options: Annotated[
         str, typer.Option(help="Options of Penstock's driver; its defaults if empty.")
     ] = "",
-    kinds: Annotated[
-        str, typer.Option(help=f"A list of {', '.join(_KINDS)}.")
-    ] = "write,read,shared-read",
+    kinds: Annotated[str, typer.Option(help=f"A list of {', '.join(_KINDS)}.")] = ",".join(_KINDS),
     cache: Cache = "warm",
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Time writes until they are on the medium.")
@@ -43,15 +51,16 @@ def scaling(
 ) -> None:
     """Have 1, 2, ... all ranks move GPU memory at once, and report their common rate.
 
-    Start it by mpirun or with --n_rank. Ranks are assigned to GPUs round-robin. Each has its own
-    file; with shared-read, each reads its own part of one file. HDF5 without MPI has no shared
-    writes.
+    Start it by mpirun or with --n_rank. Ranks are assigned to GPUs round-robin. With write and
+    read, each has its own file; with shared-write and shared-read, its own part of one file. HDF5
+    without MPI has no shared writes: Penstock writes without HDF5. With replicated, each gets all
+    of one file.
     """
     asked = chosen(kinds, _KINDS, "kind")
     states = caches(cache)
     others = [way for way in prepare(session, []) if way.driver]
     ranks = session.ranks
-    session.need_space(3 * size)
+    session.need_space(len(asked) * size)
     text = ";".join(filter(None, ["mode=auto", options]))
     ways = [
         ways_of.Way("Penstock", options or "default options", ("penstock", text)),
@@ -79,26 +88,56 @@ def scaling(
         ],
     )
     for kind in asked:
-        plans: list[tuple[str, Callable[[ways_of.Way], Contestant]]] = []
-        if kind == "write":
-            buffer.fill_with_noise()
-            path = session.own_folder / "written.h5"
-            what = f"write, a file each, {'on the medium' if fsync else 'call returned'}"
-            plans.append((what, partial(_writing, path=path, buffer=buffer, fsync=fsync)))
-        else:
-            file, part = _files(session, kind, size)
-            for state, brought in states.items():
-                owner = "one shared file" if kind == "shared-read" else "a file each"
-                before = partial(brought, part)
-                plans.append(
-                    (
-                        f"read, {owner}, {state}",
-                        partial(_reading, file=file, part=part, buffer=buffer, before=before),
-                    )
-                )
-        for what, make in plans:
-            _race(session, table, what, ways, make)
+        for plan in _plans(session, kind, buffer, ways, options, states, fsync):
+            _race(session, table, plan)
     session.tables.append(table)
+
+
+def _plans(
+    session: Session,
+    kind: str,
+    buffer: gpu.Buffer,
+    ways: list[ways_of.Way],
+    options: str,
+    states: dict[str, Callable[[DataFile], None]],
+    fsync: bool,
+) -> list[_Plan]:
+    ranks, size = session.ranks, buffer.nbytes
+    counts = range(1, ranks.size + 1)
+
+    def of_ways(make: Callable[[ways_of.Way], Contestant]) -> list[Callable[[int], Contestant]]:
+        return [lambda count, way=way: make(way) for way in ways]  # type: ignore[misc]
+
+    if kind in ("write", "shared-write"):
+        buffer.fill_with_noise()
+        end = "on the medium" if fsync else "call returned"
+        if kind == "write":
+            path = session.own_folder / "written.h5"
+            make = partial(_writing, path=path, buffer=buffer, fsync=fsync)
+            return [_Plan(f"write, a file each, {end}", of_ways(make), counts)]
+        file, part = _shared(session, "shared-written", size)
+        made = shared.writers(ranks, file, part, buffer, options, fsync)
+        makers = [lambda count, make=make: make() for make in made]
+        return [_Plan(f"write, one shared file, {end}", makers, counts)]
+    plans = []
+    for state, brought in states.items():
+        if kind == "replicated":
+            file = _of_all(session, "replicated", size)
+            before = partial(brought, file)
+            each = shared.readers(ranks, session.folder, file, buffer, options, before)
+            makers = [lambda count, make=make: make(count == 1) for make in each]
+            few = sorted({1, ranks.size})
+            plans.append(_Plan(f"read, all of one file each, {state}", makers, few))
+            continue
+        if kind == "shared-read":
+            file, part = _shared(session, "shared", size)
+        else:
+            file = data_file(session.own_folder, size)
+            part = replace(file, nbytes=size)
+        owner = "one shared file" if kind == "shared-read" else "a file each"
+        make = partial(_reading, file=file, part=part, buffer=buffer, before=partial(brought, part))
+        plans.append(_Plan(f"read, {owner}, {state}", of_ways(make), counts))
+    return plans
 
 
 def _writing(way: ways_of.Way, *, path: Path, buffer: gpu.Buffer, fsync: bool) -> Contestant:
@@ -116,40 +155,34 @@ def _reading(
     return ways_of.reading(way, file, part, buffer, before)
 
 
-def _files(session: Session, kind: str, size: int) -> tuple[DataFile, DataFile]:
-    """Return the file, and the part of it that this rank reads."""
+def _of_all(session: Session, name: str, nbytes: int) -> DataFile:
+    """Return a file in the folder of all ranks. The first rank makes it."""
+    folder = session.folder / name
+    if session.ranks.is_first:
+        data_file(folder, nbytes)
+    session.ranks.barrier()
+    return data_file(folder, nbytes)
+
+
+def _shared(session: Session, name: str, size: int) -> tuple[DataFile, DataFile]:
+    """Return a file of all ranks, and the part of it that is this rank's."""
     ranks = session.ranks
-    if kind == "read":
-        file = data_file(session.own_folder, size)
-        return file, replace(file, nbytes=size)
-    shared = session.folder / "shared"
-    if ranks.is_first:
-        data_file(shared, size * ranks.size)
-    ranks.barrier()
-    file = data_file(shared, size * ranks.size)
-    offset = file.offset + ranks.rank * size
-    return file, DataFile(file.path, offset, size)
+    file = _of_all(session, name, size * ranks.size)
+    return file, DataFile(file.path, file.offset + ranks.rank * size, size)
 
 
-def _race(
-    session: Session,
-    table: Table,
-    what: str,
-    ways: list[ways_of.Way],
-    make: Callable[[ways_of.Way], Contestant],
-) -> None:
+def _race(session: Session, table: Table, plan: _Plan) -> None:
     """Measure with one rank at work, with two, and so on; the others wait."""
-    ranks = session.ranks
-    counts = list(range(1, ranks.size + 1))
-    series: dict[str, list[float | None]] = {way.name: [] for way in ways}
+    ranks, what = session.ranks, plan.what
+    series: dict[str, list[float | None]] = {}
     alone: dict[str, Row] = {}
-    for count in counts:
-        entered = [
-            make(way) if ranks.rank < count else _idle(way.name, way.setting) for way in ways
-        ]
+    for count in plan.counts:
+        entered = [make(count) for make in plan.makers]
+        if ranks.rank >= count:
+            entered = [c if c.absent else _idle(c.name, c.setting) for c in entered]
         rows = race(session, entered, f"{what}, {count} of {ranks.size}")
         for row in rows:
-            series[row.name].append(row.value)
+            series.setdefault(row.name, []).append(row.value)
             alone.setdefault(row.name, row)
             first = (what, count, row.name, row.setting)
             if row.value is None or row.spread is None:
@@ -167,7 +200,7 @@ def _race(
             f"{table.columns[1]} at once: {what}",
             table.columns[1],
             "Rate of all (GB/s)",
-            [Panel("", list(map(str, counts)), series)],
+            [Panel("", list(map(str, plan.counts)), series)],
             "lines",
         )
     )

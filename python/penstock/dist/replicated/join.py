@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from penstock.dist.gathering import Gathering
 from penstock.dist.group import Group
 from penstock.dist.mpi.ranks import Ranks
 from penstock.dist.torch_group import TorchGroup
@@ -14,12 +15,14 @@ from penstock.errors import IncompatibleError, InvalidError
 def join(comm: Any, timeout: float) -> Group:
     """Return the group of a communicator of mpi4py, or of a process group of torch.
 
-    ``None`` is torch's default group.
+    ``None`` is torch's default group. A :class:`Gathering` is what it is already.
 
     Raises:
         IncompatibleError: It is neither.
         InvalidError: There is no default group, or this process is not in the group.
     """
+    if isinstance(comm, Gathering):
+        return comm
     torch = sys.modules.get("torch")
     distributed = getattr(torch, "distributed", None)
     has_torch = distributed is not None and distributed.is_available()
@@ -30,8 +33,11 @@ def join(comm: Any, timeout: float) -> Group:
                 remedy="pass an MPI communicator, or call torch.distributed.init_process_group",
             )
         return TorchGroup(None)
-    if distributed is not None and has_torch and isinstance(comm, distributed.ProcessGroup):
-        return TorchGroup(comm)
+    if distributed is not None and has_torch:
+        if isinstance(comm, distributed.ProcessGroup):
+            return TorchGroup(comm)
+        if comm is distributed.GroupMember.NON_GROUP_MEMBER:
+            raise InvalidError("this process is not in the process group")
     if hasattr(comm, "Idup"):
         return Ranks(comm, timeout)
     raise IncompatibleError(

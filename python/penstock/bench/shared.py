@@ -1,0 +1,178 @@
+"""One file that all ranks write, or that all ranks read whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+import penstock as ps
+from penstock import arrays
+from penstock._options import resolve
+from penstock.dist import load_replicated, transfers
+from penstock.dist.description import Description, StoredArray
+from penstock.files import WRITE, NativeFile
+from penstock.memory import copy_bytes
+
+from . import gpu, group, verify
+from .files import DATASET, DataFile, sync_file
+from .measure import Contestant, absent
+from .ranks import Ranks
+from .session import RefusedError
+from .vfd import HostArray
+
+_STEP = 1 << 30
+"""Bytes of one ``pwrite``: the system writes less than 2 GiB at a time."""
+
+
+def keys_of(text: str) -> dict[str, Any]:
+    """Return the options of a call that a text such as "threads=4;block=4MiB" has."""
+    pairs = [part.partition("=") for part in filter(None, text.split(";"))]
+    keys: dict[str, Any] = {key.strip(): value.strip() for key, _, value in pairs}
+    if "threads" in keys:
+        keys["threads"] = int(keys["threads"])
+    try:
+        resolve(keys)
+    except (ps.Error, ValueError) as error:
+        raise RefusedError(f"--options {text!r}: {error}") from None
+    return keys
+
+
+def writers(
+    ranks: Ranks, file: DataFile, part: DataFile, buffer: gpu.Buffer, text: str, sync: bool
+) -> list[Callable[[], Contestant]]:
+    """Return contestants that write this rank's part of a file, into storage that is allocated.
+
+    Opening the file is not timed. Collective: rank 0 describes the dataset to all.
+    """
+    description: Description | None = None
+    if ranks.is_first:
+        with h5py.File(file.path, "r") as opened:
+            description = Description.of(opened[DATASET])
+    (description, *_) = ranks.gather(description)
+    assert description is not None
+    keys, stored = keys_of(text), StoredArray(description)
+    start = part.offset - file.offset
+    places = verify.windows(part.nbytes, part.offset)
+    check = verify.checker(file.path, places, buffer.address)
+
+    def ours() -> Contestant:
+        opened: list[NativeFile] = []
+        ranges = transfers.ranges_of((slice(start, start + part.nbytes),), stored.description.shape)
+
+        def before() -> None:
+            sync_file(file.path)
+            opened[:] = [NativeFile(file.path, WRITE)]
+
+        def run() -> None:
+            transfers.write(stored, opened[0], ranges, arrays.view(buffer.array), resolve(keys))
+            if sync:
+                opened[0].sync()
+
+        def after() -> None:
+            opened.pop().close()
+
+        return Contestant(
+            "Penstock",
+            text or "default options",
+            part.nbytes,
+            run,
+            before=before,
+            check=check,
+            after=after,
+            detail=_path_of_last,
+        )
+
+    def posix() -> Contestant:
+        descriptors: list[int] = []
+
+        def before() -> None:
+            sync_file(file.path)
+            descriptors[:] = [os.open(file.path, os.O_WRONLY)]
+
+        def run() -> None:
+            host = HostArray.of(part.nbytes)
+            copy_bytes(host.ctypes.data, buffer.address, part.nbytes)
+            done = 0
+            while done < part.nbytes:
+                piece = host[done : done + _STEP].data
+                done += os.pwrite(descriptors[0], piece, part.offset + done)
+            if sync:
+                os.fsync(descriptors[0])
+
+        def after() -> None:
+            os.close(descriptors.pop())
+
+        setting = "one copy, a host array, pwrite"
+        return Contestant(
+            "POSIX", setting, part.nbytes, run, before=before, check=check, after=after
+        )
+
+    return [ours, posix]
+
+
+def readers(
+    ranks: Ranks,
+    folder: Path,
+    file: DataFile,
+    buffer: gpu.Buffer,
+    text: str,
+    before: Callable[[], None],
+) -> list[Callable[[bool], Contestant]]:
+    """Return contestants that read one dataset into the memory of every rank.
+
+    Each takes whether this rank is at work alone: there is nothing to exchange then.
+    """
+    keys = keys_of(text)
+    source = f"{file.path}:{DATASET}"
+    poison, check = verify.reading(file, file.nbytes, buffer.address)
+    common: dict[str, Any] = {"before": before, "poison": poison, "check": check}
+
+    @cache
+    def of_nccl() -> Any:
+        return group.nccl(ranks, folder)
+
+    def replicated(name: str, members: Any) -> Contestant:
+        def run() -> None:
+            load_replicated(source, members, out=buffer.array, **keys)
+
+        detail = _note_of_last
+        setting = text or "default options"
+        return Contestant(name, setting, file.nbytes, run, detail=detail, **common)
+
+    def alone() -> Any:
+        return group.BenchGroup(Ranks())
+
+    def ours(is_alone: bool) -> Contestant:
+        members = alone() if is_alone else group.of(ranks)
+        return replicated("Penstock, replicated", members)
+
+    def by_nccl(is_alone: bool) -> Contestant:
+        name, found = "Penstock, replicated by NCCL", of_nccl()
+        if isinstance(found, str):
+            return absent(name, "", found)
+        return replicated(name, alone() if is_alone else found)
+
+    def each(is_alone: bool) -> Contestant:
+        def run() -> None:
+            ps.read(source, out=buffer.array, **keys)
+
+        return Contestant(
+            "each reads all", "penstock.read", file.nbytes, run, detail=_path_of_last, **common
+        )
+
+    return [ours, by_nccl, each]
+
+
+def _path_of_last() -> str:
+    last = ps.last_report()
+    return "" if last is None else ", ".join(last.paths).replace("_", ", ")
+
+
+def _note_of_last() -> str:
+    last = ps.last_report()
+    return "" if last is None else last.note

@@ -1,0 +1,74 @@
+"""Agreement of ranks by a collective call in which each tells all others something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from penstock.dist.mpi.ranks import RankError, disagreement, failed_error, in_words
+
+T = TypeVar("T")
+
+
+class Gathering:
+    """Ranks with an :meth:`all_gather` and a :meth:`share` of theirs.
+
+    The methods are those of :class:`penstock.dist.group.Group`.
+
+    Args:
+        rank: The rank of this process.
+        size: The number of ranks.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+        self.failure: RankError | None = None
+        self.is_broken = False
+
+    def all_gather(self, value: T, step: str) -> list[T]:
+        """Return on all ranks the values of all, in order."""
+        raise NotImplementedError
+
+    def share(self, memory: np.ndarray[Any, Any], bounds: Sequence[int], step: str) -> None:
+        """Complete bytes in host memory on all ranks, each of which has filled its own share."""
+        raise NotImplementedError
+
+    def agree(self, step: str, error: BaseException | None = None) -> None:
+        """Return on all ranks, or raise on all."""
+        told = self.all_gather((step, None if error is None else in_words(error)), step)
+        for rank, (_, words) in enumerate(told):
+            if words is not None:
+                self.failure = failed_error(step, rank, words)
+                raise self.failure from error
+        of_root = told[0][0]
+        for rank, (other, _) in enumerate(told):
+            if other != of_root:
+                self.failure = disagreement(of_root, rank, other)
+                raise self.failure
+
+    def broadcast(self, step: str, make: Callable[[], T], error: BaseException | None = None) -> T:
+        """Return on all ranks what ``make`` returns on rank 0, or raise its error on all."""
+        made: T | None = None
+        if self.rank == 0 and error is None:
+            try:
+                made = make()
+            except Exception as raised:
+                error = raised
+        self.agree(step, error)
+        return self.from_root(made, step)
+
+    def from_root(self, value: T | None, step: str) -> T:
+        """Return on all ranks the value of rank 0."""
+        found = self.all_gather(value, step)[0]
+        assert found is not None
+        return found
+
+    def free(self) -> None:
+        """Do nothing: the group is its owner's."""
+
+    def leave(self) -> None:
+        """Take part in no step any more. The others find out by a timeout of the group."""
+        self.is_broken = True

@@ -1,0 +1,97 @@
+"""The ranks of a process group of torch.distributed get the same array.
+
+Arguments: the folder, the rank, the number of ranks, the backend and the device.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+import torch.distributed as distributed
+
+import penstock as ps
+from penstock.dist import load_replicated
+from penstock.dist.mpi import RankError
+
+PIECE = 4096
+
+
+def main(folder: Path, rank: int, size: int, backend: str, device: str) -> None:
+    """Load datasets and plain bytes by the default group and another one; then fail."""
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    store = f"file://{folder / 'store'}"
+    distributed.init_process_group(backend, init_method=store, rank=rank, world_size=size)
+    path, raw = folder / "made.h5", folder / "made.bin"
+    whole = np.arange(1003 * 30, dtype="f4").reshape(1003, 30)
+    if rank == 0:
+        whole.tofile(raw)
+        with h5py.File(path, "w") as file:
+            file["contiguous"] = whole
+            file.create_dataset("gzip", data=whole, chunks=(16, 8), compression="gzip")
+            file["scalar"] = 7.5
+    distributed.barrier()
+    keys: dict[str, Any] = {"device": device, "piece": PIECE}
+    for name in ("contiguous", "gzip"):
+        assert (host(load_replicated(f"{path}:{name}", **keys)) == whole).all(), name
+        assert told().bytes < whole.nbytes / size + PIECE, told()
+        way = {"nccl": "by NCCL", "cuda": "copies between", "cpu": "through host memory"}
+        expected = way[backend if backend == "nccl" else device]
+        # The stand-in, for example, has no memory that another process can open.
+        is_other = device == "cuda" and "through host memory: rank" in told().note
+        assert expected in told().note or is_other, told().note
+    assert (host(load_replicated(f"{path}:scalar", **keys)) == 7.5).all()
+    found = load_replicated(raw, dtype="float32", shape=(1003, 30), **keys)
+    assert (host(found) == whole).all()
+    if device == "cpu":
+        out = torch.zeros(1003, 30, dtype=torch.float64)
+        load_replicated(f"{path}:gzip", out=out, piece=PIECE)
+        assert (out.numpy() == whole).all()
+    # Another group, whose first rank is not that of the default one.
+    others = distributed.new_group([1, 2])
+    if rank in (1, 2):
+        assert (host(load_replicated(f"{path}:gzip", others, **keys)) == whole).all()
+    elif backend == "gloo":
+        with pytest.raises(ps.InvalidError, match="not in the process group"):
+            load_replicated(f"{path}:gzip", others, **keys)
+    distributed.barrier()
+    odd = rank == 2
+    with pytest.raises(RankError, match=r"disagree.*gzip.*contiguous") as caught:
+        load_replicated(f"{path}:{'contiguous' if odd else 'gzip'}", **keys)
+    assert caught.value.rank == 2
+    with pytest.raises(RankError, match=r"rank 2: IncompatibleError.*no source") as caught:
+        load_replicated(7.5 if odd else raw, **keys)
+    assert caught.value.rank == 2
+    with pytest.raises(RankError, match=r"rank 0: .*missing"):
+        load_replicated(f"{path}:missing", **keys)
+    # Only the last rank reads the end of the file, which is not there.
+    with pytest.raises(RankError, match=rf"rank {size - 1}: EndOfFileError") as caught:
+        load_replicated(raw, shape=whole.nbytes + 1, **{**keys, "piece": 1 << 30})
+    assert caught.value.rank == size - 1
+    assert (host(load_replicated(raw, dtype="f4", **keys)) == whole.ravel()).all()
+    distributed.barrier()
+    distributed.destroy_process_group()
+    print("done", flush=True)
+
+
+def host(array: Any) -> np.ndarray[Any, Any]:
+    """The array in host memory."""
+    if isinstance(array, torch.Tensor):
+        return array.cpu().numpy()
+    return array.numpy() if isinstance(array, ps.DeviceArray) else np.asarray(array)
+
+
+def told() -> ps.Report:
+    """The report of the last call."""
+    found = ps.last_report()
+    assert found is not None
+    return found
+
+
+main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5])
