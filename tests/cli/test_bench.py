@@ -215,17 +215,17 @@ def test_gpus_at_once_are_compared_with_one(run):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("cache", ["warm", "cold"])
-def test_gpus_that_get_the_same_bytes_are_compared_with_each_reading_all(run, cache):
-    words = ["--kinds", "replicated", "--cache", cache, "--size", "3MiB"]
+def test_gpus_that_get_the_same_bytes_are_compared_with_each_reading_all(run):
+    words = ["--kinds", "replicated", "--cache", "both", "--size", "3MiB"]
     result = run("scaling", *words, "--n_rank", "3", CUDASIM_DEVICES="3")
     (table,) = result["tables"]
-    assert set(column(table, "What")) == {f"read, all of one file each, {cache}"}
+    states = {what.rpartition(", ")[2] for what in column(table, "What")}
+    assert states == {"warm", "cold"}
     assert set(column(table, "GPUs")) == {1, 3}
     told = zip(*(column(table, name) for name in ("GPUs", "Contestant", "Detail")), strict=True)
     ways = {(count, name): detail for count, name, detail in told}
     assert "nothing to exchange" in ways[1, "Penstock, replicated"]
-    assert "3 ranks, shares exchanged" in ways[3, "Penstock, replicated"]
+    assert "3 rank(s), shares exchanged" in ways[3, "Penstock, replicated"]
     assert (3, "each reads all") in ways
     assert (3, "Penstock, replicated by NCCL") in ways or "NCCL" in str(result["absent"])
 
@@ -366,7 +366,7 @@ def test_a_benchmark_that_is_interrupted_leaves_nothing(folder, number, ranks):
 
 FAULT = """
 import sys
-from penstock.bench import libhdf5, native
+from penstock.bench import libhdf5, native, shared
 import penstock as ps
 from penstock.memory import copy_bytes
 import numpy as np
@@ -438,6 +438,16 @@ def wrong_write(call):
 
 libhdf5.OpenFile.write = wrong_write(libhdf5.OpenFile.write)
 
+def wrong_elements(call):
+    def changed(stored, file, ranges, view, options):
+        flip(view.pointer)
+        call(stored, file, ranges, view, options)
+        flip(view.pointer)
+    return changed
+
+shared.load_replicated = wrong_array(shared.load_replicated)
+shared.transfers.write = wrong_elements(shared.transfers.write)
+
 from penstock.cli import main
 sys.argv = ["penstock", *sys.argv[1:]]
 main()
@@ -453,6 +463,15 @@ def test_wrong_bytes_end_a_benchmark_with_status_1_and_where(run_wrong, name):
 @pytest.mark.parametrize("name", ["vfd", "scaling", "tensor", "memory"])
 def test_wrong_bytes_of_a_gpu_end_a_benchmark_with_status_1_and_where(run_wrong, name):
     assert "WrongBytesError" in run_wrong(name)
+
+
+@pytest.mark.gpu
+def test_wrong_bytes_are_found_in_each_way_that_ranks_share_a_file(run_wrong):
+    wrong = [line for line in run_wrong("scaling").splitlines() if "WrongBytesError" in line]
+    for what in ("write, a file each", "write, one shared file", "read, a file each"):
+        assert any(what in line and "Penstock" in line for line in wrong), wrong
+    for what in ("read, one shared file", "read, all of one file each"):
+        assert any(what in line and "Penstock" in line for line in wrong), wrong
 
 
 @pytest.fixture

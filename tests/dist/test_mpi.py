@@ -75,6 +75,10 @@ def test_an_error_on_one_rank_is_one_on_all_and_names_it(mpi, together):
     was_done("errors", together(mpi, "cpu"))
 
 
+def test_ten_million_chunks_are_described_to_all_ranks_in_seconds_and_kept_once(mpi, together):
+    was_done("ten million chunks", together(mpi, "cpu"))
+
+
 def test_a_replicated_load_that_fails_on_one_rank_fails_on_all(mpi, together):
     was_done("errors of replicated loads", together(mpi, "cpu"))
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import penstock as ps
-
 PROGRAM = Path(__file__).parent / "programs" / "replicated_torch.py"
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed: pip install torch"
@@ -60,6 +58,7 @@ def test_ranks_of_gloo_get_the_same_array_in_gpu_memory(tmp_path):
 def test_ranks_of_nccl_get_the_same_array_in_gpu_memory(tmp_path):
     import torch
 
-    if torch.cuda.device_count() < 3:
-        pytest.skip(f"NCCL needs a GPU for each of 3 ranks, and torch finds {len(ps.devices())}")
-    run(tmp_path, "nccl", "cuda")
+    count = torch.cuda.device_count()
+    if count < 2:
+        pytest.skip(f"NCCL needs a GPU for each rank, and torch finds {count}")
+    run(tmp_path, "nccl", "cuda", min(count, 4))

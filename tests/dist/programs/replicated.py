@@ -65,7 +65,7 @@ def run(comm: Any, folder: Path, device: str) -> None:
         if name in ("contiguous", "gzip"):
             # Shares differ by a page or a row of chunks in the last round.
             assert max(read) - min(read) <= 4096, (name, read)
-            assert f"{comm.size} ranks" in read_by_this_rank().note
+            assert f"{comm.size} rank(s)" in read_by_this_rank().note
 
     whole = expected["contiguous"]
     # Plain bytes: of a type and shape, from an offset, one round or many.
@@ -88,6 +88,8 @@ def run(comm: Any, folder: Path, device: str) -> None:
         # Without NCCL, and without memory that another process can open, shares take the other way.
         note = read_by_this_rank().note
         assert "between the GPUs" in note or "through host memory: rank 0" in note, note
+        if comm.rank == 0:
+            print(note, flush=True)
     found = load_replicated(f"{path}:chunked", comm, dtype="f8", **keys)
     assert host(found).dtype == "f8"
     # A dataset of an open file, and one rank alone.

@@ -16,6 +16,7 @@ from mpi4py import MPI
 sys.path.insert(0, str(Path(__file__).parent))
 
 import absent  # noqa: E402
+import described  # noqa: E402
 import divided  # noqa: E402
 import errors  # noqa: E402
 import killed  # noqa: E402
@@ -49,6 +50,7 @@ if device == "cpu":
     three_and_one = world.Split(int(world.rank == 3))
     does("three ranks and one", round_trip.run, three_and_one, device, "shapes")
     does("replicated on three ranks and one", replicated.run, three_and_one, device)
+    does("ten million chunks", lambda comm, _: described.run(comm), world)
     does("errors", errors.run, world)
     does("errors of replicated loads", replicated.fail, world)
     does("each step", killed.look_at_each_step, world)

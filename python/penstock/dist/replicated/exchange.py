@@ -63,7 +63,7 @@ class Alone:
 class ThroughHost:
     """Shares in host memory, which the group moves."""
 
-    words = "through host memory"
+    words = "shares exchanged through host memory"
 
     def __init__(self, group: Group, view: arrays.View) -> None:
         self._group = group
@@ -88,7 +88,7 @@ class StagedThroughHost:
     """
 
     def __init__(self, group: Group, view: arrays.View, why: str) -> None:
-        self.words = f"through host memory: {why}"
+        self.words = f"shares exchanged through host memory: {why}"
         self._group, self._view = group, view
         self._piece = max(min(_PIECE, _STAGING // group.size), 1)
         self._staging = pinned.empty((min(self._piece * group.size, view.nbytes),), _BYTES)
@@ -136,7 +136,7 @@ class ByNccl:
     Calls are queued, so that this rank reads on while earlier shares are on their way.
     """
 
-    words = "by NCCL"
+    words = "shares exchanged by NCCL"
 
     def __init__(self, group: TorchGroup, view: arrays.View) -> None:
         self._group, self._device = group, view.device

@@ -224,7 +224,7 @@ def _load(
         read = _fill(group, source, view, exchange, call.piece)
     finally:
         shared.close()
-    note = f"{group.size} ranks, shares exchanged {exchange.words}"
+    note = f"{group.size} rank(s), {exchange.words}"
     elapsed = time.perf_counter_ns() - began
     report.remember(report.together(read, view.device, elapsed, note))
     transfer.complete(view, call.copy_back)

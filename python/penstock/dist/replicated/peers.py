@@ -87,7 +87,7 @@ class _Driver:
 class Peers:
     """Copies into the results of the other ranks, which are open here. :func:`connect` makes it."""
 
-    words = "by copies between the GPUs"
+    words = "shares exchanged by copies between the GPUs"
 
     def __init__(self, rank: int, view: arrays.View) -> None:
         self._rank, self._view = rank, view
