@@ -5,7 +5,22 @@ Penstock partitions and moves; the engine that a program already has starts its 
 Legate. :func:`load_replicated` is for ranks of MPI or torch.distributed that all need the same array.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from penstock.dist.partition import Partition, partition
-from penstock.dist.replicated import load_replicated
+
+if TYPE_CHECKING:
+    from penstock.dist.replicated import load_replicated
 
 __all__ = ["Partition", "load_replicated", "partition"]
+
+
+def __getattr__(name: str) -> Any:
+    # Commands import this package for what launchers tell, and should not wait for the rest of it.
+    if name == "load_replicated":
+        from penstock.dist.replicated import load_replicated
+
+        return load_replicated
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -47,17 +47,21 @@ class TorchGroup(Gathering):
 
     def share(self, memory: np.ndarray[Any, Any], bounds: Sequence[int], step: str) -> None:
         """Complete bytes in host memory on all ranks, each of which has filled its own share."""
-        if not self.has_backend("cpu"):
-            raise UnavailableError(
-                f"the process group moves no host memory, only {self.backends()}",
-                remedy='init_process_group("cpu:gloo,cuda:nccl"), or device="cuda"',
-            )
         whole = self.torch.from_numpy(memory)
         for root in range(self.size):
             part = whole[bounds[root] : bounds[root + 1]]
             if part.numel():
                 source = self.global_rank(root)
                 self._distributed.broadcast(part, src=source, group=self.group)
+
+    def check_host_memory(self) -> None:
+        """Raise an error if :meth:`share` is not possible."""
+        found = self.backends()
+        if "cpu" not in found:
+            raise UnavailableError(
+                f"the process group has no backend for host memory, only {found}",
+                remedy='init_process_group("cpu:gloo,cuda:nccl")',
+            )
 
     def global_rank(self, rank: int) -> int:
         """Return the rank in the default group of a rank of this one."""
@@ -69,10 +73,9 @@ class TorchGroup(Gathering):
         pairs = (pair.partition(":") for pair in told.split(",") if ":" in pair)
         return {device: backend for device, _, backend in pairs}
 
-    def has_backend(self, device: str, name: str = "") -> bool:
-        """Whether the group moves memory of a type of device, by the backend of that name."""
-        found = self.backends().get(device)
-        return found == name if name else found is not None
+    def has_nccl(self) -> bool:
+        """Whether NCCL moves GPU memory for this group."""
+        return self.backends().get("cuda") == "nccl"
 
     def current_gpu(self) -> int | None:
         """Return the ordinal of torch's current GPU; ``None`` if torch has none."""

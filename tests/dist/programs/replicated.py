@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,13 @@ import pytest
 
 import penstock as ps
 from penstock.dist import load_replicated, mpi
+from penstock.dist.mpi import ranks
+from penstock.dist.replicated import exchange
+from penstock.dtypes import element_type
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import ipc
 
 PIECE = 4096
 
@@ -99,6 +107,44 @@ def run(comm: Any, folder: Path, device: str) -> None:
     assert (host(load_replicated(f"{path}:gzip", alone, **keys)) == whole).all()
     assert "nothing to exchange" in read_by_this_rank().note
     alone.Free()
+    in_pieces(comm, f"{path}:gzip", whole, device)
+    if device != "cpu" and ipc.is_missing():
+        by_peers(comm, f"{path}:gzip", whole, device)
+
+
+def by_peers(comm: Any, source: str, whole: np.ndarray[Any, Any], device: str) -> None:
+    """Exchange shares by copies into the memory of other processes, on the stand-in."""
+    keys: dict[str, Any] = {"device": device, "piece": PIECE, "exchange": "peer", "timeout": 60}
+    with pytest.raises(mpi.RankError, match="has no cuIpcGetMemHandle"):
+        load_replicated(source, comm, **keys)
+    with ipc.provided():
+        # Within an allocation, too, as arrays of a pool are.
+        for shift in (0, 1):
+            memory = ps.DeviceArray((1003 + shift, 30), "f4", comm.rank % len(ps.devices()))
+            out = memory.part(shift * 120, (1003, 30), element_type("f4"))
+            load_replicated(source, comm, **{**keys, "device": None}, out=out)
+            wrong = np.flatnonzero((out.numpy() != whole).any(axis=1))
+            assert not wrong.size, (shift, comm.rank, wrong)
+            if comm.size > 1:
+                assert "by copies between the GPUs" in read_by_this_rank().note
+    for name in ("cuIpcOpenMemHandle_v2", "cuMemcpyDtoDAsync_v2", "cuStreamSynchronize"):
+        last = comm.size - 1
+        error = pytest.raises(mpi.RankError, match=rf"rank {last}.*{name}")
+        with error, ipc.provided(fails=name if comm.rank == last else ""):
+            load_replicated(source, comm, **keys)
+
+
+def in_pieces(comm: Any, source: str, whole: np.ndarray[Any, Any], device: str) -> None:
+    """Exchange shares that are larger than what one message of MPI, or the staging, takes."""
+    limits = ((ranks, "_LARGEST", 1000), (exchange, "_PIECE", 100), (exchange, "_STAGING", 1000))
+    before = [getattr(module, name) for module, name, _ in limits]
+    for module, name, less in limits:
+        setattr(module, name, less)
+    for way in ("auto", "host"):
+        found = load_replicated(source, comm, device=device, exchange=way)
+        assert (host(found) == whole).all(), way
+    for (module, name, _), value in zip(limits, before, strict=True):
+        setattr(module, name, value)
 
 
 def fail(comm: Any, folder: Path) -> None:

@@ -66,6 +66,7 @@ class ThroughHost:
     words = "shares exchanged through host memory"
 
     def __init__(self, group: Group, view: arrays.View) -> None:
+        _check_host_memory(group)
         self._group = group
         memory = ffi.buffer(ffi.cast("char *", view.pointer), view.nbytes)
         self._memory = np.frombuffer(memory, _BYTES)
@@ -88,6 +89,7 @@ class StagedThroughHost:
     """
 
     def __init__(self, group: Group, view: arrays.View, why: str) -> None:
+        _check_host_memory(group)
         self.words = f"shares exchanged through host memory: {why}"
         self._group, self._view = group, view
         self._piece = max(min(_PIECE, _STAGING // group.size), 1)
@@ -199,7 +201,7 @@ def choose(asked: str, group: Group, view: arrays.View, is_one_host: bool) -> Ex
     if group.size == 1 or not view.nbytes:
         return Alone()
     on_gpu = view.device >= 0
-    has_nccl = isinstance(group, TorchGroup) and group.has_backend("cuda", "nccl")
+    has_nccl = isinstance(group, TorchGroup) and group.has_nccl()
     step, why = f"load_replicated (exchange={asked!r})", "it was asked for"
     if asked in ("nccl", "peer") and not on_gpu:
         group.agree(
@@ -217,10 +219,15 @@ def choose(asked: str, group: Group, view: arrays.View, is_one_host: bool) -> Ex
         found = peers.connect(group, view, is_one_host)
         if isinstance(found, peers.Peers):
             return found
+        why = f"rank {found.rank}: {found.why}"
         if asked == "peer":
-            group.agree(step, UnavailableError(found))
-        why = found
+            group.agree(step, UnavailableError(found.why) if group.rank == found.rank else None)
     return _made(group, step, lambda: StagedThroughHost(group, view, why))
+
+
+def _check_host_memory(group: Group) -> None:
+    if isinstance(group, TorchGroup):
+        group.check_host_memory()
 
 
 def _made(group: Group, step: str, make: Callable[[], Exchange]) -> Exchange:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock import arrays
 from penstock.dist.group import Group
@@ -150,10 +150,17 @@ class Peers:
             self._last.close()
 
 
-def connect(group: Group, view: arrays.View, is_one_host: bool) -> Peers | str:
+class Refusal(NamedTuple):
+    """Why a rank cannot take part."""
+
+    rank: int
+    why: str
+
+
+def connect(group: Group, view: arrays.View, is_one_host: bool) -> Peers | Refusal:
     """Open the results of all ranks on each of them, or return why that is not possible.
 
-    Collective: all ranks return the same.
+    Collective: all ranks connect, or all return the same refusal.
     """
     made: Peers | None = None
     told = _Told(b"", 0, "")
@@ -163,21 +170,23 @@ def connect(group: Group, view: arrays.View, is_one_host: bool) -> Peers | str:
         made = Peers(group.rank, view)
         told = made.tell()
     except Exception as error:
-        told = _Told(b"", 0, _reason(group.rank, error))
+        told = _Told(b"", 0, str(error))
     all_told = group.all_gather(told, _STEP)
-    why = next((one.why for one in all_told if one.why), "")
-    if made is not None and not why:
+    refusal = _first([one.why for one in all_told])
+    if refusal is None and made is not None:
+        why = ""
         try:
             made.open(all_told)
         except Exception as error:
-            why = _reason(group.rank, error)
-    why = next(filter(None, group.all_gather(why, _STEP)), "")
-    if made is not None and not why:
-        return made
+            why = str(error)
+        refusal = _first(group.all_gather(why, _STEP))
+        if refusal is None:
+            return made
     if made is not None:
         made.close()
-    return why
+    assert refusal is not None
+    return refusal
 
 
-def _reason(rank: int, error: Exception) -> str:
-    return f"rank {rank}: {error}"
+def _first(reasons: Sequence[str]) -> Refusal | None:
+    return next((Refusal(rank, why) for rank, why in enumerate(reasons) if why), None)
