@@ -224,23 +224,8 @@ class Source:
             self._shared.native()
 
     def rounds(self, ranks: int, piece: int) -> Iterator[list[int]]:
-        """Return for each round where the shares of the ranks begin, and where the last one ends.
-
-        The numbers are of rows. Shares of a round follow each other, and end at borders of chunks.
-        They are of equal size in all rounds but the last.
-
-        Args:
-            ranks: The number of ranks.
-            piece: The bytes that a rank reads in a round; more, if a row of chunks has more.
-        """
-        if not self.row:
-            return
-        units = max(piece // (self.unit * self.row), 1)
-        step = units * self.unit * ranks
-        for start in range(0, self.count, step):
-            parts = partition((min(step, self.count - start),), (self.unit,), ranks)
-            ends = np.maximum.accumulate(parts.bounds()[:, 0, 1])
-            yield [start, *(start + ends).tolist()]
+        """Return the rounds of :func:`rounds`, in rows."""
+        return rounds(self.count, self.row, self.unit, ranks, piece)
 
     def start(self, first: int, last: int) -> Request[None] | None:
         """Start to read rows to their place; ``None`` if there are none."""
@@ -271,6 +256,31 @@ class Source:
         ranges = transfers.ranges_of(slab, self._stored.description.shape)
         file = self._shared.native()
         return transfers.start_read(self._stored, file, ranges, part, self._options, flags=0)
+
+
+def rounds(count: int, row: int, unit: int, ranks: int, piece: int) -> Iterator[list[int]]:
+    """Divide rows into rounds of shares, one for each rank.
+
+    Args:
+        count: The number of rows.
+        row: The bytes of a row.
+        unit: Rows to a multiple of which shares are aligned.
+        ranks: The number of ranks.
+        piece: The bytes of a share; more, if a unit has more.
+
+    Returns:
+        For each round, at which rows the shares begin, in order of ranks, and at last where they
+        end. Shares of all rounds but the last are of equal size; those of the last differ by a unit
+        at most, apart from an end that is not a whole one.
+    """
+    if not row:
+        return
+    step = max(piece // (unit * row), 1) * unit * ranks
+    for start in range(0, count, step):
+        parts = partition((min(step, count - start),), (unit,), ranks)
+        # A rank for which nothing is left begins and ends where the one before it ends.
+        ends = np.maximum.accumulate(parts.bounds()[:, 0, 1])
+        yield [start, *(start + ends).tolist()]
 
 
 def _array_of(part: arrays.View) -> Any:
