@@ -177,6 +177,7 @@ def fail(comm: Any, folder: Path) -> None:
     fails("rank 2", "negative", source=raw, offset=-1 if odd else 0)
     fails("rank 2", "at least 1", piece=0 if odd else 1)
     fails("rank 2", "read-only", out=locked(odd))
+    fails("rank 2", "threads", threads=-1 if odd else 1)
     # What no rank can do, found on the first one.
     fails("none.h5", source=folder / "none.h5", rank=0)
     fails("missing", source=f"{path}:missing", rank=0)

@@ -212,14 +212,14 @@ def _load(
         local = hosts[: group.rank].count(hosts[group.rank])
     shared = Shared(group, about.path, about.identity, writes=False, local_rank=local)
     try:
-        source = Source(call.asked, about, shared, options)
 
-        def prepare() -> tuple[Any, arrays.View]:
-            found = call.memory(source, group, shared)
-            source.into(found[1])
-            return found
+        def prepare() -> tuple[Source, Any, arrays.View]:
+            source = Source(call.asked, about, shared, options)
+            result, view = call.memory(source, group, shared)
+            source.into(view)
+            return source, result, view
 
-        result, view = shared.together(f"{_STEP} (memory)", prepare)
+        source, result, view = shared.together(f"{_STEP} (memory)", prepare)
         exchange = ways.choose(call.exchange, group, view, len(set(hosts)) == 1)
         read = _fill(group, source, view, exchange, call.piece)
     finally:
