@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compiles crates/codec/kernels/kernels.cu to PTX with NVRTC from its PyPI wheel.
+"""Compiles the modules in crates/codec/kernels to PTX with NVRTC from its PyPI wheel.
 
     pip install '.[test]'
-    scripts/compile-kernels.py          # writes kernels.ptx
-    scripts/compile-kernels.py --check  # only checks that it is up to date
+    scripts/compile-kernels.py          # writes a .ptx beside each .cu
+    scripts/compile-kernels.py --check  # only checks that they are up to date
 
 It needs no CUDA toolkit and no GPU. The wheel is pinned in pyproject.toml, because another version
 generates other PTX. It is the one of CUDA 12.0, so that every driver since then accepts the result.
@@ -15,8 +15,6 @@ from importlib import metadata
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / "crates/codec/kernels"
-SOURCE = FOLDER / "kernels.cu"
-PTX = FOLDER / "kernels.ptx"
 WHEEL = "nvidia-cuda-nvrtc-cu12"
 # PTX for Volta runs on Volta and on all later GPUs.
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17"]
@@ -29,8 +27,8 @@ def nvrtc() -> ctypes.CDLL:
     return ctypes.CDLL(str(library.locate()))
 
 
-def compiled() -> str:
-    """Return the PTX of the sources."""
+def compiled(source: Path) -> str:
+    """Return the PTX of a module."""
     library = nvrtc()
 
     def check(status: int) -> None:
@@ -50,8 +48,8 @@ def compiled() -> str:
     check(
         library.nvrtcCreateProgram(
             ctypes.byref(program),
-            SOURCE.read_bytes(),
-            SOURCE.name.encode(),
+            source.read_bytes(),
+            source.name.encode(),
             len(headers),
             (ctypes.c_char_p * len(headers))(*(h.read_bytes() for h in headers)),
             (ctypes.c_char_p * len(headers))(*(h.name.encode() for h in headers)),
@@ -73,11 +71,13 @@ def without_banner(ptx: str) -> str:
 
 
 def main() -> None:
-    ptx = compiled()
-    if sys.argv[1:] != ["--check"]:
-        PTX.write_text(ptx)
-    elif PTX.read_text() != ptx:
-        sys.exit(f"{PTX.name} is not up to date: run scripts/compile-kernels.py")
+    for source in sorted(FOLDER.glob("*.cu")):
+        ptx = compiled(source)
+        target = source.with_suffix(".ptx")
+        if sys.argv[1:] != ["--check"]:
+            target.write_text(ptx)
+        elif not target.exists() or target.read_text() != ptx:
+            sys.exit(f"{target.name} is not up to date: run scripts/compile-kernels.py")
 
 
 if __name__ == "__main__":

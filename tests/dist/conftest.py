@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.mpi_launch import LAUNCHERS, Mpi, missing
 
 

@@ -117,9 +117,10 @@ def test_a_dense_write_to_chunks_without_storage_or_fill_value_is_refused(tmp_pa
         dataset[0:2] = dataset[4:6] = 1
     description = described(path)
     view = arrays.view(np.full((8, 64), 5, "f4"))
+    ranges = transfers.ranges_of((), description.shape)
+    stored = StoredArray(description)
     with NativeFile(path, WRITE) as file, pytest.raises(ps.InvalidError, match="no storage"):
-        ranges = transfers.ranges_of((), description.shape)
-        transfers.write(StoredArray(description), file, ranges, view, NULL)
+        transfers.write(stored, file, ranges, view, NULL)
 
 
 @pytest.mark.parametrize("kind", ["compact", "strings", "virtual", "odd"])
@@ -221,9 +222,10 @@ def test_a_forged_offset_leads_nowhere_else_in_the_file(tmp_path, chunks, offset
     before = path.read_bytes()
     with pytest.raises(ps.Error):
         read(path, forged)
-    with NativeFile(path, WRITE) as file, pytest.raises(ps.Error):
-        ranges = transfers.ranges_of((), forged.shape)
-        transfers.write(StoredArray(forged), file, ranges, arrays.view(WHOLE), NULL)
+    ranges = transfers.ranges_of((), forged.shape)
+    with NativeFile(path, WRITE) as file, pytest.raises(ps.Error):  # noqa: PT012 - either call
+        stored = StoredArray(forged)
+        transfers.write(stored, file, ranges, arrays.view(WHOLE), NULL)
     assert path.read_bytes() == before
 
 
@@ -331,8 +333,11 @@ def test_an_element_too_large_in_memory_is_refused(tmp_path):
     memory.struct_size, memory.type = ffi.sizeof("penstock_array"), of_eight
     memory.data = target = ffi.new("double *")
     made = ffi.new("penstock_request **")
-    with NativeFile(tmp_path / "x", READ) as file, pytest.raises(ps.InvalidError, match="too large"):
-        rest = (NULL, memory, NULL, NULL, 0, made)
+    rest = (NULL, memory, NULL, NULL, 0, made)
+    with (
+        NativeFile(tmp_path / "x", READ) as file,
+        pytest.raises(ps.InvalidError, match="too large"),
+    ):
         check(lib.penstock_stored_read_submit(file.handle, opened[0], *rest))
     assert target[0] == 0
     lib.penstock_stored_close(opened[0])

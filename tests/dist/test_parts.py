@@ -8,7 +8,9 @@ import pytest
 
 from penstock.dist.mpi import parts
 
-OWN, OTHER, UNUSED = (f"{name}.{digit * 16}.parts" for name, digit in [("x.h5", "a"), ("y.h5", "b"), ("x.h5", "c")])
+OWN, OTHER, UNUSED = (
+    f"{name}.{digit * 16}.parts" for name, digit in [("x.h5", "a"), ("y.h5", "b"), ("x.h5", "c")]
+)
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def test_elements_nobody_writes_are_zero_where_a_deleted_dataset_was(tmp_path, o
 
 def test_hdf5_reads_zeros_where_nothing_is_written_yet(tmp_path):
     storage = Storage(tmp_path / "x.h5", {"libver": "v110"})
-    made, _ = storage.create("x", {**arguments(shape=(8, 4096)), "chunks": (1, 4096)})
+    storage.create("x", {**arguments(shape=(8, 4096)), "chunks": (1, 4096)})
     found = np.full((8, 4096), 7, "f4")
     storage.file["x"].read_direct(found)
     assert not found.any()
@@ -56,7 +56,7 @@ def test_hdf5_reads_zeros_where_nothing_is_written_yet(tmp_path):
 def test_a_new_dataset_leaves_those_before_it_as_they_are(tmp_path):
     storage = Storage(tmp_path / "x.h5", {"libver": "v110"})
     for chunks in (None, (10, 40), (7, 40)):
-        made, description = storage.create(f"x{chunks}", arguments(chunks=chunks))
+        _, description = storage.create(f"x{chunks}", arguments(chunks=chunks))
         fill_with_ones(storage, description)
     storage.finish(durable=False)
     with h5py.File(tmp_path / "x.h5") as file:
@@ -66,8 +66,14 @@ def test_a_new_dataset_leaves_those_before_it_as_they_are(tmp_path):
 
 @pytest.mark.parametrize(
     "keys",
-    [{"compression": 0}, {"scaleoffset": 0}, {"compression": "gzip"}, {"shuffle": True}, {}]
-    + [{"shuffle": False, "fletcher32": False, "compression": None}],
+    [
+        {"compression": 0},
+        {"scaleoffset": 0},
+        {"compression": "gzip"},
+        {"shuffle": True},
+        {},
+        {"shuffle": False, "fletcher32": False, "compression": None},
+    ],
     ids=str,
 )
 def test_filters_are_those_that_h5py_sets(tmp_path, keys):

@@ -55,6 +55,7 @@ def test_a_source_that_was_changed_is_told(tmp_path):
     assert "run scripts/compile-kernels.py" in done.stderr
 
 
-def test_drivers_since_cuda_12_0_load_the_ptx():
-    lines = (ROOT / KERNELS / "kernels.ptx").read_text().splitlines()
+@pytest.mark.parametrize("module", ["encoder", "kernels"])
+def test_drivers_since_cuda_12_0_load_the_ptx(module):
+    lines = (ROOT / KERNELS / f"{module}.ptx").read_text().splitlines()
     assert lines[:2] == [".version 8.0", ".target sm_70"]

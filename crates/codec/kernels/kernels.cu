@@ -1,8 +1,6 @@
-// All kernels of the library, in one module. scripts/compile-kernels.py compiles it to kernels.ptx,
-// which is committed.
+// The kernels for reads, and for moves in either direction, in one module. scripts/compile-kernels.py
+// compiles it to kernels.ptx, which is committed.
 
 #include "checksum.cuh"
-#include "deflate.cuh"
-#include "deflate_join.cuh"
 #include "inflate.cuh"
 #include "place.cuh"

@@ -1,7 +1,7 @@
 """Dask arrays in HDF5 files: every worker reads and writes its blocks by itself.
 
-The graph holds paths and slices, and no open file, so it runs on threads and on processes of several
-hosts that share a file system. Penstock moves each block; Dask schedules.
+The graph holds paths and slices, and no open file, so it runs on threads and on processes of
+several hosts that share a file system. Penstock moves each block; Dask schedules.
 
 >>> from penstock.dist import dask as penstock_dask
 >>> rho = penstock_dask.from_hdf5("run.h5", "rho")
@@ -136,7 +136,8 @@ def to_hdf5(
         array: A ``dask.array.Array`` with blocks of NumPy or CuPy, whose shape is known.
         path: The file, on a file system that this process and all workers share.
         dataset: The path of the dataset in the file.
-        chunks: The shape of a chunk in the file; with a filter, that of the largest block by default.
+        chunks: The shape of a chunk in the file; with a filter, that of the largest block by
+        default.
             Blocks that cut compressed chunks are rechunked.
         durable: Whether the file is on stable storage when this returns.
         libver: As for ``h5py.File``.

@@ -34,7 +34,8 @@ _BIG_ENDIAN = 256
 
 @dataclass(frozen=True)
 class Description:
-    """All that is needed to read and write the elements of an array without a library of its format.
+    """All that is needed to read and write the elements of an array without a library of its
+    format.
 
     The lists have an item for each stored chunk. A list is ``None`` where a rule gives its items.
     """

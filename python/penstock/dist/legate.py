@@ -1,14 +1,16 @@
 """Legate arrays in HDF5 files: every leaf task reads and writes its tile by itself.
 
-The functions have the names and arguments of ``legate.io.hdf5``. Legate partitions and schedules; each
-leaf has Penstock move its hyperslab from or to the memory that Legate gave it, on a CPU or a GPU.
+The functions have the names and arguments of ``legate.io.hdf5``. Legate partitions and schedules;
+each leaf has Penstock move its hyperslab from or to the memory that Legate gave it, on a CPU or a
+GPU.
 
 >>> from penstock.dist import legate as penstock_legate
 >>> rho = penstock_legate.from_file("run.h5", "rho")
 >>> penstock_legate.to_file(rho, "copy.h5", "rho")
 
 A function returns when its leaves are done, and raises what one of them has raised. In a scope of
-Legate whose mode of exceptions is ``DEFERRED``, reads return at once, and the end of the scope raises.
+Legate whose mode of exceptions is ``DEFERRED``, reads return at once, and the end of the scope
+raises.
 """
 
 from __future__ import annotations
@@ -253,7 +255,7 @@ def _leaf(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _short(error: Exception) -> Exception:
-    """Return an error that can be pickled and is short: without traceback, its text cut if need be."""
+    """Return an error that can be pickled and is short: no traceback, its text cut if need be."""
     error.__traceback__ = error.__cause__ = error.__context__ = None
     try:
         words = pickle.dumps(error)
@@ -406,7 +408,8 @@ def _ranges(tile: Any) -> transfers.Ranges:
 
 
 def _memory(tile: Any, dtype: np.dtype[Any], dimensions: int) -> Any:
-    """Return the memory of a tile as an array with elements of the file's type, where these are bytes.
+    """Return the memory of a tile as an array with elements of the file's type, where these are
+    bytes.
 
     Legate has it until the task returns. ``dimensions`` are those of the dataset.
     """

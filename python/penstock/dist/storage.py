@@ -88,7 +88,8 @@ class Storage:
     def _clear(self, description: Description, end: int) -> None:
         """Zero the storage of an array below ``end``, the length of the file before it had any.
 
-        HDF5 uses room again that a deleted dataset or an older chunk had. Past the end, bytes are zero.
+        HDF5 uses room again that a deleted dataset or an older chunk had. Past the end, bytes are
+        zero.
         """
         unit = math.prod(description.shape) * description.dtype.itemsize
         if description.chunks is not None:

@@ -164,10 +164,10 @@ def source(description: Description, ranges: Ranges, data: Any, stream: int | No
     shape = lengths(ranges) + inner
     if view.shape != shape:
         raise InvalidError(f"the array has shape {view.shape}, and the slab has shape {shape}")
-    if view.device < 0 and view.dtype.numpy is not None:
-        if not converts(description.dtype, view.dtype):
-            made = np.asarray(view.array).astype(description.dtype.base, casting="same_kind")
-            view = arrays.view(made, stream)
+    is_numpy = view.device < 0 and view.dtype.numpy is not None
+    if is_numpy and not converts(description.dtype, view.dtype):
+        made = np.asarray(view.array).astype(description.dtype.base, casting="same_kind")
+        view = arrays.view(made, stream)
     check_type(description, view.dtype)
     return view if view.is_dense(len(inner)) else arrays.source(view.array, stream)
 

@@ -22,7 +22,6 @@ def run(comm: Any, folder: Path) -> None:
     whole = np.arange(40 * 10, dtype="f4").reshape(40, 10)
     mine = np.s_[10 * comm.rank : 10 * (comm.rank + 1)]
 
-
     def fails(call: Callable[[], Any], *words: str, rank: int = 2) -> None:
         began = time.monotonic()
         with pytest.raises(mpi.RankError) as caught:
@@ -35,11 +34,9 @@ def run(comm: Any, folder: Path) -> None:
             left = [entry.name for entry in folder.iterdir() if "unfinished" in entry.name]
             assert not left, left
 
-
     def write(create: dict[str, Any], slab: Any, array: Any, **keys: Any) -> None:
         with mpi.File(path, comm, **{"mode": "w", "timeout": 60, **keys}) as file:
             file.create("x", **create).write(array, slab)
-
 
     plain: dict[str, Any] = {"shape": (40, 10)}
     gzip: dict[str, Any] = {**plain, "chunks": (10, 10), "compression": "gzip"}
@@ -59,7 +56,9 @@ def run(comm: Any, folder: Path) -> None:
     wrong = np.s_[0:41] if odd else mine
     fails(lambda: write(plain, wrong, whole[mine]), "InvalidError", "outside", "rank 2")
     fails(lambda: write(plain, mine, whole if odd else whole[mine]), "has shape (40, 10)")
-    fails(lambda: write(gzip, np.s_[25:30] if odd else mine, whole[mine][: 5 if odd else 10]), "cuts")
+    fails(
+        lambda: write(gzip, np.s_[25:30] if odd else mine, whole[mine][: 5 if odd else 10]), "cuts"
+    )
     fails(lambda: write(gzip, np.s_[0:10] if odd else mine, whole[mine]), "ranks 0 and 2", rank=0)
     array = np.array(["a"] * 100).reshape(10, 10) if odd else whole[mine]
     fails(lambda: write(plain, mine, array), "rank 2")
@@ -73,11 +72,9 @@ def run(comm: Any, folder: Path) -> None:
     # A path that one rank cannot make sense of.
     fails(lambda: mpi.File(7.5 if odd else path, comm, timeout=60), "TypeError")
 
-
     def reads(**keys: Any) -> None:
         with mpi.File(path, comm, timeout=60) as file:
             file["x"].read(mine, **keys)
-
 
     if not ps.devices():
         fails(lambda: reads(device="cuda" if odd else "cpu"), "no GPU")
@@ -88,7 +85,6 @@ def run(comm: Any, folder: Path) -> None:
         fails(lambda: file.on_root(lambda root: root["x"]), "pickled", rank=0)
         assert (file["x"].read(mine) == whole[mine]).all()  # the file is still of use
 
-
     # An exception of the program itself on one rank, while the others are in a call.
     def leaves(error: BaseException) -> None:
         with mpi.File(path, comm, mode="w", timeout=60) as file:
@@ -96,7 +92,6 @@ def run(comm: Any, folder: Path) -> None:
             if odd:
                 raise error
             data.write(whole[mine], mine)
-
 
     if odd:
         for error in (KeyError("mine"), KeyboardInterrupt("mine")):
@@ -134,24 +129,23 @@ def run(comm: Any, folder: Path) -> None:
 
     # Names of one dataset, and one that is a group in the path of another.
     for other in ("/x", "x/y"):
-        with pytest.raises(mpi.RankError, match="exists already"):
-            with mpi.File(path, comm, mode="w", layout="file-per-rank", timeout=60) as file:
-                file.create("x", **plain)
-                file.create(other, **plain)
+        with (  # noqa: PT012 - leaving the file's block raises
+            pytest.raises(mpi.RankError, match="exists already"),
+            mpi.File(path, comm, mode="w", layout="file-per-rank", timeout=60) as file,
+        ):
+            file.create("x", **plain)
+            file.create(other, **plain)
 
     # A file system that is not shared: one rank does not find the file, or finds another.
     found = shared.NativeFile
 
-
     def not_found(name: Any, flags: int) -> Any:
         raise ps.NotFoundError("no such file")
-
 
     def another(name: Any, flags: int) -> Any:
         copy = folder / "copy.h5"
         copy.write_bytes(Path(name).read_bytes())
         return found(copy, flags)
-
 
     for replacement, word in ((not_found, "no such file here"), (another, "another file")):
         if odd:
@@ -163,12 +157,10 @@ def run(comm: Any, folder: Path) -> None:
     # A rank has no memory for what rank 0 sends.
     room = ranks._room
 
-
     def no_memory(size: int) -> Any:
         if size > 1 << 20:
             raise MemoryError("no room")
         return room(size)
-
 
     with mpi.File(path, comm, timeout=60) as file:
         if odd:

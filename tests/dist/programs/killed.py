@@ -51,7 +51,9 @@ def look_at_each_step(comm: Any, folder: Path) -> None:
             path.write_bytes(b"before")
         comm.Barrier()
         found: list[bytes] = []
-        write(comm, path, compression, lambda path=path, found=found: found.append(path.read_bytes()))
+        write(
+            comm, path, compression, lambda path=path, found=found: found.append(path.read_bytes())
+        )
         # Before the last step, rank 0 has renamed the file, for all had written.
         assert found[:-1] == [b"before"] * (len(found) - 1)
         assert len(found) >= (8 if compression == "gzip" else 6), len(found)

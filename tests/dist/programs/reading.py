@@ -20,7 +20,9 @@ def run(comm: Any, folder: Path, device: str) -> None:
         with h5py.File(path, "w", userblock_size=1024) as file:
             file["contiguous"] = whole
             file.create_dataset("chunked", data=whole, chunks=(16, 8))
-            file.create_dataset("gzip", data=whole, chunks=(16, 8), compression="gzip", shuffle=True)
+            file.create_dataset(
+                "gzip", data=whole, chunks=(16, 8), compression="gzip", shuffle=True
+            )
             some = file.create_dataset("some", whole.shape, "f4", chunks=(16, 8), fillvalue=3)
             some[20:30] = whole[20:30]
             file.create_dataset("big", data=whole.astype(">f8"))
@@ -40,11 +42,9 @@ def run(comm: Any, folder: Path, device: str) -> None:
     ranks.free()
     opened: list[Any] = []
 
-
     def only_on_root(*arguments: Any, **keys: Any) -> Any:
         opened.append(arguments)
         return made(*arguments, **keys)
-
 
     made = h5py.h5f.open
     with mpi.File(path, comm, timeout=60) as file:

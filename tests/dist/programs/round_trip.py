@@ -70,10 +70,8 @@ def run(comm: Any, folder: Path, device: str, group: str) -> None:
             return array
         return ps.DeviceArray.from_numpy(np.array(array, order="C"))
 
-
     def on_host(array: Any) -> np.ndarray[Any, Any]:
         return array if isinstance(array, np.ndarray) else array.numpy()
-
 
     for number, (shape, name, keys) in enumerate(CASES[group]):
         dtype = np.dtype(name)

@@ -15,14 +15,14 @@ from mpi4py import MPI
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import absent  # noqa: E402
-import described  # noqa: E402
-import divided  # noqa: E402
-import errors  # noqa: E402
-import killed  # noqa: E402
-import reading  # noqa: E402
-import replicated  # noqa: E402
-import round_trip  # noqa: E402
+import absent
+import described
+import divided
+import errors
+import killed
+import reading
+import replicated
+import round_trip
 
 world = MPI.COMM_WORLD
 base, device, away = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])

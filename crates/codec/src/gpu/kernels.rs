@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
+use std::sync::OnceLock;
 
 use penstock_sys::cuda::{self, CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream, Cuda};
 
@@ -11,9 +12,10 @@ use super::inflate::InflateTable;
 use super::place::PlaceTable;
 use super::{GpuError, Plain};
 
-/// Compiled by scripts/compile-kernels.py from the sources beside it; a test checks that it is up to
-/// date.
-const PTX: &str = include_str!("../../kernels/kernels.ptx");
+/// Compiled by scripts/compile-kernels.py from the sources beside them; a test checks that they are up
+/// to date.
+const KERNELS: &str = include_str!("../../kernels/kernels.ptx");
+const ENCODER: &str = include_str!("../../kernels/encoder.ptx");
 
 const BLOCK: u32 = 256;
 /// Enough blocks to fill every multiprocessor with threads.
@@ -31,9 +33,17 @@ pub struct Kernels {
     checksum_sums: CUfunction,
     checksum_verdicts: CUfunction,
     inflate: CUfunction,
-    deflate: CUfunction,
-    deflate_join: CUfunction,
+    /// Loaded by the first write that encodes on the GPU.
+    encoder: OnceLock<Result<Encoder, GpuError>>,
     multiprocessors: u32,
+}
+
+/// The kernels that encode.
+#[derive(Clone, Copy, Debug)]
+struct Encoder {
+    module: CUmodule,
+    deflate: CUfunction,
+    join: CUfunction,
 }
 
 // SAFETY: module and functions may be used from any thread; the driver locks them itself.
@@ -50,6 +60,29 @@ impl std::fmt::Debug for Driver {
     }
 }
 
+impl Driver {
+    /// # Safety
+    /// CUDA is initialised and a context is current.
+    unsafe fn load(self, ptx: &str) -> Result<CUmodule, GpuError> {
+        let text = CString::new(ptx).map_err(|_| GpuError {
+            call: "cuModuleLoadData",
+            code: cuda::CUDA_ERROR_INVALID_IMAGE,
+        })?;
+        let mut module = ptr::null_mut();
+        // SAFETY: the image is PTX that ends with NUL, as the driver requires; the rest by contract.
+        let code = unsafe { (self.0.cuModuleLoadData)(&mut module, text.as_ptr().cast()) };
+        GpuError::check(code, "cuModuleLoadData").map(|()| module)
+    }
+
+    /// Returns a function of a module that is loaded.
+    fn function(self, module: CUmodule, name: &CStr) -> Result<CUfunction, GpuError> {
+        let mut function = ptr::null_mut();
+        // SAFETY: the module is loaded; the pointers are valid for the call.
+        let code = unsafe { (self.0.cuModuleGetFunction)(&mut function, module, name.as_ptr()) };
+        GpuError::check(code, "cuModuleGetFunction").map(|()| function)
+    }
+}
+
 impl Kernels {
     /// Compiles the kernels for the device of the current context, which takes some time unless the
     /// driver has cached the result. They stay loaded until [`Kernels::unload`] or the end of the
@@ -58,10 +91,6 @@ impl Kernels {
     /// # Safety
     /// CUDA is initialised and a context is current.
     pub unsafe fn load(cuda: &'static Cuda) -> Result<Kernels, GpuError> {
-        let text = CString::new(PTX).map_err(|_| GpuError {
-            call: "cuModuleLoadData",
-            code: cuda::CUDA_ERROR_INVALID_IMAGE,
-        })?;
         let mut device = 0;
         // SAFETY: by contract a context is current; the pointer to `device` is valid for the call.
         let code = unsafe { (cuda.cuCtxGetDevice)(&mut device) };
@@ -71,25 +100,18 @@ impl Kernels {
         // SAFETY: CUDA is initialised; the pointer is valid for the call.
         let code = unsafe { (cuda.cuDeviceGetAttribute)(&mut multiprocessors, attribute, device) };
         GpuError::check(code, "cuDeviceGetAttribute")?;
-        let mut module = ptr::null_mut();
-        // SAFETY: the image is PTX that ends with NUL, as the driver requires.
-        let code = unsafe { (cuda.cuModuleLoadData)(&mut module, text.as_ptr().cast()) };
-        GpuError::check(code, "cuModuleLoadData")?;
-        let function = |name: &CStr| {
-            let mut function = ptr::null_mut();
-            // SAFETY: the module was just loaded; the pointers are valid for the call.
-            let code = unsafe { (cuda.cuModuleGetFunction)(&mut function, module, name.as_ptr()) };
-            GpuError::check(code, "cuModuleGetFunction").map(|()| function)
-        };
+        let driver = Driver(cuda);
+        // SAFETY: by contract of this function.
+        let module = unsafe { driver.load(KERNELS)? };
+        let function = |name| driver.function(module, name);
         Ok(Kernels {
-            driver: Driver(cuda),
+            driver,
             module,
             place: function(c"penstock_place")?,
             checksum_sums: function(c"penstock_checksum_sums")?,
             checksum_verdicts: function(c"penstock_checksum_verdicts")?,
             inflate: function(c"penstock_inflate")?,
-            deflate: function(c"penstock_deflate")?,
-            deflate_join: function(c"penstock_deflate_join")?,
+            encoder: OnceLock::new(),
             multiprocessors: multiprocessors.max(1) as u32,
         })
     }
@@ -99,9 +121,14 @@ impl Kernels {
     /// # Safety
     /// The context that they were loaded into is current, and none of the kernels is running.
     pub unsafe fn unload(self) -> Result<(), GpuError> {
-        // SAFETY: the module is loaded and, by contract, no longer in use.
-        let code = unsafe { (self.driver.0.cuModuleUnload)(self.module) };
-        GpuError::check(code, "cuModuleUnload")
+        let encoder = self.encoder.get().and_then(|loaded| loaded.ok());
+        let mut outcome = Ok(());
+        for module in encoder.map(|e| e.module).into_iter().chain([self.module]) {
+            // SAFETY: the module is loaded and, by contract, no longer in use.
+            let code = unsafe { (self.driver.0.cuModuleUnload)(module) };
+            outcome = outcome.and(GpuError::check(code, "cuModuleUnload"));
+        }
+        outcome
     }
 
     /// Queues the moves of a table that was uploaded to `at`, a multiple of 8.
@@ -184,7 +211,18 @@ impl Kernels {
         table.work_size(self.deflate_blocks(table))
     }
 
-    /// Queues the encoding of the chunks of a table.
+    /// Compiles the kernels that encode, once, which takes a second or two unless the driver has cached
+    /// the result. The call may wait for streams that wait for something else, so it precedes the
+    /// requests that need the kernels.
+    ///
+    /// # Safety
+    /// The context is current.
+    pub unsafe fn load_encoder(&self) -> Result<(), GpuError> {
+        // SAFETY: by contract of this function.
+        unsafe { self.encoder() }.map(drop)
+    }
+
+    /// Queues the encoding of the chunks of a table, by kernels that [`Kernels::load_encoder`] loads.
     ///
     /// # Safety
     /// As for [`Kernels::place`]. The memory is as [`DeflateMemory`] describes it, and the checksums
@@ -199,18 +237,34 @@ impl Kernels {
             return Ok(());
         };
         let blocks = self.deflate_blocks(table);
+        // SAFETY: by contract of this function.
+        let encoder = unsafe { self.encoder()? };
         // SAFETY: each kernel takes its struct; the rest by contract of this function.
         unsafe {
-            self.launch(self.deflate, &launch, blocks, DeflateTable::THREADS, stream)?;
-            let blocks = table.blocks(self.most_blocks());
             self.launch(
-                self.deflate_join,
-                &join,
+                encoder.deflate,
+                &launch,
                 blocks,
                 DeflateTable::THREADS,
                 stream,
-            )
+            )?;
+            let blocks = table.blocks(self.most_blocks());
+            self.launch(encoder.join, &join, blocks, DeflateTable::THREADS, stream)
         }
+    }
+
+    /// # Safety
+    /// The context is current.
+    unsafe fn encoder(&self) -> Result<Encoder, GpuError> {
+        *self.encoder.get_or_init(|| {
+            // SAFETY: by contract of this function.
+            let module = unsafe { self.driver.load(ENCODER)? };
+            Ok(Encoder {
+                module,
+                deflate: self.driver.function(module, c"penstock_deflate")?,
+                join: self.driver.function(module, c"penstock_deflate_join")?,
+            })
+        })
     }
 
     fn deflate_blocks(&self, table: &DeflateTable) -> u32 {

@@ -1,5 +1,6 @@
 // The kernels as C++, by name, and the loop that runs the threads of a launch.
 
+#include "encoder.cu"
 #include "kernels.cu"
 
 namespace {

@@ -10,9 +10,10 @@
 >>> with mpi.File("run.h5", comm) as f:
 ...     x = f["rho"].read(parts[comm.rank], device="cuda")
 
-Rank 0 alone calls HDF5: it opens or makes the file, and tells the others where the elements lie. All
-ranks then move their bytes by themselves, at most with one ``open`` of the file each. With
-``layout="file-per-rank"``, each rank makes a file of its own, by HDF5, and virtual datasets join them.
+Rank 0 alone calls HDF5: it opens or makes the file, and tells the others where the elements lie.
+All ranks then move their bytes by themselves, at most with one ``open`` of the file each. With
+``layout="file-per-rank"``, each rank makes a file of its own, by HDF5, and virtual datasets join
+them.
 
 All methods are collective: all ranks call them in the same order, with the same arguments but for
 slabs and arrays. If one rank fails, all get a :class:`RankError` that names it.

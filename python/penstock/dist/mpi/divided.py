@@ -125,7 +125,8 @@ class DividedDataset:
         twice.
 
         Args:
-            array: Any array on the CPU or a GPU of the slab's shape, whose elements are converted to
+            array: Any array on the CPU or a GPU of the slab's shape, whose elements are converted
+            to
                 the type of the dataset.
             slab: A tuple of slices without steps, as :func:`penstock.dist.partition` returns them;
                 the whole dataset by default. ``None`` writes nothing.

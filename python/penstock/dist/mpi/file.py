@@ -16,8 +16,8 @@ from penstock.dist.mpi.dataset import Dataset
 from penstock.dist.mpi.divided import DividedDataset, Plan
 from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT, RankError, Ranks
 from penstock.dist.mpi.shared import Shared
-from penstock.dist.storage import Storage, has_filters
 from penstock.dist.mpi.written import WrittenDataset
+from penstock.dist.storage import Storage, has_filters
 from penstock.dtypes import element_type, numpy_dtype
 from penstock.errors import InvalidError, UnavailableError
 from penstock.files import READ, NativeFile, Path, encode
@@ -46,14 +46,15 @@ class File:
             ``"v110"``, HDF5 lists every chunk of a dataset in a tree, which takes longer.
         alignment: Bytes to a multiple of which HDF5 aligns the storage of large objects in a new
             file, such as the stripe of the file system.
-        layout: Where a new file keeps the elements: ``"shared"`` in itself, ``"file-per-rank"`` in a
+        layout: Where a new file keeps the elements: ``"shared"`` in itself, ``"file-per-rank"`` in
+        a
             file for each rank, which the HDF5 of that rank writes. The files are in a folder beside
             the new one, whose virtual datasets lead to them by relative paths.
 
-    Use it in a ``with`` block: an exception on one rank then ends the call in which the others wait.
-    After an error, a new file cannot be completed; one that is read is of use if all ranks go on.
-    Until :meth:`close` returns, the new file has a temporary name, which ends in ``.unfinished``, and
-    the file at the path is what it was before.
+    Use it in a ``with`` block: an exception on one rank then ends the call in which the others
+    wait. After an error, a new file cannot be completed; one that is read is of use if all ranks go
+    on. Until :meth:`close` returns, the new file has a temporary name, which ends in
+    ``.unfinished``, and the file at the path is what it was before.
 
     >>> with mpi.File("run.h5", comm) as f:
     ...     x = f["rho"].read(parts[comm.rank], device="cuda")
@@ -111,9 +112,7 @@ class File:
             if self._ranks.maximum(int(told is None), step):
                 told = self._ranks.local_rank()
             writes = mode in _WRITES
-            self._shared = Shared(
-                self._ranks, found, identity, writes=writes, local_rank=told or 0
-            )
+            self._shared = Shared(self._ranks, found, identity, writes=writes, local_rank=told or 0)
             if writes:
                 self._shared.together(f"{step} (open)", self._see)
         except BaseException:
@@ -168,7 +167,8 @@ class File:
             name: The path of the dataset. Groups on the way are created.
             shape: The lengths of the dimensions.
             dtype: The type of the elements.
-            chunks: The shape of a chunk, ``True`` for one that h5py chooses, ``None`` for contiguous
+            chunks: The shape of a chunk, ``True`` for one that h5py chooses, ``None`` for
+            contiguous
                 storage.
             attrs: Attributes of the dataset.
             **arguments: ``compression``, ``compression_opts``, ``shuffle``, ``fletcher32``,
@@ -288,7 +288,8 @@ class File:
         own = _parts_of(name)
         for other in names:
             length = min(len(other), len(own))
-            if other[:length] == own[:length]:  # the same, or one is a group in the path of the other
+            # The same, or one is a group in the path of the other.
+            if other[:length] == own[:length]:
                 raise InvalidError(f"{name} exists already, or {'/'.join(other)} is in its way")
         self._plans.append(plan)
         return plan
@@ -347,8 +348,6 @@ class File:
             return "<mpi.File, not opened>"
         state = f"mode {self._mode!r}" if self._is_open else "closed"
         return f"<mpi.File {self._shared.path}, {state}, rank {self._ranks.rank}>"
-
-
 
 
 def _parts_of(name: str) -> list[str]:

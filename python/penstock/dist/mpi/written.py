@@ -57,12 +57,13 @@ class WrittenDataset:
     ) -> None:
         """Write an array to this rank's slab of the dataset. Collective.
 
-        Ranks write at the same time. Slabs of datasets with filters must consist of whole chunks, of
-        which no two ranks write the same one; of elements without filters that two ranks write, one
-        rank's value stays.
+        Ranks write at the same time. Slabs of datasets with filters must consist of whole chunks,
+        of which no two ranks write the same one; of elements without filters that two ranks write,
+        one rank's value stays.
 
         Args:
-            array: Any array on the CPU or a GPU of the slab's shape, whose elements are converted to
+            array: Any array on the CPU or a GPU of the slab's shape, whose elements are converted
+            to
                 the type of the dataset.
             slab: A tuple of slices without steps, as :func:`penstock.dist.partition` returns them;
                 the whole dataset by default. ``None`` writes nothing.

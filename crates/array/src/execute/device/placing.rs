@@ -27,6 +27,14 @@ pub(crate) fn kernels(context: &Arc<Context>) -> Result<Arc<Kernels>> {
     Ok(kernels)
 }
 
+/// Returns whether the kernels that encode could be loaded.
+pub(crate) fn has_encoder(context: &Arc<Context>, kernels: &Kernels) -> bool {
+    context.enter().is_ok_and(|_entered| {
+        // SAFETY: the context was just made current.
+        unsafe { kernels.load_encoder() }.is_ok()
+    })
+}
+
 pub(crate) fn gpu_error(context: &Context, error: &GpuError) -> Error {
     Error::gpu(error.code, error.text(context.driver.cuda))
 }

@@ -22,6 +22,7 @@ use super::device_encode::{DeviceEncode, GPU_WORKERS, GpuEncoding};
 use super::gather::{Array, Filled};
 use super::queue::{BATCH, ChangeQueue, Numbered};
 use crate::execute::bound::BoundPlan;
+use crate::execute::device::placing::has_encoder;
 use crate::execute::sink::{ChunkSink, ChunkStep, EncodedChunk};
 use crate::{Changed, ChunkJob, in_dataset};
 
@@ -95,8 +96,13 @@ impl ChunkWrite {
         (options, workers): (&Options, usize),
         holds_stream: bool,
     ) -> ChunkWrite {
-        let gpu = match array {
-            Array::Device { .. } if !holds_stream => GpuEncoding::of(&bound.plan, options),
+        let gpu = match &array {
+            Array::Device {
+                context, kernels, ..
+            } if !holds_stream => {
+                let encoding = GpuEncoding::of(&bound.plan, options);
+                encoding.filter(|_| has_encoder(context, kernels))
+            }
             _ => None,
         };
         let limit = options.scratch.unwrap_or(LIMIT);
