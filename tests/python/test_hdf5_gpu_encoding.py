@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 
 import h5py
 import numpy as np
@@ -62,6 +64,43 @@ def test_h5py_reads_what_the_gpu_has_encoded(tmp_path, keys, dtype):
     assert report.decoded_gpu == 5 * 4 * 64 * 64 * values.itemsize
     assert report.decoded_cpu == 0
     assert_read(tmp_path / "f.h5", values)
+
+
+READERS = {
+    "tables": "import tables; found = tables.open_file(path).root.x[:]",
+    "netCDF4": "import netCDF4; found = numpy.asarray(netCDF4.Dataset(path)['x'][:])",
+}
+"""Programs of libraries that bring an HDF5 of their own, each for a process of its own."""
+
+
+@pytest.mark.parametrize("library", READERS)
+def test_other_libraries_read_what_the_gpu_has_encoded(tmp_path, library):
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    values = field(300, 200)
+    written(tmp_path / "f.h5", values, chunks=(64, 64), **GZIP, fletcher32=True)
+    np.save(tmp_path / "x.npy", values)
+    program = (
+        "import sys, numpy\n"
+        "path, expected = sys.argv[1:]\n"
+        f"{READERS[library]}\n"
+        "numpy.testing.assert_array_equal(found, numpy.load(expected))\n"
+    )
+    command = [sys.executable, "-c", program, tmp_path / "f.h5", tmp_path / "x.npy"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("h5dump") is None, reason="h5dump is not installed")
+def test_h5dump_reads_what_the_gpu_has_encoded(tmp_path):
+    values = field(300, 200, dtype="i4")
+    written(tmp_path / "f.h5", values, chunks=(64, 64), **GZIP)
+    command = ["h5dump", "-y", "-w", "0", "-d", "/x", tmp_path / "f.h5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    data = done.stdout.partition("DATA {")[2].partition("}")[0]
+    found = np.array([int(word) for word in data.replace(",", " ").split()])
+    np.testing.assert_array_equal(found.reshape(values.shape), values)
 
 
 @pytest.mark.parametrize("fillvalue", [None, 7])

@@ -61,7 +61,9 @@ def resident() -> int:
 def small(tmp_path) -> Path:
     """A file of a thousand such chunks."""
     with h5py.File(tmp_path / "small.h5", "w") as file:
-        file.create_dataset("x", (1000, ROW), "<i4", chunks=(1, ROW), data=contents(np.arange(1000)))
+        file.create_dataset(
+            "x", (1000, ROW), "<i4", chunks=(1, ROW), data=contents(np.arange(1000))
+        )
     return tmp_path / "small.h5"
 
 
