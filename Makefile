@@ -127,11 +127,10 @@ test-c: build standin
 
 build-hdf5: build-hdf5-1.14.4 build-hdf5-2.2.0
 
-# CMake comes with the package.
-build-hdf5-1.14.4: build
+build-hdf5-1.14.4: $(BIN)/cmake
 	scripts/build-hdf5 1.14.4
 
-build-hdf5-2.2.0: build
+build-hdf5-2.2.0: $(BIN)/cmake
 	scripts/build-hdf5 2.2.0 --threadsafe
 
 # The driver on HDF5 1.14.4 and 2.2.0. What uses device memory runs on the stand-in, whether or not
@@ -184,6 +183,10 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-$(INSTALLED): $(BIN)/python $(SOURCES)
+# Before the package, whose tests need it, so that HDF5 need not wait for the package.
+$(BIN)/cmake: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet 'cmake>=3.26'
+
+$(INSTALLED): $(BIN)/python $(SOURCES) | $(BIN)/cmake
 	$(BIN)/python -m pip install --quiet '.[test]'
 	touch $@
