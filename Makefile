@@ -32,10 +32,9 @@ build: $(INSTALLED)
 demo: build
 	$(BIN)/penstock demo
 
-# Three parts compile at a time, and keep all processors busy together. What is compiled once needs
-# nothing that speeds up the next time.
+# What is compiled once needs nothing that speeds up the next time. Nearly all tests wait for the package,
+# so what is built beside it is nice to its compiler.
 test: export CARGO_INCREMENTAL ?= 0
-test: export CARGO_BUILD_JOBS ?= $(shell echo $$((($$(nproc) + 2) / 3)))
 test:
 	status=0; \
 	$(MAKE) --jobs=$(LANES) --output-sync=target --keep-going $(GROUND) || status=1; \
@@ -75,7 +74,7 @@ fmt: build
 
 # What the tests and clippy share is compiled before both.
 build-rust:
-	cargo test --workspace --locked --no-run
+	nice cargo test --workspace --locked --no-run
 
 test-rust: standin build-rust
 	scripts/standin-gpu cargo test --workspace --locked
@@ -83,7 +82,7 @@ test-rust: standin build-rust
 # Loom swaps the synchronisation primitives at compile time, so its build has a folder of its own. More
 # optimization would take longer to compile than it saves.
 test-loom:
-	CARGO_PROFILE_RELEASE_OPT_LEVEL=1 RUSTFLAGS="--cfg loom" cargo test --release --locked \
+	CARGO_PROFILE_RELEASE_OPT_LEVEL=1 RUSTFLAGS="--cfg loom" nice cargo test --release --locked \
 		-p penstock-engine --lib model --target-dir target/loom
 
 # Conformance and requests again, under ThreadSanitizer.
@@ -128,10 +127,10 @@ test-c: build standin
 build-hdf5: build-hdf5-1.14.4 build-hdf5-2.2.0
 
 build-hdf5-1.14.4: $(BIN)/cmake
-	scripts/build-hdf5 1.14.4
+	nice scripts/build-hdf5 1.14.4
 
 build-hdf5-2.2.0: $(BIN)/cmake
-	scripts/build-hdf5 2.2.0 --threadsafe
+	nice scripts/build-hdf5 2.2.0 --threadsafe
 
 # The driver on HDF5 1.14.4 and 2.2.0. What uses device memory runs on the stand-in, whether or not
 # there is a GPU.
