@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).resolve().parents[2]
-_TOOLS = ("__init__", "compare", "documents", "table")
+_TOOLS = ("__init__", "compare", "documents", "table", "tuned")
 _BENCHMARKS = sorted(
     path.stem for path in (_ROOT / "benches").glob("*.py") if path.stem not in _TOOLS
 )
@@ -131,3 +131,16 @@ def test_documents_get_the_tables_and_figures_of_a_result(tmp_path: Path) -> Non
     assert (drawn / "tensor-tensor.svg").stat().st_size > 5_000
     assert text.startswith("before\n")
     assert text.endswith(f"\n{other}<!-- documents: end -->\nafter\n")
+
+
+def test_tuned_compares_each_row_with_the_defaults_and_a_sweep(tmp_path: Path) -> None:
+    saved = tmp_path / "tuned.json"
+    small = ("--amount", "64", "--seconds", "0.5", "--rounds", "1")
+    done = _run("benches.tuned", tmp_path, *small, "--json", saved)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(saved.read_text())
+    assert {"large read, cached", "small write"} <= {row["row"] for row in rows}
+    for row in rows:
+        assert 0 < row["tuned"] <= row["best"]
+        assert 0 < row["swept"] <= row["settings"]
+    assert not (tmp_path / "penstock-swept.bin").exists()
