@@ -211,10 +211,25 @@ def test_little_scratch_makes_smaller_batches(tmp_path):
     assert_read(tmp_path / "f.h5", values)
 
 
-@pytest.mark.skipif(
+ONLY_STANDIN = pytest.mark.skipif(
     "standin" not in os.environ.get("PENSTOCK_CUDA_LIBRARY", ""),
     reason="only the stand-in GPU can be given less memory",
 )
+
+
+def run_with_memory(size, program, path):
+    """Run a program on a GPU that has so much memory."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, path],
+        env=os.environ | {"CUDASIM_MEMORY": size},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@ONLY_STANDIN
 def test_a_gpu_without_memory_leaves_chunks_to_the_cpu(tmp_path):
     program = (
         "import sys, numpy as np, penstock as ps\n"
@@ -226,15 +241,28 @@ def test_a_gpu_without_memory_leaves_chunks_to_the_cpu(tmp_path):
         "    assert request.report.decoded_cpu == 16 << 20, request.report\n"
     )
     path = tmp_path / "f.h5"
-    done = subprocess.run(
-        [sys.executable, "-c", program, path],
-        env=os.environ | {"CUDASIM_MEMORY": "64M"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
+    run_with_memory("64M", program, path)
     assert_read(path, np.arange(4 << 20, dtype="f4"))
+
+
+@ONLY_STANDIN
+def test_chunks_for_the_cpu_wait_for_memory_that_the_gpu_uses(tmp_path):
+    # The last chunk of each row of chunks has stored elements, so that the CPU encodes it.
+    program = (
+        "import sys, numpy as np, penstock as ps\n"
+        "values = np.arange(128 * 102336, dtype='f4').reshape(128, 102336)\n"
+        "values = ps.DeviceArray.from_numpy(values)\n"
+        "with ps.File(sys.argv[1], 'w') as file, ps.options(decode='gpu'):\n"
+        "    made = file.create('x', (128, 102400), 'f4', chunks=(16, 256), compression='gzip')\n"
+        "    made.write(np.ones((128, 1), 'f4'), np.s_[:, 102399:])\n"
+        "    made.write(values, np.s_[:, :102336])\n"
+    )
+    path = tmp_path / "f.h5"
+    run_with_memory("102M", program, path)
+    with h5py.File(path) as file:
+        found = file["x"][...]
+    assert np.array_equal(found[:, :102336].ravel(), np.arange(128 * 102336, dtype="f4"))
+    assert (found[:, 102399] == 1).all()
 
 
 @settings(max_examples=25, deadline=None)

@@ -186,13 +186,22 @@ impl ChunkWrite {
         scratch: &mut Scratch,
         take: impl FnMut() -> Result<Vec<Numbered>>,
     ) -> Result<()> {
+        let wait = || self.wait_for_batches();
         self.array
-            .each(&self.bound, share, take, |numbered, filled| {
+            .each_or_wait(&self.bound, share, &wait, take, |numbered, filled| {
                 let job = &numbered.changed.job;
                 let encoded = self.encode(job, filled, scratch, share.counters())?;
                 self.put(numbered, encoded, share);
                 Ok(())
             })
+    }
+
+    /// Keeps further batches from the GPU, and returns once those on it have released their memory.
+    fn wait_for_batches(&self) {
+        self.gpu_is_full.store(true, Relaxed);
+        if let Some(gpu) = &self.gpu {
+            gpu.wait();
+        }
     }
 
     /// Has the GPU encode batches until nothing is left for it; chunks between them that it cannot

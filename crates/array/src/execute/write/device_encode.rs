@@ -1,7 +1,7 @@
 //! Encodes batches of chunks on the GPU: gathers their elements there, shuffled if need be, encodes
 //! them, and copies only the encoded bytes to host memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use penstock_codec::Filter;
 use penstock_codec::convert::TypeConversion;
@@ -30,6 +30,8 @@ pub(super) struct GpuEncoding {
     memory: u64,
     /// Largest number of decoded bytes in a batch.
     pub batch: u64,
+    /// Shared by all batches that have GPU memory.
+    in_use: RwLock<()>,
 }
 
 /// Filters that the GPU applies.
@@ -120,7 +122,13 @@ impl GpuEncoding {
             filters,
             memory,
             batch,
+            in_use: RwLock::new(()),
         })
+    }
+
+    /// Returns once no batch has memory.
+    pub(super) fn wait(&self) {
+        drop(self.in_use.write().unwrap_or_else(|e| e.into_inner()));
     }
 
     /// Returns whether the GPU encodes a chunk.
@@ -153,7 +161,7 @@ pub(super) struct DeviceEncode<'a> {
     // Dropped first, so that it waits for all work before the slot is returned.
     lent: Lent<'a>,
     bound: &'a BoundPlan,
-    filters: GpuFilters,
+    encoding: &'a GpuEncoding,
     memory: DeviceMemory,
     kernels: &'a Kernels,
     share: &'a Share<'a>,
@@ -188,7 +196,7 @@ impl Parts {
 impl<'a> DeviceEncode<'a> {
     pub(super) fn new(
         bound: &'a BoundPlan,
-        encoding: &GpuEncoding,
+        encoding: &'a GpuEncoding,
         memory: DeviceMemory,
         context: &'a Arc<Context>,
         kernels: &'a Kernels,
@@ -197,7 +205,7 @@ impl<'a> DeviceEncode<'a> {
         Ok(DeviceEncode {
             lent: Lent::new(context)?,
             bound,
-            filters: encoding.filters,
+            encoding,
             memory,
             kernels,
             share,
@@ -212,19 +220,23 @@ impl<'a> DeviceEncode<'a> {
     /// # Errors
     /// [`Kind::Memory`] if the GPU has too little memory, besides the failures of the driver.
     pub(super) fn encode(&mut self, batch: &[Numbered]) -> Result<Vec<Vec<u8>>> {
-        let encoded = self.encode_in_scratch(batch);
+        let slot = self.slot()?;
+        // After the slot, for which this may have to wait: whoever waits for the memory may hold it.
+        let in_use = self.encoding.in_use.read();
+        let encoded = self.encode_in_scratch(batch, slot);
         let queue = self.lent.queue()?;
-        let finished = queue.finish();
         for scratch in self.scratch.drain(..) {
             scratch.release(queue);
         }
+        // After the release, which happens in the order of the queue.
+        let finished = queue.finish();
+        drop(in_use);
         let encoded = encoded?;
         finished?;
         Ok(encoded)
     }
 
-    fn encode_in_scratch(&mut self, batch: &[Numbered]) -> Result<Vec<Vec<u8>>> {
-        let slot = self.slot()?;
+    fn encode_in_scratch(&mut self, batch: &[Numbered], slot: *mut u8) -> Result<Vec<Vec<u8>>> {
         let mut parts = Parts::default();
         let fill = parts.take(self.bound.plan.file_element());
         let places: Vec<u64> = batch
@@ -347,7 +359,7 @@ impl<'a> DeviceEncode<'a> {
         let plan = &self.bound.plan;
         let shuffles = Shuffles {
             source: 0,
-            target: self.filters.shuffled,
+            target: self.encoding.filters.shuffled,
         };
         let table = |conversion, length| PlaceTable::new(conversion, length, shuffles);
         let places = table(self.bound.conversion, plan.element().length);
@@ -364,7 +376,7 @@ impl<'a> DeviceEncode<'a> {
                 address,
                 length,
                 offset: 0,
-                shuffled: match self.filters.shuffled {
+                shuffled: match self.encoding.filters.shuffled {
                     1 => 0,
                     size => length / u64::from(size),
                 },
@@ -437,7 +449,7 @@ impl<'a> DeviceEncode<'a> {
 
     /// Adds the checksum of the last filter, if there is one.
     fn with_checksum(&self, stream: Vec<u8>) -> Result<Vec<u8>> {
-        let Some(at) = self.filters.fletcher else {
+        let Some(at) = self.encoding.filters.fletcher else {
             return Ok(stream);
         };
         let filter = &self.bound.plan.pipeline().filters[at];

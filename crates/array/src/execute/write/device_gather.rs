@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::{Kernels, PlaceTable, Shuffles, Side};
-use penstock_engine::error::Result;
+use penstock_engine::error::{Kind, Result};
 use penstock_engine::gpu::{Context, Direction, Lent};
 use penstock_engine::request::Share;
 use penstock_engine::staging::Slot;
@@ -30,6 +30,9 @@ pub(super) struct DeviceGather<'a> {
     memory: DeviceMemory,
     kernels: &'a Kernels,
     share: &'a Share<'a>,
+    /// Returns once others have released GPU memory. It must not need a slot to be released, since this
+    /// worker holds some.
+    wait_for_memory: &'a dyn Fn(),
     landings: Vec<Landing>,
     table: PlaceTable,
     room: Room,
@@ -58,9 +61,9 @@ impl<'a> DeviceGather<'a> {
     pub(super) fn new(
         bound: &'a BoundPlan,
         memory: DeviceMemory,
-        context: &'a Arc<Context>,
-        kernels: &'a Kernels,
+        (context, kernels): (&'a Arc<Context>, &'a Kernels),
         share: &'a Share<'a>,
+        wait_for_memory: &'a dyn Fn(),
     ) -> Result<DeviceGather<'a>> {
         let conversion = bound.conversion;
         let table = PlaceTable::new(conversion, bound.plan.element().length, Shuffles::default());
@@ -70,6 +73,7 @@ impl<'a> DeviceGather<'a> {
             memory,
             kernels,
             share,
+            wait_for_memory,
             landings: Vec::new(),
             table: table.map_err(internal)?,
             room: Room::default(),
@@ -250,7 +254,15 @@ impl<'a> DeviceGather<'a> {
         if let Some(scratch) = &landing.scratch {
             return Ok(scratch.address);
         }
-        let scratch = Scratch::new(self.lent.queue()?, landing.slot.bytes() as u64)?;
+        let bytes = landing.slot.bytes() as u64;
+        let queue = self.lent.queue()?;
+        let scratch = match Scratch::new(queue, bytes) {
+            Err(error) if error.kind() == Kind::Memory => {
+                (self.wait_for_memory)();
+                Scratch::new(queue, bytes)?
+            }
+            scratch => scratch?,
+        };
         Ok(landing.scratch.insert(scratch).address)
     }
 

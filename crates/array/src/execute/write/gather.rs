@@ -50,6 +50,19 @@ impl Array {
         &self,
         bound: &BoundPlan,
         share: &Share<'_>,
+        take: impl FnMut() -> Result<Vec<Numbered>>,
+        done: impl FnMut(&Numbered, Filled<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.each_or_wait(bound, share, &|| (), take, done)
+    }
+
+    /// As [`each`](Self::each). If the GPU has no memory for chunks, it calls `wait`, which returns once
+    /// others have released theirs, and then tries once more.
+    pub(crate) fn each_or_wait(
+        &self,
+        bound: &BoundPlan,
+        share: &Share<'_>,
+        wait: &dyn Fn(),
         mut take: impl FnMut() -> Result<Vec<Numbered>>,
         mut done: impl FnMut(&Numbered, Filled<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -73,7 +86,8 @@ impl Array {
                 context,
                 kernels,
             } => {
-                let mut gather = DeviceGather::new(bound, *memory, context, kernels, share)?;
+                let mut gather =
+                    DeviceGather::new(bound, *memory, (context, kernels), share, wait)?;
                 let outcome = gather.each(&mut take, &mut done);
                 let drained = gather.drain();
                 outcome.and(drained)
