@@ -5,29 +5,38 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.prepared import Prepared
 
 
 class Command:
-    """Runs `penstock ...` in a process of its own, as a shell does."""
+    """Runs `penstock ...` in a process of its own."""
 
     words = (sys.executable, "-m", "penstock.cli")
+    """The command for tests that start it themselves, as a shell does."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
 
     def __call__(
         self, *arguments: object, status: int = 0, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [*self.words, *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=240,
-            env=os.environ | environment,
-        )
+        done = self._run(list(map(str, arguments)), os.environ | environment)
         assert done.returncode == status, done.stdout + done.stderr
         return done
+
+    def _run(
+        self, arguments: list[str], environment: dict[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        if self._prepared.can_run_in(environment):
+            return self._prepared.run(arguments, environment, timeout=240)
+        return subprocess.run(
+            [*self.words, *arguments], capture_output=True, text=True, timeout=240, env=environment
+        )
 
     def json(self, *arguments: object) -> Any:
         return json.loads(self(*arguments, "--json").stdout)
@@ -41,8 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def penstock() -> Command:
-    return Command()
+def penstock() -> Iterator[Command]:
+    with closing(Prepared()) as prepared:
+        yield Command(prepared)
 
 
 @pytest.fixture(scope="session")
