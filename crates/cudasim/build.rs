@@ -14,6 +14,8 @@ fn main() {
         .cpp(true)
         .std("c++17")
         .opt_level(2)
+        // Variables of a thread are found without a call where the system can.
+        .flag_if_supported("-mtls-dialect=gnu2")
         .include(KERNELS)
         .include(HOST)
         .file(format!("{HOST}/kernel.cpp"))

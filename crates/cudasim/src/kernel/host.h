@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #define __global__
 #define __launch_bounds__(threads)
@@ -27,6 +28,7 @@ struct Window {
 struct Launch {
     void *client;
     u8 (*find)(void *client, u64 address, Window *window);
+    // The last used is the first.
     Window recent[4];
     u32 next;
 };
@@ -37,8 +39,9 @@ struct Dim3 {
     u32 z;
 };
 
-inline thread_local Dim3 threadIdx, blockIdx, blockDim, gridDim;
-inline thread_local Launch *current_launch;
+// Static, so that the compiler knows that no other library defines them, and finds them once a function.
+static thread_local Dim3 threadIdx, blockIdx, blockDim, gridDim;
+static thread_local Launch *current_launch;
 
 // Thrown by a thread on an illegal memory access. The codes are those of the driver.
 struct Fault {
@@ -47,34 +50,49 @@ struct Fault {
 constexpr i32 ILLEGAL_ADDRESS = 700;
 constexpr i32 MISALIGNED_ADDRESS = 716;
 
-inline const Window &window_of(u64 address, u64 size, bool writing) {
-    Launch &launch = *current_launch;
-    const auto holds = [&](const Window &window) {
-        return address >= window.begin && address < window.end;
-    };
-    const Window *found = nullptr;
-    for (const Window &window : launch.recent) {
-        if (holds(window)) {
-            found = &window;
-            break;
+inline bool holds(const Window &window, u64 address, u64 size) {
+    const u64 offset = address - window.begin;
+    return address >= window.begin && address < window.end && window.end - window.begin - offset >= size;
+}
+
+// Finds the window of an address that the last access did not use.
+[[gnu::noinline]] inline void find_window(Launch &launch, u64 address) {
+    for (Window &window : launch.recent) {
+        if (address >= window.begin && address < window.end) {
+            std::swap(window, launch.recent[0]);
+            return;
         }
     }
-    if (!found) {
-        Window &window = launch.recent[launch.next++ % 4];
-        window = {};
-        if (!launch.find(launch.client, address, &window)) {
-            throw Fault{ILLEGAL_ADDRESS};
-        }
-        found = &window;
-    }
-    if (found->end - address < size || (writing && !found->writable)) {
+    Window window = {};
+    if (!launch.find(launch.client, address, &window)) {
         throw Fault{ILLEGAL_ADDRESS};
     }
-    return *found;
+    std::swap(launch.recent[0], launch.recent[1 + launch.next++ % 3]);
+    launch.recent[0] = window;
+}
+
+inline const Window &window_of(u64 address, u64 size, bool writing) {
+    Launch &launch = *current_launch;
+    const Window &window = launch.recent[0];
+    if (!holds(window, address, size)) {
+        find_window(launch, address);
+        if (!holds(window, address, size)) {
+            throw Fault{ILLEGAL_ADDRESS};
+        }
+    }
+    if (writing && !window.writable) {
+        throw Fault{ILLEGAL_ADDRESS};
+    }
+    return window;
 }
 
 template <class T> inline void combine(T &value, u8 mask) {
-    if (mask) {
+    if constexpr (sizeof(T) <= sizeof(u64)) {
+        u64 bytes = 0;
+        memcpy(&bytes, &value, sizeof(T));
+        bytes ^= mask * 0x0101010101010101u;
+        memcpy(&value, &bytes, sizeof(T));
+    } else if (mask) {
         u8 bytes[sizeof(T)];
         memcpy(bytes, &value, sizeof(T));
         for (u8 &byte : bytes) {
