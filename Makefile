@@ -19,6 +19,10 @@ PARTS := test-python test-standin test-hdf5-host test-rust test-hdf5-device lint
 LANES ?= $(shell echo $$(($$(nproc) + 1)))
 STANDIN_MARKERS ?= gpu or either
 
+# The threads that NumPy starts when it is imported spin for a tenth of a second, in each of a thousand
+# processes of the tests, which use none of them.
+export OPENBLAS_NUM_THREADS ?= 1
+
 # Only these run make again. Cargo and CMake would take what make tells make for their own.
 ifeq ($(filter test test-long,$(MAKECMDGOALS)),)
 unexport MAKEFLAGS MFLAGS
