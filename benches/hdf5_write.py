@@ -100,4 +100,4 @@ def _check(path: Path, values: Values, _: object) -> None:
 
 
 if __name__ == "__main__":
-    main("GPU memory to a new dataset", measure, size="1GiB", quick_size="16MiB")
+    main("GPU memory to a new dataset", measure, size="1GiB", quick_size="8MiB")

@@ -54,10 +54,10 @@ def disk(tmp_path):
 @pytest.mark.parametrize("dtype", ["u1", "u2"])
 @pytest.mark.parametrize("columns", [1024, 1025])
 def test_a_full_disk_is_told_with_its_errno_file_and_range(disk, device, layout, dtype, columns):
-    values = np.random.default_rng(1).integers(0, 256, (8192, 1024), dtype)
+    values = np.random.default_rng(1).integers(0, 256, (5120, 1024), dtype)
     array = ps.DeviceArray.from_numpy(values) if device == "cuda" else values
     with ps.File(disk / "f.h5", "w") as file:
-        dataset = file.create("x", shape=(8192, columns), dtype="u1", **layout)
+        dataset = file.create("x", shape=(5120, columns), dtype="u1", **layout)
         with pytest.raises(ps.NoSpaceError) as caught:
             dataset.write(array, np.s_[:, :1024])
         with pytest.raises(ps.NoSpaceError):
