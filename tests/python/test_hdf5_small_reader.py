@@ -89,6 +89,27 @@ def test_a_new_array_on_a_gpu_has_the_elements(path, selection):
         np.testing.assert_array_equal(made.numpy(), values()[selection])
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+@pytest.mark.parametrize(
+    "where", [{"device": "cuda:0"}, {"device": 0}, {"device": "cuda", "like": "device"}], ids=str
+)
+def test_a_gpu_may_be_named_in_any_way_for_a_small_read(path, monkeypatch, where):
+    def not_small(*_, **__):
+        raise AssertionError("a small read took the way of large ones")
+
+    monkeypatch.setattr("penstock.hdf5.dataset.reading.read", not_small)
+    with ps.File(path) as file:
+        found = file["x"].read(np.s_[1:3], **where)
+    np.testing.assert_array_equal(found.numpy(), values()[1:3])
+
+
+@pytest.mark.parametrize("where", [{"like": "none"}, {"device": "cuda", "pin": True}], ids=str)
+def test_a_place_that_is_none_is_refused_for_a_small_read(path, where):
+    with ps.File(path) as file, pytest.raises(ps.InvalidError):
+        file["x"].read(np.s_[1:3], **where)
+
+
 def test_an_array_of_another_shape_is_refused(path, memory):
     with ps.File(path) as file, pytest.raises(ps.InvalidError, match="shape"):
         file["x"].read(np.s_[3], out=memory.empty(199, "f4"))

@@ -17,7 +17,7 @@ from penstock.hdf5.objects import Object
 from penstock.hdf5.quick import NOT_SMALL, QuickReader
 from penstock.hdf5.rows import rows_at_a_time
 from penstock.hdf5.views import View, refuse_no_copy
-from penstock.placement import Device, Library
+from penstock.placement import Device, Library, place
 from penstock.request import Request
 
 if TYPE_CHECKING:
@@ -264,7 +264,9 @@ class Dataset(Object):
 
         >>> x = f["group/rho"].read(np.s_[0:10], device="cuda")
         """
-        if dtype is None and stream is None and like is None and not pin and not options:
+        if like is not None or pin:
+            device = place(device, like, pin, out)
+        if dtype is None and stream is None and not options:
             quick = self._quick_reader()
             if out is None and device is None:
                 found = quick.read(selection)
@@ -277,15 +279,7 @@ class Dataset(Object):
             if found is not NOT_SMALL:
                 return found
         return reading.read(
-            self._h5py,
-            selection,
-            out=out,
-            device=device,
-            dtype=dtype,
-            stream=stream,
-            like=like,
-            pin=pin,
-            **options,
+            self._h5py, selection, out=out, device=device, dtype=dtype, stream=stream, **options
         )
 
     def _quick_reader(self) -> QuickReader:

@@ -19,7 +19,7 @@ from penstock.dtypes import element_type
 from penstock.errors import check
 from penstock.hdf5 import memory_types
 from penstock.hdf5.library import lock, seems_writable
-from penstock.placement import Device, allocate
+from penstock.placement import HOST, Device, Placement, allocate, parse_device
 from penstock.report import remember
 from penstock.request import Request
 
@@ -182,10 +182,14 @@ class SmallReader:
         return True
 
     def _allocate(self, shape: tuple[int, ...], device: Device) -> Any | None:
-        """Return a new array on a GPU; ``None`` for a device that is none."""
-        if type(device) is not str or not device.startswith("cuda"):
+        """Return a new array on a GPU; ``None`` for a device that is none, and for CuPy."""
+        if type(device) is not str:
+            is_cupy = isinstance(device, Placement) and device.library == "cupy"
+            if is_cupy or parse_device(device) == HOST:
+                return None
+        elif not device.startswith("cuda"):
             return None
-        dtype = _torch_dtypes.get(self._stored)
+        dtype = _torch_dtypes.get(self._stored) if type(device) is str else None
         if dtype is None or os.environ.get("PENSTOCK_ARRAYS", "torch") != "torch":
             out = allocate(shape, element_type(self._stored.newbyteorder("=")), device)
             if frameworks.is_torch(out):
