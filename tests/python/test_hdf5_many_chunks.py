@@ -60,7 +60,7 @@ def resident() -> int:
 
 def test_a_random_batch_is_fast_after_the_first_and_little_is_kept(path, memory):
     out = memory.empty((BATCH, ROW), "i4")
-    # Kernels and pinned slots stay. The index goes with the file, and its memory back to the system.
+    # Kernels and pinned slots stay; the index goes with the file, and its memory to the system.
     with ps.File(path) as file:
         file["x"].read(rows(6), out=out)
     ctypes.CDLL(None).malloc_trim(0)
