@@ -128,8 +128,9 @@ def test_a_reader_beside_a_busy_writer_gets_whole_rows_or_none(tmp_path, writer,
     other.say("")
     seen = 0
     with ps.File(tmp_path / "f.h5", swmr=True, libver="latest") as file:
-        until = time.monotonic() + 1.5
-        while time.monotonic() < until:
+        began = time.monotonic()
+        # The first row may take long to arrive on a machine that does much else.
+        while (passed := time.monotonic() - began) < 1.5 or (seen < 2 and passed < 30):
             file["x"].h5py.refresh()
             found = to_host(file["x"].read(device=device))
             seen = int(np.count_nonzero(found[:, 0]))
