@@ -10,8 +10,10 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[3]
 PYTEST = (sys.executable, "-m", "pytest", "--pyargs", "h5py", "-q", "-p", "no:cacheprovider")
-# These compare the plugin path with HDF5's own, and driver and connector are found by another.
-WITHOUT = "--ignore-glob=*/test_h5pl.py"
+# These start pytest on a file, which finds the configuration of this repository and fails,
+# whatever HDF5 does; those of the first also compare the plugin path, by which driver and
+# connector are found. A relative pattern would begin at the working directory.
+WITHOUT = ("--ignore-glob=/*/test_h5pl.py", "-k", "not test_unregister_filter")
 MOST = 800
 """h5py 3.16 has about 880 tests that pass; fewer than this, and something else is wrong."""
 
@@ -27,11 +29,12 @@ def outcomes(
     results = folder / "results.xml"
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [*prefix, *PYTEST, WITHOUT, f"--junitxml={results}", *options],
+        [*prefix, *PYTEST, *WITHOUT, f"--junitxml={results}", *options],
         cwd=folder,
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONPATH": ":".join(paths)},
+        # Plugins of pytest that are installed take a second to import, and none is used.
+        env=os.environ | {"PYTHONPATH": ":".join(paths), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     assert results.exists(), done.stdout + done.stderr
     passed, failed = set(), set()
