@@ -56,13 +56,15 @@ fn client_values(method: Method) -> Vec<u32> {
 /// Smooth numbers, as a simulation writes them, with `noise` in the low bits of some.
 fn numbers(size: usize, noise: u32) -> Vec<u8> {
     let mut state = 1_u32;
-    let numbers = (0..size.div_ceil(4)).flat_map(|at| {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let smooth = ((at / 16) as f32 * 0.01).sin().abs() * 1e4;
-        let rough = if at % 4 == 0 { state >> 8 & noise } else { 0 };
-        (smooth as u32 ^ rough).to_le_bytes()
-    });
-    let mut bytes: Vec<u8> = numbers.collect();
+    let mut bytes = Vec::with_capacity(size.next_multiple_of(64));
+    for stretch in 0..size.div_ceil(64) {
+        let smooth = (stretch as f32 * 0.01).sin().abs() * 1e4;
+        for at in 0..16 {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let rough = if at % 4 == 0 { state >> 8 & noise } else { 0 };
+            bytes.extend_from_slice(&(smooth as u32 ^ rough).to_le_bytes());
+        }
+    }
     bytes.truncate(size);
     bytes
 }
