@@ -85,8 +85,13 @@ fn info(shape: Vec<u64>, element: usize, layout: Layout, file_size: u64) -> Data
     }
 }
 
+/// Cases of a property: so many, or more if PENSTOCK_CASES is set.
+fn case_count(usual: u32, more: u32) -> u32 {
+    std::env::var_os("PENSTOCK_CASES").map_or(usual, |_| more)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    #![proptest_config(ProptestConfig::with_cases(case_count(1500, 4000)))]
 
     #[test]
     fn every_target_of_a_plan_is_inside_the_destination(

@@ -6,6 +6,7 @@ use penstock_engine::report::Report;
 use crate::common::{Turn, turn};
 use crate::process::run_case;
 use crate::recipe::{DEFLATE, FLETCHER32, LZ4, Recipe, SHUFFLE, write};
+use crate::rounds;
 use crate::scene::{Memory, Place, Wanted};
 use crate::standin::standin;
 
@@ -67,14 +68,6 @@ impl Bench {
     }
 }
 
-/// How many reads fail in each way of reading: each failure several times, since workers race.
-fn reads() -> usize {
-    match std::env::var_os("PENSTOCK_CASES") {
-        Some(_) => 60,
-        None => 24,
-    }
-}
-
 /// Each read with each failure ends well or with an error, and leaves nothing behind.
 fn try_all(failures: &[&str]) {
     try_with(&[SHUFFLE, DEFLATE, FLETCHER32], failures);
@@ -93,7 +86,9 @@ fn try_with(filters: &[u32], failures: &[&str]) {
             bench.works(options, "before");
         }
         let before = standin.alive();
-        for failure in failures.iter().cycle().take(reads()) {
+        // Each failure several times, since workers race.
+        let reads = rounds(2 * failures.len(), 60);
+        for failure in failures.iter().cycle().take(reads) {
             let what = format!("{options} {failure}");
             bench.memory.clear();
             let outcome = {

@@ -18,6 +18,14 @@ use std::sync::OnceLock;
 
 use penstock_engine::allocate;
 
+/// How often something is repeated because workers race: more often if PENSTOCK_CASES asks for more.
+fn rounds(usual: usize, more: usize) -> usize {
+    match std::env::var_os("PENSTOCK_CASES") {
+        Some(_) => more,
+        None => usual,
+    }
+}
+
 /// Whether there is a GPU, real or stand-in; says once if not.
 fn has_gpu() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();

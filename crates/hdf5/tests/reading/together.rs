@@ -10,6 +10,7 @@ use penstock_engine::{Stream, drain};
 use crate::common::{Turn, turn};
 use crate::process::run_case;
 use crate::recipe::{DEFLATE, Recipe, SHUFFLE, write};
+use crate::rounds;
 use crate::scene::{LIMIT, Memory, Place, Select, Wanted, finish, start, ways};
 
 const SHAPE: [u64; 2] = [512, 512];
@@ -33,11 +34,12 @@ fn a_cancelled_read_ends_soon_and_the_next_one_works() {
     let wanted = Wanted::all(&file, "data", &SHAPE);
     for (place, options) in ways() {
         let memory = Memory::new(place, content().len());
-        for round in 0..30 {
+        let rounds = rounds(10, 30) as u64;
+        for round in 0..rounds {
             memory.clear();
             let request = wanted.start(&turn, &memory, options, None).unwrap();
             // Earlier and later on its way.
-            std::thread::sleep(std::time::Duration::from_micros(round * 150));
+            std::thread::sleep(std::time::Duration::from_micros(round * 4500 / rounds));
             request.cancel();
             match request.wait(Some(LIMIT)).finished() {
                 Some(Ok(())) => assert!(memory.bytes() == content(), "{place:?} {options}"),
@@ -84,7 +86,7 @@ fn two_reads_fill_the_halves_of_one_destination() {
             ..Wanted::all(&file, "data", &half)
         };
         let bytes = (half[0] * half[1] * 4) as i64;
-        for _ in 0..10 {
+        for _ in 0..rounds(4, 10) {
             memory.clear();
             let one = part(&[0, 0], 0).start(&turn, &memory, options, None);
             let other = part(&lower, bytes).start(&turn, &memory, options, None);
@@ -102,7 +104,7 @@ fn eight_threads_read_different_datasets_at_a_time() {
     let names: Vec<String> = (0..8).map(|i| format!("data{i}")).collect();
     let file = sample(&turn, &folder, &names);
     for (place, options) in ways() {
-        for _ in 0..4 {
+        for _ in 0..rounds(2, 4) {
             let prepared: Vec<_> = names
                 .iter()
                 .map(|name| {
