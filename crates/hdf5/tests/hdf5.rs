@@ -523,7 +523,7 @@ fn a_damaged_chunk_index_spoils_only_the_chunks_it_lies_about() {
 }
 
 #[test]
-fn a_million_chunks_are_read_in_under_two_seconds() {
+fn a_million_chunks_are_read_in_seconds() {
     let Some(turn) = turn() else { return };
     let setting = turn.setting;
     for libver in ["earliest", "latest"] {
@@ -537,7 +537,8 @@ fn a_million_chunks_are_read_in_under_two_seconds() {
         println!("{libver}: {took:?}");
         let table = known.table.unwrap();
         assert_eq!(table.len(), 1_000_000);
-        assert!(took.as_secs_f64() < 2.0, "{libver}: {took:?}");
+        // Two seconds without optimization; more where other tests run. To ask for each chunk takes minutes.
+        assert!(took.as_secs_f64() < 10.0, "{libver}: {took:?}");
         let all = Selection::all(&known.info.shape);
         let dense = MemoryLayout::dense(&known.info.shape, 4).unwrap();
         let plan = read_plan(
