@@ -11,7 +11,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::{Opened, Setting, turn};
 use execute::{execute, native_read};
@@ -522,23 +522,34 @@ fn a_damaged_chunk_index_spoils_only_the_chunks_it_lies_about() {
     assert!(table.find(1).unwrap().is_some());
 }
 
+/// The time that this thread has run: other tests that share the processors do not count.
+fn processor_time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the call fills the struct.
+    let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    assert_eq!(status, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 #[test]
-fn a_million_chunks_are_read_in_seconds() {
+fn a_million_chunks_are_read_in_under_two_seconds() {
     let Some(turn) = turn() else { return };
     let setting = turn.setting;
     for libver in ["earliest", "latest"] {
         let path = setting.folder.join(format!("million_{libver}.h5"));
         setting.script(&[OsStr::new("million"), path.as_os_str(), OsStr::new(libver)]);
         let opened = setting.open_with(&path, "million", 0);
-        let start = Instant::now();
+        let start = processor_time();
         // SAFETY: this test has the turn.
         let known = know(&unsafe { setting.session() }, &opened);
-        let took = start.elapsed();
+        let took = processor_time() - start;
         println!("{libver}: {took:?}");
         let table = known.table.unwrap();
         assert_eq!(table.len(), 1_000_000);
-        // Two seconds without optimization; more where other tests run. To ask for each chunk takes minutes.
-        assert!(took.as_secs_f64() < 10.0, "{libver}: {took:?}");
+        assert!(took.as_secs_f64() < 2.0, "{libver}: {took:?}");
         let all = Selection::all(&known.info.shape);
         let dense = MemoryLayout::dense(&known.info.shape, 4).unwrap();
         let plan = read_plan(
