@@ -86,16 +86,15 @@ def test_a_first_row_does_not_take_a_walk_through_the_index(path, memory):
     with ps.File(path) as file:
         file["x"].read(0, out=out)
     with ps.File(path) as file:
+        row = int(rows(0, 1)[0])
         began = perf_counter()
-        file["x"].read(0, out=out)
-        for row in rows(0, 20).tolist():
-            file["x"].read(row, out=out)
-            np.testing.assert_array_equal(memory.numpy(out), contents(np.array([row]))[0])
+        file["x"].read(row, out=out)
         first = perf_counter() - began
+        np.testing.assert_array_equal(memory.numpy(out), contents(np.array([row]))[0])
         began = perf_counter()
         file["x"].read(rows(1))
         walk = perf_counter() - began
-    print(f"the first 21 rows: {1e3 * first:.1f} ms; a batch, with the index: {1e3 * walk:.1f} ms")
+    print(f"the first row: {1e3 * first:.1f} ms; a batch, with the index: {1e3 * walk:.1f} ms")
     assert first < walk
 
 
