@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -23,6 +24,11 @@ PROGRAMS = Path(__file__).parents[1] / "target" / "programs"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell's background jobs, and nohup, ignore what the tests send; programs inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "gpu: needs a GPU, or the stand-in of scripts/standin-gpu")
     config.addinivalue_line("markers", "either: another outcome is right where there is a GPU")
 

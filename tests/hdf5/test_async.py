@@ -22,20 +22,22 @@ BELOW = {
     "driver": {"HDF5_DRIVER": "penstock"},
     "another": {"HDF5_VOL_CONNECTOR": TWICE},
 }
-NOT_ABOVE_ANOTHER = "ten_thousand_operations_are_under_way_at_once"
-"""The lower one takes what the upper one asks to make a plan for a call of the application, and
-waits for what is under way in the dataset."""
+MANY = "ten_thousand_operations_are_under_way_at_once"
+"""It does not run above another connector: the lower one takes what the upper one asks to make a plan
+for a call of the application, and waits for what is under way in the dataset. Its thousands of copies
+take the stand-in long, so they happen above the driver only, which does the same as HDF5's own."""
 
 
 def cases() -> Iterator[tuple[Path, str, str]]:
     for source in SOURCES:
         yield source, "host", "native"
         yield source, "host", "driver"
-        if source.stem != NOT_ABOVE_ANOTHER:
+        if source.stem != MANY:
             yield source, "host", "another"
         # Only on the host if it asks for no other memory.
         if "new_memory" in source.read_text():
-            yield source, "device", "native"
+            if source.stem != MANY:
+                yield source, "device", "native"
             yield source, "device", "driver"
 
 
