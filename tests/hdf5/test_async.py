@@ -23,9 +23,9 @@ BELOW = {
     "another": {"HDF5_VOL_CONNECTOR": TWICE},
 }
 MANY = "ten_thousand_operations_are_under_way_at_once"
-"""It does not run above another connector: the lower one takes what the upper one asks to make a plan
-for a call of the application, and waits for what is under way in the dataset. Its thousands of copies
-take the stand-in long, so they happen above the driver only, which does the same as HDF5's own."""
+"""It does not run above another connector: the lower one takes what the upper one asks to make a
+plan for a call of the application, and waits for what is under way in the dataset. Its thousands
+of copies take the stand-in long, so they happen above the driver only."""
 
 
 def cases() -> Iterator[tuple[Path, str, str]]:

@@ -62,29 +62,12 @@ def wheel(tmp_path_factory):
     return next(folder.glob("penstock-*.whl"))
 
 
-# The crates of the distribution are compiled again, from where it is unpacked. No test looks at how fast
-# they are, and the crates that they depend on stay as they have been compiled for the checkout.
-QUICKLY = """
-[profile.release]
-opt-level = 0
-[profile.release.package."*"]
-opt-level = 3
-"""
-
-
 @pytest.fixture(scope="session")
 def wheel_from_sdist(sdist, tmp_path_factory):
     """What `pip install` of the source distribution installs."""
     folder = tmp_path_factory.mktemp("wheel-from-sdist")
     target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
-    # pip unpacks it in the folder for temporary files, and cargo takes the settings of folders above.
-    unpacked = folder / "unpacked"
-    (unpacked / ".cargo").mkdir(parents=True)
-    (unpacked / ".cargo/config.toml").write_text(QUICKLY)
-    environment = os.environ | {
-        "CARGO_TARGET_DIR": str(Path(ROOT, target)),
-        "TMPDIR": str(unpacked),
-    }
+    environment = os.environ | {"CARGO_TARGET_DIR": str(Path(ROOT, target))}
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", folder, sdist]
     run(*command, env=environment)
     return next(folder.glob("penstock-*.whl"))
