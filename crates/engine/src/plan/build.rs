@@ -30,8 +30,7 @@ const MAX_SPANS: u32 = 1024;
 /// The most blocks of one request, whose plan then takes some gigabytes.
 const MAX_BLOCKS: u64 = 1 << 26;
 
-/// Plans `extents` in the order of the file, or in the order given if they are packed by memory. No
-/// copy crosses any of the addresses `starts`, where allocations begin: neighbours in memory may belong
+/// Plans `extents` in the order of the file, or of memory if they are packed there. No copy crosses any of the addresses `starts`, where allocations begin: neighbours in memory may belong
 /// to different ones, and CUDA copies to one at a time.
 ///
 /// # Errors
@@ -45,7 +44,7 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut, starts: &HashSet<usize>)
             e.length, e.offset
         )));
     }
-    let packed = cut.pack && cut.align == 1 && is_packed(&extents);
+    let packed = cut.pack && cut.align == 1 && pack(&mut extents);
     if !packed && !extents.is_sorted_by_key(|e| e.offset) {
         extents.sort_by_key(|e| e.offset);
     }
@@ -88,10 +87,32 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut, starts: &HashSet<usize>)
     Ok(builder.plan)
 }
 
+/// Brings ranges in an order in which most are adjacent in memory; returns false if there is none. Such
+/// ranges of a list of rows come in the order of the file, and have another order in memory.
+fn pack(extents: &mut [Extent]) -> bool {
+    if is_packed(extents) {
+        return true;
+    }
+    if !fills_memory(extents) {
+        return false;
+    }
+    extents.sort_by_key(|e| e.memory);
+    is_packed(extents)
+}
+
 /// Whether most ranges are adjacent in memory, in the order given.
 fn is_packed(extents: &[Extent]) -> bool {
     let runs_on = |w: &[Extent]| w[0].memory + w[0].length as usize == w[1].memory;
     2 * extents.windows(2).filter(|w| runs_on(w)).count() > extents.len()
+}
+
+/// Whether the ranges cover most of the memory between the first and the last.
+fn fills_memory(extents: &[Extent]) -> bool {
+    let start = extents.iter().map(|e| e.memory).min().unwrap_or(0);
+    let end = |e: &Extent| e.memory.saturating_add(e.length as usize);
+    let end = extents.iter().map(end).max().unwrap_or(0);
+    let add = |sum: u64, e: &Extent| sum.saturating_add(e.length);
+    extents.iter().fold(0, add) > (end - start) as u64 / 2
 }
 
 struct Builder<'a> {
@@ -347,6 +368,26 @@ mod tests {
             .collect();
         let plan = built(reads, cut(PAGE, 64, 1)).unwrap();
         assert_eq!((plan.spans.len(), plan.copies.len()), (5, 1));
+    }
+
+    #[test]
+    fn ranges_in_the_order_of_the_file_that_are_adjacent_in_another_order_are_one_copy_a_block() {
+        let rows = [3usize, 1, 4, 0, 2].iter().enumerate();
+        let rows = rows
+            .map(|(i, row)| extent(i as u64 * 10_000, 512, 4096 + 512 * row))
+            .collect();
+        let plan = built(rows, cut(PAGE, 64, 1)).unwrap();
+        assert_eq!((plan.spans.len(), plan.copies.len()), (5, 1));
+    }
+
+    #[test]
+    fn scattered_ranges_are_read_in_the_order_of_the_file() {
+        let rows = [3usize, 1, 4, 0, 2].iter().enumerate();
+        let rows = rows
+            .map(|(i, row)| extent(i as u64 * 10, 10, 4096 * row))
+            .collect();
+        let plan = built(rows, cut(PAGE, 64, 1)).unwrap();
+        assert_eq!((plan.spans.len(), plan.copies.len()), (1, 5));
     }
 
     #[test]
