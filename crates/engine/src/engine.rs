@@ -134,10 +134,11 @@ impl Engine {
             }
             trace::start(path.as_ref()).err()
         });
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Engine {
-            workers: Workers::new(),
+            workers: Workers::new(cores),
             ring: Ring::new(ring),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cores,
             profiles: Profiles::of_environment(),
             chunk_cache,
             environment,

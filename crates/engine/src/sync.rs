@@ -7,12 +7,74 @@ pub(crate) use loom::sync::{
 };
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
-    Condvar, Mutex, MutexGuard,
+    Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
+
+#[cfg(not(loom))]
+pub(crate) use condvar::Condvar;
 
 /// Locks even if a thread panicked with the lock: each state is consistent at every step, and the
 /// panic is reported where it happened.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+#[cfg(not(loom))]
+mod condvar {
+    use std::sync::{LockResult, MutexGuard, WaitTimeoutResult};
+    use std::time::Duration;
+
+    use super::{AtomicUsize, Ordering};
+
+    /// A condition variable that makes no system call to notify nobody, as std's does each time. What
+    /// the waiters wait for changes under the mutex, before or while it notifies: so whoever waits is
+    /// counted by then, or sees the change.
+    #[derive(Debug)]
+    pub(crate) struct Condvar {
+        inner: std::sync::Condvar,
+        waiting: AtomicUsize,
+    }
+
+    impl Condvar {
+        pub(crate) const fn new() -> Condvar {
+            Condvar {
+                inner: std::sync::Condvar::new(),
+                waiting: AtomicUsize::new(0),
+            }
+        }
+
+        pub(crate) fn wait<'a, T>(
+            &self,
+            guard: MutexGuard<'a, T>,
+        ) -> LockResult<MutexGuard<'a, T>> {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let woken = self.inner.wait(guard);
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            woken
+        }
+
+        pub(crate) fn wait_timeout<'a, T>(
+            &self,
+            guard: MutexGuard<'a, T>,
+            limit: Duration,
+        ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let woken = self.inner.wait_timeout(guard, limit);
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            woken
+        }
+
+        pub(crate) fn notify_one(&self) {
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                self.inner.notify_one();
+            }
+        }
+
+        pub(crate) fn notify_all(&self) {
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                self.inner.notify_all();
+            }
+        }
+    }
 }

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::sync::{Condvar, Mutex, lock};
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, lock};
 
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
@@ -17,25 +18,60 @@ pub(crate) struct Workers {
 /// The least limit of threads.
 const LEAST: usize = 8;
 
+/// How long one thread that has nothing to do looks for a task before it sleeps. Requests that follow each
+/// other, of which each takes less, so need not wake a thread each: that takes their submitter some 5
+/// us, and the thread 50.
+const WATCH: Duration = Duration::from_micros(50);
+
+/// With fewer processors, a thread that looks for tasks keeps their submitter from its own.
+const WATCHED_FROM: usize = 4;
+
 struct Shared {
     queue: Mutex<Queue>,
     arrived: Condvar,
+    /// Whether there are tasks, for the thread that looks for them without the lock.
+    has_tasks: AtomicBool,
+    /// Whether a thread looks for tasks before it sleeps.
+    watches: bool,
 }
 
 #[derive(Default)]
 struct Queue {
     tasks: VecDeque<Work>,
+    /// Threads that sleep.
     idle: usize,
+    /// Those of them that were woken, and have not come back yet.
+    woken: usize,
     threads: usize,
     limit: usize,
+    /// Whether a thread looks for a task now, and need not be woken for it.
+    is_watched: bool,
+}
+
+impl Queue {
+    /// Returns how many sleeping threads the caller is to wake, and counts them.
+    ///
+    /// Each wakes others in its turn, so that all run soon, and nobody, the submitter least of all, spends
+    /// long on waking.
+    fn wakes(&mut self) -> usize {
+        const MOST: usize = 2;
+        let coming = self.woken + usize::from(self.is_watched);
+        let lacking = self.tasks.len().saturating_sub(coming);
+        let wakes = lacking.min(self.idle - self.woken).min(MOST);
+        self.woken += wakes;
+        wakes
+    }
 }
 
 impl Workers {
-    pub(crate) fn new() -> Self {
+    /// For a machine with so many processors.
+    pub(crate) fn new(cores: usize) -> Self {
         Workers {
             shared: Arc::new(Shared {
                 queue: Mutex::new(Queue::default()),
                 arrived: Condvar::new(),
+                has_tasks: AtomicBool::new(false),
+                watches: cores >= WATCHED_FROM,
             }),
         }
     }
@@ -52,19 +88,17 @@ impl Workers {
     ) -> std::result::Result<(), Vec<Work>> {
         let mut queue = lock(&self.shared.queue);
         queue.limit = queue.limit.max(threads).max(LEAST);
-        let added = tasks.len();
-        let wanted = (queue.tasks.len() + added)
-            .saturating_sub(queue.idle)
+        let wanted = (queue.tasks.len() + tasks.len())
+            .saturating_sub(queue.idle + usize::from(queue.is_watched))
             .min(queue.limit.saturating_sub(queue.threads));
         if !self.start_threads(&mut queue, wanted) {
             return Err(tasks);
         }
         queue.tasks.extend(tasks);
+        self.shared.note_tasks(&queue);
+        let wakes = queue.wakes();
         drop(queue);
-        // A thread that wakes wakes the next, since the submitter has work of its own.
-        if added > 0 {
-            self.shared.arrived.notify_one();
-        }
+        self.shared.wake(wakes);
         Ok(())
     }
 
@@ -98,22 +132,53 @@ impl Workers {
 impl Shared {
     fn serve(&self) {
         let mut queue = lock(&self.queue);
+        let mut has_watched = false;
         loop {
             if let Some(task) = queue.tasks.pop_front() {
-                let wake_another = queue.idle > 0 && !queue.tasks.is_empty();
+                self.note_tasks(&queue);
+                let wakes = queue.wakes();
                 drop(queue);
-                if wake_another {
-                    self.arrived.notify_one();
-                }
+                self.wake(wakes);
                 // Tasks report their own panics. The thread must live on for other requests.
                 let _ = catch_unwind(AssertUnwindSafe(task));
+                has_watched = false;
                 queue = lock(&self.queue);
+            } else if self.watches && !queue.is_watched && !has_watched {
+                queue = self.watch(queue);
+                has_watched = true;
             } else {
                 queue.idle += 1;
                 queue = self.arrived.wait(queue).unwrap_or_else(|e| e.into_inner());
                 queue.idle -= 1;
+                // A thread may also wake for no reason.
+                queue.woken = queue.woken.saturating_sub(1);
             }
         }
+    }
+
+    fn wake(&self, threads: usize) {
+        for _ in 0..threads {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Looks for a task for a while, without the lock.
+    fn watch<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        queue.is_watched = true;
+        drop(queue);
+        let end = Instant::now() + WATCH;
+        while !self.has_tasks.load(Ordering::Relaxed) && Instant::now() < end {
+            std::hint::spin_loop();
+        }
+        let mut queue = lock(&self.queue);
+        queue.is_watched = false;
+        queue
+    }
+
+    /// Tells the thread that looks for tasks whether there are any.
+    fn note_tasks(&self, queue: &Queue) {
+        self.has_tasks
+            .store(!queue.tasks.is_empty(), Ordering::Relaxed);
     }
 }
 
@@ -124,7 +189,7 @@ mod tests {
 
     #[test]
     fn tasks_that_outnumber_the_threads_all_run() {
-        let workers = Workers::new();
+        let workers = Workers::new(WATCHED_FROM);
         let (sender, receiver) = mpsc::channel();
         let tasks = (0..100).map(|i| {
             let sender = sender.clone();
@@ -139,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_panicking_task_does_not_take_its_thread_along() {
-        let workers = Workers::new();
+        let workers = Workers::new(WATCHED_FROM);
         let (sender, receiver) = mpsc::channel();
         let bad: Work = Box::new(|| panic!("expected by this test"));
         let good: Work = Box::new(move || sender.send(1).unwrap());
