@@ -95,6 +95,10 @@ pub(crate) const DEFAULT_SLOTS: u32 = 2;
 /// waking them takes time.
 const FIRST_THREAD: u64 = 2 << 20;
 
+/// A call that reads so many cached bytes mostly copies them, which a few workers do as fast as memory is:
+/// how many is then a matter of all bytes.
+const COPIED: u64 = 64 << 10;
+
 const STAGED_BLOCK: u64 = 8 << 20;
 /// So many bytes from the GPU are still in the processor's cache when they are copied into the page
 /// cache, and other writers of the file wait no longer than that for its lock.
@@ -306,7 +310,9 @@ impl Chooser<'_> {
             }
             Operation::Write => MAX_BUFFERED_WRITERS,
         };
-        let worthwhile = if self.load.is_scattered() {
+        let only_copies =
+            self.operation == Operation::Read && cached > 0.95 && self.load.average >= COPIED;
+        let worthwhile = if self.load.is_scattered() && !only_copies {
             most
         } else {
             (self.load.bytes / FIRST_THREAD).isqrt() as usize
