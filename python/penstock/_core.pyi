@@ -8,6 +8,7 @@ class Library:
         self,
         *,
         read: int,
+        start: int,
         sizes: tuple[int, ...],
         others: tuple[int, ...],
         options: Callable[[], tuple[Any, ...]],
@@ -19,12 +20,6 @@ class Library:
 class Report:
     @property
     def address(self) -> int: ...
-
-class Described:
-    @property
-    def selection(self) -> int: ...
-    @property
-    def array(self) -> int: ...
 
 class Reader:
     def __init__(
@@ -47,7 +42,15 @@ class Reader:
         self, index: Any, shape: tuple[int, ...], address: int, stream: int, flags: int
     ) -> bool: ...
     def shape_of(self, index: Any) -> tuple[int, ...] | None: ...
-    def describe(self, index: Any, shape: tuple[int, ...], address: int) -> Described | None: ...
+    def start(
+        self,
+        index: Any,
+        shape: tuple[int, ...],
+        address: int,
+        stream: int,
+        flags: int,
+        place: int,
+    ) -> int | None: ...
 
 def export_array(
     address: int,

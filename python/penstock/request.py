@@ -134,7 +134,7 @@ def step_stream_holders(waiting: _Native | None = None) -> bool:
     return is_step_left
 
 
-_FIRST_SCAN_AT = 64
+_FIRST_SCAN_AT = 1024
 _scan_at = _FIRST_SCAN_AT
 
 
@@ -182,15 +182,21 @@ class Request(Generic[A]):
         self._reported = False
         self._native = _Native(self, (array, keep), step_lock, holds_stream)
 
-    def _submit(self, start: Callable[[CData], int]) -> None:
-        """Start the request by a native call, which stores its handle at the given address."""
+    def _submit(self, start: Callable[[CData], int | None]) -> bool:
+        """Start the request by a native call, which stores its handle at the given address.
+
+        Returns whether the call has a status.
+        """
         _discard_finished()
         native = self._native
         _add(native)
         status = start(native.handle)
         if native.handle[0] == NULL:
             _discard(native)
+        if status is None:
+            return False
         check(status)
+        return True
 
     @property
     def array(self) -> A:
@@ -412,3 +418,14 @@ def submit_with(
     made = Request(array, keep, before_ns, step_lock, holds_stream)
     made._submit(start)
     return made
+
+
+def submit_if(
+    start: Callable[[CData], int | None], array: A, keep: object, *, before_ns: int
+) -> Request[A] | None:
+    """Start a request without submitter steps, as :func:`submit_with` does.
+
+    Returns ``None`` if ``start`` does: another function carries out the transfer.
+    """
+    made = Request(array, keep, before_ns)
+    return made if made._submit(start) else None

@@ -41,6 +41,28 @@ SELECTIONS = (
     np.s_[2:2],
     np.s_[10, 20:20],
 )
+LISTS = (
+    np.s_[[5, 3, 3, -1]],
+    ([0],),
+    np.s_[:, [7, 0, 199, -200]],
+    np.s_[[3, 59], 2:9],
+    np.s_[5:50:4, [1, 0]],
+    np.s_[..., [0, 5]],
+    np.s_[[4, 2], ...],
+    np.s_[[1, 2], 5],
+    np.s_[5, [1, 2]],
+    np.s_[[True, False] * 30],
+    np.s_[[]],
+    np.array([9, 2, 2, -3]),
+    np.arange(60)[::-7],
+    np.array([9, 2], "i4"),
+    np.array([9, 2], "u8"),
+    np.array([9, 2], ">i8"),
+    np.array([[9, 2]]),
+    np.arange(60) % 3 == 0,
+    np.ma.array([9, 2]),
+    range(3, 9, 2),
+)
 
 
 def values(seed: int = 0) -> np.ndarray[Any, Any]:
@@ -75,6 +97,60 @@ def test_an_array_of_any_memory_is_filled(path, selection, memory):
             for _ in range(2):
                 assert file["x"].read(selection, out=out) is out
                 np.testing.assert_array_equal(memory.numpy(out), expected)
+
+
+@pytest.mark.parametrize("selection", LISTS, ids=str)
+def test_a_list_selects_what_it_does_with_numpy(path, selection, memory):
+    expected = values()[selection]
+    with ps.File(path) as file:
+        found = file["x"][selection]
+        assert (type(found), found.dtype) == (np.ndarray, file["x"].dtype)
+        np.testing.assert_array_equal(found, expected)
+        out = memory.array(np.full(expected.shape, -1, "f4"))
+        file["x"].read(selection, out=out)
+        np.testing.assert_array_equal(memory.numpy(out), expected)
+
+
+@pytest.mark.parametrize("index", [[0, 60], [-61], np.array([3, 60])], ids=str)
+def test_a_list_with_an_index_outside_the_dataset_is_an_error(path, index):
+    with ps.File(path) as file, pytest.raises(IndexError):
+        file["x"].read((index,))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+def test_reads_that_go_on_together_fill_what_each_was_given(path):
+    rows = np.random.default_rng(1).integers(0, 60, 200).tolist()
+    outs = [ps.DeviceArray((200,), "f4") for _ in rows]
+    with ps.File(path) as file:
+        made = [file["x"].read_async(row, out=out) for row, out in zip(rows, outs, strict=True)]
+        new = [file["x"].read_async(row, device="cuda") for row in rows]
+        found = [request.wait().numpy() for request in (*made, *new)]
+    np.testing.assert_array_equal(found, values()[rows + rows])
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+def test_reads_that_have_ended_are_not_kept_for_later_ones_to_wait_for(path):
+    out = ps.DeviceArray((200,), "f4")
+    with ps.File(path) as file:
+        for row in range(1000):
+            file["x"].read_async(row % 60, out=out).wait()
+        assert lib.penstock_hdf5_unsettled()[0] <= 64
+        # HDF5 finds nothing to wait for.
+        file.h5py["x"][3]
+        assert lib.penstock_hdf5_is_settled()
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+def test_a_new_array_of_a_read_that_goes_on_is_as_any_other(path):
+    with ps.File(path) as file:
+        made = file["x"].read_async(([4, 2],), device="cuda")
+        assert made.array.shape == (2, 200)
+        assert made.wait() is made.array
+        assert (made.done(), made.report.bytes) == (True, 1600)
+        np.testing.assert_array_equal(made.array.numpy(), values()[[4, 2]])
 
 
 @pytest.mark.gpu
@@ -240,13 +316,36 @@ class Native:
 
     def __init__(self, file: h5py.File) -> None:
         place = ffi.new("penstock_reader **")
+        self._is_original = bool((file["x"][-1] == values()[-1]).all())
         self._kind = h5py.h5t.py_create(np.dtype("f4"))
         assert lib.penstock_reader_open(file["x"].id.id, self._kind.id, place) == lib.PENSTOCK_OK
         self._reader = ffi.gc(place[0], lib.penstock_reader_close)
 
     def read(self) -> int:
         """Return the status of a read of the last row."""
-        row = np.zeros(SHAPE[1], "f4")
+        return self._read(
+            lambda *described: lib.penstock_reader_read(
+                self._reader, *described, NULL, NULL, 0, NULL
+            )
+        )
+
+    def start(self) -> int:
+        """Return the status of such a read that goes on, once it has ended."""
+        made = ffi.new("penstock_request **")
+
+        def start(*described: Any) -> int:
+            status = lib.penstock_reader_start(self._reader, *described, NULL, NULL, 0, made)
+            if status == lib.PENSTOCK_OK:
+                status = lib.penstock_request_wait(made[0], -1)
+                lib.penstock_request_free(made[0])
+            else:
+                assert made[0] == NULL
+            return int(status)
+
+        return self._read(start)
+
+    def _read(self, function: Any) -> int:
+        row = np.full(SHAPE[1], -1, "f4")
         axes = ffi.new("penstock_axis[]", [(SHAPE[0] - 1, 1, 1, NULL), (0, 1, SHAPE[1], NULL)])
         selection = ffi.new("penstock_selection *")
         selection.struct_size, selection.rank = ffi.sizeof("penstock_selection"), 2
@@ -255,8 +354,11 @@ class Native:
         array = ffi.new("penstock_array *")
         array.struct_size, array.rank = ffi.sizeof("penstock_array"), 1
         array.data, array.shape = ffi.from_buffer(row), shape
-        status = lib.penstock_reader_read(self._reader, selection, array, NULL, NULL, 0, NULL)
-        return int(status)
+        status = int(function(selection, array))
+        expected = values()[-1] if status == lib.PENSTOCK_OK else np.full(SHAPE[1], -1, "f4")
+        is_changed = not np.array_equal(row, expected)
+        assert not (is_changed and self._is_original)
+        return status
 
 
 @pytest.mark.parametrize("then", ["closed", "reopened", "rewritten", "another", "no HDF5"])
@@ -265,7 +367,7 @@ def test_a_native_reader_of_a_closed_file_is_an_error(path, tmp_path, then):
         other["x"] = values(9)
     file = h5py.File(path)
     reader = Native(file)
-    assert reader.read() == lib.PENSTOCK_OK
+    assert (reader.read(), reader.start()) == (lib.PENSTOCK_OK, lib.PENSTOCK_OK)
     descriptor = file.id.get_vfd_handle()
     file.close()
     if then == "rewritten":
@@ -281,6 +383,7 @@ def test_a_native_reader_of_a_closed_file_is_an_error(path, tmp_path, then):
         if then != "closed":
             assert again == descriptor, "the test needs the descriptor of the closed file"
         assert reader.read() == lib.PENSTOCK_ERR_INVALID
+        assert reader.start() == lib.PENSTOCK_ERR_INVALID
         if then in ("reopened", "rewritten", "another"):
             assert Native(opened).read() == lib.PENSTOCK_OK
             assert reader.read() != lib.PENSTOCK_OK

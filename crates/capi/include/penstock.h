@@ -282,7 +282,7 @@ typedef enum penstock_operation { PENSTOCK_OP_READ = 0, PENSTOCK_OP_WRITE = 1 } 
 #define PENSTOCK_STREAM_WAITS 2
 
 /* The caller only waits for the request. As for a synchronous transfer, this allows a route that waits
- * for all work of the GPU (mapped), and the call that waits for a request of at most 32 MiB carries out a share of
+ * for all work of the GPU (mapped), and the call that waits for a request of at most 64 MiB carries out a share of
  * it, which may take milliseconds. A call that asks for the progress, the report, or the descriptor leaves that
  * share to other threads. */
 #define PENSTOCK_CALLER_WAITS 4
@@ -435,15 +435,23 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  *
  * penstock_reader_read reads on the calling thread, with workers where that is faster. It returns
  * PENSTOCK_PENDING, and does nothing, if the read is for penstock_dataset_read_selected: if it has more than
- * 32 MiB, if a pending operation comes first, if the memory, or the stream, is one for which the thread may have
+ * 64 MiB, if a pending operation comes first, if the memory, or the stream, is one for which the thread may have
  * to wait for others, if penstock_hdf5_forget was called, or with PENSTOCK_STREAM_WAITS. The type of the array
  * is ignored. After HDF5 has closed the file, it returns PENSTOCK_ERR_INVALID, even if the file is open again; a
- * file that is closed during the read is an error of the program. */
+ * file that is closed during the read is an error of the program.
+ *
+ * penstock_reader_start starts such a read and returns at once; with any flags, and any memory and stream. The
+ * request has no steps. It returns PENSTOCK_PENDING, and starts nothing, if the read has more than 64 MiB, if a
+ * pending operation comes first, or if penstock_hdf5_forget was called. Later operations wait for the request as for
+ * those of penstock_dataset_read_selected. */
 typedef struct penstock_reader penstock_reader;
 PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
 PENSTOCK_API int penstock_reader_read(penstock_reader *reader, const penstock_selection *selection,
                                       const penstock_array *array, const penstock_options *options,
                                       penstock_stream stream, int flags, penstock_report *report);
+PENSTOCK_API int penstock_reader_start(penstock_reader *reader, const penstock_selection *selection,
+                                       const penstock_array *array, const penstock_options *options,
+                                       penstock_stream stream, int flags, penstock_request **request);
 PENSTOCK_API void penstock_reader_close(penstock_reader *reader);
 
 /* While a file is open only for reading, the library keeps descriptions and chunk tables of its datasets,

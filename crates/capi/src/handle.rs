@@ -104,7 +104,7 @@ impl<T> Table<T> {
 
 /// The number of this process, where handles have it.
 fn process() -> usize {
-    (std::process::id() as usize) << PROCESS_SHIFT
+    (penstock_engine::process() as usize) << PROCESS_SHIFT
 }
 
 /// Multiplicative hashing, so that the upper bits of consecutive numbers differ as well.

@@ -3,9 +3,11 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
+use penstock_array::Selection;
+use penstock_array::execute::SubmitOptions;
 use penstock_engine::error::Result;
 use penstock_engine::{chunk_cache_bytes, refuse_fork};
-use penstock_hdf5::transfer::{self, Buffer, MemoryShape, Opened, PlannedRead, Reader};
+use penstock_hdf5::transfer::{self, Buffer, MemoryShape, Opened, Reader};
 use penstock_sys::hdf5::hid_t;
 
 use crate::dataset::{CArray, array_of, hdf5_of_process};
@@ -13,7 +15,7 @@ use crate::error::{OK, PENDING, guard, null};
 use crate::handle::Table;
 use crate::options::{self, COptions};
 use crate::report::{self, CReport, check_size};
-use crate::request::submit_options;
+use crate::request::{AnyRequest, CRequest, place_of, store, submit_options};
 use crate::selection::{CSelection, selection_of};
 
 /// The type to which a `penstock_reader *` points; see [`crate::handle`].
@@ -61,7 +63,17 @@ unsafe extern "C" fn penstock_reader_read(
     guard(|| unsafe {
         check_size(report)?;
         let reader = READERS.get(reader)?;
-        match read(&reader, selection, (array, options), (stream, flags))? {
+        let planned = with_read(
+            &reader,
+            selection,
+            (array, options),
+            (stream, flags),
+            |read| {
+                let (selection, with) = (read.selection, &read.with);
+                Ok(reader.plan(selection, read.shape, &read.buffer, with))
+            },
+        )?;
+        match planned {
             None => Ok(PENDING),
             Some(planned) => {
                 report::write(report, &planned.run()?);
@@ -73,12 +85,57 @@ unsafe extern "C" fn penstock_reader_read(
 
 /// # Safety
 /// As the header requires.
-unsafe fn read(
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_reader_start(
+    reader: *mut CReader,
+    selection: *const CSelection,
+    array: *const CArray,
+    options: *const COptions,
+    stream: *mut c_void,
+    flags: c_int,
+    request: *mut *mut CRequest,
+) -> c_int {
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        let place = place_of(request)?;
+        let reader = READERS.get(reader)?;
+        let held = with_read(
+            &reader,
+            selection,
+            (array, options),
+            (stream, flags),
+            |read| reader.start(read.selection, read.shape, &read.buffer, read.with),
+        )?;
+        match held {
+            None => Ok(PENDING),
+            Some(held) => {
+                store(place, AnyRequest::Dataset(held));
+                Ok(OK)
+            }
+        }
+    })
+}
+
+/// The checked arguments of a read.
+struct Read<'a> {
+    selection: Option<&'a Selection>,
+    shape: (&'a [u64], Option<&'a [i64]>),
+    buffer: Buffer,
+    with: SubmitOptions,
+}
+
+/// Checks the arguments of a read. Returns `None` if only other functions read so, and else what `act`
+/// returns.
+///
+/// # Safety
+/// As the header requires.
+unsafe fn with_read<T>(
     reader: &Reader,
     selection: *const CSelection,
     (array, options): (*const CArray, *const COptions),
     (stream, flags): (*mut c_void, c_int),
-) -> Result<Option<PlannedRead>> {
+    act: impl FnOnce(Read<'_>) -> Result<Option<T>>,
+) -> Result<Option<T>> {
     // SAFETY: by contract of this function.
     unsafe {
         reader.check_open()?;
@@ -89,9 +146,12 @@ unsafe fn read(
         let selection = selection_of(selection, |rank, points| {
             transfer::points_of(reader.shape(), rank, points)
         })?;
-        let with = submit_options(options::read(options)?, stream, flags)?;
-        let buffer = Buffer::at(array.data as usize)?;
-        Ok(reader.plan(selection.as_ref(), (shape, strides), &buffer, &with))
+        act(Read {
+            selection: selection.as_ref(),
+            shape: (shape, strides),
+            with: submit_options(options::read(options)?, stream, flags)?,
+            buffer: Buffer::at(array.data as usize)?,
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Children made by fork, in which the engine refuses to work.
 
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::error::{Error, Kind, Result};
 
@@ -9,16 +9,31 @@ use crate::error::{Error, Kind, Result};
 /// held for ever by threads of the parent.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
+/// The number of this process, 0 if forks are not watched: then only the system knows it.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Returns the number of this process, mostly without a call of the system.
+pub fn process() -> u32 {
+    match PROCESS.load(Ordering::Relaxed) {
+        0 => std::process::id(),
+        known => known,
+    }
+}
+
 /// Makes [`refuse_fork`] fail in every child that is forked from now on. Called before anything
 /// that a child could not use: threads, locks that threads hold, the CUDA driver.
 pub(crate) fn watch_forks() {
     unsafe extern "C" fn in_child() {
         FORKED.store(true, Ordering::Relaxed);
+        PROCESS.store(0, Ordering::Relaxed);
     }
     static ONCE: Once = Once::new();
-    // SAFETY: the handler only stores to an atomic, which is allowed after fork.
-    ONCE.call_once(|| unsafe {
-        libc::pthread_atfork(None, None, Some(in_child));
+    ONCE.call_once(|| {
+        // SAFETY: the handler only stores to atomics, which is allowed after fork.
+        let is_watched = unsafe { libc::pthread_atfork(None, None, Some(in_child)) } == 0;
+        if is_watched {
+            PROCESS.store(std::process::id(), Ordering::Relaxed);
+        }
     });
 }
 

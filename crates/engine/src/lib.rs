@@ -85,7 +85,7 @@ pub use cufile::buffer;
 pub use engine::{
     chunk_cache_bytes, cores, merged_options, options_without_engine, set_process_options,
 };
-pub use fork::refuse_fork;
+pub use fork::{process, refuse_fork};
 pub use gpu::any_stream_waits;
 pub use gpu::stream::Stream;
 pub use memory::MemoryKind;

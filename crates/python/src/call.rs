@@ -34,45 +34,6 @@ fn array_of(selected: &Selected, address: usize, element: i64) -> Array {
     }
 }
 
-/// A `penstock_selection` and a `penstock_array`, which are valid as long as this object.
-#[pyclass(frozen, module = "penstock._core")]
-pub(crate) struct Described {
-    selection: Selection,
-    array: Array,
-    /// Both point to it.
-    _selected: Box<Selected>,
-}
-
-// SAFETY: nothing changes the structs or what they point to.
-unsafe impl Send for Described {}
-// SAFETY: the same.
-unsafe impl Sync for Described {}
-
-impl Described {
-    pub(crate) fn of(selected: Box<Selected>, address: usize, element: i64) -> Described {
-        Described {
-            selection: selection_of(&selected),
-            array: array_of(&selected, address, element),
-            _selected: selected,
-        }
-    }
-}
-
-#[pymethods]
-impl Described {
-    /// The address of the `penstock_selection`.
-    #[getter]
-    fn selection(&self) -> usize {
-        (&raw const self.selection).expose_provenance()
-    }
-
-    /// The address of the `penstock_array`.
-    #[getter]
-    fn array(&self) -> usize {
-        (&raw const self.array).expose_provenance()
-    }
-}
-
 /// `penstock_reader_read`
 type Read = unsafe extern "C" fn(
     reader: *mut c_void,
@@ -84,10 +45,22 @@ type Read = unsafe extern "C" fn(
     report: *mut u64,
 ) -> c_int;
 
+/// `penstock_reader_start`
+type Start = unsafe extern "C" fn(
+    reader: *mut c_void,
+    selection: *const Selection,
+    array: *const Array,
+    options: *const c_void,
+    stream: *mut c_void,
+    flags: c_int,
+    request: *mut *mut c_void,
+) -> c_int;
+
 /// A loaded libpenstock.so, and what Python does with the outcome of its calls.
 ///
 /// Args:
 ///     read: The address of `penstock_reader_read`.
+///     start: That of `penstock_reader_start`.
 ///     sizes: Those of `penstock_axis`, `penstock_selection`, `penstock_array` and `penstock_report`.
 ///     others: The statuses of reads that another way carries out.
 ///     options: Returns the options of the thread or task, a tuple.
@@ -98,6 +71,7 @@ type Read = unsafe extern "C" fn(
 #[pyclass(frozen, module = "penstock._core")]
 pub(crate) struct Library {
     read: Read,
+    start: Start,
     report_size: usize,
     others: Vec<c_int>,
     options: Py<PyAny>,
@@ -109,9 +83,11 @@ pub(crate) struct Library {
 #[pymethods]
 impl Library {
     #[new]
-    #[pyo3(signature = (*, read, sizes, others, options, parse, check, remember))]
+    #[allow(clippy::too_many_arguments)] // They are named where Python calls.
+    #[pyo3(signature = (*, read, start, sizes, others, options, parse, check, remember))]
     fn new(
         read: usize,
+        start: usize,
         sizes: (usize, usize, usize, usize),
         others: Vec<c_int>,
         options: Py<PyAny>,
@@ -125,7 +101,11 @@ impl Library {
             size_of::<Selection>(),
             size_of::<Array>(),
         );
-        if read == 0 || ours != (axis, selection, array) || report_size < size_of::<u64>() {
+        if read == 0
+            || start == 0
+            || ours != (axis, selection, array)
+            || report_size < size_of::<u64>()
+        {
             return Err(PyImportError::new_err(
                 "penstock._core and the headers of penstock belong to different releases: reinstall the package",
             ));
@@ -133,6 +113,8 @@ impl Library {
         Ok(Library {
             // SAFETY: by contract, the address of that function, of a library that is never unloaded.
             read: unsafe { std::mem::transmute::<usize, Read>(read) },
+            // SAFETY: as above.
+            start: unsafe { std::mem::transmute::<usize, Start>(start) },
             report_size,
             others,
             options,
@@ -200,6 +182,43 @@ impl Library {
             self.check.call1(py, (status,))?;
         }
         Ok(Some(report))
+    }
+
+    /// Starts a read by a `penstock_reader *`, without the GIL, and stores its `penstock_request *` at the
+    /// address `place`. Returns the status; `None` if another way carries out the read.
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read), but until the request has finished. `place` is valid.
+    pub(crate) unsafe fn start(
+        &self,
+        py: Python<'_>,
+        reader: usize,
+        selected: &Selected,
+        to: &Destination,
+        place: usize,
+    ) -> PyResult<Option<c_int>> {
+        let (options, _kept) = self.options(py)?;
+        let selection = selection_of(selected);
+        let array = array_of(selected, to.address, to.element);
+        let (start, selection, array) = (self.start, Shared(&selection), Shared(&array));
+        let (stream, flags) = (to.stream, to.flags);
+        let status = py.detach(move || {
+            let (selection, array) = (selection.get(), array.get());
+            // SAFETY: the structs outlive the call; the caller vouches for the destination and the
+            // place. A reader is not an address, and the library refuses one that is closed.
+            unsafe {
+                start(
+                    reader as *mut c_void,
+                    selection,
+                    array,
+                    options as *const c_void,
+                    stream as *mut c_void,
+                    flags,
+                    place as *mut *mut c_void,
+                )
+            }
+        });
+        Ok((!self.others.contains(&status)).then_some(status))
     }
 
     /// Returns the address of the options of the thread or task, 0 if there are none, and what keeps them.

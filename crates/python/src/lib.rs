@@ -1,8 +1,8 @@
 //! The module `penstock._core`: what Python does too slowly, or cannot do.
 //!
 //! - Small reads of HDF5 datasets. They take a few microseconds, of which steps of the interpreter
-//!   would be the most. They call the C API as anybody does: the module is given the address of
-//!   `penstock_reader_read`, and links nothing of Penstock.
+//!   would be the most. They call the C API as anybody does: the module is given the addresses of
+//!   `penstock_reader_read` and `penstock_reader_start`, and links nothing of Penstock.
 //! - Capsules of DLPack, whose destructors must not run Python code.
 
 #![deny(missing_docs, unreachable_pub)]
@@ -19,7 +19,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
-    use crate::call::{Described, Library};
+    use crate::call::Library;
     #[pymodule_export]
     use crate::dlpack::export_array;
     #[pymodule_export]

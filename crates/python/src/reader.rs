@@ -7,11 +7,11 @@ use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMet
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::call::{Described, Destination, Library};
+use crate::call::{Destination, Library};
 use crate::report::Report;
 use crate::selection::Selected;
 
-/// Reads what integers and slices select of a dataset, by a `penstock_reader`.
+/// Reads what integers, slices and a list select of a dataset, by a `penstock_reader`.
 ///
 /// Args:
 ///     library: The library of the reader.
@@ -145,17 +145,33 @@ impl Reader {
         unsafe { self.read_by(index.py(), &selected, address, stream, flags) }
     }
 
-    /// Return the arguments of a call of the C API that reads into such memory; `None` if another way
-    /// reads. The elements may be as many as memory holds.
-    fn describe(
+    /// Start to fill such memory, and store the `penstock_request *` at the address `place`. Return the
+    /// status, for the caller to check; `None` if another way fills it.
+    #[allow(clippy::too_many_arguments)] // As those of the C API.
+    fn start(
         &self,
         index: &Bound<'_, PyAny>,
         shape: &Bound<'_, PyTuple>,
         address: usize,
-    ) -> PyResult<Option<Described>> {
-        let mut selected = Box::new(Selected::new());
-        let is_selected = selected.select(index, &self.shape)? && selected.has(shape)?;
-        Ok(is_selected.then(|| Described::of(selected, address, self.element)))
+        stream: usize,
+        flags: c_int,
+        place: usize,
+    ) -> PyResult<Option<c_int>> {
+        let py = index.py();
+        let mut selected = Selected::new();
+        let is_ours = self.select(index, &mut selected)? && selected.has(shape)?;
+        if !is_ours || !self.is_open(py)? {
+            return Ok(None);
+        }
+        let to = Destination {
+            address,
+            element: self.element,
+            stream,
+            flags,
+        };
+        let library = self.library.get();
+        // SAFETY: by contract of this method.
+        unsafe { library.start(py, self.handle, &selected, &to, place) }
     }
 
     /// Return the shape of what is selected; `None` if another way reads it.

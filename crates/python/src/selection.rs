@@ -1,20 +1,24 @@
 //! From the index of a caller to axes of the C API.
 
+use numpy::{PyArray1, PyArrayMethods, PyUntypedArray};
+use pyo3::PyTypeInfo;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
-use pyo3::types::{PyEllipsis, PyInt, PySlice, PyTuple};
+use pyo3::types::{PyEllipsis, PyInt, PyList, PySlice, PyTuple};
 
 use crate::structs::Axis;
 
 /// HDF5's limit.
 const MOST_DIMENSIONS: usize = 32;
 
-/// What integers and slices select of a dataset.
+/// What integers, slices and a list of integers select of a dataset.
 pub(crate) struct Selected {
     axes: [Axis; MOST_DIMENSIONS],
     rank: usize,
     shape: [u64; MOST_DIMENSIONS],
     dimensions: usize,
+    /// The indices of the axis of the list, which points to them.
+    list: Vec<u64>,
 }
 
 impl Selected {
@@ -25,17 +29,21 @@ impl Selected {
             rank: 0,
             shape: [0; MOST_DIMENSIONS],
             dimensions: 0,
+            list: Vec::new(),
         }
     }
 
     /// Selects by an index of a dataset of this shape, once; returns false if that is no element, or if
-    /// the index is not made of integers, slices with a positive step and an ellipsis, or is wrong.
+    /// the index is not made of integers, slices with a positive step and an ellipsis, or is wrong. A list
+    /// or an array of integers may stand beside slices.
     pub(crate) fn select(&mut self, index: &Bound<'_, PyAny>, shape: &[u64]) -> PyResult<bool> {
-        match index.cast_exact::<PyTuple>() {
-            Ok(parts) => self.add_all(parts, shape),
-            Err(_) if index.is_instance_of::<PyEllipsis>() => Ok(self.add_rest(shape, 0)),
-            Err(_) => Ok(self.add(index, shape)? && self.add_rest(shape, 0)),
-        }
+        let is_selected = match index.cast_exact::<PyTuple>() {
+            Ok(parts) => self.add_all(parts, shape)?,
+            Err(_) if index.is_instance_of::<PyEllipsis>() => self.add_rest(shape, 0),
+            Err(_) => self.add(index, shape)? && self.add_rest(shape, 0),
+        };
+        // NumPy has rules of its own for the dimensions of a list beside an integer.
+        Ok(is_selected && (self.list.is_empty() || self.dimensions == self.rank))
     }
 
     /// Returns the length of each dimension of the selected elements.
@@ -110,7 +118,7 @@ impl Selected {
             return Ok(is_inside);
         }
         let Ok(slice) = part.cast_exact::<PySlice>() else {
-            return Ok(false);
+            return self.add_list(part, length);
         };
         let indices = match slice.indices(signed) {
             Ok(indices) => indices,
@@ -125,6 +133,53 @@ impl Selected {
         let count = indices.slicelength as u64;
         let step = if count > 1 { indices.step as u64 } else { 1 };
         Ok(self.add_slice(indices.start as u64, step, count))
+    }
+
+    /// Selects indices of the next dimension; returns false if that cannot be done here.
+    fn add_list(&mut self, part: &Bound<'_, PyAny>, length: u64) -> PyResult<bool> {
+        if !self.list.is_empty() {
+            return Ok(false);
+        }
+        let from_start = |index: i64| {
+            let counted = if index < 0 {
+                index.checked_add_unsigned(length)?
+            } else {
+                index
+            };
+            u64::try_from(counted).ok().filter(|at| *at < length)
+        };
+        let indices: Option<Vec<u64>> = if let Ok(items) = part.cast_exact::<PyList>() {
+            let index = |item: Bound<'_, PyAny>| match item.is_exact_instance_of::<PyInt>() {
+                true => from_start(item.extract().ok()?),
+                false => None,
+            };
+            items.iter().map(index).collect()
+        } else if part.get_type().is(PyUntypedArray::type_object(part.py()))
+            && let Ok(items) = part.cast::<PyArray1<i64>>()
+            && let Ok(items) = items.try_readonly()
+        {
+            items
+                .as_array()
+                .iter()
+                .map(|index| from_start(*index))
+                .collect()
+        } else {
+            None
+        };
+        let Some(indices) = indices.filter(|indices| !indices.is_empty()) else {
+            return Ok(false);
+        };
+        self.list = indices;
+        let count = self.list.len() as u64;
+        self.axes[self.rank] = Axis {
+            count,
+            indices: self.list.as_ptr(),
+            ..Axis::default()
+        };
+        self.rank += 1;
+        self.shape[self.dimensions] = count;
+        self.dimensions += 1;
+        Ok(true)
     }
 
     fn add_slice(&mut self, start: u64, step: u64, count: u64) -> bool {

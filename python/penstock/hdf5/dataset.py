@@ -318,9 +318,13 @@ class Dataset(Object):
         >>> r = f["group/rho"].read_async(device="cuda")
         >>> x = r.wait()      # or, in asyncio: x = await r
         """
-        is_usual = device is None and dtype is None and stream is None and like is None
-        if is_usual and out is not None and not pin and not options:
-            made = self._quick_reader().start_into(selection, out)
+        is_usual = dtype is None and stream is None and like is None and not pin and not options
+        if is_usual and (out is None) != (device is None):
+            quick = self._quick_reader()
+            if out is None:
+                made = quick.start_to(selection, device)
+            else:
+                made = quick.start_into(selection, out)
             if made is not None:
                 return made
         return reading.read_async(

@@ -24,7 +24,7 @@ _COPIED = 64 << 10
 
 
 class QuickReader:
-    """Reads what integers and slices select of a dataset, if that is small.
+    """Reads what integers, slices and a list select of a dataset, if that is small.
 
     It asks for what never changes of the dataset only once.
     """
@@ -98,7 +98,12 @@ class QuickReader:
     def start_into(self, selection: Any, out: Any) -> Request[Any] | None:
         """Start to fill a tensor of torch on a GPU; ``None`` for what else ``out`` may be."""
         reader = None if type(out) is np.ndarray else self._native()
-        return None if reader is None else reader.read_async(selection, out)
+        return None if reader is None else reader.start_into(selection, out)
+
+    def start_to(self, selection: Any, device: Device) -> Request[Any] | None:
+        """Start to read into new memory of a GPU; ``None`` if another way does that."""
+        reader = self._native()
+        return None if reader is None else reader.start_to(selection, device)
 
     def _native(self) -> SmallReader | None:
         if not self._knows_reader:

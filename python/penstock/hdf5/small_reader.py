@@ -11,9 +11,9 @@ from weakref import WeakSet
 import numpy as np
 
 from penstock import frameworks, request
-from penstock._core import Described, Library, Reader
+from penstock._core import Library, Reader
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
-from penstock._options import address_of, current, resolve
+from penstock._options import address_of, current
 from penstock.device_array import DeviceArray
 from penstock.dtypes import element_type
 from penstock.errors import check
@@ -23,13 +23,12 @@ from penstock.placement import HOST, Device, Placement, allocate, parse_device
 from penstock.report import remember
 from penstock.request import Request
 
-MOST: Final = 32 << 20
+MOST: Final = 64 << 20
 """The most bytes of such a read. The library itself decides whether it is one."""
 
 _AFTER_STREAM: Final = request.CALLER_WAITS | request.AFTER_STREAM
 _FOR_OTHERS: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
 """What a reader returns for reads of another kind, and in a forked child that has no library."""
-_NO_KEYS: Final[dict[str, Any]] = {}
 _STRUCTS: Final = ("penstock_axis", "penstock_selection", "penstock_array", "penstock_report")
 
 
@@ -38,6 +37,7 @@ def _library() -> Library:
     """Return the library of this process."""
     return Library(
         read=int(ffi.cast("uintptr_t", lib.penstock_reader_read)),
+        start=int(ffi.cast("uintptr_t", lib.penstock_reader_start)),
         sizes=tuple(ffi.sizeof(name) for name in _STRUCTS),
         others=_FOR_OTHERS,
         options=current,
@@ -75,7 +75,7 @@ def _stored_type(kind: Any) -> _Stored:
 
 
 class SmallReader:
-    """Reads what integers and slices select of a dataset of a file that is open for reading."""
+    """Reads what integers, slices and a list select of a dataset of a file open for reading."""
 
     def __init__(self, dataset: Any, shape: tuple[int, ...], stored: _Stored) -> None:
         self._dataset = dataset
@@ -127,43 +127,42 @@ class SmallReader:
             filled = None if reader is None else reader.read_into(selection, out)
         return bool(filled)
 
-    def read_async(self, selection: Any, out: Any) -> Request[Any] | None:
+    def start_into(self, selection: Any, out: Any) -> Request[Any] | None:
         """Start to fill an array on a GPU; ``None`` if the elements are not those of the array."""
         began = perf_counter_ns()
-        found = self._find(out)
-        call = None if found is None else found[0].describe(selection, out.shape, found[1])
-        if call is None:
-            return None
-        made = self._submit(out, call, began)
-        if type(out) is not DeviceArray:
+        made = self._start(selection, out, began)
+        if made is not None and type(out) is not DeviceArray:
             frameworks.note_write(frameworks.loaded("torch"), out)
         return made
 
-    def _submit(self, out: Any, call: Described, began: int) -> Request[Any]:
-        is_torch = type(out) is not DeviceArray
-        pending = frameworks.torch_pending(out.get_device()) if is_torch else None
-        stream = NULL if pending is None else pointer(pending)
-        flags = 0 if pending is None else request.AFTER_STREAM
-        options = resolve(_NO_KEYS)
-        with lock():
-            return request.submit_with(
-                lambda place: int(
-                    lib.penstock_dataset_read_selected(
-                        self._id.id,
-                        ffi.cast("penstock_selection *", call.selection),
-                        ffi.cast("penstock_array *", call.array),
-                        options,
-                        stream,
-                        flags,
-                        NULL,
-                        place,
-                    )
-                ),
-                out,
-                (out, self._dataset),
-                before_ns=perf_counter_ns() - began,
-                step_lock=lock(),
-            )
+    def start_to(self, selection: Any, device: Device) -> Request[Any] | None:
+        """Start to read into a new array on a GPU; ``None`` if the elements are not small."""
+        began = perf_counter_ns()
+        own = self._own or self._own_reader()
+        shape = None if own is None else own.shape_of(selection)
+        out = None if shape is None else self._allocate(shape, device)
+        return None if out is None else self._start(selection, out, began)
+
+    def _start(self, selection: Any, out: Any, began: int) -> Request[Any] | None:
+        found = self._find(out)
+        if found is None:
+            return None
+        reader, address = found
+        stream = flags = 0
+        if type(out) is not DeviceArray:
+            # After the work that is queued on torch's current stream.
+            torch = frameworks.loaded("torch")
+            stream = frameworks.torch_stream(torch, out.get_device()) or 0
+            flags = request.AFTER_STREAM
+        shape = out.shape
+        return request.submit_if(
+            lambda place: reader.start(
+                selection, shape, address, stream, flags, int(ffi.cast("uintptr_t", place))
+            ),
+            out,
+            (out, self._dataset),
+            before_ns=perf_counter_ns() - began,
+        )
 
     def _read_gpu(self, selection: Any, out: Any, *, is_new: bool = False) -> bool:
         found = self._find(out)

@@ -121,8 +121,10 @@ class C(Door):
         way: str,
     ) -> Transfer:
         assert memory is not None
-        if waits and way == "kept" and self._read_by_reader(file, name, picked, memory, options):
-            return Transfer()
+        if way == "kept":
+            done = self._read_by_reader(file, name, picked, memory, options, waits)
+            if done is not None:
+                return done
         if way != "plain" or not picked.is_of_hdf5:
             function = lib.penstock_dataset_read_selected
             return self._start_selected(function, file, name, picked, memory, options, waits)
@@ -130,8 +132,14 @@ class C(Door):
         return self._start(functions, file, name, picked, memory, options, waits)
 
     def _read_by_reader(
-        self, file: Any, name: str, picked: Picked, memory: Memory, options: dict[str, Any]
-    ) -> bool:
+        self,
+        file: Any,
+        name: str,
+        picked: Picked,
+        memory: Memory,
+        options: dict[str, Any],
+        waits: bool,
+    ) -> Transfer | None:
         key = (id(file), name, memory.dtype.str)
         if key not in self._readers:
             place = ffi.new("penstock_reader **")
@@ -140,16 +148,20 @@ class C(Door):
                 dataset = self.h5py(file)[name]
                 _check(lib.penstock_reader_open(dataset.id.id, kind.id, place))
             if place[0] == NULL:
-                return False
+                return None
             self._readers[key] = (file, (place[0], picked.whole))
         reader, _ = self._readers[key][1]
         described = Described(picked, memory)
-        arguments = (described.selection, described.array, _options(options))
-        status = lib.penstock_reader_read(reader, *arguments, NULL, 0, new_report())
+        arguments = (described.selection, described.array, _options(options), NULL, 0)
+        made = ffi.new("penstock_request **")
+        if waits:
+            status = lib.penstock_reader_read(reader, *arguments, new_report())
+        else:
+            status = lib.penstock_reader_start(reader, *arguments, made)
         if status == lib.PENSTOCK_PENDING:
-            return False
+            return None
         _check(status)
-        return True
+        return Transfer() if waits else Submitted(made[0], (memory, file, described))
 
     def _start_selected(
         self,

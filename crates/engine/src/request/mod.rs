@@ -159,9 +159,9 @@ pub unsafe fn submit(
 
 /// The most bytes of a request in which a thread that waits for it takes part. It cannot stop to wait
 /// before it has done its share.
-pub const MOST_OF_WAITER: u64 = 32 << 20;
+pub const MOST_OF_WAITER: u64 = 64 << 20;
 /// The most decoded bytes that such a request goes through.
-pub const MOST_WORK_OF_WAITER: u64 = 64 << 20;
+pub const MOST_WORK_OF_WAITER: u64 = 128 << 20;
 
 /// What the submitter's thread does in its last step. It is called once.
 pub type LastStep = Box<dyn Fn() + Send + Sync>;
@@ -445,13 +445,14 @@ impl Request {
             stream.can_wait(&context)?;
             self.tracker.signals.flag(|| Flag::new(&context))?;
         }
-        if order.after {
+        let waits = order.after && !stream.is_idle(context.device)?;
+        if waits {
             self.launch.after(stream, &context, order.before)?;
         }
         if order.before {
             self.make_wait(stream, &context)?;
         }
-        if !order.after {
+        if !waits {
             self.launch.begin();
         }
         Ok(())

@@ -170,6 +170,11 @@ impl Pending for Held {
         self.request.tell();
     }
 
+    /// A read has nothing of HDF5's.
+    fn drops_anywhere(&self) -> bool {
+        self.writes_to.is_none()
+    }
+
     /// The steps of a write have the identifier of its dataset.
     fn finishes_at_close(&self) -> bool {
         self.writes_to.is_some()

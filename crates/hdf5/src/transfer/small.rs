@@ -18,7 +18,8 @@ use penstock_engine::request::{MOST_OF_WAITER, MOST_WORK_OF_WAITER, Request, Wai
 use penstock_engine::{Stream, any_stream_waits, merged_options};
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
-use super::conflicts::{Access, AccessSet, Region, before_or};
+use super::conflicts::{Access, AccessSet, Region, Shared, enter_on_any_thread, has_before};
+use super::held::Held;
 use super::kept::Kept;
 use super::request::{DatasetTransfer, FileSelection, MemoryShape};
 use super::up_to_date::direct;
@@ -110,11 +111,42 @@ impl Reader {
         buffer: &Buffer,
         with: &SubmitOptions,
     ) -> Option<PlannedRead> {
-        let order = self.order(selection, shape, buffer, with)?;
+        let after = preceding_stream(with)?;
+        let order = self.order(selection, shape, buffer, with.options, after)?;
         match SmallRead::prepare(order) {
             Ok(small) => Some(PlannedRead::AtOnce(small)),
             Err(order) => self.for_workers(*order).map(PlannedRead::ByWorkers),
         }
+    }
+
+    /// Starts a read of at most [`MOST_OF_WAITER`] bytes; `None` for all others, and for those that a
+    /// pending operation precedes. Operations of HDF5's that come later wait for it.
+    ///
+    /// # Errors
+    /// What keeps the request from starting.
+    ///
+    /// # Safety
+    /// The destination is valid, and nobody else touches it, until the request has finished. A stream
+    /// given lives until the call returns.
+    pub unsafe fn start(
+        &self,
+        selection: Option<&Selection>,
+        shape: (&[u64], Option<&[i64]>),
+        buffer: &Buffer,
+        with: SubmitOptions,
+    ) -> Result<Option<Held>> {
+        let Some(order) = self.order(selection, shape, buffer, with.options, None) else {
+            return Ok(None);
+        };
+        let set = self.access_set(selection);
+        let read = self.worker_read(order);
+        // SAFETY: upheld by the caller.
+        let request =
+            unsafe { execute::submit(read.prepared, read.address, Some(read.memory), with)? };
+        let held = Held::new(request, self.hdf5, None);
+        let shared: Shared = Arc::new(held.clone());
+        enter_on_any_thread(self.hdf5, vec![set], &shared);
+        Ok(Some(held))
     }
 
     /// Plans a read that the calling thread carries out sooner than workers would; `None` for others.
@@ -125,7 +157,8 @@ impl Reader {
         buffer: &Buffer,
         with: &SubmitOptions,
     ) -> Option<SmallRead> {
-        SmallRead::prepare(self.order(selection, shape, buffer, with)?).ok()
+        let after = preceding_stream(with)?;
+        SmallRead::prepare(self.order(selection, shape, buffer, with.options, after)?).ok()
     }
 
     fn order(
@@ -133,17 +166,13 @@ impl Reader {
         selection: Option<&Selection>,
         (shape, strides): (&[u64], Option<&[i64]>),
         buffer: &Buffer,
-        with: &SubmitOptions,
+        options: Options,
+        after: Option<Stream>,
     ) -> Option<SmallReadOrder> {
-        let after = match with.stream {
-            Some(order) if order.before => return None,
-            Some(order) => Some(order.stream),
-            None => None,
-        };
         if self.kept.is_forgotten() {
             return None;
         }
-        let options = merged_options(with.options).ok()?;
+        let options = merged_options(options).ok()?;
         let info = &self.kept.info;
         let selection = match selection {
             None => Selection::all(&info.shape),
@@ -152,7 +181,7 @@ impl Reader {
                 some.clone()
             }
         };
-        if !unresolved::is_none() && self.is_late(&selection) {
+        if !unresolved::is_none() && has_before(self.hdf5, &self.access_set(Some(&selection))) {
             return None;
         }
         let element = self.conversion.element;
@@ -194,11 +223,15 @@ impl Reader {
         if is_long || is_held || !order.after.is_none_or(is_idle) {
             return None;
         }
+        Some(self.worker_read(order))
+    }
+
+    fn worker_read(&self, order: SmallReadOrder) -> WorkerRead {
         let mut bound = order.bound;
         if let Some(cache) = order.cache {
             bound.keep_in(cache);
         }
-        Some(WorkerRead {
+        WorkerRead {
             prepared: PreparedTransfer {
                 kind: TransferKind::Read(vec![bound]),
                 direction: Operation::Read,
@@ -210,22 +243,32 @@ impl Reader {
             address: order.address,
             memory: order.memory,
             options: order.options,
-        })
+        }
     }
 
-    /// Returns whether a pending operation comes before a read of these elements: of a write through
-    /// another copy of HDF5, for instance.
-    fn is_late(&self, selection: &Selection) -> bool {
+    /// Returns what a read of these elements, or of all, accesses. A write by another handle of the file
+    /// may be pending.
+    fn access_set(&self, selection: Option<&Selection>) -> AccessSet {
         let chunk: &[u64] = match &self.kept.info.layout {
             Layout::Chunked { chunk, .. } => chunk,
             _ => &[],
         };
-        let set = AccessSet::Elements {
+        let bounds = selection.and_then(|some| some.bounds(&self.kept.info.shape));
+        AccessSet::Elements {
             dataset: self.kept.key,
-            region: Region::between(selection.bounds(&self.kept.info.shape)).of_chunks(chunk),
+            region: Region::between(bounds).of_chunks(chunk),
             access: Access::Read,
-        };
-        !before_or(self.hdf5, &set, |_| false).is_empty()
+        }
+    }
+}
+
+/// Returns the stream that precedes a read, if there is one; `None` if the stream also waits for the
+/// read.
+fn preceding_stream(with: &SubmitOptions) -> Option<Option<Stream>> {
+    match with.stream {
+        Some(order) if order.before => None,
+        Some(order) => Some(Some(order.stream)),
+        None => Some(None),
     }
 }
 

@@ -134,7 +134,8 @@ impl Region {
 }
 
 impl AccessSet {
-    fn access(&self) -> Access {
+    /// Returns whether it is read or written.
+    pub fn access(&self) -> Access {
         match self {
             AccessSet::Elements { access, .. } | AccessSet::All(access) => *access,
             AccessSet::Object(_) | AccessSet::File(_) => Access::Write,

@@ -16,8 +16,8 @@ use penstock_sys::hdf5::{Hdf5, hid_t};
 pub use access::{Access, AccessSet, FileKey, Identity, ObjectKey, Region};
 pub use failures::Failures;
 pub use pending::{
-    Copy, Effort, Left, Pending, Shared, before, before_or, enter, finish_before, forget, in_file,
-    is_empty, is_idle, leave, oldest,
+    Copy, Effort, Left, Pending, Shared, before, before_or, enter, enter_on_any_thread,
+    finish_before, forget, has_before, in_file, is_empty, is_idle, leave, oldest,
 };
 
 use crate::dataset::FileInfo;

@@ -7,7 +7,7 @@ use penstock_engine::error::Error;
 use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::Hdf5;
 
-use super::access::{AccessSet, FileKey};
+use super::access::{Access, AccessSet, FileKey};
 use super::failures::Failures;
 use crate::transfer::unresolved;
 
@@ -64,6 +64,12 @@ pub trait Pending: Send + Sync {
     /// Records that its failure was reported.
     fn told(&self) {}
 
+    /// Returns whether any thread may drop it. Otherwise that releases something of HDF5's, for which
+    /// a thread must be inside HDF5 or hold the lock that guards it.
+    fn drops_anywhere(&self) -> bool {
+        false
+    }
+
     /// Returns whether it must finish before its HDF5 closes, and nothing else takes care of that.
     fn finishes_at_close(&self) -> bool {
         false
@@ -98,17 +104,31 @@ struct Entry<T> {
     operation: T,
 }
 
+impl<T> Entry<T> {
+    fn writes(&self) -> bool {
+        self.sets.iter().any(|set| set.access() == Access::Write)
+    }
+}
+
 /// Operations in the order of their submission.
 pub(super) struct Table<T> {
     entries: Vec<Entry<T>>,
+    /// How many of them write.
+    writers: usize,
     next: u64,
+    /// With so many, [`enter_on_any_thread`] removes those that are over.
+    look_at: usize,
 }
+
+const FEW: usize = 64;
 
 impl<T: Clone> Table<T> {
     pub(super) const fn new() -> Table<T> {
         Table {
             entries: Vec::new(),
+            writers: 0,
             next: 0,
+            look_at: FEW,
         }
     }
 
@@ -116,31 +136,43 @@ impl<T: Clone> Table<T> {
     pub(super) fn enter(&mut self, copy: Copy, sets: Vec<AccessSet>, operation: T) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.entries.push(Entry {
+        let entry = Entry {
             number,
             copy,
             sets,
             operation,
-        });
+        };
+        self.writers += usize::from(entry.writes());
+        self.entries.push(entry);
         number
     }
 
     pub(super) fn leave(&mut self, number: u64) -> Option<T> {
         let at = self.entries.binary_search_by_key(&number, |e| e.number);
-        at.ok().map(|at| self.entries.remove(at).operation)
+        let entry = self.entries.remove(at.ok()?);
+        self.writers -= usize::from(entry.writes());
+        Some(entry.operation)
     }
 
     /// Removes and returns the operations for which `is_over` is true.
     pub(super) fn prune(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
         let mut over = Vec::new();
+        let writers = &mut self.writers;
         self.entries.retain(|entry| {
             let is_over = is_over(&entry.operation);
             if is_over {
+                *writers -= usize::from(entry.writes());
                 over.push(entry.operation.clone());
             }
             !is_over
         });
         over
+    }
+
+    /// Returns whether no operation can conflict with an access set: reads do not wait for reads, of
+    /// which there may be thousands.
+    pub(super) fn is_free_for(&self, set: &AccessSet) -> bool {
+        self.writers == 0 && set.access() == Access::Read
     }
 
     /// Returns the operations of a copy of HDF5 that conflict with an access set or for which
@@ -156,6 +188,21 @@ impl<T: Clone> Table<T> {
                 && (entry.sets.iter().any(|own| own.conflicts(set)) || also(&entry.operation))
         };
         self.chosen(is_before)
+    }
+
+    /// Returns whether an operation of a copy of HDF5 for which `is_there` is true conflicts with an
+    /// access set.
+    pub(super) fn has_before(
+        &self,
+        copy: Copy,
+        set: &AccessSet,
+        is_there: impl Fn(&T) -> bool,
+    ) -> bool {
+        self.entries.iter().any(|entry| {
+            entry.copy == copy
+                && entry.sets.iter().any(|own| own.conflicts(set))
+                && is_there(&entry.operation)
+        })
     }
 
     /// Returns the operations that read or write a file.
@@ -232,6 +279,20 @@ pub fn enter(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) -> u64 {
     })
 }
 
+/// As [`enter`], on a thread that may neither call HDF5 nor drop what belongs to it. The operation is one
+/// that any thread may drop.
+pub fn enter_on_any_thread(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) {
+    with((), |table| {
+        table.enter(Copy::of(hdf5), sets, Arc::clone(operation));
+        if table.len() < table.look_at {
+            return ((), Vec::new());
+        }
+        let gone = table.prune(|operation| operation.drops_anywhere() && operation.is_over());
+        table.look_at = (2 * table.len()).max(FEW);
+        ((), gone)
+    });
+}
+
 /// Removes the operation that [`enter`] has numbered.
 pub fn leave(number: u64) {
     with((), |table| ((), table.leave(number).into_iter().collect()));
@@ -259,7 +320,25 @@ pub fn before_or(hdf5: &Hdf5, set: &AccessSet, also: impl Fn(&Shared) -> bool) -
 
 /// Returns the pending operations that conflict with an access set.
 pub fn before(hdf5: &Hdf5, set: &AccessSet) -> Vec<Shared> {
-    before_or(hdf5, set, |_| false)
+    if unresolved::is_none() {
+        return Vec::new();
+    }
+    with(Vec::new(), |table| {
+        if table.is_free_for(set) {
+            return (Vec::new(), Vec::new());
+        }
+        let gone = table.prune(|operation| operation.is_over());
+        let before = table.before_or(Copy::of(hdf5), set, |_| false);
+        (before, gone)
+    })
+}
+
+/// Returns whether there are such operations; on any thread.
+pub fn has_before(hdf5: &Hdf5, set: &AccessSet) -> bool {
+    let has_any = |table: &mut Table<Shared>| {
+        !table.is_free_for(set) && table.has_before(Copy::of(hdf5), set, |o| !o.is_over())
+    };
+    !unresolved::is_none() && with(false, |table| (has_any(table), Vec::new()))
 }
 
 /// Returns the operations that touch a file, including failed ones that were not reported yet.

@@ -53,6 +53,27 @@ fn transfers_conflict_where_they_overlap_in_one_dataset_and_one_writes() {
 }
 
 #[test]
+fn a_read_looks_at_other_operations_only_while_one_writes() {
+    let read = elements(1, &[0..4, 0..4], Access::Read);
+    let write = elements(1, &[2..3, 0..1], Access::Write);
+    let has_before = |table: &Table<u8>, set: &AccessSet| table.has_before(COPY, set, |_| true);
+    let mut table = Table::new();
+    for operation in 0..3 {
+        table.enter(COPY, vec![read.clone()], operation);
+    }
+    assert!(table.is_free_for(&read) && !table.is_free_for(&write));
+    assert!(!has_before(&table, &read) && has_before(&table, &write));
+    let number = table.enter(COPY, vec![read.clone(), write.clone()], 3);
+    assert!(!table.is_free_for(&read) && has_before(&table, &read));
+    assert!(!table.has_before(COPY, &read, |operation| *operation < 3));
+    table.leave(number);
+    assert!(table.is_free_for(&read));
+    table.enter(COPY, vec![write], 4);
+    table.prune(|operation| *operation == 4);
+    assert!(table.is_free_for(&read));
+}
+
+#[test]
 fn what_is_known_less_well_conflicts_with_more() {
     let write = elements(1, &[0..1, 0..1], Access::Write);
     let everything = AccessSet::Elements {
