@@ -137,7 +137,7 @@ fn ranges() -> impl Strategy<Value = Vec<(u64, u64)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(common::cases(60)))]
+    #![proptest_config(ProptestConfig::with_cases(common::repetitions::cases(60)))]
 
     #[test]
     fn a_read_into_host_memory_gives_the_bytes_of_the_file(

@@ -2,6 +2,8 @@
 
 #[path = "common/plans.rs"]
 mod plans;
+#[path = "../../engine/tests/common/repetitions.rs"]
+mod repetitions;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use penstock_array::{
 use penstock_hdf5::dataset::{DatasetInfo, ElementType, FileInfo, Layout};
 use plans::read_plan;
 use proptest::prelude::*;
+use repetitions::or_more;
 
 fn number() -> BoxedStrategy<u64> {
     let edges = prop_oneof![
@@ -85,13 +88,8 @@ fn info(shape: Vec<u64>, element: usize, layout: Layout, file_size: u64) -> Data
     }
 }
 
-/// Cases of a property: so many, or more if PENSTOCK_CASES is set.
-fn case_count(usual: u32, more: u32) -> u32 {
-    std::env::var_os("PENSTOCK_CASES").map_or(usual, |_| more)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(case_count(1500, 4000)))]
+    #![proptest_config(ProptestConfig::with_cases(or_more(1500, 4000)))]
 
     #[test]
     fn every_target_of_a_plan_is_inside_the_destination(

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use crate::device::{Gpu, cases, gpu, noise};
+use crate::device::{Gpu, gpu, noise};
+use crate::repetitions::cases;
 use crate::samples::{field, kinds, with_long_codes};
 use crate::zlib::{self, Z_DEFAULT_STRATEGY};
 

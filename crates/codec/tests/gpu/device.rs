@@ -22,12 +22,6 @@ unsafe impl Send for Gpu {}
 // SAFETY: as above.
 unsafe impl Sync for Gpu {}
 
-/// The number of cases of a property test; PENSTOCK_CASES overrides `usual`.
-pub fn cases(usual: u32) -> u32 {
-    let wanted = std::env::var("PENSTOCK_CASES").ok();
-    wanted.and_then(|n| n.parse().ok()).unwrap_or(usual)
-}
-
 /// The first GPU, with its context current on this thread; `None`, with a message, without one.
 pub fn gpu() -> Option<&'static Gpu> {
     static GPU: OnceLock<Option<Gpu>> = OnceLock::new();

@@ -3,7 +3,8 @@
 use penstock_codec::gpu::{InflateTable, Inflated};
 use proptest::prelude::*;
 
-use crate::device::{Buffer, Gpu, cases, gpu, noise};
+use crate::device::{Buffer, Gpu, gpu, noise};
+use crate::repetitions::cases;
 use crate::samples::{field, kinds, with_long_codes};
 use crate::zlib::{
     Z_DEFAULT_STRATEGY, Z_FILTERED, Z_FIXED, Z_HUFFMAN_ONLY, Z_RLE, deflate, inflate,

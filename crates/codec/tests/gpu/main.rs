@@ -9,6 +9,8 @@ mod deflate;
 mod device;
 mod inflate;
 mod place;
+#[path = "../../../engine/tests/common/repetitions.rs"]
+mod repetitions;
 mod samples;
 mod tables;
 #[path = "../common/zlib.rs"]

@@ -5,7 +5,8 @@ use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::device::{cases, gpu, noise};
+use crate::device::{gpu, noise};
+use crate::repetitions::cases;
 
 /// One side of a box, before there is memory for it.
 #[derive(Clone, Debug)]

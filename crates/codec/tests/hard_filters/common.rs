@@ -13,11 +13,6 @@ pub const BLOSC: u32 = 32001;
 pub const BLOSC2: u32 = 32026;
 pub const ALL: [u32; 5] = [SZIP, NBIT, SCALEOFFSET, BLOSC, BLOSC2];
 
-/// Cases of a property: so many, or more if PENSTOCK_CASES is set.
-pub fn cases(usual: u32, more: u32) -> u32 {
-    std::env::var_os("PENSTOCK_CASES").map_or(usual, |_| more)
-}
-
 pub struct Fixture {
     pub name: String,
     pub id: u32,

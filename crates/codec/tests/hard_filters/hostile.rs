@@ -4,8 +4,9 @@ use penstock_codec::fuzz_one;
 use proptest::prelude::*;
 
 use crate::common::{
-    ALL, BLOSC, BLOSC2, NBIT, SCALEOFFSET, SZIP, cases, decode, encode, fixture, fixtures,
+    ALL, BLOSC, BLOSC2, NBIT, SCALEOFFSET, SZIP, decode, encode, fixture, fixtures,
 };
+use crate::repetitions::or_more;
 
 /// Decodes `stored` as the fuzzers do.
 fn try_decode(id: u32, values: &[u32], stored: &[u8], limit: u16) {
@@ -23,7 +24,7 @@ fn plausible_values() -> impl Strategy<Value = Vec<u32>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(150, 400)))]
+    #![proptest_config(ProptestConfig::with_cases(or_more(150, 400)))]
 
     #[test]
     fn random_bytes_and_values_never_break_a_decoder(
@@ -123,7 +124,7 @@ fn a_wrong_byte_anywhere_in_a_frame_never_breaks_the_decoder() {
         for at in 0..f.stored.len().min(400) {
             let values = [0, 1, 0x7f, 0x80, 0xff];
             // Usually two of them at each place, another pair at the next.
-            let few = cases(2, 5) as usize;
+            let few = or_more(2, 5);
             for value in values.into_iter().cycle().skip(2 * at % 5).take(few) {
                 let mut stored = f.stored.clone();
                 stored[at] = value;

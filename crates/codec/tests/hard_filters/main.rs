@@ -3,4 +3,6 @@
 mod common;
 mod fixtures;
 mod hostile;
+#[path = "../../../engine/tests/common/repetitions.rs"]
+mod repetitions;
 mod round_trip;

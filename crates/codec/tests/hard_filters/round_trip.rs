@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use crate::common::{BLOSC, BLOSC2, NBIT, SCALEOFFSET, SZIP, cases, decode, encode, fixture};
+use crate::common::{BLOSC, BLOSC2, NBIT, SCALEOFFSET, SZIP, decode, encode, fixture};
+use crate::repetitions::or_more;
 
 /// Bytes with runs, small numbers and noise, to cover every coding.
 fn data(max: usize) -> impl Strategy<Value = Vec<u8>> {
@@ -25,7 +26,7 @@ fn whole(mut data: Vec<u8>, size: usize) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(200, 600)))]
+    #![proptest_config(ProptestConfig::with_cases(or_more(200, 600)))]
 
     #[test]
     fn szip_round_trips(

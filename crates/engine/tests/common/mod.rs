@@ -8,6 +8,8 @@ pub mod standin;
 pub mod stream;
 pub mod ways;
 
+pub mod repetitions;
+
 use std::any::Any;
 use std::ffi::c_void;
 use std::io::Write;
@@ -24,14 +26,6 @@ use penstock_engine::report::Report;
 use penstock_engine::request::{Order, Request, run, submit};
 use penstock_engine::{Extent, StreamOrder};
 use proptest::prelude::*;
-
-/// Cases of a property; PENSTOCK_CASES asks for others, for a long or a quick run.
-pub fn cases(usual: u32) -> u32 {
-    std::env::var("PENSTOCK_CASES")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(usual)
-}
 
 /// Whether there is a GPU, real or stand-in; says once if not.
 pub fn has_gpu() -> bool {

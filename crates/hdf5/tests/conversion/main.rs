@@ -4,4 +4,6 @@
 mod common;
 mod elements;
 mod numbers;
+#[path = "../../../engine/tests/common/repetitions.rs"]
+mod repetitions;
 mod types;

@@ -4,6 +4,8 @@ mod cases;
 #[path = "../common/plans.rs"]
 mod plans;
 mod read;
+#[path = "../../../engine/tests/common/repetitions.rs"]
+mod repetitions;
 mod sample;
 #[path = "../common/selections.rs"]
 mod selections;
@@ -21,16 +23,12 @@ use penstock_hdf5::dataset::Layout;
 use plans::read_plan;
 use proptest::prelude::*;
 use read::{UNTOUCHED, read_by_plan, stored};
+use repetitions::or_more;
 use sample::{chunked, contiguous, info};
 use selections::{selected, selection};
 
-/// Cases of a property: so many, or more if PENSTOCK_CASES is set.
-fn case_count(usual: u32, more: u32) -> u32 {
-    std::env::var_os("PENSTOCK_CASES").map_or(usual, |_| more)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(case_count(1000, 3000)))]
+    #![proptest_config(ProptestConfig::with_cases(or_more(1000, 3000)))]
 
     #[test]
     fn a_plan_puts_every_element_in_its_place_and_nothing_else(case in cases()) {

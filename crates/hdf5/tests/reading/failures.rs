@@ -6,7 +6,7 @@ use penstock_engine::report::Report;
 use crate::common::{Turn, turn};
 use crate::process::run_case;
 use crate::recipe::{DEFLATE, FLETCHER32, LZ4, Recipe, SHUFFLE, write};
-use crate::rounds;
+use crate::repetitions::or_more;
 use crate::scene::{Memory, Place, Wanted};
 use crate::standin::standin;
 
@@ -87,7 +87,7 @@ fn try_with(filters: &[u32], failures: &[&str]) {
         }
         let before = standin.alive();
         // Each failure several times, since workers race.
-        let reads = rounds(2 * failures.len(), 60);
+        let reads = or_more(2 * failures.len(), 60);
         for failure in failures.iter().cycle().take(reads) {
             let what = format!("{options} {failure}");
             bench.memory.clear();

@@ -7,6 +7,8 @@ mod failures;
 #[path = "../../../engine/tests/common/process.rs"]
 mod process;
 mod recipe;
+#[path = "../../../engine/tests/common/repetitions.rs"]
+mod repetitions;
 mod scene;
 mod shapes;
 #[path = "../../../engine/tests/common/standin.rs"]
@@ -17,14 +19,6 @@ mod together;
 use std::sync::OnceLock;
 
 use penstock_engine::allocate;
-
-/// How often something is repeated because workers race: more often if PENSTOCK_CASES asks for more.
-fn rounds(usual: usize, more: usize) -> usize {
-    match std::env::var_os("PENSTOCK_CASES") {
-        Some(_) => more,
-        None => usual,
-    }
-}
 
 /// Whether there is a GPU, real or stand-in; says once if not.
 fn has_gpu() -> bool {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{Turn, turn};
 use crate::recipe::{DEFLATE, LZ4, Recipe, SHUFFLE, ZSTD, element, write};
-use crate::rounds;
+use crate::repetitions::or_more;
 use crate::scene::{FRAME, Memory, Place, Select, Wanted, ways};
 
 /// A file with one dataset.
@@ -81,8 +81,8 @@ fn a_chunk_of_64_mib_is_read() {
     let all = [&[SHUFFLE, DEFLATE][..], &[ZSTD]];
     // Each filter and each chunk takes many seconds without optimization. The second chunk is one that
     // the dataset does not fill.
-    let few = rounds(1, all.len());
-    let rows = rounds(4096, 4100) as u64;
+    let few = or_more(1, all.len());
+    let rows = or_more(4096, 4100) as u64;
     for filters in &all[..few] {
         let recipe = Recipe::honest("huge", &[rows, 4096], &[4096, 4096], filters);
         let sample = Sample::new(&turn, recipe);

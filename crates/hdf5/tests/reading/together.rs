@@ -10,7 +10,7 @@ use penstock_engine::{Stream, drain};
 use crate::common::{Turn, turn};
 use crate::process::run_case;
 use crate::recipe::{DEFLATE, Recipe, SHUFFLE, write};
-use crate::rounds;
+use crate::repetitions::or_more;
 use crate::scene::{LIMIT, Memory, Place, Select, Wanted, finish, start, ways};
 
 const SHAPE: [u64; 2] = [512, 512];
@@ -34,7 +34,7 @@ fn a_cancelled_read_ends_soon_and_the_next_one_works() {
     let wanted = Wanted::all(&file, "data", &SHAPE);
     for (place, options) in ways() {
         let memory = Memory::new(place, content().len());
-        let rounds = rounds(10, 30) as u64;
+        let rounds = or_more(10, 30) as u64;
         for round in 0..rounds {
             memory.clear();
             let request = wanted.start(&turn, &memory, options, None).unwrap();
@@ -86,7 +86,7 @@ fn two_reads_fill_the_halves_of_one_destination() {
             ..Wanted::all(&file, "data", &half)
         };
         let bytes = (half[0] * half[1] * 4) as i64;
-        for _ in 0..rounds(4, 10) {
+        for _ in 0..or_more(4, 10) {
             memory.clear();
             let one = part(&[0, 0], 0).start(&turn, &memory, options, None);
             let other = part(&lower, bytes).start(&turn, &memory, options, None);
@@ -104,7 +104,7 @@ fn eight_threads_read_different_datasets_at_a_time() {
     let names: Vec<String> = (0..8).map(|i| format!("data{i}")).collect();
     let file = sample(&turn, &folder, &names);
     for (place, options) in ways() {
-        for _ in 0..rounds(2, 4) {
+        for _ in 0..or_more(2, 4) {
             let prepared: Vec<_> = names
                 .iter()
                 .map(|name| {
