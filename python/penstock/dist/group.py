@@ -40,3 +40,16 @@ class Group(Protocol):
 
     def leave(self) -> None:
         """Take part in no step any more."""
+
+
+def made_by_all(group: Group, step: str, make: Callable[[], T]) -> T:
+    """Return what each rank has made, or raise on all if one cannot. It is collective."""
+    made: Any = None
+    error: Exception | None = None
+    try:
+        made = make()
+    except Exception as raised:
+        error = raised
+    group.agree(step, error)
+    found: T = made
+    return found

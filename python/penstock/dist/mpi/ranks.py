@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from penstock.dist.group import made_by_all
 from penstock.errors import Error, InvalidError
 
 T = TypeVar("T")
@@ -233,15 +234,7 @@ class Ranks:
 
     def _allocated(self, step: str, make: Callable[[], T]) -> T:
         """Return what each rank has allocated, or raise on all if one has not the memory."""
-        made: Any = None
-        error: Exception | None = None
-        try:
-            made = make()
-        except Exception as raised:
-            error = raised
-        self.agree(f"{step} (memory)", error)
-        found: T = made
-        return found
+        return made_by_all(self, f"{step} (memory)", make)
 
     def _text(self, root: int, text: str, step: str) -> str:
         return str(self._object(text, _pickled(text), root, step))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from penstock import arrays, pinned
 from penstock._native import ffi
-from penstock.dist.group import Group
+from penstock.dist.group import Group, made_by_all
 from penstock.dist.replicated import peers
 from penstock.dist.torch_group import TorchGroup
 from penstock.errors import InvalidError, UnavailableError
@@ -210,11 +210,11 @@ def choose(asked: str, group: Group, view: arrays.View, is_one_host: bool) -> Ex
     if asked == "nccl" and not has_nccl:
         group.agree(step, UnavailableError("the group is no process group of torch with NCCL"))
     if not on_gpu:
-        return _made(group, step, lambda: ThroughHost(group, view))
+        return made_by_all(group, step, lambda: ThroughHost(group, view))
     if has_nccl and asked in ("auto", "nccl"):
         assert isinstance(group, TorchGroup)
         of_torch = group
-        return _made(group, step, lambda: ByNccl(of_torch, view))
+        return made_by_all(group, step, lambda: ByNccl(of_torch, view))
     if asked in ("auto", "peer"):
         found = peers.connect(group, view, is_one_host)
         if isinstance(found, peers.Peers):
@@ -222,22 +222,9 @@ def choose(asked: str, group: Group, view: arrays.View, is_one_host: bool) -> Ex
         why = f"rank {found.rank}: {found.why}"
         if asked == "peer":
             group.agree(step, UnavailableError(found.why) if group.rank == found.rank else None)
-    return _made(group, step, lambda: StagedThroughHost(group, view, why))
+    return made_by_all(group, step, lambda: StagedThroughHost(group, view, why))
 
 
 def _check_host_memory(group: Group) -> None:
     if isinstance(group, TorchGroup):
         group.check_host_memory()
-
-
-def _made(group: Group, step: str, make: Callable[[], Exchange]) -> Exchange:
-    """Return what each rank has made, or raise on all if one cannot."""
-    made: Any = None
-    error: Exception | None = None
-    try:
-        made = make()
-    except Exception as raised:
-        error = raised
-    group.agree(step, error)
-    found: Exchange = made
-    return found
