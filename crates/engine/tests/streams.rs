@@ -207,6 +207,8 @@ fn a_stream_refused_by_the_driver_refuses_the_request() {
         owner,
         ..ordered(stream.order(true, true))
     };
+    // A request after an idle stream needs nothing of the driver.
+    let gate = stream.close_gate();
     let refused = {
         let _failing = standin.fail("launch:1");
         let set = options(SETTINGS);
@@ -216,6 +218,7 @@ fn a_stream_refused_by_the_driver_refuses_the_request() {
     };
     assert_eq!(refused.err().unwrap().kind(), Kind::Gpu);
     assert_eq!(dropped.try_recv(), Ok(()));
+    gate.open();
     assert!(common::eventually(|| stream.is_idle()));
 }
 
