@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import subprocess
@@ -41,7 +42,14 @@ SELECTIONS = (
     np.s_[2:2],
     np.s_[10, 20:20],
 )
+# Read as adjacent integers, the field is [5, 7].
+PACKED = np.array([(5, 7), (0, 9)], [("index", "i8"), ("other", "i4")])
 LISTS = (
+    PACKED["index"],
+    PACKED["index"][::-1],
+    PACKED["other"],
+    np.frombuffer(bytes(3) + np.array([5, 2]).tobytes(), "i8", offset=3),
+    np.arange(60)[3:50:7],
     np.s_[[5, 3, 3, -1]],
     ([0],),
     np.s_[:, [7, 0, 199, -200]],
@@ -145,6 +153,25 @@ def test_reads_that_have_ended_are_not_kept_for_later_ones_to_wait_for(path):
             file["x"].read_async(row % 60, out=out).wait()
         assert count[0] <= before + 64
         assert unsettled() == before
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_reads_that_were_awaited_keep_neither_descriptors_nor_memory(path, mode, memory):
+    out = memory.array(np.zeros(SHAPE, "f4"))
+
+    async def read(file):
+        for _ in range(300):
+            await file["x"].read_async(out=out)
+
+    def descriptors():
+        return len(os.listdir("/proc/self/fd"))
+
+    with ps.File(path, mode) as file:
+        asyncio.run(read(file))
+        before = descriptors()
+        asyncio.run(read(file))
+        assert descriptors() <= before + 2
+        assert lib.penstock_hdf5_unsettled()[0] <= 64
 
 
 @pytest.mark.gpu

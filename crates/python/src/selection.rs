@@ -157,12 +157,11 @@ impl Selected {
         } else if part.get_type().is(PyUntypedArray::type_object(part.py()))
             && let Ok(items) = part.cast::<PyArray1<i64>>()
             && let Ok(items) = items.try_readonly()
+            // Integers that are aligned and adjacent. A view of another array, such as a field of
+            // packed records, may have them anywhere.
+            && let Ok(items) = items.as_slice()
         {
-            items
-                .as_array()
-                .iter()
-                .map(|index| from_start(*index))
-                .collect()
+            items.iter().map(|index| from_start(*index)).collect()
         } else {
             None
         };
