@@ -441,9 +441,10 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  * file that is closed during the read is an error of the program.
  *
  * penstock_reader_start starts such a read and returns at once; with any flags, and any memory and stream. The
- * request has no steps. It returns PENSTOCK_PENDING, and starts nothing, if the read has more than 64 MiB, if a
- * pending operation comes first, or if penstock_hdf5_forget was called. Later operations wait for the request as for
- * those of penstock_dataset_read_selected. */
+ * request has no steps, and any thread may free it, without the lock. It returns PENSTOCK_PENDING, and starts
+ * nothing, if the read has more than 64 MiB, if a pending operation comes first, if a stream waits for a request and
+ * this one has a stream or memory of a GPU, in the child of a fork, or if penstock_hdf5_forget was called. Later
+ * operations wait for the request as for those of penstock_dataset_read_selected. */
 typedef struct penstock_reader penstock_reader;
 PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
 PENSTOCK_API int penstock_reader_read(penstock_reader *reader, const penstock_selection *selection,

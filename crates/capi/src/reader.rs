@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::time::Instant;
 
 use penstock_array::Selection;
 use penstock_array::execute::SubmitOptions;
@@ -9,6 +10,7 @@ use penstock_engine::error::Result;
 use penstock_engine::{chunk_cache_bytes, refuse_fork};
 use penstock_hdf5::transfer::{self, Buffer, MemoryShape, Opened, Reader};
 use penstock_sys::hdf5::hid_t;
+use penstock_sys::is_copy;
 
 use crate::dataset::{CArray, array_of, hdf5_of_process};
 use crate::error::{OK, PENDING, guard, null};
@@ -97,7 +99,12 @@ unsafe extern "C" fn penstock_reader_start(
 ) -> c_int {
     // SAFETY: by contract of this function.
     guard(|| unsafe {
+        let began = Instant::now();
         let place = place_of(request)?;
+        if is_copy() {
+            // The connector of the parent's library would not find it pending.
+            return Ok(PENDING);
+        }
         let reader = READERS.get(reader)?;
         let held = with_read(
             &reader,
@@ -109,6 +116,7 @@ unsafe extern "C" fn penstock_reader_start(
         match held {
             None => Ok(PENDING),
             Some(held) => {
+                held.count_from(began);
                 store(place, AnyRequest::Dataset(held));
                 Ok(OK)
             }

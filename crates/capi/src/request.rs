@@ -303,7 +303,11 @@ unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
             return Ok(OK);
         }
         // A failure that no call has returned is reported by penstock_hdf5_settle.
-        REQUESTS.take(request)?.wait_unreported();
+        let request = REQUESTS.take(request)?;
+        request.wait_unreported();
+        if let AnyRequest::Dataset(transfer) = &*request {
+            transfer.let_go();
+        }
         Ok(OK)
     });
 }

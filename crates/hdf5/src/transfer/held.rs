@@ -10,7 +10,9 @@ use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::request::{Request, Waited};
 use penstock_sys::hdf5::Hdf5;
 
-use super::conflicts::{Effort, Left, Pending, oldest};
+use super::conflicts::{
+    AccessSet, Effort, Left, Pending, Shared, enter, enter_on_any_thread, leave, oldest,
+};
 use super::inside::inside;
 
 /// A submitter step in progress on this thread, and the one within which it runs: HDF5, called in a
@@ -39,6 +41,11 @@ pub struct Held {
     hdf5: &'static Hdf5,
     /// HDF5's number of the open file that a write changes, which is never that of another file.
     writes_to: Option<u64>,
+    /// Whether it ends whatever other operations do, so that whoever waits for it need not be a thread
+    /// that may call HDF5.
+    is_apart: bool,
+    /// Its number among the pending operations.
+    number: Option<u64>,
 }
 
 impl Held {
@@ -47,6 +54,41 @@ impl Held {
             request: Arc::new(request),
             hdf5,
             writes_to,
+            is_apart: false,
+            number: None,
+        }
+    }
+
+    /// A read that comes after no stream that may wait for another request.
+    pub(super) fn without_hdf5(request: Request, hdf5: &'static Hdf5) -> Held {
+        Held {
+            is_apart: true,
+            ..Held::new(request, hdf5, None)
+        }
+    }
+
+    /// Adds the transfer to the pending operations, if it accesses anything that another may change.
+    pub(super) fn entered(mut self, sets: Vec<AccessSet>) -> Held {
+        if sets.is_empty() {
+            return self;
+        }
+        let shared: Shared = Arc::new(self.clone());
+        let enter = match self.is_apart {
+            true => enter_on_any_thread,
+            false => enter,
+        };
+        self.number = Some(enter(self.hdf5, sets, &shared));
+        self
+    }
+
+    /// Takes a read that has ended off the pending operations. Without this call, it stays there for
+    /// some time.
+    pub fn let_go(&self) {
+        if let Some(number) = self
+            .number
+            .filter(|_| self.drops_anywhere() && self.is_over())
+        {
+            leave(number);
         }
     }
 
@@ -70,7 +112,10 @@ impl Held {
     pub fn finish(&self) -> Result<()> {
         self.wait_at_most(&|| None);
         match self.request.test() {
-            Waited::Finished(outcome) => outcome,
+            Waited::Finished(outcome) => {
+                self.let_go();
+                outcome
+            }
             Waited::Step | Waited::Pending => Err(Error::new(
                 Kind::Internal,
                 "a request is waited for inside its own submitter step",
@@ -91,6 +136,7 @@ impl Held {
                 Waited::Finished(_) => return true,
                 Waited::Step => self.step(),
                 Waited::Pending if left.is_some() => return false,
+                Waited::Pending if self.is_apart => {}
                 Waited::Pending => self.poll_others(),
             }
         }

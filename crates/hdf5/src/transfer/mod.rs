@@ -29,8 +29,6 @@ mod wait;
 mod write;
 mod written;
 
-use std::sync::Arc;
-
 use penstock_array::execute::{PreparedTransfer, SubmitOptions, submit};
 use penstock_array::{Selection, in_dataset};
 use penstock_engine::error::{Error, Result};
@@ -38,9 +36,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
-use conflicts::{
-    Access, AccessSet, Region, Shared, enter, finish_before, key_of_object, number_of_file,
-};
+use conflicts::{Access, AccessSet, Region, finish_before, key_of_object, number_of_file};
 pub use describe::describe;
 pub use held::Held;
 pub use inside::{inside, is_inside};
@@ -112,12 +108,7 @@ pub unsafe fn start(
         if writes_to.is_some() {
             numbers::are_kept(hdf5);
         }
-        let held = Held::new(request, hdf5, writes_to);
-        if !sets.is_empty() {
-            let shared: Shared = Arc::new(held.clone());
-            enter(hdf5, sets, &shared);
-        }
-        Ok(held)
+        Ok(Held::new(request, hdf5, writes_to).entered(sets))
     })
 }
 

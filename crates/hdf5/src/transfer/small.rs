@@ -18,7 +18,7 @@ use penstock_engine::request::{MOST_OF_WAITER, MOST_WORK_OF_WAITER, Request, Wai
 use penstock_engine::{Stream, any_stream_waits, merged_options};
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
-use super::conflicts::{Access, AccessSet, Region, Shared, enter_on_any_thread, has_before};
+use super::conflicts::{Access, AccessSet, Region, has_before};
 use super::held::Held;
 use super::kept::Kept;
 use super::request::{DatasetTransfer, FileSelection, MemoryShape};
@@ -119,8 +119,9 @@ impl Reader {
         }
     }
 
-    /// Starts a read of at most [`MOST_OF_WAITER`] bytes; `None` for all others, and for those that a
-    /// pending operation precedes. Operations of HDF5's that come later wait for it.
+    /// Starts a read of at most [`MOST_OF_WAITER`] bytes; `None` for all others, for those that a
+    /// pending operation precedes, and while a stream waits for a request. Operations of HDF5's that come
+    /// later wait for it.
     ///
     /// # Errors
     /// What keeps the request from starting.
@@ -135,6 +136,11 @@ impl Reader {
         buffer: &Buffer,
         with: SubmitOptions,
     ) -> Result<Option<Held>> {
+        // A stream may wait for a request whose steps only another thread can take.
+        let is_ordered = with.stream.is_some() || buffer.memory.context.is_some();
+        if is_ordered && any_stream_waits() {
+            return Ok(None);
+        }
         let Some(order) = self.order(selection, shape, buffer, with.options, None) else {
             return Ok(None);
         };
@@ -143,10 +149,8 @@ impl Reader {
         // SAFETY: upheld by the caller.
         let request =
             unsafe { execute::submit(read.prepared, read.address, Some(read.memory), with)? };
-        let held = Held::new(request, self.hdf5, None);
-        let shared: Shared = Arc::new(held.clone());
-        enter_on_any_thread(self.hdf5, vec![set], &shared);
-        Ok(Some(held))
+        let held = Held::without_hdf5(request, self.hdf5);
+        Ok(Some(held.entered(vec![set])))
     }
 
     /// Plans a read that the calling thread carries out sooner than workers would; `None` for others.
@@ -215,12 +219,16 @@ impl Reader {
 
     /// Returns a read for workers; `None` if it cannot start now.
     fn for_workers(&self, order: SmallReadOrder) -> Option<WorkerRead> {
-        let is_idle = |stream: Stream| stream.is_idle(order.memory.device).unwrap_or(false);
+        let context = order.memory.context.as_ref();
+        let is_done = |stream: Stream| match context {
+            Some(context) => stream.can_be_passed(context).unwrap_or(false),
+            None => false,
+        };
         // A long read must end when its caller is interrupted.
         let is_long = order.bound.plan.work_bytes() > MOST_WORK_OF_WAITER;
         // A stream may wait for a request whose steps only this thread can take.
         let is_held = order.memory.context.is_some() && any_stream_waits();
-        if is_long || is_held || !order.after.is_none_or(is_idle) {
+        if is_long || is_held || !order.after.is_none_or(is_done) {
             return None;
         }
         Some(self.worker_read(order))

@@ -116,7 +116,7 @@ pub(super) struct Table<T> {
     /// How many of them write.
     writers: usize,
     next: u64,
-    /// With so many, [`enter_on_any_thread`] removes those that are over.
+    /// With so many, [`enter`] and [`enter_on_any_thread`] remove those that are over.
     look_at: usize,
 }
 
@@ -273,24 +273,34 @@ fn with_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
 
 /// Adds an operation for others to wait for, and returns its number for [`leave`].
 pub fn enter(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) -> u64 {
-    with(0, |table| {
-        let number = table.enter(Copy::of(hdf5), sets, Arc::clone(operation));
-        (number, Vec::new())
-    })
+    enter_and_look(hdf5, sets, operation, |operation| operation.is_over())
 }
 
 /// As [`enter`], on a thread that may neither call HDF5 nor drop what belongs to it. The operation is one
 /// that any thread may drop.
-pub fn enter_on_any_thread(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) {
-    with((), |table| {
-        table.enter(Copy::of(hdf5), sets, Arc::clone(operation));
+pub fn enter_on_any_thread(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) -> u64 {
+    enter_and_look(hdf5, sets, operation, |operation| {
+        operation.drops_anywhere() && operation.is_over()
+    })
+}
+
+/// Adds an operation. Now and then it removes those for which `can_go` is true, so that a program which
+/// only reads, and never waits for others, keeps few that have ended.
+fn enter_and_look(
+    hdf5: &Hdf5,
+    sets: Vec<AccessSet>,
+    operation: &Shared,
+    can_go: impl Fn(&Shared) -> bool,
+) -> u64 {
+    with(0, |table| {
+        let number = table.enter(Copy::of(hdf5), sets, Arc::clone(operation));
         if table.len() < table.look_at {
-            return ((), Vec::new());
+            return (number, Vec::new());
         }
-        let gone = table.prune(|operation| operation.drops_anywhere() && operation.is_over());
+        let gone = table.prune(can_go);
         table.look_at = (2 * table.len()).max(FEW);
-        ((), gone)
-    });
+        (number, gone)
+    })
 }
 
 /// Removes the operation that [`enter`] has numbered.

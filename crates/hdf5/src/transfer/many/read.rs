@@ -20,9 +20,7 @@ use super::{Described, Many, Origin, Stored, open};
 use crate::conversion::Conversion;
 use crate::dataset::{DatasetInfo, pointers};
 use crate::library::Session;
-use crate::transfer::conflicts::{
-    AccessSet, FileKey, Shared, enter, finish_before, identity_of, number_of_file,
-};
+use crate::transfer::conflicts::{AccessSet, FileKey, finish_before, identity_of, number_of_file};
 use crate::transfer::held::Held;
 use crate::transfer::inside::inside;
 use crate::transfer::request::{DatasetTransfer, FileSelection, MemoryShape};
@@ -91,12 +89,7 @@ impl Many {
             let (prepared, start, memory) = reading.prepared();
             // SAFETY: upheld by the caller.
             let request = unsafe { submit(prepared, start, Some(memory), with)? };
-            let held = Held::new(request, hdf5, None);
-            if !sets.is_empty() {
-                let shared: Shared = Arc::new(held.clone());
-                enter(hdf5, sets, &shared);
-            }
-            Ok(held)
+            Ok(Held::new(request, hdf5, None).entered(sets))
         })
     }
 }
